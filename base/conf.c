@@ -28,8 +28,8 @@ enum err_code conf_open_file(struct conf_doc **out, const char *path, struct err
     CLEANUP(buf_release) struct buf text = {0};
 
     if (file_read(path, CONF_MAX_BYTES, &text, e)) {
-        if (e->code == ERR_RESOURCE_EXHAUSTED && text.len) /* it was read: too much is in it */
-            return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d KiB: put data into other files", path,
+        if (e->code == ERR_RESOURCE_EXHAUSTED && text.len) /* the file was read and is too large */
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d KiB: move data to other files", path,
                            CONF_MAX_BYTES >> 10);
         return e->code;
     }
@@ -136,7 +136,7 @@ static struct conf_node *find_item(const struct conf_node *map, const char *key,
     return NULL;
 }
 
-/* Places of --set nodes are the option itself, without line and column. */
+/* The place of a node from --set is the option itself, without line and column. */
 static void forget_lines(struct conf_node *node)
 {
     node->line = 0;
@@ -159,7 +159,7 @@ static void conf_node_put(struct conf_node *map, size_t index, const char *key, 
     }
 }
 
-/* Walks the dotted path, making maps, and hangs value at its end; value is consumed when this succeeds. */
+/* Follows the dotted path, makes missing maps, and puts value at its end. Takes value on success only. */
 static enum err_code set_at(struct conf_node *map, char *path, const char *where, struct conf_node *value,
                             struct err *e)
 {
@@ -171,7 +171,8 @@ static enum err_code set_at(struct conf_node *map, char *path, const char *where
         if (dot)
             *dot = '\0';
         if (!*key)
-            return err_set(e, ERR_INVALID_ARGUMENT, "%s: a part of the path is empty", where);
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: invalid path: a key between two dots is empty",
+                           where);
         next = find_item(map, key, &index);
         if (!dot) {
             conf_node_put(map, index, key, where, value);
@@ -182,7 +183,7 @@ static enum err_code set_at(struct conf_node *map, char *path, const char *where
             conf_node_put(map, index, key, where, next);
         }
         if (next->kind != CONF_MAP)
-            return err_set(e, ERR_INVALID_ARGUMENT, "%s: '%s' is not a map", where, key);
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: invalid path: '%s' is not a map", where, key);
         map = next;
         key = dot + 1;
     }
@@ -195,8 +196,10 @@ enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err 
     CLEANUP(free_text) char *place = NULL;
 
     if (!equals || equals == assignment)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "--set %s: expected PATH=VALUE, as in train.optimizer.lr=1e-3", assignment);
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "invalid value for option '--set': expected PATH=VALUE, such as train.optimizer.lr=1e-3, got '%s'",
+            assignment);
     path = strndup(assignment, (size_t)(equals - assignment));
     BUG_ON(!path);
     place = xasprintf("--set %s", path);
@@ -206,7 +209,7 @@ enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err 
 enum err_code conf_set_as(struct conf_doc *doc, const char *path, const char *text, const char *place,
                           struct err *e)
 {
-    CLEANUP(free_text) char *steps = xstrdup(path); /* set_at cuts it */
+    CLEANUP(free_text) char *steps = xstrdup(path); /* set_at writes NUL bytes into it */
     struct conf_node *value;
     const char *where;
 

@@ -8,8 +8,9 @@
 #include "base/err.h"
 
 /* Typed YAML (read by libyaml): a schema is a const table of fields; every key is checked, unknown and
- * duplicate keys are refused, and each message names file, line and column and what was expected:
+ * duplicate keys are refused, and each message names file, line and column and the expected value:
  *   job.yaml:5:3: unknown key 'slotz', did you mean 'slots'?
+ *   job.yaml:6:8: invalid value for 'batch': expected a whole number, got 'two'
  * Anchors, aliases, tags and a second document are refused; at most 1 MiB and 32 levels. An empty text is an
  * empty map. Quoted scalars are text, never numbers or booleans; numbers are decimal ("010" is 10, "1e-3x" an
  * error). Strings that land in a struct are heap-owned by it. */
@@ -35,29 +36,29 @@ struct conf_field {
     size_t offset;
     bool required;
     double min, max;   /* CONF_INT, CONF_REAL, CONF_DURATION (ms); both 0: no range; max INFINITY: no end */
-    bool above, below; /* min, max themselves are outside the range */
+    bool above, below; /* the range excludes min, excludes max */
     const char *const *names;        /* CONF_ENUM, NULL-terminated */
     const struct conf_field *fields; /* CONF_STRUCT, ended by a NULL key */
-    /* at = base + offset. CONF_PARSED: false if the text is wrong; `wanted` says what is right. */
+    /* CONF_PARSED: writes the value to at = base + offset; returns false if the text is invalid. */
     bool (*parse)(const char *text, void *at);
-    const char *wanted;
+    const char *expected; /* CONF_PARSED, for messages: "a range such as 1-9" */
     enum err_code (*fn)(const struct conf_node *node, void *at, struct err *e);
 };
 
 struct conf_doc;
-/* `where` is how messages name the text: a file name, "--set", "job file". */
+/* `where` names the text in messages: a file name, "--set", "job file". */
 MUST_CHECK enum err_code conf_open(struct conf_doc **out, const char *text, size_t len, const char *where,
                                    struct err *e);
 MUST_CHECK enum err_code conf_open_file(struct conf_doc **out, const char *path, struct err *e);
 void conf_close(struct conf_doc *doc);
-/* "train.optimizer.lr=1e-3": replaces or adds a scalar at the path; maps on the way are made. The value is
- * read as YAML (so lists work); later messages about it say --set and the path. */
+/* "train.optimizer.lr=1e-3": replaces or adds the value at the path, and makes missing maps on the way. The
+ * value is read as YAML, so that lists work; later messages name the value's place as "--set" and the path. */
 MUST_CHECK enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err *e);
-/* The same by path and value; later messages about it say `place`, as in "--nodes". */
+/* The same with path and value apart; later messages name the value's place as `place`, such as "--nodes". */
 MUST_CHECK enum err_code conf_set_as(struct conf_doc *doc, const char *path, const char *text,
                                      const char *place, struct err *e);
-/* Fills base from the document's root map by the table. Absent keys leave their field as it is: set defaults
- * before. */
+/* Fills base from the document's root map by the table. An absent key leaves its field as it is, so the
+ * caller sets the defaults before the call. */
 MUST_CHECK enum err_code conf_read(const struct conf_doc *doc, const struct conf_field *fields, void *base,
                                    struct err *e);
 char *conf_print(const struct conf_doc *doc); /* block-style YAML text of the document; the caller frees */
@@ -69,21 +70,23 @@ bool conf_is_map(const struct conf_node *node);
 bool conf_is_list(const struct conf_node *node);
 bool conf_is_plain(const struct conf_node *node);      /* an unquoted scalar */
 const char *conf_scalar(const struct conf_node *node); /* NULL when not a scalar */
-const char *conf_key(const struct conf_node *node);    /* of a map's value; else "value" */
+const char *conf_key(const struct conf_node *node);    /* its key in a map; "value" elsewhere */
 const struct conf_node *conf_get(const struct conf_node *map, const char *key);
 const struct conf_node *conf_at(const struct conf_node *list, size_t index);
 size_t conf_count(const struct conf_node *node);
 MUST_CHECK enum err_code conf_read_map(const struct conf_node *map, const struct conf_field *fields,
                                        void *base, struct err *e);
-/* One value by the first row of the table (its key names the value in messages). */
+/* Reads one value by the row `field`, whose key names the value in messages. */
 MUST_CHECK enum err_code conf_read_value(const struct conf_node *node, const struct conf_field *field,
                                          void *at, struct err *e);
 const char *conf_where(const struct conf_node *node); /* the name of its text */
 /* err_set with "where:line:column: " in front. */
 enum err_code conf_fail(const struct conf_node *node, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same with "invalid value for 'KEY': expected EXPECTED, got VALUE". */
+enum err_code conf_refuse(const struct conf_node *node, const char *key, const char *expected, struct err *e);
 
-/* "90s", "15m", "2h"; the message has no place. */
+/* Parses "90s", "15m", "2h"; the message does not name the place. */
 MUST_CHECK enum err_code conf_duration(const char *text, int64_t *ms, struct err *e);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 
-/* The typed half of conf.h: from a map node and a table of fields to a struct. */
+/* The typed half of conf.h: fills a struct from a map node by a table of fields. */
 
 static enum err_code unknown_key(const struct conf_node *key, const struct conf_field *fields, struct err *e)
 {
@@ -26,22 +26,24 @@ static enum err_code unknown_key(const struct conf_node *key, const struct conf_
     near = nearest_name(key->text, names, count);
     if (near)
         return conf_fail(key, e, "unknown key '%.64s', did you mean '%s'?", key->text, near);
-    return conf_fail(key, e, "unknown key '%.64s', want one of %s", key->text, all.data ? all.data : "none");
+    return conf_fail(key, e, "unknown key '%.64s', expected one of %s", key->text,
+                     all.data ? all.data : "none");
 }
 
-/* "'nodes' wants a whole number, not 'two'" */
-static enum err_code wrong_type(const struct conf_node *node, const char *key, const char *wanted,
-                                struct err *e)
+enum err_code conf_refuse(const struct conf_node *node, const char *key, const char *expected, struct err *e)
 {
     if (node->kind == CONF_MAP)
-        return conf_fail(node, e, "'%s' wants %s, not a map", key, wanted);
+        return conf_fail(node, e, "invalid value for '%s': expected %s, got a map", key, expected);
     if (node->kind == CONF_LIST)
-        return conf_fail(node, e, "'%s' wants %s, not a list", key, wanted);
+        return conf_fail(node, e, "invalid value for '%s': expected %s, got a list of %zu value%s", key,
+                         expected, node->count, node->count == 1 ? "" : "s");
     if (conf_is_null(node))
-        return conf_fail(node, e, "'%s' wants %s, nothing is given", key, wanted);
+        return conf_fail(node, e, "invalid value for '%s': expected %s, got no value", key, expected);
+    /* The quotes can be the only mistake: "2" is text, 2 is a number. */
     if (!node->plain)
-        return conf_fail(node, e, "'%s' wants %s, not the quoted text \"%.64s\"", key, wanted, node->text);
-    return conf_fail(node, e, "'%s' wants %s, not '%.64s'", key, wanted, node->text);
+        return conf_fail(node, e, "invalid value for '%s': expected %s, got the text \"%.64s\"", key,
+                         expected, node->text);
+    return conf_fail(node, e, "invalid value for '%s': expected %s, got '%.64s'", key, expected, node->text);
 }
 
 static bool skip_digits(const char **at)
@@ -53,7 +55,7 @@ static bool skip_digits(const char **at)
     return *at > first;
 }
 
-/* Only what a person writes as a decimal number: no hex, no nan, no blanks. */
+/* Accepts decimal numbers only: strtod would also accept hexadecimal numbers, nan and blanks. */
 static bool looks_real(const char *s)
 {
     bool digits;
@@ -86,14 +88,18 @@ static enum err_code check_range(const struct conf_node *node, const struct conf
 {
     bool low = f->above ? value <= f->min : value < f->min;
     bool high = f->below ? value >= f->max : value > f->max;
+    char expected[96];
 
     if (isfinite(value) && ((f->min == 0 && f->max == 0 && !f->above) || (!low && !high)))
         return ERR_OK;
     if (isinf(f->max))
-        return conf_fail(node, e, "'%s' is %s, must be %s %.15g", f->key, node->text,
-                         f->above ? "above" : "at least", f->min);
-    return conf_fail(node, e, "'%s' is %s, must be %s%.15g %s %.15g", f->key, node->text,
-                     f->above ? "above " : "", f->min, f->below ? "to below" : "to", f->max);
+        snprintf(expected, sizeof(expected), "a number %s %.15g", f->above ? "above" : "of at least", f->min);
+    else if (f->above || f->below)
+        snprintf(expected, sizeof(expected), "a number %s %.15g and %s %.15g", f->above ? ">" : ">=", f->min,
+                 f->below ? "<" : "<=", f->max);
+    else
+        snprintf(expected, sizeof(expected), "a number from %.15g to %.15g", f->min, f->max);
+    return conf_refuse(node, f->key, expected, e);
 }
 
 static enum err_code read_int(const struct conf_node *node, const struct conf_field *f, int64_t *out,
@@ -102,11 +108,11 @@ static enum err_code read_int(const struct conf_node *node, const struct conf_fi
     long long value;
 
     if (!conf_is_plain(node) || !looks_int(node->text))
-        return wrong_type(node, f->key, "a whole number", e);
+        return conf_refuse(node, f->key, "a whole number", e);
     errno = 0;
     value = strtoll(node->text, NULL, 10);
     if (errno)
-        return conf_fail(node, e, "'%s' is %.64s, which is too large", f->key, node->text);
+        return conf_fail(node, e, "invalid value for '%s': %.64s is too large", f->key, node->text);
     if (check_range(node, f, (double)value, e))
         return e->code;
     *out = value;
@@ -119,10 +125,10 @@ static enum err_code read_real(const struct conf_node *node, const struct conf_f
     double value;
 
     if (!conf_is_plain(node) || !looks_real(node->text))
-        return wrong_type(node, f->key, "a number", e);
+        return conf_refuse(node, f->key, "a number", e);
     value = strtod(node->text, NULL);
     if (!isfinite(value))
-        return conf_fail(node, e, "'%s' is %.64s, which is too large", f->key, node->text);
+        return conf_fail(node, e, "invalid value for '%s': %.64s is too large", f->key, node->text);
     if (check_range(node, f, value, e))
         return e->code;
     *out = value;
@@ -135,7 +141,7 @@ static enum err_code read_bool(const struct conf_node *node, const struct conf_f
     bool yes = conf_is_plain(node) && !strcmp(node->text, "true");
 
     if (!yes && !(conf_is_plain(node) && !strcmp(node->text, "false")))
-        return wrong_type(node, f->key, "true or false", e);
+        return conf_refuse(node, f->key, "true or false", e);
     *out = yes;
     return ERR_OK;
 }
@@ -152,14 +158,14 @@ static enum err_code read_enum(const struct conf_node *node, const struct conf_f
         }
         buf_printf(&all, "%s%s", i == 0 ? "" : f->names[i + 1] ? ", " : " or ", f->names[i]);
     }
-    return wrong_type(node, f->key, all.data, e);
+    return conf_refuse(node, f->key, all.data, e);
 }
 
 static enum err_code read_text(const struct conf_node *node, const struct conf_field *f, char **out,
                                struct err *e)
 {
     if (!conf_is_scalar(node) || conf_is_null(node))
-        return wrong_type(node, f->key, "text", e);
+        return conf_refuse(node, f->key, "text", e);
     free(*out);
     *out = xstrdup(node->text);
     return ERR_OK;
@@ -171,10 +177,10 @@ static enum err_code read_texts(const struct conf_node *node, const struct conf_
     char **list;
 
     if (!conf_is_list(node))
-        return wrong_type(node, f->key, "a list, as in [first, second]", e);
+        return conf_refuse(node, f->key, "a list such as [first, second]", e);
     for (size_t i = 0; i < node->count; i++)
         if (!conf_is_scalar(node->items[i]) || conf_is_null(node->items[i]))
-            return conf_fail(node->items[i], e, "'%s' wants text in its list", f->key);
+            return conf_refuse(node->items[i], f->key, "text in the list", e);
     list = xcalloc(node->count + 1, sizeof(*list));
     for (size_t i = 0; i < node->count; i++)
         list[i] = xstrdup(node->items[i]->text);
@@ -198,14 +204,15 @@ static enum err_code read_env(const struct conf_node *node, const struct conf_fi
     char **list;
 
     if (!conf_is_map(node))
-        return wrong_type(node, f->key, "a map, as in {NAME: value}", e);
+        return conf_refuse(node, f->key, "a map such as {NAME: value}", e);
     for (size_t i = 0; i < node->count; i++) {
         const struct conf_node *item = node->items[i];
 
         if (!is_env_name(item->key->text))
-            return conf_fail(item->key, e, "'%.64s' is not a valid name of a variable", item->key->text);
+            return conf_fail(item->key, e, "invalid name of an environment variable: '%.64s'",
+                             item->key->text);
         if (!conf_is_scalar(item) || conf_is_null(item))
-            return wrong_type(item, item->key->text, "text (\"\" for none)", e);
+            return conf_refuse(item, item->key->text, "text, or \"\" for an empty value", e);
     }
     list = xcalloc(node->count + 1, sizeof(*list));
     for (size_t i = 0; i < node->count; i++)
@@ -225,18 +232,20 @@ enum err_code conf_duration(const char *text, int64_t *ms, struct err *e)
     long long count;
 
     if (!skip_digits(&unit))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is not a duration such as 90s, 15m, 2h or 1d", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "expected a duration such as 90s, 15m, 2h or 1d, got '%.64s'",
+                       text);
     errno = 0;
     count = strtoll(text, NULL, 10);
     for (size_t i = 0; i < ARRAY_LEN(units); i++) {
         if (strcmp(unit, units[i].suffix))
             continue;
         if (errno || count > (int64_t)36500 * 86400000 / units[i].ms)
-            return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is longer than 100 years", text);
+            return err_set(e, ERR_INVALID_ARGUMENT, "the duration '%.64s' is longer than 100 years", text);
         *ms = count * units[i].ms;
         return ERR_OK;
     }
-    return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is not a duration such as 90s, 15m, 2h or 1d", text);
+    return err_set(e, ERR_INVALID_ARGUMENT, "expected a duration such as 90s, 15m, 2h or 1d, got '%.64s'",
+                   text);
 }
 
 static enum err_code read_duration(const struct conf_node *node, const struct conf_field *f, int64_t *out,
@@ -246,11 +255,12 @@ static enum err_code read_duration(const struct conf_node *node, const struct co
     int64_t ms;
 
     if (!conf_is_scalar(node) || conf_is_null(node))
-        return wrong_type(node, f->key, "a duration, as in 90s, 15m, 2h", e);
+        return conf_refuse(node, f->key, "a duration such as 90s, 15m, 2h or 1d", e);
     if (conf_duration(node->text, &ms, &why))
-        return conf_fail(node, e, "'%s': %s", f->key, why.msg);
+        return conf_fail(node, e, "invalid value for '%s': %s", f->key, why.msg);
     if (f->max > 0 && ((double)ms < f->min || (double)ms > f->max))
-        return conf_fail(node, e, "'%s' is %s, must be at least %.15g s", f->key, node->text, f->min / 1000);
+        return conf_fail(node, e, "invalid value for '%s': expected a duration of at least %.15g s, got '%s'",
+                         f->key, f->min / 1000, node->text);
     *out = ms;
     return ERR_OK;
 }
@@ -259,7 +269,7 @@ static enum err_code read_parsed(const struct conf_node *node, const struct conf
                                  struct err *e)
 {
     if (!conf_is_scalar(node) || !f->parse(node->text, at))
-        return wrong_type(node, f->key, f->wanted, e);
+        return conf_refuse(node, f->key, f->expected, e);
     return ERR_OK;
 }
 
@@ -314,7 +324,7 @@ enum err_code conf_read_map(const struct conf_node *map, const struct conf_field
                             struct err *e)
 {
     if (!conf_is_map(map))
-        return wrong_type(map, conf_key(map), "a map of keys", e);
+        return conf_refuse(map, conf_key(map), "a map of keys and values", e);
     for (size_t i = 0; i < map->count; i++)
         if (!find_field(fields, map->items[i]->key->text))
             return unknown_key(map->items[i]->key, fields, e);
@@ -323,8 +333,9 @@ enum err_code conf_read_map(const struct conf_node *map, const struct conf_field
             return e->code;
     for (; fields->key; fields++)
         if (fields->required && !conf_get(map, fields->key))
-            return map->key ? conf_fail(map, e, "'%s' lacks the key '%s'", map->key->text, fields->key)
-                            : conf_fail(map, e, "the key '%s' is missing", fields->key);
+            return map->key ? conf_fail(map, e, "'%s' has no key '%s', which is required", map->key->text,
+                                        fields->key)
+                            : conf_fail(map, e, "the required key '%s' is missing", fields->key);
     return ERR_OK;
 }
 

@@ -6,16 +6,16 @@
 
 #include "base/mem.h"
 
-/* From libyaml's events to a tree of our own, which a --set can edit and which keeps the place of every key.
- * Anchors, aliases, tags and further documents are refused: a job file needs none, and each has a way to
- * surprise. */
+/* Builds a tree from libyaml's events. --set can edit the tree, and the tree keeps the place of every key.
+ * Anchors, aliases, tags and further documents are refused: a job file does not need them, and their effect
+ * is easy to overlook. */
 
 struct builder {
     yaml_parser_t yaml;
     const char *where;
     struct conf_node *stack[CONF_MAX_DEPTH];
     size_t depth;
-    struct conf_node *key; /* read, its value not yet */
+    struct conf_node *key; /* a key whose value has not been read yet */
     struct conf_node *root;
     size_t nodes;
     bool document;
@@ -79,7 +79,8 @@ static enum err_code check_duplicate(const struct conf_node *map, const struct c
     return ERR_OK;
 }
 
-/* Puts a finished or just opened node where the parser stands. Takes ownership, on failure too. */
+/* Adds a scalar, or a map or list that has just begun, to the innermost open map or list. Takes ownership, on
+ * failure too. */
 static enum err_code builder_place_node(struct builder *b, struct conf_node *node, struct err *e)
 {
     struct conf_node *top = b->depth ? b->stack[b->depth - 1] : NULL;
@@ -111,7 +112,7 @@ static enum err_code add_scalar(struct builder *b, const yaml_event_t *event, st
     struct conf_node *node;
 
     if (strlen(text) != len)
-        return fail_at(b, event, e, "text may not hold a NUL byte");
+        return fail_at(b, event, e, "text must not contain a NUL byte");
     node = node_of(b, event, CONF_SCALAR);
     node->text = xstrdup(text);
     node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -124,7 +125,7 @@ static enum err_code add_inner(struct builder *b, const yaml_event_t *event, enu
     struct conf_node *node;
 
     if (b->depth == CONF_MAX_DEPTH)
-        return fail_at(b, event, e, "nested too deep");
+        return fail_at(b, event, e, "nested too deeply: at most 32 levels are allowed");
     node = node_of(b, event, kind);
     if (builder_place_node(b, node, e))
         return e->code;
@@ -149,18 +150,18 @@ static bool has_extras(const yaml_event_t *event)
 static enum err_code builder_take_event(struct builder *b, const yaml_event_t *event, struct err *e)
 {
     if (has_extras(event))
-        return fail_at(b, event, e, "anchors, aliases and tags are not supported, write the value out");
+        return fail_at(b, event, e, "anchors, aliases and tags are not supported: write the value out");
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (b->document)
-            return fail_at(b, event, e, "a second document starts here, want one");
+            return fail_at(b, event, e, "a second YAML document starts here: put only one into a file");
         b->document = true;
         return ERR_OK;
     case YAML_SCALAR_EVENT:
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT:
         if (++b->nodes > CONF_MAX_NODES)
-            return fail_at(b, event, e, "too many values");
+            return fail_at(b, event, e, "too many values: at most 100000 are allowed");
         if (event->type == YAML_SCALAR_EVENT)
             return add_scalar(b, event, e);
         return add_inner(b, event, event->type == YAML_MAPPING_START_EVENT ? CONF_MAP : CONF_LIST, e);

@@ -13,10 +13,10 @@ enum conf_kind { CONF_SCALAR, CONF_MAP, CONF_LIST };
 struct conf_node {
     enum conf_kind kind;
     const char *where;     /* borrowed from the document */
-    size_t line, column;   /* from 1; line 0: the place is `where` alone (--set) */
+    size_t line, column;   /* both from 1; line 0: messages name `where` only (--set) */
     char *text;            /* scalar */
     bool plain;            /* scalar without quotes */
-    struct conf_node *key; /* this node's key when it lives in a map; owned */
+    struct conf_node *key; /* this node's key in its map, or NULL; owned */
     struct conf_node **items;
     size_t count, cap;
 };

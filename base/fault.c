@@ -47,7 +47,8 @@ static void fault_add(const char *entry)
         rest += strlen(rest);
     }
     if (!len || len >= sizeof(fault->name) || fault->first < 1 || *rest) {
-        fprintf(stderr, "DDP_FAULT: cannot read '%s', want name:hit, name:hit+ or name:hit=kill\n", entry);
+        fprintf(stderr, "DDP_FAULT: invalid entry '%s': expected name:hit, name:hit+ or name:hit=kill\n",
+                entry);
         abort();
     }
     memcpy(fault->name, entry, len);

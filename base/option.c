@@ -21,14 +21,15 @@ struct option_parser {
     size_t list_count;
 };
 
-struct option_slot { /* a row and where its value goes */
+struct option_slot { /* a row, and the address of its value */
     const struct option_spec *spec;
     void *at;
 };
 
-enum err_code option_refuse(const char *name, const char *wanted, const char *text, struct err *e)
+enum err_code option_refuse(const char *name, const char *expected, const char *text, struct err *e)
 {
-    return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' wants %s, got '%.128s'", name, wanted, text);
+    return err_set(e, ERR_INVALID_ARGUMENT, "invalid value for option '--%s': expected %s, got '%.128s'",
+                   name, expected, text);
 }
 
 static bool option_name_matches(const char *given, size_t len, const char *name)
@@ -41,7 +42,7 @@ static bool option_name_matches(const char *given, size_t len, const char *name)
     return true;
 }
 
-/* By its letter, or, if that is 0, by its name. */
+/* Finds an option by its letter, or by its name if letter is 0. */
 static struct option_slot option_find(const struct option_set *sets, const char *name, size_t len,
                                       char letter)
 {
@@ -71,16 +72,16 @@ static enum err_code option_unknown(const struct option_set *sets, const char *g
 
 static enum err_code option_refuse_number(const struct option_spec *s, const char *text, struct err *e)
 {
-    /* "1.5" is a number: say what is wrong with it */
+    /* "1.5" is a number, so "expected a number" would not explain the refusal */
     const char *number = s->type == OPTION_INT && strspn(text, "0123456789.") == strlen(text) && strchr(text, '.') ? "a whole number" : "a number";
-    char wanted[96];
+    char expected[96];
     if (s->max > 0 && !isinf(s->max))
-        snprintf(wanted, sizeof(wanted), "%s of %.15g to %.15g", number, s->min, s->max);
+        snprintf(expected, sizeof(expected), "%s from %.15g to %.15g", number, s->min, s->max);
     else if (s->min > 0)
-        snprintf(wanted, sizeof(wanted), "%s of at least %.15g", number, s->min);
+        snprintf(expected, sizeof(expected), "%s of at least %.15g", number, s->min);
     else
-        snprintf(wanted, sizeof(wanted), "%s", number);
-    return option_refuse(s->name, wanted, text, e);
+        snprintf(expected, sizeof(expected), "%s", number);
+    return option_refuse(s->name, expected, text, e);
 }
 
 static bool option_in_range(const struct option_spec *s, double value)
@@ -106,7 +107,7 @@ static enum err_code option_read_real(const struct option_spec *s, const char *t
 {
     char *end;
     double value = strtod(text, &end);
-    /* nan is in no range */
+    /* strtod would also accept nan and inf */
     if (end == text || *end || !isfinite(value) || !option_in_range(s, value))
         return option_refuse_number(s, text, e);
     *out = value;
@@ -127,7 +128,7 @@ static enum err_code option_read_fd(const struct option_spec *s, const char *tex
 static enum err_code option_read_choice(const struct option_spec *s, const char *text, const char **out,
                                         struct err *e)
 {
-    char wanted[96];
+    char expected[96];
     size_t len = strlen(text);
     for (const char *at = s->value; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         size_t end = strcspn(at, "|");
@@ -136,8 +137,8 @@ static enum err_code option_read_choice(const struct option_spec *s, const char 
             return ERR_OK;
         }
     }
-    snprintf(wanted, sizeof(wanted), "one of %s", s->value);
-    return option_refuse(s->name, wanted, text, e);
+    snprintf(expected, sizeof(expected), "one of %s", s->value);
+    return option_refuse(s->name, expected, text, e);
 }
 
 static void option_add_text(struct option_parser *p, char ***list, const char *text)
@@ -145,7 +146,7 @@ static void option_add_text(struct option_parser *p, char ***list, const char *t
     bool used = false;
     for (size_t i = 0; i < p->list_count; i++)
         used |= p->lists[i] == list;
-    if (!used) { /* what the list holds came from a file or is a default: the command line wins */
+    if (!used) { /* The present values came from a file or are defaults, so the command line replaces them. */
         BUG_ON(p->list_count == LISTS_MAX);
         p->lists[p->list_count++] = list;
         strv_free(*list);
@@ -159,7 +160,7 @@ static enum err_code option_store(struct option_parser *p, const struct option_s
 {
     const struct option_spec *s = slot->spec;
     if (s->check && !s->check(text))
-        return option_refuse(s->name, s->wanted, text, e);
+        return option_refuse(s->name, s->expected, text, e);
     switch (s->type) {
     case OPTION_FLAG:
         *(bool *)slot->at = true;
@@ -183,13 +184,13 @@ static enum err_code option_store(struct option_parser *p, const struct option_s
     case OPTION_FD:
         return option_read_fd(s, text, slot->at, e);
     case OPTION_PARSED:
-        return s->parse(text, slot->at) ? ERR_OK : option_refuse(s->name, s->wanted, text, e);
+        return s->parse(text, slot->at) ? ERR_OK : option_refuse(s->name, s->expected, text, e);
     }
     BUG_ON("unknown option type");
     return ERR_INTERNAL;
 }
 
-/* The option at argv[*i]; moves *i over a value that is an argument of its own. */
+/* Parses the option at argv[*i]. If its value is the next argument, moves *i to that argument. */
 static enum err_code option_parse_at(struct option_parser *p, int argc, char **argv, int *i, struct err *e)
 {
     const char *arg = argv[*i], *value = NULL;
@@ -208,14 +209,14 @@ static enum err_code option_parse_at(struct option_parser *p, int argc, char **a
         value = arg + 2;
     if (s->type == OPTION_FLAG) {
         if (value)
-            return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' takes no value, got '%.128s'", s->name,
-                           value);
+            return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' does not take a value, got '%.128s'",
+                           s->name, value);
         return option_store(p, &slot, NULL, e);
     }
     if (!value && s->fits && (*i + 1 >= argc || !s->fits(argv[*i + 1])))
         value = s->otherwise;
     if (!value && *i + 1 >= argc)
-        return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' wants a value: %s", s->name, s->value);
+        return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' requires a value: %s", s->name, s->value);
     return option_store(p, &slot, value ? value : argv[++*i], e);
 }
 
@@ -242,7 +243,7 @@ enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
     return ERR_OK;
 }
 
-/* The entry of env that belongs to an option, or NULL. */
+/* Returns the entry of env that belongs to the option, or NULL. */
 static const char *option_variable(const struct option_spec *s, const char *prefix, char *const *env)
 {
     char name[64];
@@ -306,7 +307,7 @@ void option_release(const struct option_spec *table, void *base)
 {
     for (const struct option_spec *s = table; s && s->name; s++) {
         void *at = (char *)base + s->offset;
-        /* NULL afterwards, since an alias may name the same field. */
+        /* Sets each field to NULL, since an alias may name the same field. */
         if (s->type == OPTION_TEXTS) {
             strv_free(*(char ***)at);
             *(char ***)at = NULL;
@@ -341,7 +342,7 @@ void option_help(const struct option_spec *table, struct buf *out)
             continue;
         snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", s->letter ? '-' : ' ', s->letter ? s->letter : ' ',
                  s->letter ? "," : " ", s->name, s->value ? " " : "", s->value ? s->value : "");
-        if (strlen(left) > HELP_COLUMN - 2) /* the text goes to the next line */
+        if (strlen(left) > HELP_COLUMN - 2) /* too long for its column: the text starts on the next line */
             buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "");
         else
             buf_printf(out, "%-*s", HELP_COLUMN, left);
@@ -371,7 +372,7 @@ static enum conf_type option_conf_type(const struct option_spec *s)
         return CONF_REAL;
     case OPTION_PARSED:
         return CONF_PARSED;
-    case OPTION_TEXT: /* borrowed: the file's text does not live as long */
+    case OPTION_TEXT: /* OPTION_TEXT borrows, but the file's text is freed before the options are */
     case OPTION_CHOICE:
     case OPTION_FD:
         break;
@@ -394,7 +395,7 @@ struct conf_field *option_conf_fields(const struct option_spec *table, const str
                                               .min = s->min,
                                               .max = s->max,
                                               .parse = s->parse,
-                                              .wanted = s->wanted,
+                                              .expected = s->expected,
                                               .fn = s->from_node};
     }
     for (; more && more->key; more++) {

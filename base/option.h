@@ -14,7 +14,7 @@
  * `-` in a name. Options and arguments may be mixed; `--` ends both, and what follows it is the tail (a
  * COMMAND). Errors are INVALID_ARGUMENT with a whole message:
  *   unknown option '--nodse', did you mean '--nodes'?
- *   option '--slots' wants a number of 1 to 4096, got 'abc' */
+ *   invalid value for option '--slots': expected a number from 1 to 4096, got 'abc' */
 enum option_type {
     OPTION_FLAG,   /* bool */
     OPTION_TEXT,   /* const char *, borrowed from argv */
@@ -24,24 +24,24 @@ enum option_type {
     OPTION_REAL,   /* double, min..max */
     OPTION_CHOICE, /* const char *: one of `value`, "table|json" */
     OPTION_FD,     /* int: the number of a file descriptor */
-    OPTION_PARSED, /* whatever `parse` writes */
+    OPTION_PARSED, /* the type that `parse` writes */
 };
 
 struct option_spec {
     const char *name; /* "nodes"; NULL ends a table */
-    const char *key;  /* in the YAML file; NULL: the option has none */
+    const char *key;  /* in the YAML file; NULL: not in the file */
     char letter;      /* or 0 */
     enum option_type type;
-    size_t offset;            /* of the value in the struct that the table fills */
+    size_t offset;            /* of the value, in the struct that the table fills */
     const char *value;        /* what --help calls the value: "N"; choices: "table|json" */
     const char *help;         /* for --help, which breaks its lines */
-    const char *default_text; /* for --help: what holds without the option; NULL: nothing to say */
+    const char *default_text; /* for --help: the default; NULL: --help shows none */
     bool hidden;              /* an alias that --help leaves out */
     double min, max;          /* both 0: 0 or more; max INFINITY: no upper end */
     bool (*parse)(const char *text, void *at); /* OPTION_PARSED: false if the text is wrong */
-    bool (*check)(const char *text);           /* texts: false if the command line's is wrong; or NULL */
-    const char *wanted;                        /* of parse and check, for messages: "a range such as 1-9" */
-    /* The key, where YAML has another form than the command line (a list). */
+    bool (*check)(const char *text); /* of a text: false if a text of the command line is invalid; or NULL */
+    const char *expected;            /* by parse and check, for messages: "a range such as 1-9" */
+    /* The row of the key, if the file has another form than the command line (a list). */
     enum err_code (*from_node)(const struct conf_node *node, void *at, struct err *e);
     /* OPTION_TEXT whose value may be left out: the next argument is the value only if `fits` accepts it, else
      * the value is `otherwise`. NULL: the value is required. */
@@ -54,14 +54,14 @@ struct option_set { /* a table and the struct it fills */
     void *base;
 };
 
-struct option_arguments { /* what is no option */
-    char **list;          /* owned array of borrowed texts, count of them */
+struct option_arguments { /* the arguments that are not options */
+    char **list;          /* owned array of `count` borrowed texts */
     size_t count;
-    char **tail; /* borrowed, NULL-terminated; NULL: there is none */
+    char **tail; /* borrowed, NULL-terminated; NULL: there is no tail */
 };
 
-/* sets ends with a NULL table. argv[0] is skipped. ends: tells which argument begins the tail as if "--" stood
- * before it; NULL: none does. On failure some values are set and args must be released too. */
+/* sets ends with a NULL table. argv[0] is skipped. ends: returns true for an argument that begins the tail, as
+ * if "--" stood before it; may be NULL. On failure some values are set, and args must be released too. */
 MUST_CHECK enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
                                       bool (*ends)(const char *argument), struct option_arguments *args,
                                       struct err *e);
@@ -75,7 +75,7 @@ void option_help(const struct option_spec *table, struct buf *out);
 /* The rows that have a key, as a table for conf_read into the same struct, followed by the rows of `more` (or
  * NULL). Heap-owned. */
 struct conf_field *option_conf_fields(const struct option_spec *table, const struct conf_field *more);
-/* INVALID_ARGUMENT, "option '--NAME' wants WANTED, got 'TEXT'". */
-enum err_code option_refuse(const char *name, const char *wanted, const char *text, struct err *e);
+/* INVALID_ARGUMENT, "invalid value for option '--NAME': expected EXPECTED, got 'TEXT'". */
+enum err_code option_refuse(const char *name, const char *expected, const char *text, struct err *e);
 
 #endif

@@ -17,7 +17,9 @@ const char *const job_lost_names[] = {"wait", "fail", NULL};
 #define AT(member) offsetof(struct job_spec, member)
 enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
 
-/* 2 · "1:4" */
+#define NODES_EXPECTED "N or MIN:MAX, such as 2 or \"1:4\""
+
+/* Reads 2 or "1:4". */
 static enum err_code read_nodes(const struct conf_node *node, void *at, struct err *e)
 {
     struct job_spec *spec = at;
@@ -26,17 +28,18 @@ static enum err_code read_nodes(const struct conf_node *node, void *at, struct e
     char *end;
 
     if (!text || !isdigit((unsigned char)*text) || (!conf_is_plain(node) && !strchr(text, ':')))
-        return conf_fail(node, e, "'nodes' wants N or MIN:MAX, as in 2 or \"1:4\"");
+        return conf_refuse(node, "nodes", NODES_EXPECTED, e);
     low = strtoll(text, &end, 10);
     high = low;
     if (*end == ':' && isdigit((unsigned char)end[1]))
         high = strtoll(end + 1, &end, 10);
     if (*end)
-        return conf_fail(node, e, "'nodes' wants N or MIN:MAX, as in 2 or \"1:4\", not '%.64s'", text);
+        return conf_refuse(node, "nodes", NODES_EXPECTED, e);
     if (low < 1 || high > NODES_MAX)
-        return conf_fail(node, e, "'nodes' is %.64s, must be 1 to %d", text, NODES_MAX);
+        return conf_fail(node, e, "invalid value for 'nodes': expected numbers from 1 to %d, got '%.64s'",
+                         NODES_MAX, text);
     if (low > high)
-        return conf_fail(node, e, "'nodes' is %.64s, but MIN must not be above MAX", text);
+        return conf_refuse(node, "nodes", "MIN:MAX with MIN <= MAX", e);
     spec->nodes_min = low;
     spec->nodes_max = high;
     return ERR_OK;
@@ -56,7 +59,7 @@ static enum err_code read_procs(const struct conf_node *node, void *at, struct e
             return ERR_OK;
         }
     if (!conf_is_plain(node) || isalpha((unsigned char)*text))
-        return conf_fail(node, e, "'procs_per_node' wants a number, gpu, cpu or auto");
+        return conf_refuse(node, "procs_per_node", "a number, gpu, cpu or auto", e);
     if (conf_read_value(node, number, &spec->procs_per_node, e))
         return e->code;
     spec->procs = JOB_PROCS_NUMBER;
@@ -73,39 +76,39 @@ static enum err_code read_gpus(const struct conf_node *node, void *at, struct er
         return ERR_OK;
     }
     if (!conf_is_plain(node) || isalpha((unsigned char)*text))
-        return conf_fail(node, e, "'gpus_per_proc' wants a number or all");
+        return conf_refuse(node, "gpus_per_proc", "a number or all", e);
     return conf_read_value(node, number, at, e);
 }
 
-/* Names stand in paths and in tables. */
+/* Names become parts of paths and columns of tables, so few characters are allowed. */
 static enum err_code read_name(const struct conf_node *node, void *at, struct err *e)
 {
     const char *text = conf_scalar(node);
     size_t len = text ? strlen(text) : 0;
 
     if (!len || len > 64 || !isalnum((unsigned char)*text))
-        return conf_fail(node, e,
-                         "'name' wants 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first");
+        return conf_refuse(node, "name",
+                           "1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit", e);
     for (size_t i = 0; i < len; i++)
         if (!isalnum((unsigned char)text[i]) && !strchr("._-", text[i]))
-            return conf_fail(node, e, "'name' may hold letters, digits, '.', '_' and '-' only, not '%.64s'",
-                             text);
+            return conf_refuse(node, "name", "only letters, digits, '.', '_' and '-'", e);
     free(*(char **)at);
     *(char **)at = xstrdup(text);
     return ERR_OK;
 }
 
-/* What goes into a worker's environment and in front of its lines. */
+/* Reads a text that goes into a worker's environment and in front of the lines of its output. */
 static enum err_code read_label(const struct conf_node *node, void *at, struct err *e)
 {
     const char *text = conf_scalar(node);
     size_t len = text ? strlen(text) : 0;
 
     if (!len || len > 128)
-        return conf_fail(node, e, "'%s' wants a text of 1 to 128 bytes", conf_key(node));
+        return conf_refuse(node, conf_key(node), "text of 1 to 128 bytes", e);
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-            return conf_fail(node, e, "'%s' may hold no control characters", conf_key(node));
+            return conf_fail(node, e, "invalid value for '%s': it contains a control character",
+                             conf_key(node));
     free(*(char **)at);
     *(char **)at = xstrdup(text);
     return ERR_OK;
@@ -123,7 +126,7 @@ static enum err_code read_command(const struct conf_node *node, void *at, struct
     return ERR_OK;
 }
 
-/* What the supervisor sets itself: a value given here would be lost without a word. */
+/* The supervisor sets these variables itself and would silently overwrite a value of the job file. */
 static bool is_reserved(const char *name)
 {
     static const char *const reserved[] = {
@@ -144,7 +147,7 @@ static enum err_code read_env(const struct conf_node *node, void *at, struct err
 
     for (size_t i = 0; conf_is_map(node) && i < conf_count(node); i++)
         if (is_reserved(conf_key(conf_at(node, i))))
-            return conf_fail(conf_at(node, i), e, "'%s' is set by ddp for each rank: leave it out",
+            return conf_fail(conf_at(node, i), e, "ddp sets '%s' for each rank: remove it from 'env'",
                              conf_key(conf_at(node, i)));
     return conf_read_value(node, env, at, e);
 }
@@ -200,7 +203,7 @@ static bool name_ends_with(const char *text, const char *end)
     return len > most && !strcmp(text + len - most, end);
 }
 
-/* What a command is called after: of `python3 -u dir/train.py 50` the script, else the program. */
+/* Returns the word that names the job: the script of `python3 -u dir/train.py 50`, else the program. */
 static const char *command_subject(char *const *command)
 {
     const char *slash = strrchr(command[0], '/');
@@ -215,7 +218,7 @@ static const char *command_subject(char *const *command)
     return command[0];
 }
 
-/* A job without a name is called after its file, or else after its command. */
+/* Makes the name of a job that has none from its file or its command. */
 static char *name_of(const char *from)
 {
     const char *base = strrchr(from, '/') ? strrchr(from, '/') + 1 : from;
@@ -243,7 +246,7 @@ static bool is_yaml_file(const char *where)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* Where the world size is known before the job starts. */
+/* Checks the shards if the world size is known before the job starts; the trainer checks them in any case. */
 static enum err_code check_shards(const struct job_spec *spec, const struct conf_node *train, struct err *e)
 {
     int64_t world = spec->nodes_min * spec->procs_per_node, shards = spec->train.shards;
@@ -251,9 +254,11 @@ static enum err_code check_shards(const struct job_spec *spec, const struct conf
     if (spec->kind != JOB_TRAIN || spec->train.reproducible != REPRODUCIBLE_WORLD ||
         spec->nodes_min != spec->nodes_max || spec->procs != JOB_PROCS_NUMBER || shards % world == 0)
         return ERR_OK;
-    return conf_fail(job_either(train, "shards"), e,
-                     "reproducible: world with %lld shards wants a world size that divides them, not %lld",
-                     (long long)shards, (long long)world);
+    return conf_fail(
+        job_either(train, "shards"), e,
+        "reproducible: world with %lld shards needs a world size that divides the number of shards, got "
+        "%lld",
+        (long long)shards, (long long)world);
 }
 
 enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e)
@@ -267,13 +272,14 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (command && train)
         return conf_fail(train, e, "'command' and 'train' exclude each other: give only one");
     if (!command && !train)
-        return conf_fail(root, e, "a job wants 'command' or 'train'");
+        return conf_fail(root, e, "a job needs 'command' or 'train': add one of them");
     if (command && conf_get(root, "on_lost_snapshots"))
-        return conf_fail(conf_get(root, "on_lost_snapshots"), e,
-                         "'on_lost_snapshots' works only for train jobs: a command keeps its own snapshots");
+        return conf_fail(
+            conf_get(root, "on_lost_snapshots"), e,
+            "'on_lost_snapshots' applies to train jobs only: ddp does not know a command's snapshots");
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
-                         "procs_per_node: gpu and device: cpu exclude each other");
+                         "'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");
     if (check_shards(out, train, e))
         return e->code;
     if (!out->name)

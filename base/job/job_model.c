@@ -7,7 +7,7 @@
 #include "base/job/job_variant.h"
 #include "base/mem.h"
 
-/* The maps under `train.model` and `train.data`, and whether they go together. */
+/* The maps under `train.model` and `train.data`, and the check that they fit each other. */
 
 const char *const job_activation_names[] = {"relu", "gelu", "tanh", "gelu_tanh", NULL};
 const char *const job_symbol_names[] = {"character", "byte", NULL};
@@ -28,8 +28,7 @@ static enum err_code read_sizes(const struct conf_node *node, void *at, struct e
     CLEANUP(free_sizes) int64_t *sizes = NULL;
 
     if (count < 2 || count > 64)
-        return conf_fail(node, e,
-                         "'sizes' wants a list of 2 to 64 widths, input first, as in [784, 512, 10]");
+        return conf_refuse(node, "sizes", "a list of 2 to 64 widths, input first, such as [784, 512, 10]", e);
     sizes = xcalloc(count, sizeof(*sizes));
     for (size_t i = 0; i < count; i++)
         if (conf_read_value(conf_at(node, i), width, &sizes[i], e))
@@ -92,8 +91,9 @@ enum err_code job_model_read(const struct conf_node *node, void *at, struct err 
     if (conf_read_map(node, models[type].fields, train, e))
         return e->code;
     if (type == MODEL_GPT && train->model.width % train->model.heads)
-        return conf_fail(conf_get(node, "width"), e, "'width' is %lld, must be a multiple of the %lld heads",
-                         (long long)train->model.width, (long long)train->model.heads);
+        return conf_fail(conf_get(node, "width"), e,
+                         "invalid value for 'width': expected a multiple of 'heads' (%lld), got %lld",
+                         (long long)train->model.heads, (long long)train->model.width);
     return ERR_OK;
 }
 
@@ -148,7 +148,7 @@ enum err_code job_data_read(const struct conf_node *node, void *at, struct err *
 
 /* ---- model against data */
 
-/* Synthetic data takes its widths from the model where it gives none. */
+/* Synthetic data without widths takes them from the model. */
 static enum err_code job_check_widths(struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     bool mlp = t->model.type == MODEL_MLP;
@@ -161,10 +161,10 @@ static enum err_code job_check_widths(struct train_spec *t, const struct conf_no
     t->data.in = t->data.in ? t->data.in : in;
     t->data.out = t->data.out ? t->data.out : out;
     if (t->data.in != in)
-        return conf_fail(job_either(data, "in"), e, "data has %lld inputs, the model takes %lld",
+        return conf_fail(job_either(data, "in"), e, "the data has %lld inputs, but the model takes %lld",
                          (long long)t->data.in, (long long)in);
     if (t->data.out != out)
-        return conf_fail(job_either(data, "out"), e, "data has %lld outputs, the model gives %lld",
+        return conf_fail(job_either(data, "out"), e, "the data has %lld outputs, but the model gives %lld",
                          (long long)t->data.out, (long long)out);
     return ERR_OK;
 }
@@ -179,31 +179,35 @@ static enum err_code job_check_kinds(const struct train_spec *t, const struct co
     bool gpt = t->model.type == MODEL_GPT;
 
     if (gpt && !is_language(t))
-        return conf_fail(conf_get(conf_get(map, "data"), "type"), e, "a gpt model wants text or tokens data");
+        return conf_fail(conf_get(conf_get(map, "data"), "type"), e,
+                         "a gpt model needs data of type text or tokens");
     if (!gpt && is_language(t))
-        return conf_fail(conf_get(conf_get(map, "model"), "type"), e, "%s data wants a gpt model",
+        return conf_fail(conf_get(conf_get(map, "model"), "type"), e, "data of type %s needs a gpt model",
                          t->data.type == DATA_TEXT ? "text" : "tokens");
     if (!gpt && t->precision == PRECISION_BF16)
-        return conf_fail(conf_get(map, "precision"), e, "precision bf16 wants a gpt model");
+        return conf_fail(conf_get(map, "precision"), e, "'precision: bf16' needs a gpt model");
     if (!gpt && t->init_from)
-        return conf_fail(conf_get(map, "init_from"), e, "'init_from' wants a gpt model");
+        return conf_fail(conf_get(map, "init_from"), e, "'init_from' needs a gpt model");
     return ERR_OK;
 }
 
-/* Text says how many symbols it has when it is read; a larger vocabulary is fine (a rounder width). */
+/* The number of symbols of a text is known when the text is read. A vocabulary may be larger than that, for a
+ * width that devices compute faster. */
 static enum err_code job_check_vocabulary(const struct train_spec *t, const struct conf_node *map,
                                           struct err *e)
 {
     const struct conf_node *model = conf_get(map, "model");
 
     if (t->data.type == DATA_TOKENS && !t->model.vocab)
-        return conf_fail(model, e,
-                         "a file of tokens does not contain the size of its vocabulary: add vocab (50257 for "
-                         "GPT-2's)");
+        return conf_fail(
+            model, e,
+            "a file of tokens does not contain the size of its vocabulary: add 'vocab' (50257 for "
+            "GPT-2's tokens)");
     if (t->data.type == DATA_TEXT && t->data.symbols == SYMBOL_BYTE && t->model.vocab &&
         t->model.vocab < BYTES)
-        return conf_fail(conf_get(model, "vocab"), e, "'vocab' is %lld, text by byte wants %d",
-                         (long long)t->model.vocab, BYTES);
+        return conf_fail(conf_get(model, "vocab"), e,
+                         "invalid value for 'vocab': expected at least %d for 'symbols: byte', got %lld",
+                         BYTES, (long long)t->model.vocab);
     return ERR_OK;
 }
 
@@ -215,11 +219,12 @@ static enum err_code job_check_loss(struct train_spec *t, const struct conf_node
     if (t->loss == LOSS_AUTO)
         t->loss = labels ? LOSS_CROSS_ENTROPY : LOSS_MSE;
     if (labels && t->loss == LOSS_MSE)
-        return conf_fail(job_either(map, "loss"), e, "loss mse wants real targets, %s data has labels",
+        return conf_fail(job_either(map, "loss"), e,
+                         "'loss: mse' needs real targets, but data of type %s has labels",
                          words[t->data.type]);
     if (!labels && t->loss == LOSS_CROSS_ENTROPY)
         return conf_fail(job_either(map, "loss"), e,
-                         "loss cross_entropy wants labels, synthetic data has real targets");
+                         "'loss: cross_entropy' needs labels, but synthetic data has real targets");
     return ERR_OK;
 }
 

@@ -5,8 +5,8 @@
 #include "base/job/job_variant.h"
 #include "base/mem.h"
 
-/* The map `sync`: the strategies that keep ranks in step, one row each. What each does is the trainer's
- * matter: trainer/member/sync has a row of the same enum value. */
+/* The map `sync`: the strategies that keep ranks in step, one row each. The row of the same enum value in
+ * trainer/member/sync does the work. */
 
 #define AT(member) offsetof(struct train_spec, member)
 
@@ -23,7 +23,7 @@ static const struct job_variant strategies[] = {
     {"diloco", NULL},
 };
 
-/* Strategies whose arithmetic does not depend on the number of ranks: reproducible: world wants one. */
+/* The strategies that `reproducible: world` allows: their arithmetic does not depend on the number of ranks. */
 static const bool independent_of_world_size[ARRAY_LEN(strategies)] = {[SYNC_ALLREDUCE] = true};
 
 enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e)
@@ -48,7 +48,7 @@ enum err_code job_sync_check_world(const struct train_spec *train, const struct 
     for (size_t i = 0; i < ARRAY_LEN(strategies); i++)
         if (independent_of_world_size[i])
             buf_printf(&names, "%s%s", names.len ? " or " : "", strategies[i].name);
-    return conf_fail(place, e, "reproducible: world wants sync %s", names.data);
+    return conf_fail(place, e, "'reproducible: world' needs 'sync' of type %s", names.data);
 }
 
 void job_sync_print(struct buf *out, const struct train_spec *train)
@@ -64,7 +64,7 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
         if (f->type == CONF_INT)
             buf_printf(out, ", %s: %lld", f->key, (long long)*(const int64_t *)(const void *)value);
         else
-            BUG_ON(f->type != CONF_CUSTOM); /* a new type of key is printed here */
+            BUG_ON(f->type != CONF_CUSTOM); /* add the output of another type of key here */
     }
     buf_puts(out, "}\n");
 }

@@ -9,8 +9,8 @@
 #include "base/job/job_variant.h"
 #include "base/mem.h"
 
-/* The map under `train`, but `model` and `data` (job_model.c). What the job file names but this version does
- * not do is refused where it stands. */
+/* The map under `train`, except `model` and `data` (job_model.c). A value that this version does not support
+ * is refused with its line and column. */
 
 const char *const job_loss_names[] = {"auto", "cross_entropy", "mse", NULL};
 const char *const job_schedule_names[] = {"constant", "linear", "cosine", NULL};
@@ -26,7 +26,7 @@ static enum err_code read_betas(const struct conf_node *node, void *at, struct e
     double pair[2];
 
     if (!conf_is_list(node) || conf_count(node) != 2)
-        return conf_fail(node, e, "'betas' wants two numbers, as in [0.9, 0.999]");
+        return conf_refuse(node, "betas", "two numbers, such as [0.9, 0.999]", e);
     for (size_t i = 0; i < 2; i++)
         if (conf_read_value(conf_at(node, i), beta, &pair[i], e))
             return e->code;
@@ -65,11 +65,11 @@ static enum err_code read_optimizer(const struct conf_node *node, void *at, stru
     if (conf_read_map(node, kinds[type].fields, train, e))
         return e->code;
     if (train->optimizer.nesterov && train->optimizer.momentum == 0)
-        return conf_fail(node, e, "'nesterov' wants a momentum above 0");
+        return conf_fail(node, e, "'nesterov' needs 'momentum' above 0");
     return ERR_OK;
 }
 
-/* 500 · "10 epochs" · "15m" · never */
+/* Reads 500, "10 epochs", "15m" or never. */
 static enum err_code read_every(const struct conf_node *node, void *at, struct err *e)
 {
     static const struct conf_field steps[] = {{"every", CONF_INT, 0, JOB_FROM_ONE}, {0}};
@@ -96,8 +96,8 @@ static enum err_code read_every(const struct conf_node *node, void *at, struct e
              text[strspn(text, "0123456789")])
         every.unit = EVERY_MS;
     else
-        return conf_fail(node, e, "'%s' wants steps, epochs or a time: 500, \"10 epochs\", \"15m\" or never",
-                         conf_key(node));
+        return conf_refuse(node, conf_key(node),
+                           "steps, epochs or a time, such as 500, \"10 epochs\", \"15m\" or never", e);
     *(struct job_every *)at = every;
     return ERR_OK;
 }
@@ -111,11 +111,11 @@ static enum err_code read_eval_batches(const struct conf_node *node, void *at, s
         return ERR_OK;
     }
     if (!conf_is_plain(node))
-        return conf_fail(node, e, "'batches' wants a whole number or all");
+        return conf_refuse(node, "batches", "a whole number or all", e);
     return conf_read_value(node, number, at, e);
 }
 
-/* Halves of halves down to one shard: the sum over shards is a full binary tree. */
+/* The sum over shards is a full binary tree, so their number must be a power of two. */
 static enum err_code read_shards(const struct conf_node *node, void *at, struct err *e)
 {
     static const struct conf_field number[] = {{"shards", CONF_INT, 0, .min = 1, .max = 1024}, {0}};
@@ -124,7 +124,7 @@ static enum err_code read_shards(const struct conf_node *node, void *at, struct 
     if (conf_read_value(node, number, &shards, e))
         return e->code;
     if (shards & (shards - 1))
-        return conf_fail(node, e, "'shards' is %lld, must be a power of two", (long long)shards);
+        return conf_refuse(node, "shards", "a power of two", e);
     *(int64_t *)at = shards;
     return ERR_OK;
 }
@@ -178,26 +178,27 @@ static enum err_code check_one_of(const struct conf_node *map, const char *a, co
     if (conf_get(map, a) && conf_get(map, b))
         return conf_fail(conf_get(map, b), e, "'%s' and '%s' exclude each other: give only one", a, b);
     if (!conf_get(map, a) && !conf_get(map, b))
-        return conf_fail(map, e, "'train' wants '%s' or '%s'", a, b);
+        return conf_fail(map, e, "'train' needs '%s' or '%s': add one of them", a, b);
     return ERR_OK;
 }
 
-/* The same bits at every world size: nothing that the world size changes may enter the arithmetic. */
+/* For the same bits at every world size, no value that depends on the world size may enter the arithmetic. */
 static enum err_code check_reproducible(struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     const struct conf_node *key = conf_get(map, "reproducible");
 
     if (t->reproducible != REPRODUCIBLE_WORLD) {
         if (conf_get(map, "shards"))
-            return conf_fail(conf_get(map, "shards"), e, "'shards' works only with reproducible: world");
+            return conf_fail(conf_get(map, "shards"), e, "'shards' applies to 'reproducible: world' only");
         return ERR_OK;
     }
     if (job_sync_check_world(t, key, e))
         return e->code;
     if (!t->global_batch)
-        return conf_fail(key, e,
-                         "reproducible: world wants global_batch in place of batch, the same at every world "
-                         "size");
+        return conf_fail(
+            key, e,
+            "'reproducible: world' needs 'global_batch' in place of 'batch', because the batch must be "
+            "the same at every world size");
     t->threads = t->threads ? t->threads : 1;
     return ERR_OK;
 }
@@ -206,10 +207,10 @@ static enum err_code check_snapshot(const struct train_spec *t, const struct con
 {
     if (t->resume == RESUME_CONTINUE && !t->snapshot.dir)
         return conf_fail(job_either(map, "resume"), e,
-                         "resume: continue needs a snapshot directory: add snapshot.dir");
+                         "'resume: continue' needs a snapshot directory: add 'snapshot.dir'");
     if (t->snapshot.keep_best && t->eval.every.count == 0)
         return conf_fail(conf_get(conf_get(map, "snapshot"), "keep_best"), e,
-                         "'keep_best' compares validation losses: set eval.every");
+                         "'keep_best' needs validation losses: set 'eval.every'");
     return ERR_OK;
 }
 
@@ -223,7 +224,8 @@ enum err_code job_train_read(const struct conf_node *node, void *at, struct err 
         job_model_check(t, node, e) || check_reproducible(t, node, e) || check_snapshot(t, node, e))
         return e->code;
     if (t->schedule.min_lr > t->optimizer.lr)
-        return conf_fail(job_either(node, "schedule"), e, "'min_lr' is above the learning rate");
+        return conf_fail(job_either(node, "schedule"), e,
+                         "'min_lr' must not be above the learning rate 'optimizer.lr'");
     return ERR_OK;
 }
 

@@ -1,12 +1,13 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/job/job_variant.h"
 #include "base/mem.h"
 
-/* The maps with a `type`. */
+/* Maps with a `type` key: finds the table of the type. */
 
-/* Names of the variants that can be used: "linear or mlp". */
+/* Appends the names of the supported variants: "linear or mlp". */
 static void list_variants(struct buf *out, const struct job_variant *all, size_t count)
 {
     size_t usable = 0, seen = 0;
@@ -28,9 +29,10 @@ static enum err_code variant_refuse(const struct conf_node *place, const struct 
 
     list_variants(&names, all, count);
     if (known)
-        return conf_fail(place, e, "%s type '%.64s' is not supported yet, use %s", kind, conf_scalar(place),
+        return conf_fail(place, e, "%s type '%.64s' is not supported yet: use %s", kind, conf_scalar(place),
                          names.data);
-    return conf_fail(place, e, "%s type must be %s, not '%.64s'", kind, names.data, conf_scalar(place));
+    return conf_fail(place, e, "invalid %s type: expected %s, got '%.64s'", kind, names.data,
+                     conf_scalar(place));
 }
 
 enum err_code job_pick(const struct conf_node *map, const struct job_variant *all, size_t count, int fallback,
@@ -39,8 +41,12 @@ enum err_code job_pick(const struct conf_node *map, const struct job_variant *al
     const struct conf_node *type;
     CLEANUP(buf_release) struct buf names = {0};
 
-    if (!conf_is_map(map))
-        return conf_fail(map, e, "'%s' wants a map, as in {type: %s}", kind, all[0].name);
+    if (!conf_is_map(map)) {
+        char expected[64];
+
+        snprintf(expected, sizeof(expected), "a map such as {type: %s}", all[0].name);
+        return conf_refuse(map, kind, expected, e);
+    }
     type = conf_get(map, "type");
     if (!type && fallback >= 0) {
         *index = fallback;
@@ -48,9 +54,9 @@ enum err_code job_pick(const struct conf_node *map, const struct job_variant *al
     }
     list_variants(&names, all, count);
     if (!type)
-        return conf_fail(map, e, "'%s' lacks the key 'type': %s", kind, names.data);
+        return conf_fail(map, e, "'%s' has no key 'type', which is required: %s", kind, names.data);
     if (!conf_is_scalar(type))
-        return conf_fail(type, e, "%s type must be %s", kind, names.data);
+        return conf_refuse(type, "type", names.data, e);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(conf_scalar(type), all[i].name))
             continue;

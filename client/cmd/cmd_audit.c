@@ -71,7 +71,8 @@ static enum err_code audit_read_options(const struct audit_options *o, Ddp__V1__
     if (o->since && audit_read_since(o->since, &request->since_ms, e) != ERR_OK)
         return e->code;
     if (o->lines > LINES_MOST)
-        return err_set(e, ERR_INVALID_ARGUMENT, "option '--lines' wants at most %d, got %lld", LINES_MOST,
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "invalid value for option '--lines': expected at most %d, got %lld", LINES_MOST,
                        (long long)o->lines);
     request->limit = o->lines ? (int32_t)o->lines : LINES_DEFAULT;
     return ERR_OK;

@@ -59,9 +59,10 @@ enum err_code run_request_job_text(const struct run_request *r, const struct run
 static enum err_code request_complete_place(struct run_request *r, struct err *e)
 {
     if (r->standalone && r->nodes_min > 1)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "--standalone runs on this machine only, but the job wants %lld nodes",
-                       (long long)r->nodes_min);
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "option '--standalone' runs the job on this machine only, but the job needs %lld nodes",
+            (long long)r->nodes_min);
     if (r->nodes_max == 1 || r->standalone) { /* there is nobody to meet */
         free(r->host);
         r->host = NULL;

@@ -266,11 +266,11 @@ static enum err_code torchrun_read_local_ranks(const char *text, struct run_requ
 static enum err_code torchrun_read_output(const struct run_options *o, char *const *env,
                                           struct run_request *r, struct err *e)
 {
-    const char *wanted = "0 to 3, or one for each local rank, such as 0:3,1:2";
+    const char *expected = "0 to 3, or one for each local rank, such as 0:3,1:2";
     if (o->redirects && !run_streams_fit(o->redirects))
-        return option_refuse("redirects", wanted, o->redirects, e);
+        return option_refuse("redirects", expected, o->redirects, e);
     if (o->tee && !run_streams_fit(o->tee))
-        return option_refuse("tee", wanted, o->tee, e);
+        return option_refuse("tee", expected, o->tee, e);
     r->raw = o->raw;
     r->terminal = o->terminal;
     if (o->local_ranks && torchrun_read_local_ranks(o->local_ranks, r, e) != ERR_OK)

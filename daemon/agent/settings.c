@@ -65,12 +65,12 @@ static enum err_code read_gpus(const struct conf_node *node, void *at, struct er
     for (size_t i = 0; conf_is_list(node) && i < conf_count(node); i++) {
         const char *word = conf_scalar(conf_at(node, i));
         if (!word || !*word || strchr(word, ','))
-            return conf_fail(conf_at(node, i), e,
-                             "a GPU's number or UUID is wanted, as nvidia-smi -L has them");
+            return conf_refuse(conf_at(node, i), "gpus",
+                               "a GPU's number or UUID, as nvidia-smi -L prints them", e);
         buf_printf(&list, "%s%s", i ? "," : "", word);
     }
     if (!conf_is_list(node) && !conf_scalar(node))
-        return conf_fail(node, e, "gpus must be a list such as [0, 1], all or none");
+        return conf_refuse(node, "gpus", "a list such as [0, 1], all or none", e);
     free(*out);
     *out = conf_is_list(node) ? buf_steal(&list) : xstrdup(conf_scalar(node));
     return ERR_OK;
@@ -142,8 +142,9 @@ static const struct option_spec options[] = {
      AT(gpus),
      .value = "LIST",
      .from_node = read_gpus,
-     .help = "which GPUs to offer: 0,1 or UUIDs as in nvidia-smi -L, all or none; CUDA_VISIBLE_DEVICES narrows "
-             "it further",
+     .help =
+         "which GPUs to offer: 0,1 or UUIDs as in nvidia-smi -L, all or none; CUDA_VISIBLE_DEVICES narrows "
+         "it further",
      .default_text = "all"},
     {.name = "slots-per-gpu",
      .key = "slots_per_gpu",
@@ -159,7 +160,7 @@ static const struct option_spec options[] = {
      .type = OPTION_PARSED,
      .value = "A-B",
      .parse = parse_ports,
-     .wanted = "a range such as 29700-30699",
+     .expected = "a range such as 29700-30699",
      .help = "range for MASTER_PORT",
      .default_text = "29700-30699"},
     {.name = "state",
@@ -202,8 +203,8 @@ static const struct conf_field tls_fields[] = {
 static const struct conf_field file_only[] = {
     {.key = "env", .type = CONF_ENV, AT(env)},
     {.key = "log_keep", .type = CONF_DURATION, AT(log_keep_ms)},
-    {.key = "log_limit", .type = CONF_PARSED, AT(log_limit), .parse = parse_bytes, .wanted = BYTES_WANTED},
-    {.key = "log_total", .type = CONF_PARSED, AT(log_total), .parse = parse_bytes, .wanted = BYTES_WANTED},
+    {.key = "log_limit", .type = CONF_PARSED, AT(log_limit), .parse = parse_bytes, .expected = BYTES_WANTED},
+    {.key = "log_total", .type = CONF_PARSED, AT(log_total), .parse = parse_bytes, .expected = BYTES_WANTED},
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {0},
 };
@@ -385,7 +386,7 @@ static enum err_code settings_check(struct settings *s, struct err *e)
     if (s->user && geteuid() && getpwnam(s->user)->pw_uid != geteuid())
         return err_set(e, ERR_INVALID_ARGUMENT, "only root can run jobs as another user ('%s')", s->user);
     if (!s->tls.ca != !s->tls.cert || !s->tls.ca != !s->tls.key)
-        return err_set(e, ERR_INVALID_ARGUMENT, "tls wants all of ca, cert and key");
+        return err_set(e, ERR_INVALID_ARGUMENT, "'tls' needs all of the keys ca, cert and key");
     return ERR_OK;
 }
 

@@ -110,7 +110,7 @@ static enum err_code command_check(const struct command_line *l, struct err *e)
         return err_set(e, ERR_INVALID_ARGUMENT, "option '--agent' works only with token");
     if (l->lifeline >= 0 && !descriptor_is_pipe(l->lifeline))
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "option '--lifeline' wants a pipe, but descriptor %d is not a pipe", l->lifeline);
+                       "invalid value for option '--lifeline': descriptor %d is not a pipe", l->lifeline);
     return ERR_OK;
 }
 

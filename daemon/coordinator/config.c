@@ -63,7 +63,7 @@ const struct option_spec config_options[] = {
      .offset = offsetof(struct config, listen),
      .value = "HOST:PORT",
      .check = address_valid,
-     .wanted = "HOST:PORT or none",
+     .expected = "HOST:PORT or none",
      .help = "TCP address for agents, workers and ddpctl; may be repeated; none: only the unix socket "
              "DIR/coordinator.sock",
      .default_text = "every address, port 29600"},
@@ -73,7 +73,7 @@ const struct option_spec config_options[] = {
      .offset = offsetof(struct config, metrics),
      .value = "HOST:PORT",
      .check = address_valid,
-     .wanted = "HOST:PORT or none",
+     .expected = "HOST:PORT or none",
      .help = "Prometheus metrics at /metrics, or none",
      .default_text = "127.0.0.1:29601"},
     {.name = "insecure",

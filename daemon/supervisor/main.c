@@ -58,7 +58,7 @@ static const struct option_spec options[] = {
      AT(open_files),
      .value = "N",
      .parse = parse_limit,
-     .wanted = "a number",
+     .expected = "a number",
      .help = "soft limit of open files for the workers (ulimit -n)",
      .default_text = "its own"},
     {.name = "attached",

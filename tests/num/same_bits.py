@@ -120,7 +120,7 @@ def a_world_that_does_not_divide(directory):
     with World(directory, job(), world=3) as w:
         codes = w.wait()
         assert codes == [78] * 3, codes
-        assert "with 4 shards wants a world size that divides them, not 3" in w.ranks[1].err, w.ranks[1].err
+        assert "with 4 shards needs a world size that divides the number of shards, got 3" in w.ranks[1].err, w.ranks[1].err
 
 
 sweep("same bits", [mlp_on_every_layout, gpt_on_every_layout, gpt_killed_and_resumed_at_another_size, mlp_in_micro_batches, without_it_layouts_differ,

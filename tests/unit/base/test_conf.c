@@ -137,15 +137,16 @@ static void malformed_text_names_its_place(void **state)
            "a plain scalar that starts at line 1");
     refuse("just words\n", "f.yaml:1:1: expected a map of 'key: value' lines");
     refuse("- a\n", "f.yaml:1:1: expected a map of 'key: value' lines");
-    refuse("text: a\n---\ntext: b\n", "f.yaml:2:1: a second document starts here, want one");
-    refuse("text: \"\\0\"\n", "f.yaml:1:7: text may not hold a NUL byte");
+    refuse("text: a\n---\ntext: b\n",
+           "f.yaml:2:1: a second YAML document starts here: put only one into a file");
+    refuse("text: \"\\0\"\n", "f.yaml:1:7: text must not contain a NUL byte");
     refuse("[a]: b\n", "f.yaml:1:1: a key must be text");
     refuse("text: \xff\n", "f.yaml: not UTF-8 text: invalid leading UTF-8 octet at byte 6");
 }
 
 static void what_yaml_hides_is_refused(void **state)
 {
-    static const char message[] = "anchors, aliases and tags are not supported, write the value out";
+    static const char message[] = "anchors, aliases and tags are not supported: write the value out";
     char want[128];
 
     (void)state;
@@ -165,7 +166,7 @@ static void limits_hold(void **state)
     for (int i = 0; i < 40; i++)
         buf_puts(&text, "[");
     assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "f.yaml:1:33: nested too deep");
+    assert_string_equal(e.msg, "f.yaml:1:33: nested too deeply: at most 32 levels are allowed");
     buf_clear(&text);
     buf_puts(&text, "list: [");
     for (int i = 0; i < 110000; i++)
@@ -183,47 +184,61 @@ static void keys_are_checked(void **state)
     (void)state;
     refuse("text: a\ncuont: 1\n", "f.yaml:2:1: unknown key 'cuont', did you mean 'count'?");
     refuse("inner: {dept: 3}\n", "f.yaml:1:9: unknown key 'dept', did you mean 'depth'?");
-    refuse("quantity: 1\n", "f.yaml:1:1: unknown key 'quantity', want one of text, count, rate, yes, color, "
-                            "time, list, env, inner");
+    refuse("quantity: 1\n",
+           "f.yaml:1:1: unknown key 'quantity', expected one of text, count, rate, yes, color, "
+           "time, list, env, inner");
     refuse("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice, first at line 1");
 }
 
 static void wrong_types_are_named(void **state)
 {
     (void)state;
-    refuse("count: two\n", "f.yaml:1:8: 'count' wants a whole number, not 'two'");
-    refuse("count: 2.0\n", "f.yaml:1:8: 'count' wants a whole number, not '2.0'");
-    refuse("count: \"2\"\n", "f.yaml:1:8: 'count' wants a whole number, not the quoted text \"2\"");
-    refuse("count: [2]\n", "f.yaml:1:8: 'count' wants a whole number, not a list");
-    refuse("count:\n", "f.yaml:1:7: 'count' wants a whole number, nothing is given");
-    refuse("count: 0x10\n", "f.yaml:1:8: 'count' wants a whole number, not '0x10'");
-    refuse("rate: 1e-3x\n", "f.yaml:1:7: 'rate' wants a number, not '1e-3x'");
-    refuse("rate: .nan\n", "f.yaml:1:7: 'rate' wants a number, not '.nan'");
-    refuse("rate: nan\n", "f.yaml:1:7: 'rate' wants a number, not 'nan'");
-    refuse("yes: yes\n", "f.yaml:1:6: 'yes' wants true or false, not 'yes'");
-    refuse("color: pink\n", "f.yaml:1:8: 'color' wants red, green or blue, not 'pink'");
-    refuse("text: {a: b}\n", "f.yaml:1:7: 'text' wants text, not a map");
-    refuse("text: ~\n", "f.yaml:1:7: 'text' wants text, nothing is given");
-    refuse("list: a b\n", "f.yaml:1:7: 'list' wants a list, as in [first, second], not 'a b'");
-    refuse("list: [a, [b]]\n", "f.yaml:1:11: 'list' wants text in its list");
-    refuse("env: [a]\n", "f.yaml:1:6: 'env' wants a map, as in {NAME: value}, not a list");
-    refuse("env: {1A: b}\n", "f.yaml:1:7: '1A' is not a valid name of a variable");
-    refuse("env: {A: [b]}\n", "f.yaml:1:10: 'A' wants text (\"\" for none), not a list");
-    refuse("inner: 3\n", "f.yaml:1:8: 'inner' wants a map of keys, not '3'");
-    refuse("time: soon\n", "f.yaml:1:7: 'time': 'soon' is not a duration such as 90s, 15m, 2h or 1d");
+    refuse("count: two\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got 'two'");
+    refuse("count: 2.0\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got '2.0'");
+    refuse("count: \"2\"\n",
+           "f.yaml:1:8: invalid value for 'count': expected a whole number, got the text \"2\"");
+    refuse("count: [2]\n",
+           "f.yaml:1:8: invalid value for 'count': expected a whole number, got a list of 1 value");
+    refuse("count:\n", "f.yaml:1:7: invalid value for 'count': expected a whole number, got no value");
+    refuse("count: 0x10\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got '0x10'");
+    refuse("rate: 1e-3x\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got '1e-3x'");
+    refuse("rate: .nan\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got '.nan'");
+    refuse("rate: nan\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got 'nan'");
+    refuse("yes: yes\n", "f.yaml:1:6: invalid value for 'yes': expected true or false, got 'yes'");
+    refuse("color: pink\n", "f.yaml:1:8: invalid value for 'color': expected red, green or blue, got 'pink'");
+    refuse("text: {a: b}\n", "f.yaml:1:7: invalid value for 'text': expected text, got a map");
+    refuse("text: ~\n", "f.yaml:1:7: invalid value for 'text': expected text, got no value");
+    refuse("list: a b\n",
+           "f.yaml:1:7: invalid value for 'list': expected a list such as [first, second], got 'a b'");
+    refuse("list: [a, [b]]\n",
+           "f.yaml:1:11: invalid value for 'list': expected text in the list, got a list of 1 value");
+    refuse(
+        "env: [a]\n",
+        "f.yaml:1:6: invalid value for 'env': expected a map such as {NAME: value}, got a list of 1 value");
+    refuse("env: {1A: b}\n", "f.yaml:1:7: invalid name of an environment variable: '1A'");
+    refuse(
+        "env: {A: [b]}\n",
+        "f.yaml:1:10: invalid value for 'A': expected text, or \"\" for an empty value, got a list of 1 value");
+    refuse("inner: 3\n", "f.yaml:1:8: invalid value for 'inner': expected a map of keys and values, got '3'");
+    refuse(
+        "time: soon\n",
+        "f.yaml:1:7: invalid value for 'time': expected a duration such as 90s, 15m, 2h or 1d, got 'soon'");
 }
 
 static void ranges_are_checked(void **state)
 {
     (void)state;
-    refuse("count: 0\n", "f.yaml:1:8: 'count' is 0, must be 1 to 100");
-    refuse("count: 101\n", "f.yaml:1:8: 'count' is 101, must be 1 to 100");
+    refuse("count: 0\n", "f.yaml:1:8: invalid value for 'count': expected a number from 1 to 100, got '0'");
+    refuse("count: 101\n",
+           "f.yaml:1:8: invalid value for 'count': expected a number from 1 to 100, got '101'");
     refuse("count: 99999999999999999999\n",
-           "f.yaml:1:8: 'count' is 99999999999999999999, which is too large");
-    refuse("rate: 0\n", "f.yaml:1:7: 'rate' is 0, must be above 0");
-    refuse("rate: 1e999\n", "f.yaml:1:7: 'rate' is 1e999, which is too large");
-    refuse("time: 0s\n", "f.yaml:1:7: 'time' is 0s, must be at least 1 s");
-    refuse("inner:\n  depth: 10\n", "f.yaml:2:10: 'depth' is 10, must be 1 to 9");
+           "f.yaml:1:8: invalid value for 'count': 99999999999999999999 is too large");
+    refuse("rate: 0\n", "f.yaml:1:7: invalid value for 'rate': expected a number above 0, got '0'");
+    refuse("rate: 1e999\n", "f.yaml:1:7: invalid value for 'rate': 1e999 is too large");
+    refuse("time: 0s\n",
+           "f.yaml:1:7: invalid value for 'time': expected a duration of at least 1 s, got '0s'");
+    refuse("inner:\n  depth: 10\n",
+           "f.yaml:2:10: invalid value for 'depth': expected a number from 1 to 9, got '10'");
 }
 
 static void required_keys(void **state)
@@ -237,11 +252,11 @@ static void required_keys(void **state)
     (void)state;
     assert_ok(conf_open(&doc, "inner: {}", 9, "f.yaml", &e), &e);
     assert_int_equal(conf_read(doc, outer, &a, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "f.yaml:1:8: 'inner' lacks the key 'a'");
+    assert_string_equal(e.msg, "f.yaml:1:8: 'inner' has no key 'a', which is required");
     conf_close(doc);
     assert_ok(conf_open(&doc, "", 0, "f.yaml", &e), &e);
     assert_int_equal(conf_read(doc, must, &a, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "f.yaml:1:1: the key 'a' is missing");
+    assert_string_equal(e.msg, "f.yaml:1:1: the required key 'a' is missing");
     conf_close(doc);
 }
 
@@ -264,13 +279,17 @@ static void set_replaces_and_adds(void **state)
 static void set_errors_name_the_option(void **state)
 {
     (void)state;
-    refuse_set("", "count=x", "--set count: 'count' wants a whole number, not 'x'");
+    refuse_set("", "count=x", "--set count: invalid value for 'count': expected a whole number, got 'x'");
     refuse_set("", "inner.depht=1", "--set inner.depht: unknown key 'depht', did you mean 'depth'?");
-    refuse_set("count: 1\n", "count.x=1", "--set count.x: 'count' is not a map");
-    refuse_set("", "count", "--set count: expected PATH=VALUE, as in train.optimizer.lr=1e-3");
-    refuse_set("", "=1", "--set =1: expected PATH=VALUE, as in train.optimizer.lr=1e-3");
-    refuse_set("", "inner..depth=1", "--set inner..depth: a part of the path is empty");
-    refuse_set("", "count=", "--set count: 'count' wants a whole number, nothing is given");
+    refuse_set("count: 1\n", "count.x=1", "--set count.x: invalid path: 'count' is not a map");
+    refuse_set(
+        "", "count",
+        "invalid value for option '--set': expected PATH=VALUE, such as train.optimizer.lr=1e-3, got 'count'");
+    refuse_set(
+        "", "=1",
+        "invalid value for option '--set': expected PATH=VALUE, such as train.optimizer.lr=1e-3, got '=1'");
+    refuse_set("", "inner..depth=1", "--set inner..depth: invalid path: a key between two dots is empty");
+    refuse_set("", "count=", "--set count: invalid value for 'count': expected a whole number, got no value");
 }
 
 static void print_reads_back_the_same(void **state)

@@ -154,101 +154,125 @@ static void every_form(void **state)
         assert_int_equal(spec.train.eval.every.count, forms[i].count);
         assert_int_equal(spec.train.eval.every.unit, forms[i].unit);
     }
-    refuse(TRAIN "  eval: {every: 0}\n", "job.yaml:6:17: 'every' is 0, must be at least 1");
-    refuse(TRAIN "  eval: {every: 5 weeks}\n",
-           "job.yaml:6:17: 'every' wants steps, epochs or a time: 500, \"10 epochs\", \"15m\" or never");
-    refuse(TRAIN "  eval: {every: [5]}\n",
-           "job.yaml:6:17: 'every' wants steps, epochs or a time: 500, \"10 epochs\", \"15m\" or never");
+    refuse(TRAIN "  eval: {every: 0}\n",
+           "job.yaml:6:17: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse(
+        TRAIN "  eval: {every: 5 weeks}\n",
+        "job.yaml:6:17: invalid value for 'every': expected steps, epochs or a time, such as 500, \"10 epochs\", \"15m\" or never, got '5 weeks'");
+    refuse(
+        TRAIN "  eval: {every: [5]}\n",
+        "job.yaml:6:17: invalid value for 'every': expected steps, epochs or a time, such as 500, \"10 epochs\", \"15m\" or never, got a list of 1 value");
 }
 
 static void kinds_exclude_each_other(void **state)
 {
     (void)state;
-    refuse("name: x\n", "job.yaml:1:1: a job wants 'command' or 'train'");
-    refuse("", "job.yaml:1:1: a job wants 'command' or 'train'");
+    refuse("name: x\n", "job.yaml:1:1: a job needs 'command' or 'train': add one of them");
+    refuse("", "job.yaml:1:1: a job needs 'command' or 'train': add one of them");
     refuse("command: [ls]\n" TRAIN, "job.yaml:3:3: 'command' and 'train' exclude each other: give only one");
     refuse(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n",
-           "job.yaml:2:3: 'train' wants 'epochs' or 'steps'");
+           "job.yaml:2:3: 'train' needs 'epochs' or 'steps': add one of them");
     refuse(TRAIN "  steps: 3\n", "job.yaml:6:10: 'epochs' and 'steps' exclude each other: give only one");
     refuse(TRAIN "  global_batch: 3\n",
            "job.yaml:6:17: 'batch' and 'global_batch' exclude each other: give only one");
     refuse(TRAIN_HEAD "  data: {type: synthetic}\n  epochs: 2\n",
-           "job.yaml:2:3: 'train' wants 'batch' or 'global_batch'");
+           "job.yaml:2:3: 'train' needs 'batch' or 'global_batch': add one of them");
     refuse("procs_per_node: gpu\ndevice: cpu\ncommand: [ls]\n",
-           "job.yaml:1:17: procs_per_node: gpu and device: cpu exclude each other");
-    refuse(IDX "  loss: mse\n", "job.yaml:6:9: loss mse wants real targets, idx data has labels");
+           "job.yaml:1:17: 'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");
+    refuse(IDX "  loss: mse\n",
+           "job.yaml:6:9: 'loss: mse' needs real targets, but data of type idx has labels");
     refuse(TRAIN "  loss: cross_entropy\n",
-           "job.yaml:6:9: loss cross_entropy wants labels, synthetic data has real targets");
+           "job.yaml:6:9: 'loss: cross_entropy' needs labels, but synthetic data has real targets");
     refuse(TRAIN "  resume: continue\n",
-           "job.yaml:6:11: resume: continue needs a snapshot directory: add snapshot.dir");
+           "job.yaml:6:11: 'resume: continue' needs a snapshot directory: add 'snapshot.dir'");
 }
 
 static void ranges(void **state)
 {
     (void)state;
-    refuse("nodes: 0\ncommand: [ls]\n", "job.yaml:1:8: 'nodes' is 0, must be 1 to 10000");
+    refuse("nodes: 0\ncommand: [ls]\n",
+           "job.yaml:1:8: invalid value for 'nodes': expected numbers from 1 to 10000, got '0'");
     refuse("nodes: 4:2\ncommand: [ls]\n",
-           "job.yaml:1:8: 'nodes' is 4:2, but MIN must not be above MAX");
+           "job.yaml:1:8: invalid value for 'nodes': expected MIN:MAX with MIN <= MAX, got '4:2'");
     refuse("nodes: two\ncommand: [ls]\n",
-           "job.yaml:1:8: 'nodes' wants N or MIN:MAX, as in 2 or \"1:4\"");
+           "job.yaml:1:8: invalid value for 'nodes': expected N or MIN:MAX, such as 2 or \"1:4\", got 'two'");
     refuse("nodes: 1:\ncommand: [ls]\n", "job.yaml:1:9: mapping values are not allowed in this context");
-    refuse("nodes: \"1:\"\ncommand: [ls]\n",
-           "job.yaml:1:8: 'nodes' wants N or MIN:MAX, as in 2 or \"1:4\", not '1:'");
-    refuse("procs_per_node: 0\ncommand: [ls]\n", "job.yaml:1:17: 'procs_per_node' is 0, must be 1 to 1024");
-    refuse("procs_per_node: many\ncommand: [ls]\n",
-           "job.yaml:1:17: 'procs_per_node' wants a number, gpu, cpu or auto");
-    refuse("max_restarts: -1\ncommand: [ls]\n", "job.yaml:1:15: 'max_restarts' is -1, must be 0 to 1000000");
-    refuse(TRAIN "  optimizer: {lr: 0}\n", "job.yaml:6:19: 'lr' is 0, must be above 0");
-    refuse(TRAIN "  optimizer: {momentum: 1}\n", "job.yaml:6:25: 'momentum' is 1, must be 0 to below 1");
-    refuse(TRAIN "  optimizer: {nesterov: true}\n", "job.yaml:6:14: 'nesterov' wants a momentum above 0");
+    refuse(
+        "nodes: \"1:\"\ncommand: [ls]\n",
+        "job.yaml:1:8: invalid value for 'nodes': expected N or MIN:MAX, such as 2 or \"1:4\", got the text \"1:\"");
+    refuse("procs_per_node: 0\ncommand: [ls]\n",
+           "job.yaml:1:17: invalid value for 'procs_per_node': expected a number from 1 to 1024, got '0'");
+    refuse(
+        "procs_per_node: many\ncommand: [ls]\n",
+        "job.yaml:1:17: invalid value for 'procs_per_node': expected a number, gpu, cpu or auto, got 'many'");
+    refuse("max_restarts: -1\ncommand: [ls]\n",
+           "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
+    refuse(TRAIN "  optimizer: {lr: 0}\n",
+           "job.yaml:6:19: invalid value for 'lr': expected a number above 0, got '0'");
+    refuse(TRAIN "  optimizer: {momentum: 1}\n",
+           "job.yaml:6:25: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
+    refuse(TRAIN "  optimizer: {nesterov: true}\n", "job.yaml:6:14: 'nesterov' needs 'momentum' above 0");
     refuse(TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
-           "job.yaml:6:41: 'betas' is 1, must be 0 to below 1");
+           "job.yaml:6:41: invalid value for 'betas': expected a number >= 0 and < 1, got '1'");
     refuse(TRAIN "  optimizer: {type: adamw, betas: 0.9}\n",
-           "job.yaml:6:35: 'betas' wants two numbers, as in [0.9, 0.999]");
-    refuse(TRAIN "  schedule: {min_lr: 1}\n", "job.yaml:6:13: 'min_lr' is above the learning rate");
-    refuse(TRAIN "  accumulate: 0\n", "job.yaml:6:15: 'accumulate' is 0, must be 1 to 65536");
-    refuse(TRAIN "  snapshot: {dir: out, keep: 0}\n", "job.yaml:6:30: 'keep' is 0, must be at least 1");
-    refuse(TRAIN "  snapshot: {every: 5}\n", "job.yaml:6:13: 'snapshot' lacks the key 'dir'");
-    refuse("grace: forever\ncommand: [ls]\n",
-           "job.yaml:1:8: 'grace': 'forever' is not a duration such as 90s, 15m, 2h or 1d");
-    refuse("name: ../etc\ncommand: [ls]\n",
-           "job.yaml:1:7: 'name' wants 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first");
-    refuse("name: a b\ncommand: [ls]\n",
-           "job.yaml:1:7: 'name' may hold letters, digits, '.', '_' and '-' only, not 'a b'");
+           "job.yaml:6:35: invalid value for 'betas': expected two numbers, such as [0.9, 0.999], got '0.9'");
+    refuse(TRAIN "  schedule: {min_lr: 1}\n",
+           "job.yaml:6:13: 'min_lr' must not be above the learning rate 'optimizer.lr'");
+    refuse(TRAIN "  accumulate: 0\n",
+           "job.yaml:6:15: invalid value for 'accumulate': expected a number from 1 to 65536, got '0'");
+    refuse(TRAIN "  snapshot: {dir: out, keep: 0}\n",
+           "job.yaml:6:30: invalid value for 'keep': expected a number of at least 1, got '0'");
+    refuse(TRAIN "  snapshot: {every: 5}\n", "job.yaml:6:13: 'snapshot' has no key 'dir', which is required");
+    refuse(
+        "grace: forever\ncommand: [ls]\n",
+        "job.yaml:1:8: invalid value for 'grace': expected a duration such as 90s, 15m, 2h or 1d, got 'forever'");
+    refuse(
+        "name: ../etc\ncommand: [ls]\n",
+        "job.yaml:1:7: invalid value for 'name': expected 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit, got '../etc'");
+    refuse(
+        "name: a b\ncommand: [ls]\n",
+        "job.yaml:1:7: invalid value for 'name': expected only letters, digits, '.', '_' and '-', got 'a b'");
     refuse("command: []\n", "job.yaml:1:10: 'command' is empty: give the program and its arguments");
-    refuse("command: ls -l\n", "job.yaml:1:10: 'command' wants a list, as in [first, second], not 'ls -l'");
+    refuse(
+        "command: ls -l\n",
+        "job.yaml:1:10: invalid value for 'command': expected a list such as [first, second], got 'ls -l'");
     refuse("env: {RANK: 3}\ncommand: [ls]\n",
-           "job.yaml:1:13: 'RANK' is set by ddp for each rank: leave it out");
+           "job.yaml:1:13: ddp sets 'RANK' for each rank: remove it from 'env'");
 }
 
 static void shapes(void **state)
 {
     (void)state;
-    refuse("train:\n  model: {type: mlp, sizes: [5]}\n",
-           "job.yaml:2:29: 'sizes' wants a list of 2 to 64 widths, input first, as in [784, 512, 10]");
+    refuse(
+        "train:\n  model: {type: mlp, sizes: [5]}\n",
+        "job.yaml:2:29: invalid value for 'sizes': expected a list of 2 to 64 widths, input first, such as [784, 512, 10], got a list of 1 value");
     refuse("train:\n  model: {type: mlp, sizes: [5, 0]}\n",
-           "job.yaml:2:33: 'sizes' is 0, must be 1 to 16777216");
+           "job.yaml:2:33: invalid value for 'sizes': expected a number from 1 to 16777216, got '0'");
     refuse("train:\n  model: {type: mlp, sizes: [5, a]}\n",
-           "job.yaml:2:33: 'sizes' wants a whole number, not 'a'");
-    refuse("train:\n  model: {type: linear, in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'out'");
-    refuse("train:\n  model: {in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'type': linear, mlp or gpt");
-    refuse("train:\n  model: linear\n", "job.yaml:2:10: 'model' wants a map, as in {type: linear}");
+           "job.yaml:2:33: invalid value for 'sizes': expected a whole number, got 'a'");
+    refuse("train:\n  model: {type: linear, in: 5}\n",
+           "job.yaml:2:10: 'model' has no key 'out', which is required");
+    refuse("train:\n  model: {in: 5}\n",
+           "job.yaml:2:10: 'model' has no key 'type', which is required: linear, mlp or gpt");
+    refuse("train:\n  model: linear\n",
+           "job.yaml:2:10: invalid value for 'model': expected a map such as {type: linear}, got 'linear'");
     refuse("train:\n  model: {type: cnn}\n",
-           "job.yaml:2:17: model type must be linear, mlp or gpt, not 'cnn'");
+           "job.yaml:2:17: invalid model type: expected linear, mlp or gpt, got 'cnn'");
     refuse("train:\n  model: {type: linear, in: 5, out: 1, activation: relu}\n",
-           "job.yaml:2:40: unknown key 'activation', want one of type, in, out");
-    refuse("train:\n  model: {type: linear, in: 5, out: 1}\n", "job.yaml:2:3: 'train' lacks the key 'data'");
+           "job.yaml:2:40: unknown key 'activation', expected one of type, in, out");
+    refuse("train:\n  model: {type: linear, in: 5, out: 1}\n",
+           "job.yaml:2:3: 'train' has no key 'data', which is required");
     refuse(TRAIN_HEAD "  data: {type: synthetic, in: 7}\n  batch: 1\n  epochs: 1\n",
-           "job.yaml:3:31: data has 7 inputs, the model takes 20");
+           "job.yaml:3:31: the data has 7 inputs, but the model takes 20");
     refuse(TRAIN_HEAD "  data: {type: synthetic, out: 7}\n  batch: 1\n  epochs: 1\n",
-           "job.yaml:3:32: data has 7 outputs, the model gives 1");
+           "job.yaml:3:32: the data has 7 outputs, but the model gives 1");
 }
 
 static void later_features_say_so(void **state)
 {
     (void)state;
     refuse(TRAIN "  sync: {type: diloco, every: 5}\n",
-           "job.yaml:6:16: sync type 'diloco' is not supported yet, use allreduce or average");
+           "job.yaml:6:16: sync type 'diloco' is not supported yet: use allreduce or average");
 }
 
 static void language_model(void **state)
@@ -302,37 +326,45 @@ static void language_model_keys(void **state)
 static void language_model_refusals(void **state)
 {
     (void)state;
-    refuse("train:\n  model: {type: gpt, layers: 8}\n", "job.yaml:2:10: 'model' lacks the key 'heads'");
+    refuse("train:\n  model: {type: gpt, layers: 8}\n",
+           "job.yaml:2:10: 'model' has no key 'heads', which is required");
     refuse("train:\n  model: {type: gpt, layers: 1, heads: 3, width: 64, context: 8}\n",
-           "job.yaml:2:50: 'width' is 64, must be a multiple of the 3 heads");
+           "job.yaml:2:50: invalid value for 'width': expected a multiple of 'heads' (3), got 64");
     refuse("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, activation: relu}\n",
-           "job.yaml:2:78: 'activation' wants gelu_tanh or gelu, not 'relu'");
+           "job.yaml:2:78: invalid value for 'activation': expected gelu_tanh or gelu, got 'relu'");
     refuse("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
-           "job.yaml:2:75: 'dropout' is 1, must be 0 to below 1");
-    refuse(GPT "  data: {type: synthetic}\n" RUN, "job.yaml:3:16: a gpt model wants text or tokens data");
-    refuse(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN, "job.yaml:2:17: text data wants a gpt model");
-    refuse(GPT "  data: {type: tokens, path: x.bin}\n" RUN,
-           "job.yaml:2:10: a file of tokens does not contain the size of its vocabulary: add vocab (50257 for GPT-2's)");
-    refuse(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' lacks the key 'path'");
+           "job.yaml:2:75: invalid value for 'dropout': expected a number >= 0 and < 1, got '1'");
+    refuse(GPT "  data: {type: synthetic}\n" RUN,
+           "job.yaml:3:16: a gpt model needs data of type text or tokens");
+    refuse(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN,
+           "job.yaml:2:17: data of type text needs a gpt model");
+    refuse(
+        GPT "  data: {type: tokens, path: x.bin}\n" RUN,
+        "job.yaml:2:10: a file of tokens does not contain the size of its vocabulary: add 'vocab' (50257 for GPT-2's tokens)");
+    refuse(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' has no key 'path', which is required");
     refuse(GPT "  data: {type: text, path: x, split: 1}\n" RUN,
-           "job.yaml:3:38: 'split' is 1, must be above 0 to below 1");
+           "job.yaml:3:38: invalid value for 'split': expected a number > 0 and < 1, got '1'");
     refuse(GPT "  data: {type: text, path: x, val_path: y, split: 0.5}\n" RUN,
            "job.yaml:3:51: 'val_path' and 'split' exclude each other: give only one");
     refuse(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,
-           "job.yaml:4:9: loss mse wants real targets, text data has labels");
-    refuse(TRAIN "  precision: bf16\n", "job.yaml:6:14: precision bf16 wants a gpt model");
-    refuse(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' wants a gpt model");
-    refuse(TRAIN "  precision: fp16\n", "job.yaml:6:14: 'precision' wants fp32 or bf16, not 'fp16'");
-    refuse(TRAIN "  reproducible: world\n",
-           "job.yaml:6:17: reproducible: world wants global_batch in place of batch, the same at every world "
-           "size");
-    refuse("nodes: 3\n" GPT
-           "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n",
-           "job.yaml:3:3: reproducible: world with 4 shards wants a world size that divides them, not 3");
-    refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' works only with reproducible: world");
-    refuse(TRAIN "  shards: 6\n", "job.yaml:6:11: 'shards' is 6, must be a power of two");
+           "job.yaml:4:9: 'loss: mse' needs real targets, but data of type text has labels");
+    refuse(TRAIN "  precision: bf16\n", "job.yaml:6:14: 'precision: bf16' needs a gpt model");
+    refuse(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' needs a gpt model");
+    refuse(TRAIN "  precision: fp16\n",
+           "job.yaml:6:14: invalid value for 'precision': expected fp32 or bf16, got 'fp16'");
+    refuse(
+        TRAIN "  reproducible: world\n",
+        "job.yaml:6:17: 'reproducible: world' needs 'global_batch' in place of 'batch', because the batch must be "
+        "the same at every world size");
+    refuse(
+        "nodes: 3\n" GPT
+        "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n",
+        "job.yaml:3:3: reproducible: world with 4 shards needs a world size that divides the number of shards, got 3");
+    refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' applies to 'reproducible: world' only");
+    refuse(TRAIN "  shards: 6\n",
+           "job.yaml:6:11: invalid value for 'shards': expected a power of two, got '6'");
     refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
-           "job.yaml:6:35: 'keep_best' compares validation losses: set eval.every");
+           "job.yaml:6:35: 'keep_best' needs validation losses: set 'eval.every'");
 }
 
 static void keys_are_checked(void **state)
@@ -340,20 +372,23 @@ static void keys_are_checked(void **state)
     (void)state;
     refuse(
         "slotz: 2\ncommand: [ls]\n",
-        "job.yaml:1:1: unknown key 'slotz', want one of name, nodes, procs_per_node, gpus_per_proc, device, "
+        "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
         "max_restarts, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
         "env, workdir, "
         "command, role, "
         "run_id, "
         "logs, virtual_local_rank, train");
-    refuse("role: \"\"\ncommand: [ls]\n", "job.yaml:1:7: 'role' wants a text of 1 to 128 bytes");
-    refuse("run_id: \"a\\nb\"\ncommand: [ls]\n", "job.yaml:1:9: 'run_id' may hold no control characters");
+    refuse("role: \"\"\ncommand: [ls]\n",
+           "job.yaml:1:7: invalid value for 'role': expected text of 1 to 128 bytes, got the text \"\"");
+    refuse("run_id: \"a\\nb\"\ncommand: [ls]\n",
+           "job.yaml:1:9: invalid value for 'run_id': it contains a control character");
     refuse("procs_per_nodes: 2\ncommand: [ls]\n",
            "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
     refuse(TRAIN "  optimiser: {lr: 1}\n",
            "job.yaml:6:3: unknown key 'optimiser', did you mean 'optimizer'?");
-    refuse(TRAIN "  optimizer: {learning: 1}\n", "job.yaml:6:15: unknown key 'learning', want one of type, "
-                                                 "lr, weight_decay, clip, momentum, nesterov");
+    refuse(TRAIN "  optimizer: {learning: 1}\n",
+           "job.yaml:6:15: unknown key 'learning', expected one of type, "
+           "lr, weight_decay, clip, momentum, nesterov");
 }
 
 /* What is printed reads back as the same job: the second print is the first. */

@@ -83,7 +83,7 @@ static const struct option_spec table[] = {
      .type = OPTION_PARSED,
      .value = "A-B",
      .parse = parse_range,
-     .wanted = "a range such as 1-9",
+     .expected = "a range such as 1-9",
      .help = "a range"},
     {.name = "fd", .type = OPTION_FD, .offset = offsetof(struct sample, fd), .value = "FD", .help = "a pipe"},
     {.name = "tee",
@@ -183,24 +183,33 @@ static void test_misuse(void **state)
     refuse(WORDS("--secrt"), "unknown option '--secrt'");
     refuse(WORDS("--xyzzy"), "unknown option '--xyzzy'");
     refuse(WORDS("-x"), "unknown option '-x'");
-    refuse(WORDS("--rank", "two"), "option '--rank' wants a number, got 'two'");
-    refuse(WORDS("--rank", "-1"), "option '--rank' wants a number, got '-1'");
+    refuse(WORDS("--rank", "two"), "invalid value for option '--rank': expected a number, got 'two'");
+    refuse(WORDS("--rank", "-1"), "invalid value for option '--rank': expected a number, got '-1'");
     refuse(WORDS("--rank=99999999999999999999"),
-           "option '--rank' wants a number, got '99999999999999999999'");
-    refuse(WORDS("--slots", "abc"), "option '--slots' wants a number of 1 to 4096, got 'abc'");
-    refuse(WORDS("--slots", "0"), "option '--slots' wants a number of 1 to 4096, got '0'");
-    refuse(WORDS("--slots", "4097"), "option '--slots' wants a number of 1 to 4096, got '4097'");
-    refuse(WORDS("--slots", "1.5"), "option '--slots' wants a whole number of 1 to 4096, got '1.5'");
-    refuse(WORDS("--slots="), "option '--slots' wants a number of 1 to 4096, got ''");
-    refuse(WORDS("--rate", "0.4"), "option '--rate' wants a number of at least 0.5, got '0.4'");
-    refuse(WORDS("--rate", "nan"), "option '--rate' wants a number of at least 0.5, got 'nan'");
-    refuse(WORDS("--ports", "9"), "option '--ports' wants a range such as 1-9, got '9'");
-    refuse(WORDS("--fd", "-1"), "option '--fd' wants the number of a file descriptor, got '-1'");
-    refuse(WORDS("--name"), "option '--name' wants a value: NAME");
-    refuse(WORDS("-r"), "option '--rank' wants a value: R");
-    refuse(WORDS("-o", "yaml"), "option '--output' wants one of table|json, got 'yaml'");
-    refuse(WORDS("-o", "tab"), "option '--output' wants one of table|json, got 'tab'");
-    refuse(WORDS("--follow=yes"), "option '--follow' takes no value, got 'yes'");
+           "invalid value for option '--rank': expected a number, got '99999999999999999999'");
+    refuse(WORDS("--slots", "abc"),
+           "invalid value for option '--slots': expected a number from 1 to 4096, got 'abc'");
+    refuse(WORDS("--slots", "0"),
+           "invalid value for option '--slots': expected a number from 1 to 4096, got '0'");
+    refuse(WORDS("--slots", "4097"),
+           "invalid value for option '--slots': expected a number from 1 to 4096, got '4097'");
+    refuse(WORDS("--slots", "1.5"),
+           "invalid value for option '--slots': expected a whole number from 1 to 4096, got '1.5'");
+    refuse(WORDS("--slots="), "invalid value for option '--slots': expected a number from 1 to 4096, got ''");
+    refuse(WORDS("--rate", "0.4"),
+           "invalid value for option '--rate': expected a number of at least 0.5, got '0.4'");
+    refuse(WORDS("--rate", "nan"),
+           "invalid value for option '--rate': expected a number of at least 0.5, got 'nan'");
+    refuse(WORDS("--ports", "9"),
+           "invalid value for option '--ports': expected a range such as 1-9, got '9'");
+    refuse(WORDS("--fd", "-1"),
+           "invalid value for option '--fd': expected the number of a file descriptor, got '-1'");
+    refuse(WORDS("--name"), "option '--name' requires a value: NAME");
+    refuse(WORDS("-r"), "option '--rank' requires a value: R");
+    refuse(WORDS("-o", "yaml"),
+           "invalid value for option '--output': expected one of table|json, got 'yaml'");
+    refuse(WORDS("-o", "tab"), "invalid value for option '--output': expected one of table|json, got 'tab'");
+    refuse(WORDS("--follow=yes"), "option '--follow' does not take a value, got 'yes'");
 }
 
 static void test_variables(void **state)
@@ -225,7 +234,7 @@ static void test_variables(void **state)
     assert_string_equal(s.set[0], "k=1");
     s.rank = 0;
     assert_int_equal(option_environment(some, &s, "X_", wrong, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "X_RANK: option '--rank' wants a number, got 'five'");
+    assert_string_equal(e.msg, "X_RANK: invalid value for option '--rank': expected a number, got 'five'");
     option_release(some, &s);
 }
 
@@ -279,9 +288,11 @@ static void test_file_is_checked_by_the_same_rows(void **state)
     struct sample s = {0};
     struct err e;
     assert_int_equal(read_file(&s, "slots: 5000\n", &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "f.yaml:1:8: 'slots' is 5000, must be 1 to 4096");
+    assert_string_equal(
+        e.msg, "f.yaml:1:8: invalid value for 'slots': expected a number from 1 to 4096, got '5000'");
     assert_int_equal(read_file(&s, "ports: x\n", &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "f.yaml:1:8: 'ports' wants a range such as 1-9, not 'x'");
+    assert_string_equal(e.msg,
+                        "f.yaml:1:8: invalid value for 'ports': expected a range such as 1-9, got 'x'");
     assert_int_equal(read_file(&s, "rank: 1\n", &e), ERR_INVALID_ARGUMENT); /* a flag without a key */
     assert_non_null(strstr(e.msg, "unknown key 'rank'"));
     option_release(table, &s);

@@ -211,7 +211,8 @@ static void test_pet_variables(void **state)
     accept(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
     assert_null(g.launch.log_dir);
     take_back(&g);
-    refuse(WORDS("x"), VARIABLES("PET_NNODES=two"), "option '--nnodes' wants N or MIN:MAX, got 'two'");
+    refuse(WORDS("x"), VARIABLES("PET_NNODES=two"),
+           "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
 
 static void test_rdzv_conf(void **state)
@@ -230,9 +231,9 @@ static void test_rdzv_conf(void **state)
     assert_string_equal(g.talk.data, "ddpctl: warning: --rdzv-conf: unknown key 'colour' has no effect\n");
     take_back(&g);
     refuse(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
-           "option '--rdzv-conf is_host' wants 1 or 0, got 'maybe'");
+           "invalid value for option '--rdzv-conf is_host': expected 1 or 0, got 'maybe'");
     refuse(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
-           "option '--rdzv-conf' wants KEY=VALUE,..., got 'join_timeout'");
+           "invalid value for option '--rdzv-conf': expected KEY=VALUE,..., got 'join_timeout'");
     accept(&g, WORDS("x"), VARIABLES("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"));
     assert_int_equal(g.spec.grace_ms, 7000);
     take_back(&g);
@@ -276,34 +277,37 @@ static void test_misuse(void **state)
            "unknown option '--nproc-pre-node', did you mean '--nproc-per-node'?");
     refuse(WORDS("--nproc-per-node=xpu", "x"), NONE,
            "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
-    refuse(WORDS("--nproc-per-node=0", "x"), NONE,
-           "option '--nproc-per-node' wants a number from 1 to 1024, gpu, cpu or auto, got '0'");
+    refuse(
+        WORDS("--nproc-per-node=0", "x"), NONE,
+        "invalid value for option '--nproc-per-node': expected a number from 1 to 1024, gpu, cpu or auto, got '0'");
     refuse(WORDS("--nnodes=3:2", "x"), NONE,
-           "option '--nnodes' wants N or MIN:MAX with 1 <= MIN <= MAX, got '3:2'");
+           "invalid value for option '--nnodes': expected N or MIN:MAX with 1 <= MIN <= MAX, got '3:2'");
     refuse(WORDS("--rdzv-backend=etcd-v2", "x"), NONE,
            "option '--rdzv-backend': etcd-v2 is not needed; give c10d and an endpoint on one of the nodes");
     refuse(WORDS("--rdzv-backend=zeus", "x"), NONE,
-           "option '--rdzv-backend' wants c10d or static, got 'zeus'");
+           "invalid value for option '--rdzv-backend': expected c10d or static, got 'zeus'");
     refuse(WORDS("--rdzv-endpoint=h:99999", "x"), NONE,
-           "option '--rdzv-endpoint' wants HOST:PORT or [IPv6]:PORT, got 'h:99999'");
+           "invalid value for option '--rdzv-endpoint': expected HOST:PORT or [IPv6]:PORT, got 'h:99999'");
     refuse(WORDS("--rdzv-endpoint=[::1", "x"), NONE,
-           "option '--rdzv-endpoint' wants HOST:PORT or [IPv6]:PORT, got '[::1'");
-    refuse(WORDS("-r", "4", "x"), NONE,
-           "option '--redirects' wants 0 to 3, or one for each local rank, such as 0:3,1:2, got '4'");
+           "invalid value for option '--rdzv-endpoint': expected HOST:PORT or [IPv6]:PORT, got '[::1'");
+    refuse(
+        WORDS("-r", "4", "x"), NONE,
+        "invalid value for option '--redirects': expected 0 to 3, or one for each local rank, such as 0:3,1:2, got '4'");
     refuse(WORDS("--local-ranks-filter=a", "x"), NONE,
-           "option '--local-ranks-filter' wants local ranks, such as 0,2, got 'a'");
+           "invalid value for option '--local-ranks-filter': expected local ranks, such as 0,2, got 'a'");
     refuse(WORDS("--nnodes=2", "x"), NONE,
            "2 nodes need a place to meet: give --rdzv-endpoint HOST:PORT, the same on each, or --hosts, or "
            "--nodes 1");
     refuse(WORDS("--standalone", "--nnodes=2", "x"), NONE,
-           "--standalone runs on this machine only, but the job wants 2 nodes");
+           "option '--standalone' runs the job on this machine only, but the job needs 2 nodes");
     refuse(WORDS("--nnodes=2", "--node-rank=2", "--master-addr=h", "x"), NONE,
            "--node-rank 2: there are 2 nodes, counted from 0");
     refuse(WORDS("--nnodes=2", "--rdzv-endpoint=h:0", "x"), NONE,
            "--rdzv-endpoint h:0: give a port; the other nodes cannot know one that is chosen here");
     refuse(WORDS("-m", "--no-python", "x"), NONE, "--no-python and --module contradict each other");
-    refuse(WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
-           "option '--signals-to-handle' wants signals such as SIGTERM, SIGINT or SIGUSR1, got 'SIGKILL'");
+    refuse(
+        WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
+        "invalid value for option '--signals-to-handle': expected signals such as SIGTERM, SIGINT or SIGUSR1, got 'SIGKILL'");
     refuse(WORDS("--"), NONE, "a COMMAND is missing after --");
     refuse((const char *const[]){"run", NULL}, NONE, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
 }
