@@ -15,9 +15,11 @@
 #define KEPT                                                                                                 \
     "job IN " UNFINISHED " OR number=(SELECT generation FROM job WHERE id=generation.job)"                   \
     " OR number=(SELECT max(number) FROM generation AS g WHERE g.job=generation.job AND g.failed_spawn>0)"   \
-    " OR EXISTS(SELECT 1 FROM spawn WHERE dead=0 AND spawn.job=generation.job"                               \
-    " AND spawn.generation=generation.number)"
+    " OR EXISTS(SELECT 1 FROM spawn CROSS JOIN rank WHERE spawn.dead=0 AND spawn.job=generation.job"         \
+    " AND rank.job=spawn.job AND rank.generation=generation.number AND rank.spawn=spawn.spawn)"
 #define OF_KEPT "(job,generation) IN (SELECT job,number FROM generation WHERE " KEPT ")"
+/* Once each, however many of these generations have the spawn as a member. */
+#define SPAWN_OF_KEPT "(job,spawn) IN (SELECT job,spawn FROM rank WHERE " OF_KEPT ")"
 
 enum err_code load_rows(struct store *s, const struct table *t, const char *where, int64_t parameter,
                         void *array_at, size_t *count, struct err *e)
@@ -88,8 +90,8 @@ enum err_code store_load(struct store *s, struct records *out, struct err *e)
                   &out->generation_count, e) != ERR_OK ||
         load_rows(s, &rank_table, "WHERE " OF_KEPT " ORDER BY job,generation,rank", 0, &out->ranks,
                   &out->rank_count, e) != ERR_OK ||
-        load_rows(s, &spawn_table, "WHERE " OF_KEPT " ORDER BY job,spawn", 0, &out->spawns, &out->spawn_count,
-                  e) != ERR_OK ||
+        load_rows(s, &spawn_table, "WHERE " SPAWN_OF_KEPT " ORDER BY job,spawn", 0, &out->spawns,
+                  &out->spawn_count, e) != ERR_OK ||
         load_rows(s, &snapshot_table, "ORDER BY job,generation,step", 0, &out->snapshots,
                   &out->snapshot_count, e) != ERR_OK)
         return e->code;

@@ -91,7 +91,8 @@ struct generation_record {
     int64_t created_ms, ready_ms, closed_ms;
 };
 
-/* A rank of a generation; its spawn is the process that fills it. */
+/* A rank of a generation; its spawn is the process that holds it. The ranks alone say which spawns are members
+ * of a generation. */
 struct rank_record {
     int64_t job, generation;
     int rank, node_rank, local_rank;
@@ -102,16 +103,24 @@ struct rank_record {
     size_t address_size;
 };
 
-/* One worker process: (job, spawn) is unique. It holds its slots until it is known dead. */
+/* One worker process: (job, spawn) is unique. It holds its slots until it is known dead. It may outlive its
+ * generation and then hold another rank in the next one, so its rank is found in the rank records. At most one
+ * open generation has it as a member, as one rank. */
 struct spawn_record {
-    int64_t job, spawn, generation;
+    int64_t job, spawn;
+    /* The membership that it was formed for. With the node they name its log directory, which stays the same
+     * in later generations. */
+    int64_t first_generation;
+    int first_local_rank;
     char *node;
-    int rank, local_rank, cpu_slot;
+    int cpu_slot; /* -1: it has GPUs */
     char **gpu_uuids;
     uint8_t token[32]; /* what the wish carries to the node; needed again after a restart */
     uint8_t token_hash[DIGEST_BYTES];
-    bool revoked; /* the token is good no more: exited or fenced */
-    bool dead;    /* the node said so, its lease ran out, or the operator forgot the node */
+    /* The token is no longer valid, and no later generation can have this spawn as a member: it has ended, or
+     * must stop. */
+    bool revoked;
+    bool dead; /* the node said so, its lease ran out, or the operator forgot the node */
     bool exit_known;
     int code, signal;
     bool out_of_memory, lost;

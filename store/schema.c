@@ -92,7 +92,13 @@ static const char schema_3[] =
     "ALTER TABLE job ADD COLUMN scratch_generation INTEGER NOT NULL DEFAULT 0;"
     "CREATE TABLE removed_number(job INTEGER PRIMARY KEY) STRICT;";
 
-const char *const schema_migrations[] = {schema_1, schema_2, schema_3};
+/* A spawn may outlive its generation: which generation it is a member of, and as which rank, is in the rank
+ * table only. The spawn keeps the place of its logs. */
+static const char schema_4[] = "ALTER TABLE spawn RENAME COLUMN generation TO first_generation;"
+                               "ALTER TABLE spawn RENAME COLUMN local_rank TO first_local_rank;"
+                               "ALTER TABLE spawn DROP COLUMN rank;";
+
+const char *const schema_migrations[] = {schema_1, schema_2, schema_3, schema_4};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

@@ -82,10 +82,9 @@ static const struct column rank_columns[] = {
 static const struct column spawn_columns[] = {
     COL_KEY(spawn_record, COLUMN_INT64, job),
     COL_KEY(spawn_record, COLUMN_INT64, spawn),
-    COL(spawn_record, COLUMN_INT64, generation),
+    COL(spawn_record, COLUMN_INT64, first_generation),
+    COL(spawn_record, COLUMN_INT, first_local_rank),
     COL(spawn_record, COLUMN_TEXT, node),
-    COL(spawn_record, COLUMN_INT, rank),
-    COL(spawn_record, COLUMN_INT, local_rank),
     COL(spawn_record, COLUMN_INT, cpu_slot),
     COL(spawn_record, COLUMN_TEXTS, gpu_uuids),
     COL_FIXED(spawn_record, token),

@@ -41,6 +41,25 @@ struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t
     FIND(d->r.spawns, d->r.spawn_count, job == job && d->r.spawns[i_].spawn == spawn);
 }
 
+/* The rank of the spawn in the newest generation that has it. */
+static const struct rank_record *newest_rank(const struct durable *d, int64_t job, int64_t spawn)
+{
+    const struct rank_record *found = NULL;
+
+    for (size_t i = 0; i < d->r.rank_count; i++)
+        if (d->r.ranks[i].job == job && d->r.ranks[i].spawn == spawn &&
+            (!found || d->r.ranks[i].generation > found->generation))
+            found = &d->r.ranks[i];
+    return found;
+}
+
+const struct generation_record *durable_generation_of(const struct durable *d, const struct spawn_record *s)
+{
+    const struct rank_record *rank = newest_rank(d, s->job, s->spawn);
+
+    return rank ? durable_generation(d, s->job, rank->generation) : NULL;
+}
+
 static struct rank_record *find_rank(const struct durable *d, int64_t job, int64_t generation, int rank)
 {
     FIND(d->r.ranks, d->r.rank_count,
@@ -88,11 +107,13 @@ static void check_success(struct sim *sim, const struct job_record *job)
 {
     const struct records *r = &sim->durable.r;
 
-    for (size_t i = 0; i < r->spawn_count; i++) {
-        const struct spawn_record *s = &r->spawns[i];
-        if (s->job == job->id && s->generation == job->generation &&
-            (!s->exit_known || s->code || s->signal || (s->stopped && !sim->restores)))
-            sim_fail(sim, "job %" PRId64 " has succeeded, but not its spawn %" PRId64, job->id, s->spawn);
+    for (size_t i = 0; i < r->rank_count; i++) {
+        if (r->ranks[i].job != job->id || r->ranks[i].generation != job->generation)
+            continue;
+        const struct spawn_record *s = durable_spawn(&sim->durable, job->id, r->ranks[i].spawn);
+        if (!s || !s->exit_known || s->code || s->signal || (s->stopped && !sim->restores))
+            sim_fail(sim, "job %" PRId64 " has succeeded, but not its spawn %" PRId64, job->id,
+                     r->ranks[i].spawn);
     }
 }
 
@@ -421,7 +442,7 @@ static int gpu_slots(const struct sim *sim, const char *node)
 
 static bool is_current(const struct sim *sim, const struct spawn_record *s)
 {
-    const struct generation_record *g = durable_generation(&sim->durable, s->job, s->generation);
+    const struct generation_record *g = durable_generation_of(&sim->durable, s);
 
     return g && open_state(g->state);
 }
@@ -463,13 +484,44 @@ static void check_lost(struct sim *sim)
     for (size_t i = 0; i < r->spawn_count; i++) {
         const struct spawn_record *s = &r->spawns[i];
         const struct generation_record *g =
-            s->dead || !s->gpu_uuids ? NULL : durable_generation(&sim->durable, s->job, s->generation);
+            s->dead || !s->gpu_uuids ? NULL : durable_generation_of(&sim->durable, s);
         if (!g || !open_state(g->state) || g->state == GENERATION_DRAINING)
             continue;
         for (char **uuid = s->gpu_uuids; *uuid; uuid++)
             if (gpu_state(&sim->durable, s->node, *uuid) == GPU_LOST)
                 sim_fail(sim, "%" PRId64 "/%" PRId64 " goes on with %s, which is lost", s->job, s->spawn,
                          *uuid);
+    }
+}
+
+static bool rank_is_open(const struct sim *sim, const struct rank_record *rank)
+{
+    const struct generation_record *g = durable_generation(&sim->durable, rank->job, rank->generation);
+
+    return g && open_state(g->state);
+}
+
+/* A spawn belongs to at most one open generation, and holds one rank of it. The rank is on the spawn's node. */
+static void check_memberships(struct sim *sim)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->rank_count; i++) {
+        const struct rank_record *rank = &r->ranks[i];
+        if (!rank_is_open(sim, rank))
+            continue;
+        const struct spawn_record *s = durable_spawn(&sim->durable, rank->job, rank->spawn);
+        if (!s || strcmp(s->node, rank->node) != 0)
+            sim_fail(sim, "job %" PRId64 ": rank %d on %s has spawn %" PRId64 ", which is not there",
+                     rank->job, rank->rank, rank->node, rank->spawn);
+        for (size_t k = i + 1; k < r->rank_count; k++)
+            if (r->ranks[k].job == rank->job && r->ranks[k].spawn == rank->spawn &&
+                rank_is_open(sim, &r->ranks[k]))
+                sim_fail(sim,
+                         "spawn %" PRId64 "/%" PRId64 " is rank %d of generation %" PRId64
+                         " and rank %d of generation %" PRId64 ", and both are open",
+                         rank->job, rank->spawn, rank->rank, rank->generation, r->ranks[k].rank,
+                         r->ranks[k].generation);
     }
 }
 
@@ -591,17 +643,20 @@ static void apply_change(struct sim *sim, const struct change *c)
 
 void durable_apply(struct sim *sim, const struct change *changes, size_t count)
 {
-    bool spawned = false, noded = false;
+    bool spawned = false, noded = false, ranked = false;
 
     sim->durable.adopting = 0;
     for (size_t i = 0; i < count && !sim->failed; i++) {
         apply_change(sim, &changes[i]);
         spawned |= changes[i].kind == CHANGE_SPAWN_INSERT;
         noded |= changes[i].kind == CHANGE_NODE_PUT;
+        ranked |= changes[i].kind == CHANGE_RANK_INSERT || changes[i].kind == CHANGE_GENERATION_INSERT;
     }
     sim->durable.commits++;
     if (count)
         check_jobs(sim);
+    if (ranked)
+        check_memberships(sim);
     if (noded)
         check_lost(sim);
     if (spawned && sim->durable.r.age ==

@@ -50,6 +50,8 @@ void durable_copy(struct durable *to, const struct durable *from);
 struct job_record *durable_job(const struct durable *d, int64_t id);
 struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn);
 struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
+/* The newest generation that has the spawn as a member; NULL: none. */
+const struct generation_record *durable_generation_of(const struct durable *d, const struct spawn_record *s);
 
 /* ------------------------------------------------------------------ requests and replies */
 struct caller {

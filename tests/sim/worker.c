@@ -166,10 +166,12 @@ static bool peers_alive(const struct sim *sim, const struct proc *me)
                 p->state == PROC_RUNNING || (p->state == PROC_EXITED && p->ready && !p->code && !p->signal);
         }
     /* records of ranks that succeeded may be gone already */
-    for (size_t i = 0; i < sim->durable.r.spawn_count && here < me->world_size; i++) {
-        const struct spawn_record *s = &sim->durable.r.spawns[i];
-        if (s->job == me->job && s->generation == me->generation && s->exit_known && !s->code && !s->signal)
-            here++;
+    for (size_t i = 0; i < sim->durable.r.rank_count && here < me->world_size; i++) {
+        const struct rank_record *rank = &sim->durable.r.ranks[i];
+        if (rank->job != me->job || rank->generation != me->generation)
+            continue;
+        const struct spawn_record *s = durable_spawn(&sim->durable, rank->job, rank->spawn);
+        here += s && s->exit_known && !s->code && !s->signal;
     }
     return here >= me->world_size;
 }

@@ -16,9 +16,9 @@
 #define READS_MAX 256
 
 struct log_read {
-    int64_t id, job, generation, offset;
-    int64_t wanted; /* bytes still to be sent; INT64_MAX: all */
-    int local_rank;
+    int64_t id, job, first_generation, offset;
+    int64_t wanted;       /* bytes still to be sent; INT64_MAX: all */
+    int first_local_rank; /* with first_generation: where the log is (log_place.h) */
     bool standard_error, follow;
     int64_t tail; /* start so many bytes before the end; 0: applied, or not asked for */
 };
@@ -102,10 +102,10 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
     }
     *r = (struct log_read){.id = q->read,
                            .job = q->job,
-                           .generation = q->generation,
+                           .first_generation = q->first_generation,
                            .offset = q->offset > 0 ? q->offset : 0,
                            .wanted = q->limit > 0 ? q->limit : INT64_MAX,
-                           .local_rank = q->local_rank,
+                           .first_local_rank = q->first_local_rank,
                            .standard_error = q->standard_error,
                            .follow = q->follow,
                            .tail = q->tail_bytes};
@@ -117,7 +117,8 @@ static enum err_code log_file_open(const struct log_readers *l, const struct log
                                    struct stat *st, struct err *e)
 {
     CLEANUP(free_text)
-    char *path = log_place_path(l->options.log_dir, r->job, r->generation, l->options.node, r->local_rank);
+    char *path =
+        log_place_path(l->options.log_dir, r->job, r->first_generation, l->options.node, r->first_local_rank);
     CLEANUP(close_fd) int dir = -1;
 
     if (log_place_open(path, &dir, e))
@@ -149,7 +150,7 @@ static enum turn reader_finish(struct log_readers *l, struct log_read *r, const 
 static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *piece)
 {
     /* asked before the read: if it has ended, the read sees all its output */
-    bool ended = l->options.ended(l->options.ctx, r->job, r->generation, r->local_rank);
+    bool ended = l->options.ended(l->options.ctx, r->job, r->first_generation, r->first_local_rank);
     CLEANUP(close_fd) int fd = -1;
     struct stat st;
     struct err e;

@@ -154,14 +154,26 @@ static bool generation_counts(const struct job *job, const struct generation *g)
     return g == job_current(job) || generation_has_living(g);
 }
 
+static bool records_have_spawn(const struct records *r, int64_t spawn)
+{
+    for (size_t i = r->spawn_count; i-- > 0;)
+        if (r->spawns[i].spawn == spawn)
+            return true;
+    return false;
+}
+
 static void copy_generation(struct records *out, const struct generation *g)
 {
     generation_record_copy(&out->generations[out->generation_count++], &g->r);
     for (int i = 0; i < g->r.world_size; i++) {
-        struct spawn_record *spawn = &out->spawns[out->spawn_count++];
+        const struct spawn *s = g->ranks[i].spawn;
         rank_record_copy(&out->ranks[out->rank_count++], &g->ranks[i].r);
-        spawn_record_copy(spawn, &g->ranks[i].spawn->r);
-        if (spawn->spawn != g->r.failed_spawn)
+        /* a spawn that an earlier one of these generations has as a member, too, is copied already */
+        if (s->r.first_generation != g->r.number && records_have_spawn(out, s->r.spawn))
+            continue;
+        struct spawn_record *spawn = &out->spawns[out->spawn_count++];
+        spawn_record_copy(spawn, &s->r);
+        if (spawn->spawn != s->rank->generation->r.failed_spawn)
             free(steal(spawn->stderr_tail)); /* only the tail of the culprit explains a failure; the others
                                                 would bloat the card */
     }

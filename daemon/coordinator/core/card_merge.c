@@ -38,7 +38,7 @@ static bool generation_is_whole(const struct records *r, const struct generation
     for (int i = 0; i < g->world_size; i++) {
         const struct rank_record *rank = records_rank(r, g->number, i);
         const struct spawn_record *spawn = rank ? card_merge_find_spawn(r, rank->spawn) : NULL;
-        if (!spawn || spawn->generation != g->number || !spawn->node || !rank->node)
+        if (!spawn || spawn->first_generation > g->number || !spawn->node || !rank->node)
             return false;
     }
     return g->world_size > 0;
@@ -67,18 +67,31 @@ static int64_t records_stage(const struct records *r)
     return card_stage(r->jobs, records_generation(r, r->jobs[0].generation));
 }
 
+static bool ranks_differ_in_spawn(const struct records *ours, const struct rank_record *own,
+                                  const struct records *card, const struct rank_record *theirs)
+{
+    return own->spawn != theirs->spawn || memcmp(card_merge_find_spawn(ours, own->spawn)->token,
+                                                 card_merge_find_spawn(card, theirs->spawn)->token,
+                                                 sizeof(((struct spawn_record *)0)->token)) != 0;
+}
+
 /* Whether a generation of this number was formed twice: once by the lost records, and once again by us. They
- * cannot be merged. */
+ * cannot be merged. All ranks are compared: some spawns may have been members of both, since they have outlived
+ * the generation before. */
 bool card_merge_has_forked(const struct records *ours, const struct records *card)
 {
     for (size_t i = 0; i < card->generation_count; i++) {
-        int64_t number = card->generations[i].number;
-        const struct rank_record *theirs = records_rank(card, number, 0),
-                                 *own = records_rank(ours, number, 0);
-        if (own && (own->spawn != theirs->spawn || memcmp(card_merge_find_spawn(ours, own->spawn)->token,
-                                                          card_merge_find_spawn(card, theirs->spawn)->token,
-                                                          sizeof(((struct spawn_record *)0)->token)) != 0))
+        const struct generation_record *theirs = &card->generations[i];
+        const struct generation_record *own = records_generation(ours, theirs->number);
+        if (!own)
+            continue;
+        /* the same spawns may even hold the same ranks in both, but at another time */
+        if (own->world_size != theirs->world_size || own->created_ms != theirs->created_ms)
             return true;
+        for (int rank = 0; rank < own->world_size; rank++)
+            if (ranks_differ_in_spawn(ours, records_rank(ours, own->number, rank), card,
+                                      records_rank(card, own->number, rank)))
+                return true;
     }
     return false;
 }
@@ -154,12 +167,27 @@ static void record_spawn_lost(struct spawn_record *s, int64_t now)
         s->message = xstrdup("ended after the backup");
 }
 
+/* The newest generation that has the spawn as a member; 0: none. */
+static int64_t newest_generation_of(const struct records *r, int64_t spawn)
+{
+    int64_t newest = 0;
+
+    for (size_t i = 0; i < r->rank_count; i++)
+        if (r->ranks[i].spawn == spawn && r->ranks[i].generation > newest)
+            newest = r->ranks[i].generation;
+    return newest;
+}
+
+/* The ranks that a dead spawn held last have ended with it. In the generations before, its rank keeps the state
+ * in which the spawn went on. */
 static void settle_record_ranks(struct records *out)
 {
     for (size_t i = 0; i < out->rank_count; i++) {
-        const struct spawn_record *s = card_merge_find_spawn(out, out->ranks[i].spawn);
-        if (s->dead && !sm_terminal(&rank_sm, out->ranks[i].state))
-            out->ranks[i].state = s->lost ? RANK_LOST : RANK_EXITED;
+        struct rank_record *rank = &out->ranks[i];
+        const struct spawn_record *s = card_merge_find_spawn(out, rank->spawn);
+        if (s->dead && !sm_terminal(&rank_sm, rank->state) &&
+            newest_generation_of(out, s->spawn) == rank->generation)
+            rank->state = s->lost ? RANK_LOST : RANK_EXITED;
     }
 }
 
@@ -172,7 +200,7 @@ static void merge_spawns(struct records *out, const struct records *ours, const 
         const struct spawn_record *own = &ours->spawns[i], *theirs = card_merge_find_spawn(card, own->spawn);
         struct spawn_record *s = &out->spawns[out->spawn_count++];
         bool take = theirs && !own->dead && (newer || theirs->dead);
-        bool over = newer && !theirs && own->generation <= card->jobs[0].generation;
+        bool over = newer && !theirs && newest_generation_of(ours, own->spawn) <= card->jobs[0].generation;
         spawn_record_copy(s, take ? theirs : own);
         if (!own->dead && over)
             record_spawn_lost(s, now);

@@ -72,9 +72,10 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out);
 void core_save(struct core *core, struct core_now now, struct core_out *out);
 int64_t core_next_deadline(const struct core *core); /* boot ms; INT64_MAX: none */
 
-/* Returns the member that a worker's token belongs to, or NULL; compares hashes. Revoked members are found
- * too, so that their calls are answered ABORTED (a Watch: not a member) instead of being refused as unknown.
- */
+/* Returns the spawn that a worker's token belongs to, or NULL; compares hashes. A spawn keeps its token for
+ * its life, so the token alone does not say of which generation it is a member: each call names its generation,
+ * and the core checks that. Revoked spawns are found too, so that their calls are answered ABORTED (a Watch: not
+ * a member) instead of being refused as unknown. */
 const struct spawn_record *core_find_token(const struct core *core, const void *token, size_t size);
 
 /* Views: borrowed until the next event. status.h and wish.h have more. */
@@ -83,6 +84,8 @@ const struct job_spec *core_job_spec(const struct core *core, int64_t job);
 const struct node_record *core_node(const struct core *core, const char *name);
 const struct generation_record *core_generation(const struct core *core, int64_t job, int64_t generation);
 const struct rank_record *core_rank(const struct core *core, int64_t job, int64_t generation, int rank);
+/* The rank that the spawn has in the newest generation with it. NULL: there is no such spawn. */
+const struct rank_record *core_spawn_rank(const struct core *core, int64_t job, int64_t spawn);
 
 /* True if this card of a node is newer than our records of the job: the node then sends it with its hello. */
 bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head);

@@ -84,39 +84,39 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     cause->exit_code = 125;
     if (!fact || fact->lost) {
         /* Nobody knows how the worker ended, so it may be its own fault. */
-        buf_printf(text, "rank %d on %s was lost: its exit was not seen", s->r.rank, s->r.node);
+        buf_printf(text, "rank %d on %s was lost: its exit was not seen", s->rank->r.rank, s->r.node);
     } else if (fact->port_busy) {
         /* The coordinator chose the port, and another process took it before rank 0 could bind it. The next
          * generation gets another port. */
         cause->charged = ++job->port_retries > PORT_RETRIES;
-        buf_printf(text, "port %d on %s was already in use", s->generation->r.master_port, s->r.node);
+        buf_printf(text, "port %d on %s was already in use", s->rank->generation->r.master_port, s->r.node);
     } else if (fact->not_started && fact->no_account) {
         /* The node is excluded for this user (accounts.c), so this cannot repeat there. */
         cause->charged = false;
-        buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
+        buf_printf(text, "%s could not start rank %d", s->r.node, s->rank->r.rank);
     } else if (fact->not_started && fact->node_trouble) {
         /* The node lacks something (memory, descriptors). It rests, and other nodes are tried. */
         cause->charged = ++job->node_retries > NODE_RETRIES;
-        buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
+        buf_printf(text, "%s could not start rank %d", s->r.node, s->rank->r.rank);
     } else if (fact->not_started) {
         /* No such command, no such directory: every restart would fail in the same way. */
         cause->fatal = true;
         cause->exit_code = fact->code ? fact->code : 125;
-        buf_printf(text, "rank %d could not start on %s", s->r.rank, s->r.node);
+        buf_printf(text, "rank %d could not start on %s", s->rank->r.rank, s->r.node);
     } else if (fact->lease_expired) {
         /* The supervisor stopped it because nobody renewed the lease: not the fault of the job. */
         cause->charged = false;
-        buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->r.rank, s->r.node);
+        buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->rank->r.rank, s->r.node);
     } else if (exit_blames_node(s, fact)) {
         cause->charged = ++job->node_retries > NODE_RETRIES;
         if (fact->code == EXIT_NODE_TROUBLE)
-            buf_printf(text, "%s allows rank %d too few open files (ulimit -n)", s->r.node, s->r.rank);
+            buf_printf(text, "%s allows rank %d too few open files (ulimit -n)", s->r.node, s->rank->r.rank);
         else
-            buf_printf(text, "rank %d on %s cannot resolve the coordinator's name: %.300s", s->r.rank,
+            buf_printf(text, "rank %d on %s cannot resolve the coordinator's name: %.300s", s->rank->r.rank,
                        s->r.node, last_line ? last_line + 1 : tail);
     } else if (fact->code || fact->signal) {
         cause->exit_code = fact->signal ? 128 + fact->signal : fact->code;
-        buf_printf(text, "rank %d ", s->r.rank);
+        buf_printf(text, "rank %d ", s->rank->r.rank);
         if (fact->out_of_memory)
             buf_puts(text, "ran out of memory, ");
         buf_printf(text, fact->signal ? "killed by signal %d on %s" : "exited with code %d on %s",
@@ -125,10 +125,10 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         /* A trainer says by this code that a restart would only repeat the failure (bad input, a loss of
          * nan). */
         cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
-    } else if (native && s->generation->r.state != GENERATION_RUNNING) {
+    } else if (native && s->rank->generation->r.state != GENERATION_RUNNING) {
         /* Exit code 0 is a failure too: a trainer that leaves before the first step has trained nothing, and
          * its peers would wait for it until the join timeout. */
-        buf_printf(text, "rank %d exited on %s before all ranks had joined", s->r.rank, s->r.node);
+        buf_printf(text, "rank %d exited on %s before all ranks had joined", s->rank->r.rank, s->r.node);
     } else {
         return false;
     }
@@ -160,7 +160,7 @@ static int exit_weight(const struct job *job, int code, int signal)
 static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact)
 {
     const struct job *job = s->job;
-    const struct generation *g = s->generation;
+    const struct generation *g = s->rank->generation;
     const struct spawn *seen = g->r.failed_spawn ? job_find_spawn(job, g->r.failed_spawn) : NULL;
 
     /* A failure that does not count as a restart (a port in use, an expired lease) has no culprit among the
@@ -184,10 +184,10 @@ static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact
 static void replace_cause(struct core *core, struct spawn *s, const struct failure_cause *cause)
 {
     struct job *job = s->job;
-    struct generation *g = s->generation;
+    struct generation *g = s->rank->generation;
 
     log_info("cause_found", "job=%" PRId64 " gen=%" PRId64 " rank=%d why=%s", job->r.id, g->r.number,
-             s->r.rank, LOG_Q(cause->text));
+             s->rank->r.rank, LOG_Q(cause->text));
     g->r.failed_spawn = s->r.spawn;
     text_set(&g->r.reason, "%s", cause->text);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
@@ -206,7 +206,7 @@ static void replace_cause(struct core *core, struct spawn *s, const struct failu
 
 void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fact *fact)
 {
-    struct generation *g = s->generation;
+    struct generation *g = s->rank->generation;
     struct failure_cause cause = {0};
     CLEANUP(buf_release) struct buf text = {0};
     /* Workers of a generation that drains or has ended are expected to exit, with whatever code. */

@@ -19,8 +19,7 @@
 
 static void note_running(struct core *core, struct spawn *s, const struct spawn_fact *fact)
 {
-    struct generation *g = s->generation;
-    struct rank *rank = &g->ranks[s->r.rank];
+    struct rank *rank = s->rank;
 
     if (s->r.pid != fact->pid) {
         s->r.pid = fact->pid;
@@ -149,7 +148,7 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
         qsort(exits, count, sizeof(*exits), compare_exits);
     /* Starts come before exits: a worker that ran and ended between two facts has run. */
     for (size_t i = 0; i < node->spawn_count; i++)
-        start_command_generation(core, node->spawns[i]->generation);
+        start_command_generation(core, node->spawns[i]->rank->generation);
     for (size_t i = 0; i < count; i++)
         exit_cause_apply(core, exits[i].spawn, exits[i].fact);
     free(exits);

@@ -35,6 +35,7 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
     g->stop_at = 0;
     if (!generation_has_living(g))
         return; /* there is nobody to stop, and no deadline to wait for */
+    /* members that have gone on to a newer generation are not stopped with this one */
     g->stop = stop;
     if (stop == CORE_STOP_SNAPSHOT)
         g->stop_at = core->now.boot_ms + grace + 1;
@@ -48,8 +49,9 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
             g->ranks[i].spawn->node->wish_dirty = true;
 }
 
-/* Ends the generation. Its members are revoked in the same commit, so that none of them can commit a snapshot
- * beside the next generation. stop: how hard the members that still live are stopped. */
+/* Ends the generation. From this commit on none of its members can commit a snapshot for it. stop: how hard
+ * the members that still live are stopped. Members that are stopped are revoked in the same commit, so that no
+ * later generation can have them; without a stop they keep their tokens. */
 static void end_generation(struct core *core, struct generation *g, enum generation_state to,
                            enum core_stop stop, const char *why)
 {
@@ -59,7 +61,7 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     emit_generation(core, g, CHANGE_GENERATION_PUT);
     for (int i = 0; i < g->r.world_size; i++) {
         struct spawn *s = g->ranks[i].spawn;
-        if (s->r.revoked)
+        if (s->r.revoked || stop == CORE_STOP_NONE)
             continue;
         s->r.revoked = true;
         emit_spawn(core, s, CHANGE_SPAWN_PUT);
@@ -305,7 +307,7 @@ void job_settle(struct core *core, struct job *job)
 
 void spawn_mark_dead(struct core *core, struct spawn *s)
 {
-    struct rank *rank = &s->generation->ranks[s->r.rank];
+    struct rank *rank = s->rank;
 
     BUG_ON(s->r.dead);
     s->r.dead = s->r.revoked = true; /* whoever finds its token must not speak for it */

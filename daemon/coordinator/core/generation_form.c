@@ -1,6 +1,9 @@
 /* Forms a generation on the nodes that placement chose: ranks, a spawn with a token for each rank, slots or
  * GPUs, and a port for the master. Placement has made sure that all of it is there, so running out of slots
- * is a bug. */
+ * is a bug.
+ *
+ * Each rank gets a new spawn. The records also allow a rank to be given to a spawn that has outlived its last
+ * generation (rank_give): such a spawn keeps its token, its slot, its GPUs and its logs. */
 #include "daemon/coordinator/core/generation_form.h"
 
 #include <inttypes.h>
@@ -57,11 +60,24 @@ static char **least_used_gpus(const struct node *node, int count)
     return uuids;
 }
 
+/* Whether the spawn was rank 0 of a generation with this port: it may hold the port until it ends, also as a
+ * member of a later generation. */
+static bool spawn_leased_port(const struct spawn *s, int port)
+{
+    for (size_t i = s->job->generation_count; i-- > 0;) {
+        const struct generation *g = s->job->generations[i];
+        if (g->r.number < s->r.first_generation)
+            break; /* it did not exist then */
+        if (g->ranks[0].spawn == s && g->r.master_port == port)
+            return true;
+    }
+    return false;
+}
+
 static bool master_port_taken(const struct node *node, int port)
 {
     for (size_t i = 0; i < node->spawn_count; i++)
-        if (node->spawns[i]->generation && node->spawns[i]->r.rank == 0 &&
-            node->spawns[i]->generation->r.master_port == port)
+        if (spawn_leased_port(node->spawns[i], port))
             return true;
     return false;
 }
@@ -84,15 +100,14 @@ static int next_master_port(struct node *node)
 }
 
 static struct spawn *form_spawn(struct core *core, struct generation *g, const struct placement_choice *c,
-                                int rank, int local_rank)
+                                int local_rank)
 {
     struct spawn_record record = {
         .job = g->r.job,
         .spawn = g->job->r.next_spawn++,
-        .generation = g->r.number,
+        .first_generation = g->r.number,
+        .first_local_rank = local_rank,
         .node = c->node->r.name,
-        .rank = rank,
-        .local_rank = local_rank,
         .cpu_slot = -1,
     };
     if (c->gpus_each)
@@ -115,7 +130,7 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
     for (size_t n = 0; n < count; n++)
         for (int local = 0; local < chosen[n].procs; local++, rank++) {
             struct rank *r = &g->ranks[rank];
-            r->spawn = form_spawn(core, g, &chosen[n], rank, local);
+            rank_give(r, form_spawn(core, g, &chosen[n], local));
             rank_record_copy(&r->r, &(struct rank_record){
                                         .job = g->r.job,
                                         .generation = g->r.number,

@@ -34,7 +34,7 @@ static void say_gpu_health(struct core *core, const struct node *node, const str
     for (size_t i = 0; i < node->spawn_count; i++)
         if (first_holder_of_job(node, i, gpu->uuid))
             emit_event(core, node->spawns[i]->job, "gpu_sick", "%s gpu%d of rank %d: %s", node->r.name,
-                       gpu->index, node->spawns[i]->r.rank, why);
+                       gpu->index, node->spawns[i]->rank->r.rank, why);
 }
 
 static bool generation_uses_gpu(const struct generation *g, const struct node *node, const char *uuid)

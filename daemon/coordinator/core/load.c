@@ -72,6 +72,16 @@ static enum err_code load_spawns(struct core *core, const struct records *record
     return ERR_OK;
 }
 
+/* A card of an earlier version does not say for which membership a spawn was formed. In that version a spawn
+ * had only one. */
+static void keep_first_place(struct spawn *s, const struct rank_record *rank)
+{
+    if (s->r.first_generation)
+        return;
+    s->r.first_generation = rank->generation;
+    s->r.first_local_rank = rank->local_rank;
+}
+
 static enum err_code load_ranks(struct core *core, const struct records *records, struct err *e)
 {
     for (size_t i = 0; i < records->rank_count; i++) {
@@ -83,7 +93,8 @@ static enum err_code load_ranks(struct core *core, const struct records *records
             return err_set(e, ERR_DATA_LOSS, "rank %d of job %" PRId64 " has no generation or spawn",
                            record->rank, record->job);
         rank_record_copy(&g->ranks[record->rank].r, record);
-        g->ranks[record->rank].spawn = s;
+        rank_give(&g->ranks[record->rank], s);
+        keep_first_place(s, record);
     }
     return ERR_OK;
 }
@@ -111,10 +122,20 @@ static enum err_code check_ranks(const struct job *job, struct err *e)
                                "rank %d of generation %" PRId64 " of job %" PRId64 " is missing", rank,
                                job->generations[i]->r.number, job->r.id);
     for (size_t i = 0; i < job->spawn_count; i++)
-        if (!job->spawns[i]->generation)
-            return err_set(e, ERR_DATA_LOSS, "spawn %" PRId64 " of job %" PRId64 " has no generation",
+        if (!job->spawns[i]->rank)
+            return err_set(e, ERR_DATA_LOSS, "spawn %" PRId64 " of job %" PRId64 " has no rank",
                            job->spawns[i]->r.spawn, job->r.id);
     return ERR_OK;
+}
+
+/* Whether members of an ended generation must still stop: those that have not gone on to a newer one, and
+ * must not. */
+static bool has_revoked_living(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (rank_is_held(&g->ranks[i]) && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->r.revoked)
+            return true;
+    return false;
 }
 
 /* Starts the deadlines of a loaded job. */
@@ -127,7 +148,7 @@ static void resume_job(struct core *core, struct job *job)
         struct generation *old = job->generations[i];
         old->born_ms = core->now.boot_ms;
         /* it may still have workers, and only we remember that they must stop */
-        if (!generation_open(old))
+        if (!generation_open(old) && has_revoked_living(old))
             generation_stop_spawns(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);
     }
     if (g && g->r.state == GENERATION_DRAINING)

@@ -86,9 +86,35 @@ bool generation_open(const struct generation *g)
 bool generation_has_living(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
-        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead)
+        if (g->ranks[i].spawn && rank_is_held(&g->ranks[i]) && !g->ranks[i].spawn->r.dead)
             return true;
     return false;
+}
+
+void rank_give(struct rank *rank, struct spawn *s)
+{
+    rank->spawn = s;
+    if (!s->rank || s->rank->generation->r.number < rank->generation->r.number)
+        s->rank = rank;
+}
+
+bool rank_is_held(const struct rank *rank)
+{
+    return rank->spawn->rank == rank;
+}
+
+bool spawn_is_member(const struct spawn *s)
+{
+    const struct generation *g = s->rank->generation;
+
+    return !s->r.revoked && g == job_current(s->job) && generation_open(g);
+}
+
+bool spawn_is_between(const struct spawn *s)
+{
+    /* A command cannot change its generation: its process knows the first one by its environment only. */
+    return !s->r.dead && !s->r.revoked && s->job->spec.kind == JOB_TRAIN &&
+           !generation_open(s->rank->generation);
 }
 
 bool job_finished(const struct job *job)
@@ -247,6 +273,8 @@ struct generation *job_add_generation(struct job *job, const struct generation_r
     generation_record_copy(&g->r, record);
     g->job = job;
     g->ranks = xcalloc((size_t)record->world_size, sizeof(*g->ranks));
+    for (int i = 0; i < record->world_size; i++)
+        g->ranks[i].generation = g;
     job->generations = array_grow(job->generations, job->generation_count, &job->generation_cap,
                                   sizeof(struct generation *));
     job->generations[job->generation_count++] = g;
@@ -260,7 +288,6 @@ struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spa
     BUG_ON(job->spawn_count && job->spawns[job->spawn_count - 1]->r.spawn >= record->spawn);
     spawn_record_copy(&s->r, record);
     s->job = job;
-    s->generation = job_find_generation(job, record->generation);
     s->node = core_find_node(core, record->node);
     job->spawns = array_grow(job->spawns, job->spawn_count, &job->spawn_cap, sizeof(struct spawn *));
     job->spawns[job->spawn_count++] = s;

@@ -11,15 +11,16 @@ struct node;
 struct generation;
 struct internal_event;
 
+/* One worker process. It may be a member of one generation after another, each time with another rank. */
 struct spawn {
     struct spawn_record r;
     struct job *job;
-    struct generation *generation;
+    struct rank *rank;       /* the one that it holds in the newest generation that has it; see rank_give */
     struct node *node;       /* NULL once the node was forgotten */
     int64_t wished_revision; /* of the first wish of this epoch with this spawn; 0: none yet */
     uint64_t join_call;      /* that waits in Join; 0: none */
     int64_t join_at;         /* when that call is answered PENDING */
-    bool joined_here;        /* has called Join since core_load, so its offers are known */
+    const struct rank *joined_as; /* its rank when it called Join; its offers are of then; NULL: not yet */
     struct core_offer *offers;
     size_t offer_count;
     char **unusable;            /* snapshots that it could not offer, and why; NULL: none */
@@ -33,7 +34,8 @@ struct spawn {
 
 struct rank {
     struct rank_record r;
-    struct spawn *spawn;
+    struct generation *generation;
+    struct spawn *spawn; /* who holds it, or held it: rank_is_held */
 };
 
 struct generation {
@@ -179,8 +181,14 @@ struct job *core_find_request(const struct core *core, const char *request_id);
 struct generation *job_find_generation(const struct job *job, int64_t number);
 struct generation *job_current(const struct job *job); /* the newest, NULL before the first */
 struct spawn *job_find_spawn(const struct job *job, int64_t number);
-bool generation_open(const struct generation *g); /* neither closed nor failed */
-bool generation_has_living(const struct generation *g);
+/* Makes the spawn the holder of the rank. Ranks may be given in any order of their generations. */
+void rank_give(struct rank *rank, struct spawn *s);
+bool rank_is_held(const struct rank *rank);             /* its spawn has not gone on to a newer generation */
+bool generation_open(const struct generation *g);       /* neither closed nor failed */
+bool generation_has_living(const struct generation *g); /* among the spawns that hold its ranks */
+bool spawn_is_member(const struct spawn *s); /* of its job's open generation, with a token that is valid */
+/* It is between two generations: its last one has ended without stopping it, and a later one may take it. */
+bool spawn_is_between(const struct spawn *s);
 bool job_finished(const struct job *job);
 bool job_keeps_state(const struct job *job); /* a train job that continues from its snapshots */
 bool node_gone(const struct node *node);     /* lost or left */

@@ -326,9 +326,8 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
     emit_node_move(core, node, state, why);
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
-        struct rank *rank = &s->generation->ranks[s->r.rank];
-        if (!sm_terminal(&rank_sm, rank->r.state))
-            emit_rank_move(core, rank, RANK_LOST);
+        if (!sm_terminal(&rank_sm, s->rank->r.state))
+            emit_rank_move(core, s->rank, RANK_LOST);
     }
     for (size_t i = 0; i < count; i++) {
         struct generation *g = job_current(jobs[i]);

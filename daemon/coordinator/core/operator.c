@@ -26,7 +26,7 @@ static void move_jobs_off(struct core *core, struct node *node)
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct job *job = node->spawns[i]->job;
         struct generation *g = job_current(job);
-        if (job_keeps_state(job) && node->spawns[i]->generation == g && generation_open(g) &&
+        if (job_keeps_state(job) && node->spawns[i]->rank->generation == g && generation_open(g) &&
             g->r.state != GENERATION_DRAINING)
             generation_drain(core, g, "moves off a drained node");
     }
@@ -97,7 +97,7 @@ void operator_forget(struct core *core, const struct core_event *event)
         text_set(&s->r.message, "node %s was forgotten by the operator", node->r.name);
         emit_event(core, job, "node_forgotten",
                    "node %s forgotten by the operator: rank %d there counts as dead", node->r.name,
-                   s->r.rank);
+                   s->rank->r.rank);
         spawn_mark_dead(core, s);
     }
     emit_node(core, node, CHANGE_NODE_DELETE);

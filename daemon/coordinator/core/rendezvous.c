@@ -44,8 +44,7 @@ static struct spawn *find_member(struct core *core, const struct core_event *eve
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
                   event->member.spawn, event->member.job);
     /* ABORTED tells the process to give its generation up, which is all that a former member can do */
-    else if (s->r.revoked || s->r.generation != generation || s->generation != job_current(job) ||
-             !generation_open(s->generation))
+    else if (!spawn_is_member(s) || s->rank->r.generation != generation)
         emit_fail(core, event->call, ERR_ABORTED,
                   "generation %" PRId64 " of job %" PRId64
                   " has ended or is not yours; the current generation is %" PRId64,
@@ -53,9 +52,9 @@ static struct spawn *find_member(struct core *core, const struct core_event *eve
     else if (job->spec.kind != JOB_TRAIN)
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
                   "job %" PRId64 " is a command job: its workers do not join", job->r.id);
-    else if (s->r.rank != rank)
-        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "this spawn is rank %d, not %d", s->r.rank,
-                  rank);
+    else if (s->rank->r.rank != rank)
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "this spawn is rank %d, not %d",
+                  s->rank->r.rank, rank);
     else
         return s;
     return NULL;
@@ -69,7 +68,7 @@ static void answer_join(struct core *core, struct spawn *s, enum core_join_state
     effect->call = s->join_call;
     effect->state = state;
     effect->job = s->r.job;
-    effect->generation = s->r.generation;
+    effect->generation = s->rank->r.generation;
     s->join_call = 0;
 }
 
@@ -112,11 +111,11 @@ static void keep_address(struct core *core, struct rank *rank, const struct core
         emit_rank_move(core, rank, RANK_JOINED);
 }
 
-/* joined_here rather than the rank's state: the state is durable, but the offers are not. */
+/* joined_as rather than the rank's state: the state is durable, but the offers are not. */
 static bool all_joined(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
-        if (!g->ranks[i].spawn->joined_here || g->ranks[i].r.state == RANK_LOST)
+        if (g->ranks[i].spawn->joined_as != &g->ranks[i] || g->ranks[i].r.state == RANK_LOST)
             return false;
     return true;
 }
@@ -149,7 +148,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
                   OFFER_LIMIT);
         return;
     }
-    struct generation *g = s->generation;
+    struct generation *g = s->rank->generation;
     answer_join(core, s, CORE_JOIN_PENDING); /* the process has given its earlier call up */
     s->join_call = event->call;
     s->join_at = core->now.boot_ms + core->config.join_wait_ms;
@@ -157,14 +156,14 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     /* Otherwise the rank has joined before and asks again: it gets the answer that its generation has
      * reached. */
     if (g->r.state == GENERATION_FORMING) {
-        s->joined_here = true;
+        s->joined_as = s->rank;
         keep_offers(s, event);
-        keep_address(core, &g->ranks[s->r.rank], event);
+        keep_address(core, s->rank, event);
         if (all_joined(g))
             make_ready(core, g);
     } else if (g->r.state != GENERATION_READY) {
         answer_join(core, s, CORE_JOIN_READY);
-    } else if (s->r.rank == 0) {
+    } else if (s->rank->r.rank == 0) {
         answer_join(core, s, CORE_JOIN_BOOTSTRAP);
     }
 }
@@ -207,10 +206,10 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
 
     if (!s)
         return;
-    struct generation *g = s->generation;
-    if (s->r.rank != 0 || g->r.state == GENERATION_FORMING) {
+    struct generation *g = s->rank->generation;
+    if (s->rank->r.rank != 0 || g->r.state == GENERATION_FORMING) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  s->r.rank ? "only rank 0 may send the bootstrap id" : "not all ranks have joined");
+                  s->rank->r.rank ? "only rank 0 may send the bootstrap id" : "not all ranks have joined");
         return;
     }
     if (size < 1 || size > BOOTSTRAP_LIMIT) {
@@ -249,7 +248,7 @@ static void fail_late_generation(struct core *core, struct generation *g)
 
     for (int i = 0; i < g->r.world_size; i++) {
         const struct rank *rank = &g->ranks[i];
-        if (command ? rank->r.state != RANK_ASSIGNED : rank->spawn->joined_here)
+        if (command ? rank->r.state != RANK_ASSIGNED : rank->spawn->joined_as == rank)
             continue;
         buf_printf(&who, "%s%d", missing++ ? ", " : "", i);
         if (!node || strcmp(node, rank->r.node) != 0)
@@ -298,10 +297,10 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
 
     effect->call = w->call;
     effect->job = s->r.job;
-    effect->member = !s->r.revoked && s->generation == job_current(s->job) && generation_open(s->generation);
+    effect->member = spawn_is_member(s);
     effect->generation = s->job->r.generation;
-    effect->rank = effect->member ? s->r.rank : -1;
-    effect->stop = s->generation->r.state == GENERATION_DRAINING;
+    effect->rank = effect->member ? s->rank->r.rank : -1;
+    effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
     return effect->member;
 }
 
@@ -311,7 +310,7 @@ static void tell_watchers(struct core *core, const struct generation *g)
     size_t kept = 0;
 
     for (size_t i = 0; i < core->watcher_count; i++)
-        if (core->watchers[i].spawn->generation != g || tell_watcher(core, &core->watchers[i]))
+        if (core->watchers[i].spawn->rank->generation != g || tell_watcher(core, &core->watchers[i]))
             core->watchers[kept++] = core->watchers[i];
     core->watcher_count = kept;
 }
@@ -350,14 +349,16 @@ void rendezvous_left(struct core *core, struct spawn *s, const char *why)
 {
     if (!s->join_call)
         return;
-    emit_fail(core, s->join_call, ERR_ABORTED, "generation %" PRId64 " is closed: %s", s->r.generation, why);
+    emit_fail(core, s->join_call, ERR_ABORTED, "generation %" PRId64 " is closed: %s", s->rank->r.generation,
+              why);
     s->join_call = 0;
 }
 
 void rendezvous_closed(struct core *core, struct generation *g, const char *why)
 {
     for (int i = 0; i < g->r.world_size; i++)
-        rendezvous_left(core, g->ranks[i].spawn, why);
+        if (rank_is_held(&g->ranks[i])) /* else the call is about a newer generation */
+            rendezvous_left(core, g->ranks[i].spawn, why);
     tell_watchers(core, g);
 }
 
@@ -367,7 +368,7 @@ int rendezvous_watching(const struct core *core, const struct generation *g)
     int count = 0;
 
     for (size_t i = 0; i < core->watcher_count; i++)
-        count += core->watchers[i].spawn->generation == g;
+        count += core->watchers[i].spawn->rank->generation == g;
     return count < g->r.world_size ? count : g->r.world_size;
 }
 

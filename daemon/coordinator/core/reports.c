@@ -119,7 +119,7 @@ static void keep_step(struct core *core, struct spawn *s, int64_t step)
 static void take_report(struct core *core, struct spawn *s, const struct core_report *report)
 {
     struct job *job = s->job;
-    struct rank *rank = &s->generation->ranks[s->r.rank];
+    struct rank *rank = s->rank;
 
     if (report->has_step)
         keep_step(core, s, report->step);
@@ -128,10 +128,10 @@ static void take_report(struct core *core, struct spawn *s, const struct core_re
     job->changed = true;
     progress_news(core, job);
     for (size_t i = 0; i < report->metric_count; i++) {
-        keep_metric(job, s->r.rank, report->metrics[i].name, report->metrics[i].value);
+        keep_metric(job, rank->r.rank, report->metrics[i].name, report->metrics[i].value);
         keep_rank(s, report->metrics[i].name, report->metrics[i].value);
     }
-    if (s->generation->r.state != GENERATION_RUNNING)
+    if (rank->generation->r.state != GENERATION_RUNNING)
         return;
     if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
         emit_rank_move(core, rank, RANK_TRAINING);
@@ -147,7 +147,7 @@ void reports_apply(struct core *core, struct node *node, const struct core_event
         const struct core_report *report = &event->reports.reports[i];
         struct job *job = core_find_job(core, report->job);
         struct spawn *s = job ? job_find_spawn(job, report->spawn) : NULL;
-        if (s && s->node == node && !s->r.revoked && s->generation == job_current(job))
+        if (s && s->node == node && spawn_is_member(s))
             take_report(core, s, report);
     }
 }

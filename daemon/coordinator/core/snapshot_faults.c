@@ -44,7 +44,7 @@ static struct snapshot_fault *add_fault(struct core *core, struct job *job, cons
                                       &job->snapshot_fault_cap, sizeof(*job->snapshot_faults));
     struct snapshot_fault *fault = &job->snapshot_faults[job->snapshot_fault_count++];
     *fault = (struct snapshot_fault){
-        .node = xstrdup(s->r.node), .rank = s->r.rank, .step = -1, .since_ms = core->now.wall_ms};
+        .node = xstrdup(s->r.node), .rank = s->rank->r.rank, .step = -1, .since_ms = core->now.wall_ms};
     return fault;
 }
 
@@ -55,7 +55,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     int64_t step = event->snapshot.step;
     char count[TEXT_COUNT];
 
-    if (!s || s->r.revoked || s->generation != job_current(job) || !generation_open(s->generation)) {
+    if (!s || !spawn_is_member(s)) {
         emit_fail(core, event->call, ERR_ABORTED,
                   "spawn %" PRId64 " of job %" PRId64 " is no longer a member", event->member.spawn,
                   event->member.job);
@@ -68,7 +68,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     if (fault->spawn != s->r.spawn || fault->step != step) /* else the call is repeated */
         fault->count++;
     fault->spawn = s->r.spawn;
-    fault->rank = s->r.rank;
+    fault->rank = s->rank->r.rank;
     fault->step = step;
     text_set(&fault->why, "%.*s", WHY_CHARS, event->snapshot.why ? event->snapshot.why : "");
     job->changed = true;
@@ -171,7 +171,7 @@ void snapshot_faults_committed(struct core *core, const struct spawn *s, int64_t
     struct snapshot_fault *fault = find_fault(job, s->r.node);
     char count[TEXT_COUNT], span[TEXT_SPAN];
 
-    note_saved(core, job, s->generation, step);
+    note_saved(core, job, s->rank->generation, step);
 
     if (job->went_back) {
         free(steal(job->went_back));
@@ -180,9 +180,9 @@ void snapshot_faults_committed(struct core *core, const struct spawn *s, int64_t
     if (!fault)
         return;
     emit_event(core, job, "snapshot_works",
-               "rank %d on %s writes snapshots again: step %s, after %" PRId64 " failure%s in %s", s->r.rank,
-               s->r.node, text_count(count, step), fault->count, fault->count == 1 ? "" : "s",
-               text_span(span, core->now.wall_ms - fault->since_ms));
+               "rank %d on %s writes snapshots again: step %s, after %" PRId64 " failure%s in %s",
+               s->rank->r.rank, s->r.node, text_count(count, step), fault->count,
+               fault->count == 1 ? "" : "s", text_span(span, core->now.wall_ms - fault->since_ms));
     drop_fault(job, fault);
 }
 

@@ -101,21 +101,30 @@ static void drop_oldest_snapshot(struct core *core, struct job *job)
     job->snapshots[oldest] = job->snapshots[--job->snapshot_count];
 }
 
+static bool spawn_had_rank_in(const struct spawn *s, int64_t generation)
+{
+    const struct generation *g = job_find_generation(s->job, generation);
+
+    for (int i = 0; g && i < g->r.world_size; i++)
+        if (g->ranks[i].spawn == s)
+            return true;
+    return false;
+}
+
 static enum err_code check_commit(const struct core_event *event, const struct spawn *s,
                                   const struct snapshot_record *known, struct err *e)
 {
     const char *digest = event->snapshot.digest, *path = event->snapshot.path;
-    const struct generation *g = s->generation;
+    const struct generation *g = s->rank->generation; /* the newest one that has the caller */
     bool same = known && digest && !strcmp(known->digest, digest);
 
     if (!digest || !*digest || strlen(digest) > 128 || !path || *path != '/' || strlen(path) > 4096 ||
         event->snapshot.step < 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot needs a step, a digest and an absolute path");
-    if (event->snapshot.generation == s->r.generation && same && snapshots_has_node(known, s->r.node))
+    if (spawn_had_rank_in(s, event->snapshot.generation) && same && snapshots_has_node(known, s->r.node))
         return ERR_OK; /* the commit is repeated because its reply was lost, perhaps after the generation
                           ended */
-    if (s->r.revoked || event->snapshot.generation != s->r.generation || g != job_current(s->job) ||
-        !generation_open(g))
+    if (event->snapshot.generation != g->r.number || !spawn_is_member(s))
         return err_set(e, ERR_ABORTED,
                        "generation %" PRId64 " can no longer commit; the current generation is %" PRId64,
                        event->snapshot.generation, s->job->r.generation);

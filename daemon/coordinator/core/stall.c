@@ -115,8 +115,8 @@ static void describe_stall(const struct spawn *s, int64_t ms, char *out, size_t 
                       : s->proc_state == 'D' ? "is stuck in the kernel"
                                              : "makes no progress: no output, no report, no CPU time";
 
-    snprintf(out, size, "rank %d on %s (pid %" PRId64 ") %s for %s", s->r.rank, s->r.node, s->r.pid, how,
-             text_span(span, ms));
+    snprintf(out, size, "rank %d on %s (pid %" PRId64 ") %s for %s", s->rank->r.rank, s->r.node, s->r.pid,
+             how, text_span(span, ms));
 }
 
 void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)
@@ -171,10 +171,10 @@ static void give_up_worker(struct core *core, struct spawn *s)
              "pid %" PRId64 " of job %" PRId64
              " (rank %d) is stuck in the kernel and cannot be killed: check its "
              "disks, or reboot, then undrain",
-             s->r.pid, s->r.job, s->r.rank);
+             s->r.pid, s->r.job, s->rank->r.rank);
     emit_event(core, s->job, "rank_stuck",
-               "rank %d on %s is stuck in the kernel and cannot be killed; the node is drained", s->r.rank,
-               s->r.node);
+               "rank %d on %s is stuck in the kernel and cannot be killed; the node is drained",
+               s->rank->r.rank, s->r.node);
     operator_withdraw(core, s->node, note, "a process there cannot be killed");
     s->r.lost = true;
     text_set(&s->r.message, "stuck in the kernel, cannot be killed");
@@ -188,8 +188,8 @@ void stall_release(struct core *core, struct generation *g)
     for (int i = 0; i < g->r.world_size; i++) {
         struct spawn *s = g->ranks[i].spawn;
 
-        if (s->r.dead)
-            continue;
+        if (s->r.dead || !rank_is_held(&g->ranks[i]))
+            continue; /* a member that has gone on to a newer generation was not killed with this one */
         if (worker_is_heard(s) && s->proc_state == 'D')
             give_up_worker(core, s);
         else

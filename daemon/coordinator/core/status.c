@@ -50,6 +50,14 @@ const struct rank_record *core_rank(const struct core *core, int64_t job, int64_
     return g && rank >= 0 && rank < g->r.world_size ? &g->ranks[rank].r : NULL;
 }
 
+const struct rank_record *core_spawn_rank(const struct core *core, int64_t id, int64_t spawn)
+{
+    const struct job *job = core_find_job(core, id);
+    const struct spawn *s = job ? job_find_spawn(job, spawn) : NULL;
+
+    return s ? &s->rank->r : NULL;
+}
+
 /* "cpu3"; "gpu0 H200", of several "gpu0,gpu1 H200" */
 static void name_device(const struct spawn *s, char *out, size_t size)
 {
@@ -117,6 +125,7 @@ static void add_generation_view(const struct core *core, const struct generation
     }
     const struct node *first = core_find_node(core, out->nodes[0]);
     out->log_dir = first ? first->r.log_dir : NULL;
+    out->log_generation = g->ranks[0].spawn->r.first_generation;
 }
 
 /* Whether this generation's failure explains the state of the job. A job that failed, stops or recovers is
@@ -129,7 +138,15 @@ static bool explains_state(const struct job *job, const struct generation *g)
     return g == job_current(job) && job->r.reason && g->r.reason && !strcmp(job->r.reason, g->r.reason);
 }
 
-static const struct spawn_record *last_failure(const struct job *job)
+static const struct rank *find_rank_of(const struct generation *g, int64_t spawn)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].r.spawn == spawn)
+            return &g->ranks[i];
+    return NULL;
+}
+
+static const struct rank *last_failure(const struct job *job)
 {
     for (size_t i = job->generation_count; i-- > 0;) {
         const struct generation *g = job->generations[i];
@@ -137,8 +154,7 @@ static const struct spawn_record *last_failure(const struct job *job)
             continue;
         if (!explains_state(job, g))
             return NULL;
-        const struct spawn *s = job_find_spawn(job, g->r.failed_spawn);
-        return s ? &s->r : NULL;
+        return find_rank_of(g, g->r.failed_spawn);
     }
     return NULL;
 }
@@ -185,7 +201,11 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     if (g && with_ranks)
         add_rank_views(g, out);
     snapshot_faults_notes(core, job, out);
-    out->failure = last_failure(job);
+    const struct rank *failed = last_failure(job);
+    if (failed) {
+        out->failure = &failed->spawn->r;
+        out->failure_rank = &failed->r;
+    }
     out->snapshot = snapshots_newest(job);
     return ERR_OK;
 }

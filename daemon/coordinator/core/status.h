@@ -47,12 +47,14 @@ struct core_job_status {
     const struct generation_record *generation; /* the newest; NULL before the first */
     char reason[512];                           /* why the job is in its state, or what it waits for now */
     const char *log_dir;                        /* of the first node; may be NULL */
-    char **nodes; /* of that generation, by node rank; borrowed texts; NULL-terminated */
+    int64_t log_generation; /* whose directory there has the logs of rank 0: the first one of its spawn */
+    char **nodes;           /* of that generation, by node rank; borrowed texts; NULL-terminated */
     struct core_rank_status *ranks;
     size_t rank_count;
     int joined;
     const struct core_progress *progress;
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
+    const struct rank_record *failure_rank; /* which it had in that generation; NULL as failure */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
     char stall[256];                        /* the rank that stands still; empty: none */
     char **notes; /* problems that do not stop the job, NULL-terminated; owned; NULL: none */

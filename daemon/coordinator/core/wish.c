@@ -72,17 +72,19 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
         if (!group)
             group = add_group(out, s->job, node->spawn_count);
         /* Workers of an older generation may still be stopping there. The group describes the newest. */
-        if (s->r.generation > group->generation)
-            describe_group(group, s->generation, node);
+        if (s->rank->r.generation > group->generation)
+            describe_group(group, s->rank->generation, node);
         group->spawns[group->spawn_count++] = (struct core_wish_spawn){
             .spawn = s->r.spawn,
-            .generation = s->r.generation,
-            .rank = s->r.rank,
-            .local_rank = s->r.local_rank,
+            .generation = s->rank->r.generation,
+            .rank = s->rank->r.rank,
+            .local_rank = s->rank->r.local_rank,
+            .first_generation = s->r.first_generation,
+            .first_local_rank = s->r.first_local_rank,
             .cpu_slot = s->r.cpu_slot,
             .token = s->r.token,
             .gpu_uuids = s->r.gpu_uuids,
-            .stop = s->generation->stop,
+            .stop = s->rank->generation->stop,
         };
     }
     out->cards = xcalloc(node->card_count + 1, sizeof(*out->cards));

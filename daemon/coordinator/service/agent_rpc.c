@@ -279,12 +279,6 @@ void agent_sessions_release_facts(struct service *s)
     }
 }
 
-static bool spawn_exists(const struct service *s, int64_t job, int64_t spawn)
-{
-    const struct job_record *record = core_job(s->core, job);
-    return record && spawn > 0 && spawn < record->next_spawn;
-}
-
 static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *m)
 {
     struct err e = {0};
@@ -301,9 +295,10 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
             metrics[k] = (struct core_metric){r->metrics[k]->name, r->metrics[k]->value};
         reports[i] =
             (struct core_report){r->job, r->spawn, r->time_ms, r->step, r->has_step, metrics, r->n_metrics};
+        const struct rank_record *rank = core_spawn_rank(x->service->core, r->job, r->spawn);
         /* A late or forged report must not leave metrics of a job that does not exist. */
-        if (spawn_exists(x->service, r->job, r->spawn))
-            metrics_recorder_add(x->service->recorder, r);
+        if (rank)
+            metrics_recorder_add(x->service->recorder, r, rank->rank);
     }
     struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};
     event.reports.reports = reports;

@@ -92,18 +92,19 @@ size_t convert_lines(struct pool *pool, const char *joined, char ***out)
     return count;
 }
 
-static Ddp__V1__Failure *convert_failure(struct pool *pool, const struct spawn_record *s)
+static Ddp__V1__Failure *convert_failure(struct pool *pool, const struct rank_record *rank,
+                                         const struct spawn_record *s)
 {
     Ddp__V1__Failure *out = pool_alloc(pool, sizeof *out);
     ddp__v1__failure__init(out);
-    out->rank = s->rank;
-    out->local_rank = s->local_rank;
+    out->rank = rank->rank;
+    out->local_rank = rank->local_rank;
     out->node = borrow_text(s->node);
     out->code = s->code;
     out->signal = s->signal;
     out->out_of_memory = s->out_of_memory;
     out->message = clean_text(pool, s->message);
-    out->generation = s->generation;
+    out->generation = rank->generation;
     out->n_stderr_tail = convert_lines(pool, s->stderr_tail, &out->stderr_tail);
     return out;
 }
@@ -183,8 +184,7 @@ static char *log_directory(struct pool *pool, const struct core_job_status *s)
 {
     if (!s->log_dir || !s->generation)
         return borrow_text(s->log_dir);
-    return pool_printf(pool, "%s/%" PRId64 "/generation_%" PRId64, s->log_dir, s->job->id,
-                       s->generation->number);
+    return pool_printf(pool, "%s/%" PRId64 "/generation_%" PRId64, s->log_dir, s->job->id, s->log_generation);
 }
 
 void convert_job(struct pool *pool, const struct core_job_status *s, bool whole, Ddp__V1__JobStatus *out)
@@ -208,7 +208,7 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     if (s->progress)
         out->progress = convert_progress(pool, s->progress);
     if (s->failure)
-        out->failure = convert_failure(pool, s->failure);
+        out->failure = convert_failure(pool, s->failure_rank, s->failure);
     if (s->snapshot)
         out->snapshot = convert_snapshot(pool, s->snapshot);
     convert_last_restart(pool, s, out);
@@ -281,6 +281,8 @@ static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct co
     out->generation = s->generation;
     out->rank = s->rank;
     out->local_rank = s->local_rank;
+    out->first_generation = s->first_generation;
+    out->first_local_rank = s->first_local_rank;
     out->cpu_slot = s->cpu_slot;
     out->stop = (Ddp__V1__StopMode)s->stop;
     if (kind == JOB_TRAIN) { /* only native workers make calls */

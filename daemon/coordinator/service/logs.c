@@ -24,7 +24,8 @@
  * - The agent restarts: without --follow the read ends with a note. With it, the read waits for the next
  *   session and continues from its offset.
  * - The node is lost or unknown: a note replaces its part.
- * - A new generation starts: with --follow, its reads are added (log_stream_open_generations).
+ * - A new generation starts: with --follow, its reads are added (log_stream_open_generations). A spawn that
+ *   outlives its generation writes to the same files, so a read of them goes on.
  * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory. */
 
 #define PIECE (64 * 1024)
@@ -34,9 +35,11 @@ struct log_read {
     uint64_t handle;
     uint64_t session; /* the session that was asked for the current piece; 0: none */
     char *node;
-    int rank, local_rank;
-    int64_t generation, offset, tail;
-    size_t got; /* bytes of the current piece that have arrived */
+    int rank;
+    int64_t generation; /* in which the spawn has this rank */
+    int64_t first_generation, offset, tail;
+    int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
+    size_t got;           /* bytes of the current piece that have arrived */
     bool standard_error;
     bool last;       /* the agent has sent the end of the file */
     bool ended;      /* there is nothing more to do; log_stream_step frees it */
@@ -101,8 +104,8 @@ static void log_read_ask_agent(struct agent_session *session, struct log_read *r
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     read.read = (int64_t)r->handle;
     read.job = r->stream->job;
-    read.generation = r->generation;
-    read.local_rank = r->local_rank;
+    read.first_generation = r->first_generation;
+    read.first_local_rank = r->first_local_rank;
     read.standard_error = r->standard_error;
     read.offset = r->offset;
     read.tail_bytes = r->tail;
@@ -154,7 +157,8 @@ static void log_read_step(struct log_read *r)
 
 /* ---- choosing the files */
 
-static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank, bool standard_error)
+static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank,
+                                const struct spawn_record *spawn, bool standard_error)
 {
     struct log_read *r = xcalloc(1, sizeof *r);
     struct log_read **end = &x->reads;
@@ -162,8 +166,9 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
                            .handle = service_handle(x->service),
                            .node = xstrdup(rank->node),
                            .rank = rank->rank,
-                           .local_rank = rank->local_rank,
                            .generation = rank->generation,
+                           .first_generation = spawn->first_generation,
+                           .first_local_rank = spawn->first_local_rank,
                            .tail = x->tail,
                            .standard_error = standard_error};
     handles_put(&x->service->reads, r->handle, r);
@@ -173,16 +178,46 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
     *end = r;
 }
 
+/* The log belongs to the spawn, which may hold ranks of several generations. */
+static const struct spawn_record *find_rank_spawn(const struct records *records,
+                                                  const struct rank_record *rank)
+{
+    for (size_t i = 0; i < records->spawn_count; i++)
+        if (records->spawns[i].spawn == rank->spawn)
+            return &records->spawns[i];
+    return NULL;
+}
+
+/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation. That
+ * read goes on, under the spawn's new rank. */
+static bool log_stream_go_on(struct log_stream *x, const struct rank_record *rank,
+                             const struct spawn_record *spawn)
+{
+    bool found = false;
+
+    for (struct log_read *r = x->reads; r; r = r->next)
+        if (r->first_generation == spawn->first_generation &&
+            r->first_local_rank == spawn->first_local_rank && !strcmp(r->node, spawn->node)) {
+            r->rank = rank->rank;
+            r->generation = rank->generation;
+            found = true;
+        }
+    return found;
+}
+
 static void log_stream_add_generation(struct log_stream *x, const struct records *records, int64_t generation)
 {
     for (size_t i = 0; i < records->rank_count; i++) {
         const struct rank_record *rank = &records->ranks[i];
         if (rank->generation != generation || (x->rank >= 0 && rank->rank != x->rank))
             continue;
+        const struct spawn_record *spawn = find_rank_spawn(records, rank);
+        if (!spawn || log_stream_go_on(x, rank, spawn))
+            continue;
         if (x->standard_out)
-            log_stream_add_read(x, rank, false);
+            log_stream_add_read(x, rank, spawn, false);
         if (x->standard_error)
-            log_stream_add_read(x, rank, true);
+            log_stream_add_read(x, rank, spawn, true);
     }
     x->generation = generation;
 }

@@ -230,7 +230,7 @@ static void recorder_drop_oldest(struct metrics_recorder *r)
     r->dropped += half;
 }
 
-void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *report)
+void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *report, int rank)
 {
     struct metrics_work *w = &r->pending;
     const int64_t step = report_step(r, report);
@@ -242,7 +242,7 @@ void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *rep
             .job = report->job,
             .step = step,
             .time_ms = report->time_ms,
-            .rank = report->rank,
+            .rank = rank,
             .name = xstrdup(report->metrics[i]->name),
             .value = report->metrics[i]->value,
         };

@@ -23,7 +23,7 @@
 static int64_t probe_choose_generation(const struct core_job_status *status)
 {
     if (status->failure && (status->job->state == JOB_FAILED || status->job->state == JOB_RECOVERING))
-        return status->failure->generation;
+        return status->failure_rank->generation;
     return status->job->generation;
 }
 
@@ -32,8 +32,8 @@ static void probe_fill_worker(struct pool *pool, const struct core_member *m, Dd
     const struct spawn_record *s = m->spawn;
     ddp__v1__worker_probe__init(out);
     out->spawn = s->spawn;
-    out->rank = s->rank;
-    out->local_rank = s->local_rank;
+    out->rank = m->rank->rank;
+    out->local_rank = m->rank->local_rank;
     out->node = s->node;
     out->pid = s->pid;
     out->state = (char *)(uintptr_t)sm_name(&rank_sm, (int)m->rank->state);

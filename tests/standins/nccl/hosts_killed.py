@@ -80,7 +80,8 @@ def killed(c, job, generation, chosen):
     assert c.job(job)["restarts_used"] == generation, c.describe(job)
     (source,), = rows(c, "SELECT source_step FROM generation WHERE job = ? AND number = ?", job, generation + 1)
     assert source >= before, (source, before)
-    for rank, code, number in rows(c, "SELECT rank, code, signal FROM spawn WHERE job = ? AND generation = ?", job, generation):
+    for rank, code, number in rows(c, "SELECT r.rank, s.code, s.signal FROM rank r JOIN spawn s USING(job, spawn) "
+                                      "WHERE r.job = ? AND r.generation = ?", job, generation):
         lost = rank in [r["rank"] for r in survivors]
         assert (code, number) == ((EXIT_PEER_LOST, 0) if lost else (0, 9)), (rank, code, number)
     causes = [e["text"] for e in c.events(job) if e["what"] == "rank_failed" and e["generation"] == generation]

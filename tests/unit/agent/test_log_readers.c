@@ -92,8 +92,8 @@ static void ask(struct desk *d, int64_t offset, int64_t limit, int64_t tail, boo
 
     q.read = 5;
     q.job = 7;
-    q.generation = 2;
-    q.local_rank = 1;
+    q.first_generation = 2;
+    q.first_local_rank = 1;
     q.offset = offset;
     q.limit = limit;
     q.tail_bytes = tail;

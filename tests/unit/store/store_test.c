@@ -97,10 +97,9 @@ struct spawn_record sample_spawn(int64_t job, int64_t spawn)
     return (struct spawn_record){
         .job = job,
         .spawn = spawn,
-        .generation = 1,
+        .first_generation = 1,
+        .first_local_rank = 1,
         .node = T("box1"),
-        .rank = 3,
-        .local_rank = 1,
         .cpu_slot = 2,
         .gpu_uuids = gpus,
         .token = {1, 1},

@@ -292,11 +292,13 @@ static void load_leaves_old_generations_of_finished_jobs_out(void **state)
     g[1].failed_spawn = 2;
     g[2].failed_spawn = g[3].failed_spawn = g[4].failed_spawn = 0;
     for (size_t i = 0; i < ARRAY_LEN(g); i++) {
-        spawns[i].generation = g[i].number;
+        struct rank_record rank = sample_rank(g[i].job, g[i].number, 0);
+        rank.spawn = spawns[i].spawn;
         spawns[i].dead = true;
         const struct change changes[] = {{.kind = CHANGE_GENERATION_INSERT, .generation = &g[i]},
+                                         {.kind = CHANGE_RANK_INSERT, .rank = &rank},
                                          {.kind = CHANGE_SPAWN_INSERT, .spawn = &spawns[i]}};
-        must_commit(s, changes, 2);
+        must_commit(s, changes, 3);
     }
     finish(s, 1);
     CLEANUP(records_release) struct records got;
@@ -317,6 +319,39 @@ static void load_leaves_old_generations_of_finished_jobs_out(void **state)
     assert_int_equal(whole.spawn_count, 4);
     CLEANUP(records_release) struct records none;
     assert_int_equal(store_load_job(s, 99, &none, &e), ERR_NOT_FOUND);
+    store_close(s);
+}
+
+/* A spawn has a rank in each generation that it was a member of, and one record. */
+static void a_spawn_of_two_generations_is_loaded_once(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    struct generation_record g[] = {sample_generation(1, 1), sample_generation(1, 2)};
+    struct rank_record ranks[] = {sample_rank(1, 1, 0), sample_rank(1, 2, 1)};
+    struct spawn_record spawn = sample_spawn(1, 1);
+    g[0].state = GENERATION_CLOSED;
+    g[0].failed_spawn = 0;
+    ranks[1].spawn = 1;
+    const struct change changes[] = {{.kind = CHANGE_GENERATION_INSERT, .generation = &g[0]},
+                                     {.kind = CHANGE_GENERATION_INSERT, .generation = &g[1]},
+                                     {.kind = CHANGE_RANK_INSERT, .rank = &ranks[0]},
+                                     {.kind = CHANGE_RANK_INSERT, .rank = &ranks[1]},
+                                     {.kind = CHANGE_SPAWN_INSERT, .spawn = &spawn}};
+    must_commit(s, changes, ARRAY_LEN(changes));
+    CLEANUP(records_release) struct records got, finished;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.generation_count, 2);
+    assert_int_equal(got.rank_count, 2);
+    assert_int_equal(got.spawn_count, 1);
+    assert_int_equal(got.spawns[0].first_generation, 1);
+    assert_int_equal(got.spawns[0].first_local_rank, 1);
+    finish(s, 1);
+    /* it still lives, so both generations are kept, and still it is loaded once */
+    assert_int_equal(store_load(s, &finished, &e), ERR_OK);
+    assert_int_equal(finished.generation_count, 2);
+    assert_int_equal(finished.spawn_count, 1);
     store_close(s);
 }
 
@@ -445,6 +480,7 @@ int main(void)
         TEST(every_machine_is_compared),   TEST(a_put_keeps_the_state),
         TEST(a_list_is_all_or_nothing),    TEST(a_request_id_makes_one_job),
         TEST(ids_are_never_reused),        TEST(load_leaves_old_generations_of_finished_jobs_out),
+        TEST(ids_are_never_reused),        TEST(a_spawn_of_two_generations_is_loaded_once),
         TEST(events_page_and_trim),        TEST(users_are_kept_by_name),
         TEST(the_audit_record_is_bounded),
     };

@@ -205,6 +205,51 @@ static void every_schema_reaches_the_latest(void **state)
     }
 }
 
+/* Schema 4: the place of a spawn's logs is what its only generation and local rank were; the ranks, which
+ * already name their spawns, say the rest. */
+static void spawns_of_schema_3_keep_their_ranks(void **state)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", (char *)*state);
+    struct err e = {0};
+    sqlite3 *db = NULL;
+    store_close(must_open(*state)); /* makes the meta rows that a store needs */
+    assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
+    assert_int_equal(
+        db_exec(db,
+                "ALTER TABLE spawn RENAME COLUMN first_generation TO generation;"
+                "ALTER TABLE spawn RENAME COLUMN first_local_rank TO local_rank;"
+                "ALTER TABLE spawn ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"
+                "PRAGMA user_version=3;"
+                "INSERT INTO job(id,request_id,body_digest,name,job_file,state,generation,"
+                "restarts_used,continues,created_ms,started_ms,ended_ms,exit_code,next_spawn,goal,"
+                "kill) VALUES(1,'r',zeroblob(32),'n','f','running',2,0,0,1,1,0,0,9,'succeeded',0);"
+                "INSERT INTO generation(job,number,state,world_size,node_count,master_port,charged,"
+                "failed_spawn,key,has_key,source_rank,source_generation,source_step,created_ms,"
+                "ready_ms,closed_ms) VALUES(1,2,'running',8,2,0,0,0,zeroblob(32),0,-1,0,0,1,0,0);"
+                "INSERT INTO rank(job,generation,rank,node_rank,local_rank,node,spawn,state)"
+                " VALUES(1,2,7,1,3,'box2',8,'joined');"
+                "INSERT INTO spawn(job,spawn,generation,node,rank,local_rank,cpu_slot,token,"
+                "token_hash,revoked,dead,exit_known,code,signal,out_of_memory,lost,pid,started_ms,"
+                "ended_ms) VALUES(1,8,2,'box2',7,3,5,zeroblob(32),zeroblob(32),0,0,0,0,0,0,0,77,1,"
+                "0);",
+                &e),
+        ERR_OK);
+    db_close(&db);
+    struct store *s = must_open(*state);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.spawn_count, 1);
+    assert_int_equal(got.spawns[0].first_generation, 2);
+    assert_int_equal(got.spawns[0].first_local_rank, 3);
+    assert_int_equal(got.spawns[0].cpu_slot, 5);
+    assert_int_equal(got.spawns[0].pid, 77);
+    assert_int_equal(got.ranks[0].spawn, 8);
+    assert_int_equal(got.ranks[0].rank, 7);
+    store_close(s);
+    CLEANUP(free_text) char *copy = xasprintf("%s.v3.bak", path);
+    assert_true(file_exists(copy));
+}
+
 static void network_file_systems_are_named(void **state)
 {
     (void)state;
@@ -229,6 +274,7 @@ int main(void)
         TEST(an_old_schema_is_copied_then_migrated),
         TEST(a_failed_migration_changes_nothing),
         TEST(every_schema_reaches_the_latest),
+        TEST(spawns_of_schema_3_keep_their_ranks),
         cmocka_unit_test(network_file_systems_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,11 +33,13 @@
 
 /* Returns a worker of an older generation that must be dead before the next generation starts, or NULL. A
  * command may write anywhere, so all its workers must be dead. A trainer on a lost node can do no harm, since
- * only the current generation can commit, so only workers on reachable nodes are waited for. */
+ * only the current generation can commit, so only workers on reachable nodes are waited for. A trainer that may
+ * be a member of the next generation, too, is not waited for. */
 static const struct spawn *spawn_holding_back(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
-        if (!job->spawns[i]->r.dead && (job->spec.kind == JOB_COMMAND || spawn_reachable(job->spawns[i])))
+        if (!job->spawns[i]->r.dead && !spawn_is_between(job->spawns[i]) &&
+            (job->spec.kind == JOB_COMMAND || spawn_reachable(job->spawns[i])))
             return job->spawns[i];
     return NULL;
 }
@@ -278,8 +280,8 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
         count = 0; /* nodes without its snapshots are no use to it, so others may have them */
     /* The order matters: the first reason that holds explains why the later ones cannot be judged yet. */
     if (old)
-        buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
-                   old->r.generation, old->r.node);
+        buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s",
+                   old->rank->r.rank, old->rank->r.generation, old->r.node);
     else if (!ready && job->held)
         buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
     else if (!ready)

@@ -48,7 +48,7 @@ static void the_first_failing_rank_is_named(void **state)
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, 7);
     assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
-    assert_int_equal(status.failure->rank, 1);
+    assert_int_equal(status.failure_rank->rank, 1);
     assert_string_equal(status.failure->stderr_tail, "a\nb");
     assert_non_null(strstr(status.reason, "ValueError: bad batch"));
     core_job_status_release(&status);
@@ -61,7 +61,7 @@ static int failed_rank(struct core_fixture *f, int64_t job)
     struct err e;
 
     assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
-    int rank = status.failure ? status.failure->rank : -1;
+    int rank = status.failure ? status.failure_rank->rank : -1;
     core_job_status_release(&status);
     return rank;
 }
