@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "base/err.h"
+#include "base/isa.h"
 
 /* The job file, typed. The same YAML text is what a user writes, what travels to the coordinator, what it
  * stores and what the trainer reads: every program parses it with this one module. */
@@ -84,6 +85,7 @@ struct train_spec {
     int64_t seed;
     enum precision_type precision;
     enum reproducible_type reproducible;
+    enum isa isa;    /* the largest that ranks on CPUs compute with */
     int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */
     int64_t threads; /* of a rank; 0: its share of the cores. reproducible: world: 1 */
     struct sync_spec sync;

@@ -163,6 +163,7 @@ static const struct conf_field train_fields[] = {
     {"precision", CONF_ENUM, AT(precision), .names = job_precision_names},
     {"reproducible", CONF_ENUM, AT(reproducible), .names = job_reproducible_names},
     {"shards", CONF_CUSTOM, AT(shards), .fn = read_shards},
+    {"isa", CONF_ENUM, AT(isa), .names = isa_names},
     {"threads", CONF_INT, AT(threads), .min = 1, .max = 1024},
     {"sync", CONF_CUSTOM, 0, .fn = job_sync_read},
     {"snapshot", CONF_STRUCT, 0, .fields = snapshot_fields},

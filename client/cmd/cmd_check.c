@@ -97,6 +97,8 @@ static enum err_code check_survey_nodes(struct preflight_survey *survey, struct 
         findings_add(found, "", xstrdup("no node can take work"),
                      xstrdup("start ddp-agent on a machine; `ddp-coordinator init` prints the commands"));
     enum err_code code = preflight_survey_places(survey, link, &place, PLACES_MS, e);
+    if (s->text && code == ERR_OK)
+        preflight_check_isa(&survey->preflight, &spec, found);
     if (s->text)
         preflight_place_release(&place);
     return code == ERR_OK ? preflight_survey_links(survey, link, e) : code;

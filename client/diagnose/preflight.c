@@ -376,6 +376,45 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
                                   : "use fewer --procs-per-node, or raise `slots:` in agent.yaml"));
 }
 
+/* ---- instruction sets */
+
+/* ISA_AUTO: no answer, or an older agent that does not report it. */
+static enum isa preflight_isa_at(const struct preflight *f, size_t node)
+{
+    const Ddp__V1__CheckPlaceResult *p = f->places ? preflight_place_at(f, node) : NULL;
+    for (int i = ISA_BASE; p && isa_names[i]; i++)
+        if (strcmp(p->isa, isa_names[i]) == 0)
+            return (enum isa)i;
+    return ISA_AUTO;
+}
+
+void preflight_check_isa(const struct preflight *f, const struct job_spec *spec, struct findings *out)
+{
+    enum isa least = ISA_AUTO, most = ISA_AUTO;
+    if (spec->kind != JOB_TRAIN || spec->device == JOB_DEVICE_CUDA ||
+        (spec->device == JOB_DEVICE_AUTO && preflight_count_fits(f, spec, true)))
+        return;
+    for (size_t i = 0; i < f->count; i++) {
+        const enum isa isa = preflight_isa_at(f, i);
+        if (isa == ISA_AUTO)
+            continue;
+        least = least == ISA_AUTO || isa < least ? isa : least;
+        most = isa > most ? isa : most;
+        if (isa < spec->train.isa)
+            findings_add(out, f->nodes[i]->name,
+                         xasprintf("its CPU has no more than %s, the job needs %s", isa_names[isa],
+                                   isa_names[spec->train.isa]),
+                         xasprintf("set train.isa: %s, or give the job other nodes", isa_names[isa]));
+    }
+    if (spec->train.isa != ISA_AUTO || least == most)
+        return;
+    findings_add(out, "",
+                 xasprintf("the nodes' CPUs have instruction sets from %s to %s: the bits of a run depend on "
+                           "where its ranks are",
+                           isa_names[least], isa_names[most]),
+                 xasprintf("set train.isa: %s for the same bits on all of them", isa_names[least]));
+}
+
 void preflight_check(const struct preflight *f, struct findings *out)
 {
     for (size_t i = 0; i < f->count; i++) {

@@ -31,6 +31,9 @@ void findings_release(struct findings *f);                                      
 void preflight_check(const struct preflight *f, struct findings *out); /* appends */
 /* Adds a finding if too few of the nodes are large enough for the job, no matter what runs on them now. */
 void preflight_check_size(const struct preflight *f, const struct job_spec *spec, struct findings *out);
+/* Adds findings if nodes lack the instruction set that a train job on CPUs is pinned to, or if nothing pins it
+ * and the nodes have different ones. */
+void preflight_check_isa(const struct preflight *f, const struct job_spec *spec, struct findings *out);
 void preflight_check_places(const struct preflight *f,
                             struct findings *out); /* directories, data, interpreter only */
 

@@ -271,7 +271,8 @@ struct comm_ops;
 struct device {
     const struct device_ops *ops;
     const struct comm_ops *comm; /* the device's own collectives, see comm.h; NULL: none */
-    char name[96];               /* for people: "cpu", "NVIDIA H200, CUDA 13.0" */
+    char name[96];               /* for people: "cpu:avx512", "NVIDIA H200, CUDA 13.0". Devices of
+                    * one name compute the same bits */
     /* True: its memory is ordinary memory of this process, so upload and download are not needed. */
     bool host;
     enum device_type kept; /* see device_kept */

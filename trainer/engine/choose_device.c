@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "trainer/device/cpu/limit.h"
 
 /* The agent names a worker's GPUs in its environment; so does a user who starts a worker by hand. */
 static bool has_gpu(void)
@@ -29,5 +30,7 @@ enum err_code choose_device(struct device **out, const struct engine_config *con
             return err_set(e, ERR_FAILED_PRECONDITION, "device: cuda: %s", why.msg);
         log_warn("device_fallback", "local_rank=%d device=cpu why=%s", rank, LOG_Q(why.msg));
     }
+    if (cpu_limit_isa(config->spec->isa, e))
+        return e->code;
     return device_open(out, DEVICE_CPU, rank, ranks, threads, e);
 }

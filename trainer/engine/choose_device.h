@@ -3,7 +3,8 @@
 
 #include "trainer/engine/engine.h"
 
-/* Opens the device that the job asks for. FAILED_PRECONDITION: it wants a GPU, and there is none. */
+/* Opens the device that the job asks for. FAILED_PRECONDITION: it wants a GPU, and there is none, or
+ * an instruction set that this CPU does not have. */
 MUST_CHECK enum err_code choose_device(struct device **out, const struct engine_config *config,
                                        struct err *e);
 

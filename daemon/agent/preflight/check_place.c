@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/isa.h"
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
 
@@ -374,6 +375,7 @@ struct check_place *check_place_look(const Ddp__V1__CheckPlace *ask, Ddp__V1__Ch
         interpreter_check(p, ask, out);
     paths_check(p, ask, out);
     memory_check(out);
+    out->isa = (char *)(uintptr_t)isa_names[isa_of_cpu()];
     for (size_t i = 0; i < ask->n_writable; i++)
         writable_check(p, ask->writable[i]);
     out->problems = p->problems;

@@ -105,6 +105,7 @@ static void everything_given(void **state)
                   "  steps: 5000\n"
                   "  precision: fp32\n"
                   "  reproducible: layout\n"
+                  "  isa: avx2\n"
                   "  sync: {type: average, every: 16}\n"
                   "  snapshot: {dir: out, every: 15m, keep: 5}\n"
                   "  resume: continue\n"

@@ -196,6 +196,34 @@ static void test_usable_gpus(void **state)
     assert_int_equal(b->found.count, 3);
 }
 
+static void test_instruction_sets(void **state)
+{
+    struct fixture *b = *state;
+    struct job_spec spec = {.kind = JOB_TRAIN, .device = JOB_DEVICE_CPU};
+    b->results[0].isa = TEXT("avx512");
+    b->results[2].isa = TEXT("avx512"); /* box2 has an older agent that does not report it */
+    preflight_check_isa(&b->preflight, &spec, &b->found);
+    assert_int_equal(b->found.count, 0);
+    b->results[1].isa = TEXT("avx2");
+    preflight_check_isa(&b->preflight, &spec, &b->found);
+    assert_int_equal(b->found.count, 1);
+    assert_string_equal(b->found.items[0].what,
+                        "the nodes' CPUs have instruction sets from avx2 to avx512: the "
+                        "bits of a run depend on where its ranks are");
+    assert_string_equal(b->found.items[0].fix, "set train.isa: avx2 for the same bits on all of them");
+    spec.train.isa = ISA_AVX2;
+    preflight_check_isa(&b->preflight, &spec, &b->found);
+    assert_int_equal(b->found.count, 1);
+    spec.train.isa = ISA_AVX512;
+    preflight_check_isa(&b->preflight, &spec, &b->found);
+    assert_int_equal(b->found.count, 2);
+    assert_string_equal(b->found.items[1].node, "box2");
+    assert_string_equal(b->found.items[1].what, "its CPU has no more than avx2, the job needs avx512");
+    spec.kind = JOB_COMMAND;
+    preflight_check_isa(&b->preflight, &spec, &b->found);
+    assert_int_equal(b->found.count, 2);
+}
+
 /* Two nodes agree, so the other one is reported, although it comes first. */
 static void test_minority_differs(void **state)
 {
@@ -366,6 +394,7 @@ int main(void)
         BENCH(test_no_problems),
         BENCH(test_size),
         BENCH(test_usable_gpus),
+        BENCH(test_instruction_sets),
         BENCH(test_no_nodes),
         BENCH(test_minority_differs),
         BENCH(test_different_size),

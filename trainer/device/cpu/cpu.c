@@ -1,5 +1,6 @@
 #include "trainer/device/cpu/cpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "trainer/device/cpu/dense.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/gemm_bf16.h"
+#include "trainer/device/cpu/limit.h"
 #include "trainer/device/cpu/loss.h"
 #include "trainer/device/cpu/pin.h"
 #include "trainer/device/cpu/sequence.h"
@@ -143,12 +145,15 @@ enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int
         return e->code;
     threads = threads > 0 ? threads : cores;
     struct cpu_device *c = xcalloc(1, sizeof(*c));
-    c->base =
-        (struct device){.ops = &cpu_ops, .name = "cpu", .host = true, .kept = DEVICE_F32, .threads = threads};
+    c->base = (struct device){.ops = &cpu_ops, .host = true, .kept = DEVICE_F32, .threads = threads};
     c->bf16 = bf16;
     cpu_threads_open(&c->threads, threads);
+    const enum isa isa = cpu_isa();
     const struct cpu_set *all = cpu_sets(&sets);
+    while (sets > 1 && all[sets - 1].isa > isa)
+        sets--;
     c->set = all[sets - 1];
+    snprintf(c->base.name, sizeof(c->base.name), "cpu:%s", isa_names[isa]);
     *out = &c->base;
     return ERR_OK;
 }

@@ -7,10 +7,10 @@ extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx5
 extern const struct cpu_attention cpu_attention_base, cpu_attention_avx2, cpu_attention_avx512;
 
 static const struct cpu_set sets[] = {
-    {"base", &cpu_kernels_base, &cpu_layers_base, &cpu_attention_base},
+    {"base", ISA_BASE, &cpu_kernels_base, &cpu_layers_base, &cpu_attention_base},
 #ifdef DDP_X86_KERNELS
-    {"avx2", &cpu_kernels_avx2, &cpu_layers_avx2, &cpu_attention_avx2},
-    {"avx512", &cpu_kernels_avx512, &cpu_layers_avx512, &cpu_attention_avx512},
+    {"avx2", ISA_AVX2, &cpu_kernels_avx2, &cpu_layers_avx2, &cpu_attention_avx2},
+    {"avx512", ISA_AVX512, &cpu_kernels_avx512, &cpu_layers_avx512, &cpu_attention_avx512},
 #endif
 };
 

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_DEVICE_CPU_SETS_H
 #define DDP_TRAINER_DEVICE_CPU_SETS_H
 
+#include "base/isa.h"
 #include "trainer/device/device.h"
 
 /* The functions that are compiled once for each instruction set (kernels.c, layers.c, attention.c), and the
@@ -62,6 +63,7 @@ static inline int64_t cpu_attention_floats(int64_t context, int64_t size)
 
 struct cpu_set {
     const char *name;
+    enum isa isa; /* the least that it needs */
     const struct cpu_kernels *kernels;
     const struct cpu_layers *layers;
     const struct cpu_attention *attention;

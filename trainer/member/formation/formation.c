@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/device/comm.h"
 #include "trainer/member/link/watch.h"
@@ -113,7 +114,7 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
         if (link_watch(c->link, generation_over, f, e))
             return e->code;
     }
-    if (open_group(f, c, e) || formation_check_devices(f, c->device, e) || attach_arrays(f, c, e))
+    if (open_group(f, c, e) || formation_check_devices(f, c->device, c->tree, e) || attach_arrays(f, c, e))
         return e->code;
     struct sync_config config = {
         .spec = c->sync,
@@ -164,18 +165,19 @@ void formation_name_rank(const struct formation *f, int rank, struct buf *out)
         buf_printf(out, " (%s)", node);
 }
 
-struct device_kind_name {
-    char name[16];
+/* How a rank computes: the kind of its device ("cuda"), and the name, which is the same where bits are. */
+struct arithmetic {
+    char kind[16], name[96];
 };
 
-/* "cuda on rank 0 (box1), rank 1 (box1)" */
-static void list_kind(const struct formation *f, const struct device_kind_name *all,
-                      const struct device_kind_name *which, struct buf *out)
+/* "cuda on rank 0 (box1), rank 1 (box1)"; which: one of all, by its kind or by its name */
+static void list_arithmetic(const struct formation *f, const struct arithmetic *all,
+                            const struct arithmetic *which, bool by_kind, struct buf *out)
 {
     const char *before = " on ";
-    buf_printf(out, "%s%s", out->len ? "; " : "", which->name);
+    buf_printf(out, "%s%s", out->len ? "; " : "", by_kind ? which->kind : which->name);
     for (int r = 0; r < f->world_size; r++) {
-        if (strcmp(all[r].name, which->name))
+        if (by_kind ? strcmp(all[r].kind, which->kind) : strcmp(all[r].name, which->name))
             continue;
         buf_puts(out, before);
         formation_name_rank(f, r, out);
@@ -183,30 +185,56 @@ static void list_kind(const struct formation *f, const struct device_kind_name *
     }
 }
 
-static enum err_code compare_kinds(const struct formation *f, const struct device_kind_name *all,
-                                   struct err *e)
+/* The first rank that differs from rank 0, or NULL. */
+static const struct arithmetic *find_other(const struct formation *f, const struct arithmetic *all,
+                                           bool by_kind)
+{
+    for (int r = 1; r < f->world_size; r++)
+        if (by_kind ? strcmp(all[r].kind, all[0].kind) : strcmp(all[r].name, all[0].name))
+            return &all[r];
+    return NULL;
+}
+
+static enum err_code compare_arithmetic(const struct formation *f, const struct arithmetic *all,
+                                        bool same_bits, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
-    const struct device_kind_name *other = NULL;
-    for (int r = 0; r < f->world_size && !other; r++)
-        other = strcmp(all[r].name, all[0].name) ? &all[r] : NULL;
+    bool by_kind = true;
+    const struct arithmetic *other = find_other(f, all, by_kind);
+    if (!other)
+        other = find_other(f, all, by_kind = false);
     if (!other)
         return ERR_OK;
-    list_kind(f, all, &all[0], &said);
-    list_kind(f, all, other, &said);
-    return err_set(e, ERR_FAILED_PRECONDITION,
-                   "ranks compute on different devices, set device: cpu or device: cuda (%.150s)", said.data);
+    list_arithmetic(f, all, &all[0], by_kind, &said);
+    list_arithmetic(f, all, other, by_kind, &said);
+    if (by_kind)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "ranks compute on different devices, set device: cpu or device: cuda (%.150s)",
+                       said.data);
+    if (same_bits)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "reproducible: world needs ranks that compute alike, set isa to what all CPUs have "
+                       "(%.130s)",
+                       said.data);
+    if (f->rank == 0)
+        log_warn("ranks_compute_differently",
+                 "devices=%s effect=\"with other places for its ranks the job gives "
+                 "other bits\"",
+                 LOG_Q(said.data));
+    return ERR_OK;
 }
 
 /* Each rank applies the optimizer itself. On devices of different kinds, parameters would diverge by rounding
  * alone. */
-enum err_code formation_check_devices(struct formation *f, const struct device *device, struct err *e)
+enum err_code formation_check_devices(struct formation *f, const struct device *device, bool same_bits,
+                                      struct err *e)
 {
-    struct device_kind_name mine = {{0}}, *all = xcalloc((size_t)f->world_size, sizeof(*all));
-    snprintf(mine.name, sizeof(mine.name), "%s", device->ops->name);
+    struct arithmetic mine = {0}, *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    snprintf(mine.kind, sizeof(mine.kind), "%s", device->ops->name);
+    snprintf(mine.name, sizeof(mine.name), "%s", device->name);
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     if (!code)
-        code = compare_kinds(f, all, e);
+        code = compare_arithmetic(f, all, same_bits, e);
     free(all);
     return code;
 }

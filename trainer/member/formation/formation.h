@@ -68,9 +68,10 @@ MUST_CHECK enum err_code formation_end(struct formation *f, struct err *e);
 /* Collective: all ranks return the result that rank `root` found, so that all take the same branch. */
 MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,
                                          struct err *e);
-/* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds. */
+/* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds; or, with same_bits, on devices
+ * of different names, such as CPUs with different instruction sets. Without same_bits rank 0 logs the latter. */
 MUST_CHECK enum err_code formation_check_devices(struct formation *f, const struct device *device,
-                                                 struct err *e);
+                                                 bool same_bits, struct err *e);
 /* Appends the rank and its node, as "rank 3 (box2)". */
 struct buf;
 void formation_name_rank(const struct formation *f, int rank, struct buf *out);
