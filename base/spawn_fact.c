@@ -22,14 +22,14 @@ bool spawn_state_parse(const char *name, enum spawn_state *out)
     return false;
 }
 
-/* The keys are those of the records on disk: an older supervisor's record must stay readable. */
+/* The keys are those of the records on disk: an older supervisor's record must stay readable. "generation"
+ * and "local_rank" have the place of the logs. */
 void spawn_fact_encode(struct jout *o, const struct spawn_fact *f)
 {
     jout_int(o, "job", f->job);
     jout_int(o, "spawn", f->spawn);
-    jout_int(o, "generation", f->generation);
-    jout_int(o, "rank", f->rank);
-    jout_int(o, "local_rank", f->local_rank);
+    jout_int(o, "generation", f->first_generation);
+    jout_int(o, "local_rank", f->first_local_rank);
     jout_text(o, "state", spawn_state_name(f->state));
     jout_int(o, "pid", f->pid);
     jout_int(o, "started_ms", f->started_ms);
@@ -62,9 +62,8 @@ enum err_code spawn_fact_decode(struct spawn_fact *f, const json_t *obj, struct 
 
     f->job = json_get_int(obj, "job", 0); /* 0: an older supervisor does not write it */
     f->spawn = json_get_int(obj, "spawn", 0);
-    f->generation = json_get_int(obj, "generation", 0);
-    f->rank = (int)json_get_int(obj, "rank", 0);
-    f->local_rank = (int)json_get_int(obj, "local_rank", 0);
+    f->first_generation = json_get_int(obj, "generation", 0);
+    f->first_local_rank = (int)json_get_int(obj, "local_rank", 0);
     f->pid = json_get_int(obj, "pid", 0);
     f->started_ms = json_get_int(obj, "started_ms", 0);
     f->ended_ms = json_get_int(obj, "ended_ms", 0);

@@ -7,7 +7,8 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* What is known of one worker process (a spawn). The supervisor makes the fact and keeps it on disk, the
+/* What is known of one worker process (a spawn), for its life: of which generation it is a member, and as
+ * which rank, is known to the coordinator alone. The supervisor makes the fact and keeps it on disk, the
  * agent passes it on, and the coordinator's core decides by it: all with this struct. JSON is its form on
  * disk and on the supervisor's socket; proto/rpc_spawn_fact.h has the form in messages to the coordinator.
  *
@@ -18,8 +19,9 @@
 enum spawn_state { SPAWN_STARTING, SPAWN_RUNNING, SPAWN_STOPPING, SPAWN_EXITED };
 
 struct spawn_fact {
-    int64_t job, spawn, generation;
-    int rank, local_rank;
+    int64_t job, spawn;
+    int64_t first_generation; /* with first_local_rank: where its logs are (log_place.h). On the node only */
+    int first_local_rank;
     enum spawn_state state;
     int64_t pid;                  /* 0: it was never started */
     int64_t started_ms, ended_ms; /* the node's wall clock */

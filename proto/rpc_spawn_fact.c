@@ -14,8 +14,6 @@ void rpc_spawn_fact_pack(const struct spawn_fact *fact, bool with_tail, Ddp__V1_
     ddp__v1__spawn_fact__init(out);
     out->job = fact->job;
     out->spawn = fact->spawn;
-    out->generation = fact->generation;
-    out->rank = fact->rank;
     out->state = (char *)spawn_state_name(fact->state);
     out->pid = fact->pid;
     out->started_ms = fact->started_ms;
@@ -56,8 +54,6 @@ void rpc_spawn_fact_unpack(const Ddp__V1__SpawnFact *message, struct spawn_fact 
     *out = (struct spawn_fact){
         .job = message->job,
         .spawn = message->spawn,
-        .generation = message->generation,
-        .rank = message->rank,
         .pid = message->pid,
         .started_ms = message->started_ms,
         .ended_ms = message->ended_ms,

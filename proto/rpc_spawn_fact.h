@@ -7,7 +7,7 @@
 #include "proto/ddp.pb-c.h"
 
 /* A fact about a worker (base/spawn_fact.h) as a message between agent and coordinator, both ways. What only
- * the node needs (local rank, marks, cgroup) does not travel. Any thread. */
+ * the node needs (place of the logs, marks, cgroup) does not travel. Any thread. */
 
 /* Initializes *out. It borrows the fact's texts; with_tail adds the last lines of stderr, which
  * rpc_spawn_fact_release frees. */

@@ -91,8 +91,8 @@ struct generation_record {
     int64_t created_ms, ready_ms, closed_ms;
 };
 
-/* A rank of a generation; its spawn is the process that holds it. The ranks alone say which spawns are members
- * of a generation. */
+/* A rank of a generation; its spawn is the process that holds it. The ranks alone say which spawns are
+ * members of a generation. */
 struct rank_record {
     int64_t job, generation;
     int rank, node_rank, local_rank;
@@ -104,8 +104,8 @@ struct rank_record {
 };
 
 /* One worker process: (job, spawn) is unique. It holds its slots until it is known dead. It may outlive its
- * generation and then hold another rank in the next one, so its rank is found in the rank records. At most one
- * open generation has it as a member, as one rank. */
+ * generation and then hold another rank in the next one, so its rank is found in the rank records. At most
+ * one open generation has it as a member, as one rank. */
 struct spawn_record {
     int64_t job, spawn;
     /* The membership that it was formed for. With the node they name its log directory, which stays the same

@@ -10,6 +10,7 @@
 
 #include "base/id.h"
 #include "base/mem.h"
+#include "daemon/agent/wish.h"
 #include "daemon/supervisor/protocol/log_place.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -267,16 +268,16 @@ void environment_order(struct spawn_order *out, const struct environment_place *
 
     memset(out, 0, sizeof(*out));
     out->spawn = spawn->spawn;
-    out->generation = spawn->generation;
-    out->rank = spawn->rank;
-    out->local_rank = spawn->local_rank;
+    out->first_generation = wish_first_generation(spawn);
+    out->first_local_rank = wish_first_local_rank(spawn);
     out->native = native;
     out->grace_ms = group->grace_ms;
     out->id = xasprintf("%" PRId64 ".%s.%" PRId64, group->job, set->node, spawn->spawn);
     out->owner = xstrdup(place->instance);
     out->workdir = xstrdup(set->workdir ? set->workdir : spec->workdir);
     out->user = xstrdup(place->user);
-    out->log_dir = log_place_path(set->log_dir, group->job, spawn->generation, set->node, spawn->local_rank);
+    out->log_dir =
+        log_place_path(set->log_dir, group->job, out->first_generation, set->node, out->first_local_rank);
     if (spawn->rank == 0 && !native)
         out->master_port = group->master_port;
     if (place->has_gpus && !spawn->n_gpu_uuids)

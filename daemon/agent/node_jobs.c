@@ -34,7 +34,7 @@ static void known_free(const struct spawn_fact ***known)
     free(*known);
 }
 
-bool node_jobs_log_ended(void *agent, int64_t job, int64_t generation, int local_rank)
+bool node_jobs_log_ended(void *agent, int64_t job, int64_t first_generation, int first_local_rank)
 {
     struct agent *a = agent;
     const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
@@ -42,14 +42,14 @@ bool node_jobs_log_ended(void *agent, int64_t job, int64_t generation, int local
     CLEANUP(known_free) const struct spawn_fact **known = supervisors_known(a->supervisors, &count);
 
     for (size_t i = 0; i < count; i++)
-        if (known[i]->job == job && known[i]->generation == generation &&
-            known[i]->local_rank == local_rank && known[i]->state != SPAWN_EXITED)
+        if (known[i]->job == job && known[i]->first_generation == first_generation &&
+            known[i]->first_local_rank == first_local_rank && known[i]->state != SPAWN_EXITED)
             return false;
     for (size_t i = 0; group && i < group->n_spawns; i++) {
         const Ddp__V1__SpawnWish *s = group->spawns[i];
 
-        if (s->generation == generation && s->local_rank == local_rank && reconcile_pending(group, s) &&
-            !supervisors_know(a->supervisors, job, s->spawn))
+        if (wish_first_generation(s) == first_generation && wish_first_local_rank(s) == first_local_rank &&
+            reconcile_pending(group, s) && !supervisors_know(a->supervisors, job, s->spawn))
             return false; /* about to start: its log is still to come */
     }
     return true;
@@ -73,10 +73,9 @@ void node_jobs_monitor(struct agent *a)
         if (fact_is_live(fact))
             list[live++] = (struct monitored_worker){.job = known[i]->job,
                                                      .spawn = fact->spawn,
-                                                     .generation = fact->generation,
                                                      .pid = fact->pid,
-                                                     .rank = fact->rank,
-                                                     .local_rank = fact->local_rank,
+                                                     .first_generation = fact->first_generation,
+                                                     .first_local_rank = fact->first_local_rank,
                                                      .stall_timeout_ms = group ? group->stall_timeout_ms : 0};
     }
     worker_monitor_set(a->monitor, list, live);

@@ -14,7 +14,7 @@ bool node_jobs_wants(void *agent, int64_t job); /* the job is in the wish */
 /* Jobs that run here or may start here; the caller frees the array. A job may be in it twice. */
 int64_t *node_jobs_live(void *agent, size_t *count);
 /* No process writes to this worker's log any more, and none is about to. */
-bool node_jobs_log_ended(void *agent, int64_t job, int64_t generation, int local_rank);
+bool node_jobs_log_ended(void *agent, int64_t job, int64_t first_generation, int first_local_rank);
 void node_jobs_monitor(struct agent *a); /* tells the monitor which workers live */
 
 #endif

@@ -20,8 +20,6 @@ static Ddp__V1__Report *report_message_make(int64_t job, const struct spawn_repo
     ddp__v1__report__init(r);
     r->job = job;
     r->spawn = from->spawn;
-    r->generation = from->generation;
-    r->rank = from->rank;
     r->time_ms = from->time_ms;
     r->step = from->step;
     r->has_step = from->has_step;

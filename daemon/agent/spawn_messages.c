@@ -60,11 +60,8 @@ static void fact_list_add_pending(struct agent *a, struct fact_list *list)
             const Ddp__V1__SpawnWish *s = group->spawns[i];
 
             if (reconcile_pending(group, s) && !supervisors_know(a->supervisors, group->job, s->spawn))
-                fact_list_add(list, &(struct spawn_fact){.job = group->job,
-                                                         .spawn = s->spawn,
-                                                         .generation = s->generation,
-                                                         .rank = s->rank,
-                                                         .state = SPAWN_STARTING});
+                fact_list_add(list, &(struct spawn_fact){
+                                        .job = group->job, .spawn = s->spawn, .state = SPAWN_STARTING});
         }
 }
 

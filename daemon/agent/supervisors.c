@@ -182,9 +182,8 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
     s = supervisor_add_spawn(supervisor);
     s->fact = (struct spawn_fact){.job = job,
                                   .spawn = order->spawn,
-                                  .generation = order->generation,
-                                  .rank = order->rank,
-                                  .local_rank = order->local_rank,
+                                  .first_generation = order->first_generation,
+                                  .first_local_rank = order->first_local_rank,
                                   .state = SPAWN_STARTING};
     /* Before synced, the supervisor may list its spawns without this one: then it has not heard the order
      * yet, and the order counts as lost and is given again. */
@@ -202,9 +201,8 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
 
     s->fact = (struct spawn_fact){.job = job,
                                   .spawn = order->spawn,
-                                  .generation = order->generation,
-                                  .rank = order->rank,
-                                  .local_rank = order->local_rank,
+                                  .first_generation = order->first_generation,
+                                  .first_local_rank = order->first_local_rank,
                                   .state = SPAWN_EXITED,
                                   .not_started = true,
                                   .node_trouble = node_trouble,

@@ -93,6 +93,16 @@ const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job)
     return NULL;
 }
 
+int64_t wish_first_generation(const Ddp__V1__SpawnWish *spawn)
+{
+    return spawn->first_generation ? spawn->first_generation : spawn->generation;
+}
+
+int wish_first_local_rank(const Ddp__V1__SpawnWish *spawn)
+{
+    return spawn->first_generation ? spawn->first_local_rank : spawn->local_rank;
+}
+
 bool wish_any(const Ddp__V1__Wish *wish)
 {
     for (size_t i = 0; wish && i < wish->n_groups; i++)

@@ -27,7 +27,11 @@ MUST_CHECK enum err_code wish_accept(struct wish_store *w, struct card_store *ca
 MUST_CHECK enum err_code wish_forget(struct wish_store *w, struct err *e); /* --rejoin */
 
 const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job); /* NULL: none */
-bool wish_any(const Ddp__V1__Wish *wish);                                     /* it names workers */
+/* Where the spawn's logs are (log_place.h). An older coordinator does not say; its spawns have one membership
+ * for their life. */
+int64_t wish_first_generation(const Ddp__V1__SpawnWish *spawn);
+int wish_first_local_rank(const Ddp__V1__SpawnWish *spawn);
+bool wish_any(const Ddp__V1__Wish *wish);                      /* it names workers */
 bool wish_leases(const Ddp__V1__Wish *wish, const char *uuid); /* one of its workers has leased this GPU */
 
 #endif

@@ -88,9 +88,8 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
 
     /* first, so that a refusal can name the spawn */
     order->spawn = act->spawn;
-    order->generation = act->wish->generation;
-    order->rank = act->wish->rank;
-    order->local_rank = act->wish->local_rank;
+    order->first_generation = wish_first_generation(act->wish);
+    order->first_local_rank = wish_first_local_rank(act->wish);
     if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
         return e->code;
     if (run_dir_make(a, group, &run_dir, e))
@@ -118,9 +117,8 @@ static bool account_is_missing(struct agent *a, const struct action *act, struct
     if (!a->settings->run_as || !account_check(user, a->settings->node, e) || e->code == ERR_UNAVAILABLE)
         return false;
     order->spawn = act->spawn;
-    order->generation = act->wish->generation;
-    order->rank = act->wish->rank;
-    order->local_rank = act->wish->local_rank;
+    order->first_generation = wish_first_generation(act->wish);
+    order->first_local_rank = wish_first_local_rank(act->wish);
     rpc_utf8_clean(e->msg);
     accounts_refused(a->accounts, user, e->msg);
     return true;

@@ -122,8 +122,6 @@ static void report_queue(void *ctx, const struct spawn_report *report)
     size_t len;
 
     m.report.spawn = at->spawn->fact.spawn;
-    m.report.generation = at->spawn->fact.generation;
-    m.report.rank = at->spawn->fact.rank;
     m.report.time_ms = clock_wall_ms();
     control_encode(&m, &text);
     len = text.len;

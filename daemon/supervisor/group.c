@@ -156,8 +156,8 @@ static void group_start_spawn(struct group *g, struct spawn_order *order)
     lease_renew(&g->lease, order->lease_sent, order->lease_ms);
     s = spawn_begin(order, &g->site);
     group_add_spawn(g, s);
-    log_info("spawn_started", "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64 " rank=%d pid=%d",
-             g->options.job, s->fact.generation, s->fact.spawn, s->fact.rank, (int)s->pid);
+    log_info("spawn_started", "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64 " pid=%d", g->options.job,
+             s->fact.first_generation, s->fact.spawn, (int)s->pid);
 }
 
 static void group_forget_spawn(struct group *g, int64_t number)

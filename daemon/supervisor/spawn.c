@@ -58,10 +58,9 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
     s->dirty = true;
     s->next_try = 0;
     log_info("spawn_exited",
-             "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64
-             " rank=%d code=%d signal=%d oom=%d lease_expired=%d message=%s",
-             site->job, s->fact.generation, s->fact.spawn, s->fact.rank, s->fact.code, s->fact.signal,
-             s->fact.out_of_memory, s->fact.lease_expired, LOG_Q(s->fact.message));
+             "job=%" PRId64 " spawn=%" PRId64 " code=%d signal=%d oom=%d lease_expired=%d message=%s",
+             site->job, s->fact.spawn, s->fact.code, s->fact.signal, s->fact.out_of_memory,
+             s->fact.lease_expired, LOG_Q(s->fact.message));
 }
 
 static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, const struct err *why)
@@ -114,9 +113,8 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = -1;
     s->fact = (struct spawn_fact){.job = site->job,
                                   .spawn = s->order.spawn,
-                                  .generation = s->order.generation,
-                                  .rank = s->order.rank,
-                                  .local_rank = s->order.local_rank,
+                                  .first_generation = s->order.first_generation,
+                                  .first_local_rank = s->order.first_local_rank,
                                   .started_ms = clock_wall_ms(),
                                   .id = xstrdup(s->order.id),
                                   .owner = xstrdup(s->order.owner)};

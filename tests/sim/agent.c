@@ -321,7 +321,6 @@ static struct spawn_fact fact_of(const struct proc *p)
     return (struct spawn_fact){
         .job = p->job,
         .spawn = p->spawn,
-        .generation = p->generation,
         .state = p->state == PROC_STARTING ? SPAWN_STARTING
                  : p->state == PROC_EXITED ? SPAWN_EXITED
                  : p->stop                 ? SPAWN_STOPPING

@@ -15,8 +15,8 @@ struct log_readers_options {
     const char *log_dir, *node;
     /* Sends one chunk. An error: log_readers_pump tries again. */
     enum err_code (*send)(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e);
-    /* No process writes to the log of this (job, generation, local rank) any more. */
-    bool (*ended)(void *ctx, int64_t job, int64_t generation, int local_rank);
+    /* No process writes to the log at this place (log_place.h) any more. */
+    bool (*ended)(void *ctx, int64_t job, int64_t first_generation, int first_local_rank);
     void *ctx;
 };
 

@@ -34,8 +34,6 @@ Ddp__V1__WorkerProbe *probe_message_make(const struct worker_sample *sample,
 
     ddp__v1__worker_probe__init(out);
     out->spawn = sample->spawn;
-    out->rank = sample->rank;
-    out->local_rank = sample->local_rank;
     out->pid = sample->pid;
     out->probed = sample->there;
     out->cpu_ms = sample->cpu_ms;

@@ -93,8 +93,7 @@ static void probe_answer_send(struct worker_monitor *w, const Ddp__V1__Probe *pr
         const struct worker_sample *l = &w->samples.items[i];
         const struct worker *k = worker_find(w, l->job, l->spawn);
 
-        /* a worker of an earlier generation may still be ending */
-        if (k && l->job == probe->job && l->generation == probe->generation)
+        if (k && l->job == probe->job)
             list[answer.n_workers++] = probe_message_make(l, &k->activity, now, wall);
     }
     answer.probe = probe->probe;
@@ -187,7 +186,7 @@ static void on_sample_work(uv_work_t *work)
 static bool worker_is_probed(const struct worker_monitor *w, const struct monitored_worker *who)
 {
     for (size_t i = 0; i < w->probe_count; i++)
-        if (w->probes[i].job == who->job && w->probes[i].generation == who->generation)
+        if (w->probes[i].job == who->job)
             return true;
     return false;
 }
@@ -216,15 +215,10 @@ static void sampling_start(struct worker_monitor *w)
     for (size_t i = 0; i < w->count; i++) {
         const struct monitored_worker *who = &w->workers[i].who;
 
-        w->samples.items[i] = (struct worker_sample){.job = who->job,
-                                                     .spawn = who->spawn,
-                                                     .generation = who->generation,
-                                                     .pid = who->pid,
-                                                     .rank = who->rank,
-                                                     .local_rank = who->local_rank,
-                                                     .detail = worker_is_probed(w, who)};
-        w->samples.items[i].log_dir =
-            log_place_path(w->options.log_dir, who->job, who->generation, w->options.node, who->local_rank);
+        w->samples.items[i] = (struct worker_sample){
+            .job = who->job, .spawn = who->spawn, .pid = who->pid, .detail = worker_is_probed(w, who)};
+        w->samples.items[i].log_dir = log_place_path(w->options.log_dir, who->job, who->first_generation,
+                                                     w->options.node, who->first_local_rank);
     }
     w->sampling = true;
     w->work.data = w;

@@ -18,8 +18,9 @@ struct uv_loop_s;
 struct worker_monitor;
 
 struct monitored_worker { /* a live worker */
-    int64_t job, spawn, generation, pid;
-    int rank, local_rank;
+    int64_t job, spawn, pid;
+    int64_t first_generation; /* with first_local_rank: where its output is (log_place.h) */
+    int first_local_rank;
     int64_t stall_timeout_ms; /* of its job; 0: none */
 };
 

@@ -21,8 +21,7 @@ struct sampled_process {
 
 struct worker_sample {
     /* in */
-    int64_t job, spawn, generation, pid;
-    int rank, local_rank;
+    int64_t job, spawn, pid;
     char *log_dir; /* of this worker; holds stdout.log and stderr.log */
     bool detail;
     /* out */

@@ -76,8 +76,8 @@ static bool ranks_differ_in_spawn(const struct records *ours, const struct rank_
 }
 
 /* Whether a generation of this number was formed twice: once by the lost records, and once again by us. They
- * cannot be merged. All ranks are compared: some spawns may have been members of both, since they have outlived
- * the generation before. */
+ * cannot be merged. All ranks are compared: some spawns may have been members of both, since they have
+ * outlived the generation before. */
 bool card_merge_has_forked(const struct records *ours, const struct records *card)
 {
     for (size_t i = 0; i < card->generation_count; i++) {
@@ -178,8 +178,8 @@ static int64_t newest_generation_of(const struct records *r, int64_t spawn)
     return newest;
 }
 
-/* The ranks that a dead spawn held last have ended with it. In the generations before, its rank keeps the state
- * in which the spawn went on. */
+/* The ranks that a dead spawn held last have ended with it. In the generations before, its rank keeps the
+ * state in which the spawn went on. */
 static void settle_record_ranks(struct records *out)
 {
     for (size_t i = 0; i < out->rank_count; i++) {

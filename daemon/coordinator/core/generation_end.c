@@ -50,8 +50,8 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
 }
 
 /* Ends the generation. From this commit on none of its members can commit a snapshot for it. stop: how hard
- * the members that still live are stopped. Members that are stopped are revoked in the same commit, so that no
- * later generation can have them; without a stop they keep their tokens. */
+ * the members that still live are stopped. Members that are stopped are revoked in the same commit, so that
+ * no later generation can have them; without a stop they keep their tokens. */
 static void end_generation(struct core *core, struct generation *g, enum generation_state to,
                            enum core_stop stop, const char *why)
 {

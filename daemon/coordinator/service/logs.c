@@ -188,8 +188,8 @@ static const struct spawn_record *find_rank_spawn(const struct records *records,
     return NULL;
 }
 
-/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation. That
- * read goes on, under the spawn's new rank. */
+/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation.
+ * That read goes on, under the spawn's new rank. */
 static bool log_stream_go_on(struct log_stream *x, const struct rank_record *rank,
                              const struct spawn_record *spawn)
 {

@@ -89,6 +89,8 @@ static void probe_building_release(struct probe_building *b)
     pool_release(&b->pool);
 }
 
+/* The node answers for all of the job's workers there. Those that are no members of the generation, because
+ * they are still ending, are left out. */
 static void probe_take_answer(struct probe_building *b, const struct node_query_part *part,
                               const Ddp__V1__ProbeAnswer *answer)
 {
@@ -163,7 +165,6 @@ static void probe_ask_node(struct node_query *query, const char *node)
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     probe.probe = (int64_t)part->handle;
     probe.job = query->job;
-    probe.generation = query->generation;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_PROBE;
     down.probe = &probe;
     node_query_send(part, &down);

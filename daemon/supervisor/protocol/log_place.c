@@ -15,10 +15,11 @@
 
 #define LEVELS 4 /* directories below log_dir: job, generation, node, local rank */
 
-char *log_place_path(const char *log_dir, int64_t job, int64_t generation, const char *node, int local_rank)
+char *log_place_path(const char *log_dir, int64_t job, int64_t first_generation, const char *node,
+                     int first_local_rank)
 {
     return xasprintf("%s%s%" PRId64 "/generation_%" PRId64 "/%s/%d", log_dir ? log_dir : "",
-                     log_dir ? "/" : "", job, generation, node, local_rank);
+                     log_dir ? "/" : "", job, first_generation, node, first_local_rank);
 }
 
 /* "/var/log/ddp/7/generation_1/box1/0" -> "/var/log/ddp" and "7/generation_1/box1/0". */

@@ -7,8 +7,11 @@
 #include "base/err.h"
 
 /* Where a worker's output goes: <log_dir>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log.
- * The last directory belongs to the job's user, who may put anything there (error.json, links, FIFOs). The
- * directories above it belong to the agent; other users may enter them but not list them. Path names are
+ * Generation and local rank are those of the membership that the worker was formed for. They stay the place
+ * of its output when it is a member of later generations: it goes on writing to the files that it has open.
+ * Who looks for the output of a rank asks the coordinator's rank record for the spawn, and the spawn for this
+ * place. The last directory belongs to the job's user, who may put anything there (error.json, links, FIFOs).
+ * The directories above it belong to the agent; other users may enter them but not list them. Path names are
  * therefore trusted only down to log_dir; below it everything is opened by directory descriptors. */
 
 #define LOG_PLACE_DIR_MODE 0751  /* of the directories above the last one */
@@ -16,7 +19,8 @@
 #define LOG_PLACE_FILE_MODE 0640
 
 /* The path of the worker's directory; relative to log_dir when log_dir is NULL. The caller frees it. */
-char *log_place_path(const char *log_dir, int64_t job, int64_t generation, const char *node, int local_rank);
+char *log_place_path(const char *log_dir, int64_t job, int64_t first_generation, const char *node,
+                     int first_local_rank);
 /* Opens the directory; `dir` is a path from log_place_path. */
 MUST_CHECK enum err_code log_place_open(const char *dir, int *fd, struct err *e);
 /* Makes the directory if it is missing, opens both files for appending, and gives all three to the user. */

@@ -36,9 +36,9 @@ static char **texts_get(const json_t *obj, const char *key)
 void spawn_order_encode(struct jout *o, const struct spawn_order *s)
 {
     jout_int(o, "spawn", s->spawn);
-    jout_int(o, "generation", s->generation);
-    jout_int(o, "rank", s->rank);
-    jout_int(o, "local_rank", s->local_rank);
+    /* the keys that an older supervisor reads, as in the record */
+    jout_int(o, "generation", s->first_generation);
+    jout_int(o, "local_rank", s->first_local_rank);
     jout_text(o, "id", s->id);
     jout_text(o, "owner", s->owner);
     texts_put(o, "argv", s->argv);
@@ -62,9 +62,8 @@ enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struc
 {
     /* members with a default may be missing: an older agent does not send them */
     s->spawn = json_get_int(obj, "spawn", 0);
-    s->generation = json_get_int(obj, "generation", 0);
-    s->rank = (int)json_get_int(obj, "rank", 0);
-    s->local_rank = (int)json_get_int(obj, "local_rank", 0);
+    s->first_generation = json_get_int(obj, "generation", 0);
+    s->first_local_rank = (int)json_get_int(obj, "local_rank", 0);
     s->id = text_get(obj, "id");
     s->owner = text_get(obj, "owner");
     s->argv = texts_get(obj, "argv");

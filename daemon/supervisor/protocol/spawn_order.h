@@ -9,14 +9,15 @@
 
 /* All that a supervisor needs to start one worker. Texts and lists are owned by the struct. */
 struct spawn_order {
-    int64_t spawn, generation;
-    int rank, local_rank;
+    int64_t spawn;
+    int64_t first_generation; /* as in spawn_fact.h; the membership that it starts with is in env */
+    int first_local_rank;
     char *id;    /* DDP_SPAWN_ID */
     char *owner; /* the agent's instance, DDP_AGENT_ID: with id, unique on the machine */
     char **argv; /* argv[0] is looked up in the PATH of env */
     char **env;  /* complete but for DDP_REPORT_FD and DDP_TOKEN_FD, which the supervisor adds */
     char *workdir;
-    char *log_dir; /* of this local rank: holds stdout.log, stderr.log, error.json */
+    char *log_dir; /* its own: holds stdout.log, stderr.log, error.json */
     char *token;   /* hexadecimal; NULL: no DDP_TOKEN_FD */
     char *user;    /* the account to run under; NULL: the supervisor's */
     char **gpu_uuids;

@@ -15,8 +15,6 @@ void spawn_report_add(struct spawn_report *r, const char *name, double value)
 void spawn_report_encode(struct jout *o, const struct spawn_report *r)
 {
     jout_int(o, "spawn", r->spawn);
-    jout_int(o, "generation", r->generation);
-    jout_int(o, "rank", r->rank);
     jout_int(o, "time_ms", r->time_ms);
     if (r->has_step)
         jout_int(o, "step", r->step);
@@ -32,8 +30,6 @@ enum err_code spawn_report_decode(struct spawn_report *r, json_t *obj, struct er
     const char *key;
 
     r->spawn = json_get_int(obj, "spawn", 0);
-    r->generation = json_get_int(obj, "generation", 0);
-    r->rank = (int)json_get_int(obj, "rank", 0);
     r->time_ms = json_get_int(obj, "time_ms", 0);
     r->has_step = json_is_integer(json_object_get(obj, "step"));
     r->step = json_get_int(obj, "step", 0);

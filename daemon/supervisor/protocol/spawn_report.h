@@ -15,8 +15,7 @@
 #define REPORT_NAME 48    /* bytes of a metric's name, with its NUL */
 
 struct spawn_report {
-    int64_t spawn, generation, time_ms, step;
-    int rank;
+    int64_t spawn, time_ms, step;
     bool has_step;
     size_t count;
     struct {

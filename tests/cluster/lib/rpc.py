@@ -96,7 +96,7 @@ def code_of(call, *args, **options):
 
 class FakeAgent:
     """A node's agent that only talks: it keeps the newest wish, and reports about the spawns in it what the test tells it to.
-    It answers log reads from `files`: {(job, local_rank, standard_error): bytes}. gpus: their UUIDs."""
+    It answers log reads from `files`: {(job, first local rank, standard_error): bytes}. gpus: their UUIDs."""
 
     def __init__(self, rpc, node, slots=2, instance=None, heartbeat=0.2, gpus=(), nccl=""):
         self.rpc, self.node, self.slots, self.instance = rpc, node, slots, instance or "i-" + node
@@ -165,8 +165,7 @@ class FakeAgent:
             for spawn in group.spawns:
                 key = (group.job, spawn.spawn)
                 if key not in self.state:
-                    self.state[key] = pb.SpawnFact(job=group.job, spawn=spawn.spawn, generation=spawn.generation,
-                                                   rank=spawn.rank, state="running", pid=1000 + spawn.spawn)
+                    self.state[key] = pb.SpawnFact(job=group.job, spawn=spawn.spawn, state="running", pid=1000 + spawn.spawn)
                 if spawn.stop and self.state[key].state != "exited":
                     self.state[key].state, self.state[key].signal = "exited", 15
         wanted = {(g.job, s.spawn) for g in self.wish.groups for s in g.spawns}
@@ -189,7 +188,7 @@ class FakeAgent:
         self.reads[read.read] = read
         if read.cancel:
             return
-        data = self.files.get((read.job, read.local_rank, read.standard_error))
+        data = self.files.get((read.job, read.first_local_rank, read.standard_error))
         if data is None:
             self.out.put(pb.AgentUp(log_chunk=pb.LogChunk(read=read.read, end=True, error="no such file")))
             return
@@ -207,7 +206,7 @@ class FakeAgent:
 
     def report(self, job, spawn, step, **metrics):
         self.out.put(pb.AgentUp(reports=pb.Reports(reports=[pb.Report(
-            job=job, spawn=spawn, step=step, has_step=True, generation=1, time_ms=1000 + step,
+            job=job, spawn=spawn, step=step, has_step=True, time_ms=1000 + step,
             metrics=[pb.Metric(name=k, value=v) for k, v in metrics.items()])])))
 
     def group(self, job):

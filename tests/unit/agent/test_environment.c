@@ -194,6 +194,41 @@ static void a_single_rank_keeps_its_threads(void **state)
     close_setup(&s);
 }
 
+/* It starts as a member of generation 3, but was formed for generation 1: that happens if generation 1 ended
+ * before its node could start it. */
+static void logs_are_where_the_spawn_was_formed_for(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    s.a.generation = 3;
+    s.a.first_generation = 1;
+    s.a.first_local_rank = 6;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    assert_string_equal(s.order.log_dir, "/logs/7/generation_1/box1/6");
+    assert_int_equal(s.order.first_generation, 1);
+    assert_int_equal(s.order.first_local_rank, 6);
+    assert_string_equal(env_get(s.order.env, "DDP_GENERATION"), "3");
+    assert_string_equal(env_get(s.order.env, "RANK"), "4");
+    assert_string_equal(env_get(s.order.env, "LOCAL_RANK"), "0");
+    close_setup(&s);
+}
+
+/* An older coordinator does not say where: its spawns have one membership only. */
+static void without_a_first_membership_the_only_one_counts(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    assert_string_equal(s.order.log_dir, "/logs/7/generation_1/box1/1");
+    assert_int_equal(s.order.first_generation, 1);
+    assert_int_equal(s.order.first_local_rank, 1);
+    close_setup(&s);
+}
+
 static void rank_0_leases_the_port(void **state)
 {
     struct setup s;
@@ -342,6 +377,8 @@ int main(void)
         cmocka_unit_test(later_sources_replace_earlier_ones),
         cmocka_unit_test(jobs_of_a_daemon_do_not_see_its_environment),
         cmocka_unit_test(a_single_rank_keeps_its_threads),
+        cmocka_unit_test(logs_are_where_the_spawn_was_formed_for),
+        cmocka_unit_test(without_a_first_membership_the_only_one_counts),
         cmocka_unit_test(rank_0_leases_the_port),
         cmocka_unit_test(a_native_worker_gets_its_token_and_the_coordinator),
         cmocka_unit_test(commands_see_the_nodes_gpus_in_local_rank_order),

@@ -38,7 +38,7 @@ static struct actions run(const Ddp__V1__Wish *wish, const struct spawn_fact *co
 static const struct spawn_fact *known(int64_t job, struct spawn_fact *fact, int64_t spawn,
                                       enum spawn_state state)
 {
-    *fact = (struct spawn_fact){.job = job, .spawn = spawn, .generation = 1, .state = state};
+    *fact = (struct spawn_fact){.job = job, .spawn = spawn, .first_generation = 1, .state = state};
     return fact;
 }
 

@@ -63,7 +63,7 @@ static void bench_close(struct bench *b)
 
 static enum err_code order(struct bench *b, int64_t spawn, struct err *e)
 {
-    CLEANUP(spawn_order_release) struct spawn_order o = {.spawn = spawn, .generation = 1};
+    CLEANUP(spawn_order_release) struct spawn_order o = {.spawn = spawn, .first_generation = 1};
 
     o.id = xstrdup("7.b.3");
     o.owner = xstrdup("o");

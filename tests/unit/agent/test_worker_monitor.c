@@ -149,7 +149,7 @@ static void an_idle_worker_is_reported_once_per_session(void **state)
 {
     struct desk *d = *state;
     pid_t pid = sleeper();
-    struct monitored_worker who = {.job = 7, .spawn = 3, .generation = 1, .pid = pid};
+    struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
 
     worker_monitor_set(d->watch, &who, 1);
     turn_until(d, says_quiet);
@@ -166,13 +166,12 @@ static void activity_that_could_not_be_sent_is_sent_later(void **state)
 {
     struct desk *d = *state;
     pid_t pid = sleeper();
-    struct monitored_worker who = {.job = 7, .spawn = 3, .generation = 1, .pid = pid};
+    struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
     d->full = true;
     probe.probe = 1;
     probe.job = 7;
-    probe.generation = 1;
     worker_monitor_set(d->watch, &who, 1);
     worker_monitor_probe(d->watch, &probe); /* its answer is lost: the stream is full */
     int64_t end_ms = clock_boot_ms() + 2500;
@@ -184,19 +183,18 @@ static void activity_that_could_not_be_sent_is_sent_later(void **state)
     end(pid);
 }
 
-static void a_probe_is_answered_with_the_workers_of_its_generation(void **state)
+static void a_probe_is_answered_with_the_workers_of_its_job(void **state)
 {
     struct desk *d = *state;
     pid_t pid = sleeper();
-    struct monitored_worker who[] = {{.job = 7, .spawn = 3, .generation = 2, .pid = pid, .rank = 1},
-                                     {.job = 8, .spawn = 1, .generation = 1, .pid = pid}};
+    struct monitored_worker who[] = {{.job = 7, .spawn = 3, .first_generation = 2, .pid = pid},
+                                     {.job = 8, .spawn = 1, .first_generation = 1, .pid = pid}};
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
     worker_monitor_set(d->watch, who, 2);
     worker_monitor_reported(d->watch, 7, 3);
     probe.probe = 41;
     probe.job = 7;
-    probe.generation = 2;
     worker_monitor_probe(d->watch, &probe);
     turn_until(d, answered);
     assert_int_equal(d->probe, 41);
@@ -206,7 +204,7 @@ static void a_probe_is_answered_with_the_workers_of_its_generation(void **state)
     assert_true(d->report_age >= 0);
     d->answers = 0;
     probe.probe = 42;
-    probe.generation = 9; /* no worker of it lives here */
+    probe.job = 9; /* no worker of it lives here */
     worker_monitor_probe(d->watch, &probe);
     turn_until(d, answered);
     assert_int_equal(d->probe, 42);
@@ -231,7 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DESK(an_idle_worker_is_reported_once_per_session),
         DESK(activity_that_could_not_be_sent_is_sent_later),
-        DESK(a_probe_is_answered_with_the_workers_of_its_generation),
+        DESK(a_probe_is_answered_with_the_workers_of_its_job),
         DESK(without_workers_a_probe_is_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,8 +5,6 @@
 
 static const struct spawn_fact whole = {.job = 7,
                                         .spawn = 3,
-                                        .generation = 2,
-                                        .rank = 5,
                                         .state = SPAWN_EXITED,
                                         .pid = 123,
                                         .started_ms = 10,
@@ -36,8 +34,6 @@ static void a_fact_comes_back_as_it_was(void **state)
     rpc_spawn_fact_release(&message);
     assert_int_equal(back.job, 7);
     assert_int_equal(back.spawn, 3);
-    assert_int_equal(back.generation, 2);
-    assert_int_equal(back.rank, 5);
     assert_int_equal(back.state, SPAWN_EXITED);
     assert_int_equal(back.pid, 123);
     assert_int_equal(back.started_ms, 10);

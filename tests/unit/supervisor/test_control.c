@@ -38,9 +38,8 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
 
     (void)state;
     m.order = (struct spawn_order){.spawn = 3,
-                                   .generation = 2,
-                                   .rank = 5,
-                                   .local_rank = 1,
+                                   .first_generation = 2,
+                                   .first_local_rank = 1,
                                    .id = (char *)"7.b.3",
                                    .owner = (char *)"o",
                                    .argv = argv,

@@ -33,8 +33,8 @@
 
 /* Returns a worker of an older generation that must be dead before the next generation starts, or NULL. A
  * command may write anywhere, so all its workers must be dead. A trainer on a lost node can do no harm, since
- * only the current generation can commit, so only workers on reachable nodes are waited for. A trainer that may
- * be a member of the next generation, too, is not waited for. */
+ * only the current generation can commit, so only workers on reachable nodes are waited for. A trainer that
+ * may be a member of the next generation, too, is not waited for. */
 static const struct spawn *spawn_holding_back(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
