@@ -103,7 +103,7 @@ def memory_is_what_was_announced(directory):
     return "of the announced: " + ", ".join(notes)
 
 
-def changed_data_is_refused(directory):
+def changed_data_and_order_are_refused(directory):
     text = write_text(directory)
     committed = {}
     with World(directory, job(steps=50), snapshots=committed) as w:
@@ -117,6 +117,11 @@ def changed_data_is_refused(directory):
                 in r.err, r.err
     with open(f"{directory}/input.txt", "w") as f:
         f.write(text)
+    for other, says in ((job(steps=100, extra="seed: 6"), "of a run with seed 1, the job file says seed 6"),
+                        (job(steps=100, data=", split: 0.8"), "training samples, now there are"),
+                        (job(steps=100, data=", shuffle: false"), "of a run with shuffle: true")):
+        with World(directory, other, snapshots=committed, generation=2) as w:
+            assert w.wait() == [78] and says in w.ranks[0].err, (says, w.ranks[0].err)
     with World(directory, job(steps=100), world=2, snapshots=committed, generation=3) as w:
         w.run()
         assert min(r["step"] for r in w.ranks[0].reports) == 50
@@ -194,5 +199,5 @@ def larger_than_memory(directory):
 
 
 sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, averaging_learns, memory_is_what_was_announced,
-                   changed_data_is_refused, other_symbols_are_no_beginning, tokens, a_file_that_becomes_shorter,
+                   changed_data_and_order_are_refused, other_symbols_are_no_beginning, tokens, a_file_that_becomes_shorter,
                    larger_than_memory])

@@ -59,14 +59,43 @@ void state_place(const struct engine *n, struct snapshot_place *out)
         .best_loss = n->best_loss,
         .data_bytes = n->train->mark.bytes,
         .data_digest = n->train->mark.digest,
+        .epoch_samples = n->train->count,
+        .shuffled = n->spec->data.shuffle,
     };
+}
+
+/* The cursor counts positions in the order that seed, shuffle and number of samples give. */
+static enum err_code check_order(const struct engine *n, const struct snapshot_place *place, struct err *e)
+{
+    long long step = place->step;
+    if (place->seed != n->spec->seed)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "the snapshot of step %lld is of a run with seed %lld, the job file says seed %lld, and would "
+            "train on the data in another order: set seed: %lld, or start a new run by init_from",
+            step, (long long)place->seed, (long long)n->spec->seed, (long long)place->seed);
+    if (!place->epoch_samples) /* an older snapshot, which does not say */
+        return ERR_OK;
+    if (place->shuffled != n->spec->data.shuffle)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "the snapshot of step %lld is of a run with shuffle: %s: set the same, or start a new run by "
+            "init_from",
+            step, place->shuffled ? "true" : "false");
+    if (place->epoch_samples != n->train->count)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "the snapshot of step %lld is of a run with %lld training samples, now there are %lld: set "
+            "the same split and context, or start a new run by init_from",
+            step, (long long)place->epoch_samples, (long long)n->train->count);
+    return ERR_OK;
 }
 
 enum err_code state_check_data(const struct engine *n, const struct snapshot_place *place, struct err *e)
 {
     const struct dataset_mark *mark = &n->train->mark;
     if (place->data_bytes == mark->bytes && (!mark->bytes || place->data_digest == mark->digest))
-        return ERR_OK;
+        return check_order(n, place, e);
     return err_set(
         e, ERR_FAILED_PRECONDITION,
         "the data is not what the snapshot of step %lld was trained on (%lld bytes then, %lld now%s), "

@@ -74,6 +74,9 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
              (unsigned long long)place->data_digest);
     if (place->data_bytes)
         jout_text(o, "ddp.data", text);
+    snprintf(text, sizeof(text), "%lld %d", (long long)place->epoch_samples, place->shuffled);
+    if (place->epoch_samples)
+        jout_text(o, "ddp.order", text);
 }
 
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
@@ -278,7 +281,9 @@ static enum err_code read_judgement(const struct safetensors *f, struct snapshot
 {
     const char *loss = json_get_text(f->metadata, "ddp.val_loss", NULL),
                *best = json_get_text(f->metadata, "ddp.best", NULL),
-               *data = json_get_text(f->metadata, "ddp.data", NULL);
+               *data = json_get_text(f->metadata, "ddp.data", NULL),
+               *order = json_get_text(f->metadata, "ddp.order", NULL);
+    int shuffled = 0;
     long long number = 0;
     unsigned long long digest = 0;
     p->judged = loss != NULL;
@@ -291,6 +296,11 @@ static enum err_code read_judgement(const struct safetensors *f, struct snapshot
         return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.data' is damaged", f->path);
     p->data_bytes = number;
     p->data_digest = digest;
+    number = 0;
+    if (order && sscanf(order, "%lld %d", &number, &shuffled) != 2)
+        return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.order' is damaged", f->path);
+    p->epoch_samples = number;
+    p->shuffled = shuffled;
     return ERR_OK;
 }
 

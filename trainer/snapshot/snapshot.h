@@ -66,6 +66,8 @@ struct snapshot_place {
     double best_loss;
     int64_t data_bytes; /* of the files that were trained on, and their digest; 0: there are none */
     uint64_t data_digest;
+    int64_t epoch_samples; /* number of training samples; 0: an older snapshot, which does not say */
+    bool shuffled;         /* in the order of the seed, not of the files */
 };
 
 struct snapshot_files {
