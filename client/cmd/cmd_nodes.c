@@ -78,7 +78,7 @@ static int cmd_drain_run(struct invocation *in)
 
 static int cmd_undrain_run(struct invocation *in)
 {
-    return nodes_call(in, "ResumeNode");
+    return nodes_call(in, "UndrainNode");
 }
 
 static int cmd_forget_run(struct invocation *in)

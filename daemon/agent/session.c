@@ -181,9 +181,9 @@ static void cards_send(struct session *s)
     }
 }
 
-static void cards_queue(struct session *s, const Ddp__V1__CardsWanted *wanted)
+static void cards_queue(struct session *s, const Ddp__V1__CardsRequested *wanted)
 {
-    log_info("cards_wanted", "count=%zu", wanted->n_jobs);
+    log_info("cards_requested", "count=%zu", wanted->n_jobs);
     free(s->cards_due);
     s->cards_due = xmemdup(wanted->jobs, wanted->n_jobs * sizeof(*wanted->jobs));
     s->cards_left = wanted->n_jobs;
@@ -196,9 +196,9 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
     struct session *s = user;
 
     (void)stream;
-    if (!s->welcomed && down->body_case == DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED &&
-        down->cards_wanted->n_jobs)
-        cards_queue(s, down->cards_wanted);
+    if (!s->welcomed && down->body_case == DDP__V1__AGENT_DOWN__BODY_CARDS_REQUESTED &&
+        down->cards_requested->n_jobs)
+        cards_queue(s, down->cards_requested);
     /* before the welcome it is not known whether this is the right cluster */
     if (!s->welcomed && down->body_case != DDP__V1__AGENT_DOWN__BODY_WELCOME)
         return;
@@ -221,7 +221,7 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
     case DDP__V1__AGENT_DOWN__BODY_CHECK:
         s->events.on_check(s->events.user, down->check);
         break;
-    case DDP__V1__AGENT_DOWN__BODY_PARDON:
+    case DDP__V1__AGENT_DOWN__BODY_CLEAR_GPU_FAULTS:
         s->events.on_gpus_cleared(s->events.user);
         break;
     default:

@@ -425,7 +425,7 @@ static void down_arrives(struct sim *sim, struct item *item)
         take_acknowledgement(sim, m, m->sent[down->sequence % 64]);
     } else if (down->kind == EFFECT_WISH) {
         take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
-    } else if (down->kind == EFFECT_PARDON) {
+    } else if (down->kind == EFFECT_CLEAR_GPU_FAULTS) {
         m->sick = 0;
     } else if (down->kind == EFFECT_LOOK) {
         agent_looked(sim, m, down->job);

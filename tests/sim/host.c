@@ -164,7 +164,7 @@ static void carry_out(struct sim *sim, const struct core_effect *effect)
     case EFFECT_REFUSE:
     case EFFECT_CLOSE:
     case EFFECT_ACK:
-    case EFFECT_PARDON:
+    case EFFECT_CLEAR_GPU_FAULTS:
     case EFFECT_LOOK:
     case EFFECT_WISH:
         agent_down(sim, effect);

@@ -17,15 +17,15 @@ enum core_effect_kind {
     EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel, resize, restart have job */
     EFFECT_JOIN,  /* call, state, job, generation: core_generation and core_rank have the answer's content */
     EFFECT_WATCH, /* call, member, generation, rank, stop; after !member end the stream */
-    EFFECT_WELCOME,      /* session */
-    EFFECT_REFUSE,       /* session, err: end it with this status */
-    EFFECT_CLOSE,        /* session: the agent has a newer one; end this with ABORTED */
-    EFFECT_ACK,          /* session, sequence: renews the node's leases */
-    EFFECT_PARDON,       /* session: the operator has cleared the faults of the node's GPUs */
-    EFFECT_WISH,         /* session, node: send core_wish(node) */
-    EFFECT_LOOK,         /* session, job: ask the node for core_snapshot_paths(job) */
-    EFFECT_JOB_CHANGED,  /* job: its status has changed; tell its watchers */
-    EFFECT_NODE_CHANGED, /* node; if it is lost, end its log reads with that reason */
+    EFFECT_WELCOME,          /* session */
+    EFFECT_REFUSE,           /* session, err: end it with this status */
+    EFFECT_CLOSE,            /* session: the agent has a newer one; end this with ABORTED */
+    EFFECT_ACK,              /* session, sequence: renews the node's leases */
+    EFFECT_CLEAR_GPU_FAULTS, /* session: the operator has cleared the faults of the node's GPUs */
+    EFFECT_WISH,             /* session, node: send core_wish(node) */
+    EFFECT_LOOK,             /* session, job: ask the node for core_snapshot_paths(job) */
+    EFFECT_JOB_CHANGED,      /* job: its status has changed; tell its watchers */
+    EFFECT_NODE_CHANGED,     /* node; if it is lost, end its log reads with that reason */
 };
 
 struct core_effect {

@@ -63,7 +63,7 @@ void operator_undrain(struct core *core, const struct core_event *event)
     free(steal(node->r.note));
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->session)
-        emit_effect(core, EFFECT_PARDON)->session = node->session;
+        emit_effect(core, EFFECT_CLEAR_GPU_FAULTS)->session = node->session;
     if (node->r.state == NODE_DRAINING)
         emit_node_move(core, node, NODE_ALIVE, "undrained by the operator");
     emit_ok(core, event->call);

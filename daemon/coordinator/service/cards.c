@@ -91,7 +91,7 @@ bool cards_request(struct agent_session *x, const Ddp__V1__Hello *m)
     struct err e = {0};
     CLEANUP(pool_release) struct pool pool = {0};
     CLEANUP(buf_release) struct buf packed = {0};
-    Ddp__V1__CardsWanted wanted = DDP__V1__CARDS_WANTED__INIT;
+    Ddp__V1__CardsRequested wanted = DDP__V1__CARDS_REQUESTED__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     const struct core_card_head *heads = cards_heads(&pool, m);
     wanted.jobs = pool_alloc(&pool, m->n_cards * sizeof *wanted.jobs);
@@ -100,9 +100,9 @@ bool cards_request(struct agent_session *x, const Ddp__V1__Hello *m)
             wanted.jobs[wanted.n_jobs++] = heads[i].job;
     if (!wanted.n_jobs)
         return false;
-    log_info("cards_wanted", "node=%s count=%zu", LOG_Q(m->node), wanted.n_jobs);
-    down.body_case = DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED;
-    down.cards_wanted = &wanted;
+    log_info("cards_requested", "node=%s count=%zu", LOG_Q(m->node), wanted.n_jobs);
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_CARDS_REQUESTED;
+    down.cards_requested = &wanted;
     if (agent_session_send(x, &down, &e) != ERR_OK) {
         rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg); /* the node says hello again */
         return true;

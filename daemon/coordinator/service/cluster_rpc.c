@@ -299,7 +299,7 @@ const struct rpc_method cluster_methods[] = {
     {.name = "GetMetrics", .kind = RPC_UNARY, .on_start = get_metrics},
     {.name = "ListNodes", .kind = RPC_UNARY, .on_start = list_nodes},
     {.name = "DrainNode", .kind = RPC_UNARY, .on_start = drain_node, .on_end = call_on_end},
-    {.name = "ResumeNode", .kind = RPC_UNARY, .on_start = undrain_node, .on_end = call_on_end},
+    {.name = "UndrainNode", .kind = RPC_UNARY, .on_start = undrain_node, .on_end = call_on_end},
     {.name = "ForgetNode", .kind = RPC_UNARY, .on_start = forget_node, .on_end = call_on_end},
     {.name = "GetEvents", .kind = RPC_UNARY, .on_start = get_events},
     {.name = "GetVersion", .kind = RPC_UNARY, .on_start = get_version},

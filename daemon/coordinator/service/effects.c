@@ -225,12 +225,12 @@ void effects_ack(struct agent_session *session, int64_t sequence)
 static void effect_clear_gpu_problems(struct agent_session *session)
 {
     struct err e = {0};
-    Ddp__V1__GpuPardon pardon = DDP__V1__GPU_PARDON__INIT;
+    Ddp__V1__ClearGpuFaults clear = DDP__V1__CLEAR_GPU_FAULTS__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
-    down.body_case = DDP__V1__AGENT_DOWN__BODY_PARDON;
-    down.pardon = &pardon;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_CLEAR_GPU_FAULTS;
+    down.clear_gpu_faults = &clear;
     if (agent_session_send(session, &down, &e) != ERR_OK)
-        log_warn("pardon_dropped", "node=%s why=%s", LOG_Q(session->node), LOG_Q(e.msg));
+        log_warn("clear_gpu_faults_dropped", "node=%s why=%s", LOG_Q(session->node), LOG_Q(e.msg));
 }
 
 static void effect_run_on_session(struct service *s, const struct core_effect *f)
@@ -250,7 +250,7 @@ static void effect_run_on_session(struct service *s, const struct core_effect *f
         rpc_call_fail_with(session->rpc, ERR_ABORTED, "a newer session of node %s replaced this one",
                            session->node);
         return;
-    case EFFECT_PARDON:
+    case EFFECT_CLEAR_GPU_FAULTS:
         effect_clear_gpu_problems(session);
         return;
     case EFFECT_ACK:
@@ -280,7 +280,7 @@ static void effect_run(struct service *s, const struct core_effect *f)
     case EFFECT_REFUSE:
     case EFFECT_CLOSE:
     case EFFECT_ACK:
-    case EFFECT_PARDON:
+    case EFFECT_CLEAR_GPU_FAULTS:
     case EFFECT_LOOK:
     case EFFECT_WISH:
         effect_run_on_session(s, f);

@@ -26,7 +26,7 @@ static const struct access_row rows[] = {
     {CLUSTER, "ResizeJob", ACCESS_SUBMIT, "resize a job"},
     {CLUSTER, "RestartJob", ACCESS_SUBMIT, "restart a job"},
     {CLUSTER, "DrainNode", ACCESS_OPERATE, "drain a node"},
-    {CLUSTER, "ResumeNode", ACCESS_OPERATE, "undrain a node"},
+    {CLUSTER, "UndrainNode", ACCESS_OPERATE, "undrain a node"},
     {CLUSTER, "ForgetNode", ACCESS_OPERATE, "forget a node"},
     /* Agents start a process for it, which looks at paths that the caller names. */
     {CLUSTER, "CheckNodes", ACCESS_OPERATE, "check nodes"},

@@ -63,7 +63,7 @@ static void undrain_clears_gpu_faults(void **state)
     fixture_hello(f, "box1", "i", 1, 2);
     fixture_facts(f, "box1", NULL, 0);
     fixture_operator(f, CORE_UNDRAIN, "box1");
-    assert_int_equal(fixture_effects(f, EFFECT_PARDON), 1);
+    assert_int_equal(fixture_effects(f, EFFECT_CLEAR_GPU_FAULTS), 1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
