@@ -38,11 +38,14 @@ static size_t utf8_len(const unsigned char *s, size_t left)
 bool json_text_valid(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
-    size_t left = strlen(text), n = 1;
+    size_t n;
 
-    for (; left && n; s += n, left -= n)
-        n = utf8_len(s, left);
-    return n != 0;
+    for (; *s; s += n) {
+        n = *s < 0x80 ? 1 : utf8_len(s, 4); /* the NUL at the end continues no sequence */
+        if (!n)
+            return false;
+    }
+    return true;
 }
 
 static void put_char(struct buf *b, unsigned char c)

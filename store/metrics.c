@@ -100,7 +100,7 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
 {
     sqlite3_stmt *st = m->statements[ST_SERIES];
     sqlite3_bind_int64(st, 1, p->job);
-    sqlite3_bind_text(st, 2, p->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, p->metric.name, -1, SQLITE_STATIC);
     sqlite3_bind_int(st, 3, p->rank);
     const int rc = sqlite3_step(st);
     const bool found = rc == SQLITE_ROW;
@@ -113,7 +113,7 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
         return ERR_OK;
     st = m->statements[ST_NEW_SERIES];
     sqlite3_bind_int64(st, 1, p->job);
-    sqlite3_bind_text(st, 2, p->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, p->metric.name, -1, SQLITE_STATIC);
     sqlite3_bind_int(st, 3, p->rank);
     if (db_step_done(st, "series", e) != ERR_OK)
         return e->code;
@@ -146,7 +146,7 @@ static enum err_code append_one(struct metrics *m, const struct metric_point *p,
     sqlite3_bind_int64(st, 1, series);
     sqlite3_bind_int64(st, 2, p->step);
     sqlite3_bind_int64(st, 3, p->time_ms);
-    sqlite3_bind_double(st, 4, p->value); /* NaN is stored as NULL and read back as NaN */
+    sqlite3_bind_double(st, 4, p->metric.value); /* NaN is stored as NULL and read back as NaN */
     if (db_step_done(st, "point", e) != ERR_OK)
         return e->code;
     sqlite3_bind_int64(m->statements[ST_COUNTED], 1, series);
@@ -206,11 +206,11 @@ enum err_code metrics_append(struct metrics *m, const struct metric_point *point
 static void read_point(sqlite3_stmt *st, struct metric_point *p)
 {
     p->job = sqlite3_column_int64(st, 0);
-    p->name = xstrdup((const char *)sqlite3_column_text(st, 1));
+    snprintf(p->metric.name, sizeof p->metric.name, "%s", (const char *)sqlite3_column_text(st, 1));
     p->rank = sqlite3_column_int(st, 2);
     p->step = sqlite3_column_int64(st, 3);
     p->time_ms = sqlite3_column_int64(st, 4);
-    p->value = sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
+    p->metric.value = sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
 }
 
 enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, size_t limit,
@@ -235,19 +235,12 @@ enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, siz
         read_point(st, &points[n++]);
     }
     if (rc != SQLITE_DONE) {
-        metrics_points_free(points, n);
+        free(points);
         return db_error(m->db, rc, e, "points");
     }
     *out = points;
     *count = n;
     return ERR_OK;
-}
-
-void metrics_points_free(struct metric_point *points, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        free(points[i].name);
-    free(points);
 }
 
 enum err_code metrics_forget(struct metrics *m, int64_t job, struct err *e)

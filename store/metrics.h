@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/metric.h"
 
 /* What jobs reported: <dir>/metrics.db, apart from the durable state and not fsynced; losing the last seconds
  * in a power cut is fine. A point is one number of one rank at one step; a step done again after a restart
@@ -17,8 +18,7 @@ struct metrics;
 struct metric_point {
     int64_t job, step, time_ms;
     int rank;
-    char *name;
-    double value;
+    struct metric metric;
 };
 
 /* A file that is no database any more is moved aside to metrics.db.bad and a fresh one made: it is not worth
@@ -26,13 +26,13 @@ struct metric_point {
 MUST_CHECK enum err_code metrics_open(struct metrics **out, const char *dir, struct err *e);
 void metrics_close(struct metrics *m);
 
-/* In one transaction; on an error none of them is kept. Names are borrowed for the call. */
+/* In one transaction; on an error none of them is kept. */
 MUST_CHECK enum err_code metrics_append(struct metrics *m, const struct metric_point *points, size_t count,
                                         struct err *e);
-/* By name, rank, step; name NULL: all; limit 0: no limit, else the newest `limit` steps of each series. */
+/* By name, rank, step; name NULL: all; limit 0: no limit, else the newest `limit` steps of each series. The caller frees
+ * *out. */
 MUST_CHECK enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, size_t limit,
                                       struct metric_point **out, size_t *count, struct err *e);
-void metrics_points_free(struct metric_point *points, size_t count);
 /* Drops series, the oldest jobs' first, until what is left takes at most so many bytes; metrics_append does
  * it now and then by itself, with METRICS_BYTES_MAX. */
 MUST_CHECK enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e);

@@ -52,19 +52,12 @@ const char *progress_bits_name(const struct trainer *t)
     return t->engine.train->vocabulary->type == SYMBOL_BYTE ? "bits_per_byte" : "bits_per_char";
 }
 
-#define METRICS_MAX 32
-struct line {
-    struct link_metric metrics[METRICS_MAX];
-    size_t count;
-};
-
-static void line_add(struct line *l, const char *name, double value)
+static void line_add(struct metric_line *l, const char *name, double value)
 {
-    BUG_ON(l->count == METRICS_MAX);
-    l->metrics[l->count++] = (struct link_metric){name, value};
+    BUG_ON(!metric_line_add(l, name, value));
 }
 
-static void add_place(const struct trainer *t, struct line *l)
+static void add_place(const struct trainer *t, struct metric_line *l)
 {
     line_add(l, "steps", (double)engine_total_steps(&t->engine));
     line_add(l, "epoch",
@@ -76,7 +69,7 @@ static void add_place(const struct trainer *t, struct line *l)
 }
 
 /* Speeds are of all ranks together. */
-static void add_speed(const struct trainer *t, struct line *l, uint64_t wait_ns)
+static void add_speed(const struct trainer *t, struct metric_line *l, uint64_t wait_ns)
 {
     const struct interval *i = &t->interval;
     double seconds = (double)(clock_mono_ns() - i->since_ns) / 1e9, steps = (double)i->steps;
@@ -97,7 +90,7 @@ static void add_speed(const struct trainer *t, struct line *l, uint64_t wait_ns)
 }
 
 /* Once, before the first step. */
-static void add_sizes(const struct trainer *t, struct line *l)
+static void add_sizes(const struct trainer *t, struct metric_line *l)
 {
     const struct memory_sizes *s = &t->sizes;
     line_add(l, "parameters", (double)t->engine.model->parameters);
@@ -108,7 +101,7 @@ static void add_sizes(const struct trainer *t, struct line *l)
     line_add(l, "bytes", (double)s->sum);
 }
 
-static void add_validation(const struct trainer *t, struct line *l)
+static void add_validation(const struct trainer *t, struct metric_line *l)
 {
     const char *bits = progress_bits_name(t);
     line_add(l, "val_loss", t->engine.val_loss);
@@ -121,7 +114,7 @@ static void add_validation(const struct trainer *t, struct line *l)
 void progress_report(struct trainer *t, bool evaluated)
 {
     struct coll_stats stats;
-    struct line l = {.count = 0};
+    struct metric_line l = {.has_step = true, .step = t->engine.step};
     coll_get_stats(t->formation.group, &stats);
     add_place(t, &l);
     add_speed(t, &l, stats.wait_ns);
@@ -137,7 +130,7 @@ void progress_report(struct trainer *t, bool evaluated)
     }
     if (evaluated)
         add_validation(t, &l);
-    link_progress(t->link, t->engine.step, l.metrics, l.count);
+    link_progress(t->link, &l);
     t->told_sizes = true;
     t->interval = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};
 }

@@ -132,7 +132,7 @@ static void on_supervisors_change(void *user)
     a->changed = a->facts_due = true;
 }
 
-static void on_worker_report(void *user, int64_t job, const struct spawn_report *report)
+static void on_worker_report(void *user, int64_t job, const struct metric_report *report)
 {
     struct agent *a = user;
 

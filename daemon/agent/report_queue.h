@@ -4,25 +4,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/supervisor/protocol/spawn_report.h"
+#include "base/metric.h"
 #include "proto/ddp.pb-c.h"
 
-/* Workers' reports on their way to the coordinator. At most REPORT_QUEUE_CAP wait: one more drops the oldest,
- * and the number of dropped reports is sent along. Loop thread. */
+/* Workers' lines on their way to the coordinator. At most REPORT_QUEUE_COUNT lines and REPORT_QUEUE_BYTES
+ * wait: one more drops the oldest, and the number of dropped lines is sent along. Loop thread. */
 
-#define REPORT_QUEUE_CAP 4096
-#define REPORTS_BATCH 256
+#define REPORT_QUEUE_COUNT 4096
+#define REPORT_QUEUE_BYTES (4 << 20)
+/* Of one message. The coordinator parses each byte of it, so one node must not keep it busy. */
+#define REPORT_BATCH_COUNT 256
+#define REPORT_BATCH_BYTES (128 << 10)
 
 struct report_queue {
-    Ddp__V1__Report *items[REPORT_QUEUE_CAP];
-    size_t first, count;
+    Ddp__V1__Report *items[REPORT_QUEUE_COUNT];
+    size_t first, count, bytes; /* bytes: of the lines */
     int64_t dropped;
 };
 
-void report_queue_add(struct report_queue *r, int64_t job, const struct spawn_report *report);
+void report_queue_add(struct report_queue *r, int64_t job, const struct metric_report *report);
 /* The oldest reports as one message that borrows them. After it was sent, report_queue_sent removes them. */
 void report_queue_batch(const struct report_queue *r, Ddp__V1__Reports *out,
-                        Ddp__V1__Report *items[REPORTS_BATCH]);
+                        Ddp__V1__Report *items[REPORT_BATCH_COUNT]);
 void report_queue_sent(struct report_queue *r, const Ddp__V1__Reports *batch);
 void report_queue_release(struct report_queue *r);
 

@@ -68,7 +68,7 @@ static void fact_list_add_pending(struct agent *a, struct fact_list *list)
 /* False: no report is left, or the session does not accept one now. */
 static bool reports_send_batch(struct agent *a)
 {
-    Ddp__V1__Report *items[REPORTS_BATCH];
+    Ddp__V1__Report *items[REPORT_BATCH_COUNT];
     Ddp__V1__Reports batch;
     Ddp__V1__AgentUp up;
     struct err e;

@@ -17,7 +17,7 @@ struct uv_poll_s;
 
 struct supervisor_events {
     void (*on_change)(void *user); /* a fact has changed, or a supervisor was found or lost */
-    void (*on_report)(void *user, int64_t job, const struct spawn_report *report);
+    void (*on_report)(void *user, int64_t job, const struct metric_report *report);
     void *user;
 };
 

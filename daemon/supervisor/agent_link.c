@@ -114,15 +114,15 @@ struct report_place {
     const struct spawn *spawn;
 };
 
-static void report_queue(void *ctx, const struct spawn_report *report)
+static void report_queue(void *ctx, const char *line)
 {
     struct report_place *at = ctx;
-    struct control_message m = {.op = CONTROL_REPORT, .report = *report};
+    const struct control_message m = {
+        .op = CONTROL_REPORT,
+        .report = {.spawn = at->spawn->fact.spawn, .time_ms = clock_wall_ms(), .text = line}};
     struct buf text = {0};
     size_t len;
 
-    m.report.spawn = at->spawn->fact.spawn;
-    m.report.time_ms = clock_wall_ms();
     control_encode(&m, &text);
     len = text.len;
     outbox_push(&at->talk->outbox, buf_steal(&text), len);

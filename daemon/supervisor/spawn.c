@@ -48,9 +48,9 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
     exec_pipe_close(s);
     report_pipe_close(s);
     holds_drop(s);
-    if (s->reader.bad)
-        log_warn("reports_not_understood", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
-                 s->fact.spawn, s->reader.bad);
+    if (s->reader.refused)
+        log_warn("reports_refused", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
+                 s->fact.spawn, s->reader.refused);
     if (s->fact.cgroup)
         cgroup_remove(s->fact.cgroup);
     s->fact.state = SPAWN_EXITED;
@@ -202,9 +202,9 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
     }
 }
 
-void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const struct spawn_report *),
-                        void *ctx)
+void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const char *line), void *ctx)
 {
+    const int64_t refused = s->reader.refused;
     char chunk[16384];
 
     while (s->report_fd >= 0 && limit) {
@@ -219,6 +219,9 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
             return;
         }
         report_feed(&s->reader, chunk, (size_t)n, fn, ctx);
+        if (!refused && s->reader.refused) /* the first only: a program may write nothing but such lines */
+            log_warn("report_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", s->fact.job, s->fact.spawn,
+                     LOG_Q(s->reader.first_error.msg));
         limit -= (size_t)n;
     }
 }

@@ -64,9 +64,8 @@ void spawn_free(struct spawn *s);
 void spawn_stop_by(struct spawn *s, int number);
 void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now); /* never weakens */
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);             /* exec_fd is readable */
-/* Reads the report pipe, at most `limit` bytes, and calls fn with each report. */
-void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const struct spawn_report *),
-                        void *ctx);
+/* Reads the report pipe, at most `limit` bytes, and calls fn with each good line. */
+void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const char *line), void *ctx);
 void spawn_reaped(struct spawn *s, int status);
 /* Does what is due now. Returns when it must be called again; INT64_MAX: after the next event. */
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,

@@ -1,41 +1,98 @@
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/metric.h"
+#include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/report_reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-struct seen {
-    int64_t steps, reports, metrics;
-};
-
-static void count(void *ctx, const struct spawn_report *report)
+static size_t jansson_line(const json_t *obj, struct metric_line *out)
 {
-    struct seen *seen = ctx;
+    const char *key;
+    json_t *value;
 
-    seen->reports++;
-    seen->steps += report->has_step;
-    BUG_ON(report->count > REPORT_METRICS);
-    for (size_t i = 0; i < (size_t)report->count; i++)
-        seen->metrics += (int64_t)strnlen(report->metrics[i].name, REPORT_NAME) < REPORT_NAME;
+    json_object_foreach((json_t *)obj, key, value)
+    {
+        if (!strcmp(key, "step") && json_is_integer(value)) {
+            out->has_step = true;
+            out->step = json_integer_value(value);
+        } else if (json_is_number(value) || json_is_null(value)) {
+            metric_line_add(out, key, json_is_number(value) ? json_number_value(value) : NAN);
+        }
+    }
+    return out->count;
 }
 
-static struct seen feed(const uint8_t *data, size_t size, size_t piece)
+/* Two readers of JSON agree on a line, unless it has one of the words that only ours knows. */
+static void line_compare(const char *text, size_t len)
+{
+    CLEANUP(json_release) json_t *obj = NULL;
+    struct metric_line ours, theirs = {0};
+    struct err why, e;
+    bool accepted = metric_line_parse(text, len, &ours, &why) == ERR_OK;
+    bool json = json_parse(text, len, METRIC_LINE_MAX, &obj, &e) == ERR_OK && json_is_object(obj);
+
+    if (strstr(text, "NaN") || strstr(text, "Infinity"))
+        return;
+    /* Ours compares the names of the members that it keeps only. */
+    BUG_ON(accepted && !json && !strstr(e.msg, "duplicate"));
+    BUG_ON(json && !accepted);
+    if (!accepted || !json)
+        return;
+    BUG_ON(jansson_line(obj, &theirs) != ours.count);
+    BUG_ON(ours.has_step != theirs.has_step || ours.step != theirs.step);
+    for (size_t i = 0; i < ours.count; i++) {
+        BUG_ON(strcmp(ours.metrics[i].name, theirs.metrics[i].name));
+        BUG_ON(isnan(ours.metrics[i].value) ? !isnan(theirs.metrics[i].value)
+                                            : ours.metrics[i].value != theirs.metrics[i].value);
+    }
+}
+
+/* A line that the supervisor passes on is good for the coordinator too, and the agent receives its bytes. */
+static void line_check(void *ctx, const char *text)
+{
+    CLEANUP(control_message_release) struct control_message arrived = {0};
+    CLEANUP(buf_release) struct buf datagram = {0};
+    const struct control_message sent = {.op = CONTROL_REPORT, .report = {.spawn = 1, .text = text}};
+    struct buf *lines = ctx;
+    struct metric_line line;
+    struct err e;
+
+    buf_puts(lines, text);
+    buf_putc(lines, '\n');
+    BUG_ON(!json_text_valid(text)); /* as messages to the coordinator require */
+    BUG_ON(metric_line_parse(text, strlen(text), &line, &e));
+    BUG_ON(line.count > METRIC_LINE_COUNT);
+    for (size_t i = 0; i < line.count; i++)
+        BUG_ON(!memchr(line.metrics[i].name, 0, METRIC_NAME));
+    control_encode(&sent, &datagram);
+    BUG_ON(control_decode(&arrived, datagram.data, datagram.len, &e));
+    BUG_ON(strcmp(arrived.report.text, text));
+}
+
+static void feed(const uint8_t *data, size_t size, size_t piece, struct buf *lines)
 {
     struct report_reader r = {0};
-    struct seen seen = {0};
 
     for (size_t at = 0; at < size; at += piece)
-        report_feed(&r, (const char *)data + at, size - at < piece ? size - at : piece, count, &seen);
+        report_feed(&r, (const char *)data + at, size - at < piece ? size - at : piece, line_check, lines);
     report_reader_release(&r);
-    return seen;
 }
 
-/* Any bytes on a report pipe: the same reports come out however the pipe cuts them. */
+/* Any bytes on a report pipe: the same lines come out however the pipe cuts them. All bytes as one line. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct seen whole = feed(data, size, size ? size : 1), cut = feed(data, size, 7);
+    CLEANUP(buf_release) struct buf whole = {0}, cut = {0};
 
-    BUG_ON(memcmp(&whole, &cut, sizeof(whole)));
+    feed(data, size, size ? size : 1, &whole);
+    feed(data, size, 7, &cut);
+    CLEANUP(free_text) char *text = xcalloc(1, size + 1);
+    memcpy(text, data, size);
+    line_compare(text, size);
+    BUG_ON(whole.len != cut.len || (whole.len && memcmp(whole.data, cut.data, whole.len)));
     return 0;
 }

@@ -17,7 +17,7 @@ struct up {
     bool found;
     uint64_t sick, lost;
     bool refused;
-    struct core_report report;
+    int64_t spawn, step; /* of a report of `job` */
     size_t count;
     struct spawn_fact facts[];
 };
@@ -183,6 +183,16 @@ static bool lies_unread(struct sim *sim, struct item *item, struct session *s)
     return true;
 }
 
+static void deliver_report(struct sim *sim, const struct up *up, struct core_event *event)
+{
+    const struct metric_line line = {.has_step = true, .step = up->step};
+    const struct metric_report report = {.job = up->job, .spawn = up->spawn, .line = &line};
+
+    event->reports.reports = &report;
+    event->reports.count = 1;
+    host_up(sim, event);
+}
+
 static void up_arrives(struct sim *sim, struct item *item)
 {
     struct up *up = item->ptr;
@@ -218,8 +228,8 @@ static void up_arrives(struct sim *sim, struct item *item)
         event.facts.facts = up->facts;
         event.facts.count = up->count;
     } else if (up->kind == CORE_REPORTS) {
-        event.reports.reports = &up->report;
-        event.reports.count = 1;
+        deliver_report(sim, up, &event);
+        return;
     } else if (up->kind == CORE_LOOKED) {
         event.looked.job = up->job;
         event.looked.found = up->found;
@@ -369,7 +379,9 @@ void agent_report(struct sim *sim, struct machine *m, const struct proc *p)
     if (!m->agent || !m->welcomed)
         return;
     struct up *up = new_up(CORE_REPORTS, 0);
-    up->report = (struct core_report){.job = p->job, .spawn = p->spawn, .step = p->step, .has_step = true};
+    up->job = p->job;
+    up->spawn = p->spawn;
+    up->step = p->step;
     send_up(sim, m, up);
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/id.h"
+#include "base/metric.h"
 #include "base/spawn_fact.h"
 #include "store/record.h"
 
@@ -47,17 +48,6 @@ struct core_hello {
     size_t head_count;
     const struct records *cards; /* those that core_wants_card asked for, one job each */
     size_t card_count;
-};
-
-struct core_metric {
-    const char *name;
-    double value;
-};
-struct core_report {
-    int64_t job, spawn, time_ms, step;
-    bool has_step;
-    const struct core_metric *metrics;
-    size_t metric_count;
 };
 
 struct core_offer { /* a snapshot that a joining process could load */
@@ -150,7 +140,7 @@ struct core_event {
             size_t count;
         } facts;
         struct {
-            const struct core_report *reports;
+            const struct metric_report *reports; /* with their lines read */
             size_t count;
         } reports;
         struct {

@@ -2,10 +2,8 @@
 #include "daemon/coordinator/core/reports.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/model.h"
@@ -42,17 +40,19 @@ static void keep_best(struct core_progress *p, const char *name, double value)
 }
 
 /* A metric of the job is that of the lowest rank that reports it. */
-static void keep_metric(struct job *job, int rank, const char *name, double value)
+static void keep_metric(struct job *job, int rank, const struct metric *metric)
 {
     struct core_progress *p = &job->progress;
+    const char *name = metric->name;
+    const double value = metric->value;
     size_t i = 0;
 
     while (i < p->metric_count && strcmp(p->metrics[i].name, name) != 0)
         i++;
     if (i == p->metric_count) {
-        if (i == CORE_METRICS || strlen(name) >= sizeof(p->metrics[i].name))
+        if (i == CORE_METRICS)
             return;
-        snprintf(p->metrics[i].name, sizeof(p->metrics[i].name), "%s", name);
+        p->metrics[i] = *metric;
         job->metric_rank[i] = rank;
         p->metric_count++;
     }
@@ -116,38 +116,38 @@ static void keep_step(struct core *core, struct spawn *s, int64_t step)
     keep_pace(&job->progress, core->now.boot_ms);
 }
 
-static void take_report(struct core *core, struct spawn *s, const struct core_report *report)
+static void take_report(struct core *core, struct spawn *s, const struct metric_line *line)
 {
     struct job *job = s->job;
     struct rank *rank = s->rank;
 
-    if (report->has_step)
-        keep_step(core, s, report->step);
+    if (line->has_step)
+        keep_step(core, s, line->step);
     s->report_ms = core->now.boot_ms;
     job->progress.updated_ms = core->now.wall_ms;
     job->changed = true;
     progress_news(core, job);
-    for (size_t i = 0; i < report->metric_count; i++) {
-        keep_metric(job, rank->r.rank, report->metrics[i].name, report->metrics[i].value);
-        keep_rank(s, report->metrics[i].name, report->metrics[i].value);
+    for (size_t i = 0; i < line->count; i++) {
+        keep_metric(job, rank->r.rank, &line->metrics[i]);
+        keep_rank(s, line->metrics[i].name, line->metrics[i].value);
     }
     if (rank->generation->r.state != GENERATION_RUNNING)
         return;
-    if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
+    if (line->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
         emit_rank_move(core, rank, RANK_TRAINING);
-    if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
+    if (job->r.fault_ms && line->has_step && line->step >= job->r.fault_step)
         fault_close(core, job);
-    if (report->has_step)
+    if (line->has_step)
         snapshot_faults_stepped(core, job);
 }
 
 void reports_apply(struct core *core, struct node *node, const struct core_event *event)
 {
     for (size_t i = 0; i < event->reports.count; i++) {
-        const struct core_report *report = &event->reports.reports[i];
+        const struct metric_report *report = &event->reports.reports[i];
         struct job *job = core_find_job(core, report->job);
         struct spawn *s = job ? job_find_spawn(job, report->spawn) : NULL;
         if (s && s->node == node && spawn_is_member(s))
-            take_report(core, s, report);
+            take_report(core, s, report->line);
     }
 }

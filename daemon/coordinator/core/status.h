@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/job/job.h"
+#include "base/metric.h"
 #include "daemon/coordinator/core/event.h"
 #include "store/record.h"
 
@@ -23,10 +24,7 @@ struct core_progress {
     double epoch;
     double steps_per_s;         /* smoothed over some seconds; 0: not known yet */
     int64_t pace_step, pace_ms; /* where it was measured last (boot) */
-    struct {
-        char name[32];
-        double value;
-    } metrics[CORE_METRICS];
+    struct metric metrics[CORE_METRICS];
     size_t metric_count;
     double loss_history[CORE_LOSS_HISTORY]; /* oldest first */
     size_t loss_count;

@@ -279,6 +279,15 @@ void agent_sessions_release_facts(struct service *s)
     }
 }
 
+/* The first of a session is logged, since there may be very many. */
+static void session_refuse_report(struct agent_session *x, const Ddp__V1__Report *r, const struct err *e)
+{
+    if (!x->report_refused)
+        log_warn("report_refused", "node=%s job=%lld spawn=%lld why=%s", LOG_Q(x->node), (long long)r->job,
+                 (long long)r->spawn, LOG_Q(e->msg));
+    x->report_refused = true;
+}
+
 static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *m)
 {
     struct err e = {0};
@@ -287,22 +296,25 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
     if (commit_queue_accepts(x->service, &e) != ERR_OK)
         return; /* progress is not durable: while the disk is full it may be out of date */
     CLEANUP(pool_release) struct pool pool = {0};
-    struct core_report *reports = pool_alloc(&pool, m->n_reports * sizeof *reports);
+    struct metric_report *reports = pool_alloc(&pool, m->n_reports * sizeof *reports);
+    struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};
+    event.reports.reports = reports;
     for (size_t i = 0; i < m->n_reports; i++) {
         const Ddp__V1__Report *r = m->reports[i];
-        struct core_metric *metrics = pool_alloc(&pool, r->n_metrics * sizeof *metrics);
-        for (size_t k = 0; k < r->n_metrics; k++)
-            metrics[k] = (struct core_metric){r->metrics[k]->name, r->metrics[k]->value};
-        reports[i] =
-            (struct core_report){r->job, r->spawn, r->time_ms, r->step, r->has_step, metrics, r->n_metrics};
+        struct metric_line *line = pool_alloc(&pool, sizeof *line);
+        /* A supervisor has checked the line. Only an agent that is not ours sends a bad one. */
+        if (metric_line_parse(r->line, strlen(r->line), line, &e) != ERR_OK) {
+            session_refuse_report(x, r, &e);
+            continue;
+        }
+        struct metric_report *report = &reports[event.reports.count++];
+        *report = (struct metric_report){
+            .job = r->job, .spawn = r->spawn, .time_ms = r->time_ms, .text = r->line, .line = line};
         const struct rank_record *rank = core_spawn_rank(x->service->core, r->job, r->spawn);
         /* A late or forged report must not leave metrics of a job that does not exist. */
         if (rank)
-            metrics_recorder_add(x->service->recorder, r, rank->rank);
+            metrics_recorder_add(x->service->recorder, report, rank->rank);
     }
-    struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};
-    event.reports.reports = reports;
-    event.reports.count = m->n_reports;
     commit_queue_event(x->service, &event);
 }
 

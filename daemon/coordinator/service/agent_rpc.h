@@ -24,6 +24,7 @@ struct agent_session {
     bool wish_due;  /* the newest wish has not been sent yet */
     uint8_t *facts; /* the newest facts, packed, while commits fail; NULL: none */
     size_t facts_size;
+    bool report_refused; /* a report could not be read, and that was logged */
     struct held_hello *held; /* cards.c: set while the session waits for cards */
     struct agent_session *next, *prev;
 };

@@ -35,7 +35,7 @@ struct points_read {
 
 /* One unit of work for the worker thread. */
 struct metrics_work {
-    struct metric_point *points; /* names are owned */
+    struct metric_point *points;
     size_t point_count, point_cap;
     int64_t *forgotten;
     size_t forgotten_count, forgotten_cap;
@@ -60,8 +60,6 @@ struct metrics_recorder {
 
 static void metrics_work_release(struct metrics_work *w)
 {
-    for (size_t i = 0; i < w->point_count; i++)
-        free(w->points[i].name);
     free(w->points);
     free(w->forgotten);
     free(w->reads);
@@ -108,7 +106,7 @@ static size_t points_thin(struct metric_point **kept, struct metric_point *point
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         const bool last = i + 1 == count || points[i].rank != points[i + 1].rank ||
-                          strcmp(points[i].name, points[i + 1].name) != 0;
+                          strcmp(points[i].metric.name, points[i + 1].metric.name) != 0;
         if (i % stride == 0 || last)
             kept[n++] = &points[i];
     }
@@ -127,8 +125,8 @@ static void points_read_reply(struct points_read *q)
         ddp__v1__metric_point__init(p);
         p->step = kept[i]->step;
         p->time_ms = kept[i]->time_ms;
-        p->name = kept[i]->name;
-        p->value = kept[i]->value;
+        p->name = kept[i]->metric.name;
+        p->value = kept[i]->metric.value;
         p->rank = kept[i]->rank;
     }
     rpc_call_reply(q->call, &message);
@@ -152,7 +150,7 @@ static void recorder_finish_work(struct metrics_recorder *r)
         else
             points_read_reply(q);
         rpc_call_unref(q->call); /* the client may have gone meanwhile */
-        metrics_points_free(q->points, q->count);
+        free(q->points);
         free(q->name);
     }
     metrics_work_release(w);
@@ -209,11 +207,11 @@ static void recorder_arm_timer(struct metrics_recorder *r)
         uv_timer_start(&r->timer, recorder_on_timer, WRITE_EVERY_MS, 0);
 }
 
-static int64_t report_step(struct metrics_recorder *r, const Ddp__V1__Report *report)
+static int64_t report_step(struct metrics_recorder *r, const struct metric_report *report)
 {
     const uint64_t key = ((uint64_t)report->job << 24 | ((uint64_t)report->spawn & 0xffffff)) + 1;
     void *last = handles_take(&r->last_step, key);
-    const int64_t step = report->has_step ? report->step : (int64_t)(intptr_t)last;
+    const int64_t step = report->line->has_step ? report->line->step : (int64_t)(intptr_t)last;
     handles_put(&r->last_step, key, (void *)(intptr_t)step);
     return step;
 }
@@ -223,18 +221,16 @@ static void recorder_drop_oldest(struct metrics_recorder *r)
 {
     struct metrics_work *w = &r->pending;
     const size_t half = w->point_count / 2;
-    for (size_t i = 0; i < half; i++)
-        free(w->points[i].name);
     memmove(w->points, w->points + half, (w->point_count - half) * sizeof *w->points);
     w->point_count -= half;
     r->dropped += half;
 }
 
-void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *report, int rank)
+void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank)
 {
     struct metrics_work *w = &r->pending;
     const int64_t step = report_step(r, report);
-    for (size_t i = 0; i < report->n_metrics; i++) {
+    for (size_t i = 0; i < report->line->count; i++) {
         if (w->point_count >= METRICS_RECORDER_PENDING)
             recorder_drop_oldest(r);
         w->points = array_grow(w->points, w->point_count, &w->point_cap, sizeof *w->points);
@@ -243,8 +239,7 @@ void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *rep
             .step = step,
             .time_ms = report->time_ms,
             .rank = rank,
-            .name = xstrdup(report->metrics[i]->name),
-            .value = report->metrics[i]->value,
+            .metric = report->line->metrics[i],
         };
     }
     recorder_arm_timer(r);

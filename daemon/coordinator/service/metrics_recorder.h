@@ -3,7 +3,7 @@
 
 #include <uv.h>
 
-#include "proto/ddp.pb-c.h"
+#include "base/metric.h"
 #include "proto/rpc_server.h"
 
 /* Writes the workers' metrics to metrics.db and reads them for users. A worker thread of libuv uses the
@@ -15,7 +15,8 @@ struct metrics_recorder;
 
 MUST_CHECK enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *loop,
                                                const char *dir, struct err *e);
-void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *report, int rank);
+/* Adds the metrics of the report's line. */
+void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank);
 /* Deletes the job's points with the next write. */
 void metrics_recorder_forget(struct metrics_recorder *r, int64_t job);
 /* Replies to the call with the job's points, including those just added. name "": all metrics. limit: the

@@ -50,7 +50,7 @@ void control_encode(const struct control_message *m, struct buf *out)
         spawn_fact_encode(&o, &m->fact);
         break;
     case CONTROL_REPORT:
-        spawn_report_encode(&o, &m->report);
+        metric_report_encode(&o, &m->report);
         break;
     case CONTROL_SYNCED:
         break;
@@ -66,7 +66,7 @@ static enum err_code body_get(struct control_message *m, json_t *obj, struct err
     case CONTROL_FACT:
         return spawn_fact_decode(&m->fact, obj, e);
     case CONTROL_REPORT:
-        return spawn_report_decode(&m->report, obj, e);
+        return metric_report_decode(&m->report, obj, e);
     case CONTROL_HELLO:
     case CONTROL_STOP:
     case CONTROL_FORGET:
@@ -108,5 +108,6 @@ void control_message_release(struct control_message *m)
     free(m->node);
     spawn_order_release(&m->order);
     spawn_fact_release(&m->fact);
+    metric_report_release(&m->report);
     memset(m, 0, sizeof(*m));
 }

@@ -7,9 +7,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/metric.h"
 #include "base/spawn_fact.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
-#include "daemon/supervisor/protocol/spawn_report.h"
 
 /* The messages between an agent and its supervisors: one JSON object a datagram, on a unix SEQPACKET socket
  * (socket.h). Each message states what holds, not what changed, so a lost or repeated one does no harm:
@@ -20,7 +20,7 @@
  *                        lease   a heartbeat sent at lease_sent (CLOCK_BOOTTIME ms) was acknowledged
  *   supervisor → agent   hello   the first message of a connection; then a fact for every spawn, then synced
  *                        fact    one spawn as it is now, after each change
- *                        report  one parsed line of a worker's report pipe
+ *                        report  one line of a worker's report pipe, as the worker wrote it
  *                        synced  every spawn has been named: a spawn without a fact does not exist here
  *
  * Happy path: the agent connects, hears hello, facts and synced, sends what it wants, and hears a fact after
@@ -56,7 +56,7 @@ struct control_message {
     int64_t lease_ms;    /* lease: how long the workers may run from then on */
     struct spawn_order order;
     struct spawn_fact fact;
-    struct spawn_report report;
+    struct metric_report report;
 };
 
 void control_encode(const struct control_message *m, struct buf *out); /* appended */

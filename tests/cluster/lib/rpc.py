@@ -6,6 +6,7 @@
 Skips the test (exit 77) if python3-grpcio or the plugin is not installed.
 """
 import collections
+import json
 import os
 import queue
 import shutil
@@ -206,8 +207,7 @@ class FakeAgent:
 
     def report(self, job, spawn, step, **metrics):
         self.out.put(pb.AgentUp(reports=pb.Reports(reports=[pb.Report(
-            job=job, spawn=spawn, step=step, has_step=True, time_ms=1000 + step,
-            metrics=[pb.Metric(name=k, value=v) for k, v in metrics.items()])])))
+            job=job, spawn=spawn, time_ms=1000 + step, line=json.dumps({"step": step, **metrics}))])))
 
     def group(self, job):
         """Returns the job's part of the newest wish, or None."""

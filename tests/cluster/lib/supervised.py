@@ -61,7 +61,7 @@ def alive(pid):
 
 
 class Supervisor:
-    def __init__(self, root=None, job=7, node="box1", attached=False, wrapper=()):
+    def __init__(self, root=None, job=7, node="box1", attached=False, wrapper=(), stderr=None):
         self.root = root or tempfile.mkdtemp(prefix="ddp-supervisor-test-")
         if root is None:
             atexit.register(shutil.rmtree, self.root, True)
@@ -75,7 +75,7 @@ class Supervisor:
         theirs.setblocking(False)
         args = [*wrapper, f"{BIN}/ddp-supervisor", "--dir", self.dir, "--job", str(job), "--node", node,
                 "--control-fd", str(theirs.fileno())] + (["--attached"] if attached else [])
-        self.process = subprocess.Popen(args, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(args, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=stderr)
         atexit.register(self.end)
         theirs.close()
         self.socket = ours

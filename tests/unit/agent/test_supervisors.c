@@ -26,7 +26,7 @@ static void on_change(void *user)
     ((struct bench *)user)->changes++;
 }
 
-static void on_report(void *user, int64_t job, const struct spawn_report *report)
+static void on_report(void *user, int64_t job, const struct metric_report *report)
 {
     (void)user;
     (void)job;

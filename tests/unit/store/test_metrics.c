@@ -37,9 +37,9 @@ static struct metrics *must_open_metrics(const char *dir)
 static void add(struct metrics *m, int64_t job, const char *name, int rank, int64_t step, double value)
 {
     struct err e = {0};
-    CLEANUP(free_text) char *copy = xstrdup(name);
-    const struct metric_point p = {
-        .job = job, .name = copy, .rank = rank, .step = step, .time_ms = step, .value = value};
+    struct metric_point p = {
+        .job = job, .rank = rank, .step = step, .time_ms = step, .metric = {.value = value}};
+    snprintf(p.metric.name, sizeof p.metric.name, "%s", name);
     if (metrics_append(m, &p, 1, &e) != ERR_OK)
         fail_msg("%s", e.msg);
 }
@@ -68,14 +68,14 @@ static void points_come_back_in_order(void **state)
     size_t n = read_all(m, 1, NULL, 0, &p);
     assert_int_equal(n, 4);
     assert_int_equal(p[0].step, 10);
-    assert_true(isnan(p[0].value));
-    assert_true(p[1].value == 0.25 && p[2].rank == 1);
-    assert_string_equal(p[3].name, "lr");
-    metrics_points_free(p, n);
+    assert_true(isnan(p[0].metric.value));
+    assert_true(p[1].metric.value == 0.25 && p[2].rank == 1);
+    assert_string_equal(p[3].metric.name, "lr");
+    free(p);
     n = read_all(m, 1, "loss", 1, &p);
     assert_int_equal(n, 2); /* the newest of each rank */
     assert_int_equal(p[0].step, 20);
-    metrics_points_free(p, n);
+    free(p);
     metrics_close(m);
 }
 
@@ -87,8 +87,8 @@ static void a_step_done_again_replaces(void **state)
     struct metric_point *p;
     size_t n = read_all(m, 1, "loss", 0, &p);
     assert_int_equal(n, 1);
-    assert_true(p[0].value == 2);
-    metrics_points_free(p, n);
+    assert_true(p[0].metric.value == 2);
+    free(p);
     metrics_close(m);
 }
 
@@ -98,9 +98,8 @@ static void a_long_series_gets_coarser(void **state)
     struct err e = {0};
     struct metrics *m = must_open_metrics(*state);
     struct metric_point *points = xcalloc(POINTS, sizeof *points);
-    CLEANUP(free_text) char *name = xstrdup("loss");
     for (int i = 0; i < POINTS; i++)
-        points[i] = (struct metric_point){.job = 1, .name = name, .step = i, .value = i};
+        points[i] = (struct metric_point){.job = 1, .step = i, .metric = {"loss", i}};
     for (int i = 0; i < POINTS; i += 1024)
         assert_int_equal(metrics_append(m, points + i, 1024, &e), ERR_OK);
     free(points);
@@ -111,7 +110,7 @@ static void a_long_series_gets_coarser(void **state)
     assert_int_equal(p[n - 1].step, POINTS - 1); /* ... to the end */
     for (size_t i = 1; i < n; i++)
         assert_true(p[i].step - p[i - 1].step <= 16);
-    metrics_points_free(p, n);
+    free(p);
     metrics_close(m);
 }
 
@@ -125,10 +124,10 @@ static void a_job_is_forgotten(void **state)
     struct metric_point *p;
     size_t n = read_all(m, 1, NULL, 0, &p);
     assert_int_equal(n, 0);
-    metrics_points_free(p, n);
+    free(p);
     n = read_all(m, 2, NULL, 0, &p);
     assert_int_equal(n, 1);
-    metrics_points_free(p, n);
+    free(p);
     metrics_close(m);
 }
 
@@ -143,14 +142,14 @@ static void the_oldest_jobs_make_room(void **state)
     struct metric_point *p;
     size_t n = read_all(m, 1, NULL, 0, &p);
     assert_int_equal(n, 500); /* there was room */
-    metrics_points_free(p, n);
+    free(p);
     assert_int_equal(metrics_trim(m, 100 << 10, &e), ERR_OK);
     n = read_all(m, 1, NULL, 0, &p);
     assert_int_equal(n, 0);
-    metrics_points_free(p, n);
+    free(p);
     n = read_all(m, 20, NULL, 0, &p);
     assert_int_equal(n, 500);
-    metrics_points_free(p, n);
+    free(p);
     assert_int_equal(metrics_trim(m, 0, &e), ERR_OK); /* ends, though an empty database has its pages */
     metrics_close(m);
 }

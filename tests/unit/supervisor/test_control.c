@@ -1,6 +1,5 @@
 #include "tests/unit/base/check.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -80,15 +79,11 @@ static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
     assert_true(back.fact.out_of_memory && back.fact.lease_expired && !back.fact.lost);
     control_message_release(&back);
     m = (struct control_message){.op = CONTROL_REPORT};
-    m.report = (struct spawn_report){.spawn = 1, .has_step = true, .step = 5, .count = 2};
-    strcpy(m.report.metrics[0].name, "loss");
-    m.report.metrics[0].value = NAN;
-    strcpy(m.report.metrics[1].name, "lr");
-    m.report.metrics[1].value = 1e-3;
+    m.report =
+        (struct metric_report){.spawn = 1, .time_ms = 4, .text = "{\"loss\": NaN, \"x\": \"\\u0001\x7f\"}"};
     check_round_trip(&m, &back);
-    assert_true(back.report.has_step && back.report.step == 5);
-    assert_true(isnan(back.report.metrics[0].value));
-    assert_true(back.report.metrics[1].value == 1e-3);
+    assert_int_equal(back.report.time_ms, 4);
+    assert_string_equal(back.report.text, m.report.text);
     control_message_release(&back);
 }
 
@@ -103,6 +98,8 @@ static void messages_of_another_protocol_are_refused(void **state)
                                         "{\"op\":\"stop\",\"mode\":9}",
                                         "{\"op\":\"stop\",\"mode\":-1}",
                                         "{\"op\":\"report\"}",
+                                        "{\"op\":\"report\",\"spawn\":1}",
+                                        "{\"op\":\"report\",\"spawn\":1,\"line\":2}",
                                         "{\"op\":\"fact\"}"};
     struct control_message m;
     struct err e;

@@ -770,7 +770,10 @@ static void several_ranks_want_a_coordinator(void **state)
 
 static void lines_are_json_and_never_block(void **state)
 {
-    const struct link_metric metrics[] = {{"loss", 0.25}, {"bad", NAN}, {"samples_per_s", 1e6}};
+    struct metric_line metrics = {.has_step = true,
+                                  .step = 12,
+                                  .count = 3,
+                                  .metrics = {{"loss", 0.25}, {"bad", NAN}, {"samples_per_s", 1e6}}};
     char text[16], line[512];
     struct link *r;
     struct err e = {0};
@@ -783,7 +786,7 @@ static void lines_are_json_and_never_block(void **state)
     snprintf(text, sizeof(text), "%d", ends[1]);
     setenv("DDP_REPORT_FD", text, 1);
     assert_int_equal(link_open(&r, true, &e), ERR_OK);
-    link_progress(r, 12, metrics, 3);
+    link_progress(r, &metrics);
     n = read(ends[0], line, sizeof(line));
     assert_true(n > 1 && line[n - 1] == '\n');
     assert_int_equal(json_parse(line, (size_t)n, sizeof(line), &v, &e), ERR_OK);
@@ -792,16 +795,16 @@ static void lines_are_json_and_never_block(void **state)
     assert_true(json_get_real(v, "samples_per_s", -1) == 1e6);
     assert_null(json_object_get(v, "bad"));
     json_decref(v);
-    for (int i = 0; i < 5000; i++)
-        link_progress(r, i, metrics, 3);
+    for (metrics.step = 0; metrics.step < 5000; metrics.step++)
+        link_progress(r, &metrics);
     assert_true(link_dropped(r) > 0);
     while (fcntl(ends[0], F_SETFL, O_NONBLOCK), (n = read(ends[0], line, sizeof(line))) > 0)
         ;
-    link_progress(r, -1, metrics, 1);
+    link_progress(r, &metrics);
     n = read(ends[0], line, sizeof(line)); /* whole lines only: the next one starts at a line's start */
     assert_true(n > 0 && line[0] == '{' && !memchr(line, '\n', (size_t)n - 1));
     close(ends[0]);
-    link_progress(r, 1, metrics, 1); /* nobody reads: no signal */
+    link_progress(r, &metrics); /* nobody reads: no signal */
     link_close(r);
     close(ends[1]);
 }

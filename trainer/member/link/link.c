@@ -4,13 +4,11 @@
 
 #include "base/conf.h"
 #include "base/id.h"
-#include "base/json.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,20 +278,13 @@ bool link_over(const struct link *r)
 /* ---- progress */
 
 /* Writes of at most PIPE_BUF bytes to a pipe are atomic. */
-void link_progress(struct link *r, int64_t step, const struct link_metric *metrics, size_t count)
+void link_progress(struct link *r, const struct metric_line *metrics)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    struct jout o = {.buf = &line};
 
     if (r->fd < 0)
         return;
-    jout_open(&o, NULL, '{');
-    if (step >= 0)
-        jout_int(&o, "step", step);
-    for (size_t i = 0; i < count; i++)
-        if (isfinite(metrics[i].value))
-            jout_real(&o, metrics[i].name, metrics[i].value);
-    jout_close(&o, '}');
+    metric_line_encode(metrics, &line);
     buf_putc(&line, '\n');
     if (line.len > PIPE_BUF || write(r->fd, line.data, line.len) != (ssize_t)line.len)
         atomic_fetch_add(&r->dropped, 1);

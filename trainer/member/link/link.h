@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/metric.h"
 
 /* A worker's connection to the outside: progress lines on DDP_REPORT_FD, and the coordinator's Rendezvous
  * service: Join (join.h), Watch (watch.h) and CommitSnapshot (commit.h). A worker never stops because the
@@ -47,13 +48,8 @@ bool link_has_coordinator(const struct link *r);
 
 /* ---- progress */
 
-struct link_metric {
-    const char *name;
-    double value; /* left out if not finite */
-};
-/* Writes one JSON line, {"step": 120, "loss": 0.25, ...}; step < 0: without a step. Never blocks: if the pipe
- * is full, the line is dropped. */
-void link_progress(struct link *r, int64_t step, const struct link_metric *metrics, size_t count);
+/* Writes the line to the report pipe; values that are not finite are left out. Never blocks: if the pipe is full, the line is dropped. */
+void link_progress(struct link *r, const struct metric_line *metrics);
 uint64_t link_dropped(const struct link *r);
 
 /* Ends Watch and all waiting for the coordinator, for good: Join and CommitSnapshot return CANCELLED. Any

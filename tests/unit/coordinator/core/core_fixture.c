@@ -656,15 +656,12 @@ enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int r
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,
                     double value)
 {
-    struct core_metric m = {metric, value};
-    struct core_report report = {.job = job,
-                                 .spawn = fixture_spawn(f, job, rank),
-                                 .step = step,
-                                 .has_step = true,
-                                 .metrics = &m,
-                                 .metric_count = metric ? 1 : 0};
+    struct metric_line line = {.has_step = true, .step = step};
+    struct metric_report report = {.job = job, .spawn = fixture_spawn(f, job, rank), .line = &line};
     struct core_event event = {.kind = CORE_REPORTS, .session = session_of(fixture_node_of(f, job, rank))};
 
+    if (metric)
+        assert_true(metric_line_add(&line, metric, value));
     event.reports.reports = &report;
     event.reports.count = 1;
     hand_in(f, &event);
