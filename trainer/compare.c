@@ -132,7 +132,7 @@ enum err_code trainer_compare_places(struct trainer *t, struct err *e)
     struct engine *n = &t->engine;
     const struct formation *f = &t->formation;
     /* In an open round ranks differ, and at step 0 trainer_restore has not set the parameters yet. */
-    bool equal = n->step > 0 && t->round.steps == 0;
+    bool equal = n->step > 0 && t->round.steps == 0 && !t->round.uneven;
     struct run_place mine = {n->step,
                              n->cursor.epoch,
                              n->cursor.position,

@@ -14,7 +14,7 @@ enum err_code trainer_evaluate(struct trainer *t, struct err *e)
     if (sync_join(t->formation.sync, e))
         return e->code;
     struct evaluate_counts *counts = xcalloc((size_t)(all + mine), sizeof(*counts));
-    enum err_code code = evaluate_shards(n, counts + all, e);
+    enum err_code code = evaluate_shards(n, sync_shared(t->formation.sync), counts + all, e);
     if (!code)
         code = coll_allgather(t->formation.group, counts + all, (size_t)mine * sizeof(*counts), counts, e);
     if (!code)

@@ -1,6 +1,6 @@
 /* If all ranks have the same state (all-reduce, or a world of one), a snapshot is that state. If each rank
  * has a state of its own (parameters until the round ends, moments even then), all states are broadcast to
- * the writers, which write them beside their mean. */
+ * the writers, which write them beside the shared model and the mean of the moments. */
 #include "trainer/keep.h"
 
 #include <stdio.h>
@@ -183,6 +183,9 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
     }
     if (!differ)
         state_out(&t->engine, saver_state(t->saver));
+    /* Parameters are those of the shared model, also within a round. */
+    t->engine.device->ops->download(t->engine.device, saver_state(t->saver), sync_shared(t->formation.sync),
+                                    t->engine.model->count * sizeof(float));
     /* Downloads of a device that failed leave zeros: such a state must not become a snapshot. */
     if (t->engine.device->ops->wait(t->engine.device, e))
         return e->code;

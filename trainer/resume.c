@@ -110,9 +110,11 @@ static void start_from_seed(struct trainer *t)
 
 static enum err_code start_fresh(struct trainer *t, struct err *e)
 {
-    if (t->spec->init_from)
-        return start_from_model(t, e);
-    start_from_seed(t);
+    if (t->spec->init_from && start_from_model(t, e))
+        return e->code;
+    if (!t->spec->init_from)
+        start_from_seed(t);
+    sync_start(t->formation.sync);
     return ERR_OK;
 }
 
@@ -139,6 +141,23 @@ static enum err_code restore_same(struct trainer *t, const char *path, float *st
     if (share_state(t, state, &found, e))
         return e->code;
     state_in(&t->engine, state);
+    sync_start(t->formation.sync);
+    return ERR_OK;
+}
+
+/* Within a round the shared model is not among a rank's own parameters. */
+static enum err_code restore_shared(struct trainer *t, const char *path, float *state, struct err *e)
+{
+    float *shared = sync_shared_array(t->formation.sync);
+    struct err found = {0};
+    if (!shared)
+        return ERR_OK;
+    if (t->formation.rank == t->formation.info.source_rank &&
+        snapshot_read(path, &t->engine.layout, state, &found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    if (share_state(t, state, &found, e))
+        return e->code;
+    t->engine.device->ops->upload(t->engine.device, shared, state, t->engine.model->count * sizeof(float));
     return ERR_OK;
 }
 
@@ -147,6 +166,8 @@ static enum err_code restore_parts(struct trainer *t, const char *path, const st
 {
     bool source = t->formation.rank == t->formation.info.source_rank;
     struct sync_state round = {.steps = place->round_steps, .global_samples = place->round_samples};
+    if (restore_shared(t, path, state, e))
+        return e->code;
     for (int r = 0; r < t->formation.world_size; r++) {
         struct err found = {0};
         int64_t samples = 0;

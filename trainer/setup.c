@@ -106,10 +106,19 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     return trainer_form(t, true, e);
 }
 
-enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
+/* The caller frees. */
+static struct sync_tensor *list_tensors(const struct model *m)
+{
+    struct sync_tensor *out = xcalloc(m->tensor_count, sizeof(*out));
+    for (size_t i = 0; i < m->tensor_count; i++)
+        out[i] = (struct sync_tensor){m->tensors[i].offset, m->tensors[i].count};
+    return out;
+}
+
+static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
 {
     struct engine *n = &t->engine;
-    struct formation *f = &t->formation;
+    struct sync_tensor *tensors = list_tensors(n->model);
     struct formation_config config = {
         .link = watched ? t->link : NULL,
         .woken = peer_loss_wake,
@@ -122,9 +131,21 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
         .grads = &n->grads,
         .extra = n->extra,
         .extra_count = n->extra_count,
+        .tail = TAIL_FLOATS,
+        .tensors = tensors,
+        .tensor_count = n->model->tensor_count,
     };
-    if (engine_take_share(n, f->rank, f->world_size, e) || formation_form(f, &config, e) ||
-        carry_round(t, e) || keep_open(t, e) || sum_peaks(t, e))
+    enum err_code code = formation_form(&t->formation, &config, e);
+    free(tensors);
+    return code;
+}
+
+enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
+{
+    struct engine *n = &t->engine;
+    struct formation *f = &t->formation;
+    if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || carry_round(t, e) ||
+        keep_open(t, e) || sum_peaks(t, e))
         return e->code;
     memory_take(&t->sizes, n, keep_bytes(t), f->world_size > 1 ? t->config->local_world_size - 1 : 0);
     memory_log(&t->sizes, n, f->rank);

@@ -38,6 +38,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
 {
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
+    sync_at_step(f->sync, n->step);
     step_begin(n, s);
     votes_put(t, s->tail);
     struct step_route route = {

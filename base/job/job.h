@@ -25,11 +25,19 @@ enum data_type { DATA_SYNTHETIC, DATA_IDX, DATA_TEXT, DATA_TOKENS };
 enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
 enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
 enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
-enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE };
+enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE, SYNC_DILOCO };
+enum wire_type { WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4 };
 /* How ranks are kept in step: the strategy, and the keys of all strategies (job_sync.c). */
 struct sync_spec {
     enum sync_type type;
-    int64_t every; /* average: steps of a round */
+    int64_t every; /* average, diloco: steps of a round */
+    /* diloco */
+    double outer_lr, outer_momentum; /* of the optimizer that takes the step at a round's end */
+    enum wire_type wire;             /* what is sent of each parameter */
+    int64_t warm;                    /* steps of plain all-reduce before the first round, 0 */
+    int64_t fragments;               /* parts that are exchanged one after the other within a round, 1 */
+    int64_t overlap;                 /* steps between sending and applying, 0 */
+    double mix;                      /* with overlap: weight of this rank's own parameters then */
 };
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };

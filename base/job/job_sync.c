@@ -17,25 +17,58 @@ static const struct conf_field average_keys[] = {
     {0},
 };
 
+static const char *const wire_names[] = {"fp32", "bf16", "int8", "int4", NULL};
+static const struct conf_field diloco_keys[] = {
+    JOB_TYPE,
+    {"every", CONF_INT, AT(sync.every), JOB_FROM_ONE},
+    {"outer_lr", CONF_REAL, AT(sync.outer_lr), JOB_ABOVE_ZERO},
+    {"outer_momentum", CONF_REAL, AT(sync.outer_momentum), JOB_BELOW_ONE},
+    {"wire", CONF_ENUM, AT(sync.wire), .names = wire_names},
+    {"warm", CONF_INT, AT(sync.warm), JOB_FROM_ZERO},
+    {"fragments", CONF_INT, AT(sync.fragments), .min = 1, .max = 1024},
+    {"overlap", CONF_INT, AT(sync.overlap), JOB_FROM_ZERO},
+    {"mix", CONF_REAL, AT(sync.mix), .min = 0, .max = 1},
+    {0},
+};
+
 static const struct job_variant strategies[] = {
     [SYNC_ALLREDUCE] = {"allreduce", allreduce_keys},
     [SYNC_AVERAGE] = {"average", average_keys},
-    {"diloco", NULL},
+    [SYNC_DILOCO] = {"diloco", diloco_keys},
 };
+/* Of the keys that the strategy has. */
+static const struct sync_spec sync_defaults = {
+    .every = 50, .outer_lr = 0.9, .outer_momentum = 0.6, .wire = WIRE_FP32, .fragments = 1, .mix = 0.5};
 
 /* The strategies that `reproducible: world` allows: their arithmetic does not depend on the number of ranks. */
 static const bool independent_of_world_size[ARRAY_LEN(strategies)] = {[SYNC_ALLREDUCE] = true};
+
+/* An exchange ends before the next one begins, and each fragment has its own. */
+static enum err_code check_rounds(const struct sync_spec *s, const struct conf_node *map, struct err *e)
+{
+    if (s->fragments > s->every)
+        return conf_fail(job_either(map, "fragments"), e,
+                         "'fragments' must not be above 'every', which is %lld", (long long)s->every);
+    if (s->overlap >= s->every / s->fragments)
+        return conf_fail(job_either(map, "overlap"), e,
+                         "'overlap' must be below %lld, the number of steps between two exchanges",
+                         (long long)(s->every / s->fragments));
+    return ERR_OK;
+}
 
 enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e)
 {
     struct train_spec *train = at;
     int type;
 
-    if (job_pick(node, strategies, ARRAY_LEN(strategies), SYNC_ALLREDUCE, "sync", &type, e) ||
-        conf_read_map(node, strategies[type].fields, train, e))
+    if (job_pick(node, strategies, ARRAY_LEN(strategies), SYNC_ALLREDUCE, "sync", &type, e))
+        return e->code;
+    if (type == SYNC_DILOCO)
+        train->sync = sync_defaults;
+    if (conf_read_map(node, strategies[type].fields, train, e))
         return e->code;
     train->sync.type = (enum sync_type)type;
-    return ERR_OK;
+    return type == SYNC_DILOCO ? check_rounds(&train->sync, node, e) : ERR_OK;
 }
 
 enum err_code job_sync_check_world(const struct train_spec *train, const struct conf_node *place,
@@ -63,6 +96,10 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
 
         if (f->type == CONF_INT)
             buf_printf(out, ", %s: %lld", f->key, (long long)*(const int64_t *)(const void *)value);
+        else if (f->type == CONF_REAL)
+            buf_printf(out, ", %s: %.17g", f->key, *(const double *)(const void *)value);
+        else if (f->type == CONF_ENUM)
+            buf_printf(out, ", %s: %s", f->key, f->names[*(const int *)(const void *)value]);
         else
             BUG_ON(f->type != CONF_CUSTOM); /* add the output of another type of key here */
     }

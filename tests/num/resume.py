@@ -29,6 +29,7 @@ train:
 LONG = 200  # steps
 ADAMW = "{type: adamw, lr: 3.0e-3, clip: 1.0}"
 AVERAGE = "{type: average, every: 16}"
+DILOCO = "{type: diloco, every: 16, wire: int4, warm: 9}"
 
 
 def job(steps=200, every=11, keep=3, optimizer=ADAMW, sync="{type: allreduce}", resume="auto", best=""):
@@ -77,9 +78,9 @@ def killed_rank_ends_with_the_same_bits(directory):
     return f"resumed at step {step}"
 
 
-def averaging_resumes_in_mid_round(directory):
+def resume_in_mid_round(directory, sync):
     """Snapshots every 11 steps of rounds of 16: parameters, moments and the place in the round are kept by rank."""
-    text = long_job(AVERAGE)
+    text = long_job(sync)
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()
     step = interrupted(directory, text, 4, 2)
@@ -87,7 +88,15 @@ def averaging_resumes_in_mid_round(directory):
     for rank in range(4):
         name = f"rank-{rank:05d}.safetensors"
         assert raw(f"{directory}/whole/out", name) == raw(f"{directory}/cut/out", name), name
-    return f"resumed at step {step}, {step % 16} steps into a round"
+    return f"resumed at step {step}"
+
+
+def averaging_resumes_in_mid_round(directory):
+    return resume_in_mid_round(directory, AVERAGE)
+
+
+def diloco_resumes_in_mid_round(directory):
+    return resume_in_mid_round(directory, DILOCO)
 
 
 def resumes_at_another_world_size(directory):
@@ -104,8 +113,8 @@ def resumes_at_another_world_size(directory):
 
 
 def averaging_resumes_at_another_world_size(directory):
-    text = long_job(AVERAGE)
-    interrupted(directory, text, 4, 2, then=(3, 1))
+    for name, sync in (("average", AVERAGE), ("diloco", DILOCO)):
+        interrupted(f"{directory}/{name}", long_job(sync), 4, 2, then=(3, 1))
 
 
 def another_clusters_job_of_the_same_number(directory):
@@ -304,7 +313,7 @@ train:
 
 
 sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
-                 averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
+                 diloco_resumes_in_mid_round, averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
                  stale_generation_commits_nothing, survivors_wait_for_the_verdict,
                  asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,

@@ -76,6 +76,8 @@ JOBS = {
     "bf16": GPT + ADAMW + "\n  precision: bf16",
     "shards": GPT + ADAMW + WORLD,
     "round": MLP + "\n  sync: {type: average, every: 7}",
+    "outer": MLP + "\n  sync: {type: diloco, every: 7, wire: int4, warm: 4}",
+    "streamed": GPT + ADAMW + "\n  sync: {type: diloco, every: 8, fragments: 2, overlap: 2}",
 }
 
 
@@ -101,7 +103,9 @@ def several_ranks(directory):
     write_text(directory)
     os.environ["DDP_CUDA_PLUGIN"] = PLUGIN
     for name, model, world, nodes in (("all", GPT + ADAMW, 2, 1), ("ring", MLP, 2, 2), ("tree", GPT + ADAMW + WORLD, 2, 1),
-                                      ("average", MLP + "\n  sync: {type: average, every: 7}", 3, 1)):
+                                      ("average", MLP + "\n  sync: {type: average, every: 7}", 3, 1),
+                                      ("diloco", MLP + "\n  sync: {type: diloco, every: 7, wire: int8}", 3, 1),
+                                      ("warm", MLP + "\n  sync: {type: diloco, every: 7, warm: 5, overlap: 1}", 2, 2)):
         seen = []
         for device in ("cpu", "cuda"):
             with World(directory, job(model, device, steps=30, out=f"{name}-{device}"), world=world, nodes=nodes) as w:

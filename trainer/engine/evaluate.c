@@ -5,7 +5,8 @@
 #include "trainer/engine/micro_batch.h"
 
 /* A shard's part: samples shard, shard + shards, ..., in micro-batches as large as those of training. */
-static enum err_code evaluate_shard(struct engine *n, struct evaluate_counts *out, struct err *e)
+static enum err_code evaluate_shard(struct engine *n, const float *params, struct evaluate_counts *out,
+                                    struct err *e)
 {
     const struct device_ops *ops = n->device->ops;
     struct device_tally tally = {0};
@@ -20,7 +21,7 @@ static enum err_code evaluate_shard(struct engine *n, struct evaluate_counts *ou
         if (micro_batch_load(n, n->test, count, &b, e))
             return e->code;
         b.same_params = seen > 0;
-        model_evaluate(n->model, n->params.data, &b, n->tally);
+        model_evaluate(n->model, params, &b, n->tally);
         seen += count;
     }
     ops->download(n->device, &tally, n->tally, sizeof(tally));
@@ -28,11 +29,12 @@ static enum err_code evaluate_shard(struct engine *n, struct evaluate_counts *ou
     return ops->wait(n->device, e);
 }
 
-enum err_code evaluate_shards(struct engine *n, struct evaluate_counts *out, struct err *e)
+enum err_code evaluate_shards(struct engine *n, const float *params, struct evaluate_counts *out,
+                              struct err *e)
 {
     for (int j = 0; j < n->shards; j++) {
         engine_take_shard(n, j);
-        if (evaluate_shard(n, &out[j], e))
+        if (evaluate_shard(n, params, &out[j], e))
             return e->code;
     }
     return ERR_OK;

@@ -9,8 +9,9 @@
 struct evaluate_counts {
     double loss, correct, samples;
 };
-/* out: n->shards of them, of this rank's parameters on its shards' samples. */
-MUST_CHECK enum err_code evaluate_shards(struct engine *n, struct evaluate_counts *out, struct err *e);
+/* out: n->shards of them, of these parameters (device memory) on this rank's shards' samples. */
+MUST_CHECK enum err_code evaluate_shards(struct engine *n, const float *params, struct evaluate_counts *out,
+                                         struct err *e);
 /* Sums the counts of all shards and keeps the result as that of this step's parameters. OUT_OF_RANGE: the
  * loss is not a number, which the last step of a run can cause. */
 MUST_CHECK enum err_code evaluate_take(struct engine *n, const struct evaluate_counts *all, int count,

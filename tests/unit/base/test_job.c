@@ -269,11 +269,40 @@ static void shapes(void **state)
            "job.yaml:3:32: the data has 7 outputs, but the model gives 1");
 }
 
-static void later_features_say_so(void **state)
+static void diloco_keys(void **state)
 {
+    CLEANUP(job_release) struct job_spec s;
+    CLEANUP(job_release) struct job_spec all;
+
     (void)state;
-    refuse(TRAIN "  sync: {type: diloco, every: 5}\n",
-           "job.yaml:6:16: sync type 'diloco' is not supported yet: use allreduce or average");
+    accept(&s, TRAIN "  sync: {type: diloco}\n");
+    assert_int_equal(s.train.sync.type, SYNC_DILOCO);
+    assert_int_equal(s.train.sync.every, 50);
+    assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.6);
+    assert_int_equal(s.train.sync.wire, WIRE_FP32);
+    assert_true(s.train.sync.warm == 0 && s.train.sync.fragments == 1 && s.train.sync.overlap == 0);
+    assert_true(s.train.sync.mix == 0.5);
+    accept(&all, TRAIN "  sync: {type: diloco, every: 200, outer_lr: 0.7, outer_momentum: 0.9, wire: int4,"
+                       " warm: 300, fragments: 4, overlap: 49, mix: 0}\n");
+    assert_int_equal(all.train.sync.wire, WIRE_INT4);
+    assert_true(all.train.sync.warm == 300 && all.train.sync.fragments == 4 && all.train.sync.overlap == 49);
+
+    refuse(TRAIN "  sync: {type: diloco, outer_lr: 0}\n",
+           "job.yaml:6:34: invalid value for 'outer_lr': expected a number above 0, got '0'");
+    refuse(TRAIN "  sync: {type: diloco, outer_momentum: 1}\n",
+           "job.yaml:6:40: invalid value for 'outer_momentum': expected a number >= 0 and < 1, got '1'");
+    refuse(TRAIN "  sync: {type: diloco, wire: fp8}\n",
+           "job.yaml:6:30: invalid value for 'wire': expected fp32, bf16, int8 or int4, got 'fp8'");
+    refuse(TRAIN "  sync: {type: diloco, mix: 2}\n",
+           "job.yaml:6:29: invalid value for 'mix': expected a number from 0 to 1, got '2'");
+    refuse(TRAIN "  sync: {type: diloco, every: 3, fragments: 4}\n",
+           "job.yaml:6:45: 'fragments' must not be above 'every', which is 3");
+    refuse(TRAIN "  sync: {type: diloco, every: 50, fragments: 4, overlap: 12}\n",
+           "job.yaml:6:58: 'overlap' must be below 12, the number of steps between two exchanges");
+    refuse(TRAIN "  sync: {type: average, every: 5, wire: int4}\n",
+           "job.yaml:6:35: unknown key 'wire', expected one of type, every");
+    refuse(TRAIN "  sync: {type: diloco}\n  reproducible: world\n",
+           "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
 static void language_model(void **state)
@@ -398,6 +427,7 @@ static void print_round_trip(void **state)
     static const char *const texts[] = {
         TRAIN,
         IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
+        TRAIN "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
         GPT "  data: {type: text, path: a, val_path: b}\n  epochs: 2\n  global_batch: 8\n"
@@ -483,7 +513,7 @@ int main(void)
         cmocka_unit_test(kinds_exclude_each_other),
         cmocka_unit_test(ranges),
         cmocka_unit_test(shapes),
-        cmocka_unit_test(later_features_say_so),
+        cmocka_unit_test(diloco_keys),
         cmocka_unit_test(language_model),
         cmocka_unit_test(language_model_keys),
         cmocka_unit_test(language_model_refusals),

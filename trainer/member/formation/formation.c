@@ -118,10 +118,14 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
         return e->code;
     struct sync_config config = {
         .spec = c->sync,
+        .rank = f->rank,
         .world_size = f->world_size,
         .params = c->params->data,
         .grads = c->grads->data,
         .count = c->params->count,
+        .tail = c->tail,
+        .tensors = c->tensors,
+        .tensor_count = c->tensor_count,
         .device = c->device,
         .thread = -1,
     };

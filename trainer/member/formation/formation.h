@@ -56,6 +56,9 @@ struct formation_config {
     struct sync_spec sync;
     struct device_array *params, *grads, *extra; /* extra: the arrays of sync_arrays, in its order */
     size_t extra_count;
+    size_t tail;                       /* floats at the arrays' end: loss and votes */
+    const struct sync_tensor *tensors; /* the parameters; borrowed for the call */
+    size_t tensor_count;
 };
 /* Forms the group and opens the strategy. ABORTED: a peer was lost, or the generation is over.
  * FAILED_PRECONDITION: the ranks do not fit together. */

@@ -2,46 +2,55 @@
  * weighted by the samples that each rank has seen in the round. With H = 1 and plain SGD that is what
  * all-reduce does, up to rounding. Optimizer state stays local.
  *
- * Weights are applied before the sum: x_i * (n_i / n). A rank that saw nothing weighs nothing. The sum is
- * made in an array of its own, so that a rank whose peers vanish in the middle still has its parameters. */
-#include "trainer/member/sync/strategy.h"
-
-enum { EXCHANGE };
+ * Weights are applied before the sum: x_i * (n_i / n). A rank that saw nothing weighs nothing. The sum is made
+ * in the array of gradients, which nobody needs between two steps, so that a rank whose peers vanish in the
+ * middle still has its parameters. */
+#include "trainer/member/sync/average.h"
 
 static enum err_code average_open(struct sync *s, struct err *e)
 {
     s->round = s->config.spec.every;
+    s->shared = s->config.world_size > 1 ? s->arrays[SYNC_SHARED] : NULL;
     return s->round < 1 ? err_set(e, ERR_INVALID_ARGUMENT, "sync.every must be at least 1") : ERR_OK;
 }
 
-static enum err_code average_begin(struct sync *s, struct err *e)
+/* A world of one is its own average. */
+static bool average_is_there(const struct sync *s, const struct sync_state *round)
+{
+    return s->config.world_size == 1 || round->global_samples == 0;
+}
+
+enum err_code average_begin(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
     double weight = (double)s->state.local_samples / (double)s->state.global_samples;
 
-    if (s->state.global_samples == 0) /* nobody saw a sample: parameters are equal still */
+    if (average_is_there(s, &s->state)) /* nobody saw a sample: parameters are equal still */
         return ERR_OK;
-    d->ops->copy(d, s->arrays[EXCHANGE], s->config.params, s->config.count * sizeof(float));
-    d->ops->scale(d, s->arrays[EXCHANGE], s->config.count, (float)weight);
-    return coll_start(s->group, s->arrays[EXCHANGE], s->config.count, e);
+    d->ops->copy(d, s->config.grads, s->config.params, s->config.count * sizeof(float));
+    d->ops->scale(d, s->config.grads, s->config.count, (float)weight);
+    return coll_start(s->group, s->config.grads, s->config.count, e);
 }
 
-static enum err_code average_join(struct sync *s, struct err *e)
+enum err_code average_join(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
+    size_t bytes = s->config.count * sizeof(float);
 
-    if (s->under_way.global_samples == 0)
+    if (average_is_there(s, &s->under_way))
         return ERR_OK;
-    if (coll_join(s->group, e))
+    if (sync_await_sum(s, e))
         return e->code;
-    d->ops->copy(d, s->config.params, s->arrays[EXCHANGE], s->config.count * sizeof(float));
+    d->ops->copy(d, s->config.params, s->config.grads, bytes);
+    if (s->shared)
+        d->ops->copy(d, s->shared, s->config.grads, bytes);
     return ERR_OK;
 }
 
 const struct sync_ops sync_average_ops = {
     .name = "average",
     .local_steps = true,
-    .arrays = {[EXCHANGE] = {"exchange", .kept = false}},
+    .arrays = {[SYNC_SHARED] = {"shared"}},
     .open = average_open,
     .begin = average_begin,
     .join = average_join,

@@ -18,6 +18,8 @@ struct sync_ops {
      * round ends. False: gradients are those of all ranks, and so is the loss of every step. */
     bool local_steps;
     struct sync_array arrays[SYNC_MAX_ARRAYS]; /* of config.count floats each */
+    /* Whether a job needs that array; NULL: it needs all. */
+    bool (*wants)(const struct sync_spec *spec, size_t array);
 
     enum err_code (*open)(struct sync *s, struct err *e);
     void (*close)(struct sync *s); /* also after a failed open, and after an abort */
@@ -25,17 +27,26 @@ struct sync_ops {
     void (*grads_ready)(struct sync *s, size_t offset, size_t count);
     enum err_code (*before_step)(struct sync *s, struct err *e);
 
+    void (*at_step)(struct sync *s, int64_t step);
+    void (*start)(struct sync *s);                         /* beside copying the parameters to s->shared */
     enum err_code (*begin)(struct sync *s, struct err *e); /* NULL: ranks never meet */
     enum err_code (*join)(struct sync *s, struct err *e);
+    /* Instead of one exchange of what is there. */
+    enum err_code (*settle)(struct sync *s, struct err *e);
 
     void (*save)(const struct sync *s, struct sync_state *out); /* beyond what sync.c fills in */
     void (*load)(struct sync *s, const struct sync_state *in);  /* the arrays are loaded already */
 };
 
-extern const struct sync_ops sync_allreduce_ops, sync_average_ops;
+extern const struct sync_ops sync_allreduce_ops, sync_average_ops, sync_diloco_ops;
+
+#define SYNC_SHARED 0 /* where a strategy keeps the shared model, its place among arrays is this */
 
 struct sync {
     const struct sync_ops *ops;
+    bool local_steps;         /* in this step: ops->local_steps unless at_step says otherwise */
+    float *shared;            /* the model that the last exchange made; NULL: parameters are the model */
+    bool uneven;              /* parameters differ between ranks although a round has just ended */
     struct coll_group *group; /* borrowed */
     struct sync_config config;
     float *arrays[SYNC_MAX_ARRAYS]; /* by place in ops->arrays */
@@ -47,6 +58,12 @@ struct sync {
         under_way; /* what the exchange between begin and join is about; steps 0: there is none */
     void *own;     /* the strategy's */
 };
+
+/* begin, and the round's state moves to under_way. */
+MUST_CHECK enum err_code sync_begin(struct sync *s, struct err *e);
+/* Waits for coll_start's sum. It succeeds only if the sum is known to be whole, on any device: then it may be
+ * applied. */
+MUST_CHECK enum err_code sync_await_sum(struct sync *s, struct err *e);
 
 /* sync_open with a strategy that need not be in the table. */
 MUST_CHECK enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,

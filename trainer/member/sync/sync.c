@@ -11,7 +11,13 @@
 static const struct sync_ops *const strategies[] = {
     [SYNC_ALLREDUCE] = &sync_allreduce_ops,
     [SYNC_AVERAGE] = &sync_average_ops,
+    [SYNC_DILOCO] = &sync_diloco_ops,
 };
+
+static bool array_wanted(const struct sync_ops *ops, const struct sync_spec *spec, size_t i)
+{
+    return ops->arrays[i].name && (!ops->wants || ops->wants(spec, i));
+}
 
 enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,
                            const struct sync_config *config, struct err *e)
@@ -21,9 +27,12 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
     s->ops = ops;
     s->group = group;
     s->config = *config;
-    memcpy(s->arrays, config->arrays, sizeof(s->arrays));
-    for (size_t i = 0; i < SYNC_MAX_ARRAYS && ops->arrays[i].name; i++)
-        BUG_ON(!s->arrays[i]);
+    for (size_t i = 0, given = 0; i < SYNC_MAX_ARRAYS; i++)
+        if (array_wanted(ops, &config->spec, i)) {
+            s->arrays[i] = config->arrays[given++];
+            BUG_ON(!s->arrays[i]);
+        }
+    s->local_steps = ops->local_steps;
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
         s->config.bucket = DEFAULT_BUCKET;
@@ -54,9 +63,15 @@ void sync_close(struct sync *s)
 
 /* ---- a step */
 
+void sync_at_step(struct sync *s, int64_t step)
+{
+    if (s->ops->at_step)
+        s->ops->at_step(s, step);
+}
+
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples)
 {
-    int64_t n = s->ops->local_steps ? local_samples : global_samples;
+    int64_t n = s->local_steps ? local_samples : global_samples;
 
     return n > 0 ? n : 1;
 }
@@ -74,7 +89,7 @@ enum err_code sync_before_step(struct sync *s, struct err *e)
 }
 
 /* From here on the samples of the round belong to the exchange; later samples belong to the next round. */
-static enum err_code begin_exchange(struct sync *s, struct err *e)
+enum err_code sync_begin(struct sync *s, struct err *e)
 {
     if (s->ops->begin(s, e))
         return e->code;
@@ -85,8 +100,8 @@ static enum err_code begin_exchange(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
-    s->voted = !s->ops->local_steps; /* summed gradients have brought the votes */
-    if (!s->ops->local_steps)
+    s->voted = !s->local_steps; /* summed gradients have brought the votes */
+    if (!s->local_steps)
         return ERR_OK;
     s->state.steps++;
     s->state.local_samples += local_samples;
@@ -95,7 +110,7 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
         return s->state.steps >= s->overlap ? sync_join(s, e) : ERR_OK;
     if (!s->ops->begin || s->state.steps < s->round)
         return ERR_OK;
-    if (begin_exchange(s, e))
+    if (sync_begin(s, e))
         return e->code;
     return s->overlap ? ERR_OK : sync_join(s, e);
 }
@@ -117,14 +132,49 @@ enum err_code sync_settle(struct sync *s, struct err *e)
 {
     if (sync_join(s, e))
         return e->code;
-    if (!s->state.steps || !s->ops->begin)
+    if (sync_settled(s) || !s->ops->begin)
         return ERR_OK;
-    return begin_exchange(s, e) ? e->code : sync_join(s, e);
+    if (s->ops->settle)
+        return s->ops->settle(s, e);
+    return sync_begin(s, e) ? e->code : sync_join(s, e);
 }
 
 bool sync_settled(const struct sync *s)
 {
-    return s->state.steps == 0 && s->under_way.steps == 0;
+    return s->state.steps == 0 && s->under_way.steps == 0 && !s->uneven;
+}
+
+/* On a GPU, coll_join only puts the sum before what the device is told next, and the sum may still fail. */
+enum err_code sync_await_sum(struct sync *s, struct err *e)
+{
+    struct device *d = s->config.device;
+
+    if (coll_join(s->group, e))
+        return e->code;
+    return d->host ? ERR_OK : d->ops->wait(d, e);
+}
+
+/* ---- the shared model */
+
+const float *sync_shared(const struct sync *s)
+{
+    return s->shared && s->local_steps ? s->shared : s->config.params;
+}
+
+float *sync_shared_array(struct sync *s)
+{
+    return s->shared;
+}
+
+void sync_start(struct sync *s)
+{
+    struct device *d = s->config.device;
+
+    s->uneven = false;
+    if (s->shared)
+        d->ops->copy(d, s->shared, s->config.params, s->config.count * sizeof(float));
+    if (s->ops->start)
+        s->ops->start(s);
 }
 
 /* ---- loss and votes */
@@ -141,14 +191,14 @@ bool sync_voted(const struct sync *s)
 
 bool sync_votes_each_step(const struct sync *s)
 {
-    return !s->ops->local_steps;
+    return !s->local_steps;
 }
 
 /* ---- snapshots */
 
 bool sync_ranks_differ(const struct sync *s)
 {
-    return s->ops->local_steps && s->config.world_size > 1;
+    return s->ops->local_steps && (s->config.world_size > 1 || s->shared);
 }
 
 void sync_save(const struct sync *s, struct sync_state *out)
@@ -157,6 +207,7 @@ void sync_save(const struct sync *s, struct sync_state *out)
         .steps = s->state.steps + s->under_way.steps,
         .local_samples = s->state.local_samples + s->under_way.local_samples,
         .global_samples = s->state.global_samples + s->under_way.global_samples,
+        .uneven = s->uneven,
     };
     if (s->ops->save)
         s->ops->save(s, out);
@@ -166,16 +217,18 @@ void sync_load(struct sync *s, const struct sync_state *in)
 {
     s->state = *in;
     s->under_way = (struct sync_state){0};
+    s->uneven = in->uneven;
     if (s->ops->load)
         s->ops->load(s, in);
 }
 
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS])
 {
-    const struct sync_array *arrays = strategies[spec->type]->arrays;
+    const struct sync_ops *ops = strategies[spec->type];
     size_t count = 0;
 
-    for (; count < SYNC_MAX_ARRAYS && arrays[count].name; count++)
-        out[count] = arrays[count];
+    for (size_t i = 0; i < SYNC_MAX_ARRAYS; i++)
+        if (array_wanted(ops, spec, i))
+            out[count++] = ops->arrays[i];
     return count;
 }

@@ -23,8 +23,9 @@
  * its own samples, and the average over a round is weighted by the samples that each rank saw in the round. A
  * rank without samples in a step still makes all the calls.
  *
- * Errors: ABORTED: a peer is gone, or the generation is over. This rank's parameters in the host's memory are then
- * unchanged; on a GPU the failure may show only after work on a partial sum was queued.
+ * Errors: ABORTED: a peer is gone, or the generation is over. If an exchange of parameters fails, this rank's
+ * parameters are then unchanged. If the sum of gradients fails on a GPU, that may show only after the optimizer was
+ * queued behind it.
  *
  * Threads: the owner's only. If overlap pays off (coll_overlaps), an internal thread runs the buckets in order.
  * The owner makes no collective call of its own between the first sync_grads_ready and sync_before_step, and
@@ -44,15 +45,24 @@ struct sync_array {
 };
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS]);
 
+/* Floats of one tensor. */
+struct sync_tensor {
+    size_t offset, count;
+};
+
 struct sync;
 struct sync_config {
     struct sync_spec spec;
-    int world_size;
+    int rank, world_size;
     float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
     float *arrays[SYNC_MAX_ARRAYS]; /* those of sync_arrays, attached */
     size_t count;                   /* floats in each */
-    struct device *device;          /* what the arrays are memory of */
-    size_t bucket;                  /* floats; 0: 1 Mi */
+    size_t tail;                    /* of them, those at the end that carry loss and votes */
+    /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one tensor. */
+    const struct sync_tensor *tensors;
+    size_t tensor_count;
+    struct device *device; /* what the arrays are memory of */
+    size_t bucket;         /* floats; 0: 1 Mi */
     int thread; /* 1 or 0: buckets run on a thread of their own, or not; -1: as coll_overlaps says */
 };
 
@@ -60,6 +70,8 @@ MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
                                    const struct sync_config *config, struct err *e);
 void sync_close(struct sync *s); /* before coll_close; NULL is fine. After an abort too. */
 
+/* Once before each step: how many steps the run has made. */
+void sync_at_step(struct sync *s, int64_t step);
 /* What a rank divides its gradient sums by. At least 1. */
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples);
 
@@ -80,6 +92,16 @@ MUST_CHECK enum err_code sync_settle(struct sync *s, struct err *e);
 /* Whether parameters are equal on every rank at this moment. */
 bool sync_settled(const struct sync *s);
 
+/* ---- the shared model: what is evaluated and saved as the run's result. Within a round it is the one that the last
+ * exchange made, and ranks' own parameters differ from it. */
+
+const float *sync_shared(const struct sync *s); /* device memory, config.count floats */
+/* For a caller that restores a position within a round: sets it. NULL: there is none besides the parameters. */
+float *sync_shared_array(struct sync *s);
+/* The parameters, which are equal on all ranks, become the shared model, and a round begins: at the start of a run,
+ * and after a snapshot's shared model was loaded. */
+void sync_start(struct sync *s);
+
 /* ---- loss and votes: a few floats at the end of an array that is summed over ranks anyway */
 
 /* The array that carries them: device memory, config.count floats. The owner writes to its end before it
@@ -95,14 +117,18 @@ bool sync_votes_each_step(const struct sync *s);
 /* ---- for snapshots */
 
 /* Whether each rank has a state of its own under this strategy: parameters within a round, and the optimizer's
- * moments at any time. False in a world of one. Does not change while s is open. */
+ * moments at any time. Does not change while s is open. */
 bool sync_ranks_differ(const struct sync *s);
 
 /* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No exchange
  * may be under way (sync_join). */
 struct sync_state {
-    int64_t steps; /* since the last average */
+    int64_t steps; /* since the round began */
     int64_t local_samples, global_samples;
+    /* Not in snapshots: */
+    int64_t rounds; /* exchanges that the group has made */
+    int64_t turn;   /* 1 + the fragment whose turn it is; 0: `steps` tells */
+    bool uneven;    /* parameters differ between ranks also when steps is 0 */
 };
 void sync_save(const struct sync *s, struct sync_state *out);
 void sync_load(struct sync *s, const struct sync_state *in);

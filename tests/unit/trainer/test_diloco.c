@@ -1,0 +1,666 @@
+/* Rounds of diloco against a plain reference in double precision, and what they must be equal to. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/trainer/ranks.h"
+#include "trainer/member/sync/strategy.h"
+
+/* Tensors of odd sizes, with gaps, so that a block that crossed a bound would show. */
+static const struct sync_tensor tensors[] = {{0, 333}, {336, 100}, {448, 65},
+                                             {528, 1}, {544, 400}, {960, 75}};
+#define TENSORS (sizeof(tensors) / sizeof(tensors[0]))
+enum { TAIL = 3, PARAMS = 1040, COUNT = PARAMS + TAIL, EVERY = 6, STEPS = 6 * EVERY + 2, WORLD_MOST = 5 };
+#define RATE 0.05f
+
+struct setup {
+    struct sync_spec spec;
+    bool same_data;   /* all ranks have the samples of rank 0 */
+    int reopen_after; /* steps, then a snapshot and back from it; 0: never */
+    int thread;
+};
+
+/* ---- a device with what a strategy needs */
+
+static void plain_scale(struct device *d, float *x, size_t n, float by)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
+static void plain_add(struct device *d, float *y, const float *x, size_t n)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void plain_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    (void)d;
+    memcpy(to, from, bytes);
+}
+
+static void plain_zero(struct device *d, void *to, size_t bytes)
+{
+    (void)d;
+    memset(to, 0, bytes);
+}
+
+static enum err_code plain_wait(struct device *d, struct err *e)
+{
+    (void)d;
+    (void)e;
+    return ERR_OK;
+}
+
+static const struct device_ops plain_ops = {.name = "plain",
+                                            .scale = plain_scale,
+                                            .add = plain_add,
+                                            .copy = plain_copy,
+                                            .zero = plain_zero,
+                                            .wait = plain_wait};
+static struct device plain = {.ops = &plain_ops, .host = true};
+
+/* ---- the loss: a quadratic whose minimum depends on the rank */
+
+static int64_t samples_of(const struct setup *u, int rank, int step)
+{
+    return u->same_data ? 2 : (rank * 5 + step * 3) % 4; /* none at times */
+}
+
+static int64_t samples_of_all(const struct setup *u, int world, int step)
+{
+    int64_t n = 0;
+
+    for (int k = 0; k < world; k++)
+        n += samples_of(u, k, step);
+    return n;
+}
+
+static double gradient(const struct setup *u, double x, int rank, size_t i)
+{
+    return x - (double)(u->same_data ? 1 : rank + 1) * 0.25 -
+           (double)(i % 17) * 0.125 * ldexp(1, -(int)(i / 200));
+}
+
+static double start_of(size_t i)
+{
+    return (double)(i % 7) * 0.25 - 0.5;
+}
+
+/* ---- the strategy */
+
+struct member {
+    struct coll_group *group;
+    struct sync_config config;
+    struct sync *sync;
+};
+
+static void member_open(struct ranks *r, int rank, const struct sync_spec *spec, int thread, struct member *m)
+{
+    struct sync_array own[SYNC_MAX_ARRAYS];
+    size_t count = sync_arrays(spec, own);
+    struct err e = {0};
+
+    *m = (struct member){.group = ranks_open(r, rank)};
+    m->config = (struct sync_config){.spec = *spec,
+                                     .rank = rank,
+                                     .world_size = r->world,
+                                     .count = COUNT,
+                                     .tail = TAIL,
+                                     .tensors = tensors,
+                                     .tensor_count = TENSORS,
+                                     .device = &plain,
+                                     .bucket = 300,
+                                     .thread = thread};
+    RANK_OK(coll_alloc(m->group, COUNT, &m->config.params, &e), &e);
+    RANK_OK(coll_alloc(m->group, COUNT, &m->config.grads, &e), &e);
+    for (size_t i = 0; i < count; i++)
+        RANK_OK(coll_alloc(m->group, COUNT, &m->config.arrays[i], &e), &e);
+    RANK_OK(sync_open(&m->sync, m->group, &m->config, &e), &e);
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++)
+            m->config.params[i] = (float)start_of(i);
+    sync_start(m->sync);
+}
+
+static void member_close(struct member *m)
+{
+    sync_close(m->sync);
+    coll_close(m->group);
+}
+
+/* Backward and optimizer. */
+static void member_compute(const struct member *m, const struct setup *u, int step)
+{
+    int rank = m->config.rank, world = m->config.world_size;
+    int64_t local = samples_of(u, rank, step);
+    double divisor = (double)sync_divisor(m->sync, local, samples_of_all(u, world, step));
+    struct err e = {0};
+
+    sync_carrier(m->sync)[PARAMS] = rank == world - 1 ? 1.0f : 0.0f;
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++)
+            m->config.grads[i] =
+                (float)((double)local * gradient(u, (double)m->config.params[i], rank, i) / divisor);
+    RANK_OK(sync_before_step(m->sync, &e), &e);
+    for (size_t i = 0; i < PARAMS; i++)
+        m->config.params[i] -= RATE * m->config.grads[i];
+}
+
+/* What a snapshot of one rank holds, and what it does not: the strategy's arrays stay in their places here. */
+static void member_reopen(struct member *m)
+{
+    struct sync_state state, kept = {0};
+    struct err e = {0};
+
+    RANK_OK(sync_join(m->sync, &e), &e);
+    sync_save(m->sync, &state);
+    kept.steps = state.steps;
+    kept.local_samples = state.local_samples;
+    kept.global_samples = state.global_samples;
+    sync_close(m->sync);
+    RANK_OK(sync_open(&m->sync, m->group, &m->config, &e), &e);
+    sync_load(m->sync, &kept);
+}
+
+static void train(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct coll_stats stats;
+    struct err e = {0};
+    struct member m;
+
+    member_open(r, rank, &u->spec, u->thread, &m);
+    for (int step = 0; step < STEPS; step++) {
+        if (u->reopen_after && step == u->reopen_after)
+            member_reopen(&m);
+        sync_at_step(m.sync, step);
+        member_compute(&m, u, step);
+        RANK_OK(sync_after_step(m.sync, samples_of(u, rank, step), samples_of_all(u, r->world, step), &e),
+                &e);
+        if (sync_voted(m.sync) && u->spec.every == EVERY) /* a vote counts by its rank's samples */
+            RANK_CHECK(sync_carrier(m.sync)[PARAMS] > 0.0f);
+    }
+    RANK_OK(sync_settle(m.sync, &e), &e);
+    RANK_CHECK(sync_settled(m.sync));
+    RANK_CHECK(!memcmp(sync_shared(m.sync), m.config.params, PARAMS * sizeof(float)));
+    coll_get_stats(m.group, &stats);
+    r->shared->hash[rank] = ranks_hash(m.config.params, PARAMS * sizeof(float));
+    r->shared->code[rank] = (int)stats.bytes;
+    if (rank == 0)
+        memcpy(r->shared->result, m.config.params, PARAMS * sizeof(float));
+    member_close(&m);
+}
+
+/* ---- the reference, all ranks in one process */
+
+struct world {
+    const struct setup *u;
+    int size;
+    double theta[WORLD_MOST][PARAMS], g[PARAMS], v[PARAMS], e[WORLD_MOST][PARAMS], x[WORLD_MOST][PARAMS];
+    double seen[8][WORLD_MOST]; /* samples by fragment */
+    double weights[WORLD_MOST];
+};
+
+static double bf16_nearest(double x)
+{
+    int exponent;
+    double mantissa = frexp(x, &exponent);
+
+    return ldexp(nearbyint(ldexp(mantissa, 8)), exponent - 8);
+}
+
+/* What arrives of tensor t of a member. */
+static void wire_pass(enum wire_type wire, const struct sync_tensor *t, const double *x, double *q)
+{
+    double limit = wire == WIRE_INT8 ? 127 : 7;
+
+    for (size_t block = 0; block < t->count; block += 64) {
+        size_t end = block + 64 < t->count ? block + 64 : t->count;
+        double most = 0, scale;
+
+        for (size_t i = block; i < end; i++)
+            most = fmax(most, fabs(x[t->offset + i]));
+        scale = bf16_nearest(most / limit);
+        for (size_t i = t->offset + block; i < t->offset + end; i++)
+            if (wire == WIRE_FP32)
+                q[i] = x[i];
+            else if (wire == WIRE_BF16)
+                q[i] = bf16_nearest(x[i]);
+            else
+                q[i] = scale > 0 ? nearbyint(x[i] / scale) * scale : 0;
+    }
+}
+
+static bool in_fragment(const struct setup *u, size_t tensor, int fragment)
+{
+    /* By the sizes above: of three, 0 to 0, 1 to 3, 4 to 5. */
+    static const int of_three[TENSORS] = {0, 1, 1, 1, 2, 2};
+
+    return u->spec.fragments == 1 || of_three[tensor] == fragment;
+}
+
+static void reference_send(struct world *w, int fragment)
+{
+    double all = 0;
+
+    for (int m = 0; m < w->size; m++)
+        all += w->seen[fragment][m];
+    for (int m = 0; m < w->size; m++) {
+        w->weights[m] = all > 0 ? w->seen[fragment][m] / all : 1.0 / w->size;
+        w->seen[fragment][m] = 0;
+        for (size_t i = 0; i < PARAMS; i++)
+            w->x[m][i] = w->g[i] - w->theta[m][i] + w->e[m][i];
+    }
+}
+
+static void reference_apply(struct world *w, int fragment, double mix)
+{
+    const struct sync_spec *c = &w->u->spec;
+    static double q[WORLD_MOST][PARAMS];
+
+    for (size_t t = 0; t < TENSORS; t++) {
+        if (!in_fragment(w->u, t, fragment))
+            continue;
+        for (int m = 0; m < w->size; m++)
+            wire_pass(c->wire, &tensors[t], w->x[m], q[m]);
+        for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
+            double sum = 0;
+
+            for (int m = 0; m < w->size; m++) {
+                sum += w->weights[m] * q[m][i];
+                w->e[m][i] = w->x[m][i] - q[m][i];
+            }
+            w->v[i] = c->outer_momentum * w->v[i] + sum;
+            w->g[i] -= c->outer_lr * (sum + c->outer_momentum * w->v[i]);
+            for (int m = 0; m < w->size; m++)
+                w->theta[m][i] = mix * w->theta[m][i] + (1 - mix) * w->g[i];
+        }
+    }
+}
+
+static void reference_step(struct world *w, int step, bool warm)
+{
+    double n = (double)samples_of_all(w->u, w->size, step);
+
+    for (size_t i = 0; i < PARAMS; i++) {
+        double sum = 0;
+
+        for (int m = 0; m < w->size; m++)
+            sum += (double)samples_of(w->u, m, step) * gradient(w->u, w->theta[m][i], m, i);
+        for (int m = 0; m < w->size; m++) {
+            double own = samples_of(w->u, m, step) ? gradient(w->u, w->theta[m][i], m, i) : 0;
+
+            w->theta[m][i] -= (double)RATE * (warm ? (n > 0 ? sum / n : 0) : own);
+        }
+        if (warm)
+            w->g[i] = w->theta[0][i];
+    }
+    for (int f = 0; !warm && f < w->u->spec.fragments; f++)
+        for (int m = 0; m < w->size; m++)
+            w->seen[f][m] += (double)samples_of(w->u, m, step);
+}
+
+static void reference(double *out, int size, const struct setup *u)
+{
+    const struct sync_spec *c = &u->spec;
+    struct world *w = calloc(1, sizeof(*w));
+    int64_t fragments = c->fragments, gap = EVERY / fragments, sent = -1;
+    int turn = 0;
+
+    w->u = u;
+    w->size = size;
+    for (size_t i = 0; i < PARAMS; i++) {
+        w->g[i] = start_of(i);
+        for (int m = 0; m < size; m++)
+            w->theta[m][i] = start_of(i);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        int64_t made = step + 1 - c->warm; /* steps of rounds */
+
+        reference_step(w, step, step < c->warm);
+        if (made > 0 && made % gap == 0) {
+            reference_send(w, turn);
+            sent = made;
+        }
+        if (sent >= 0 && made == sent + c->overlap) {
+            reference_apply(w, turn, c->overlap ? c->mix : 0);
+            turn = (turn + 1) % (int)fragments;
+            sent = -1;
+        }
+    }
+    if (sent >= 0) { /* settle first takes what is under way */
+        reference_apply(w, turn, c->mix);
+        turn = (turn + 1) % (int)fragments;
+    }
+    for (int f = 0; f < fragments; f++) {
+        reference_send(w, turn);
+        reference_apply(w, turn, 0);
+        turn = (turn + 1) % (int)fragments;
+    }
+    memcpy(out, w->g, PARAMS * sizeof(*out));
+    free(w);
+}
+
+/* ---- tests */
+
+static const struct ranks layouts[] = {
+    {.world = 1},
+    {.world = 2},
+    {.world = 3},
+    {.world = 3, .node_of = {0, 1, 2}},
+    {.world = 5, .node_of = {0, 0, 1, 1, 1}},
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+static struct setup setup_of(enum wire_type wire)
+{
+    return (struct setup){.spec = {.type = SYNC_DILOCO,
+                                   .every = EVERY,
+                                   .outer_lr = 0.9,
+                                   .outer_momentum = 0.6,
+                                   .wire = wire,
+                                   .fragments = 1,
+                                   .mix = 0.25}};
+}
+
+/* Returns the bytes that rank 0 has sent. */
+static int run(const struct ranks *layout, const struct setup *u, float *out, uint64_t *hash)
+{
+    struct ranks r = *layout;
+    int bytes;
+
+    r.arg = u;
+    assert_true(ranks_run(&r, train));
+    memcpy(out, r.shared->result, PARAMS * sizeof(float));
+    for (int k = 1; k < r.world; k++)
+        assert_int_equal(r.shared->hash[k], r.shared->hash[0]);
+    *hash = r.shared->hash[0];
+    bytes = r.shared->code[0];
+    ranks_release(&r);
+    return bytes;
+}
+
+/* A code may differ where a float lies next to the middle between two codes, and all codes of a block where its scale
+ * does: of a few elements, by little. */
+static void check(const struct ranks *layout, const struct setup *u)
+{
+    double want[PARAMS];
+    float got[PARAMS];
+    uint64_t hash;
+    int odd = 0;
+
+    run(layout, u, got, &hash);
+    reference(want, layout->world, u);
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
+            double away = fabs((double)got[i] - want[i]), size = 1 + fabs(want[i]);
+
+            if (away > (u->spec.wire == WIRE_FP32 ? 1e-6 : 0.02) * size)
+                fail_msg("world %d, wire %d, element %zu: %.9g, not %.9g", layout->world, (int)u->spec.wire,
+                         i, (double)got[i], want[i]);
+            odd += away > 1e-6 * size;
+        }
+    if (odd > PARAMS / 8)
+        fail_msg("world %d, wire %d: %d elements differ", layout->world, (int)u->spec.wire, odd);
+}
+
+static const enum wire_type wires[] = {WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4};
+#define WIRES (sizeof(wires) / sizeof(wires[0]))
+
+static void rounds_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (size_t k = 0; k < WIRES; k++) {
+            struct setup u = setup_of(wires[k]);
+
+            check(&layouts[l], &u);
+        }
+}
+
+static void overlap_and_fragments_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (size_t k = 0; k < WIRES; k += 3)
+            for (int way = 1; way < 8; way++) {
+                struct setup u = setup_of(wires[k]);
+
+                u.spec.overlap = way & 1;
+                u.spec.fragments = way & 2 ? 3 : 1;
+                u.spec.warm = way & 4 ? 5 : 0;
+                u.thread = way & 1;
+                check(&layouts[l], &u);
+            }
+}
+
+static void without_outer_momentum_it_is_averaging_bit_for_bit(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct setup u = setup_of(WIRE_FP32), average = {.spec = {.type = SYNC_AVERAGE, .every = EVERY}};
+        float got[PARAMS], want[PARAMS];
+        uint64_t hash;
+
+        u.spec.outer_lr = 1;
+        u.spec.outer_momentum = 0;
+        run(&layouts[l], &u, got, &hash);
+        run(&layouts[l], &average, want, &hash);
+        assert_memory_equal(got, want, sizeof(got));
+    }
+}
+
+/* Also where the sum is that of deltas. */
+static void the_mean_of_deltas_is_the_mean(void **state)
+{
+    struct setup u = setup_of(WIRE_FP32), average = {.spec = {.type = SYNC_AVERAGE, .every = EVERY}};
+    float got[PARAMS], want[PARAMS];
+    uint64_t hash;
+
+    (void)state;
+    u.spec.outer_lr = 1;
+    u.spec.outer_momentum = 1e-30;
+    run(&layouts[3], &u, got, &hash);
+    run(&layouts[3], &average, want, &hash);
+    for (size_t i = 0; i < PARAMS; i++)
+        assert_true(fabs((double)got[i] - (double)want[i]) < 1e-6);
+}
+
+static void averaging_each_step_is_all_reduce(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct setup average = {.spec = {.type = SYNC_AVERAGE, .every = 1}};
+        struct setup all = {.spec = {.type = SYNC_ALLREDUCE}};
+        float got[PARAMS], want[PARAMS];
+        uint64_t hash;
+
+        run(&layouts[l], &average, got, &hash);
+        run(&layouts[l], &all, want, &hash);
+        for (size_t t = 0; t < TENSORS; t++)
+            for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++)
+                assert_true(fabs((double)got[i] - (double)want[i]) < 1e-5);
+    }
+}
+
+static void two_members_with_equal_data_are_one(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < WIRES; k++) {
+        struct setup u = setup_of(wires[k]);
+        float one[PARAMS], two[PARAMS];
+        uint64_t hash[2];
+
+        u.same_data = true;
+        run(&layouts[0], &u, one, &hash[0]);
+        run(&layouts[1], &u, two, &hash[1]);
+        assert_memory_equal(one, two, sizeof(one));
+    }
+}
+
+static void a_resumed_round_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < WIRES; k++)
+        for (int fragments = 1; fragments <= 3; fragments += 2)
+            for (int after = 11; after <= 15; after++) {
+                struct setup u = setup_of(wires[k]);
+                float got[PARAMS];
+                uint64_t whole, cut;
+
+                u.spec.fragments = fragments;
+                u.same_data = fragments > 1; /* a snapshot does not keep each fragment's samples */
+                run(&layouts[2], &u, got, &whole);
+                u.reopen_after = after;
+                run(&layouts[2], &u, got, &cut);
+                assert_true(whole == cut);
+            }
+}
+
+static void codes_are_a_part_of_the_bytes(void **state)
+{
+    struct setup all = {.spec = {.type = SYNC_ALLREDUCE}}, coded = setup_of(WIRE_INT4);
+    struct ranks two = {.world = 2, .node_of = {0, 1}};
+    float out[PARAMS];
+    uint64_t hash;
+    int much, little;
+
+    (void)state;
+    much = run(&two, &all, out, &hash);
+    little = run(&two, &coded, out, &hash);
+    assert_true(little * 10 <
+                much); /* 38 steps and 7 exchanges of an eighth; words and headers are most of it here */
+}
+
+/* ---- failures */
+
+static uint64_t state_hash(const struct member *m)
+{
+    uint64_t hash = ranks_hash(m->config.params, COUNT * sizeof(float));
+
+    for (size_t i = 0; i < SYNC_MAX_ARRAYS && m->config.arrays[i]; i++)
+        hash = hash * 31 + ranks_hash(m->config.arrays[i], COUNT * sizeof(float));
+    return hash;
+}
+
+static void lose_a_peer_in_a_round(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct sync_state before, after;
+    struct err e = {0};
+    struct member m;
+    uint64_t hash;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    for (int step = 0; step < 2 * EVERY; step++) {
+        sync_at_step(m.sync, step);
+        member_compute(&m, u, step);
+        hash = state_hash(&m);
+        sync_save(m.sync, &before);
+        if (step + 1 == 2 * EVERY && rank == 1)
+            _exit(0);
+        if (sync_after_step(m.sync, samples_of(u, rank, step), samples_of_all(u, r->world, step), &e)) {
+            RANK_CHECK(step + 1 == 2 * EVERY && e.code == ERR_ABORTED);
+            RANK_CHECK(state_hash(&m) == hash);
+            sync_save(m.sync, &after);
+            RANK_CHECK(after.steps == EVERY && after.rounds == 1 && after.turn == 1);
+            RANK_CHECK(after.local_samples == before.local_samples + samples_of(u, rank, step));
+        }
+    }
+    RANK_CHECK(e.code == ERR_ABORTED);
+    member_close(&m);
+}
+
+static void a_death_in_a_round_changes_nothing(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < WIRES; k++) {
+        struct setup u = setup_of(wires[k]);
+        struct ranks near = {.world = 3, .arg = &u}, far = {.world = 3, .node_of = {0, 1, 2}, .arg = &u};
+
+        assert_true(ranks_run(&near, lose_a_peer_in_a_round));
+        ranks_release(&near);
+        assert_true(ranks_run(&far, lose_a_peer_in_a_round));
+        ranks_release(&far);
+    }
+}
+
+static void make_rank_1_odd(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct err e = {0};
+    struct member m;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    if (rank == 1)
+        m.config.arrays[0][700] += 1e-6f; /* a bit of the shared model */
+    for (int step = 0; step < EVERY && !e.code; step++) {
+        sync_at_step(m.sync, step);
+        member_compute(&m, u, step);
+        (void)!sync_after_step(m.sync, 1, r->world, &e);
+    }
+    RANK_CHECK(e.code == ERR_FAILED_PRECONDITION && strstr(e.msg, "rank 1: its shared model differs"));
+    member_close(&m);
+}
+
+static void make_rank_1_infinite(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct err e = {0};
+    struct member m;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    for (int step = 0; step < EVERY && !e.code; step++) {
+        sync_at_step(m.sync, step);
+        member_compute(&m, u, step);
+        if (rank == 1)
+            m.config.params[970] = step % 2 ? NAN : -INFINITY;
+        (void)!sync_after_step(m.sync, 1, r->world, &e);
+    }
+    RANK_CHECK(e.code == (rank == 1 ? ERR_OUT_OF_RANGE : ERR_ABORTED) && strstr(e.msg, "rank 1"));
+    for (size_t i = 0; i < PARAMS; i++)
+        RANK_CHECK(isfinite(sync_shared(m.sync)[i]));
+    member_close(&m);
+}
+
+static void the_rank_that_differs_is_named(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < WIRES; k++) {
+        struct setup u = setup_of(wires[k]);
+        struct ranks odd = {.world = 3, .arg = &u}, infinite = {.world = 3, .arg = &u};
+
+        assert_true(ranks_run(&odd, make_rank_1_odd));
+        ranks_release(&odd);
+        assert_true(ranks_run(&infinite, make_rank_1_infinite));
+        ranks_release(&infinite);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounds_are_those_of_the_reference),
+        cmocka_unit_test(overlap_and_fragments_are_those_of_the_reference),
+        cmocka_unit_test(without_outer_momentum_it_is_averaging_bit_for_bit),
+        cmocka_unit_test(the_mean_of_deltas_is_the_mean),
+        cmocka_unit_test(averaging_each_step_is_all_reduce),
+        cmocka_unit_test(two_members_with_equal_data_are_one),
+        cmocka_unit_test(a_resumed_round_gives_the_same_bits),
+        cmocka_unit_test(codes_are_a_part_of_the_bytes),
+        cmocka_unit_test(a_death_in_a_round_changes_nothing),
+        cmocka_unit_test(the_rank_that_differs_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,12 @@
+#ifndef DDP_TRAINER_MEMBER_SYNC_AVERAGE_H
+#define DDP_TRAINER_MEMBER_SYNC_AVERAGE_H
+
+#include "trainer/member/sync/strategy.h"
+
+/* A round whose result is the weighted mean of all ranks' parameters. Also that of diloco with an outer
+ * learning rate of 1, no outer momentum and fp32 on the wire, because that step ends at the mean. */
+
+MUST_CHECK enum err_code average_begin(struct sync *s, struct err *e);
+MUST_CHECK enum err_code average_join(struct sync *s, struct err *e);
+
+#endif

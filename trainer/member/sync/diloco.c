@@ -1,0 +1,361 @@
+/* DiLoCo (Douillard et al., arXiv 2311.08105): each rank makes H steps of its own optimizer; the ranks' mean change
+ * of the parameters is then the gradient of an outer optimizer, SGD with Nesterov momentum (the form of PyTorch):
+ *
+ *     x = (g - theta) + e           g: the shared model; theta: this rank's parameters; e: error feedback
+ *     q, e = what the wire's format makes of x, and x - q
+ *     D = sum over ranks of (n_m / n) q_m          n_m: samples of the round
+ *     u = mu u + D;  g = g - eta (D + mu u);  theta = g
+ *
+ * Fragments (Streaming DiLoCo, arXiv 2501.18512): fragment f of F, some tensors in a row, makes its round from step
+ * f H / F on. Overlap: D is applied some steps after x was taken, and theta = mix theta + (1 - mix) g then. `warm`:
+ * the first steps sum gradients instead.
+ *
+ * Failure: g, u, e and theta change only after the exchange has succeeded. Without overlap, a rank that repeats the
+ * exchange in another group sends the same codes; with overlap, the round has become longer by the steps in between. */
+#include "trainer/member/sync/average.h"
+#include "trainer/member/sync/delta.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+enum { SHARED = SYNC_SHARED, MOMENTUM, FEEDBACK, SENT };
+
+struct fragment {
+    struct sync_tensor *tensors; /* some of diloco's, in a row */
+    size_t count;
+    int64_t begin, end; /* steps of a round of all fragments; sent at its end */
+    int64_t local_seen,
+        global_seen; /* samples since its last exchange, up to the last exchange of any fragment */
+};
+
+struct diloco {
+    struct delta *delta;
+    struct sync *warm; /* all-reduce; NULL: there are no such steps */
+    struct sync_tensor *tensors;
+    struct fragment *fragments;
+    int64_t turn, rounds; /* the fragment that is sent next; exchanges so far */
+    bool settling;        /* theta = g, whatever mix says */
+};
+
+/* Which array a job needs: a mean needs neither momentum nor the rest. */
+static bool spec_is_mean(const struct sync_spec *c)
+{
+    return c->outer_lr == 1.0 && c->outer_momentum == 0.0 && c->wire == WIRE_FP32 && c->fragments == 1 &&
+           c->overlap == 0;
+}
+
+static bool diloco_wants(const struct sync_spec *c, size_t array)
+{
+    switch (array) {
+    case MOMENTUM:
+        return c->outer_momentum > 0.0;
+    case FEEDBACK:
+        return c->wire != WIRE_FP32;
+    case SENT:
+        return c->overlap > 0;
+    default:
+        return true;
+    }
+}
+
+/* ---- fragments */
+
+/* The tensor whose middle lies behind f/F of all floats begins fragment f, so fragments are of similar size. */
+static void fragments_deal(struct diloco *d, size_t tensor_count, int64_t fragments, size_t all)
+{
+    size_t next = 0, seen = 0;
+
+    for (int64_t f = 0; f < fragments; f++) {
+        struct fragment *at = &d->fragments[f];
+        double until = (double)all * (double)(f + 1) / (double)fragments;
+
+        at->tensors = d->tensors + next;
+        for (; next < tensor_count; next++, at->count++) {
+            double middle = (double)seen + (double)d->tensors[next].count / 2;
+
+            if (f + 1 < fragments && middle > until)
+                break;
+            seen += d->tensors[next].count;
+        }
+    }
+}
+
+static enum err_code fragments_open(struct sync *s, struct diloco *d, struct err *e)
+{
+    const struct sync_config *c = &s->config;
+    int64_t fragments = c->spec.fragments, every = c->spec.every;
+    size_t count = c->tensors ? c->tensor_count : 1, all = 0;
+
+    d->tensors = xcalloc(count, sizeof(*d->tensors));
+    d->tensors[0] = (struct sync_tensor){0, c->count - c->tail};
+    for (size_t i = 0; c->tensors && i < count; i++)
+        d->tensors[i] = c->tensors[i];
+    for (size_t i = 0; i < count; i++)
+        all += d->tensors[i].count;
+    d->fragments = xcalloc((size_t)fragments, sizeof(*d->fragments));
+    fragments_deal(d, count, fragments, all);
+    for (int64_t f = 0; f < fragments; f++) {
+        d->fragments[f].begin = every * f / fragments;
+        d->fragments[f].end = every * (f + 1) / fragments;
+        if (!d->fragments[f].count)
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "sync.fragments is %lld, but the model's %zu tensors make only %lld parts",
+                           (long long)fragments, count, (long long)f);
+    }
+    return ERR_OK;
+}
+
+static void turn_set(struct sync *s, struct diloco *d, int64_t turn)
+{
+    d->turn = turn % s->config.spec.fragments;
+    s->round = d->fragments[d->turn].end - d->fragments[d->turn].begin;
+}
+
+/* ---- opening */
+
+static enum err_code diloco_open(struct sync *s, struct err *e)
+{
+    const struct sync_spec *c = &s->config.spec;
+    struct diloco *d = s->own = xcalloc(1, sizeof(*d));
+
+    if (c->every < 1 || c->fragments < 1 || c->overlap >= c->every / c->fragments)
+        return err_set(e, ERR_INVALID_ARGUMENT, "sync: these rounds of diloco cannot be made");
+    s->shared = spec_is_mean(c) && s->config.world_size == 1 ? NULL : s->arrays[SHARED];
+    s->overlap = c->overlap;
+    if (fragments_open(s, d, e) ||
+        (c->warm && sync_open_as(&d->warm, &sync_allreduce_ops, s->group, &s->config, e)))
+        return e->code;
+    turn_set(s, d, 0);
+    d->delta = delta_open(&s->config, s->group);
+    return ERR_OK;
+}
+
+static void diloco_close(struct sync *s)
+{
+    struct diloco *d = s->own;
+
+    if (!d)
+        return;
+    delta_close(d->delta);
+    sync_close(d->warm);
+    free(d->fragments);
+    free(d->tensors);
+    free(d);
+}
+
+/* ---- steps that sum gradients */
+
+static void diloco_at_step(struct sync *s, int64_t step)
+{
+    bool warm = step < s->config.spec.warm, before = !s->local_steps;
+
+    s->local_steps = !warm;
+    s->carrier = warm ? s->config.grads : s->config.params;
+    s->uneven &= !warm;
+    if (before && !warm)
+        sync_start(s);
+}
+
+static void diloco_grads_ready(struct sync *s, size_t offset, size_t count)
+{
+    struct diloco *d = s->own;
+
+    if (!s->local_steps)
+        sync_grads_ready(d->warm, offset, count);
+}
+
+static enum err_code diloco_before_step(struct sync *s, struct err *e)
+{
+    struct diloco *d = s->own;
+
+    return s->local_steps ? ERR_OK : sync_before_step(d->warm, e);
+}
+
+/* ---- rounds */
+
+static void diloco_start(struct sync *s)
+{
+    struct device *device = s->config.device;
+    struct diloco *d = s->own;
+
+    if (s->arrays[FEEDBACK])
+        device->ops->zero(device, s->arrays[FEEDBACK], s->config.count * sizeof(float));
+    for (int64_t f = 0; f < s->config.spec.fragments; f++)
+        d->fragments[f].local_seen = d->fragments[f].global_seen = 0;
+    turn_set(s, d, 0);
+}
+
+/* Where x is made. Gradients are needed again before a later join. */
+static float *delta_array(const struct sync *s)
+{
+    return s->config.spec.overlap ? s->arrays[SENT] : s->config.grads;
+}
+
+static void fragment_range(const struct fragment *f, size_t *at, size_t *count)
+{
+    const struct sync_tensor *last = &f->tensors[f->count - 1];
+
+    *at = f->tensors[0].offset;
+    *count = last->offset + last->count - *at;
+}
+
+static enum err_code diloco_begin(struct sync *s, struct err *e)
+{
+    struct device *device = s->config.device;
+    const struct device_ops *ops = device->ops;
+    struct diloco *d = s->own;
+    const struct fragment *f = &d->fragments[d->turn];
+    float *x = delta_array(s);
+    size_t at, count;
+
+    if (spec_is_mean(&s->config.spec))
+        return average_begin(s, e);
+    fragment_range(f, &at, &count);
+    ops->copy(device, x + at, s->config.params + at, count * sizeof(float));
+    ops->scale(device, x + at, count, -1.0f);
+    ops->add(device, x + at, s->shared + at, count);
+    if (s->arrays[FEEDBACK])
+        ops->add(device, x + at, s->arrays[FEEDBACK] + at, count);
+    struct delta_send send = {
+        .x = x,
+        .shared = s->shared,
+        .tail = s->config.params + (s->config.count - s->config.tail),
+        .tensors = f->tensors,
+        .tensor_count = f->count,
+        .round = d->rounds,
+        .local_samples = f->local_seen + s->state.local_samples,
+        .global_samples = f->global_seen + s->state.global_samples,
+    };
+    return delta_start(d->delta, &send, e);
+}
+
+/* g and u from D, which is lost; theta from g. */
+static void outer_step(struct sync *s, const struct fragment *f)
+{
+    struct device *device = s->config.device;
+    const struct device_ops *ops = device->ops;
+    const struct sync_spec *c = &s->config.spec;
+    struct diloco *d = s->own;
+    size_t at, count;
+
+    fragment_range(f, &at, &count);
+    float *sum = delta_array(s) + at, *g = s->shared + at, *theta = s->config.params + at;
+    size_t bytes = count * sizeof(float);
+
+    if (s->arrays[MOMENTUM]) {
+        float *u = s->arrays[MOMENTUM] + at;
+
+        ops->scale(device, u, count, (float)c->outer_momentum);
+        ops->add(device, u, sum, count);
+        ops->scale(device, sum, count, (float)-c->outer_lr);
+        ops->add(device, g, sum, count);
+        ops->copy(device, sum, u, bytes);
+        ops->scale(device, sum, count, (float)(-c->outer_lr * c->outer_momentum));
+    } else {
+        ops->scale(device, sum, count, (float)-c->outer_lr);
+    }
+    ops->add(device, g, sum, count);
+    if (!c->overlap || d->settling) {
+        ops->copy(device, theta, g, bytes);
+        return;
+    }
+    ops->scale(device, theta, count, (float)c->mix);
+    ops->copy(device, sum, g, bytes);
+    ops->scale(device, sum, count, (float)(1.0 - c->mix));
+    ops->add(device, theta, sum, count);
+}
+
+/* The fragment's samples are spent, those of the others wait for their turn. */
+static void turn_end(struct sync *s, struct diloco *d)
+{
+    for (int64_t f = 0; f < s->config.spec.fragments; f++) {
+        d->fragments[f].local_seen += s->under_way.local_samples;
+        d->fragments[f].global_seen += s->under_way.global_samples;
+    }
+    d->fragments[d->turn].local_seen = d->fragments[d->turn].global_seen = 0;
+    d->rounds++;
+    turn_set(s, d, d->turn + 1);
+    s->uneven = !d->settling && (s->config.spec.fragments > 1 || s->config.spec.overlap);
+}
+
+static enum err_code diloco_join(struct sync *s, struct err *e)
+{
+    struct diloco *d = s->own;
+    const struct fragment *f = &d->fragments[d->turn];
+
+    if (spec_is_mean(&s->config.spec))
+        return average_join(s, e);
+    if (delta_wait(d->delta, e) || sync_await_sum(s, e))
+        return e->code;
+    delta_sum(d->delta, s->arrays[FEEDBACK]);
+    outer_step(s, f);
+    turn_end(s, d);
+    return ERR_OK;
+}
+
+/* Each fragment in turn; all that the ranks' own parameters have beyond the shared model is taken in. */
+static enum err_code diloco_settle(struct sync *s, struct err *e)
+{
+    struct diloco *d = s->own;
+    enum err_code rc = ERR_OK;
+
+    d->settling = true;
+    for (int64_t i = 0; !rc && i < s->config.spec.fragments; i++) {
+        /* An exchange is about a round, even if no step was made since the last one. */
+        s->state.steps = s->state.steps ? s->state.steps : 1;
+        rc = sync_begin(s, e) ? e->code : sync_join(s, e);
+    }
+    d->settling = false;
+    return rc;
+}
+
+/* ---- the position in a round: steps since the first fragment's round began */
+
+static void diloco_save(const struct sync *s, struct sync_state *out)
+{
+    const struct diloco *d = s->own;
+
+    out->steps += d->fragments[d->turn].begin;
+    out->turn = d->turn + 1;
+    out->rounds = d->rounds;
+}
+
+static void diloco_load(struct sync *s, const struct sync_state *in)
+{
+    struct diloco *d = s->own;
+    int64_t turn = in->turn ? in->turn - 1 : 0;
+
+    while (!in->turn && turn + 1 < s->config.spec.fragments && d->fragments[turn].end <= in->steps)
+        turn++;
+    turn_set(s, d, turn);
+    s->state.steps = in->steps - d->fragments[d->turn].begin;
+    d->rounds = in->rounds;
+    /* A snapshot does not say it. */
+    if (!in->turn)
+        s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
+}
+
+const struct sync_ops sync_diloco_ops = {
+    .name = "diloco",
+    .local_steps = true,
+    .arrays =
+        {
+            [SHARED] = {"shared"},
+            [MOMENTUM] = {"outer_momentum", .kept = true},
+            [FEEDBACK] = {"feedback", .kept = true, .own = true},
+            [SENT] = {"sent"},
+        },
+    .wants = diloco_wants,
+    .open = diloco_open,
+    .close = diloco_close,
+    .at_step = diloco_at_step,
+    .grads_ready = diloco_grads_ready,
+    .before_step = diloco_before_step,
+    .start = diloco_start,
+    .begin = diloco_begin,
+    .join = diloco_join,
+    .settle = diloco_settle,
+    .save = diloco_save,
+    .load = diloco_load,
+};
