@@ -22,17 +22,17 @@
 #define VOCABULARY_LIMIT ((size_t)32 << 20)
 
 struct speaker {
-    const char *dir; /* where the model lies */
+    const char *dir; /* directory of the model */
     struct train_spec spec;
-    struct vocabulary vocabulary; /* count 0: token numbers */
+    struct vocabulary vocabulary; /* count 0: the model has no text, only token numbers */
     struct device *device;
     struct model *model;
     float *params;
     struct decoder *decoder;
-    int32_t *past; /* every token so far */
+    int32_t *past; /* all tokens so far, the prompt's included */
     size_t count, room;
     float *logits;  /* (vocab) */
-    int32_t *order; /* (vocab): tokens, likeliest first as far as needed */
+    int32_t *order; /* (vocab): token numbers, in part sorted by their logits */
 };
 
 /* ---- the model */
@@ -54,7 +54,7 @@ static enum err_code speaker_check_vocabulary(const struct speaker *s, const cha
 {
     if (s->vocabulary.count <= s->spec.model.vocab)
         return ERR_OK;
-    return err_set(e, ERR_DATA_LOSS, "%s: its text has %lld symbols, the model only %lld", dir,
+    return err_set(e, ERR_DATA_LOSS, "%s: vocab.json has %lld symbols, but the model has only %lld", dir,
                    (long long)s->vocabulary.count, (long long)s->spec.model.vocab);
 }
 
@@ -117,8 +117,8 @@ static enum err_code read_numbers(struct speaker *s, const char *text, struct er
         long long token = strtoll(text, &end, 10);
         if (end == text || token < 0 || token >= s->spec.model.vocab)
             return err_set(e, ERR_INVALID_ARGUMENT,
-                           "'%.20s': this model has no text, its prompt is token numbers from 0 to %lld",
-                           text, (long long)s->spec.model.vocab - 1);
+                           "'%.20s': this model has no vocabulary, give token numbers from 0 to %lld", text,
+                           (long long)s->spec.model.vocab - 1);
         token_remember(s, (int32_t)token);
         text = end;
     }
@@ -154,7 +154,8 @@ static enum err_code read_prompt(struct speaker *s, const char *prompt, struct e
     return ERR_OK;
 }
 
-/* Something must be there to go on from: a line's end where there is one, as a text's start is behind one. */
+/* The model needs at least one token to continue from. Without a prompt this is a line end, which the start
+ * of a line follows, or token 0. */
 static void speaker_begin(struct speaker *s)
 {
     int32_t line = s->vocabulary.count ? vocabulary_find(&s->vocabulary, '\n') : -1;
@@ -176,7 +177,7 @@ static enum err_code token_say(struct speaker *s, int32_t token, struct err *e)
     return ERR_OK;
 }
 
-/* Reads what was not read yet, and leaves in logits what follows the last. */
+/* Feeds the tokens that the decoder has not read yet. Leaves the logits of the next token in s->logits. */
 static void read_past(struct speaker *s, size_t *seen)
 {
     size_t context = (size_t)s->spec.model.context, keep = context - context / 2;
@@ -189,8 +190,8 @@ static void read_past(struct speaker *s, size_t *seen)
     *seen = s->count;
 }
 
-/* Puts the k largest first, largest first: quickselect would do, but a heap's worth of work is nothing beside
- * the model. */
+/* Restores the heap property of order[at, n), largest logit first. The cost of sorting by a heap is small
+ * beside that of the model. */
 static void choices_sift(const float *logits, int32_t *order, size_t at, size_t n)
 {
     for (size_t child; (child = 2 * at + 1) < n; at = child) {
@@ -203,7 +204,7 @@ static void choices_sift(const float *logits, int32_t *order, size_t at, size_t 
     }
 }
 
-/* The k likeliest tokens lie at the end of order then, the likeliest last. */
+/* Sorts the k likeliest tokens to the end of order, the likeliest last. */
 static void sort_last(const float *logits, int32_t *order, size_t n, size_t k)
 {
     for (size_t i = 0; i < n; i++)
@@ -218,22 +219,21 @@ static void sort_last(const float *logits, int32_t *order, size_t n, size_t k)
     }
 }
 
-/* How many tokens there are to choose from. */
+/* Returns the number of tokens to choose from. A model may have more outputs than its text has symbols. */
 static size_t choices_count(const struct speaker *s)
 {
     return (size_t)(s->vocabulary.count ? s->vocabulary.count : s->spec.model.vocab);
 }
 
-/* Among logits that are no numbers there is no likeliest. */
+/* Refuses logits that are not finite, because no token is the likeliest then. */
 static enum err_code check_logits(const struct speaker *s, struct err *e)
 {
     for (size_t i = 0; i < choices_count(s); i++)
         if (!isfinite(s->logits[i]))
-            return err_set(
-                e, ERR_DATA_LOSS,
-                "%s: its model says %s of what comes after %zu tokens: parameters that are no numbers, "
-                "or too large",
-                s->dir, isnan(s->logits[i]) ? "nan" : "inf", s->count);
+            return err_set(e, ERR_DATA_LOSS,
+                           "%s: the model's output is %s after %zu tokens: its parameters are nan or inf, "
+                           "or too large",
+                           s->dir, isnan(s->logits[i]) ? "nan" : "inf", s->count);
     return ERR_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The training loop: a step, then whatever is due. */
+/* The training loop: a step, then the evaluation, snapshot and report that are due. */
 #include <math.h>
 
 #include "base/buf.h"
@@ -45,7 +45,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     bool over = engine_finished(&t->engine) || must_stop(s), evaluated = false;
     progress_saved(t);
     if (over)
-        return ERR_OK; /* finish() does it all */
+        return ERR_OK; /* run_finish does the rest */
     if (action_due(&t->spec->eval.every, t, epoch_ended, s->tail[TAIL_EVAL] > 0.0f)) {
         if (trainer_evaluate(t, e))
             return e->code;
@@ -63,7 +63,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     return keep ? keep_snapshot(t, false, e) : ERR_OK;
 }
 
-/* Only the values that exist: a run that was over when it began has no loss. */
+/* Logs only the values that exist: a run that was complete when it began has no loss. */
 static void log_end(const struct trainer *t, bool stopped)
 {
     CLEANUP(buf_release) struct buf numbers = {0};
@@ -105,7 +105,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
     trainer_running = 1;
     if (t->resumed && t->formation.rank == 0)
         progress_resumed(t);
-    /* Ranks that loaded different files must not begin to train. */
+    /* Compares the ranks first, because ranks that loaded different files must not begin to train. */
     if (trainer_compare(t, e))
         return e->code;
     progress_report(t, false);
@@ -118,7 +118,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         t->interval.steps++;
         t->interval.samples += s.global;
         stopped = must_stop(&s);
-        /* A stop that the coordinator asked for ends with exit code 0, a signal alone does not. */
+        /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
         t->asked = s.tail[TAIL_STOP] > 0.0f;
         if (after_step(t, &s, at_start, e))
             return e->code;

@@ -1,7 +1,7 @@
-/* ddp-trainer: one worker of a train job. Exit: 0 done, or stopped because the job was asked to; 1 failed; 2
- * usage; 68 (EXIT_NO_ADDRESS) the coordinator's name cannot be resolved; 71 (EXIT_NODE_TROUBLE) the node
- * allows too few open files; 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by
- * SIGTERM alone, after a snapshot. */
+/* ddp-trainer: one worker of a train job. Exit codes: 0: done, or stopped because the job was asked to stop;
+ * 1: failed; 2: usage error; 68 (EXIT_NO_ADDRESS): the coordinator's name cannot be resolved; 71
+ * (EXIT_NODE_TROUBLE): the node allows too few open files; 75 (EXIT_PEER_LOST): a peer was lost, or the
+ * generation is over; 143: stopped by SIGTERM alone, after a snapshot. */
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,9 +23,9 @@
 
 #define FILES_WANTED                                                                                         \
     128 /* connecting to the peers takes about 70 (trainer/member/coll/handshake.c), gRPC 20 */
-#define VERDICT_MS 15000 /* longer than the coordinator takes to notice a lost node */
+#define VERDICT_MS 15000 /* longer than the time in which the coordinator notices a lost node */
 
-/* Before training there is nothing to keep. */
+/* Before training starts there is no state to save, so SIGTERM ends the process at once. */
 static void on_term(int signal_number)
 {
     if (!trainer_running)
@@ -42,7 +42,8 @@ static void catch_signals(bool standalone)
     if (standalone)
         sigaction(SIGINT, &term, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGUSR1, &ignore, NULL); /* a batch system's word to the whole step: ddpctl run heeds it */
+    /* A batch system sends these to all processes of a step; ddpctl run handles them. */
+    sigaction(SIGUSR1, &ignore, NULL);
     sigaction(SIGUSR2, &ignore, NULL);
 }
 
@@ -55,10 +56,10 @@ static void want_passive_openmp(char **argv)
     const char *ranks = getenv("LOCAL_WORLD_SIZE");
     if (getenv("OMP_WAIT_POLICY") || sched_getaffinity(0, sizeof(cores), &cores) < 0 ||
         CPU_COUNT(&cores) < 2 * (ranks ? atoi(ranks) : 1))
-        return; /* told already, or one thread a worker */
+        return; /* it is set already, or there is one thread for each worker */
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);
-    log_warn("openmp_policy", "why=\"cannot start again, threads will spin\"");
+    log_warn("openmp_policy", "why=\"ddp-trainer cannot execute itself again, idle threads will spin\"");
 }
 
 /* Whether a restart would fail in the same way: the error follows from the input or the configuration, and
@@ -101,10 +102,12 @@ static int worker_run(const struct trainer_config *config, struct link *link)
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     /* The process ends with its generation, and the coordinator starts a new process for each rank of the
-     * next generation. Staying would need one state for survivors that hold different ones; see trainer_compare_places. */
+     * next generation. Staying would need one state for survivors that hold different ones; see
+     * trainer_compare_places. */
     int code = exit_code(&t, link, &e);
     link_cancel(link);
-    if (!trainer_leave(&t)) { /* the run is what it was; what hangs ends with the process */
+    /* The result of the run does not change; operations that hang end with the process. */
+    if (!trainer_leave(&t)) {
         fflush(NULL);
         _exit(code);
     }
@@ -121,7 +124,7 @@ static int generate_text(const struct trainer_options *o)
     return e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
 }
 
-/* {"name": "cuda", "version": "CUDA 13.0, ...", "nccl": "2.28.9"} or {"why": "..."} */
+/* Prints {"name": "cuda", "version": "CUDA 13.0, ...", "nccl": "2.28.9"} or {"why": "..."}. */
 static int tell_plugin(void)
 {
     CLEANUP(buf_release) struct buf out = {0};

@@ -10,7 +10,7 @@ static const struct option_spec options[] = {
     {.name = "standalone",
      .type = OPTION_FLAG,
      AT(standalone),
-     .help = "one process, one rank; `nodes` and `procs_per_node` do not count"},
+     .help = "run one process with one rank; `nodes` and `procs_per_node` are ignored"},
     {.name = "set",
      .type = OPTION_TEXTS,
      AT(set),
@@ -84,9 +84,9 @@ static const char *options_misuse(const struct trainer_options *o, const struct 
     if (o->standalone + o->plugin + (o->generate != NULL) > 1)
         return "give only one of --standalone, --generate and --plugin";
     if (o->standalone && args->count == 0)
-        return "--standalone wants a job file: ddp-trainer --standalone JOB.yaml";
+        return "--standalone needs a job file: ddp-trainer --standalone JOB.yaml";
     if (args->tail || args->count > o->standalone)
-        return o->standalone ? "only one job file can run" : "a job file needs --standalone";
+        return o->standalone ? "give only one job file" : "a job file needs --standalone";
     if (o->set && !o->standalone)
         return "--set needs --standalone";
     if (!o->generate &&
@@ -97,7 +97,8 @@ static const char *options_misuse(const struct trainer_options *o, const struct 
 
 int trainer_options_read(struct trainer_options *o, int argc, char **argv)
 {
-    *o = (struct trainer_options){.seed = -1, .temperature = -1}; /* 0 is a value of both */
+    /* -1: not given; 0 is a valid value of both. */
+    *o = (struct trainer_options){.seed = -1, .temperature = -1};
     struct option_arguments args;
     int code = program_parse(&program, (struct option_set[]){{options, o}, {0}}, argc, argv, &args);
     const char *misuse = code < 0 ? options_misuse(o, &args) : NULL;

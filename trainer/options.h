@@ -10,7 +10,7 @@
 struct trainer_options {
     bool plugin;
     bool standalone;
-    const char *job_file; /* with standalone */
+    const char *job_file; /* NULL without --standalone */
     char **set;           /* "train.epochs=20": owned */
     const char *generate; /* the model's directory; NULL: do not generate text */
     const char *prompt, *digest;
@@ -18,9 +18,9 @@ struct trainer_options {
     double temperature;
 };
 
-/* argv and the defaults. Returns -1, or the exit code where the command line ends the program: --help,
- * --version and misuse, which are printed. Without arguments all is zero: a supervisor started this worker.
- */
+/* Reads argv, and sets the defaults. Returns -1, or the exit code if the command line ends the program: after
+ * --help, --version and usage errors, which are printed. Without arguments all fields are zero: a supervisor
+ * started this worker. */
 int trainer_options_read(struct trainer_options *o, int argc, char **argv);
 void trainer_options_release(struct trainer_options *o);
 

@@ -16,7 +16,7 @@ void peer_loss_wake(void)
     int saved = errno, fd = atomic_load(&wake_fd);
     uint64_t one = 1;
     if (fd >= 0 && write(fd, &one, sizeof(one)) < 0) {
-        /* its counter is full: whoever waits is awake */
+        /* the counter is full, so the waiter is awake already */
     }
     errno = saved;
 }
@@ -35,5 +35,5 @@ void peer_loss_await(struct trainer *t, int timeout_ms)
             break;
     }
     atomic_store(&wake_fd,
-                 -1); /* left open: the Watch thread may be about to write, and the process is ending */
+                 -1); /* not closed: the Watch thread may still write to it, and the process is ending */
 }

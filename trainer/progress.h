@@ -3,15 +3,17 @@
 
 #include "trainer/trainer.h"
 
-/* What a worker says: the tutorials' lines on stdout, and JSON reports. */
+/* The output of a worker: the lines of PyTorch's tutorials on stdout, and reports in JSON. */
 
-void progress_epoch(const struct trainer *t); /* the tutorials' line at the start of an epoch */
+void progress_epoch(const struct trainer *t); /* prints the tutorials' line at the start of an epoch */
 void progress_resumed(const struct trainer *t);
-void progress_saved(struct trainer *t); /* says what the saver finished since the last call */
+/* Prints the snapshots that the saver has written since the last call. */
+void progress_saved(struct trainer *t);
 void progress_report(struct trainer *t, bool evaluated);
 
 double progress_bits(double nats);
-/* What a text's bits are called: "bits_per_char", "bits_per_byte"; NULL: it is none. */
+/* Returns the name of the loss in bits: "bits_per_char" or "bits_per_byte"; NULL if the data is not a
+ * text. */
 const char *progress_bits_name(const struct trainer *t);
 
 #endif

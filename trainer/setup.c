@@ -1,4 +1,4 @@
-/* Opening a worker, its place in a generation, and leaving both. */
+/* Opens a worker, joins and leaves a generation, and closes the worker. */
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ static enum err_code absolute_dir(struct trainer *t, struct err *e)
         return ERR_OK;
     }
     if (!getcwd(here, sizeof(here)))
-        return err_set(e, ERR_FAILED_PRECONDITION, "the current directory cannot be told");
+        return err_set(e, ERR_FAILED_PRECONDITION, "cannot read the current directory");
     t->snapshot_dir = xasprintf("%s/%s", here, dir);
     return ERR_OK;
 }
@@ -43,7 +43,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
         .local_ranks = config->local_world_size,
     };
     struct sync_array arrays[SYNC_MAX_ARRAYS];
-    _Static_assert(SYNC_MAX_ARRAYS <= ENGINE_MAX_EXTRA, "the engine has room for a strategy's arrays");
+    _Static_assert(SYNC_MAX_ARRAYS <= ENGINE_MAX_EXTRA, "the engine holds all arrays of a strategy");
     engine.extra_count = sync_arrays(&t->spec->sync, arrays);
     for (size_t i = 0; i < engine.extra_count; i++)
         engine.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept, arrays[i].own};
@@ -62,13 +62,14 @@ void trainer_close(struct trainer *t)
 
 /* ---- for a generation */
 
-/* The device's own collectives sum in an order of theirs. */
+/* Whether sums must be taken in the tree's order. The device's own collectives have another order, so they
+ * are not used then. */
 static bool wants_tree(const struct trainer *t)
 {
     return t->spec->reproducible == REPRODUCIBLE_WORLD;
 }
 
-/* What the devices of all ranks do together. */
+/* Sums the peak rates of all ranks' devices. */
 static enum err_code sum_peaks(struct trainer *t, struct err *e)
 {
     double mine = t->engine.peak_flops, *all = xcalloc((size_t)t->formation.world_size, sizeof(*all));
@@ -158,7 +159,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
 bool trainer_leave(struct trainer *t)
 {
     struct err e = {0};
-    keep_close(t); /* its commits go by the link, and are this generation's */
+    keep_close(t); /* first, because its commits use the link and belong to this generation */
     if (t->formation.sync)
         sync_save(t->formation.sync, &t->round);
     if (formation_end(&t->formation, &e) == ERR_OK)

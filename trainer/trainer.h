@@ -16,40 +16,42 @@
  * the process group (member/) lives as long as a generation. Only the files of this folder see both, and
  * bring them together. */
 
-struct interval { /* since the last report */
+struct interval { /* counters since the last report */
     int64_t since_ns, steps, samples;
-    int64_t exposed_ns; /* in the sync of gradients: what backward did not hide */
+    int64_t exposed_ns; /* time in the exchange of gradients that backward did not hide */
     uint64_t wait_ns;
 };
 
 struct trainer {
-    /* for the process's life */
+    /* These live as long as the process. */
     const struct trainer_config *config;
     const struct train_spec *spec;
     struct link *link;
     struct engine engine;
     char *snapshot_dir; /* absolute; NULL: no snapshots */
 
-    /* for a generation's */
+    /* These live as long as the generation. */
     struct formation formation;
     struct saver *saver; /* NULL: this rank writes no snapshots */
-    float *scratch;      /* one state, where ranks differ; else NULL */
-    double peak_flops;   /* of all ranks' devices; 0: not measured */
+    float *scratch;      /* memory for one state, if ranks differ; else NULL */
+    double peak_flops;   /* sum over all ranks' devices; 0: not measured */
     struct memory_sizes sizes;
     bool told_sizes;
 
-    /* the run */
-    struct sync_state round; /* that the last formation left open */
+    /* The state of the run. */
+    struct sync_state round; /* the round that the last formation left open */
     bool resumed;
-    bool stopped, asked;              /* ended before its end; because the coordinator asked some rank to */
-    uint64_t digest;                  /* of the parameters ... */
-    int64_t digest_step, agreed_step; /* ... at that step; when all ranks' were the same. -1: never */
+    /* Stopped: the run ended early; asked: because the coordinator asked a rank to stop. */
+    bool stopped, asked;
+    uint64_t digest; /* digest of the parameters at step digest_step */
+    /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
+    int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
     struct interval interval;
 };
 
-/* setup.c. Opens the engine, for the share of the samples that the process's first place has. Takes the link
- * over, also on an error; the caller must call trainer_close in any case. */
+/* In setup.c. Opens the engine for this process's first share of the samples. Takes over the link, also on an
+ * error. The caller must call trainer_close in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
                                       struct link *link, struct err *e);
 /* Joins a generation and forms its group with the engine's arrays. The caller must call trainer_leave when
@@ -58,17 +60,18 @@ MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_membe
 /* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
  * the generation. FAILED_PRECONDITION: the ranks do not hold the same place of the run. */
 MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct err *e);
-/* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later trainer_join uses
- * them if all ranks hold the same place of the run (trainer_compare_places). After a failed exchange on a GPU they may
- * hold a partial sum; ddp-trainer therefore ends with its generation. False: the device's collectives did not end, so the process must end by _exit and release nothing.
- */
+/* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later
+ * trainer_join uses them if all ranks hold the same place of the run (trainer_compare_places). After a failed
+ * exchange on a GPU, the arrays may hold a partial sum; therefore ddp-trainer ends with its generation.
+ * Returns false if the device's collectives did not end: the process must then end by _exit and release
+ * nothing. */
 MUST_CHECK bool trainer_leave(struct trainer *t);
 void trainer_close(struct trainer *t); /* after trainer_leave */
 
-/* loop.c. Trains to the end, or until the ranks agree to stop. */
+/* In loop.c. Trains to the end, or until the ranks agree to stop. */
 MUST_CHECK enum err_code trainer_run(struct trainer *t, struct err *e);
 
-extern volatile int trainer_stop_signal; /* set by SIGTERM's handler: its number */
-extern volatile int trainer_running;     /* whether there is a state worth a snapshot */
+extern volatile int trainer_stop_signal; /* the signal's number; set by the handler of SIGTERM */
+extern volatile int trainer_running;     /* nonzero while there is a state to save */
 
 #endif

@@ -192,7 +192,7 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     return ERR_OK;
 }
 
-/* ---- beginnings */
+/* ---- initial parameters */
 
 /* Draws normally distributed numbers as the ratio of two uniform numbers, with Knuth's quick tests (The Art
  * of Computer Programming, volume 2, 3.4.1, algorithm R). The library's logarithm only accepts or rejects a
