@@ -101,7 +101,7 @@ def machine(python):
 def measure(rounds):
     python, wrong = torch_python.find_recent()
     if not python:
-        print("nothing to measure beside: " + wrong)
+        print("skipped: " + wrong)
         return
     machine(python)
     print("%-16s %12s %12s %8s %8s %6s" % ("ms, medians", "ddpctl run", "torchrun", "ratio", "aim", "n"))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The peer of the speed checks: GPT-2 in PyTorch as one writes it for speed, on one GPU: bf16 autocast with fp32 master
-parameters, torch.compile, fused AdamW, the attention backend forced by name. Prints one JSON object. Where PyTorch sees no
-GPU it runs on the CPU, so that a tiny size shows whether it runs at all.
+"""The PyTorch side of the speed checks: GPT-2 written for speed, on one GPU: bf16 autocast with fp32 master
+parameters, torch.compile, fused AdamW, the attention backend forced by name. Prints one JSON object. If PyTorch sees no
+GPU, it runs on the CPU, so that a tiny size can show whether it runs at all.
 
     bench_torch.py LAYERS HEADS WIDTH CONTEXT VOCAB BATCH STEPS TOKENS [--attention cudnn|flash|efficient|math]
                    [--mode default|reduce-overhead|eager]
 
-TOKENS: a file of 16-bit tokens. VOCAB is rounded up to a multiple of 128, as is usual. A step is what ddp's is: forward,
-backward, clipping by the global norm, AdamW; the next batch is copied meanwhile. reduce-overhead: as CUDA graphs. What
-precedes the measured steps (compiling, graphs) is warm_up_s."""
+TOKENS: a file of 16-bit tokens. VOCAB is rounded up to a multiple of 128, as is usual. A step is the same as ddp's: forward,
+backward, clipping by the global norm, AdamW; the next batch is copied meanwhile. reduce-overhead: with CUDA graphs. The time
+before the measured steps (compiling, graphs) is warm_up_s."""
 import argparse
 import contextlib
 import json
@@ -67,7 +67,7 @@ def optimizer_of(model, fused):
 
 
 class Batches:
-    """Windows at random places, the next one copied while the device computes."""
+    """Windows at random positions; the next one is copied while the device computes."""
 
     def __init__(self, path, context, batch, device):
         with open(path, "rb") as f:
@@ -127,7 +127,7 @@ def main():
         wait()
         warm = time.perf_counter() - started
         times = []
-        for _ in range(4):  # the median of four spells, each without a wait inside
+        for _ in range(4):  # the median of four measurements, each without a wait inside
             wait()
             begin = time.perf_counter()
             for _ in range(max(1, o.steps // 4)):

@@ -48,7 +48,7 @@ def job(model, device="cuda", steps=20, every=10, out="out", precision="fp32", d
 
 
 def train(directory, text, world=1, nodes=1, **env):
-    """The losses, {step: loss}."""
+    """Returns {step: loss}."""
     os.environ.update(env)
     try:
         with World(directory, text, world=world, nodes=nodes) as w:
@@ -70,7 +70,7 @@ def bits(directory, out):
 
 
 def curves(directory):
-    """The losses of the CPU device, which computes in fp32, or in bf16 if it can."""
+    """The losses are those of the CPU device, which computes in fp32, or in bf16 if it can."""
     write_text(directory)
     said = []
     for name, model, precision in (("mlp", MLP, "fp32"), ("gpt", GPT, "fp32"), ("gpt", GPT, "bf16")):
@@ -157,7 +157,7 @@ def ranks(directory):
 
 
 def memory_that_is_not_there(directory):
-    """One clear line, and no crash."""
+    """Out of memory gives one clear line, and no crash."""
     write_text(directory)
     os.environ["DDP_EMULATED_MEMORY"] = "100000"
     try:
@@ -201,7 +201,7 @@ def one_rank_skips_a_kernel(directory):
     write_text(directory)
     whole = train(directory, job(MLP, out="whole", steps=6, every=1), world=2)
     kept = snapshots(directory, "whole")
-    for launch in (20, 24, 28, 32):  # of the second step, and behind
+    for launch in (20, 24, 28, 32):  # in the second step and after it
         out = f"mishap-{launch}"
         with World(directory, job(MLP, out=out, steps=6, every=1), world=2, env={1: {"DDP_EMULATED_MISHAP": str(launch)}}) as w:
             assert w.wait() == [75, 1], (launch, [r.err[-500:] for r in w.ranks])
@@ -220,7 +220,7 @@ def stuck(directory, fault, found):
 
 def collectives_that_do_not_end(directory):
     """A process that is stuck in NCCL exits nevertheless, with its real result: done or failed."""
-    found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")  # abort: where rank 0 is gone already
+    found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")  # abort: rank 0 is gone already
     threads = [threading.Thread(target=stuck, args=(directory, fault, found)) for fault in faults]  # each waits for 10 s
     for thread in threads:
         thread.start()

@@ -84,7 +84,7 @@ def snapshots(out, every):
 
 
 def write_text(path, size=200000):
-    """Words in an order that can be learned in part: each depends on the word before, or on chance."""
+    """Writes words in an order that can be learned in part: each word depends on the word before, or on chance."""
     words = ("the cat sat on a mat and saw two dogs run over some old green hills while rain fell from low grey clouds "
              "until night came").split()
     state, said, length = 1, [], 0
@@ -121,7 +121,7 @@ def reports_of(out):
 
 
 def curve(reports, name="loss"):
-    """{step: value}"""
+    """Returns {step: value}."""
     return {r["step"]: r[name] for r in reports if name in r}
 
 

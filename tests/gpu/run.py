@@ -105,7 +105,7 @@ def run_checks(o, m, report, deadline):
 
 
 def conclude(o, report, done):
-    """Says what came of it; the exit status."""
+    """Prints the result. Returns the exit status."""
     totals = {s: len([e for e in done if e["state"] == s]) for s in suite.STATES}
     print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped; " % totals +
           (report.path if report.written else "the report, which could not be written:\n" + report.whole()), flush=True)

@@ -1,8 +1,8 @@
-"""GPT-2 at four sizes on one GPU in bf16: tokens a second, and what part of the machine's rate of matrix products that is;
-beside PyTorch, and llm.c where it is given, in the same run.
+"""Measures GPT-2 at four sizes on one GPU in bf16: tokens per second, and their share of the machine's rate of matrix products,
+compared with PyTorch, and with llm.c if it is given, in the same run.
 
-Utilisation counts 6 parameters + 6 layers x width x context floating-point operations a token, against the vendor's dense
-bf16 rate of the GPU and against the rate that the trainer measures with cuBLASLt on the machine. A figure is the median
+Utilisation counts 6 parameters + 6 layers x width x context floating-point operations per token, relative to the vendor's dense
+bf16 rate of the GPU and to the rate that the trainer measures with cuBLASLt on the machine. A figure is the median
 of the reports after the first third of the steps."""
 import json
 import os
@@ -32,7 +32,7 @@ def need_gpu(run):
 
 
 def ours(run, size, tokens, batch, steps):
-    """The median tokens/s and the last report; a batch that does not fit is halved."""
+    """Returns the median tokens/s and the last report. A batch that does not fit is halved."""
     while True:
         path = run.path("%s.yaml" % size, jobs.text(jobs.gpt2(size, tokens, batch, steps), precision="bf16",
                                                     log_every=max(1, steps // 12)))
@@ -88,7 +88,7 @@ def torch(run, python, shape, batch, steps, tokens, rest, *how):
 
 
 def llmc(run, size, tokens, batch, steps):
-    """A checkout of llm.c that is built already, or can be with make; its own initial parameters."""
+    """Measures llm.c in a checkout that is built already, or that make can build, with its own initial parameters."""
     program = os.path.join(run.machine.llmc, "train_gpt2cu")
     try:
         if not os.access(program, os.X_OK):

@@ -1,14 +1,14 @@
-"""Whole jobs of one process: curves against the CPU device, the same bits run to run, and through kill -9."""
+"""Tests whole jobs of one process: curves against the CPU device, the same bits in every run, and after kill -9."""
 import jobs
 from suite import Failed, Skipped, check
 
-# Relative differences of losses that rounding alone makes over these few steps. fp32: sums in another order. bf16:
-# 8 bits of what goes from one operation to the next.
+# Relative differences of losses that rounding alone causes over these few steps. fp32: sums in another order. bf16:
+# values between operations have 8 bits.
 MOST = {"fp32": 2e-3, "bf16": 3e-2}
 
 
 def both(run, lines, precision, steps):
-    """The curve of the CPU device in fp32 against that of the GPU."""
+    """Compares the curve of the GPU with that of the CPU device in fp32."""
     every = max(1, steps // 20)
     cpu = jobs.train(run, jobs.text(lines, device="cpu", log_every=every), "cpu")
     gpu = jobs.train(run, jobs.text(lines, precision=precision, log_every=every), "gpu")

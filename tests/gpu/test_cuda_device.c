@@ -39,7 +39,7 @@ static void sound(struct device *d)
 }
 
 /* More bytes than the ring of pinned slots holds, and one byte more or less than a slot. */
-static void what_is_uploaded_comes_back(void **state)
+static void uploaded_data_downloads_the_same(void **state)
 {
     const size_t piece = (size_t)4 << 20, sizes[] = {1, piece - 1, piece, piece + 1, 6 * piece + 3};
     struct device *d = opened();
@@ -71,7 +71,7 @@ static void what_is_uploaded_comes_back(void **state)
     device_close(d);
 }
 
-static void memory_that_is_not_there(void **state)
+static void an_allocation_beyond_memory_is_an_error(void **state)
 {
     struct device *d = opened();
     struct err e = {0};
@@ -91,7 +91,7 @@ static float first_of(struct device *d, const float *p)
     return x;
 }
 
-static void what_was_recorded_is_done_again(void **state)
+static void a_recording_is_replayed(void **state)
 {
     struct device *d = opened();
     float one = 1.0f, *x = room(d, 4), *y = room(d, 4);
@@ -257,7 +257,7 @@ static void an_epilogue_that_is_refused(void **state)
 }
 
 /* The collectives see an error of the device before its wait reports it; the wait still reports it. */
-static void what_went_wrong_is_not_summed(void **state)
+static void a_device_error_stops_collectives(void **state)
 {
     struct device *d = opened();
     struct comm *_Atomic comm = NULL;
@@ -283,7 +283,7 @@ static void what_went_wrong_is_not_summed(void **state)
     device_close(d);
 }
 
-static void its_peak(void **state)
+static void the_peak_is_measured(void **state)
 {
     struct device *d = opened();
     struct err e = {0};
@@ -298,14 +298,14 @@ static void its_peak(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_uploaded_comes_back),
-        cmocka_unit_test(memory_that_is_not_there),
-        cmocka_unit_test(what_was_recorded_is_done_again),
+        cmocka_unit_test(uploaded_data_downloads_the_same),
+        cmocka_unit_test(an_allocation_beyond_memory_is_an_error),
+        cmocka_unit_test(a_recording_is_replayed),
         cmocka_unit_test(a_recording_that_fails),
         cmocka_unit_test(products),
         cmocka_unit_test(an_epilogue_that_is_refused),
-        cmocka_unit_test(what_went_wrong_is_not_summed),
-        cmocka_unit_test(its_peak),
+        cmocka_unit_test(a_device_error_stops_collectives),
+        cmocka_unit_test(the_peak_is_measured),
     };
     if (argc > 1)
         setenv("DDP_CUDA_PLUGIN", argv[1], 1);

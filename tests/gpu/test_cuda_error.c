@@ -23,7 +23,7 @@ static bool ends(int number)
     return yes;
 }
 
-static void by_the_list(void **state)
+static void context_errors_match_the_list(void **state)
 {
     static const int fatal[] = {214, 220, 226, 700, 702, 710, 716, 719, 721, 810, 911};
     static const int others[] = {1, 9, 400, 701, 703, 704, 705, 708, 711, 712, 713, 720, 802, 900, 909};
@@ -42,7 +42,7 @@ static bool says(const char *from, const char *end, const char *word)
 
 /* For errors that end the context, the comment in the header says that the process must be relaunched. It does not say
  * so for three of them: uncorrectable memory, uncorrectable NVLink, and the destroyed context. */
-static void by_the_header(void **state)
+static void context_errors_match_the_header(void **state)
 {
     const char *path = getenv("CUDA_DRIVER_TYPES");
     CLEANUP(buf_release) struct buf text = {0};
@@ -72,8 +72,8 @@ static void by_the_header(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_the_list),
-        cmocka_unit_test(by_the_header),
+        cmocka_unit_test(context_errors_match_the_list),
+        cmocka_unit_test(context_errors_match_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static void closed(struct device *d, cudaStream_t beside)
     assert_int_equal(emulated_device_bytes(), 0);
 }
 
-static void room_that_grows(void **state)
+static void a_growing_workspace_does_not_wait(void **state)
 {
     cudaStream_t beside;
     struct device *d = opened(&beside);
@@ -66,7 +66,7 @@ static void room_that_grows(void **state)
     closed(d, beside);
 }
 
-static void algorithms_that_are_timed(void **state)
+static void timing_algorithms_does_not_wait(void **state)
 {
     cudaStream_t beside;
     void *memory = NULL;
@@ -90,7 +90,7 @@ static void algorithms_that_are_timed(void **state)
     closed(d, beside);
 }
 
-static void a_workspace_that_is_no_number(void **state)
+static void an_invalid_workspace_limit_is_refused(void **state)
 {
     static const char *const wrong[] = {"", "-1", "512M", "1048577", "99999999999999999999"};
     static const char *const right[] = {"0", "1048576"};
@@ -116,9 +116,9 @@ static void a_workspace_that_is_no_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(room_that_grows),
-        cmocka_unit_test(algorithms_that_are_timed),
-        cmocka_unit_test(a_workspace_that_is_no_number),
+        cmocka_unit_test(a_growing_workspace_does_not_wait),
+        cmocka_unit_test(timing_algorithms_does_not_wait),
+        cmocka_unit_test(an_invalid_workspace_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
