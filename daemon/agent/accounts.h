@@ -12,8 +12,8 @@
 
 #define ACCOUNTS_FIRST_UID 1000 /* lower uids belong to root and to the system */
 
-/* NOT_FOUND: "no account ana on box3". PERMISSION_DENIED: a system account. UNAVAILABLE: the account database
- * cannot be read now. */
+/* Checks whether jobs of this user can run here. NOT_FOUND: "no account ana on box3". PERMISSION_DENIED: it
+ * is a system account. UNAVAILABLE: the account database cannot be read now. */
 MUST_CHECK enum err_code account_check(const char *user, const char *node, struct err *e);
 
 /* The users whose jobs this node has refused. While a user is listed, the coordinator places none of the

@@ -18,7 +18,7 @@
 #include "daemon/agent/wish_apply.h"
 
 #define LOG_POLL_MS 100
-#define ENDING_MS 5000 /* for attached supervisors to kill their workers */
+#define ENDING_MS 5000 /* time in which attached supervisors must kill their workers */
 
 /* ---- settling */
 
@@ -39,8 +39,9 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
     BUG_ON(uv_timer_start(&a->settle_timer, on_settle_timer, at > now ? (uint64_t)(at - now) : 0, 0));
 }
 
-/* --rejoin: the former cluster's workers are killed, and their records forgotten, before the new cluster
- * hears of this node: it would take their job numbers for its own. True while some are left. */
+/* --rejoin: kills the former cluster's workers and forgets their records before the agent connects to the new
+ * cluster. Otherwise the new cluster would take the workers' job numbers for its own. Returns true while some
+ * workers are left. */
 static bool former_cluster_leave(struct agent *a, int64_t now)
 {
     const struct spawn_fact **known;
@@ -58,7 +59,7 @@ static bool former_cluster_leave(struct agent *a, int64_t now)
     return false;
 }
 
-/* Once a turn of the loop, before it waits. Callbacks only mark what changed, so that any number of messages
+/* Runs in each turn of the loop, before it waits. Callbacks only mark what changed, so any number of messages
  * costs one comparison of wish and facts. */
 static void on_settle(uv_prepare_t *handle)
 {
@@ -67,14 +68,14 @@ static void on_settle(uv_prepare_t *handle)
 
     if (a->ending)
         return;
-    /* reports have a pace of their own: they must go out although nothing changed */
+    /* reports have their own intervals: they are sent even if nothing else has changed */
     wake_at(a, spawn_messages_send_reports(a, now), now);
     if (!a->changed)
         return;
     a->changed = false;
     if (a->leaving && former_cluster_leave(a, now))
         return;
-    if (a->plugin_query && !a->session) { /* dials once it has waited long enough for the trainer's answer */
+    if (a->plugin_query && !a->session) { /* dials when it has waited long enough for the trainer's answer */
         coordinator_link_dial(a);
         wake_at(a, a->dial_by, now);
     }

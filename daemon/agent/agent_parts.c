@@ -157,7 +157,7 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
         return e->code;
     trainer_find(a);
     a->accounts = accounts_create(s->node);
-    if (s->run_as || wish_other_user(a, NULL)) /* they cannot enter the state directory */
+    if (s->run_as || wish_other_user(a, NULL)) /* these workers cannot enter the state directory */
         a->runtime_dir = xasprintf("/run/ddp/%.8s", a->instance);
     supervisors.runtime = a->runtime_dir;
     coordinator_file_write(a);

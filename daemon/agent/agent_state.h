@@ -24,8 +24,8 @@
 
 struct agent {
     const struct settings *settings;
-    char instance[ID_TEXT]; /* DDP_AGENT_ID: the same for as long as the state directory exists */
-    char *address;          /* where other nodes reach the workers */
+    char instance[ID_TEXT]; /* DDP_AGENT_ID: does not change as long as the state directory exists */
+    char *address;          /* the address at which other nodes reach the workers */
     char *trainer;          /* ddp-trainer's path */
     char *runtime_dir;      /* /run/ddp/<instance>; NULL: all workers run under the agent's own account */
     char *coordinator_file; /* tells running workers where the coordinator is now */
@@ -34,9 +34,10 @@ struct agent {
     struct inventory inventory;
     struct inventory_meter meter;
     struct gpus *gpus;
-    struct trainer_plugin *plugin_query; /* NULL: it has been answered, or there was nothing to ask */
-    int64_t dial_by;     /* BOOTTIME ms: dial without the answer; a new hello tells it later */
-    char *nccl, *plugin; /* the answer; NULL: there are no GPUs */
+    struct trainer_plugin *plugin_query; /* NULL: the trainer has answered, or was not asked */
+    /* BOOTTIME ms: dials without the trainer's answer at this time; a new hello sends the answer later. */
+    int64_t dial_by;
+    char *nccl, *plugin; /* the trainer's answer; NULL: there are no GPUs */
     struct wish_store wish;
     struct card_store cards;
     struct supervisors *supervisors;
@@ -50,8 +51,8 @@ struct agent {
     struct report_queue reports;
     int64_t last_ack;        /* BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
     int64_t reports_sent_ms; /* BOOTTIME: when the last batch of reports went out */
-    bool changed;            /* the loop has something to settle before it waits */
-    bool facts_due;          /* the coordinator must hear the facts again */
+    bool changed;            /* the loop has work to do before it waits */
+    bool facts_due;          /* the facts must be sent to the coordinator again */
     bool wish_confirmed;     /* the kept wish came in the newest session */
     bool leaving;            /* --rejoin: the former cluster's workers are being ended */
     bool ending;             /* the agent was told to end */

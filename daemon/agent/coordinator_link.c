@@ -31,7 +31,7 @@ static void fill_hello(void *user, Ddp__V1__Hello *hello)
         hello->nccl_version = a->nccl;
         hello->plugin = a->plugin;
     }
-    /* the cards let a coordinator that has lost its records continue from them */
+    /* a coordinator that has lost its records continues from the cards */
     hello->keeps_cards = true;
     hello->cards = a->cards.heads;
     hello->n_cards = a->cards.count;
@@ -185,7 +185,7 @@ void coordinator_link_dial(struct agent *a)
                                     .on_lost = on_session_lost,
                                     .user = a};
 
-    /* where GPUs are, the hello should name the libraries that the trainer uses on them */
+    /* on a node with GPUs, the hello should name the libraries that the trainer uses */
     if (a->session || a->leaving || (a->plugin_query && clock_boot_ms() < a->dial_by))
         return;
     if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))

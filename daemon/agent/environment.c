@@ -107,8 +107,8 @@ static char **login_variables_put(char **env, const char *user, bool always)
     return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
 }
 
-/* A daemon's own environment belongs to its administrator: the PATH of some shell, proxies with passwords,
- * systemd's variables. So its jobs see none of it. Under `ddpctl run` agent and job belong to the same user,
+/* A daemon's own environment belongs to its administrator (the PATH of some shell, proxies with passwords,
+ * systemd's variables), so its jobs do not get it. Under `ddpctl run` agent and job belong to the same user,
  * and the job gets the user's environment, as under torchrun. */
 static char **environment_base(const struct environment_place *place)
 {
@@ -145,8 +145,8 @@ static char **torchrun_variables_put(char **env, const struct job_spec *spec, bo
     env = env_set(env, "TORCHELASTIC_RUN_ID", "%s", spec->run_id ? spec->run_id : g->run_id);
     env = env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "False");
     env = env_set(env, "TORCHELASTIC_ERROR_FILE", "%s/error.json", log_dir);
-    /* torchrun sets these three only where the user has not; one thread a rank, or the ranks' threads compete
-     */
+    /* torchrun sets these three variables only if the user has not. One thread for each rank: otherwise the
+     * ranks' threads compete. */
     if (!env_get(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
         env = env_set(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (!env_get(env, "TORCHELASTIC_SIGNALS_TO_HANDLE"))
@@ -178,7 +178,8 @@ static char **trainer_variables_put(char **env, const struct environment_place *
     env = env_set(env, "DDP_JOB_FILE", "%s", place->job_file);
     env = env_set(env, "DDP_NODE_ADDRESS", "%s", place->address);
     env = env_set(env, "DDP_CLUSTER_ID", "%s", place->cluster);
-    if (!env_get(env, "OMP_WAIT_POLICY")) /* without it the trainer would have to start itself again */
+    /* Without this variable the trainer would have to execute itself again. */
+    if (!env_get(env, "OMP_WAIT_POLICY"))
         env = env_set(env, "OMP_WAIT_POLICY", "passive");
     if (!set->tls.ca)
         return env;
@@ -201,7 +202,7 @@ static bool spawn_has_gpu(const Ddp__V1__SpawnWish *s, const char *uuid)
     return false;
 }
 
-/* Two workers of the generation share a GPU. */
+/* Whether two workers of the generation share a GPU. */
 static bool gpus_are_shared(const Ddp__V1__GroupWish *g, int64_t generation)
 {
     for (size_t a = 0; a < g->n_spawns; a++)
@@ -280,8 +281,9 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         log_place_path(set->log_dir, group->job, out->first_generation, set->node, out->first_local_rank);
     if (spawn->rank == 0 && !native)
         out->master_port = group->master_port;
+    /* The worker must not use GPUs that it has not leased. */
     if (place->has_gpus && !spawn->n_gpu_uuids)
-        env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", ""); /* GPUs that it has not leased are not for it */
+        env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", "");
     env = entries_put(env, group->env, group->n_env);
     env = entries_put(env, spec->env, strv_len(spec->env));
     env = torchrun_variables_put(env, spec, alone, group, spawn, out->log_dir);

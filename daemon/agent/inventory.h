@@ -7,7 +7,7 @@
 
 /* The machine's cores, memory and address; GPUs are in gpu/gpus.h. */
 struct inventory {
-    int cores; /* that this process may run on */
+    int cores; /* number of cores that this process may use */
     int64_t memory_bytes;
 };
 struct inventory_load {

@@ -10,7 +10,7 @@
 /* Answers about the jobs of this node, from the wish and from what the supervisors know. The pointers named
  * `agent` are a struct agent: these functions are handed to other modules as callbacks. Loop thread. */
 
-bool node_jobs_wants(void *agent, int64_t job); /* the job is in the wish */
+bool node_jobs_wants(void *agent, int64_t job); /* whether the job is in the wish */
 /* Jobs that run here or may start here; the caller frees the array. A job may be in it twice. */
 int64_t *node_jobs_live(void *agent, size_t *count);
 /* No process writes to this worker's log any more, and none is about to. */

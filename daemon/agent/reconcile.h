@@ -13,17 +13,18 @@
  */
 
 struct reconcile_input {
-    const Ddp__V1__Wish *wish; /* NULL: there is none yet, and nothing is done */
+    const Ddp__V1__Wish *wish; /* NULL: there is no wish yet, so there is nothing to do */
     /* The wish came in the newest session. An older one may name spawns that count as dead by now. */
     bool confirmed;
-    const struct spawn_fact *const *known; /* of all spawns here, each with its job */
+    const struct spawn_fact *const *known; /* the facts of all spawns on this node */
     size_t count;
     /* The supervisor of the job has named all its spawns. Before that a spawn may run that is not known yet,
      * so nothing is started. */
     bool (*settled)(void *ctx, int64_t job);
     void *ctx;
-    int64_t now;      /* CLOCK_BOOTTIME ms */
-    int64_t last_ack; /* likewise, when the last acknowledged heartbeat was sent; 0: none since the start */
+    int64_t now; /* CLOCK_BOOTTIME ms */
+    /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none since the start. */
+    int64_t last_ack;
 };
 
 enum action_kind { ACTION_START, ACTION_STOP, ACTION_FORGET };
@@ -32,9 +33,9 @@ struct action {
     int64_t job, spawn;
     enum stop_mode mode;             /* stop */
     int64_t grace_ms;                /* stop */
-    int signal;                      /* stop: instead of SIGTERM; 0: SIGTERM */
+    int signal;                      /* stop: the signal to send first; 0: SIGTERM */
     const Ddp__V1__GroupWish *group; /* start; borrowed from the wish */
-    const Ddp__V1__SpawnWish *wish;  /* start, likewise */
+    const Ddp__V1__SpawnWish *wish;  /* start; borrowed from the wish */
 };
 struct actions {
     struct action *items;
@@ -44,8 +45,8 @@ struct actions {
 void reconcile_wish(const struct reconcile_input *in, struct actions *out); /* appends; starts first */
 void actions_release(struct actions *a);
 
-/* The wish wants this spawn to run. While nothing is known of it, it is reported as starting: if it were
- * absent from the facts, the coordinator would take it for dead. */
+/* Whether the wish wants this spawn to run. Such a spawn is reported as starting while nothing is known of
+ * it, because the coordinator would count an absent spawn as dead. */
 bool reconcile_pending(const Ddp__V1__GroupWish *group, const Ddp__V1__SpawnWish *spawn);
 
 #endif

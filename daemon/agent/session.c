@@ -265,7 +265,7 @@ static void session_dial(struct session *s)
     s->stream =
         rpc_session_start(s->client, &ddp__v1__agent__descriptor, "Session", SEND_QUEUE, &stream_events, s);
     session_send_hello(s);
-    session_timer_set(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
+    session_timer_set(s, s->heartbeat_ms * SILENCE_BEATS); /* time limit for the welcome */
 }
 
 /* `ddpctl run` starts coordinator and agent at the same time. The coordinator's socket appears in a moment,
@@ -298,7 +298,7 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
         free(s);
         return e->code;
     }
-    /* on the heap: it closes after the session was freed */
+    /* on the heap, because it closes after the session is freed */
     s->timer = xcalloc(1, sizeof(*s->timer));
     BUG_ON(uv_timer_init(loop, s->timer));
     s->timer->data = s;
@@ -348,8 +348,7 @@ void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
     s->leaving = true;
     s->on_closed = on_closed;
     s->closed_user = user;
-    rpc_session_close_send(
-        s->stream); /* the coordinator ends the stream, and then the session closes */
+    rpc_session_close_send(s->stream); /* the coordinator ends the stream, and then the session closes */
 }
 
 void session_redial(struct session *s)

@@ -23,7 +23,8 @@ struct session_events {
     enum err_code (*on_welcome)(void *user, const Ddp__V1__Welcome *welcome, struct err *e);
     void (*on_ack)(void *user, int64_t sent); /* a hello or heartbeat sent at this BOOTTIME ms was received */
     void (*on_wish)(void *user, const Ddp__V1__Wish *wish);
-    Ddp__V1__JobCard *(*on_card_wanted)(void *user, int64_t job); /* NULL: none; freed with rpc_free */
+    /* NULL: there is no such card; freed with rpc_free. */
+    Ddp__V1__JobCard *(*on_card_wanted)(void *user, int64_t job);
     void (*on_log_read)(void *user, const Ddp__V1__LogRead *read);
     void (*on_probe)(void *user, const Ddp__V1__Probe *probe);
     void (*on_check)(void *user, const Ddp__V1__CheckAsk *ask);

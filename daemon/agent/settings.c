@@ -36,7 +36,7 @@ static bool parse_ports(const char *text, void *at)
            s->port_first > 0 && s->port_last < 65536 && s->port_first <= s->port_last;
 }
 
-/* "1GiB", "500MiB", "0". */
+/* Parses a size such as "1GiB", "500MiB" or "0". */
 static bool parse_bytes(const char *text, void *at)
 {
     static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
@@ -405,7 +405,8 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
     if (settings_check(out, e))
         return e->code;
     if (out->lifeline >= 0)
-        out->log_total = out->log_keep_ms = 0; /* under `ddpctl run` the logs are the user's: none is removed */
+        out->log_total = out->log_keep_ms =
+            0; /* under `ddpctl run` the logs are the user's: none is removed */
     if (out->insecure || !strncmp(out->coordinator, "unix:", 5))
         return ERR_OK;
     return token_find(out, e);

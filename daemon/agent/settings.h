@@ -21,14 +21,14 @@ struct settings {
     char *token;    /* NULL: none */
     char **env;     /* "NAME=value", for every job on this node */
     char *user;     /* the account that jobs run under; NULL: the agent's */
-    char *run_as;   /* "submitter": each job runs under its user's account; NULL: not so */
-    char *workdir;  /* of every command, instead of its job's; NULL: the job's */
+    char *run_as;   /* "submitter": each job runs under its user's account; NULL: under `user` */
+    char *workdir;  /* working directory of every command, instead of its job's; NULL: the job's */
     char **command; /* runs instead of the command of each command job; NULL: the job's */
     struct {
         char *ca, *cert, *key;
     } tls;
     int64_t slots;         /* 0: as many as cores */
-    char *gpus;            /* those to offer, a list as in gpu_choice.h; NULL: all */
+    char *gpus;            /* the GPUs to offer, a list as in gpu_choice.h; NULL: all */
     int64_t slots_per_gpu; /* workers that share a GPU */
     int64_t log_keep_ms;   /* how long a finished job's logs stay; 0: for ever */
     int64_t log_limit;     /* bytes that the logs of one job may take on this node; 0: no limit */

@@ -82,7 +82,7 @@ enum err_code supervisor_load_records(struct supervisor *s, struct err *e)
         struct supervised_spawn *spawn = supervisor_add_spawn(s);
 
         spawn_fact_copy(&spawn->fact, &found.items[i]);
-        spawn->fact.job = s->job; /* an older supervisor does not write it */
+        spawn->fact.job = s->job; /* an older supervisor does not write the job number */
     }
     return ERR_OK;
 }
@@ -115,7 +115,7 @@ static void fact_take(struct supervisor *supervisor, const struct spawn_fact *fa
     if (!s)
         s = supervisor_add_spawn(supervisor);
     spawn_fact_copy(&s->fact, fact);
-    s->fact.job = supervisor->job; /* an older supervisor does not say it */
+    s->fact.job = supervisor->job; /* an older supervisor does not send the job number */
     s->heard = true;
 }
 
@@ -160,7 +160,7 @@ static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
             break;
         case ERR_UNAVAILABLE:
             return;
-        case ERR_INVALID_ARGUMENT: /* of another version; the next message may be good */
+        case ERR_INVALID_ARGUMENT: /* a message of another version; the next message may be valid */
             log_warn("control_message_refused", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             break;
         default:

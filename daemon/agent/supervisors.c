@@ -320,10 +320,11 @@ void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_
         base = supervisors_run_base(all, supervisor->job);
         if (file_remove_tree(base, &e) || file_remove_tree(supervisor->dir, &e)) {
             log_warn("directory_not_removed", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
-            if (e.code ==
-                ERR_DEADLINE_EXCEEDED) { /* a large directory: the rest later, the loop has other work */
+            /* A large directory is removed in parts, because the loop has other work. */
+            if (e.code == ERR_DEADLINE_EXCEEDED) {
                 all->items[i] = all->items[0];
-                all->items[0] = supervisor; /* last in the order of removal, so that others get their turn */
+                /* Moves it to the end of the order of removal, so that the others get their turn. */
+                all->items[0] = supervisor;
                 return;
             }
         }

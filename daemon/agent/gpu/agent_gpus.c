@@ -9,7 +9,7 @@
 
 #define GPUS_MS 30000   /* a driver that starts for its first user takes seconds for each GPU */
 #define PLUGIN_MS 60000 /* longer than trainer_plugin waits for the answer */
-#define BUSY_MS 2000    /* where workers run: the node must not be taken for lost meanwhile */
+#define BUSY_MS 2000    /* the same if workers run here, so that the node does not count as lost meanwhile */
 
 static void on_gpus_change(void *user)
 {

@@ -9,7 +9,7 @@
 
 #define XID_OFF_THE_BUS 79
 
-/* From NVIDIA's catalogue of Xid errors: those whose fault outlives the program that met them. */
+/* The Xid errors of NVIDIA's catalogue whose fault outlives the program that met them. */
 static const struct {
     int xid;
     const char *meaning, *remedy;
@@ -77,7 +77,7 @@ static void health_check_state(struct gpu_health *h, const struct nvml_reading *
     char at[8];
 
     clock_text(at, wall_ms);
-    if (r->lost && !h->lost) { /* unless Xid 79 has told it already */
+    if (r->lost && !h->lost) { /* Xid 79 may have reported the loss already */
         h->sick = h->lost = true;
         snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then undrain",
                  r->why[0] ? r->why : "fell off the bus", at);

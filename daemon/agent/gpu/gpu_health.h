@@ -14,8 +14,8 @@
  * then makes it sick again. */
 
 struct gpu_health {
-    char problem
-        [160]; /* for people: "Xid 79 at 14:02 (fell off the bus): power-cycle, then undrain"; "": none */
+    /* For people: "Xid 79 at 14:02 (fell off the bus): power-cycle, then undrain"; "": no problem. */
+    char problem[160];
     char notice[64]; /* for people, of a GPU that is well: "is slowed down by heat" */
     bool sick;
     bool lost; /* it fell off the bus: workers on it cannot go on */

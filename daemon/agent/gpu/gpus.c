@@ -20,7 +20,7 @@
 #define KEPT_MOST (1u << 20)
 
 struct gpu {
-    int index; /* nvidia-smi's */
+    int index; /* the GPU's number in nvidia-smi */
     bool gone; /* NVML does not list it any more, so there are no readings */
     struct nvml_reading reading;
     struct gpu_health health;
@@ -30,9 +30,9 @@ struct gpu {
 struct gpus {
     struct gpus_options options;
     struct nvml_thread *thread; /* NULL: there is nothing to read */
-    char *path;                 /* of gpus.json */
+    char *path;                 /* path of gpus.json */
     char boot[64];
-    bool stocked;     /* there were first readings */
+    bool stocked;     /* the first readings have come */
     struct gpu *list; /* GPUs that NVML lists, then those that are gone */
     size_t count;
     Ddp__V1__Gpu **messages;
@@ -75,8 +75,8 @@ static void kept_write(const struct gpus *g)
         log_warn("gpus_not_kept", "why=%s", LOG_Q(e.msg));
 }
 
-/* What was kept of each GPU, by UUID; NULL: nothing. Only what this boot has seen: a fault that a restart of
- * the machine did not cure is reported by NVML again. */
+/* Reads the kept state of each GPU, by UUID; NULL: nothing is kept. Only state of this boot counts: NVML
+ * reports a fault that a restart of the machine did not remove again. */
 static json_t *kept_read(const struct gpus *g)
 {
     CLEANUP(buf_release) struct buf text = {0};

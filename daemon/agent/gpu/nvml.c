@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 #define DEVICES_MOST 64
-#define XIDS_MOST 7 /* between two readings */
+#define XIDS_MOST 7 /* most Xid errors between two readings */
 
 /* Numbers of the driver's interface. */
 enum { NVML_SUCCESS = 0, NVML_ERROR_TIMEOUT = 10, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
@@ -16,7 +16,7 @@ enum { NVML_ERROR_GPU_IS_LOST = 15, NVML_ERROR_RESET_REQUIRED = 16 };
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, TEMPERATURE_GPU = 0 };
 #define EVENT_XID_CRITICAL 0x8ull
 
-struct device_handle; /* the driver's */
+struct device_handle; /* opaque; owned by the driver */
 struct event_set;
 
 struct memory_info {
@@ -56,7 +56,7 @@ struct calls {
 
 struct device {
     struct device_handle *handle;
-    struct nvml_reading fixed; /* what does not change: UUID, name, memory */
+    struct nvml_reading fixed; /* values that do not change: UUID, name, memory */
     int xids[XIDS_MOST + 1];
 };
 
@@ -88,7 +88,7 @@ static void symbols_load(struct nvml *n)
         {&c->temperature, "nvmlDeviceGetTemperature"},
         {&c->power, "nvmlDeviceGetPowerUsage"},
         {&c->ecc, "nvmlDeviceGetTotalEccErrors"},
-        {&c->throttle, "nvmlDeviceGetCurrentClocksThrottleReasons"}, /* its name up to CUDA 12 */
+        {&c->throttle, "nvmlDeviceGetCurrentClocksThrottleReasons"}, /* the function's name up to CUDA 12 */
         {&c->throttle, "nvmlDeviceGetCurrentClocksEventReasons"},
         {&c->mig, "nvmlDeviceGetMigMode"},
         {&c->set_create, "nvmlEventSetCreate"},
@@ -120,11 +120,11 @@ static void device_find(struct nvml *n, unsigned index)
     struct memory_info memory;
     int rc = n->call.handle(index, &d->handle);
 
-    n->count++; /* also if it is not usable: the numbers must stay those of nvidia-smi */
+    n->count++; /* an unusable GPU counts, too, so that numbers are those of nvidia-smi */
     if (!rc)
         rc = n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid));
     if (rc) {
-        d->handle = NULL; /* lost, or not accessible: without a UUID nobody can ask for it */
+        d->handle = NULL; /* lost, or not accessible: without a UUID it cannot be leased */
         d->fixed.uuid[0] = '\0';
         snprintf(d->fixed.why, sizeof(d->fixed.why), "%s (%d)", error_text(n, rc), rc);
         return;
@@ -218,7 +218,7 @@ const char *nvml_driver(const struct nvml *n)
     return n->driver;
 }
 
-/* True: the call gave a value. An error that says that the GPU is lost or stuck is recorded. */
+/* Returns true if the call gave a value. Records an error that says that the GPU is lost or stuck. */
 static bool call_succeeded(int rc, struct nvml_reading *out)
 {
     out->lost |= rc == NVML_ERROR_GPU_IS_LOST;
@@ -238,7 +238,7 @@ void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out)
     *out = d->fixed;
     if (!d->handle)
         return;
-    /* an Xid is handed out once */
+    /* each Xid is reported once */
     memcpy(out->xids, d->xids, sizeof(d->xids));
     memset(d->xids, 0, sizeof(d->xids));
     if (c->memory && call_succeeded(c->memory(d->handle, &memory), out))

@@ -10,12 +10,13 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define SLICE_MS 100 /* the longest wait in NVML: so much later it notices that it must end */
+/* The longest wait in NVML, and so the longest delay until the thread notices that it must end. */
+#define SLICE_MS 100
 #define CLOSE_MS 2000
 #define AGAIN_FIRST_MS 250
 #define AGAIN_MOST_MS 300000
 
-/* Shared by both threads, under the lock. The thread that lets go of it last frees it. */
+/* Shared by both threads, guarded by the lock. The thread that releases it last frees it. */
 struct shared {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -25,7 +26,7 @@ struct shared {
     bool ended;
     bool tried;         /* there were readings, or a failure */
     struct err failure; /* why there are no readings yet */
-    uv_async_t *bell;   /* wakes the loop; NULL: it has closed the thread */
+    uv_async_t *bell;   /* wakes the loop; NULL: the loop has closed the thread */
     struct nvml_reading *readings;
     size_t count;
     char driver[80];
@@ -40,7 +41,7 @@ struct nvml_thread {
     void *user;
 };
 
-/* Called with the lock held; unlocks it. */
+/* The caller holds the lock, which this function unlocks. */
 static void shared_let_go(struct shared *s)
 {
     bool last = --s->holders == 0;
@@ -186,7 +187,7 @@ static void *nvml_thread_main(void *arg)
 
 /* ---- the loop's thread */
 
-/* With the lock held: copies the readings for the loop. */
+/* Copies the readings for the loop. The caller holds the lock. */
 static void readings_take(struct nvml_thread *c)
 {
     struct shared *s = c->shared;
@@ -209,7 +210,7 @@ static void on_readings_ready(uv_async_t *bell)
     c->fn(c->user, c->readings, c->count);
 }
 
-/* With the lock held. */
+/* Waits until *flag is set or the time is over. The caller holds the lock. */
 static bool shared_wait(struct shared *s, const bool *flag, int64_t patience_ms)
 {
     struct timespec until;
@@ -311,5 +312,5 @@ void nvml_thread_close(struct nvml_thread *c)
 
 const char *nvml_thread_driver(const struct nvml_thread *c)
 {
-    return c->shared->driver; /* without the lock: written once, before the first readings */
+    return c->shared->driver; /* needs no lock: written once, before the first readings */
 }

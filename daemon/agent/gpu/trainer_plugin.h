@@ -14,7 +14,7 @@ typedef void (*trainer_plugin_fn)(void *user, const char *nccl, const char *vers
 /* fn is called once, from the loop, within half a minute. The query frees itself then. */
 struct trainer_plugin *trainer_plugin_ask(struct uv_loop_s *loop, const char *trainer, trainer_plugin_fn fn,
                                           void *user);
-/* Only before fn was called; it is not called any more. NULL is fine. */
+/* Cancels the query before fn was called; fn is not called any more. NULL is fine. */
 void trainer_plugin_close(struct trainer_plugin *t);
 
 #endif

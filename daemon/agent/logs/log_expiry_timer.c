@@ -18,11 +18,11 @@ struct log_expiry_timer {
     uv_work_t work;
     uv_loop_t *loop;
     bool runs, closing;
-    /* of the pass under way */
+    /* arguments of the running pass */
     int64_t *live;
     size_t live_count;
     int removed;
-    struct err problem; /* code ERR_OK: none */
+    struct err problem; /* code ERR_OK: no problem */
 };
 
 static bool expiry_keeps_job(void *ctx, int64_t job)

@@ -13,7 +13,7 @@ struct log_expiry_timer;
 struct log_expiry_options {
     const char *log_dir;
     int64_t keep_ms;
-    /* The jobs whose logs stay whatever their age; the timer frees the array. */
+    /* Returns the jobs whose logs stay, whatever their age; the timer frees the array. */
     int64_t *(*live)(void *ctx, size_t *count);
     void *ctx;
 };

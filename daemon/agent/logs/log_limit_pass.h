@@ -18,8 +18,8 @@ struct log_usage {
     int64_t job, bytes; /* bytes on the disk */
     int64_t newest_ms;  /* wall: the last change of a file */
     bool live;
-    bool settled; /* it has ended and was measured since */
-    bool there;   /* seen in this pass */
+    bool settled; /* the job has ended, and was measured after that */
+    bool there;   /* its directory was found in this pass */
 };
 
 struct log_limit_pass {
@@ -27,7 +27,7 @@ struct log_limit_pass {
     const char *log_dir, *node;
     int64_t per_job, total; /* bytes; 0: no limit */
     int64_t now_ms;         /* wall */
-    int64_t *live;          /* jobs that write or may start to */
+    int64_t *live;          /* jobs that write logs or may start to */
     size_t live_count;
     /* kept between passes */
     struct log_usage *usage;

@@ -13,7 +13,7 @@ struct log_limit_timer;
 struct log_limit_options {
     const char *log_dir, *node;
     int64_t per_job, total; /* bytes; 0: no limit */
-    /* The jobs that write or may start to; the timer frees the array. */
+    /* Returns the jobs that write logs or may start to; the timer frees the array. */
     int64_t *(*live)(void *ctx, size_t *count);
     void *ctx;
 };

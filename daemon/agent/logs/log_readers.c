@@ -20,7 +20,7 @@ struct log_read {
     int64_t wanted;       /* bytes still to be sent; INT64_MAX: all */
     int first_local_rank; /* with first_generation: where the log is (log_place.h) */
     bool standard_error, follow;
-    int64_t tail; /* start so many bytes before the end; 0: applied, or not asked for */
+    int64_t tail; /* starts this number of bytes before the end; 0: done, or not asked for */
 };
 
 struct log_readers {

@@ -13,7 +13,7 @@
 struct log_readers;
 struct log_readers_options {
     const char *log_dir, *node;
-    /* Sends one chunk. An error: log_readers_pump tries again. */
+    /* Sends one chunk. After an error log_readers_pump tries again. */
     enum err_code (*send)(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e);
     /* No process writes to the log at this place (log_place.h) any more. */
     bool (*ended)(void *ctx, int64_t job, int64_t first_generation, int first_local_rank);

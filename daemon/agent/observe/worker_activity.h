@@ -18,14 +18,15 @@
 
 struct worker_activity {
     bool seen;              /* there was a sample of it */
-    char stuck;             /* of the last sample */
-    int64_t cpu_ms, cpu_at; /* of the sample that idleness is counted from */
-    int64_t busy_at;        /* the last sample that found it busy */
-    int64_t output_ms;      /* wall: its last output; 0: none */
-    int64_t report_at;      /* its last report; 0: none */
-    int64_t told_idle,
-        told_silent; /* since when, as the coordinator was told; 0: it was told that it is not */
-    char told_stuck; /* likewise */
+    char stuck;             /* state in the last sample */
+    int64_t cpu_ms, cpu_at; /* CPU time and time of the sample from which idleness counts */
+    int64_t busy_at;        /* time of the last sample in which the worker was busy */
+    int64_t output_ms;      /* wall: time of its last output; 0: none */
+    int64_t report_at;      /* time of its last report; 0: none */
+    /* The start times that the coordinator was told last; 0: it was told that the worker is not idle, or
+     * silent. */
+    int64_t told_idle, told_silent;
+    char told_stuck; /* the state that the coordinator was told last */
 };
 
 /* Takes in a sample that was taken at `at`. */

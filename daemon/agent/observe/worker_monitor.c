@@ -15,7 +15,7 @@
 #include "daemon/supervisor/protocol/log_place.h"
 
 #define SAMPLE_EVERY_MS 1000
-#define SAMPLE_SHARE 100 /* a reading takes at most one part in so many of the time */
+#define SAMPLE_SHARE 100 /* readings take at most this fraction (1 / 100) of the time */
 #define PROBES_MAX 64
 
 struct worker {
@@ -30,7 +30,7 @@ struct worker_monitor {
     Ddp__V1__Probe probes[PROBES_MAX];
     size_t probe_count;
     struct worker_samples samples;
-    bool sampling; /* a reading is under way */
+    bool sampling; /* a pool thread is reading */
     bool closing;
     bool tell; /* the activity must be sent although it has not changed */
     uv_work_t work;

@@ -70,7 +70,7 @@ void check_listen_open(const struct check_ports *ports, int fds[2], Ddp__V1__Che
 
 struct caller {
     int fd;
-    size_t key; /* bytes of the key that came */
+    size_t key; /* bytes of the key that have arrived */
     uint64_t bytes;
 };
 
@@ -286,7 +286,7 @@ static int connect_blocking(const char *address, int port, const uint8_t *key)
     return fd;
 }
 
-/* Bytes a second that the listener has received; 0: it could not be measured. */
+/* Returns the bytes per second that the listener has received; 0: the measurement failed. */
 static double link_measure(const char *address, int port, const uint8_t *key)
 {
     CLEANUP(close_fd) int fd = connect_blocking(address, port, key);

@@ -22,14 +22,14 @@
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
 
-#define FILES_MAX 20000     /* of one path; further ones are left out */
-#define WHOLE_MAX (8 << 20) /* of larger files only the first, middle and last block are read */
+#define FILES_MAX 20000     /* most files of one path; further files are left out */
+#define WHOLE_MAX (8 << 20) /* bytes; of larger files only the first, middle and last block are read */
 #define BLOCK (1 << 20)
-#define READ_MAX (128 << 20) /* bytes read of one path; of further files only the sizes count */
+#define READ_MAX (128 << 20) /* most bytes read for one path; of further files only the sizes count */
 #define VERSION_MS 3000
 
 struct check_place {
-    char **texts; /* all that the answer borrows */
+    char **texts; /* all texts that the answer borrows */
     char **problems;
     Ddp__V1__CheckPath *paths, **list;
     size_t path_count;

@@ -13,7 +13,7 @@ struct uv_loop_s;
 struct check_server;
 
 struct check_server_options {
-    const char *user;         /* the account that jobs run under; NULL: this process's */
+    const char *user;         /* the account that jobs run under; NULL: the agent's own */
     const char *submitter_on; /* this node's name, if jobs run under their submitters' accounts; else NULL */
     const char *address;
     const char *coordinator; /* the address that workers dial */
