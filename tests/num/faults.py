@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A worker killed at every point of writing a snapshot, and between steps; a disk that is full. Only in builds with fault
-points. Whatever was lost, the next generation ends with the bits of an undisturbed run."""
+"""Kills a worker at every point of writing a snapshot and between steps, and fills the disk. Only in builds with fault
+points. Whatever was lost, the next generation must end with the bits of an undisturbed run."""
 import os
 import signal
 import sys
@@ -63,7 +63,7 @@ def a_failed_write_costs_one_snapshot(directory):
 
 
 def a_flipped_bit_is_found(directory):
-    """In one rank of three it has a name; of two nobody can tell which."""
+    """With three ranks the message names the wrong rank. With two ranks nobody can know which one is wrong."""
     text = JOB.replace("SYNC", "{type: allreduce}")
     with World(f"{directory}/three", text, world=3, faults={1: "trainer.flip:14"}) as w:
         codes = w.wait()
@@ -71,7 +71,7 @@ def a_flipped_bit_is_found(directory):
         said = "rank 1 (node0): parameters differ from the other ranks' at step 20, they were equal at step 10 " \
                "(silent corruption)"
         assert all(said in r.err for r in w.ranks), [r.err for r in w.ranks]
-        # None with the bit in it; that of step 10 may come too late to count.
+        # No snapshot contains the flipped bit. The snapshot of step 10 may be too late to be committed.
         assert {c.step for c in w.rendezvous.commits} <= {10}, w.rendezvous.commits
     with World(f"{directory}/two", text, world=2, nodes=2, faults={1: "trainer.flip:14"}) as w:
         codes = w.wait()

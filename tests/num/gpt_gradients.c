@@ -1,10 +1,10 @@
-/* What a directory's model makes of a batch, for comparison with another implementation.
+/* Computes loss, logits and gradients of a model in a directory, for comparison with another implementation.
  *
  *   gpt_gradients DIR fp32|bf16 TOKENS ROWS OUT
  *
- * TOKENS: int32, ROWS rows of context + 1: the inputs, and each one's successor. OUT: safetensors with `loss`
- * (1), `logits` (ROWS context, vocabulary; by the decoder) and the gradient of the mean loss under each
- * tensor's name. */
+ * TOKENS: int32, ROWS rows of context + 1 tokens: the inputs, each followed by its label. OUT: safetensors
+ * with `loss` (1), `logits` (ROWS context, vocabulary; computed by the decoder) and the gradient of the mean
+ * loss under each tensor's name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

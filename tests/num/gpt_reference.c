@@ -64,7 +64,7 @@ static const double *tensor(const struct pass *p, const char *format)
     abort();
 }
 
-/* place: 0 embedding, 1 attention's weights, 2 and 3 what attention and mlp add. */
+/* place of the mask: 0: the embedding; 1: attention's weights; 2 and 3: the outputs of attention and mlp. */
 static double kept(const struct pass *p, int64_t layer, int place, int64_t line, int64_t i)
 {
     uint64_t step = random_stream(p->s->seed, (uint64_t)p->b->step).state;
@@ -148,7 +148,7 @@ static void layer(const struct pass *p, double *x)
     free(qkv);
 }
 
-/* Loss of a token from what the head reads; logits (vocab) unless NULL. */
+/* Returns the loss of a token from y, the input of the head. Also writes logits (vocab), unless NULL. */
 static double token_loss(const struct pass *p, const double *y, int32_t label, double *logits)
 {
     const double *head = tensor(p, p->s->tied ? "transformer.wte.weight" : "lm_head.weight");

@@ -1,5 +1,5 @@
-"""GPT-2 in PyTorch, for comparison: knows only the names and layouts that Hugging Face gives the tensors, and float32
-autograd. Runs on torch 1.13 as well as on the newest. Also safetensors files, read and written without a library."""
+"""GPT-2 in PyTorch, for comparison. Uses only Hugging Face's names and layouts of the tensors, and float32
+autograd. Runs on torch 1.13 and on the newest. Also reads and writes safetensors files without a library."""
 import json
 import math
 import os
@@ -26,7 +26,7 @@ def shapes(config):
 
 
 def make(config, seed, spread=0.08):
-    """Weights that are larger than GPT-2's first ones, so that every part of the model shows in the result."""
+    """Makes weights that are larger than GPT-2's initial ones, so that every part of the model affects the result."""
     g = torch.Generator().manual_seed(seed)
     out = {}
     for name, shape in shapes(config).items():
@@ -36,7 +36,7 @@ def make(config, seed, spread=0.08):
 
 
 def forward(p, config, tokens):
-    """Logits (B,T,V) of tokens (B,T)."""
+    """Returns the logits (B,T,V) of tokens (B,T)."""
     b, t = tokens.shape
     heads, c = config["n_head"], config["n_embd"]
     gelu = {"gelu": {}, "gelu_new": {"approximate": "tanh"}}[config["activation_function"]]
@@ -68,7 +68,7 @@ def save(directory, config, p):
 
 
 def load(directory):
-    """A directory of anyone's that has config.json and model.safetensors: (config, parameters)."""
+    """Returns (config, parameters) of a directory with config.json and model.safetensors."""
     with open(os.path.join(directory, "config.json")) as f:
         config = json.load(f)
     p = {k: torch.from_numpy(v) for k, v in read_safetensors(os.path.join(directory, "model.safetensors")).items()}

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The gpt model beside PyTorch: the same weights and the same batch give the same logits, loss and gradients, the same
-training the same losses; and each opens what the other wrote. Skips where torch cannot be imported."""
+"""Compares the gpt model with PyTorch: the same weights and the same batch give the same logits, loss and gradients, and the same
+training gives the same losses. Each reads the files that the other wrote. Skips if torch cannot be imported."""
 import json
 import os
 import subprocess
@@ -29,7 +29,7 @@ def config(**changes):
 
 
 def distance(got, want):
-    """Largest difference, relative to the largest value."""
+    """Returns the largest difference, relative to the largest value."""
     return float((got - want).abs().max() / want.abs().max().clamp_min(1e-12))
 
 
@@ -101,7 +101,7 @@ def make_text(directory):
 
 
 def torch_losses(c, p, tokens):
-    """What the job file says, in PyTorch: windows in order, weight decay on matrices and embeddings."""
+    """Does in PyTorch what the job file says: windows in order, weight decay on matrices and embeddings."""
     p = {k: v.clone().requires_grad_() for k, v in p.items()}
     groups = [{"params": [v for v in p.values() if v.dim() == 2], "weight_decay": 0.1},
               {"params": [v for v in p.values() if v.dim() == 1], "weight_decay": 0.0}]

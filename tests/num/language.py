@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Language models in the trainer: text and tokens, one validation loss on every layout, what is reported and announced,
-and data that changed or cannot be."""
+"""Tests language models in the trainer: text and tokens, the same validation loss on every layout, reports and announced sizes,
+and data that changed or is invalid."""
 import math
 import os
 import random
@@ -52,7 +52,7 @@ def learns_and_reports(directory):
     assert "val_acc" not in reports[-1]
     assert r["tokens"] == 60 * 16 * 16
     assert r["exposed"] <= 1 and r["peak_share"] < 1.5
-    # 6 for each parameter of a product and token, attention besides: between the two bounds
+    # 6 for each parameter of a product and each token, and some for attention: between these two bounds
     flops = r["gflops"] * 1e9 / r["tokens_per_s"]
     parameters = reports[0]["parameters"]
     assert 4 * parameters < flops < 8 * parameters, (flops, parameters)
@@ -61,7 +61,7 @@ def learns_and_reports(directory):
 
 
 def validation_is_the_same_on_every_layout(directory):
-    """Every window once, whatever ranks there are: the parameters of step 0 on the whole split."""
+    """Evaluates the parameters of step 0 on the whole split: every window counts once, whatever the number of ranks."""
     write_text(directory)
     seen = []
     for world, nodes, batch in ((1, 1, 16), (2, 1, 16), (3, 1, 9), (4, 2, 24), (5, 1, 50)):
@@ -75,7 +75,7 @@ def validation_is_the_same_on_every_layout(directory):
 
 
 def averaging_learns(directory):
-    """Ranks that step on their own, and agree at the end of a round."""
+    """Ranks that step on their own and average at the end of a round learn, too."""
     write_text(directory)
     text = job(extra="sync: {type: average, every: 10}", batch="batch: 8")
     with World(directory, text, world=2, nodes=2) as w:
@@ -85,8 +85,8 @@ def averaging_learns(directory):
 
 
 def memory_is_what_was_announced(directory):
-    """Resident size at its highest, within 10 % of the sum in the log. The model is large enough that what oneDNN and
-    malloc keep for themselves, some 16 MB whatever the model, is not the greater part of that."""
+    """The highest resident size is within 10 % of the sum in the log. The model is so large that the memory of oneDNN and
+    malloc, about 16 MB for any model, is the smaller part."""
     write_text(directory)
     text = job(steps=6, batch="batch: 4").replace("width: 32", "width: 320").replace("layers: 2", "layers: 6") \
         .replace("context: 16", "context: 128").replace("every: 50", "every: 2") \
@@ -128,7 +128,7 @@ def changed_data_and_order_are_refused(directory):
 
 
 def other_symbols_are_no_beginning(directory):
-    """A model of bytes and one of 256 characters have the same shapes, and mean others."""
+    """A model of bytes and a model of 256 characters have the same shapes, but their symbols have different meanings."""
     write_text(directory)
     with World(directory, job(model=", vocab: 256", steps=1)) as w:
         w.run()
@@ -139,7 +139,7 @@ def other_symbols_are_no_beginning(directory):
 
 
 def tokens(directory):
-    """Both kinds of .bin file train alike; one token too large is named."""
+    """Both formats of .bin files give the same training. The message names a token that is too large."""
     pick = random.Random(5)
     numbers = [0]
     for _ in range(4000):
@@ -159,7 +159,7 @@ def tokens(directory):
             ends.append((w.last("val_loss"), w.last("digest_low")))
             assert not any("bits_per_char" in r for r in w.ranks[0].reports)
     assert ends[0] == ends[1], ends
-    assert ends[0][0] < 2.5, ends  # of 50 tokens: log 50 is 3.9
+    assert ends[0][0] < 2.5, ends  # there are 50 tokens, and log 50 is 3.9
     with open(f"{directory}/bare.bin", "r+b") as f:
         f.seek(2 * 1234)
         f.write(struct.pack("<H", 50))
@@ -171,7 +171,7 @@ def tokens(directory):
 
 
 def a_file_that_becomes_shorter(directory):
-    """While it is trained on: the job ends with its name, and not by a signal."""
+    """The file becomes shorter during training: the job ends with an error that names the file, not by a signal."""
     write_text(directory)
     with World(directory, job(steps=1000000, extra="resume: never"), world=2) as w:
         w.until_step(20)
@@ -182,7 +182,7 @@ def a_file_that_becomes_shorter(directory):
 
 
 def larger_than_memory(directory):
-    """A sparse file of 64 GiB under a limit of 2 GiB of heap: nothing copies it."""
+    """Training on a sparse file of 64 GiB works with a limit of 2 GiB of heap: nothing copies the file."""
     os.makedirs(directory, exist_ok=True)
     with open(f"{directory}/input.txt", "wb") as f:
         f.truncate(64 << 30)

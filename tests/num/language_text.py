@@ -4,7 +4,7 @@ import random
 
 
 def write_text(directory, size=20000, seed=1):
-    """Sentences that can be learnt, of 20 or so letters."""
+    """Writes sentences that can be learnt, of about 20 letters."""
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "dogs", "\n"]
     pick = random.Random(seed)
     text = ""

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Snapshots under way: kill and resume to the same bits, in mid-epoch, in mid-round, at other world sizes; clean stops; what
-a worker says when its world falls apart."""
+"""Tests snapshots of running jobs: kill and resume to the same bits, in mid-epoch, in mid-round and at other world sizes; clean
+stops; and the messages of workers whose peers are lost."""
 import json
 import os
 import signal
@@ -37,8 +37,8 @@ def job(steps=200, every=11, keep=3, optimizer=ADAMW, sync="{type: allreduce}", 
 
 
 def long_job(sync="{type: allreduce}"):
-    """The loss falls for long, so each evaluation finds the best, and training waits until the best before it is kept: where
-    one is killed in the commit of a snapshot from step 40 on, the others are not beyond step 80."""
+    """The loss falls for a long time, so each evaluation finds a new best, and training waits until the previous best is saved. If
+    a rank is killed in the commit of a snapshot from step 40 on, the others are not beyond step 80."""
     return job(steps=LONG, sync=sync, best=", keep_best: 1") + "  eval: {every: 40}\n"
 
 
@@ -51,7 +51,7 @@ def same_bits(a, b):
 
 
 def interrupted(directory, text, world, nodes, then=None, victim=1):
-    """Kills a rank once a snapshot is committed, then forms the next generation."""
+    """Kills a rank when a snapshot is committed, then forms the next generation."""
     committed = {}
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed) as w:
         w.kill_at_commit(victim, 40)
@@ -118,10 +118,10 @@ def averaging_resumes_at_another_world_size(directory):
 
 
 def another_clusters_job_of_the_same_number(directory):
-    """Two `ddpctl run` in a row are job 1 of two clusters."""
+    """Two `ddpctl run`, one after the other, are both job 1, of two clusters."""
     with World(directory, job(steps=40), world=2, cluster="c1") as w:
         w.run()
-    for resume in ("auto", "never"):  # neither may write over what is there
+    for resume in ("auto", "never"):  # neither may overwrite the existing snapshots
         with World(directory, job(steps=60, resume=resume), world=2, cluster="c2") as w:
             codes = w.wait()
             assert codes[0] == 78 and codes[1] in (75, 78), codes
@@ -177,7 +177,7 @@ def stale_generation_commits_nothing(directory):
 
 
 def survivors_wait_for_the_verdict(directory):
-    """So that the coordinator hears first of the rank that died, and names it."""
+    """Survivors wait, so that the coordinator hears first of the rank that died, and names it."""
     with World(directory, job(steps=10000000, every=1000000), world=4, nodes=2) as w:
         w.judging = False
         w.until_step(20)
@@ -231,11 +231,11 @@ def nan_names_step_and_rank(directory):
 
 
 def the_last_step_may_ruin_it_all(directory):
-    """Its loss was that of the parameters before it: only the evaluation tells."""
+    """The loss of the last step is that of the parameters before it, so only the evaluation finds the damage."""
     text = job(steps=1, optimizer="{type: sgd, lr: 1.0e+38, weight_decay: 1000}").replace("  snapshot: ", "  # ")
     with World(directory, text, world=2) as w:
         codes = w.wait()
-        assert 78 in codes and set(codes) <= {75, 78}, codes  # the other may hear of the end first
+        assert 78 in codes and set(codes) <= {75, 78}, codes  # the other rank may hear of the end first
         assert any("validation loss is nan after step 1, lower the " in r.err for r in w.ranks), w.ranks[0].err
 
 
@@ -268,7 +268,7 @@ def another_model_names_the_tensor(directory):
 
 
 def a_sum_that_overflows_has_a_cause(directory):
-    """Each rank's loss is a number, their sum is not: somebody must say so, or nobody is to blame."""
+    """Each rank's loss is finite, but their sum is not. A rank must report this as the cause."""
     text = """
 name: t
 device: cpu
@@ -286,7 +286,7 @@ train:
 
 
 def the_best_is_kept(directory):
-    """A learning rate that ruins the model in the end: the best is not among the newest, and it stays, over a restart too."""
+    """The learning rate ruins the model in the end: the best snapshot is not among the newest, but is kept, also over a restart."""
     text = """
 name: t
 device: cpu

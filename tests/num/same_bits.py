@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""reproducible: world: the same bits at every world size, on one node and on several, and through kill -9 and resume at
-another size. Digests: what ranks compare, and what a run is told from another by."""
+"""`reproducible: world` gives the same bits at every world size, on one node and on several, and after kill -9 and resume at
+another size. Also tests the digests by which ranks and runs are compared."""
 import os
 import signal
 import sys
@@ -43,7 +43,7 @@ def job(out="out", model=MLP, extra="reproducible: world", accumulate=1):
 
 
 def digests(w, rank=0):
-    """step -> digest, of rank 0's reports."""
+    """Returns {step: digest} of rank 0's reports."""
     return {r["step"]: (r["digest_high"], r["digest_low"]) for r in w.ranks[rank].reports if "digest_low" in r}
 
 
@@ -71,7 +71,7 @@ def mlp_on_every_layout(directory):
 
 
 def gpt_on_every_layout(directory):
-    """Dropout included: masks go by sample, not by rank."""
+    """Dropout is included, because its masks depend on samples, not on ranks."""
     write_text(directory)
     return every_layout(directory, model=GPT)
 
@@ -86,7 +86,7 @@ def mlp_in_micro_batches(directory):
 
 
 def without_it_layouts_differ(directory):
-    """Or the tests above say nothing."""
+    """Without `reproducible: world` layouts differ. Otherwise the tests above would prove nothing."""
     ends = set()
     for world in (1, 4):
         with World(directory, job(f"w{world}", extra=""), world=world) as w:

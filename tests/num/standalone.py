@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ddp-trainer without a coordinator: what it prints, how it stops and goes on, and what it says to wrong input."""
+"""Tests ddp-trainer without a coordinator: its output, stopping and resuming, and its messages about wrong input."""
 import json
 import os
 import signal
@@ -59,12 +59,12 @@ def goes_on_where_it_was(directory):
     code, _, err = run(f"{directory}/b", JOB, "--set", "train.epochs=2")
     assert code == 0 and "event=init seed=" in err, err
     code, out, err = run(f"{directory}/b", JOB)
-    assert "event=init" not in err, err  # parameters that are loaded are not drawn first
+    assert "event=init" not in err, err  # loaded parameters are not initialised before
     assert code == 0 and "Resuming training from snapshot at Epoch 2\n" in out, (out, err)
     assert "[GPU0] Epoch 1 " not in out and "[GPU0] Epoch 2 " in out, out
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert raw(f"{directory}/a/out", name) == raw(f"{directory}/b/out", name), name
-    code, out, err = run(f"{directory}/b", JOB)  # over already: nothing is trained, the model is judged again
+    code, out, err = run(f"{directory}/b", JOB)  # the run is complete: nothing is trained, but the model is evaluated again
     end = err.split("event=finished ")[1].split("\n")[0]
     assert code == 0 and " val_loss=" in end and "nan" not in end and " loss=" not in end, err
 
@@ -89,7 +89,7 @@ def wrong_input(directory):
     for text, code, says in (
             (JOB.replace("batch", "bach"), 2, "job.yaml:7:3: "),
             (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:7:10: "),
-            ("name: t\ncommand: [true]\n", 2, "a command job"),
+            ("name: t\ncommand: [true]\n", 2, "needs a job file with 'train'"),
             (cuda, 78, "device: cuda"),
             (idx, 78, "/nonexistent/train-images-idx3-ubyte: no such file"),
             (JOB.replace("dir: out", "dir: /proc/none"), 78, "snapshot.dir: make directory /proc/none")):
@@ -100,9 +100,9 @@ def wrong_input(directory):
     place = dict(DDP_JOB_ID="1", DDP_GENERATION="1", DDP_SPAWN="6", RANK="5", WORLD_SIZE="6", LOCAL_RANK="1",
                  LOCAL_WORLD_SIZE="2", GROUP_RANK="2", DDP_JOB_FILE=f"{directory}/rank.yaml")
     done = subprocess.run([f"{BIN}/ddp-trainer"], env={**os.environ, **place}, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 78 and "ddp-trainer: rank 5: " in done.stderr, done  # it has not joined yet
-    for args, says in (([], "no DDP_JOB_FILE"), (["--what"], "unknown option '--what'"),
-                       (["--standalone"], "--standalone wants a job file"), (["job.yaml"], "needs --standalone"),
+    assert done.returncode == 78 and "ddp-trainer: rank 5: " in done.stderr, done  # the rank has not joined yet
+    for args, says in (([], "DDP_JOB_FILE is not set"), (["--what"], "unknown option '--what'"),
+                       (["--standalone"], "--standalone needs a job file"), (["job.yaml"], "needs --standalone"),
                        (["--standalone", "job.yaml", "--seed", "3"], "need --generate"),
                        (["--plugin", "--generate", "out"], "only one of")):
         done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)

@@ -1,10 +1,10 @@
-/* A plugin whose device computes as the CPU's does, to the same bits, but says that its memory is its own,
- * and means it: what it hands out are addresses that nobody can read or write, and every operation looks for
- * the floats behind them at a fixed distance. So who touches device memory from the host dies where they do
- * it, and who hands an operation memory of the host is told so.
+/* A plugin whose device computes with the CPU's operations and bits, but reports that its memory is not host
+ * memory. The addresses that it hands out can be neither read nor written. Every operation finds the floats
+ * at a fixed distance from such an address. Therefore host code that touches device memory crashes at once,
+ * and an operation that is given host memory reports a bug.
  *
- * Nothing is done when it is asked for, but all of it, in order, when somebody waits or brings a result home;
- * and what was recorded can be done again. */
+ * Operations are queued. They run in order when a caller waits or downloads a result. A recording can be
+ * replayed. */
 #include "tests/num/strict.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "trainer/device/plugin.h"
 
-#define ROOM ((size_t)4 << 30) /* of addresses; what is used of it becomes memory */
+#define ROOM ((size_t)4 << 30) /* size of the address range; only the used part becomes memory */
 
 struct calls {
     struct call *items;
@@ -29,15 +29,15 @@ struct recording {
 struct strict_device {
     struct device base;
     struct device *cpu;
-    char *away, *here; /* what is handed out, and what is behind it */
-    size_t used;       /* never given back: a pointer to what was freed is not found again by accident */
+    char *away, *here; /* the addresses that are handed out, and the memory behind them */
+    size_t used;       /* never shrinks, so that a pointer to freed memory never becomes valid again */
     struct calls due;
-    struct recording *recordings; /* the last one is under way where `recording` says so */
+    struct recording *recordings; /* if `recording` is set, the last one is being recorded */
     size_t recording_count, recording_cap;
     bool recording, forgets;
 };
 
-struct header { /* in front of each allocation, behind the wall */
+struct header { /* before each allocation, in the hidden memory */
     size_t bytes;
     char fill[64 - sizeof(size_t)];
 };
@@ -118,7 +118,7 @@ static bool strict_recorded(struct device *d)
     s->recording = false;
     if (!s->forgets)
         return true;
-    s->due.count -= taken->count; /* as if nothing had been asked for */
+    s->due.count -= taken->count; /* the recording has failed, so its calls are dropped */
     free(taken->items);
     s->recording_count--;
     return false;
@@ -172,7 +172,7 @@ static enum err_code strict_alloc(struct device *d, size_t bytes, void **out, st
     return ERR_OK;
 }
 
-/* What is freed is lost: a later use shows in the numbers. */
+/* Overwrites the freed memory, so that a later use changes the results. */
 static void strict_free(struct device *d, void *p)
 {
     if (!p)
@@ -183,7 +183,7 @@ static void strict_free(struct device *d, void *p)
     memset(h + 1, 0xff, h->bytes);
 }
 
-/* What was uploaded lies in p[1] until it is there. */
+/* p[1] holds the uploaded data until this call has copied it. */
 static void run_upload(struct device *cpu, const struct call *c)
 {
     (void)cpu;
@@ -267,13 +267,13 @@ static const struct device_ops *operations(void)
     return &ops;
 }
 
-/* DDP_STRICT_RECORDS: 1: it can record; 2: it tries, and fails. DDP_STRICT_DECLINES: the rank that finds no
- * hardware. DDP_STRICT_KEEPS=16: bf16 is what products of bf16 leave. */
+/* Environment: DDP_STRICT_RECORDS=1: the device can record; 2: each recording fails. DDP_STRICT_DECLINES: the
+ * rank that finds no hardware. DDP_STRICT_KEEPS=16: the kept type for bf16 is bf16. */
 static enum err_code strict_open(struct device **out, struct err *e)
 {
     struct device *cpu = NULL;
     if (number_of("DDP_STRICT_DECLINES", -1) == number_of("RANK", 0))
-        return err_set(e, ERR_UNAVAILABLE, "no wall here");
+        return err_set(e, ERR_UNAVAILABLE, "this rank has no strict device");
     if (device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1),
                     number_of("DDP_STRICT_THREADS", 0), e))
         return e->code;
@@ -297,7 +297,7 @@ const struct plugin *ddp_plugin(uint32_t abi)
         .abi = PLUGIN_ABI,
         .size = sizeof(strict),
         .name = "strict",
-        .version = "the CPU behind a wall",
+        .version = "the CPU with hidden memory",
         .open = strict_open,
     };
     return abi == PLUGIN_ABI ? &strict : NULL;

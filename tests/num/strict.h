@@ -3,9 +3,10 @@
 
 #include "trainer/device/device.h"
 
-/* What strict.c (memory, the queue of calls, the plugin) and strict_ops.c (the operations) share. */
+/* The parts that strict.c (memory, the queue of calls, the plugin) and strict_ops.c (the operations)
+ * share. */
 
-/* An operation to be done later: its arguments, pointers already those behind the wall. */
+/* A queued operation: its arguments, whose pointers are translated already. */
 struct call {
     void (*run)(struct device *cpu, const struct call *c);
     union {
@@ -28,11 +29,11 @@ struct call {
 };
 
 void strict_call(struct device *d, struct call c);
-/* Where the device's p is; NULL stays NULL. Memory of the host is a bug of the caller's. */
+/* Returns the memory behind the device's pointer p; NULL stays NULL. Aborts if p is host memory. */
 void *strict_in(struct device *d, const void *p);
 void strict_not_while_recording(struct device *d);
 
-/* strict_kept.c: how the operation is done where what is kept is bf16. */
+/* In strict_kept.c: runs the operation with bf16 as the kept type. */
 enum strict_kept_op {
     KEPT_PRODUCT,
     KEPT_LINEAR,

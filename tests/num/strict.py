@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""The trainer over a device whose memory the host cannot touch (strict.c): who reads or writes it past the device's
-operations dies. It computes as the CPU does, so everything must come to the CPU's bits. And which device a worker takes."""
+"""Tests the trainer on a device whose memory the host cannot touch (strict.c): code that reads or writes it without the
+device's operations crashes. The device computes with the CPU's operations, so all results must have the CPU's bits. Also
+tests which device a worker chooses."""
 import json
 import os
 import subprocess
@@ -82,14 +83,14 @@ JOBS = {
 
 
 def same_bits(directory):
-    """Every kind of job: all that is reported, and the last snapshot."""
+    """Every kind of job has the same reports and the same last snapshot."""
     write_text(directory)
     for name, model in JOBS.items():
         want = train(directory, job(model, "cpu", out=f"{name}-cpu"))
         assert len(want) >= 10 and any("digest_low" in dict(w[1:]) for w in want), (name, want)
-        for records in ("0", "1", "2"):  # 1: the same micro-batch is done again as often as it comes up; 2: cannot be
+        for records in ("0", "1", "2"):  # 1: micro-batches that come up again are replayed; 2: recording fails
             out = f"{name}-{records}"
-            # Where the world size must not show, a CPU computes with one thread: on processors without AVX-512 the
+            # If results must not depend on the world size, the CPU uses one thread: on processors without AVX-512 the
             # bits of oneDNN's products depend on the number of threads.
             threads = "1" if WORLD in model else "0"
             got = train(directory, job(model, "cuda", out=out), DDP_STRICT_RECORDS=records, DDP_STRICT_THREADS=threads)
@@ -99,7 +100,7 @@ def same_bits(directory):
 
 
 def several_ranks(directory):
-    """Arrays are staged where the device has no collectives of its own."""
+    """Sums go through host memory if the device has no collectives of its own."""
     write_text(directory)
     os.environ["DDP_CUDA_PLUGIN"] = PLUGIN
     for name, model, world, nodes in (("all", GPT + ADAMW, 2, 1), ("ring", MLP, 2, 2), ("tree", GPT + ADAMW + WORLD, 2, 1),
@@ -132,7 +133,7 @@ def snapshots_go_from_one_to_the_other(directory):
 
 
 def rows_of_logits_are_rounded_up(directory):
-    """An odd number of symbols: products over longer rows may add in another order, but come to the same numbers."""
+    """An odd number of symbols: products over the longer rows may add in another order, but the results are nearly the same."""
     write_text(directory)
     model = GPT.replace(", symbols: byte", "") + ADAMW
     for extra in ("", "\n  precision: bf16"):
@@ -143,8 +144,8 @@ def rows_of_logits_are_rounded_up(directory):
 
 
 def bf16_is_kept(directory):
-    """A device that leaves bf16 between operations: as good as one that leaves floats, tied or not, with dropout, with rows
-    of logits rounded up or not, and the same bits every time."""
+    """A device whose kept type is bf16 trains as well as with floats: tied or not, with dropout, with rows
+    of logits rounded up or not, and with the same bits every time."""
     write_text(directory)
     for name, model in (("tied", GPT), ("untied", GPT.replace("context: 16", "context: 16, tied: false")),
                         ("dropout", GPT.replace("context: 16", "context: 16, dropout: 0.1")),
@@ -157,12 +158,12 @@ def bf16_is_kept(directory):
                             DDP_STRICT_RECORDS="1")
         for i, (a, b) in enumerate(zip(want[1:], got[1:])):
             a, b = dict(a[1:]), dict(b[1:])
-            norms = abs(float(a["grad_norm"]) / float(b["grad_norm"]) - 1) if i < 2 else 0.0  # later they part
+            norms = abs(float(a["grad_norm"]) / float(b["grad_norm"]) - 1) if i < 2 else 0.0  # later the runs diverge
             assert abs(float(a["loss"]) / float(b["loss"]) - 1) < 2e-2 and norms < 5e-2, (name, i, a, b)
 
 
 def a_loss_that_is_no_number(directory):
-    """Found at the step's end, after the update: and before anything is made of it."""
+    """The loss is checked at the end of the step, after the update, but before the step is reported or saved."""
     code, reports, err = trainer(directory, job(MLP + "\n  optimizer: {type: sgd, lr: 1.0e30}", "cuda"))
     assert code == 78 and "on rank 0, lower the learning rate or set clip" in err, (code, err)
     assert not os.path.exists(f"{directory}/out") or not [n for n in os.listdir(f"{directory}/out") if n.startswith("step")]
@@ -179,7 +180,7 @@ def one_kind_of_device(directory):
         del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["DDP_STRICT_DECLINES"]
     says = "(strict on rank 0 (node0), rank 2 (node2); cpu on rank 1 (node1))"
     assert codes == [78] * 3 and all(says in r.err for r in w.ranks), (codes, [r.err[-300:] for r in w.ranks])
-    assert "event=device_fallback" in w.ranks[1].err and "no wall here" in w.ranks[1].err, w.ranks[1].err
+    assert "event=device_fallback" in w.ranks[1].err and "this rank has no strict device" in w.ranks[1].err, w.ranks[1].err
 
 
 def which_device(directory):
@@ -202,13 +203,13 @@ def which_device(directory):
 
 
 def what_the_plugin_is(directory):
-    """`ddp-trainer --plugin`, which agents ask before they say what their node has."""
+    """Tests `ddp-trainer --plugin`, by which agents learn the versions of their node's GPU libraries."""
     def asked(plugin):
         done = subprocess.run([f"{BIN}/ddp-trainer", "--plugin"], env=dict(os.environ, DDP_CUDA_PLUGIN=plugin),
                               capture_output=True, text=True, timeout=60)
         return done.returncode, json.loads(done.stdout)
     code, said = asked(PLUGIN)
-    assert code == 0 and said["name"] == "strict" and said["version"] == "the CPU behind a wall", said
+    assert code == 0 and said["name"] == "strict" and said["version"] == "the CPU with hidden memory", said
     assert ("nccl" in said) != (said.get("why") == "the plugin is built without NCCL"), said
     code, said = asked("/nonexistent.so")
     assert code == 1 and list(said) == ["why"] and "/nonexistent.so" in said["why"], said

@@ -1,5 +1,5 @@
-/* What a device would do that keeps bf16 between operations: what comes is widened, the CPU's operation done
- * in float, and what goes narrowed. It takes the places of strict_ops.c's calls whose kept type is bf16. */
+/* The operations of a device whose kept type is bf16: inputs are widened, the CPU's operation computes with
+ * floats, and results are narrowed. Replaces the calls of strict_ops.c whose kept type is bf16. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static float *widened(const void *bf16, int64_t n)
     return to;
 }
 
-/* Takes `from` over. */
+/* Frees `from`. */
 static void narrowed(struct device *cpu, void *bf16, float *from, int64_t n)
 {
     cpu->ops->narrow(cpu, bf16, from, (size_t)n);

@@ -1,5 +1,5 @@
-/* The strict device's operations: each translates its pointers at once, so that who handed it the wrong ones
- * is on the stack, and does its work later. */
+/* The strict device's operations. Each translates its pointers at once, so that the caller of an operation
+ * with a wrong pointer is on the stack, and does its work later. */
 #include "base/digest.h"
 #include "tests/num/strict.h"
 

@@ -1,6 +1,6 @@
-/* The whole GPT against the double-precision reference: logits, loss, and the gradient of every tensor by
- * central differences; dropout with its masks; the same bits from run to run and from one thread and two; no
- * allocation in a step. */
+/* Tests the whole GPT against the double-precision reference: logits, loss, and the gradient of every tensor
+ * by central differences; dropout with its masks. Also tests that bits are the same from run to run and with
+ * one thread and two, and that a step allocates nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include "gpt_reference.h"
 #include "trainer/device/cpu/cpu.h"
 
-/* Ours only: libraries' own calls do not pass here. */
+/* Counts our allocations only: calls inside libraries do not come here. */
 static long allocations;
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -67,7 +67,7 @@ static void *floats(struct device *d, size_t count)
     return p;
 }
 
-/* Biases and norms get noise too, so that each one's place shows. */
+/* Adds noise to biases and norms, too, so that a wrong offset changes the result. */
 static void shake(struct problem *p)
 {
     struct random r = random_stream(7, 7);
@@ -146,7 +146,7 @@ static void ready(void *arg, size_t offset, size_t count)
     p->count++;
 }
 
-/* Of each tensor some elements one by one, and the derivative along a random direction; `tolerance` is
+/* Checks some elements of each tensor one by one, and the derivative along a random direction; `tolerance` is
  * relative to the tensor's largest gradient. */
 static void check_tensor(struct problem *p, size_t t, double *wide, double scale, int samples,
                          double tolerance)
@@ -222,7 +222,8 @@ static void every_gradient(void **state)
 static void every_kind(void **state)
 {
     (void)state;
-    struct gpt_shape s = shape_of(20, 5, 3, 6, 11); /* heads of 4: no multiple of any register */
+    /* Heads of size 4, which is not a multiple of any vector width. */
+    struct gpt_shape s = shape_of(20, 5, 3, 6, 11);
     s.tied = false;
     s.activation = DEVICE_GELU;
     check(s, 2, 8, 2e-5);
@@ -262,7 +263,7 @@ static void logits(void **state)
 }
 
 /* A token whose largest logit is its label's counts 1 / context. */
-static void correct_counts_tokens(void **state)
+static void correct_is_a_share_of_tokens(void **state)
 {
     struct problem p;
     struct device_tally tally = {0};
@@ -283,8 +284,9 @@ static void correct_counts_tokens(void **state)
     problem_close(&p);
 }
 
-/* bf16 factors have 8 bits: gradients are near those of float as a whole, not element by element. */
-static void bf16_is_near(void **state)
+/* bf16 factors have 8 bits, so the gradients are close to those of float as a whole, but not element by
+ * element. */
+static void bf16_gradients_are_close_to_float(void **state)
 {
     struct problem p, q;
     struct device_tally a = {0}, b = {0};
@@ -304,13 +306,13 @@ static void bf16_is_near(void **state)
             size += pow((double)p.grads[i], 2.0);
         }
         if (sqrt(away) > 2e-2 * sqrt(size))
-            fail_msg("%s: bf16's gradient is %.3g away, relative", x->name, sqrt(away / size));
+            fail_msg("%s: the relative error of the bf16 gradient is %.3g", x->name, sqrt(away / size));
     }
     problem_close(&p);
     problem_close(&q);
 }
 
-/* An error of the device would show in wait. */
+/* An error of the device would be returned by wait. */
 static void train(struct problem *p, struct device_tally *tally)
 {
     struct err e = {0};
@@ -345,7 +347,7 @@ static void same_bits_again_and_by_other_threads(void **state)
     }
 }
 
-/* What products read of the parameters is made again unless the batch says that they are the same. */
+/* The bf16 copy of the parameters is made again unless the batch says that they are the same. */
 static void weights_are_made_once(void **state)
 {
     struct problem p;
@@ -371,7 +373,7 @@ static void weights_are_made_once(void **state)
     problem_close(&p);
 }
 
-/* Who computes a row does not matter: its mask is its sample's, wherever it comes. */
+/* A row's mask depends on its sample only, wherever the row is in the batch. */
 static void masks_follow_samples(void **state)
 {
     struct problem p;
@@ -407,7 +409,7 @@ static void steps_allocate_nothing(void **state)
         s.type = (enum device_type)type;
         problem_open(&p, s, 4);
         size_t bytes = p.d->bytes, workspace = p.d->workspace;
-        train(&p, &tally); /* the first compiles */
+        train(&p, &tally); /* the first step compiles products */
         long before = allocations;
         for (int i = 0; i < 3; i++)
             train(&p, &tally);
@@ -433,13 +435,13 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
     assert_true(t[1].dims == 1 && t[1].shape[0] == 144 && !t[1].decay);
     assert_string_equal(p.m->tensors[28].name, "lm_head.weight");
     assert_int_equal(p.m->parameters, 65 * 48 * 2 + 16 * 48 + 2 * (12 * 48 * 48 + 13 * 48) + 2 * 48);
-    /* the matrices' share, and attention's, of one row of 16 tokens */
+    /* operations of the matrices and of attention for one row of 16 tokens */
     double weights = 2.0 * 12.0 * 48.0 * 48.0 + 65.0 * 48.0;
     assert_true(model_flops(p.m, 1) == 16.0 * (6.0 * weights + 6.0 * 2.0 * 16.0 * 48.0));
     problem_close(&p);
 }
 
-static void beginnings(void **state)
+static void initial_parameters_have_the_right_distribution(void **state)
 {
     struct problem p;
     (void)state;
@@ -464,8 +466,8 @@ static void beginnings(void **state)
     problem_close(&p);
 }
 
-/* Parameters of a seed are part of what a job is: the same in every version and on every machine. */
-static void beginnings_stay_as_they_are(void **state)
+/* The parameters that a seed gives must be the same in every version and on every machine. */
+static void initial_parameters_are_the_same_in_every_version(void **state)
 {
     struct problem p;
     (void)state;
@@ -478,7 +480,7 @@ static void beginnings_stay_as_they_are(void **state)
     problem_close(&p);
 }
 
-static void heads_must_fit(void **state)
+static void the_width_must_be_a_multiple_of_heads(void **state)
 {
     struct device *d = NULL;
     struct model *m = NULL;
@@ -522,16 +524,16 @@ int main(void)
         cmocka_unit_test(every_gradient),
         cmocka_unit_test(every_kind),
         cmocka_unit_test(a_large_vocabulary_comes_in_chunks),
-        cmocka_unit_test(correct_counts_tokens),
-        cmocka_unit_test(bf16_is_near),
+        cmocka_unit_test(correct_is_a_share_of_tokens),
+        cmocka_unit_test(bf16_gradients_are_close_to_float),
         cmocka_unit_test(same_bits_again_and_by_other_threads),
         cmocka_unit_test(weights_are_made_once),
         cmocka_unit_test(masks_follow_samples),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(names_and_shapes_are_those_of_hugging_face),
-        cmocka_unit_test(beginnings),
-        cmocka_unit_test(beginnings_stay_as_they_are),
-        cmocka_unit_test(heads_must_fit),
+        cmocka_unit_test(initial_parameters_have_the_right_distribution),
+        cmocka_unit_test(initial_parameters_are_the_same_in_every_version),
+        cmocka_unit_test(the_width_must_be_a_multiple_of_heads),
         cmocka_unit_test(the_peak_is_a_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

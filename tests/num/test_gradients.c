@@ -1,5 +1,5 @@
-/* Gradients of every loss, activation and model against central differences of a forward pass written here in
- * double precision; and forward losses against the same. */
+/* Tests the gradients of every loss, activation and model against central differences of a double-precision
+ * forward pass in this file, and forward losses against the same pass. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static double row_loss(const struct problem *p, int64_t row, const double *out, 
     return top + log(sum) - out[p->label[row]];
 }
 
-/* Sum of the rows' losses. */
+/* Returns the sum of the rows' losses. */
 static double reference(const struct problem *p, const struct model *m, const double *params)
 {
     double total = 0.0, a[64], z[64];
@@ -173,7 +173,8 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
     model_evaluate(m, params, &b, &judged);
     assert_true(judged.loss == tally.loss && judged.correct == tally.correct);
 
-    /* a second micro-batch adds up; an empty one leaves everything, but is still final */
+    /* a second micro-batch adds its gradients; an empty one changes nothing, but still reports pieces as
+     * final */
     model_train(m, params, grads, &b, 0.25f, &tally, NULL, NULL);
     compare(&p, m, params, grads, 0.5);
     b.rows = 0;
@@ -202,7 +203,7 @@ static void every_loss_activation_and_depth(void **state)
         }
 }
 
-static void widths_must_fit(void **state)
+static void model_and_data_must_have_the_same_widths(void **state)
 {
     struct problem p;
     struct device *d = NULL;
@@ -223,7 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_loss_activation_and_depth),
-        cmocka_unit_test(widths_must_fit),
+        cmocka_unit_test(model_and_data_must_have_the_same_widths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

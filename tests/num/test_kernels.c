@@ -1,4 +1,5 @@
-/* The CPU kernels against double precision, and the same bits from every instruction set this machine has. */
+/* Tests the CPU kernels against double precision, and that every instruction set of this machine gives the
+ * same bits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 #include "base/random.h"
 #include "trainer/device/cpu/cpu.h"
 
-#define N 1037 /* no multiple of any vector width */
+#define N 1037 /* not a multiple of any vector width */
 
 static const struct cpu_kernels *tables[3];
 static int table_count;
@@ -124,7 +125,7 @@ static void cross_entropy(void **state)
     float x[ROWS * STRIDE], work[ROWS * STRIDE], dx[ROWS * STRIDE], first[ROWS * STRIDE];
     int32_t label[ROWS];
     (void)state;
-    fill(x, ROWS * STRIDE, 20.0f, 2); /* what is behind a row's classes must not matter */
+    fill(x, ROWS * STRIDE, 20.0f, 2); /* values after a row's classes must not matter */
     for (int i = 0; i < ROWS; i++)
         label[i] = i % CLASSES;
     for (int k = 0; k < table_count; k++) {
@@ -163,7 +164,7 @@ static void cross_entropy(void **state)
     }
 }
 
-static void a_bad_number_in_a_row_makes_its_loss_bad(void **state)
+static void a_nan_in_a_row_makes_its_loss_nan(void **state)
 {
     static const float bad[] = {NAN, INFINITY};
     (void)state;
@@ -230,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations),    cmocka_unit_test(extremes_stay_finite_and_nan_shows),
-        cmocka_unit_test(cross_entropy),  cmocka_unit_test(a_bad_number_in_a_row_makes_its_loss_bad),
+        cmocka_unit_test(cross_entropy),  cmocka_unit_test(a_nan_in_a_row_makes_its_loss_nan),
         cmocka_unit_test(sum_of_squares), cmocka_unit_test(rows_and_columns),
     };
     find_tables();

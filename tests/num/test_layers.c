@@ -1,5 +1,5 @@
-/* Operations on tokens, each against double precision and its gradient against differences, at odd sizes; and
- * the same bits from every instruction set where that is promised. */
+/* Tests operations on tokens at odd sizes: results against double precision, gradients against differences,
+ * and the same bits from every instruction set where that is promised. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static void close_device(struct device *d)
     device_close(d);
 }
 
-/* First a record of what the first set gave, then the comparison. */
+/* Keeps the result of the first instruction set, and compares those of the others with it. */
 static void same_as_first(float **first, const float *x, size_t n)
 {
     if (!*first) {
@@ -93,7 +93,7 @@ static void norm_reference(const struct norm_case *c, const double *residual, co
     }
 }
 
-/* sum of dy y and of below x: what a scalar loss would see. */
+/* Returns sum(dy y) + sum(below x), a scalar loss. */
 static double norm_loss(const struct norm_case *c, const double *residual, const double *delta, double *x,
                         double *y)
 {
@@ -229,7 +229,7 @@ static void residual_and_norm(void **state)
 
 /* ---- bias and activation */
 
-/* What bf16 can hold, so that a product with one of its kinds is exact. */
+/* Rounds to bf16, so that products with the identity are exact. */
 static void round_to_bf16(float *x, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -293,7 +293,7 @@ static void bias_and_activation(void **state)
             same_as_first(&first[0], a, ALL);
             same_as_first(&first[1], dz, ALL);
             same_as_first(&first[2], dbias, COLS);
-            /* bf16 is the same, rounded */
+            /* bf16 must give the same values, rounded */
             linear_by_identity(d, (enum device_activation)kind, DEVICE_BF16, start, bias, ROWS, COLS, z,
                                narrow);
             for (int i = 0; i < ALL; i++) {
@@ -350,7 +350,7 @@ static void embedding(void **state)
     free(grad);
 }
 
-/* Over a million elements: the share that is dropped, and no element that follows its neighbour. */
+/* Over a million elements, the right share is dropped, and no element depends on its neighbour. */
 static void dropout_is_fair(void **state)
 {
     enum { WIDTH = 1024, CONTEXT = 512 };
@@ -476,7 +476,7 @@ static void attention(void **state)
         }
 }
 
-/* What an earlier, longer use left in the scratch must not show, even where it is no number. */
+/* Values that an earlier, longer call left in the scratch memory must not matter, even if they are NaN. */
 static void attention_reads_nothing_stale(void **state)
 {
     (void)state;

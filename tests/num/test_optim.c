@@ -1,5 +1,5 @@
-/* Optimizers against the published update rules in double precision, the same bits from every instruction
- * set, and the schedule's corner points. */
+/* Tests the optimizers against the published update rules in double precision, the same bits from every
+ * instruction set, and the values of the schedule at its ends. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +120,7 @@ static void clipping(void **state)
     device_close(d);
 }
 
-/* What touches is one run, so that an update is few operations. */
+/* Adjacent exempt ranges become one run, so that an update needs few operations. */
 static void exempt_from_decay(void **state)
 {
     struct train_spec s = {0};
@@ -145,7 +145,7 @@ static void exempt_from_decay(void **state)
     device_close(d);
 }
 
-/* Each rank applies the update itself, so a machine of another kind must come to the same bits. */
+/* Each rank applies the update itself, so machines of different kinds must get the same bits. */
 static void same_bits_on_every_instruction_set(void **state)
 {
     float first[4][N], now[4][N];

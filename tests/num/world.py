@@ -1,6 +1,6 @@
-"""A world of real ddp-trainer processes, and a Rendezvous service for them: what the coordinator does for one
-generation, without a cluster around it. Nodes are made up on this machine: ranks of one node share a run directory, ranks
-of different nodes meet by TCP on loopback."""
+"""A world of real ddp-trainer processes, and a Rendezvous service for them, which does the coordinator's part for one
+generation without a cluster. Nodes are simulated on this machine: ranks of one node share a run directory, ranks
+of different nodes connect by TCP on loopback."""
 import concurrent.futures
 import json
 import os
@@ -25,7 +25,7 @@ DEADLINE = 120
 
 
 class Rendezvous:
-    """One generation at a time: Join waits for all, then says who loads what."""
+    """Serves one generation at a time: Join waits for all ranks, then names the rank that loads the state, and its snapshot."""
 
     def __init__(self, world, nodes, generation, job, snapshots):
         self.world, self.nodes, self.generation, self.job = world, nodes, generation, job
@@ -34,10 +34,10 @@ class Rendezvous:
         self.key = os.urandom(32)
         self.snapshots = snapshots  # committed ones: (generation, step) -> digest
         self.commits, self.go_on = [], False
-        self.at_commit = None  # called with a snapshot's request once it is committed, before its writer hears of it
+        self.at_commit = None  # called with the request when a snapshot is committed, before the reply
 
     def source(self):
-        """The newest offer that is committed, of the lowest rank that has it."""
+        """Returns the newest committed offer, of the lowest rank that has it."""
         best = None
         for rank in sorted(self.joined):
             for offer in self.joined[rank].offers:
@@ -182,7 +182,7 @@ class World:
                 self.rendezvous.lock.notify_all()
 
     def judge(self, process):
-        """A bad exit is the end of the generation, as with the coordinator."""
+        """Ends the generation after a failed exit, as the coordinator does."""
         if process.wait() not in (0, 75, 143) and self.judging:
             self.end_generation()
 
@@ -210,7 +210,7 @@ class World:
         self.until(lambda: any(c.step >= step for c in self.rendezvous.commits), f"a commit of step {step}")
 
     def kill_at_commit(self, rank, step):
-        """So early that it is long before the end, however slow whoever looks on may be."""
+        """Kills the rank at this commit, which is so early that the run cannot end before, even if this test is slow."""
         def kill(request):
             if request.step >= step:
                 self.kill(rank)
@@ -218,7 +218,7 @@ class World:
             self.rendezvous.at_commit = kill
 
     def wait(self):
-        """Exit codes by rank."""
+        """Returns the exit codes by rank."""
         codes = [r.process.wait(timeout=DEADLINE) for r in self.ranks]
         for thread in self.threads:
             thread.join(timeout=DEADLINE)
@@ -250,7 +250,7 @@ class World:
 
 
 def tensors(path):
-    """name -> (shape, floats) of a safetensors file, read by the format's own rules."""
+    """Returns {name: (shape, floats)} of a safetensors file, without ddp's own reader."""
     with open(path, "rb") as f:
         data = f.read()
     length = struct.unpack("<Q", data[:8])[0]
@@ -265,7 +265,7 @@ def tensors(path):
 
 
 def newest(directory):
-    """The snapshot of the highest (step, generation)."""
+    """Returns the snapshot of the highest (step, generation)."""
     names = [n for n in os.listdir(directory) if n.startswith("step-")]
     key = {n: tuple(int(x.strip("g")) for x in n[5:].split("-")) for n in names}
     return os.path.join(directory, max(names, key=key.get))
@@ -276,14 +276,14 @@ def model(directory):
 
 
 def raw(directory, name="model.safetensors"):
-    """The data of a snapshot's file, without the header (which names the generation)."""
+    """Returns the data of a snapshot's file, without the header (which names the generation)."""
     with open(os.path.join(newest(directory), name), "rb") as f:
         data = f.read()
     return data[8 + struct.unpack("<Q", data[:8])[0]:]
 
 
 def difference(a, b):
-    """Largest |a - b| over the tensors, relative to the largest |a|."""
+    """Returns the largest |a - b| over the tensors, relative to the largest |a|."""
     assert a.keys() == b.keys(), (a.keys(), b.keys())
     worst = scale = 0.0
     for name in a:
@@ -294,7 +294,7 @@ def difference(a, b):
 
 
 def sweep(title, checks):
-    """Runs the functions, prints a line each, and exits 1 if any failed."""
+    """Runs the functions, prints a line for each, and exits with 1 if any failed."""
     failed = 0
     wanted = sys.argv[1:]
     for check in checks:

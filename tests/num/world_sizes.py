@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Worlds of 1, 2, 3, 5 and 8 ranks against one rank on the same global batch; repeatability; averaging against all-reduce."""
+"""Compares worlds of 1, 2, 3, 5 and 8 ranks with one rank on the same global batch, repeated runs, and averaging with all-reduce."""
 import os
 import sys
 
@@ -38,7 +38,7 @@ def run(directory, text, out="out", **kw):
 
 
 def every_world_equals_one(directory):
-    """The tail of the epoch (1000 = 8 x 120 + 40) included."""
+    """Every world gives the results of one rank, also at the end of the epoch (1000 = 8 x 120 + 40)."""
     worst = 0.0
     for optimizer in (ADAMW, SGD):
         one, at = run(directory, job("one" + optimizer[7:10], optimizer=optimizer), "one" + optimizer[7:10])

@@ -1,4 +1,4 @@
-/* A library, but no plugin. */
+/* A library that is not a plugin. */
 int plugin_empty(void);
 int plugin_empty(void)
 {

@@ -1,4 +1,4 @@
-/* A plugin of an earlier build: it knows what it is asked for is not what it has. */
+/* A plugin with an older ABI: it returns NULL, because it does not have the ABI that it is asked for. */
 #include "trainer/device/plugin.h"
 
 const struct plugin *ddp_plugin(uint32_t abi);

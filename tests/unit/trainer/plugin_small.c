@@ -1,4 +1,4 @@
-/* A plugin that says yes to any ABI, but was built with another header. */
+/* A plugin that accepts any ABI, but was built with another header. */
 #include "trainer/device/plugin.h"
 
 const struct plugin *ddp_plugin(uint32_t abi);

@@ -10,12 +10,12 @@
 
 #include "trainer/member/coll/coll.h"
 
-/* A process group of forked processes on this machine. Nodes are made up: ranks of one node have a node_rank
- * and a directory of their own, so that between nodes they meet by TCP. */
+/* A process group of forked processes on this machine. Nodes are simulated: the ranks of one node have a
+ * node_rank and a directory of their own, so ranks of different nodes connect by TCP. */
 
 #define RANKS_MAX 16
 
-struct ranks_shared { /* between all of them and the test */
+struct ranks_shared { /* memory that all ranks and the test share */
     atomic_int counter, flag;
     uint64_t hash[RANKS_MAX];
     int code[RANKS_MAX];
@@ -44,15 +44,15 @@ struct coll_group *ranks_open(const struct ranks *r, int rank);
 typedef void (*ranks_fn)(struct ranks *r, int rank);
 void ranks_prepare(struct ranks *r); /* listeners and shared memory */
 void ranks_start(struct ranks *r, ranks_fn fn);
-/* Waits for all; true when each ended by exit 0, or by SIGKILL if it is `victim` (-1: none). Releases
- * everything but shared. */
+/* Waits for all ranks. Returns true if each ended with exit code 0, or by SIGKILL if it is `victim` (-1:
+ * none). Releases everything but `shared`. */
 bool ranks_finish(struct ranks *r, int victim);
-bool ranks_run(struct ranks *r, ranks_fn fn); /* the three */
+bool ranks_run(struct ranks *r, ranks_fn fn); /* prepares, starts and finishes */
 void ranks_release(struct ranks *r);          /* shared */
 
 uint64_t ranks_hash(const void *data, size_t size);
 
-/* In a rank: fails it with a message. */
+/* For use in a rank: ends it with a message if the condition is false. */
 #define RANK_CHECK(cond)                                                                                     \
     do {                                                                                                     \
         if (!(cond)) {                                                                                       \

@@ -1,4 +1,5 @@
-/* Arrays that outlive process groups: what stays when they move, and who can still reach them. */
+/* Tests arrays that outlive process groups: their content when they move, and which processes can still reach
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +49,7 @@ static void an_array_begins_zeroed_and_private(void **state)
     device_array_close(&a);
 }
 
-static void it_moves_to_shared_memory_once_and_keeps_what_it_holds(void **state)
+static void an_array_moves_to_shared_memory_once_and_keeps_its_content(void **state)
 {
     struct device_array a;
     struct err e = {0};
@@ -61,7 +62,8 @@ static void it_moves_to_shared_memory_once_and_keeps_what_it_holds(void **state)
     check_filled(&a);
     at = a.data;
     assert_int_equal(device_array_place(&a, true, &e), ERR_OK);
-    assert_int_equal(device_array_place(&a, false, &e), ERR_OK); /* alone on its node now: it may stay */
+    /* The rank is alone on its node now, so the array need not move. */
+    assert_int_equal(device_array_place(&a, false, &e), ERR_OK);
     assert_ptr_equal(a.data, at);
     float *peer = map_as_a_peer(&a);
     peer[7] = -1.0f;
@@ -70,7 +72,7 @@ static void it_moves_to_shared_memory_once_and_keeps_what_it_holds(void **state)
     device_array_close(&a);
 }
 
-static void a_peer_of_a_group_that_broke_no_longer_reaches_it(void **state)
+static void a_peer_of_an_aborted_group_cannot_reach_the_array(void **state)
 {
     (void)state;
     for (int shared = 0; shared < 2; shared++) {
@@ -84,14 +86,14 @@ static void a_peer_of_a_group_that_broke_no_longer_reaches_it(void **state)
         a.stale = true;
         assert_int_equal(device_array_place(&a, shared, &e), ERR_OK);
         assert_false(a.stale);
-        peer[7] = -1.0f; /* it was in the middle of a sum */
+        peer[7] = -1.0f; /* as a peer in the middle of a sum does */
         check_filled(&a);
         munmap(peer, a.bytes);
         device_array_close(&a);
     }
 }
 
-static void an_array_that_fits_no_memory_is_refused(void **state)
+static void an_array_larger_than_memory_is_refused(void **state)
 {
     struct device_array a;
     struct err e = {0};
@@ -105,9 +107,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_array_begins_zeroed_and_private),
-        cmocka_unit_test(it_moves_to_shared_memory_once_and_keeps_what_it_holds),
-        cmocka_unit_test(a_peer_of_a_group_that_broke_no_longer_reaches_it),
-        cmocka_unit_test(an_array_that_fits_no_memory_is_refused),
+        cmocka_unit_test(an_array_moves_to_shared_memory_once_and_keeps_its_content),
+        cmocka_unit_test(a_peer_of_an_aborted_group_cannot_reach_the_array),
+        cmocka_unit_test(an_array_larger_than_memory_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Every collective, on shared memory, on the ring and on mixtures, at odd sizes, against a plain sum. */
+/* Tests every collective on shared memory, on the ring and on both together, at odd sizes, against a plain
+ * sum. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +42,8 @@ static void with_layout(struct ranks *r, const struct layout *l)
     memcpy(r->node_of, l->node_of, sizeof(l->node_of));
 }
 
-/* Reproducible, of both signs and several magnitudes, so that the order of additions shows in the bits. */
+/* Reproducible values of both signs and several magnitudes, so that another order of additions changes the
+ * bits. */
 static float value(int rank, size_t i)
 {
     uint64_t x = (uint64_t)i * 2654435761u + (uint64_t)rank * 40503u + 12345;
@@ -55,8 +57,8 @@ static float value(int rank, size_t i)
 static const size_t counts[] = {0, 1, 7, 1024, 1025, 16411, (1u << 20) + 3};
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
 
-/* Every element of small arrays, every 31st of large ones: 31 has no factor in common with lines and chunks.
- */
+/* Checks every element of small arrays and every 31st element of large ones; 31 has no common factor with
+ * lines and chunks. */
 static void check_sum(const struct ranks *r, const float *data, size_t count, bool exact)
 {
     for (size_t i = 0; i<count; i += count> 20000 ? 31 : 1) {
@@ -82,7 +84,7 @@ static bool one_node(const struct ranks *r)
     return true;
 }
 
-/* Two arrays, the second used from an odd place in it. */
+/* Sums two arrays, the second one from an odd offset. */
 static void sum_everything(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
@@ -128,7 +130,7 @@ static void sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_ti
     }
 }
 
-/* The tree, written down once more: pairs of pairs, left to right. */
+/* A second implementation of the tree's sum: pairs of pairs, from left to right. */
 static float tree_of(const struct ranks *r, int first, int count, size_t i)
 {
     int half = 1;
@@ -164,8 +166,8 @@ static void sum_as_a_tree(struct ranks *r, int rank)
     coll_close(g);
 }
 
-/* One tree over the ranks, whatever nodes they are on. */
-static void sums_as_a_tree_do_not_show_the_layout(void **state)
+/* The tree covers the ranks, whatever nodes they are on. */
+static void tree_sums_do_not_depend_on_the_layout(void **state)
 {
     (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
@@ -267,7 +269,7 @@ static void a_gather_sends_no_byte_twice(void **state)
     ranks_release(&r);
 }
 
-/* Nobody leaves barrier k before all have entered it. */
+/* No rank leaves barrier k before all ranks have entered it. */
 static void count_barriers(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
@@ -306,7 +308,7 @@ static void rings_go_over_ipv6_too(void **state)
     ranks_release(&r);
 }
 
-static void ranks_without_a_directory_meet_by_tcp(void **state)
+static void ranks_without_a_directory_connect_by_tcp(void **state)
 {
     struct ranks r = {.world = 3, .no_directory = true};
 
@@ -318,13 +320,13 @@ static void ranks_without_a_directory_meet_by_tcp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_as_a_tree_do_not_show_the_layout),
+        cmocka_unit_test(tree_sums_do_not_depend_on_the_layout),
         cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
         cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
         cmocka_unit_test(a_gather_sends_no_byte_twice),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
         cmocka_unit_test(rings_go_over_ipv6_too),
-        cmocka_unit_test(ranks_without_a_directory_meet_by_tcp),
+        cmocka_unit_test(ranks_without_a_directory_connect_by_tcp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

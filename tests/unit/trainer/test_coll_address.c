@@ -1,5 +1,5 @@
-/* Listeners and the addresses they give out: what a worker is told about its node, what travels, what is
- * refused. */
+/* Tests listeners and their addresses: how a worker's address of its node is used, the encoded form, and
+ * invalid addresses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,8 +37,9 @@ static void nodes_are_reached_by_literals_and_by_names(void **state)
     }
 }
 
-/* Nobody has 192.0.2.1: as an address behind NAT, it is announced and every interface listened on. */
-static void an_address_of_someone_else_is_announced_as_it_is(void **state)
+/* No machine has 192.0.2.1. Like an address behind NAT, it is announced, and the listener listens on every
+ * interface. */
+static void an_address_of_another_machine_is_announced_unchanged(void **state)
 {
     struct coll_listener *l;
     uint8_t address[512];
@@ -84,7 +85,7 @@ static void a_deep_directory_is_reached_too(void **state)
     assert_int_equal(file_remove_tree(top, &e), ERR_OK);
 }
 
-static void what_is_no_address_is_refused(void **state)
+static void invalid_addresses_are_refused(void **state)
 {
     static const char *const hosts[] = {"", "[]", "no.such.name.invalid", "10.0.0.256"};
     struct coll_listener *l;
@@ -97,8 +98,8 @@ static void what_is_no_address_is_refused(void **state)
     assert_int_equal(coll_listen(&l, NULL, "/no/such/directory", &e), ERR_NOT_FOUND);
 }
 
-/* A peer's address comes from the coordinator, who does not look into it. */
-static void a_peers_bad_address_is_an_error_and_no_crash(void **state)
+/* A peer's address comes from the coordinator, which does not check it. */
+static void an_invalid_peer_address_is_an_error_not_a_crash(void **state)
 {
     uint8_t good[512], bad[512];
     struct coll_peer peers[2] = {{.rank = 0, .address = good}, {.rank = 1, .address = bad}};
@@ -121,8 +122,8 @@ static void a_peers_bad_address_is_an_error_and_no_crash(void **state)
     for (size_t bit = 0; bit < 8 * size; bit++) {
         memcpy(bad, good, size);
         bad[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        if (bit / 8 < 4 ||
-            bit / 8 >= 4 + 9) /* a name made of noise would be looked up: not what is tested here */
+        /* A flipped bit in the name would cause a DNS look-up, which is not tested here. */
+        if (bit / 8 < 4 || bit / 8 >= 4 + 9)
             assert_int_not_equal(coll_open(&g, l, &config, &e), ERR_OK);
     }
     coll_listener_free(l);
@@ -155,10 +156,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_are_reached_by_literals_and_by_names),
-        cmocka_unit_test(an_address_of_someone_else_is_announced_as_it_is),
+        cmocka_unit_test(an_address_of_another_machine_is_announced_unchanged),
         cmocka_unit_test(a_deep_directory_is_reached_too),
-        cmocka_unit_test(what_is_no_address_is_refused),
-        cmocka_unit_test(a_peers_bad_address_is_an_error_and_no_crash),
+        cmocka_unit_test(invalid_addresses_are_refused),
+        cmocka_unit_test(an_invalid_peer_address_is_an_error_not_a_crash),
         cmocka_unit_test(ranks_that_do_not_exist_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

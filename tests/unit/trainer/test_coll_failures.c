@@ -1,4 +1,4 @@
-/* Deaths, aborts, disagreements: every other member gets its answer, and none waits for ever. */
+/* Tests deaths, aborts and disagreements: every other member gets an error, and none waits forever. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static const struct ranks layouts[] = {
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 #define COUNT ((size_t)300000)
 
-/* All-reduces until it fails; returns how. */
+/* All-reduces until a call fails. Returns that error. */
 static enum err_code reduce_on(struct coll_group *g, float *data, struct err *e)
 {
     while (!coll_allreduce(g, data, COUNT, e))
@@ -55,7 +55,7 @@ static void until_a_death(struct ranks *r, int rank)
     if (rank == victim_of(r))
         raise(SIGKILL);
     RANK_CHECK(reduce_on(g, data, &e) == ERR_ABORTED);
-    RANK_CHECK(coll_barrier(g, &e) == ERR_ABORTED); /* and it stays so */
+    RANK_CHECK(coll_barrier(g, &e) == ERR_ABORTED); /* later calls fail, too */
     RANK_CHECK(coll_broadcast(g, data, 100, 0, &e) == ERR_ABORTED);
     coll_close(g);
 }
@@ -121,7 +121,7 @@ static void *abort_when_told(void *arg)
 
     while (!atomic_load(&w->ranks->shared->flag))
         poll(NULL, 0, 1);
-    coll_abort(w->group, 2); /* an older generation: nothing happens */
+    coll_abort(w->group, 2); /* an abort of an older generation has no effect */
     coll_abort(w->group, 3);
     return NULL;
 }
@@ -142,7 +142,7 @@ static void until_an_abort(struct ranks *r, int rank)
     atomic_fetch_add(&r->shared->counter, 1);
     RANK_CHECK(pthread_create(&thread, NULL, abort_when_told, &w) == 0);
     RANK_CHECK(reduce_on(g, data, &e) == ERR_ABORTED);
-    RANK_CHECK(atomic_load(&r->shared->flag)); /* not before it was asked */
+    RANK_CHECK(atomic_load(&r->shared->flag)); /* the call must not fail before the abort */
     pthread_join(thread, NULL);
     coll_close(g);
 }
@@ -204,7 +204,7 @@ static void close_at_once(struct ranks *r, int rank)
     }
 }
 
-static void leaving_after_the_last_call_disturbs_nobody(void **state)
+static void leaving_after_the_last_call_is_not_a_failure(void **state)
 {
     (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
@@ -233,7 +233,7 @@ static void disagree(struct ranks *r, int rank)
     coll_close(g);
 }
 
-static void ranks_that_disagree_about_a_count_find_out(void **state)
+static void ranks_that_disagree_about_a_count_get_an_error(void **state)
 {
     (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
@@ -272,7 +272,7 @@ static void run_short(struct ranks *r, int rank)
     coll_close(g);
 }
 
-static void one_rank_without_memory_is_everyones_failure_and_the_group_lives(void **state)
+static void all_ranks_fail_if_one_lacks_memory_and_the_group_lives(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -323,7 +323,7 @@ static void break_down(struct ranks *r, int rank)
     coll_close(g);
 }
 
-static void one_rank_with_a_broken_device_is_everyones_failure_and_the_group_lives(void **state)
+static void all_ranks_fail_if_one_device_is_broken_and_the_group_lives(void **state)
 {
     (void)state;
     for (size_t l = 0; l < LAYOUTS; l++) {
@@ -340,10 +340,10 @@ int main(void)
         cmocka_unit_test(a_death_aborts_everyone_else),
         cmocka_unit_test(a_death_in_a_gather_aborts_everyone_else),
         cmocka_unit_test(an_abort_ends_the_wait_for_a_silent_peer),
-        cmocka_unit_test(leaving_after_the_last_call_disturbs_nobody),
-        cmocka_unit_test(ranks_that_disagree_about_a_count_find_out),
-        cmocka_unit_test(one_rank_without_memory_is_everyones_failure_and_the_group_lives),
-        cmocka_unit_test(one_rank_with_a_broken_device_is_everyones_failure_and_the_group_lives),
+        cmocka_unit_test(leaving_after_the_last_call_is_not_a_failure),
+        cmocka_unit_test(ranks_that_disagree_about_a_count_get_an_error),
+        cmocka_unit_test(all_ranks_fail_if_one_lacks_memory_and_the_group_lives),
+        cmocka_unit_test(all_ranks_fail_if_one_device_is_broken_and_the_group_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Whoever does not know the generation's key gets 32 random bytes and a closed door, and delays nobody. */
+/* Tests connections of processes without the generation's key: they get 32 random bytes and a closed
+ * connection, and they delay no rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,9 +19,10 @@
 #include "base/id.h"
 #include "tests/unit/trainer/ranks.h"
 
-#define STRANGERS 300 /* a hundred at each of three doors: more than may be in their handshake at once */
+/* 100 for each of three listeners: more than may be in their handshake at the same time. */
+#define STRANGERS 300
 
-/* As listener.c writes it: version, port, host, path. */
+/* The format of listener.c: version, port, host, path. */
 static uint16_t port_of(const uint8_t *address)
 {
     return (uint16_t)(address[1] << 8 | address[2]);
@@ -48,7 +50,8 @@ static int dial_unix(const uint8_t *address)
     return fd;
 }
 
-/* A third says nothing, a third talks nonsense of a hello's length, a third drips. */
+/* One third sends nothing, one third sends random bytes of a hello's length, one third sends single bytes
+ * slowly. */
 static void talk(int fd, int i)
 {
     char noise[92];
@@ -60,7 +63,7 @@ static void talk(int fd, int i)
         assert_int_equal(send(fd, noise, 1, MSG_NOSIGNAL), 1);
 }
 
-/* To the end of what the other side has to say. */
+/* Reads until the other side closes the connection. Returns the number of bytes. */
 static size_t listen_to(int fd)
 {
     char data[4096];
@@ -95,7 +98,8 @@ static void besiege(struct ranks r, int (*dial)(const uint8_t *))
         talk(fds[i], i);
     }
     ranks_start(&r, form_and_sum);
-    assert_true(ranks_finish(&r, -1)); /* closes the listeners, and so what was never accepted */
+    /* Closes the listeners, and with them the connections that were never accepted. */
+    assert_true(ranks_finish(&r, -1));
     for (int i = 0; i < STRANGERS; i++) {
         size_t heard = listen_to(fds[i]);
 
@@ -137,7 +141,7 @@ static void with_another(struct ranks *r, int rank)
     RANK_CHECK(strstr(e.msg, "rank"));
 }
 
-static void another_key_generation_or_job_does_not_get_in(void **state)
+static void a_peer_with_another_key_generation_or_job_is_refused(void **state)
 {
     static const char *const whats[] = {"key", "generation", "job"};
 
@@ -156,7 +160,7 @@ static void another_key_generation_or_job_does_not_get_in(void **state)
 struct impostor {
     int listener;
     atomic_bool done;
-    size_t most; /* bytes that one connection told it */
+    size_t most; /* most bytes that it received on one connection */
 };
 
 static void *play_acceptor(void *arg)
@@ -173,9 +177,9 @@ static void *play_acceptor(void *arg)
             return NULL;
         id_random(noise, sizeof(noise));
         (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL); /* a challenge */
-        n = recv(fd, heard, 92, MSG_WAITALL);                /* who wants in */
+        n = recv(fd, heard, 92, MSG_WAITALL);                /* the connector's hello */
         total += n > 0 ? (size_t)n : 0;
-        (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL); /* a proof, it says */
+        (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL); /* a false proof */
         while ((n = recv(fd, heard, sizeof(heard), 0)) > 0)
             total += (size_t)n;
         im->most = total > im->most ? total : im->most;
@@ -184,7 +188,7 @@ static void *play_acceptor(void *arg)
     return NULL;
 }
 
-static void an_impostor_that_accepts_is_found_out(void **state)
+static void a_false_acceptor_is_detected(void **state)
 {
     struct impostor im = {.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     struct ranks r = {.world = 2, .node_of = {0, 1}, .timeout_ms = 400};
@@ -232,7 +236,7 @@ static void *call_off(void *arg)
     return NULL;
 }
 
-/* Rank 0 never comes. */
+/* Rank 0 never connects. */
 static void wait_for_the_missing(struct ranks *r, int rank)
 {
     struct caller c = {r, rank};
@@ -248,7 +252,8 @@ static void wait_for_the_missing(struct ranks *r, int rank)
     atomic_fetch_add(&r->shared->counter, 1);
     RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_ABORTED);
     pthread_join(thread, NULL);
-    RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_ABORTED); /* and so it stays */
+    /* A second attempt fails, too. */
+    RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_ABORTED);
 }
 
 static void an_abort_ends_forming(void **state)
@@ -282,7 +287,7 @@ static void reduce_until_called_off(struct ranks *r, int rank)
         ;
     RANK_CHECK(e.code == ERR_ABORTED && atomic_load(&r->shared->flag));
     coll_close(g);
-    pthread_join(thread, NULL); /* an abort may come after the close */
+    pthread_join(thread, NULL); /* an abort after the close must be harmless */
 }
 
 static void an_abort_by_the_listener_reaches_a_group_until_it_is_closed(void **state)
@@ -306,8 +311,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_delay_no_ring_and_learn_nothing),
         cmocka_unit_test(strangers_delay_no_node_and_learn_nothing),
-        cmocka_unit_test(another_key_generation_or_job_does_not_get_in),
-        cmocka_unit_test(an_impostor_that_accepts_is_found_out),
+        cmocka_unit_test(a_peer_with_another_key_generation_or_job_is_refused),
+        cmocka_unit_test(a_false_acceptor_is_detected),
         cmocka_unit_test(an_abort_ends_forming),
         cmocka_unit_test(an_abort_by_the_listener_reaches_a_group_until_it_is_closed),
     };

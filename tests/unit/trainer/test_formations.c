@@ -1,5 +1,5 @@
-/* A process that outlives its generation: what it trains goes on in the next group, with another rank and
- * another world size, and without a coordinator. */
+/* Tests a process that outlives its generation: its training continues in the next group, with another rank
+ * and another world size, and without a coordinator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,21 +34,21 @@ enum { VICTIM = 1, BEFORE = 6, AFTER = 5, ROUND = 4, BATCH = 4, FIRST = 11, SECO
     "  threads: 1\n"
 
 struct scene {
-    const char *sync;     /* of the job file */
-    int64_t lost_at_step; /* whose exchange the survivors miss the victim in */
-    bool made;            /* whether that step counts all the same */
-    bool apart;           /* every rank is on a node of its own */
+    const char *sync;     /* value of `sync` in the job file */
+    int64_t lost_at_step; /* the step in whose exchange the victim is missing */
+    bool made;            /* that step counts for the survivors nevertheless */
+    bool apart;           /* every rank is on its own node */
     size_t difference;    /* which of the differences between survivors */
 };
 
-/* What a survivor takes along, for a process that begins with it. */
+/* The state of a survivor, from which a new process starts. */
 struct taken {
     struct snapshot_place place;
     struct sync_state round;
     float state[4096];
 };
 
-/* In shared memory, between all processes. */
+/* Shared memory of all processes. */
 struct board {
     uint8_t address[2][3][ADDRESS];
     size_t size[2][3];
@@ -74,7 +74,7 @@ static void open_trainer(struct trainer *t, struct trainer_config *config, const
     RANK_OK(trainer_open(t, config, link, &e), &e);
 }
 
-/* What the coordinator does in a cluster: all tell where they are, and all hear who they are. */
+/* Does the coordinator's part: collects all addresses and distributes the group. */
 static enum err_code form_or_fail(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world,
                                   struct err *e)
 {
@@ -145,7 +145,7 @@ static void survive(struct ranks *r, int rank)
 {
     const struct scene *scene = r->arg;
     struct board *b = board_of(r);
-    int next = rank == 0 ? 1 : 0; /* of two: nobody keeps its rank, or all its neighbours */
+    int next = rank == 0 ? 1 : 0; /* of two ranks, each gets another rank or another neighbour */
     struct trainer_config config;
     struct trainer t;
     struct step s;
@@ -174,7 +174,7 @@ static void survive(struct ranks *r, int rank)
     RANK_CHECK(t.formation.rank == next && t.formation.world_size == 2 && t.engine.sampler.world_size == 2);
     RANK_CHECK(hash_of(&t) == before);
     sync_save(t.formation.sync, &b->taken[next].round);
-    /* The round that could not be ended goes on, with the samples of the two that are left. */
+    /* The interrupted round continues with the samples of the two survivors. */
     RANK_CHECK(b->taken[next].round.steps == (scene->made ? ROUND : 0));
     RANK_CHECK(b->taken[next].round.global_samples == (scene->made ? 2 * ROUND * BATCH : 0));
     state_place(&t.engine, &b->taken[next].place);
@@ -185,7 +185,7 @@ static void survive(struct ranks *r, int rank)
     leave(&t, &config);
 }
 
-/* A new process that begins where a survivor was: it must end with the same bits. */
+/* A new process that starts from a survivor's state must end with the same bits. */
 static void begin_anew(struct ranks *r, int rank)
 {
     const struct scene *scene = r->arg;
@@ -232,7 +232,7 @@ static void a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group(v
 
 static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state)
 {
-    /* The second round ends at step 8, which the victim does not live to see. */
+    /* The second round ends at step 8. The victim dies before. */
     struct scene scene = {.sync = "{type: average, every: 4}", .lost_at_step = 8, .made = true};
 
     (void)state;

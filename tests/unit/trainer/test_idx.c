@@ -1,5 +1,5 @@
-/* IDX files: what is right is read, also gzipped; every truncation and every kind of damage is an error that
- * names the file. */
+/* Tests IDX files: valid files are read, also gzipped; every truncation and every kind of damage is an error
+ * that names the file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +91,7 @@ static void a_pair_of_plain_and_gzipped_files(void **state)
                      ERR_OK);
     assert_int_equal(label[0], 1);
     assert_int_equal(label[1], 2);
-    /* half the pixels are 0, half 255: mean 127.5, deviation 127.5 */
+    /* half of the pixels are 0, half are 255: mean 127.5, deviation 127.5 */
     for (int i = 0; i < 4; i++) {
         assert_true(x[i] == (i < 2 ? -1.0f : 1.0f));
         assert_true(x[4 + i] == (i % 2 == 0 ? -1.0f : 1.0f));
@@ -143,9 +143,9 @@ static void damaged_gzip_names_the_file(void **state)
         assert_int_equal(open_pair(&e), ERR_DATA_LOSS);
         assert_non_null(strstr(e.msg, path));
     }
-    /* Past gzip's own header, whose time and system do not matter. The last byte of the deflate stream may
-     * end in bits without a meaning: that one byte may pass, with the same pixels, which the checksum vouches
-     * for. */
+    /* Starts after gzip's header, whose time and system do not matter. The last byte of the deflate stream
+     * may end in bits without a meaning, so a change of that byte may pass; the checksum then guarantees the
+     * same pixels. */
     int passed = 0;
     for (size_t at = 10; at < whole.len; at++) {
         whole.data[at] ^= 0x10;

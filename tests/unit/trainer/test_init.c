@@ -1,4 +1,5 @@
-/* What a run starts from: Hugging Face's names, types and config.json, ours among them. */
+/* Tests the parameters that a run starts from: tensor names, types and config.json of Hugging Face and of
+ * ddp. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,8 +58,8 @@ static void put_model(const char *header, const void *data, size_t size)
 #define TENSOR(name, dtype, shape, from, to)                                                                 \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
 
-/* The names of an old GPT-2: no prefix, masks beside the parameters, more positions than are wanted, and
- * three types. */
+/* The files of an old GPT-2: names without prefix, masks beside the parameters, more positions than the model
+ * has, and three types. */
 static void foreign_names_types_and_masks(void **state)
 {
     static const uint16_t half[] = {0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000, 0x3555};
@@ -83,7 +84,7 @@ static void foreign_names_types_and_masks(void **state)
     assert_memory_equal(params, expect, sizeof(expect));
     assert_true(signbit(params[4]));
     assert_true(params[16] == 1.0f && params[17] == -2.0f && params[18] == 3.0f && params[19] == 0x1p-126f);
-    assert_true(params[20] == 0.0f); /* the third position is not wanted */
+    assert_true(params[20] == 0.0f); /* the third position is not used */
     assert_memory_equal(params + 32, plain, sizeof(plain));
 }
 
@@ -151,7 +152,7 @@ static void the_newest_committed_snapshot(void **state)
     assert_non_null(strstr(found, "/step-2-g1"));
 }
 
-/* By itself, beside a mark that names it, and without one. */
+/* A snapshot's own directory, with and without COMMITTED.json. */
 static void one_snapshot_by_itself(void **state)
 {
     CLEANUP(free_text) char *found = NULL;
@@ -173,7 +174,7 @@ static void one_snapshot_by_itself(void **state)
     free(found);
     assert_int_equal(init_find(files.path, NULL, &found, &e), ERR_OK);
     CLEANUP(free_text) char *more = xasprintf("%s/vocab.json", found);
-    assert_int_equal(file_write_atomic(more, "{}", 2, 0600, &e), ERR_OK); /* was not there */
+    assert_int_equal(file_write_atomic(more, "{}", 2, 0600, &e), ERR_OK); /* the file did not exist before */
     free(steal(found));
     assert_int_equal(init_find(files.path, files.digest, &found, &e), ERR_DATA_LOSS);
     assert_non_null(strstr(e.msg, "vocab.json: not the file that was committed"));

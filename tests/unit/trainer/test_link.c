@@ -1,5 +1,5 @@
-/* A worker's ties to the coordinator, against a coordinator's desk made for the purpose: it can be slow,
- * closed, come back, or say no. */
+/* Tests a worker's connection to the coordinator against a stand-in ("desk"), which can be slow, close, come
+ * back, or refuse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,14 +48,14 @@ static struct desk {
     uv_async_t stop, say;
     pthread_t thread;
     struct rpc_server *server;
-    struct rpc_call *watcher; /* the loop's */
+    struct rpc_call *watcher; /* owned by the loop */
     atomic_int joins, pending, bootstraps, watches, commits,
         refuse; /* refuse: a code for Join and CommitSnapshot */
     atomic_int say_generation, say_stop;
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     char offered[64], digest[80], failure[128], unusable[64];
-    atomic_int generation;     /* that this process is a member of */
+    atomic_int generation;     /* the generation that this process is a member of */
     atomic_int refused_watch;  /* a Watch of this generation is refused: it has not formed yet */
     atomic_bool short_watches; /* a Watch ends after its first message */
 } desk;
@@ -130,7 +130,7 @@ static void tell(struct rpc_call *call)
     reply.stop = desk.say_stop;
     if (rpc_call_send(call, &reply, &e) != ERR_OK)
         BUG_ON(e.code != ERR_CANCELLED &&
-               e.code != ERR_UNAVAILABLE); /* the worker has hung up; it comes again */
+               e.code != ERR_UNAVAILABLE); /* the worker has closed the stream; it will dial again */
 }
 
 static void on_watch(struct rpc_call *call, const void *request, void *user)
@@ -405,7 +405,7 @@ static void join_waits_for_a_coordinator_that_is_away(void **state)
     desk_close();
 }
 
-static void join_can_be_called_off(void **state)
+static void join_can_be_cancelled(void **state)
 {
     struct joiner j = {.report = worker()};
     pthread_t thread;
@@ -418,7 +418,7 @@ static void join_can_be_called_off(void **state)
     link_close(j.report);
 }
 
-static void a_no_is_final(void **state)
+static void a_refusal_is_not_retried(void **state)
 {
     static const enum err_code codes[] = {ERR_ABORTED, ERR_FAILED_PRECONDITION, ERR_PERMISSION_DENIED};
     struct link *r = worker();
@@ -436,7 +436,7 @@ static void a_no_is_final(void **state)
     desk_close();
 }
 
-static void the_token_is_read_once_and_counts(void **state)
+static void the_token_is_read_once_and_sent(void **state)
 {
     struct link *r = worker();
     struct link_group g;
@@ -500,7 +500,7 @@ static void on_over(void *arg, int64_t generation)
     atomic_store((_Atomic int64_t *)arg, generation);
 }
 
-static void the_next_generation_clears_what_the_last_one_was_told(void **state)
+static void joining_clears_the_flags_of_the_last_generation(void **state)
 {
     struct link *r = worker();
     struct link_member next = {.generation = 5, .rank = 1, .world_size = 2};
@@ -527,10 +527,11 @@ static void the_next_generation_clears_what_the_last_one_was_told(void **state)
     assert_int_equal(over, 4);
     desk.say_generation = 6;
     uv_async_send(&desk.say);
-    WAIT_FOR(over == 5); /* the thread has asked for the new generation by itself */
+    WAIT_FOR(over == 5); /* the Watch thread asked for the new generation by itself */
     assert_true(link_over(r));
     link_unwatch(r);
-    assert_int_equal(link_watch(r, on_over, &over, &e), ERR_OK); /* a level: it is called at once */
+    /* The generation is over already, so the callback comes at once. */
+    assert_int_equal(link_watch(r, on_over, &over, &e), ERR_OK);
     link_group_release(&g);
     link_close(r);
     desk_close();
@@ -573,7 +574,7 @@ static void the_end_of_the_last_generation_does_not_end_the_one_that_is_forming(
     desk_close();
 }
 
-static void a_watch_that_is_refused_means_the_end(void **state)
+static void a_refused_watch_ends_the_generation(void **state)
 {
     struct link *r;
     struct err e = {0};
@@ -640,7 +641,7 @@ static void a_stale_commit_is_refused(void **state)
     desk_close();
 }
 
-static void a_failure_is_told(void **state)
+static void a_snapshot_failure_is_reported(void **state)
 {
     struct link *r = worker();
     struct err why = {0};
@@ -649,11 +650,11 @@ static void a_failure_is_told(void **state)
     desk_open();
     err_set(&why, ERR_ABORTED, "another generation is current");
     link_snapshot_failure(r, 110, &why);
-    assert_string_equal(desk.failure, ""); /* this one was not meant to count */
+    assert_string_equal(desk.failure, ""); /* this generation was over, so the failure is not reported */
     err_set(&why, ERR_RESOURCE_EXHAUSTED, "/snap/\xff: No space left on device");
     link_snapshot_failure(r, 120, &why);
     assert_string_equal(desk.failure, "120: /snap/?: No space left on device");
-    desk.refuse = ERR_UNIMPLEMENTED; /* of the version before: it is not asked again */
+    desk.refuse = ERR_UNIMPLEMENTED; /* a coordinator of the version before is not asked again */
     link_snapshot_failure(r, 130, &why);
     assert_string_equal(desk.failure, "130: /snap/?: No space left on device");
     link_close(r);
@@ -662,7 +663,7 @@ static void a_failure_is_told(void **state)
 
 /* ---- a coordinator that moves */
 
-static char *address_file; /* as the agent writes it */
+static char *address_file; /* the file that the agent writes */
 
 static void tell_address(const char *target)
 {
@@ -699,12 +700,12 @@ static void calls_and_watch_follow_the_coordinator(void **state)
     r = worker();
     assert_int_equal(link_watch(r, on_stale, &stale_calls, &e), ERR_OK);
     desk_open();
-    tell_address("no address"); /* it stays where it is */
+    tell_address("no address"); /* the worker keeps its present address */
     snprintf(target, sizeof(target), "unix:%s", socket_path);
     tell_address(target);
     assert_int_equal(link_commit_snapshot(r, &snapshot, &e), ERR_OK);
     WAIT_FOR(desk.watches == 1);
-    unlink(address_file); /* an agent that cannot write it: the last address counts */
+    unlink(address_file); /* as if the agent could not write it: the last address remains valid */
     assert_int_equal(link_commit_snapshot(r, &snapshot, &e), ERR_OK);
     assert_int_equal(desk.commits, 2);
     assert_int_equal(stale_calls, 0);
@@ -755,7 +756,7 @@ static void standalone_is_a_world_of_one(void **state)
     link_close(r);
 }
 
-static void several_ranks_want_a_coordinator(void **state)
+static void several_ranks_need_a_coordinator(void **state)
 {
     struct link *r;
     struct link_group g;
@@ -832,20 +833,20 @@ int main(void)
         cmocka_unit_test_setup(join_waits_brings_the_bootstrap_id_and_gets_the_group, set_up),
         cmocka_unit_test_setup(the_caller_makes_the_bootstrap_id_once, set_up),
         cmocka_unit_test_setup(join_waits_for_a_coordinator_that_is_away, set_up),
-        cmocka_unit_test_setup(join_can_be_called_off, set_up),
-        cmocka_unit_test_setup(a_no_is_final, set_up),
-        cmocka_unit_test_setup(the_token_is_read_once_and_counts, set_up),
+        cmocka_unit_test_setup(join_can_be_cancelled, set_up),
+        cmocka_unit_test_setup(a_refusal_is_not_retried, set_up),
+        cmocka_unit_test_setup(the_token_is_read_once_and_sent, set_up),
         cmocka_unit_test_setup(watch_outlives_the_coordinator, set_up),
-        cmocka_unit_test_setup(the_next_generation_clears_what_the_last_one_was_told, set_up),
+        cmocka_unit_test_setup(joining_clears_the_flags_of_the_last_generation, set_up),
         cmocka_unit_test_setup(the_end_of_the_last_generation_does_not_end_the_one_that_is_forming, set_up),
-        cmocka_unit_test_setup(a_watch_that_is_refused_means_the_end, set_up),
+        cmocka_unit_test_setup(a_refused_watch_ends_the_generation, set_up),
         cmocka_unit_test_setup(a_commit_waits_until_the_coordinator_is_back_and_has_room, set_up),
         cmocka_unit_test_setup(a_stale_commit_is_refused, set_up),
-        cmocka_unit_test_setup(a_failure_is_told, set_up),
+        cmocka_unit_test_setup(a_snapshot_failure_is_reported, set_up),
         cmocka_unit_test_setup(calls_and_watch_follow_the_coordinator, set_up),
         cmocka_unit_test_setup(a_stop_does_not_wait_for_a_coordinator_that_is_away, set_up),
         cmocka_unit_test_setup(standalone_is_a_world_of_one, set_up),
-        cmocka_unit_test_setup(several_ranks_want_a_coordinator, set_up),
+        cmocka_unit_test_setup(several_ranks_need_a_coordinator, set_up),
         cmocka_unit_test_setup(lines_are_json_and_never_block, set_up),
         cmocka_unit_test_setup(a_bad_environment_is_named, set_up),
     };

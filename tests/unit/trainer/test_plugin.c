@@ -1,4 +1,4 @@
-/* What is said of a plugin that cannot be had: one line, which names it. */
+/* Tests the message about a plugin that cannot be used: one line, which names the plugin. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "base/paths.h"
 #include "trainer/device/plugin.h"
 
-/* Beside this program, unless it begins with a slash. */
+/* name: a file in this program's directory, unless it begins with a slash. */
 static void refused(const char *name, const char *says)
 {
     const struct plugin *p = NULL;
@@ -43,13 +43,13 @@ static void a_plugin_of_another_version(void **state)
     refused("plugin_small.so", "has another version than this program");
 }
 
-static void a_library_that_is_no_plugin(void **state)
+static void a_library_that_is_not_a_plugin(void **state)
 {
     (void)state;
     refused("plugin_empty.so", "is not a plugin: it has no ddp_plugin");
 }
 
-static void a_file_that_is_no_library(void **state)
+static void a_file_that_is_not_a_library(void **state)
 {
     char text[] = "/tmp/ddp-plugin-XXXXXX";
     int fd = mkstemp(text);
@@ -60,20 +60,20 @@ static void a_file_that_is_no_library(void **state)
     remove(text);
 }
 
-static void a_file_that_is_not_there(void **state)
+static void a_missing_file(void **state)
 {
     const struct plugin *p = NULL;
     struct err e = {0};
     (void)state;
     refused("/nonexistent/plugin.so", "does not exist");
-    /* a bare name would be looked for in the system's folders */
+    /* dlopen would search a bare name in the system's directories */
     assert_int_equal(setenv("DDP_CUDA_PLUGIN", "libm.so.6", 1), 0);
     assert_int_equal(plugin_load(&p, &e), ERR_UNAVAILABLE);
     assert_string_equal(e.msg, "no plugin: libm.so.6 does not exist");
 }
 
-/* None beside this program, which lies where no plugin is installed for. */
-static void none_at_all(void **state)
+/* There is no plugin in this program's directory, and none in ../lib/ddp. */
+static void no_plugin_anywhere(void **state)
 {
     const struct plugin *p = NULL;
     struct err e = {0};
@@ -87,11 +87,9 @@ static void none_at_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plugin_of_another_version),
-        cmocka_unit_test(a_library_that_is_no_plugin),
-        cmocka_unit_test(a_file_that_is_no_library),
-        cmocka_unit_test(a_file_that_is_not_there),
-        cmocka_unit_test(none_at_all),
+        cmocka_unit_test(a_plugin_of_another_version),  cmocka_unit_test(a_library_that_is_not_a_plugin),
+        cmocka_unit_test(a_file_that_is_not_a_library), cmocka_unit_test(a_missing_file),
+        cmocka_unit_test(no_plugin_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

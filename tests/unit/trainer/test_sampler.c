@@ -1,5 +1,5 @@
-/* Every sample exactly once an epoch, whatever the world size, across stops and resizes; DistributedSampler's
- * counts. */
+/* Tests that an epoch has every sample exactly once, whatever the world size, across stops and resizes; and
+ * DistributedSampler's counts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static struct sampler make(int64_t samples, int64_t global, int world)
                             .world_size = world};
 }
 
-/* All ranks' samples of the step at the cursor; returns how many. */
+/* Marks all ranks' samples of the step at the cursor. Returns their number. */
 static int64_t take_step(struct sampler s, const struct cursor *c, int *seen)
 {
     int64_t total = 0, rows = sampler_max_rows(&s);
@@ -127,7 +127,7 @@ static void the_tutorials_step_counts(void **state)
     }
 }
 
-/* ceil(n / world) samples a rank, the missing ones taken from the epoch's start. */
+/* Each rank gets ceil(n / world) samples; the missing ones are taken from the start of the epoch. */
 static void pad_repeats_from_the_start(void **state)
 {
     int seen[10] = {0};

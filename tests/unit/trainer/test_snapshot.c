@@ -1,5 +1,6 @@
-/* Snapshots: what is written comes back; damage of any kind is an error or an absent offer, never a crash or
- * a wrong value; only committed ones are counted and kept; the saver stays out of the way. */
+/* Tests snapshots: a written snapshot reads back the same; damage of any kind is an error or a missing offer,
+ * but never a crash or a wrong value; only committed snapshots are counted and kept; the saver does not delay
+ * steps. */
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
@@ -82,7 +83,7 @@ static void same_place(const struct snapshot_place *a, const struct snapshot_pla
     assert_int_equal(a->data_bytes, b->data_bytes);
 }
 
-/* Tensors only: the gaps of the flat arrays are not kept. */
+/* Compares tensors only, because the gaps of the flat arrays are not stored. */
 static void same_tensors(const float *a, const float *b)
 {
     for (int array = 0; array < 3; array++)
@@ -91,7 +92,7 @@ static void same_tensors(const float *a, const float *b)
                                 tensors[t].count * sizeof(float));
 }
 
-static void what_is_written_comes_back(void **state)
+static void a_written_snapshot_reads_back_the_same(void **state)
 {
     struct snapshot_files files = {0};
     struct snapshot_place place = place_at(12, 1), back;
@@ -117,7 +118,7 @@ static void what_is_written_comes_back(void **state)
     snapshot_files_release(&files);
 }
 
-static void what_is_not_finite_is_not_kept(void **state)
+static void values_that_are_not_finite_are_refused(void **state)
 {
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     struct snapshot_files files = {0};
@@ -128,7 +129,7 @@ static void what_is_not_finite_is_not_kept(void **state)
     (void)state;
     for (size_t i = 0; i < 8; i++) {
         fill(values, 0.5f);
-        values[i < 4 ? 3 : 32 + 17] = bad[i % 4]; /* a parameter, a moment */
+        values[i < 4 ? 3 : 32 + 17] = bad[i % 4]; /* in a parameter, or in a moment */
         assert_int_equal(snapshot_write(dir, &layout, &place, values, NULL, NULL, &files, &e),
                          ERR_OUT_OF_RANGE);
         assert_non_null(strstr(e.msg, "after step 12"));
@@ -136,13 +137,13 @@ static void what_is_not_finite_is_not_kept(void **state)
     assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
     assert_int_equal(list.count, 0);
     snapshot_list_release(&list);
-    fill(values, 3.4e38f); /* the largest there is */
+    fill(values, 3.4e38f); /* the largest float */
     values[3] = 1e-45f;
     assert_int_equal(snapshot_write(dir, &layout, &place, values, NULL, NULL, &files, &e), ERR_OK);
     snapshot_files_release(&files);
 }
 
-static void scan_tells_committed_from_not(void **state)
+static void scan_finds_which_snapshots_are_committed(void **state)
 {
     struct snapshot_files a = {0}, b = {0}, c = {0};
     struct snapshot_place first = place_at(10, 1), second = place_at(20, 1), third = place_at(15, 2);
@@ -153,7 +154,7 @@ static void scan_tells_committed_from_not(void **state)
     write_one(&second, false, &b);
     write_one(&third, true, &c);
     assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
-    assert_int_equal(list.count, 2); /* nobody would take the first */
+    assert_int_equal(list.count, 2); /* nobody would choose the first snapshot */
     assert_int_equal(list.items[0].step, 20);
     assert_false(list.items[0].committed);
     assert_string_equal(list.items[0].digest, b.digest);
@@ -179,8 +180,9 @@ static void one_more(const char *cluster, int64_t job, int64_t step, int64_t gen
     snapshot_files_release(&files);
 }
 
-/* Each job's newest, by step and by generation; the next where that is damaged. */
-static void scan_reads_what_could_be_chosen(void **state)
+/* The newest snapshots of each job, by step and by generation, are read; if they are damaged, the next
+ * ones. */
+static void scan_reads_only_snapshots_that_could_be_chosen(void **state)
 {
     static const int64_t steps[2][4] = {{50, 40, 35, 30}, {49, 40, 35, 30}};
     CLEANUP(free_text) char *newest = xasprintf("%s/step-50-g3/model.safetensors", dir);
@@ -207,8 +209,8 @@ static void scan_reads_what_could_be_chosen(void **state)
     }
 }
 
-/* What changed after it was written is not what was committed. */
-static void the_mark_names_what_was_written(void **state)
+/* A file that changed after it was written is not the committed file. */
+static void committed_json_names_the_written_bytes(void **state)
 {
     struct snapshot_files files = {0};
     struct snapshot_place place = place_at(10, 1);
@@ -234,14 +236,14 @@ static void equal_contents_have_equal_digests(void **state)
     struct snapshot_place place = place_at(10, 1);
     (void)state;
     write_one(&place, true, &a);
-    write_one(&place, false, &b); /* again, over the committed one: as another node's copy */
+    write_one(&place, false, &b); /* written again over the committed snapshot, as another node's copy */
     assert_string_equal(a.digest, b.digest);
     snapshot_files_release(&a);
     snapshot_files_release(&b);
 }
 
-/* Any one bit of any file: the committed snapshot is no longer offered; read as it is, it is an error or,
- * where the bit lies in the data, another value. */
+/* Flips each bit of each file. The committed snapshot is then no longer offered. A direct read is an error
+ * or, if the bit is in the data, gives another value. */
 static void every_flipped_bit_is_noticed(void **state)
 {
     struct snapshot_files files = {0};
@@ -413,13 +415,13 @@ static void prune_counts_committed_ones_of_this_job(void **state)
     assert_true(exists("step-30-g2") && exists("step-50-g1")); /* the two newest */
     assert_false(exists("step-10-g1") || exists("step-20-g1") || exists("step-30-g1"));
     assert_false(exists("step-40-g1")); /* never committed, of a generation that is over */
-    assert_true(exists("step-5-g1"));   /* another job's */
+    assert_true(exists("step-5-g1"));   /* of another job */
     assert_true(exists("step-6-g1"));   /* of job 7 of another cluster */
     assert_false(exists(".tmp-step-44-g1-j7"));
-    assert_true(exists(".tmp-step-44-g2-j7")); /* this generation's: someone may be writing it */
+    assert_true(exists(".tmp-step-44-g2-j7")); /* of this generation: it may still be written */
 }
 
-static void prune_leaves_the_best(void **state)
+static void prune_keeps_the_best(void **state)
 {
     static const double losses[] = {3.0, 1.5, 1.5, 1.0, 2.0, 4.0, 5.0};
     struct snapshot_files f = {0};
@@ -428,7 +430,7 @@ static void prune_leaves_the_best(void **state)
     (void)state;
     for (int64_t i = 0; i < 7; i++) {
         place = place_at(10 * (i + 1), 1);
-        place.judged = i != 3; /* the lowest was not measured there */
+        place.judged = i != 3; /* the lowest loss was not measured at this snapshot */
         place.val_loss = losses[i];
         write_one(&place, true, &f);
         snapshot_files_release(&f);
@@ -438,12 +440,12 @@ static void prune_leaves_the_best(void **state)
     assert_true(exists("step-20-g1") && exists("step-30-g1")); /* the best */
     assert_false(exists("step-10-g1") || exists("step-40-g1") || exists("step-50-g1"));
     assert_int_equal(snapshot_prune(dir, &place, 0, 1, 1, &e), ERR_OK);
-    assert_true(exists("step-30-g1")); /* of equal ones the newer */
+    assert_true(exists("step-30-g1")); /* of equal losses, the newer snapshot stays */
     assert_false(exists("step-20-g1"));
 }
 
-/* Of a run that begins again after generation 2. */
-static void what_no_longer_counts_is_set_aside(void **state)
+/* For a run that starts from scratch after generation 2. */
+static void snapshots_from_before_a_start_from_scratch_are_set_aside(void **state)
 {
     struct snapshot_files f = {0};
     struct err e = {0};
@@ -455,7 +457,8 @@ static void what_no_longer_counts_is_set_aside(void **state)
         snapshot_files_release(&f);
     }
     assert_int_equal(snapshot_prune(dir, &own, 2, 1, 0, &e), ERR_OK);
-    assert_true(exists("step-10-g1") && exists("step-20-g2") && exists("step-30-g3")); /* not to be removed */
+    /* Prune must not remove these. */
+    assert_true(exists("step-10-g1") && exists("step-20-g2") && exists("step-30-g3"));
     other.step = 7;
     other.job = 6;
     write_one(&other, true, &f);
@@ -464,11 +467,12 @@ static void what_no_longer_counts_is_set_aside(void **state)
     assert_true(exists("step-30-g3"));
     assert_false(exists("step-10-g1") || exists("step-20-g2") || exists("step-7-g3"));
     assert_true(exists("set-aside-g2/step-10-g1/COMMITTED.json") && exists("set-aside-g2/step-20-g2"));
-    assert_true(exists("set-aside-g2/step-7-g3")); /* what it continued counts no more, either */
+    /* The snapshots that it continued do not count any more, either. */
+    assert_true(exists("set-aside-g2/step-7-g3"));
     assert_int_equal(snapshot_set_aside(dir, &own, 2, &e), ERR_OK);
 }
 
-static void judgement_and_data_are_kept(void **state)
+static void validation_loss_and_data_digest_are_kept(void **state)
 {
     struct snapshot_place place = place_at(12, 1), back;
     struct snapshot_files f = {0};
@@ -593,11 +597,11 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_written_comes_back, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(what_is_not_finite_is_not_kept, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(scan_tells_committed_from_not, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(scan_reads_what_could_be_chosen, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(the_mark_names_what_was_written, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_written_snapshot_reads_back_the_same, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(values_that_are_not_finite_are_refused, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(scan_finds_which_snapshots_are_committed, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(scan_reads_only_snapshots_that_could_be_chosen, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(committed_json_names_the_written_bytes, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(equal_contents_have_equal_digests, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_noticed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_truncation_names_the_file, make_dir, remove_dir),
@@ -605,9 +609,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_header_longer_than_the_file, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(another_shape_names_file_and_tensor, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(prune_counts_committed_ones_of_this_job, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(prune_leaves_the_best, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(what_no_longer_counts_is_set_aside, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(judgement_and_data_are_kept, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(prune_keeps_the_best, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(snapshots_from_before_a_start_from_scratch_are_set_aside, make_dir,
+                                        remove_dir),
+        cmocka_unit_test_setup_teardown(validation_loss_and_data_digest_are_kept, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_snapshot_counts_only_once_it_is_committed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_refused_snapshot_does_not_count, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_written_is_an_error, make_dir, remove_dir),

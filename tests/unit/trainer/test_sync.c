@@ -1,4 +1,4 @@
-/* Strategies against plain references: what ranks hold after each step. */
+/* Tests strategies against plain references: the parameters of each rank after each step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +22,10 @@ struct setup {
     int64_t every;
     int overlap;
     bool pieces;    /* tell the gradients piece by piece */
-    int stop_after; /* steps, then a snapshot and back from it */
+    int stop_after; /* after this number of steps, saves a snapshot and continues from it */
 };
 
-/* All of a device that a strategy needs. */
+/* The operations of a device that a strategy needs. */
 static void scale(struct device *d, float *x, size_t n, float by)
 {
     (void)d;
@@ -40,11 +40,11 @@ static void copy(struct device *d, void *to, const void *from, size_t bytes)
 static const struct device_ops scaling_ops = {.name = "scaling", .scale = scale, .copy = copy};
 static struct device scaling = {.ops = &scaling_ops, .host = true};
 
-/* Rank k sees samples_of(k, step) samples of a quadratic loss whose minimum depends on the rank: so ranks
+/* Rank k has samples_of(k, step) samples of a quadratic loss whose minimum depends on the rank, so that ranks
  * drift apart. */
 static int64_t samples_of(int rank, int step)
 {
-    return (rank * 5 + step * 3) % 4; /* none at times */
+    return (rank * 5 + step * 3) % 4; /* sometimes none */
 }
 
 static int64_t samples_of_all(int world, int step)
@@ -86,13 +86,13 @@ static void optimize(float *params, const float *grads)
 
 _Static_assert(sizeof(((struct ranks_shared *)0)->result) >= COUNT * sizeof(float), "room for one rank");
 
-/* What a snapshot of one rank holds. */
+/* The state of one rank in a snapshot. */
 struct saved {
     struct sync_state state;
     float params[COUNT];
 };
 
-/* Parameters, gradients and the strategy's own arrays, in a group that ends with them. */
+/* Allocates parameters, gradients and the strategy's own arrays, which the group owns. */
 static void alloc_arrays(struct coll_group *g, struct sync_config *config, size_t own)
 {
     struct err e = {0};
@@ -144,7 +144,7 @@ static void train(struct ranks *r, int rank)
     coll_close(g);
 }
 
-/* In double precision, all ranks in one process. */
+/* Computes the expected result in double precision, with all ranks in one process. */
 static void reference(double *out, int world, const struct setup *u)
 {
     double *x = calloc((size_t)world * COUNT, sizeof(*x)), seen[8] = {0}, all = 0;
@@ -224,7 +224,7 @@ static void allreduce_is_one_process_on_the_whole_batch(void **state)
 
             check(&layouts[l], &u, &hash[way], &bytes);
         }
-        assert_int_equal(hash[0], hash[1]); /* a thread changes no bit */
+        assert_int_equal(hash[0], hash[1]); /* the thread must not change any bit */
         assert_int_equal(hash[2], hash[3]);
     }
 }
@@ -254,7 +254,8 @@ static void averaging_sends_less(void **state)
     for (size_t l = 1; l < LAYOUTS; l++) {
         check(&layouts[l], &each, &hash, &much);
         check(&layouts[l], &seldom, &hash, &little);
-        assert_in_range(much, little * 5, little * 8); /* a small last bucket goes by mail, at more bytes */
+        /* A small last bucket goes through mailboxes, which takes more bytes. */
+        assert_in_range(much, little * 5, little * 8);
     }
 }
 
@@ -315,7 +316,8 @@ static void a_round_goes_on_where_it_was_saved(void **state)
 
 enum { ROUND = 4, HIDDEN_BY = 2, LATE_SUM = 0, LATE_BEGUN = 1 };
 
-/* The ranks' sum of element 0, which arrives two steps after the round: join adds it to element 1. */
+/* A strategy whose exchange sums element 0 over the ranks. The sum arrives two steps after the round, and
+ * join adds it to element 1. */
 static enum err_code late_open(struct sync *s, struct err *e)
 {
     (void)e;
@@ -366,7 +368,7 @@ static void join_late(struct ranks *r, int rank)
         RANK_CHECK(sync_voted(s) == (step == ROUND + HIDDEN_BY));
         RANK_CHECK(config.params[1] == (sync_voted(s) ? (float)(r->world * ROUND) : 0.0f));
     }
-    RANK_CHECK(!sync_settled(s)); /* the steps that hid the exchange are the next round's */
+    RANK_CHECK(!sync_settled(s)); /* the steps during the exchange belong to the next round */
     sync_save(s, &state);
     RANK_CHECK(state.steps == HIDDEN_BY && state.global_samples == HIDDEN_BY * r->world);
     RANK_CHECK(config.arrays[LATE_BEGUN][0] == 1);
@@ -389,7 +391,7 @@ static void an_exchange_is_joined_after_the_steps_that_hide_it(void **state)
 
 /* ---- the end of the group */
 
-/* A rank whose peer dies in the exchange keeps its parameters, and the round's samples. */
+/* A rank whose peer dies during the exchange keeps its parameters, and the samples of the round. */
 static void lose_a_peer_in_a_round(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);

@@ -1,4 +1,4 @@
-/* Symbols of a text, their numbers, and vocab.json. */
+/* Tests the symbols of a text, their numbers, and vocab.json. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void characters_are_numbered_in_rising_order(void **state)
     vocabulary_release(&v);
 }
 
-static void what_is_encoded_comes_back(void **state)
+static void an_encoded_text_decodes_to_itself(void **state)
 {
     static const char text[] = "na\xc3\xafve \xe2\x82\xac \xf0\x9f\x98\x80 and plain\n";
     struct vocabulary v = scan(text);
@@ -73,7 +73,7 @@ static void bytes_are_their_own_numbers(void **state)
     vocabulary_release(&v);
 }
 
-static void what_is_not_utf8_is_named(void **state)
+static void bytes_that_are_not_utf8_are_named(void **state)
 {
     static const struct {
         const char *text;
@@ -81,7 +81,7 @@ static void what_is_not_utf8_is_named(void **state)
         const char *says;
     } bad[] = {
         {"ab\xff", 3, "t.txt: byte 2 is not UTF-8; with 'symbols: byte' any file can be used"},
-        {"a\xc3", 2, "byte 1 is not UTF-8"},        /* cut off */
+        {"a\xc3", 2, "byte 1 is not UTF-8"},        /* truncated */
         {"\xc0\xaf", 2, "byte 0 is not UTF-8"},     /* overlong */
         {"\xed\xa0\x80", 3, "byte 0 is not UTF-8"}, /* a surrogate */
         {"\xf4\x90\x80\x80", 4, "byte 0 is not UTF-8"},
@@ -113,7 +113,7 @@ static void json_reads_back(void **state)
     vocabulary_release(&back);
 }
 
-static void json_that_is_wrong_is_refused(void **state)
+static void invalid_vocab_json_is_refused(void **state)
 {
     static const struct {
         const char *json, *says;
@@ -140,11 +140,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_are_numbered_in_rising_order),
-        cmocka_unit_test(what_is_encoded_comes_back),
+        cmocka_unit_test(an_encoded_text_decodes_to_itself),
         cmocka_unit_test(bytes_are_their_own_numbers),
-        cmocka_unit_test(what_is_not_utf8_is_named),
+        cmocka_unit_test(bytes_that_are_not_utf8_are_named),
         cmocka_unit_test(json_reads_back),
-        cmocka_unit_test(json_that_is_wrong_is_refused),
+        cmocka_unit_test(invalid_vocab_json_is_refused),
     };
     return cmocka_run_group_tests_name("vocabulary", tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void refused(const struct train_spec *s, enum err_code code, const char *
         fail_msg("'%s' is not in '%s'", words, e.msg);
 }
 
-/* "abracadabra" by character is 01402030140 with a b c d r. */
+/* "abracadabra" by character has the symbols a b c d r and the numbers 01402030140. */
 static void characters(void **state)
 {
     CLEANUP(free_text) char *path = write_text("a.txt", "abracadabraabracadabra");
@@ -70,14 +70,14 @@ static void characters(void **state)
     assert_true(train->windows && test->windows);
     assert_int_equal(train->out, 5);
     assert_int_equal(train->in, 4);
-    assert_int_equal(train->count, 11 - 4); /* a window at each position */
-    assert_int_equal(test->count, 2);       /* touching ones: (11 - 1) / 4 */
+    assert_int_equal(train->count, 11 - 4); /* one window at each position */
+    assert_int_equal(test->count, 2);       /* adjacent windows: (11 - 1) / 4 */
     assert_int_equal(train->vocabulary->count, 5);
     row(train, 1, token, label);
     assert_memory_equal(token, ((int32_t[]){1, 4, 0, 2}), sizeof(token));
     assert_memory_equal(label, ((int32_t[]){4, 0, 2, 0}), sizeof(label));
     row(train, 6, token, label);
-    assert_memory_equal(label, ((int32_t[]){0, 1, 4, 0}), sizeof(label)); /* the split's last symbol */
+    assert_memory_equal(label, ((int32_t[]){0, 1, 4, 0}), sizeof(label)); /* the last symbol of the split */
     row(test, 1, token, label);
     assert_memory_equal(token, ((int32_t[]){2, 0, 3, 0}), sizeof(token));
     assert_memory_equal(label, ((int32_t[]){0, 3, 0, 1}), sizeof(label));
@@ -85,7 +85,7 @@ static void characters(void **state)
     dataset_free(test);
 }
 
-/* Characters of several bytes count as one: by byte there are more. */
+/* A character of several bytes counts as one symbol; by byte there are more symbols. */
 static void characters_beyond_ascii(void **state)
 {
     CLEANUP(free_text) char *path = write_text("u.txt", "aé€𝄞aé€𝄞aé€𝄞aé€𝄞");
@@ -112,7 +112,7 @@ static void characters_beyond_ascii(void **state)
     dataset_free(test);
 }
 
-/* 300 different characters: two bytes each once decoded. */
+/* 300 different characters: each takes two bytes when decoded. */
 static void many_characters(void **state)
 {
     char text[3 * 700 + 1], *at = text;
@@ -148,7 +148,7 @@ static void validation_file(void **state)
     (void)state;
     s.data.val_path = good;
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
-    assert_int_equal(train->count, 4); /* all of it */
+    assert_int_equal(train->count, 4); /* the whole file */
     assert_int_equal(test->count, 2);
     row(test, 1, token, label);
     assert_memory_equal(label, ((int32_t[]){2, 1}), sizeof(label));
@@ -173,7 +173,7 @@ static char *write_tokens(const char *name, const int32_t *header, size_t count)
     return write_bytes(name, bytes, at + count * 2);
 }
 
-static void tokens_of_both_kinds(void **state)
+static void token_files_of_both_formats(void **state)
 {
     CLEANUP(free_text) char *bare = write_tokens("bare.bin", NULL, 20);
     CLEANUP(free_text) char *headed = write_tokens("headed.bin", (int32_t[]){20240520, 1, 20}, 20);
@@ -204,8 +204,8 @@ static enum err_code gather(const struct dataset *d, int64_t index, int32_t *tok
     return dataset_gather(d, &index, 1, &rows, e);
 }
 
-/* In a small file before anything is drawn, behind either header. */
-static void a_token_that_cannot_be(void **state)
+/* In a small file the invalid token is found when the file is opened, in both formats. */
+static void an_invalid_token(void **state)
 {
     CLEANUP(free_text) char *bare = write_tokens("large.bin", NULL, 20);
     CLEANUP(free_text) char *headed = write_tokens("behind.bin", (int32_t[]){20240520, 1, 20}, 20);
@@ -217,8 +217,8 @@ static void a_token_that_cannot_be(void **state)
     refused(&s, ERR_DATA_LOSS, "behind.bin: token 8 is 8000, but there are only 8000");
 }
 
-/* Of 65 MiB not every page is looked at. */
-static void a_token_that_cannot_be_in_a_large_file(void **state)
+/* Not every page of 65 MiB is read when the file is opened. */
+static void an_invalid_token_in_a_large_file(void **state)
 {
     const off_t size = 65 << 20;
     CLEANUP(free_text) char *path = write_bytes("vast.bin", "\0\0", 2);
@@ -241,7 +241,8 @@ static void a_token_that_cannot_be_in_a_large_file(void **state)
     refused(&s, ERR_DATA_LOSS, "token 34078719 is 8000");
 }
 
-/* While it is open: not a signal, not zeros, but the file's name. */
+/* The file becomes shorter while it is open: the read returns an error that names the file, and neither zeros
+ * nor a signal. */
 static void a_file_that_becomes_shorter(void **state)
 {
     CLEANUP(free_text) char *tokens = write_tokens("shorter.bin", NULL, 20);
@@ -264,7 +265,7 @@ static void a_file_that_becomes_shorter(void **state)
     }
 }
 
-static void files_that_will_not_do(void **state)
+static void unusable_files_are_refused(void **state)
 {
     CLEANUP(free_text) char *empty = write_text("empty.txt", "");
     CLEANUP(free_text) char *small = write_text("small.txt", "abcabc");
@@ -303,7 +304,7 @@ static void files_that_will_not_do(void **state)
     refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), only 16-bit tokens are supported");
 }
 
-/* The mark follows the bytes, of both files. */
+/* The mark depends on the bytes of both files. */
 static void marks(void **state)
 {
     CLEANUP(free_text) char *one = write_text("m1.txt", "abcabcabcabc");
@@ -347,11 +348,11 @@ int main(void)
         cmocka_unit_test(characters_beyond_ascii),
         cmocka_unit_test(many_characters),
         cmocka_unit_test(validation_file),
-        cmocka_unit_test(tokens_of_both_kinds),
-        cmocka_unit_test(a_token_that_cannot_be),
-        cmocka_unit_test(a_token_that_cannot_be_in_a_large_file),
+        cmocka_unit_test(token_files_of_both_formats),
+        cmocka_unit_test(an_invalid_token),
+        cmocka_unit_test(an_invalid_token_in_a_large_file),
         cmocka_unit_test(a_file_that_becomes_shorter),
-        cmocka_unit_test(files_that_will_not_do),
+        cmocka_unit_test(unusable_files_are_refused),
         cmocka_unit_test(marks),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
