@@ -80,7 +80,7 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
     struct child child;
     char *cgroup;
 
-    /* a busy port is no trouble of the node: another port will do, on the same node */
+    /* a busy port is not a problem of the node: another port on the same node can be used */
     if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
         return e->code;
     if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) || cgroup_make(name, &cgroup, e)) {
@@ -253,7 +253,7 @@ static void outcome_read(struct spawn *s)
     s->fact.stderr_tail = outcome_tail(s->order.log_dir);
     if (!s->fact.message)
         s->fact.message = outcome_message(s->order.log_dir);
-    /* of a worker that was told to stop, a busy port is not the cause */
+    /* if the worker was told to stop, a busy port is not the cause */
     s->fact.port_busy = s->stop == STOP_NONE && outcome_port_busy(&s->order, s->fact.stderr_tail);
 }
 

@@ -43,7 +43,7 @@ struct spawn {
     bool dirty; /* the agent has not been told the current fact */
 };
 
-struct spawn_site { /* where a group's spawns live */
+struct spawn_site { /* values that all spawns of a group share */
     const char *dir, *node;
     int64_t job;
     rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */

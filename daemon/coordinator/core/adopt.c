@@ -55,7 +55,8 @@ static void raise_epoch(struct core *core, int64_t seen)
         return;
     core->config.epoch = seen + 1;
     emit_meta(core, "epoch", core->config.epoch);
-    /* facts that answer a wish of an older epoch prove no absence, so every node needs a new one */
+    /* facts that answer a wish of an older epoch do not prove that a worker is absent, so every node gets a
+     * new wish */
     mark_all_wishes(core);
 }
 

@@ -109,7 +109,7 @@ static void merge_job(struct job_record *out, const struct job_record *ours, con
     if (out->restarts_used < ours->restarts_used)
         out->restarts_used = ours->restarts_used;
     if (out->generation <
-        ours->generation) /* we formed one more before the card said that the job has ended */
+        ours->generation) /* we had formed a later generation before the card said that the job has ended */
         out->generation = ours->generation;
 }
 

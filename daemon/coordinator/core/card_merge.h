@@ -18,7 +18,7 @@ bool card_merge_has_forked(const struct records *ours, const struct records *car
 void card_merge(struct records *out, const struct records *ours, const struct records *card, int64_t now_ms);
 
 const struct spawn_record *card_merge_find_spawn(const struct records *r, int64_t spawn); /* or NULL */
-/* Calls a spawn of the merged records dead, by a cause that nobody saw, and its rank lost. */
+/* Marks a spawn of the merged records as dead from an unknown cause, and its rank as lost. */
 void card_merge_end_spawn(struct records *merged, struct spawn_record *s, int64_t now_ms);
 
 #endif

@@ -66,8 +66,8 @@ struct core *core_create(const struct core_config *config, const struct core_env
     return core;
 }
 
-/* Each kind of event has one handler. Those of agents get the node, and only while their session is the
- * node's newest. */
+/* Each kind of event has one handler. Handlers of an agent's events get the node. They are called only if the
+ * session is the node's newest. */
 static const struct handler {
     void (*apply)(struct core *core, const struct core_event *event);
     void (*from_node)(struct core *core, struct node *node, const struct core_event *event);

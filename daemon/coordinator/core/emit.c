@@ -11,8 +11,9 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/text.h"
 
-/* Placement depends on these records. What it reads besides is in memory only, and whoever changes that says
- * so (core_capacity_changed). Its own changes ask for no second pass: placement_run clears the mark. */
+/* Placement depends on these records. Its other inputs are only in memory; code that changes them calls
+ * core_capacity_changed. Changes that placement makes itself do not cause a second pass, because
+ * placement_run clears the mark. */
 static bool change_affects_placement(enum change_kind kind)
 {
     switch (kind) {

@@ -143,7 +143,8 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
  * into SIGPIPE, so these are 1, and other signals are 2. */
 static int exit_weight(const struct job *job, int code, int signal)
 {
-    /* A shell reports its child's signal N as exit code 128 + N. 255 is no signal: programs mean -1 by it. */
+    /* A shell reports its child's signal N as exit code 128 + N. 255 is not such a code: programs that return
+     * -1 exit with it. */
     int number = signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
 
     /* A trainer's exit code says whether it lost a peer or failed by itself. */
@@ -217,7 +218,7 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
         cause.text = text.data;
         replace_cause(core, s, &cause);
     }
-    /* Before the generation fails: whoever looks for its living workers must not find this one. */
+    /* Done before the generation fails, so that this worker does not count as one of its living workers. */
     record_exit(s, fact);
     spawn_mark_dead(core, s);
     if (fact && fact->no_account && s->node)

@@ -89,8 +89,8 @@ static bool has_unknown_process(const struct core *core, const struct node *node
     return false;
 }
 
-/* The node runs a job that we do not know: our records are older than the node's, or a copy of another
- * cluster's. The operator is told, because no coordinator controls that job. */
+/* The node runs a job that we do not know: our records are older than the node's, or are a copy of another
+ * cluster's. The operator is informed, because no coordinator controls that job. */
 static void report_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
 {
     int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));

@@ -9,8 +9,8 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/text.h"
 
-/* A fault that hits during an open one extends it: its time counts from the first, its step is the furthest
- * that was reached. */
+/* A fault during an open fault extends the open one: its time counts from the first fault, and its step is
+ * the highest that was reached. */
 void fault_open(struct core *core, struct job *job, bool charged, const char *text)
 {
     if (!job->r.fault_ms) {

@@ -21,7 +21,8 @@
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/text.h"
 
-/* The supervisor itself follows SIGTERM by SIGKILL after the grace. This much later it is told to kill. */
+/* The supervisor itself sends SIGKILL when the grace time after SIGTERM is over. If the worker still lives
+ * this much later, the supervisor is told to kill it. */
 #define KILL_AFTER_GRACE_MS 10000
 /* A worker that lives this long after SIGKILL is stuck in the kernel, if its node says so too. */
 #define STUCK_AFTER_KILL_MS 20000
@@ -310,7 +311,7 @@ void spawn_mark_dead(struct core *core, struct spawn *s)
     struct rank *rank = s->rank;
 
     BUG_ON(s->r.dead);
-    s->r.dead = s->r.revoked = true; /* whoever finds its token must not speak for it */
+    s->r.dead = s->r.revoked = true; /* its token, if another process has it, must not work any more */
     if (!s->r.ended_ms)
         s->r.ended_ms = core->now.wall_ms;
     if (s->node)

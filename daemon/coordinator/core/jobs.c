@@ -274,8 +274,8 @@ static int compare_times(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Of the retain_jobs jobs that ended last, the time when the first one ended. Jobs count by their end: a long
- * job that ends now is new. */
+/* Returns the time when the oldest of the retain_jobs newest ended jobs ended. Age counts from the end: a
+ * long job that ends now is new. */
 static int64_t oldest_end_kept(const struct core *core)
 {
     int64_t *ends = xcalloc(core->job_count + 1, sizeof(*ends)), oldest = INT64_MIN;

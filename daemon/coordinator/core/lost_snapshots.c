@@ -50,8 +50,8 @@ static const struct rank *expected_holder(const struct generation *g, const stru
     return NULL;
 }
 
-/* What the rank said about this snapshot, else about the directory. any: the rank has other, usable
- * snapshots, so a complaint about some other snapshot explains nothing. */
+/* Returns the rank's complaint about this snapshot, else about the directory. any: the rank has other, usable
+ * snapshots, so a complaint about another snapshot explains nothing. */
 static const char *rank_problem(const struct rank *rank, const struct snapshot_record *expected, bool any)
 {
     char **list = rank->spawn->unusable;

@@ -3,9 +3,9 @@
 
 #include "daemon/coordinator/core/core.h"
 
-/* The core's state in memory, shared by its own files only. A struct's record (r) is its durable part:
- * whoever changes it emits the change (emit.h). Everything else is rebuilt by core_load or lives only as long
- * as the process. Deadlines are in boot ms, unless a comment says otherwise; 0: none. */
+/* The core's state in memory, which only the core's files share. A struct's record (r) is its durable part:
+ * code that changes it also emits the change (emit.h). Everything else is rebuilt by core_load, or lives only
+ * as long as the process. Deadlines are in boot ms, unless a comment says otherwise; 0: none. */
 
 struct node;
 struct generation;
@@ -204,8 +204,8 @@ struct node_card *node_find_card(const struct node *node, int64_t job);
 struct node_card *node_add_card(struct node *node, int64_t job);
 void node_drop_spawn(struct node *node, const struct spawn *spawn);
 bool names_contain(char *const *names, const char *name); /* names: NULL-terminated, or NULL */
-/* Asks for a placement pass after this call. Changes of jobs, nodes and generations that are emitted do so by
- * themselves; this is for what placement reads besides. */
+/* Asks for a placement pass after this call. Emitted changes of jobs, nodes and generations do so by
+ * themselves; this function is for the other inputs of placement. */
 void core_capacity_changed(struct core *core);
 /* Gives every node return_ms from now to reconnect before it counts as lost. */
 void core_await_nodes(struct core *core);

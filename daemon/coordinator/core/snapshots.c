@@ -175,7 +175,7 @@ struct candidate {
 static bool candidate_is_newer(const struct candidate *a, const struct candidate *b)
 {
     if (a->own != b->own)
-        return a->own; /* the job's own snapshots are later than those it continued from */
+        return a->own; /* the job's own snapshots are newer than those of the job that it continued */
     if (!a->own && a->step != b->step)
         return a->step > b->step; /* generation numbers of different jobs cannot be compared */
     if (a->generation != b->generation)

@@ -49,7 +49,8 @@ bool snapshot_query_answered(struct agent_session *session, const Ddp__V1__Check
     event.looked.job = -answer->ask;
     for (size_t i = 0; answer->place && i < answer->place->n_paths; i++) {
         const char *problem = answer->place->paths[i]->problem;
-        /* The agent may lack the right to look where a worker may. Then the next generation finds out. */
+        /* The agent may not be allowed to read a directory that a worker can read. In that case the next
+         * generation finds out. */
         event.looked.found |= !*problem || !strcmp(problem, strerror(EACCES));
     }
     if (commit_queue_accepts(session->service, &e) == ERR_OK) /* otherwise a later answer is as good */

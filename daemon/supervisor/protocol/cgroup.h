@@ -5,7 +5,8 @@
 
 #include "base/err.h"
 
-/* A cgroup v2 for each spawn, where the kernel lets this process make one. A cgroup is named by its path. */
+/* A cgroup v2 for each spawn, if the kernel allows this process to make one. A cgroup is named by its
+ * path. */
 
 /* Makes one beside the caller's own processes; `name` is one path component. *out is NULL, and the result OK,
  * where there is no cgroup that this process may write. The caller frees *out. */
@@ -13,7 +14,7 @@ MUST_CHECK enum err_code cgroup_make(const char *name, char **out, struct err *e
 int cgroup_open(const char *cgroup);           /* for CLONE_INTO_CGROUP; -1 when it is gone */
 int cgroup_kill(const char *cgroup);           /* SIGKILL to all members; returns how many were alive */
 void cgroup_remove(const char *cgroup);        /* only an empty one can be removed */
-bool cgroup_out_of_memory(const char *cgroup); /* false as well where the kernel does not count it */
+bool cgroup_out_of_memory(const char *cgroup); /* also returns false if the kernel does not count it */
 long long kernel_oom_kills(void);              /* of the whole machine since boot; -1: unknown */
 
 #endif

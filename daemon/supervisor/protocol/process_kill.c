@@ -164,9 +164,9 @@ static bool proc_belongs(const struct proc_table *t, const struct proc *p, const
     return proc_carries_mark(p->pid, mark->id, mark->owner);
 }
 
-/* The cheap answer for the common case. What a dead process leaves behind becomes a child of the subreaper,
- * the caller. So when the caller's only children are the first processes of the other spawns, nothing is left
- * of this one, and /proc need not be searched. */
+/* The cheap check for the common case. Processes that a dead process leaves behind become children of the
+ * subreaper, the caller. So if the caller's only children are the first processes of the other spawns,
+ * nothing is left of this spawn, and /proc need not be searched. */
 static bool children_none_left(const struct process_mark *mark)
 {
     FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;

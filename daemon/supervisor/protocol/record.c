@@ -90,7 +90,8 @@ enum err_code record_list(const char *dir, struct record_list *out, struct err *
 
         if (!name_is_record(entry->d_name, &spawn))
             continue;
-        if (record_read(dir, spawn, &fact, &ignored)) { /* listed all the same: its end must be reported */
+        /* An unreadable record is listed, too, because the end of its spawn must be reported. */
+        if (record_read(dir, spawn, &fact, &ignored)) {
             spawn_fact_release(&fact);
             fact = (struct spawn_fact){.spawn = spawn, .state = SPAWN_EXITED, .lost = true};
             spawn_fact_set_text(&fact.message, xasprintf("its record cannot be read: %s", ignored.msg));

@@ -108,8 +108,8 @@ int capacity_available(const struct node *node, enum slot_kind kind)
     return slots_total(node, kind) - busy - slots_reserved(node, kind);
 }
 
-/* The node's rank in the job's last generation, so that a layout is repeated if it can be. Nodes without a
- * part in it follow; those of `ddpctl run` by the order in which they joined. */
+/* Returns the node's rank in the job's last generation, so that the same layout is used again if possible.
+ * Nodes that had no part in it follow; the nodes of `ddpctl run` follow in the order in which they joined. */
 int capacity_former_order(const struct job *job, const struct node *node)
 {
     const struct generation *g = job_current(job);
@@ -133,8 +133,8 @@ static int compare_fit(const void *a, const void *b)
     return strcmp(x->node->r.name, y->node->r.name);
 }
 
-/* For nodes to reserve: those picked before, then former ones, then the emptiest, where the wait is shortest.
- */
+/* The order of nodes to reserve: nodes that were reserved before, then nodes of the last generation, then the
+ * emptiest nodes, where the wait is shortest. */
 static int compare_to_reserve(const void *a, const void *b)
 {
     const struct placement_choice *x = a, *y = b;

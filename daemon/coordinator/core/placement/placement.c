@@ -286,7 +286,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
         buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
     else if (!ready)
         buf_puts(&text, "waits before the next restart");
-    /* or too few nodes are compatible with those that have the snapshots */
+    /* also if too few nodes are compatible with the nodes that have the snapshots */
     else if (elsewhere || (job->lost.found && !enough))
         lost_snapshots_explain_place(core, job, &text);
     else if (!capacity_feasible(core, job, kind))
@@ -332,8 +332,8 @@ static size_t find_newcomers(const struct core *core, const struct job *job, str
     enum slot_kind kind = job_has_gpus(job) ? SLOT_GPU : SLOT_CPU;
     size_t count = 0, kept = 0;
 
-    /* GPUs may have come since it started on CPUs. After a stop it would run on these instead, and fewer
-     * nodes may have some, so this is no growth. */
+    /* The job started on CPUs, and GPUs may have come since. After a stop it would run on GPUs, which fewer
+     * nodes may have, so this would not be growth. */
     if (kind == capacity_slot_kind(core, job))
         count = capacity_candidates(core, job, kind, false, list);
     for (size_t i = 0; i < count; i++)
