@@ -22,7 +22,7 @@ enum err_code trainer_evaluate(struct trainer *t, struct err *e)
     free(counts);
     if (code)
         return code;
-    t->interval.since_ns += clock_mono_ns() - began; /* not part of a step */
+    t->interval.since_ns += clock_mono_ns() - began; /* the time of the evaluation does not count as steps */
     t->last_eval_ms = clock_boot_ms();
     return ERR_OK;
 }

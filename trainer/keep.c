@@ -53,7 +53,7 @@ static void tell_failed_snapshot(void *arg, const struct snapshot_place *place, 
     link_snapshot_failure(t->link, place->step, why);
 }
 
-/* The user restarted the job from scratch: its former snapshots are kept in another directory. */
+/* If the user restarted the job from scratch, moves its former snapshots to another directory. */
 static enum err_code set_aside(const struct trainer *t, struct err *e)
 {
     struct snapshot_place own = {.job = link_place(t->link)->job};
@@ -80,7 +80,7 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         return e->code;
     if (!writer)
         return ERR_OK;
-    /* Before this generation writes its first snapshot there. */
+    /* Done before this generation writes its first snapshot. */
     if (set_aside(t, e))
         return err_wrap(e, "snapshot.dir");
     struct saver_config config = {
@@ -113,14 +113,16 @@ size_t keep_bytes(const struct trainer *t)
 
 /* ---- taking a snapshot */
 
-/* At a round's end parameters are equal, and one state is enough for an optimizer without moments. */
+/* Whether a snapshot needs the states of all ranks. At the end of a round parameters are equal, so one state
+ * is enough for an optimizer without moments. */
 static bool snapshot_wants_parts(const struct trainer *t)
 {
     return sync_ranks_differ(t->formation.sync) &&
            (state_has_moments(&t->engine) || !sync_settled(t->formation.sync));
 }
 
-/* Broadcasts all ranks' states to all ranks. keep: this rank is a writer that is free, and stages them. */
+/* Broadcasts the states of all ranks to all ranks. keep: this rank is a writer and is free, so it stages
+ * them. */
 static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
 {
     size_t bytes = state_bytes(&t->engine);
@@ -128,7 +130,8 @@ static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
         float *at = keep ? saver_part(t->saver, r) : t->scratch;
         if (r == t->formation.rank)
             state_out(&t->engine, at);
-        if (t->engine.device->ops->wait(t->engine.device, e)) /* what did not come is not a state */
+        /* After an error the download is not a valid state. */
+        if (t->engine.device->ops->wait(t->engine.device, e))
             return e->code;
         if (coll_broadcast(t->formation.group, at, bytes, r, e))
             return e->code;

@@ -6,8 +6,8 @@
 /* The run's snapshots: chooses the ranks that write them, and gathers what goes into them. */
 
 MUST_CHECK enum err_code keep_open(struct trainer *t, struct err *e); /* collective */
-void keep_close(struct trainer *t);                                   /* waits for what is under way */
-size_t keep_bytes(const struct trainer *t);                           /* of staged copies */
+void keep_close(struct trainer *t);         /* waits for a snapshot that is being written */
+size_t keep_bytes(const struct trainer *t); /* returns the memory of staged copies */
 /* Collective if ranks differ. last: waits for the writer, and returns its error if the snapshot could not be
  * committed. */
 MUST_CHECK enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e);

@@ -10,7 +10,7 @@
 
 /* ---- what this rank could load */
 
-/* The snapshot's job number, or 0 if it belongs to another cluster. */
+/* Returns the snapshot's job number, or 0 if it belongs to another cluster. */
 static int64_t offer_job(const struct trainer *t, const struct snapshot_found *f)
 {
     return strcmp(f->cluster, link_place(t->link)->cluster) ? 0 : f->job;
@@ -52,13 +52,13 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
 enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e)
 {
     const struct snapshot_list *found = &o->found;
-    if (o->unreadable.code &&
-        t->formation.info.source_rank < 0) { /* nobody knows what would be started over */
+    /* A start from scratch might ignore snapshots that cannot be seen. */
+    if (o->unreadable.code && t->formation.info.source_rank < 0) {
         *e = o->unreadable;
         return err_wrap(e, "snapshot.dir");
     }
     if (t->spec->resume == RESUME_CONTINUE || t->formation.info.source_rank >= 0 ||
-        t->formation.info.scratch_generation) /* what is there is set aside */
+        t->formation.info.scratch_generation) /* the snapshots in the directory are moved aside later */
         return ERR_OK;
     for (size_t i = 0; i < found->count; i++) {
         const struct snapshot_found *f = &found->items[i];
@@ -80,7 +80,7 @@ void resume_release(struct resume_offers *o)
 
 /* ---- from another run's parameters, or the seed */
 
-/* Rank 0 reads; all have it, or all end for the same reason. */
+/* Rank 0 reads the parameters. All ranks get them, or all ranks get the same error. */
 static enum err_code start_from_model(struct trainer *t, struct err *e)
 {
     struct err found = {0};
@@ -176,6 +176,7 @@ static enum err_code restore_parts(struct trainer *t, const char *path, const st
         if (share_state(t, state, &found, e) ||
             coll_broadcast(t->formation.group, &samples, sizeof(samples), t->formation.info.source_rank, e))
             return e->code;
+        /* All ranks take part in the broadcast of every part, but each keeps its own part only. */
         if (r != t->formation.rank)
             continue;
         state_in(&t->engine, state);
@@ -217,6 +218,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
         return e->code;
     if (state_check_data(&t->engine, &place, e))
         return e->code;
+    /* With another world size the parts fit no rank, so all ranks start from the mean. */
     bool parts = place.parts == t->formation.world_size && sync_ranks_differ(t->formation.sync);
     if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
         return e->code;

@@ -11,7 +11,7 @@ struct resume_offers {
     struct snapshot_list found;
     struct link_offer *offers;
     size_t count;
-    struct err unreadable; /* the directory cannot be read */
+    struct err unreadable; /* error if the directory cannot be read */
 };
 MUST_CHECK enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct err *e);
 void resume_release(struct resume_offers *o);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "trainer/member/link/watch.h"
 
-/* Rank 0's clock decides, so that all ranks do the same. */
+/* Only rank 0's clock decides, so that all ranks do the same. */
 static float time_vote(const struct trainer *t, const struct job_every *every, int64_t last_ms)
 {
     return t->formation.rank == 0 && every->unit == EVERY_MS && every->count > 0 &&

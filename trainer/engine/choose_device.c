@@ -5,15 +5,15 @@
 #include "base/log.h"
 #include "trainer/device/cpu/limit.h"
 
-/* The agent names a worker's GPUs in its environment; so does a user who starts a worker by hand. */
+/* Whether the environment names GPUs for this worker. The agent sets it, or a user who starts a worker by
+ * hand. */
 static bool has_gpu(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return visible && *visible;
 }
 
-/* A job that wants a GPU fails without one. With `auto` it takes a GPU if it was given one.
- */
+/* A job with `device: cuda` fails without a GPU. With `auto` the worker uses a GPU if it was given one. */
 enum err_code choose_device(struct device **out, const struct engine_config *config, struct err *e)
 {
     int rank = config->local_rank, ranks = config->local_ranks, threads = (int)config->spec->threads;

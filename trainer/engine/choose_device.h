@@ -3,8 +3,7 @@
 
 #include "trainer/engine/engine.h"
 
-/* Opens the device that the job asks for. FAILED_PRECONDITION: it wants a GPU, and there is none, or
- * an instruction set that this CPU does not have. */
+/* Opens the device that the job asks for. FAILED_PRECONDITION: the job needs a GPU, and there is none. */
 MUST_CHECK enum err_code choose_device(struct device **out, const struct engine_config *config,
                                        struct err *e);
 

@@ -3,16 +3,20 @@
 
 #include "trainer/engine/engine.h"
 
-/* The layout of this engine's snapshots, and the check that a directory holds a model that fits this engine. */
+/* The layout of this engine's snapshots, and the check that a directory holds a model that fits this
+ * engine. */
 
-/* Of the parameters alone; tensors, which the layout borrows, is the caller's to free. */
+/* Returns the layout of the parameters alone. It borrows *tensors, which the caller frees. */
 struct snapshot_layout snapshot_layout_of(const struct model *m, struct snapshot_tensor **tensors);
-void describe_layout(struct engine *n); /* the tensors, after each opening of the model */
-void describe_kept(struct engine *n);   /* moments, extra arrays and small files, once */
+/* Sets the tensors of n->layout; called after each opening of the model. */
+void describe_layout(struct engine *n);
+/* Sets moments, extra arrays and small files of n->layout; called once. */
+void describe_kept(struct engine *n);
 
-/* Beyond names and shapes: heads, activation, vocabulary. FAILED_PRECONDITION: it is another model. */
+/* Checks what names and shapes do not show: heads, activation and vocabulary. FAILED_PRECONDITION: dir holds
+ * another model. */
 MUST_CHECK enum err_code describe_check_dir(const struct engine *n, const char *dir, struct err *e);
-/* The parameters of train.init_from, into n->layout.count floats. */
+/* Reads the parameters of train.init_from into n->layout.count floats. */
 MUST_CHECK enum err_code describe_read_initial(struct engine *n, float *params, struct err *e);
 
 #endif

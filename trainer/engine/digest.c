@@ -5,7 +5,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 
-#define PIECE ((size_t)1 << 18) /* floats, brought to the host at a time; whole blocks of a digest */
+#define PIECE ((size_t)1 << 18) /* floats that are downloaded at a time; a multiple of a digest's block */
 
 static size_t digest_block_count(size_t floats)
 {
@@ -43,7 +43,7 @@ static uint64_t digest_by_sums(struct engine *n)
     return all;
 }
 
-/* In pieces, also where the memory is the host's: the number must not depend on the device. */
+/* Sums in pieces, also in host memory, because the digest must not depend on the device. */
 static uint64_t digest_by_pieces(struct engine *n)
 {
     const struct device_ops *ops = n->device->ops;

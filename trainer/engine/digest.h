@@ -5,9 +5,10 @@
 
 /* A digest of the parameters, the same on every device that holds the same bits. */
 
-MUST_CHECK enum err_code digest_open(struct engine *n, struct err *e); /* what the device needs for it */
+/* Allocates the device memory that it needs. */
+MUST_CHECK enum err_code digest_open(struct engine *n, struct err *e);
 void digest_close(struct engine *n);
-/* Meaningless where the device's next wait fails. */
+/* Returns the digest of n->params. It is not valid if the device's next wait fails. */
 uint64_t digest_params(struct engine *n);
 
 #endif

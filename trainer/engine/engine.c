@@ -21,8 +21,8 @@ enum err_code engine_open(struct engine *n, const struct engine_config *config, 
     n->val_step = -1;
     if (choose_device(&n->device, config, e))
         return e->code;
-    /* The peak is that of a language model's matrix products. What is resident afterwards, the math library
-     * included, is there whatever the model's size. */
+    /* The peak is measured for language models only. The memory that is resident afterwards, including the
+     * math library, does not depend on the size of the model. */
     if (spec->model.type == MODEL_GPT && device_peak(n->device, type, &n->peak_flops, e))
         return e->code;
     n->program_bytes = memory_resident();
@@ -64,7 +64,7 @@ static enum err_code open_sampler(struct engine *n, int rank, int world_size, st
         .world_size = world_size * n->shards,
     };
     engine_take_shard(n, 0);
-    n->staged.rows = -1; /* gathered for another share */
+    n->staged.rows = -1; /* the staged micro-batch was gathered for another share */
     return ERR_OK;
 }
 
@@ -77,7 +77,8 @@ static void close_spares(struct engine *n)
     n->spare_count = 0;
 }
 
-/* 2^n shards: the sums of 1, 2, 4, ... of them that wait. */
+/* Allocates the partial sums of 1, 2, 4, ... shards that wait for others; the number of shards is a power of
+ * two. */
 static enum err_code open_spares(struct engine *n, struct err *e)
 {
     size_t bytes = (n->model->count + TAIL_FLOATS) * sizeof(float);
@@ -97,8 +98,8 @@ static enum err_code open_spares(struct engine *n, struct err *e)
     return ERR_OK;
 }
 
-/* Model and micro-batch hold as many rows as the largest micro-batch of this share has: parameters lie
- * elsewhere and stay. */
+/* Opens model and micro-batch with as many rows as the largest micro-batch of this share has. Parameters are
+ * in other memory and stay. */
 static enum err_code open_rows(struct engine *n, struct err *e)
 {
     int64_t rows = sampler_max_rows(&n->sampler);
@@ -135,7 +136,7 @@ static enum err_code open_state(struct engine *n, struct err *e)
 {
     if (optim_open(&n->optim, n->spec, n->model->count, n->device, e))
         return e->code;
-    for (size_t i = 0; i < n->model->tensor_count; i++) /* tensors lie in rising order */
+    for (size_t i = 0; i < n->model->tensor_count; i++) /* tensors are in rising order */
         if (!n->model->tensors[i].decay)
             optim_exempt(n->optim, n->model->tensors[i].offset, n->model->tensors[i].count);
     if (digest_open(n, e))

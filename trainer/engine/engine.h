@@ -38,71 +38,75 @@ struct engine_outcome {
 /* Arrays beside parameters and gradients: those of the strategy that keeps ranks in step. */
 struct engine_extra {
     const char *name;
-    bool kept; /* in snapshots, as "<tensor>.<name>" */
+    bool kept; /* stored in snapshots, as "<tensor>.<name>" */
     bool own;  /* each rank has values of its own */
 };
 
-/* The micro-batch that lies in host_batch, where it is not the device's own memory; rows < 0: none. */
+/* The micro-batch that was gathered in host_batch, if the device has its own memory; rows < 0: none. */
 struct engine_staged {
     struct cursor cursor;
     int64_t micro, rows;
-    int shard; /* of the sampler's */
+    int shard; /* number of the sampler's shard */
 };
 
 struct engine {
     const struct train_spec *spec;
     struct device *device;
-    size_t program_bytes; /* resident before any of the rest was opened */
-    double peak_flops;    /* of this device; 0: not measured */
+    size_t program_bytes; /* resident memory before anything else was opened */
+    double peak_flops;    /* rate of this device; 0: not measured */
     struct dataset *train, *test;
 
     /* This rank's share of the samples, and the memory whose size depends on it (engine_take_share). Samples
      * are dealt to shards. A rank is one shard, or several if results must not depend on the world size. */
-    struct sampler sampler; /* its rank is the shard at work, its world_size the number of shards of all */
+    /* Its rank is the current shard, its world_size the number of all ranks' shards. */
+    struct sampler sampler;
     int first_shard, shards;
-    int64_t rows;    /* the most that a micro-batch has */
-    unsigned opened; /* how often the memory below was made */
+    int64_t rows;    /* most rows of a micro-batch */
+    unsigned opened; /* how often the memory below was allocated */
     struct model *model;
-    float **spare; /* sums of shards that wait for others, like the gradients; NULL with one shard */
+    /* Partial sums of shards that wait for others, with the layout of the gradients; NULL with one shard. */
+    float **spare;
     int spare_count;
-    int64_t *index;            /* of a micro-batch, host */
-    struct dataset_rows batch; /* of a micro-batch, device */
-    int64_t *sample;           /* device: as index */
+    int64_t *index;            /* sample numbers of a micro-batch, host memory */
+    struct dataset_rows batch; /* a micro-batch, device memory */
+    int64_t *sample;           /* the same numbers as index, device memory */
     struct dataset_rows host_batch;
-    void *host_memory; /* of host_batch; NULL where the device's memory is the host's */
+    void *host_memory; /* memory of host_batch; NULL if the device has host memory */
     struct engine_staged staged;
     size_t batch_bytes;
     struct device_tally *tally;     /* device */
     struct engine_outcome *outcome; /* device */
 
     struct optim *optim;
-    struct device_array params, grads; /* model->count floats and the tail */
+    struct device_array params, grads; /* model->count floats, then the tail */
     struct device_array extra[ENGINE_MAX_EXTRA];
     struct engine_extra extras[ENGINE_MAX_EXTRA];
     size_t extra_count;
-    bool plain;                      /* the device failed to record once: it is not asked again */
-    uint64_t seen[ENGINE_SEEN_WORK]; /* keys of micro-batches that could be recorded, the last ones */
+    bool plain;                      /* the device failed to record once, so nothing is recorded any more */
+    uint64_t seen[ENGINE_SEEN_WORK]; /* keys of the last micro-batches that could be recorded */
     unsigned seen_count;
-    uint64_t *block_sums; /* of the parameters' digest, device; NULL: it is the host's work */
+    uint64_t *block_sums; /* device memory for the digest of the parameters; NULL: the host computes it */
 
     struct snapshot_tensor *tensors;
-    const char *kept[2 + ENGINE_MAX_EXTRA]; /* of a snapshot besides parameters: moments, then extras */
+    /* Names of the arrays that a snapshot holds besides parameters: moments, then extra arrays. */
+    const char *kept[2 + ENGINE_MAX_EXTRA];
     struct snapshot_layout layout;
-    struct buf config_json, vocab_json; /* a language model's, beside its tensors; else empty */
+    struct buf config_json, vocab_json; /* files of a language model's snapshot; else empty */
 
-    /* The place in the run. */
+    /* The position in the run. */
     struct cursor cursor;
-    int64_t step, samples; /* done so far, all ranks */
+    int64_t step, samples; /* steps and samples so far, of all ranks */
     double loss, lr, grad_norm;
-    double val_loss, val_acc; /* of the last evaluation, at val_step; NaN before it */
-    double best_loss;         /* of all evaluations, and its step; NaN and 0 before the first */
+    double val_loss, val_acc; /* results of the last evaluation, at val_step; NaN before the first one */
+    double best_loss; /* lowest validation loss so far, at best_step; NaN and 0 before the first evaluation */
     int64_t val_step, best_step;
 };
 
 struct engine_config {
-    const struct train_spec *spec; /* outlives the engine */
+    const struct train_spec *spec; /* borrowed; outlives the engine */
     enum job_device device;
-    int local_rank, local_ranks; /* of this node's processes, which share its cores */
+    /* This process's number among local_ranks processes that share this node's cores. */
+    int local_rank, local_ranks;
     struct engine_extra extras[ENGINE_MAX_EXTRA];
     size_t extra_count;
 };
@@ -116,14 +120,15 @@ void engine_close(struct engine *n);
  * INVALID_ARGUMENT: the job's shards cannot be dealt to that many ranks. After an error the engine can only
  * be closed. */
 MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e);
-/* Moves a cursor that stands at the end of its epoch to the next one. An epoch ends earlier in a smaller world if
- * samples are padded, so a cursor of another world size may stand there. */
+/* Moves a cursor that stands at the end of its epoch to the next one. An epoch ends earlier in a smaller
+ * world if samples are padded, so a cursor of another world size may stand there. */
 void engine_leave_spent_epoch(struct engine *n);
-/* From here on the sampler deals to shard j of this rank. */
+/* Makes the sampler deal samples to shard j of this rank from here on. */
 void engine_take_shard(struct engine *n, int j);
 
-double engine_run_progress(const struct engine *n); /* 0 to 1, for the learning rate */
+double engine_run_progress(const struct engine *n); /* returns 0 to 1, for the learning rate */
 bool engine_finished(const struct engine *n);
-int64_t engine_total_steps(const struct engine *n); /* of the whole run, as far as it can be told */
+/* Returns the steps of the whole run, as far as they are known. */
+int64_t engine_total_steps(const struct engine *n);
 
 #endif

@@ -55,7 +55,7 @@ enum err_code evaluate_take(struct engine *n, const struct evaluate_counts *all,
     n->val_loss = sum.loss / sum.samples;
     n->val_acc = sum.correct / sum.samples;
     n->val_step = n->step;
-    if (!(n->val_loss >= n->best_loss)) { /* also the first one, whose predecessor is NaN */
+    if (!(n->val_loss >= n->best_loss)) { /* also true for the first evaluation, when best_loss is NaN */
         n->best_loss = n->val_loss;
         n->best_step = n->step;
     }

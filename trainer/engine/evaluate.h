@@ -3,8 +3,8 @@
 
 #include "trainer/engine/engine.h"
 
-/* Loss and accuracy over the test split, as counts for each shard: their sum over all ranks does not depend
- * on which rank computed which shard. */
+/* Sums of loss, correct answers and samples over a shard's part of the test split. The sum over all shards
+ * does not depend on which rank computed which shard. */
 
 struct evaluate_counts {
     double loss, correct, samples;

@@ -32,7 +32,7 @@ void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot
         .batch = n->batch_bytes,
         .data = n->train->bytes,
         .snapshot = snapshot,
-        /* They are resident in each, and there once. */
+        /* Arrays in shared memory exist once, but are resident in each process that maps them. */
         .peers = n->device->host ? (2 + n->extra_count) * array * (size_t)mapped_peers : 0,
         .program = n->program_bytes,
     };

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-#define LINE 16 /* floats of a cache line */
+#define LINE 16 /* floats in a cache line */
 
 struct micro_batch_sizes { /* elements */
     size_t x, y, token, label, sample;
@@ -28,7 +28,7 @@ static struct micro_batch_sizes micro_batch_sizes(const struct dataset *d, int64
     return (struct micro_batch_sizes){.x = in, .y = out};
 }
 
-/* Returns the end. */
+/* Assigns the arrays to memory. Returns the end of the used part. */
 static void *micro_batch_cut(struct dataset_rows *to, void *memory, const struct micro_batch_sizes *size)
 {
     float *at = memory;
@@ -39,8 +39,8 @@ static void *micro_batch_cut(struct dataset_rows *to, void *memory, const struct
     return to->label + whole_lines(size->label);
 }
 
-/* One allocation on the device: tally and outcome, each on cache lines of its own, and the largest
- * micro-batch. The samples' numbers are the host's index if the device has host memory. */
+/* Makes one allocation on the device: tally and outcome, each on cache lines of its own, then the largest
+ * micro-batch. If the device has host memory, the samples' numbers are the host's index. */
 enum err_code micro_batch_open(struct engine *n, int64_t rows, struct err *e)
 {
     struct micro_batch_sizes size = micro_batch_sizes(n->train, rows);
@@ -92,7 +92,7 @@ static void upload_rows(struct engine *n, const struct dataset *d, int64_t rows)
     upload_floats(n, n->sample, n->index, size.sample * sizeof(*n->sample));
 }
 
-/* From host_batch to where the model reads. */
+/* Uploads host_batch to the memory that the model reads. */
 static void micro_batch_hand_over(struct engine *n, const struct dataset *d, int64_t rows,
                                   struct model_batch *out)
 {
@@ -149,7 +149,7 @@ enum err_code micro_batch_next(struct engine *n, int64_t micro, struct model_bat
     return ERR_OK;
 }
 
-/* An error here comes up again when the samples are due, and is reported then. */
+/* An error is ignored here: it will occur again when the samples are due, and is reported then. */
 void micro_batch_stage(struct engine *n, const struct cursor *cursor, int64_t micro)
 {
     struct err later;

@@ -12,7 +12,7 @@ bool state_has_moments(const struct engine *n)
     return n->layout.moment_count > 0;
 }
 
-/* Array number i of those beside parameters. */
+/* Returns array number i of those after the parameters. */
 static float *state_array(const struct engine *n, size_t i)
 {
     if (i < n->optim->state_count)

@@ -7,14 +7,17 @@
  * snapshot_floats(&n->layout) of them; and the place in the run. */
 
 size_t state_bytes(const struct engine *n);
-/* Whether there is more than parameters. */
+/* Whether the state has more than parameters. */
 bool state_has_moments(const struct engine *n);
-void state_out(const struct engine *n, float *state); /* there after the device's next wait */
+/* Copies the state out; valid after the device's next wait. */
+void state_out(const struct engine *n, float *state);
 void state_in(struct engine *n, const float *state);
 
-/* Fills in what the engine knows: the rest (job, generation, world size, rounds) is the group's. */
+/* Fills in the fields that the engine knows. The caller fills in the others: job, generation, world size and
+ * rounds. */
 void state_place(const struct engine *n, struct snapshot_place *out);
-/* The cursor and the permutation belong to the data: other data is another run. FAILED_PRECONDITION. */
+/* The cursor and the permutation are valid for the same data only. FAILED_PRECONDITION: the data is not what
+ * the snapshot was trained on. */
 MUST_CHECK enum err_code state_check_data(const struct engine *n, const struct snapshot_place *place,
                                           struct err *e);
 void state_take_place(struct engine *n, const struct snapshot_place *place);

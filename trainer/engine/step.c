@@ -40,7 +40,7 @@ struct backward {
     bool loss_put;
 };
 
-/* This rank's loss, from the tally into the tail of the array that carries it to the others. */
+/* Copies this rank's loss from the tally to the tail of the array that carries it to the other ranks. */
 static void loss_to_carrier(struct backward *b)
 {
     struct engine *n = b->n;
@@ -61,7 +61,8 @@ static void route_ready(void *arg, size_t offset, size_t count)
     b->route->ready(b->route->arg, offset, count);
 }
 
-/* Two micro-batches with the same key are the same work for the device; 0: the device cannot record it. */
+/* Returns the key of a micro-batch: the same key means the same work for the device. 0: the device cannot
+ * record it. */
 static uint64_t recording_key(const struct backward *b, const float *grads, const struct model_batch *batch)
 {
     const struct engine *n = b->n;
@@ -84,9 +85,9 @@ static bool seen_before(struct engine *n, uint64_t key)
     return false;
 }
 
-/* Work is recorded when it comes up for the second time: work that comes up only once is not recorded, and
- * everything that the first time sets up is there. It cannot be recorded if pieces are reported in between.
- */
+/* Work is recorded when it comes up for the second time. So work that comes up only once is not recorded, and
+ * the first time has set up everything that is needed. Work during which pieces are reported cannot be
+ * recorded. */
 static void train_micro_batch(struct backward *b, float *grads, const struct model_batch *batch,
                               model_ready_fn ready)
 {
@@ -102,13 +103,14 @@ static void train_micro_batch(struct backward *b, float *grads, const struct mod
     model_train(n->model, n->params.data, grads, batch, scale, n->tally, ready, b);
     if (!record || ops->recorded(n->device))
         return;
-    /* The device could not record it, and so did nothing. */
+    /* The device could not record the work, and has not done it. */
     n->plain = true;
     log_warn("not_recorded", "device=%s", LOG_Q(n->device->name));
     model_train(n->model, n->params.data, grads, batch, scale, n->tally, ready, b);
 }
 
-/* Gradients of all micro-batches of the sampler's share into grads; told as they are final in the last. */
+/* Adds the gradients of all micro-batches of the sampler's share to grads. In the last micro-batch, reports
+ * pieces as they become final. */
 static enum err_code shard_backward(struct backward *b, float *grads, model_ready_fn ready, struct err *e)
 {
     struct engine *n = b->n;
@@ -130,10 +132,10 @@ static enum err_code shard_backward(struct backward *b, float *grads, model_read
     return ERR_OK;
 }
 
-/* A rank with several shards adds them up as a full binary tree over its own: whenever two sums of as many
- * shards are there, they become one. Sum number l waits in spare l, of 2^l shards; the last shard goes to
- * the gradients, where the tree ends. The tail is part of it: votes in the last shard, each shard's loss in
- * its own. */
+/* A rank with several shards adds up their gradients as a full binary tree: whenever two sums of the same
+ * number of shards exist, they are added. Spare number l holds a waiting sum of 2^l shards. The last shard is
+ * computed in the gradients, where the tree ends. The tail belongs to the sums: the votes are in the last
+ * shard's tail, each shard's loss in its own. */
 static enum err_code shards_backward(struct backward *b, struct err *e)
 {
     static const float no_votes[TAIL_USED];
@@ -141,7 +143,8 @@ static enum err_code shards_backward(struct backward *b, struct err *e)
     const struct device_ops *ops = n->device->ops;
     float *grads = n->grads.data;
     size_t whole = n->model->count + TAIL_FLOATS;
-    BUG_ON(b->route->carrier != grads); /* several shards: reproducible: world, which wants that */
+    /* With several shards (reproducible: world) the carrier is the gradients. */
+    BUG_ON(b->route->carrier != grads);
     for (int j = 0; j < n->shards; j++) {
         bool last = j + 1 == n->shards;
         int level = 0;
@@ -194,8 +197,8 @@ void step_update(struct engine *n, struct step *s)
         flip_a_bit(n);
 }
 
-/* A loss that is not a number is the fault of the ranks that computed it; the others end as a consequence. So
- * is one that is no longer a number in the sum over ranks. */
+/* OUT_OF_RANGE on a rank whose own loss is not finite, or would not be if all ranks' losses were as large:
+ * such a rank is the cause. ABORTED on the other ranks, which end as a consequence. */
 static enum err_code step_check_loss(const struct engine *n, const struct step_agreement *agreed, float mine,
                                      float all, struct err *e)
 {
@@ -217,7 +220,7 @@ enum err_code step_end(struct engine *n, struct step *s, const struct step_agree
     struct cursor next = n->cursor;
     if (agreed->voted)
         ops->copy(n->device, n->outcome->tail, agreed->carrier + n->model->count, sizeof(outcome.tail));
-    /* The next step's samples are gathered while the device is at work. */
+    /* The next step's samples are gathered while the device is working. */
     engine_take_shard(n, 0);
     bool ended = sampler_advance(&n->sampler, &next);
     micro_batch_stage(n, &next, 0);

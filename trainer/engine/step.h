@@ -3,31 +3,32 @@
 
 #include "trainer/engine/engine.h"
 
-/* This rank's part of a step. The caller, which has the group, calls these in order and exchanges in between:
+/* This rank's part of a step. The caller, which has the group, calls these functions in order and exchanges
+ * data in between:
  *
- *     step_begin      how many samples the step has; votes go into s->tail
- *     step_backward   gradients, and the loss and votes behind them
+ *     step_begin      sets how many samples the step has; the caller writes votes to s->tail
+ *     step_backward   computes the gradients, and the loss and votes after them
  *                     ... gradients are exchanged ...
- *     step_update     the optimizer
+ *     step_update     runs the optimizer
  *                     ... parameters are exchanged ...
- *     step_end        waits for the device: the loss, and what all ranks voted
+ *     step_end        waits for the device; returns the loss, and the votes of all ranks
  *
- * The device may be far behind the host: nothing waits for it before step_end. The outcome stays in device
- * memory until then. So a loss that is not a number is found after the update, but before the step is used
- * for anything. */
+ * The device may be far behind the host, because nothing waits for it before step_end. The outcome stays in
+ * device memory until then. So a loss that is not a number is found after the update, but before the step is
+ * used for anything. */
 
 struct step {
-    int64_t local, global; /* samples: of this rank, of all */
+    int64_t local, global; /* samples of this rank, and of all ranks */
     float tail[TAIL_FLOATS];
-    bool measured; /* the gradient's norm is wanted */
+    bool measured; /* the norm of the gradient is needed */
 };
 
 /* How the step's results get to the other ranks. */
 struct step_route {
-    int64_t divisor; /* of gradient sums */
-    float *carrier;  /* n->params.data or n->grads.data, or another array of as many floats: its tail has the
-                        loss and the votes */
-    /* Called for each piece of the gradients that is final, from the end to the start; NULL: not called. */
+    int64_t divisor; /* divisor of gradient sums */
+    /* n->params.data, n->grads.data, or another array of that size; its tail has the loss and the votes. */
+    float *carrier;
+    /* Called for each piece of the gradients when it is final, from the end to the start; NULL: none. */
     void (*ready)(void *arg, size_t offset, size_t count);
     void *arg;
 };
@@ -37,10 +38,10 @@ MUST_CHECK enum err_code step_backward(struct engine *n, const struct step *s, c
                                        struct err *e);
 void step_update(struct engine *n, struct step *s);
 
-/* voted: the carrier's tail holds all ranks' sums now; else s->tail becomes 0, but for the loss nobody reads
- * it. all_ranks: the step's loss is the sum in the tail, else this rank's own. Leaves the step in n->loss and
- * advances step, samples and cursor; *epoch_ended. Errors: OUT_OF_RANGE, this rank's loss is not a number;
- * ABORTED, another's is not; the device's. */
+/* voted: the carrier's tail holds the sums over all ranks. If not, s->tail becomes 0, and only its loss is
+ * used. all_ranks: the step's loss is the sum in the tail, else this rank's own. Stores the step's results in
+ * n->loss, and advances step, samples and cursor; sets *epoch_ended. OUT_OF_RANGE: this rank's loss is not a
+ * number. ABORTED: another rank's loss is not a number. Else the device's errors. */
 struct step_agreement {
     const float *carrier;
     bool voted, all_ranks;

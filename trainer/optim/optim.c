@@ -49,7 +49,7 @@ enum err_code optim_open(struct optim **out, const struct train_spec *spec, size
         .nesterov = spec->optimizer.nesterov,
         .state_count = ops->state_count,
     };
-    /* Plain SGD remembers nothing: no moments in memory, and none in snapshots. */
+    /* Plain SGD has no moments, neither in memory nor in snapshots. */
     if (ops == &optim_sgd && o->momentum == 0.0)
         o->state_count = 0;
     add_run(o, 0, count, true);
@@ -71,7 +71,8 @@ void optim_free(struct optim *o)
     free(o);
 }
 
-/* Only the last run may be cut: exemptions come in rising order. Those that touch are one run. */
+/* Exemptions come in rising order, so only the last run can be divided. Adjacent exempt ranges become one
+ * run. */
 void optim_exempt(struct optim *o, size_t offset, size_t count)
 {
     struct optim_run last = o->runs[--o->run_count];

@@ -17,7 +17,7 @@
  * every parameter but those of optim_exempt. */
 
 struct optim;
-struct optim_run { /* a part of the arrays */
+struct optim_run { /* a range of the arrays with the same weight decay */
     size_t offset, count;
     bool decay;
 };
@@ -25,15 +25,15 @@ struct optim_run { /* a part of the arrays */
 struct optim_ops {
     const char *name;
     size_t state_count;
-    const char *state_names[2]; /* in snapshots: "<tensor>.<name>" */
+    const char *state_names[2]; /* names in snapshots: "<tensor>.<name>" */
     void (*update)(struct optim *o, const struct optim_run *run, float *params, const float *grads, double lr,
                    const float *scale);
 };
 
-/* Of the gradients of one step. */
+/* Measured from the gradients of one step, in device memory. */
 struct optim_measure {
-    double squares; /* sum of all */
-    float scale;    /* by which clipping multiplies them */
+    double squares; /* sum of the squares of all gradients */
+    float scale;    /* factor by which clipping multiplies the gradients */
 };
 
 struct optim {
@@ -42,10 +42,10 @@ struct optim {
     size_t count;
     double momentum, beta1, beta2, eps, weight_decay, clip;
     bool nesterov;
-    float *state;                  /* state_count arrays of count floats; NULL when there are none */
+    float *state;                  /* state_count arrays of count floats; NULL if state_count is 0 */
     struct optim_measure *measure; /* device memory */
     size_t state_count;
-    struct optim_run *runs; /* touch, and cover the arrays */
+    struct optim_run *runs; /* adjacent runs that cover the arrays */
     size_t run_count, run_cap;
     int64_t steps; /* updates so far; part of the state */
 };
@@ -54,14 +54,14 @@ MUST_CHECK enum err_code optim_open(struct optim **out, const struct train_spec 
                                     struct device *device, struct err *e);
 void optim_free(struct optim *o); /* NULL is fine */
 
-/* No weight decay for params[offset, offset + count). Call in rising order, before the first update. */
+/* Exempts params[offset, offset + count) from weight decay. Call in rising order, before the first update. */
 void optim_exempt(struct optim *o, size_t offset, size_t count);
 
-/* Clips by the whole gradient's 2-norm, in double precision, as torch.nn.utils.clip_grad_norm_ does:
- * gradients times min(1, clip / (norm + 1e-6)). measure: take the norm even where nothing is clipped. The
- * host waits for nothing. */
+/* Clips by the 2-norm of the whole gradient, in double precision, as torch.nn.utils.clip_grad_norm_ does:
+ * gradients times min(1, clip / (norm + 1e-6)). measure: computes the norm even if nothing is clipped. The
+ * host does not wait. */
 void optim_update(struct optim *o, float *params, const float *grads, double lr, bool measure);
-/* What the last update that measured found. */
+/* Returns the norm of the last update that computed it. Waits for the device. */
 double optim_norm(struct optim *o);
 
 extern const struct optim_ops optim_sgd, optim_adamw;
