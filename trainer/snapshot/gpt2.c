@@ -9,7 +9,7 @@
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
 #define SYMBOLS_KEY "ddp_symbols" /* a key of ddp's own: Hugging Face keeps keys that it does not know */
-#define NORM_EPSILON 1e-5         /* of every layer norm, here and there */
+#define NORM_EPSILON 1e-5         /* epsilon of every layer norm, in ddp and in the models that it reads */
 
 static const char *activation_name(const struct train_spec *spec)
 {
@@ -51,7 +51,8 @@ static enum err_code read_sizes(const char *path, const json_t *root, struct tra
 {
     const struct {
         const char *key;
-        int64_t *to, most; /* far above any model: so that a product of them is a number still */
+        /* Largest accepted value: larger than in any model, and products of the sizes do not overflow. */
+        int64_t *to, most;
     } sizes[] = {
         {"vocab_size", &spec->model.vocab, 1 << 24}, {"n_positions", &spec->model.context, 1 << 24},
         {"n_embd", &spec->model.width, 1 << 20},     {"n_layer", &spec->model.layers, 4096},

@@ -37,7 +37,7 @@ enum err_code init_find(const char *path, const char *digest, char **dir, struct
     if (snapshot_scan(path, &list, e))
         return e->code;
     *dir = NULL;
-    /* Newest first: a directory of a run stands for its newest committed snapshot. */
+    /* The list has the newest snapshot first. A run's directory stands for its newest committed snapshot. */
     for (size_t i = 0; i < list.count && !*dir; i++)
         if (list.items[i].committed)
             *dir = xstrdup(list.items[i].path);
@@ -53,7 +53,7 @@ static const char *name_bare(const char *name)
     return strncmp(name, PREFIX, strlen(PREFIX)) ? name : name + strlen(PREFIX);
 }
 
-/* The name under which the file has what the model calls `name`. */
+/* Returns the file's name of the tensor that the model calls `name`. */
 static const char *name_in(const struct safetensors *f, const char *name, char *with, size_t size)
 {
     if (safetensors_find(f, name))
@@ -70,7 +70,8 @@ static bool name_ends_with(const char *text, const char *tail)
     return n >= m && !strcmp(text + n - m, tail);
 }
 
-/* Kept by some versions, and no parameters: the causal mask, and the head that is the token embedding. */
+/* Whether the tensor is not a parameter. Some versions also stored the causal mask, and the head that is the
+ * token embedding. */
 static bool passed_over(const char *name)
 {
     return name_ends_with(name, ".attn.bias") || name_ends_with(name, ".attn.masked_bias") ||

@@ -4,18 +4,18 @@
 #include "base/err.h"
 #include "trainer/snapshot/snapshot.h"
 
-/* Parameters that a run starts from (init_from), or that text is generated with: a directory with
- * model.safetensors, ours or one that Hugging Face wrote. */
+/* Reads the parameters that a run starts from (init_from) or that text is generated with, from a directory
+ * with a model.safetensors that ddp or Hugging Face's tools wrote. */
 
-/* Where the parameters lie: path itself when it holds model.safetensors, else the newest committed snapshot
- * in it. Caller frees. digest: of the snapshot that path has to be, or NULL. NOT_FOUND says what was looked
- * for; FAILED_PRECONDITION, DATA_LOSS: a snapshot that is not committed, or damaged (snapshot_check_model).
- */
+/* Sets *dir to the directory of the parameters: path itself if it holds model.safetensors, else the newest
+ * committed snapshot in it. The caller frees it. digest: of the snapshot that path must be, or NULL.
+ * NOT_FOUND: there is neither; the message says what was expected. FAILED_PRECONDITION, DATA_LOSS: the
+ * snapshot is not committed, or is damaged (snapshot_check_model). */
 MUST_CHECK enum err_code init_find(const char *path, const char *digest, char **dir, struct err *e);
 
-/* Every tensor of the layout into params; names with and without "transformer." in front are the same. A
- * position embedding may be longer in the file: its first rows. What the file has besides (attention masks, a
- * tied head) is passed over, anything else refused. NOT_FOUND, FAILED_PRECONDITION, DATA_LOSS. */
+/* Reads every tensor of the layout into params. Names with and without "transformer." in front are the same.
+ * If the file's position embedding is longer, its first rows are read. Attention masks and a tied head in the
+ * file are ignored; other additional tensors are refused. NOT_FOUND, FAILED_PRECONDITION, DATA_LOSS. */
 MUST_CHECK enum err_code init_read(const char *dir, const struct snapshot_layout *l, float *params,
                                    struct err *e);
 

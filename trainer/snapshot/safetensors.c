@@ -16,7 +16,7 @@
 
 static const struct {
     const char *name;
-    int bytes; /* of an element; 0: not known */
+    int bytes; /* bytes of an element; 0: unknown type */
 } types[] = {
     [SAFETENSORS_F32] = {"F32", 4},
     [SAFETENSORS_F16] = {"F16", 2},
@@ -201,7 +201,7 @@ enum err_code safetensors_parse(struct safetensors *f, const char *json, size_t 
             return e->code;
         f->count++;
     }
-    /* In the order of the file: then one pass finds gaps and overlaps. */
+    /* Sorted by position, so that one pass finds gaps and overlaps. */
     qsort(f->tensors, f->count, sizeof(*f->tensors), by_place);
     return check_cover(f, e);
 }
@@ -303,7 +303,7 @@ static float from_half(uint16_t h)
     return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-/* The two-byte elements lie in the upper half of the space they shall fill. */
+/* Widens elements of two bytes, which lie in the upper half of the memory that they will fill. */
 static void elements_widen(float *out, size_t count, enum safetensors_type type)
 {
     const char *from = (const char *)out + count * 2;
@@ -323,6 +323,7 @@ enum err_code safetensors_read_head(const struct safetensors *f, const char *nam
     if (!t)
         return err_set(e, ERR_NOT_FOUND, "%s: tensor '%s' is missing", f->path, name);
     memcpy(want.shape, shape, (size_t)dims * sizeof(*shape));
+    /* The first rows of a larger tensor are enough. */
     if (head && dims > 0 && t->dims == dims && t->shape[0] > shape[0])
         want.shape[0] = t->shape[0];
     if (check_shape(f, t, dims, want.shape, e))
@@ -332,6 +333,7 @@ enum err_code safetensors_read_head(const struct safetensors *f, const char *nam
                        f->path, name);
     memcpy(want.shape, shape, (size_t)dims * sizeof(*shape));
     size_t count = (size_t)shape_product(&want), bytes = (size_t)types[t->type].bytes;
+    /* Narrow elements are read to the end of the memory and widened in place. */
     if (read_at(f, (char *)out + count * (4 - bytes), count * bytes, f->data_start + t->from, e))
         return e->code;
     if (bytes == 2)

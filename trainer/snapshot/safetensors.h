@@ -10,23 +10,23 @@
 
 /* The safetensors format: a little-endian u64 with the header's length, a JSON object {"name": {"dtype":
  * "F32", "shape": [..], "data_offsets": [from, to]}, "__metadata__": {"key": "text"}}, then the data, without
- * holes. F32 is written; F32, F16 and BF16 are read, as F32. Other types may lie in a file (a mask of
- * booleans) but are not read. Whatever a file holds, reading it ends in tensors that lie inside it
- * or in an error that names file and tensor. Any thread. */
+ * holes. ddp writes F32, and reads F32, F16 and BF16 as F32. A file may hold other types (such as a mask of
+ * booleans), which are not read. Reading any file ends in tensors that lie inside the file, or in an error
+ * that names file and tensor. Any thread. */
 
 #define SAFETENSORS_DIMS 4
 enum safetensors_type { SAFETENSORS_F32, SAFETENSORS_F16, SAFETENSORS_BF16, SAFETENSORS_OTHER };
 struct safetensor {
     char name[96];
-    enum safetensors_type type; /* F32 where it is to be written */
+    enum safetensors_type type; /* must be F32 when writing */
     int dims;
     int64_t shape[SAFETENSORS_DIMS];
     uint64_t from, to; /* bytes, from the start of the data; set by the reader */
-    const float *data; /* what to write; not used by the reader */
+    const float *data; /* the data to write; not used by the reader */
 };
 
-/* Data in the order given; metadata: a JSON object of texts. Durable after OK (fsync of the file; not its
- * directory). */
+/* Writes the tensors in the given order; metadata: a JSON object of texts. The file is durable on success
+ * (fsync of the file, but not of its directory). */
 MUST_CHECK enum err_code safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
                                            const char *metadata, struct err *e);
 
@@ -36,21 +36,22 @@ struct safetensors {
     uint64_t data_start, data_size;
     struct safetensor *tensors; /* in the order of their data */
     size_t count;
-    json_t *metadata; /* an object of texts, may be empty */
+    json_t *metadata; /* an object of texts; may be empty */
 };
 MUST_CHECK enum err_code safetensors_open(struct safetensors **out, const char *path, struct err *e);
 void safetensors_close(struct safetensors *f); /* NULL is fine */
-/* NULL when there is none of that name. */
+/* Returns NULL if there is no tensor of that name. */
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name);
-/* The tensor's data, where it has this very shape; of the first dimension, shape[0] may be fewer than the
- * file has: its first rows then, where `head`. NOT_FOUND, FAILED_PRECONDITION (shape, type), DATA_LOSS. */
+/* Reads the tensor's data as floats. The tensor must have this shape. With `head`, the file's first dimension
+ * may be larger than shape[0]; then its first rows are read. NOT_FOUND: there is no such tensor.
+ * FAILED_PRECONDITION: another shape, or an unsupported type. DATA_LOSS: the file is truncated. */
 MUST_CHECK enum err_code safetensors_read_head(const struct safetensors *f, const char *name, int dims,
                                                const int64_t *shape, bool head, float *out, struct err *e);
 MUST_CHECK enum err_code safetensors_read(const struct safetensors *f, const char *name, int dims,
                                           const int64_t *shape, float *out, struct err *e);
 
-/* The header alone: json is the bytes between length and data. Fills tensors, count and metadata of f; uses
- * its path and data_size. */
+/* Parses the header alone; json: the bytes between length and data. Sets tensors, count and metadata of f;
+ * uses its path and data_size. */
 MUST_CHECK enum err_code safetensors_parse(struct safetensors *f, const char *json, size_t size,
                                            struct err *e);
 

@@ -11,16 +11,16 @@
 struct saver {
     struct saver_config config;
     char *dir;
-    float *stage; /* the state, then the parts */
+    float *stage; /* the staged state, then the staged parts */
     size_t floats, bytes;
-    int64_t *samples; /* by part */
+    int64_t *samples; /* samples of each part */
 
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
     bool busy, closing, ended;
     struct snapshot_place place;
-    struct err result; /* of the last one that ended */
+    struct err result; /* result of the last snapshot that ended */
 };
 
 static enum err_code saver_save(struct saver *s, const struct snapshot_place *place, struct err *e)
@@ -49,7 +49,7 @@ static void *saver_main(void *arg)
     for (;;) {
         while (!s->busy && !s->closing)
             pthread_cond_wait(&s->moved, &s->lock);
-        /* Closing, and nothing is left to be written. */
+        /* The saver is closing, and no snapshot is left to write. */
         if (!s->busy)
             break;
         struct snapshot_place place = s->place;
@@ -62,7 +62,7 @@ static void *saver_main(void *arg)
         s->busy = false;
         s->ended = true;
         pthread_cond_broadcast(&s->moved);
-        /* Told after busy was cleared, since it may block: the next snapshot need not wait for it. */
+        /* Called after busy was cleared, because it may block, and the next snapshot need not wait for it. */
         if (!e.code || !s->config.failed)
             continue;
         pthread_mutex_unlock(&s->lock);
@@ -73,7 +73,7 @@ static void *saver_main(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's. */
+/* Starts the thread with all signals blocked, because the main thread handles them. */
 static int start_thread(struct saver *s)
 {
     sigset_t all, before;

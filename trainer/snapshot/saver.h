@@ -4,42 +4,43 @@
 #include "trainer/snapshot/snapshot.h"
 
 /* Writes snapshots in a thread of its own, from a staged copy, so that no step waits for a disk or for the
- * coordinator. One is under way at a time: while saver_busy, the caller leaves a periodic snapshot out (the
- * next one comes), and waits only for its last. Threads: the owner's, but for the two functions, which run on
- * the saver's thread. */
+ * coordinator. It writes one snapshot at a time: while saver_busy, the caller skips a periodic snapshot, and
+ * waits only for its last one. Threads: the owner's, except the two callbacks, which run on the saver's
+ * thread. */
 
-/* Asks whether the snapshot may count; may block for as long as it takes. */
+/* Commits the snapshot at the coordinator; may block for any time. An error: the snapshot must not count. */
 typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place *place,
                                          const struct snapshot_files *files, struct err *e);
-/* Told of each snapshot that failed, when it is over. */
+/* Called for each snapshot that failed. */
 typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, const struct err *why);
 struct saver_config {
     const char *dir;
     int64_t keep, keep_best;
-    int64_t after;                        /* generations of the job up to this one are not touched */
+    int64_t after;                        /* snapshots of generations up to this one are not removed */
     const struct snapshot_layout *layout; /* borrowed for the saver's life */
-    int64_t max_parts;                    /* 0, or the world size where ranks differ */
+    int64_t max_parts;                    /* 0, or the world size if ranks differ */
     saver_commit_fn commit;
     saver_failed_fn failed; /* or NULL */
-    void *arg;              /* of both */
+    void *arg;              /* argument of both */
 };
 
 struct saver;
 MUST_CHECK enum err_code saver_open(struct saver **out, const struct saver_config *config, struct err *e);
-void saver_close(struct saver *s); /* waits for what is under way; NULL is fine */
+void saver_close(struct saver *s); /* waits for the snapshot that is being written; NULL is fine */
 
 bool saver_busy(struct saver *s);
-size_t saver_bytes(const struct saver *s); /* of the staged copy */
-/* To be filled while not busy: snapshot_floats() of the state; then those of each part, and its samples. */
+size_t saver_bytes(const struct saver *s); /* size of the staged copy */
+/* The staged memory, which the caller fills while the saver is not busy: snapshot_floats() floats of the
+ * state, the same number for each part, and the samples of each part. */
 float *saver_state(struct saver *s);
 float *saver_part(struct saver *s, int64_t part);
 int64_t *saver_part_samples(struct saver *s);
 /* Starts writing what was staged. Not while busy. */
 void saver_submit(struct saver *s, const struct snapshot_place *place);
-/* Until idle; the error of the last snapshot, if it failed. */
+/* Waits until the saver is idle. Returns the error of the last snapshot, if it failed. */
 MUST_CHECK enum err_code saver_wait(struct saver *s, struct err *e);
 
-/* Whether one ended since the last call: then its place, and its error (OK: committed). */
+/* Returns true if a snapshot ended since the last call; then sets *place, and *e (OK: committed). */
 bool saver_take_result(struct saver *s, struct snapshot_place *place, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* What lies in a snapshot directory: digests, offers, and what to remove. */
+/* Reads a snapshot directory: digests, the snapshots that can be offered, and those to remove. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names in dir that start with prefix or end with suffix (either may be NULL), sorted. */
+/* Lists the names in dir that start with prefix or end with suffix (either may be NULL), sorted. */
 static enum err_code list_names(const char *dir, const char *prefix, const char *suffix, char ***out,
                                 struct err *e)
 {
@@ -49,7 +49,7 @@ static void free_names(char ***names)
     strv_free(*names);
 }
 
-/* The files of a snapshot that count, sorted. */
+/* Lists the files that a snapshot's digest covers, sorted. */
 static enum err_code list_files(const char *path, char ***out, struct err *e)
 {
     static const char *const extras[SNAPSHOT_EXTRAS] = {"config.json", "vocab.json"};
@@ -77,7 +77,7 @@ enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct 
         struct stat st;
         if (digest_file(sum, file, e))
             return e->code;
-        /* Only shown to people: a file that vanished fails the sum, not the size. */
+        /* The size is only shown to people. If a file has vanished, its sum fails anyway. */
         if (stat(file, &st) == 0)
             f.bytes += st.st_size;
         buf_printf(&lines, "%s  %s\n", sum, names[i]);
@@ -93,7 +93,7 @@ enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct 
     return ERR_OK;
 }
 
-/* *root stays NULL where there is no COMMITTED.json. */
+/* *root stays NULL if there is no COMMITTED.json. */
 static enum err_code read_committed(const char *path, json_t **root, struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
@@ -109,7 +109,7 @@ static enum err_code read_committed(const char *path, json_t **root, struct err 
     return ERR_OK;
 }
 
-/* Of a snapshot whose digest is known: committed only when COMMITTED.json names these bytes. */
+/* Sets f->committed if COMMITTED.json names the digest that f has. */
 static enum err_code check_committed(struct snapshot_found *f, struct err *e)
 {
     CLEANUP(json_release) json_t *root = NULL;
@@ -122,7 +122,7 @@ static enum err_code check_committed(struct snapshot_found *f, struct err *e)
     return ERR_OK;
 }
 
-/* Who it says it is: a header's worth of reading. */
+/* Reads job, generation and step from the header of model.safetensors. */
 static enum err_code snapshot_identify(const char *path, struct snapshot_found *out, struct err *e)
 {
     struct snapshot_place place;
@@ -134,7 +134,7 @@ static enum err_code snapshot_identify(const char *path, struct snapshot_found *
     return ERR_OK;
 }
 
-/* Whether it is whole, and counts: all of it is read. */
+/* Checks whether the snapshot is complete and committed. Reads all its files. */
 static enum err_code snapshot_examine(struct snapshot_found *f, struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
@@ -167,7 +167,7 @@ static bool is_called_snapshot(const char *path)
     return name && sscanf(name, "/step-%lld-g%lld", &step, &generation) == 2;
 }
 
-/* Without COMMITTED.json. */
+/* Checks a directory without COMMITTED.json. */
 static enum err_code check_uncommitted(const char *path, const char *digest, struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
@@ -206,7 +206,8 @@ static int newest_first(const void *a, const void *b)
     return x->generation > y->generation ? -1 : x->generation < y->generation;
 }
 
-/* Whoever chooses takes the other one, by step or by generation. */
+/* Whether f need not be read, because its job has a committed snapshot in `by` of the same or a later step
+ * and generation. */
 static bool found_outdone(const struct snapshot_found *f, const struct snapshot_list *by)
 {
     for (size_t i = 0; i < by->count; i++) {
@@ -224,7 +225,8 @@ static void list_unusable(struct snapshot_list *l, const struct err *why)
     l->unusable = strv_append(l->unusable, why->msg);
 }
 
-/* In place: items that are left out are released. Newest first, so that what outdoes others comes before. */
+/* Removes the snapshots that need not be offered, in place, and releases them. The list is newest first, so
+ * that snapshots come after those that outdo them. */
 static void select_usable(struct snapshot_list *l, size_t count)
 {
     qsort(l->items, count, sizeof(*l->items), newest_first);
@@ -275,7 +277,7 @@ void snapshot_list_release(struct snapshot_list *l)
     *l = (struct snapshot_list){0};
 }
 
-/* Cheap: a header and a stat, no sums over the data. */
+/* Reads a header and looks for COMMITTED.json, but sums no data, so it is cheap. */
 static bool snapshot_look(const char *path, struct snapshot_place *place, bool *committed)
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
@@ -296,6 +298,7 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
         CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
         struct snapshot_place place;
         bool committed;
+        /* Snapshots that this job has made since it started from scratch stay. */
         if (snapshot_look(path, &place, &committed) && place.job == own->job &&
             !strcmp(place.cluster, own->cluster) && place.generation > generation)
             continue;
@@ -323,7 +326,7 @@ static int kept_newest_first(const void *a, const void *b)
     return x->step > y->step ? -1 : x->step < y->step;
 }
 
-/* Marks the `best` with the lowest loss, of equal ones the newer. Newest first. */
+/* Marks the `best` snapshots with the lowest loss; of equal ones, the newer. The list is newest first. */
 static void mark_best(struct kept *kept, size_t count, int64_t best)
 {
     for (int64_t b = 0; b < best; b++) {
@@ -370,7 +373,8 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
         if (!snapshot_look(path, &place, &committed) || place.job != own->job ||
             strcmp(place.cluster, own->cluster) || place.generation <= after)
             continue;
-        /* Uncommitted ones of this generation may be committed yet; those of older ones never will be. */
+        /* Uncommitted snapshots of this generation may still be committed; those of older generations never
+         * will be. */
         if (committed)
             kept[count++] =
                 (struct kept){place.generation, place.step, steal(path), place.judged, false, place.val_loss};

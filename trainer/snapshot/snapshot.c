@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "trainer/snapshot/safetensors.h"
 
-/* Where each number of a place is kept in the metadata (safetensors has texts only). */
+/* The metadata keys of the numbers of a place (safetensors has texts only). */
 static const struct {
     const char *key;
     size_t offset;
@@ -60,7 +60,7 @@ static void metadata_number(struct jout *o, const char *key, int64_t value)
     jout_text(o, key, text);
 }
 
-/* What only some runs have, and older snapshots have not. */
+/* Prints the values that only some runs have, and that older snapshots lack. */
 static void print_judgement(struct jout *o, const struct snapshot_place *place)
 {
     char text[64];
@@ -84,7 +84,7 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     struct jout o = {.buf = out};
     struct snapshot_place copy = *place;
     jout_open(&o, NULL, '{');
-    jout_text(&o, "format", "pt"); /* what readers of PyTorch weights ask for */
+    jout_text(&o, "format", "pt"); /* readers of PyTorch weights need this key */
     jout_text(&o, "ddp.cluster", place->cluster);
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         metadata_number(&o, place_keys[i].key, *place_at(&copy, i));
@@ -94,7 +94,7 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     jout_close(&o, '}');
 }
 
-/* moment < 0: the parameter itself. */
+/* Describes a tensor, or one of its moments. moment < 0: the parameter itself. */
 static void tensor_describe(struct safetensor *out, const struct snapshot_layout *l, size_t tensor,
                             int moment, const float *state)
 {
@@ -161,8 +161,8 @@ static enum err_code snapshot_publish(const char *dir, const char *tmp, const ch
 {
     if (fault_hit("snapshot.rename"))
         return err_set(e, ERR_INTERNAL, "fault before the rename");
-    /* Of the same generation and step: an earlier run's without a coordinator, which numbers from 1 each
-     * time. */
+    /* A snapshot of the same generation and step exists if an earlier run had no coordinator, because such
+     * runs number generations from 1 each time. */
     if (file_remove_tree(path, e))
         return e->code;
     if (rename(tmp, path) < 0)
@@ -170,8 +170,8 @@ static enum err_code snapshot_publish(const char *dir, const char *tmp, const ch
     return file_sync_dir(dir, e);
 }
 
-/* A run whose numbers are gone is told by the loss of the next step; until then no snapshot may take the
- * place of a good one, since the newest is where a run goes on. */
+/* Refuses values that are not finite. The loss of the next step will end such a run. Until then its snapshot
+ * must not replace a good one, because a run resumes from the newest snapshot. */
 static enum err_code check_finite(const struct snapshot_layout *l, const struct snapshot_place *place,
                                   const float *state, struct err *e)
 {
@@ -208,7 +208,7 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     if (write_all(tmp, l, place, state, parts, part_samples, e) || snapshot_sum(tmp, &f, e) ||
         snapshot_publish(dir, tmp, path, e)) {
         if (file_remove_tree(tmp, &ignored)) {
-            /* the next write of this step, or prune, tries again */
+            /* the next write of this step, or the next prune, tries again */
         }
         return e->code;
     }

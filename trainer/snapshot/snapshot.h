@@ -8,98 +8,100 @@
 #include "base/err.h"
 #include "base/id.h"
 
-/* Snapshots: one directory `step-<N>-g<generation>` each, under snapshot.dir.
+/* Snapshots: each is a directory `step-<N>-g<generation>` below snapshot.dir.
  *
- *   model.safetensors       parameters; its metadata says where in the run it was taken
- *   config.json, vocab.json what other tools want beside the parameters; where the layout names them
- *   optimizer.safetensors   moments, "<tensor>.<moment>"; absent when the optimizer has none
- *   rank-<R>.safetensors    parameters, moments and samples of one rank, where ranks differ (in the middle of
- * an averaging round); the two files above then hold the mean over the ranks COMMITTED.json          job,
- * generation, step and the sha256 of each file; made only once it counts
+ *   model.safetensors        parameters; its metadata says where in the run the snapshot was taken
+ *   config.json, vocab.json  files that other tools need beside the parameters, if the layout has them
+ *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if the optimizer has none
+ *   rank-<R>.safetensors     parameters, moments and samples of one rank, if ranks differ (in the middle of
+ *                            an averaging round); the files above then hold the mean over the ranks
+ *   COMMITTED.json           job, generation, step and the sha256 of each file; written at the commit
  *
- * A directory appears under its name whole or not at all: it is written as `.tmp-...`, every file fsynced,
- * then renamed. Without COMMITTED.json it may still be one that the coordinator knows as committed (a crash
- * in between), so it is offered, with its digest, but not trusted. The digest is the sha256 over the lines
- * "<sha256 of the file>  <name>\n", sorted by name, without COMMITTED.json; equal contents give equal digests
- * on every node. */
+ * A directory appears under its name completely or not at all: it is written as `.tmp-...`, every file is
+ * fsynced, then it is renamed. Without COMMITTED.json it may still be a snapshot that the coordinator has
+ * committed (if a crash came in between). Therefore it is offered with its digest, but not trusted. The
+ * digest is the sha256 over the lines "<sha256 of the file>  <name>\n", sorted by name, without
+ * COMMITTED.json. Equal contents give equal digests on every node. */
 
-struct snapshot_tensor { /* borrowed; offset and count in floats of the flat array */
+struct snapshot_tensor { /* borrowed; offset and count are floats of the flat array */
     const char *name;
     int dims;
     const int64_t *shape;
     size_t offset, count;
 };
 
-struct snapshot_extra { /* borrowed: a small file beside the tensors, one of config.json and vocab.json */
+struct snapshot_extra { /* borrowed; a small file beside the tensors: config.json or vocab.json */
     const char *name;
     const char *text;
     size_t length;
 };
 #define SNAPSHOT_EXTRAS 2
 
-/* The layout of what is kept: the same for every snapshot of a job. */
+/* The layout of a snapshot's arrays, which is the same for every snapshot of a job. */
 struct snapshot_layout {
     const struct snapshot_tensor *tensors;
     size_t tensor_count;
-    size_t count; /* floats of the flat array of parameters, and of each moment */
+    size_t count; /* floats in the array of parameters, and in that of each moment */
     const char *const *moments;
     size_t moment_count;
     struct snapshot_extra extras[SNAPSHOT_EXTRAS];
     size_t extra_count;
 };
-/* Floats of one state: parameters, then the moments. */
+/* Returns the floats of one state: parameters, then the moments. */
 size_t snapshot_floats(const struct snapshot_layout *l);
 
 #define SNAPSHOT_CLUSTER 64
 struct snapshot_place {
-    char cluster[SNAPSHOT_CLUSTER]; /* whose job numbers these are: two clusters both have a job 1 */
+    char cluster[SNAPSHOT_CLUSTER]; /* the cluster that the job number belongs to: each cluster has a job 1 */
     int64_t job, generation, step;
     int64_t epoch, position; /* the data cursor */
-    int64_t seed, updates;   /* of the optimizer */
-    int64_t samples;         /* seen so far, all ranks */
+    int64_t seed, updates;   /* updates: of the optimizer */
+    int64_t samples;         /* seen so far by all ranks */
     int64_t world_size;
-    int64_t round_steps, round_samples; /* averaging: since the last average, all ranks' samples */
-    int64_t parts;                      /* rank files: 0 or world_size */
-    bool judged;                        /* val_loss is that of this step */
+    /* Averaging: steps since the last average, and samples of all ranks. */
+    int64_t round_steps, round_samples;
+    int64_t parts; /* number of rank files: 0 or world_size */
+    bool judged;   /* val_loss was measured at this step */
     double val_loss;
-    int64_t best_step; /* of the run so far, and its loss; 0: none */
+    int64_t best_step; /* step with the lowest validation loss so far; 0: none. best_loss: that loss */
     double best_loss;
-    int64_t data_bytes; /* of the files that were trained on, and their digest; 0: there are none */
+    int64_t data_bytes; /* size of the data files; 0: the data is not from files. data_digest: their digest */
     uint64_t data_digest;
     int64_t epoch_samples; /* number of training samples; 0: an older snapshot, which does not say */
     bool shuffled;         /* in the order of the seed, not of the files */
 };
 
 struct snapshot_files {
-    char *path; /* absolute where dir is */
+    char *path; /* absolute if dir is absolute */
     char digest[DIGEST_TEXT];
-    char *sums; /* the lines that the digest is made of */
+    char *sums; /* the lines over which the digest is taken */
     int64_t bytes;
 };
 void snapshot_files_release(struct snapshot_files *f);
-/* Of what lies in a snapshot's directory: all of it is read. */
+/* Computes digest and size of a snapshot's directory. Reads all its files. */
 MUST_CHECK enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct err *e);
 
-/* state: snapshot_floats(); parts: place->parts such states one after the other, part_samples as many.
- * Numbers that are not finite are refused: OUT_OF_RANGE. */
+/* Writes a snapshot below dir. state: snapshot_floats() floats; parts: place->parts such states, one after
+ * the other; part_samples: the samples of each part. OUT_OF_RANGE: a value is not finite. */
 MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                                         const struct snapshot_place *place, const float *state,
                                         const float *parts, const int64_t *part_samples,
                                         struct snapshot_files *out, struct err *e);
-/* Makes it count: COMMITTED.json, durable. It names the bytes that were committed, whatever may have become
- * of them since. */
+/* Writes COMMITTED.json, durably. From then on the snapshot counts. The file names the bytes that were
+ * committed, even if the snapshot's files have changed since. */
 MUST_CHECK enum err_code snapshot_mark_committed(const struct snapshot_files *files,
                                                  const struct snapshot_place *place, struct err *e);
 
-/* Before a model is read from a directory by itself: that what there is of model.safetensors, config.json and
- * vocab.json are the files that COMMITTED.json names. digest: the snapshot that it has to be, or NULL. One
- * that has no COMMITTED.json must have this digest, or no longer be called as snapshots are: somebody's copy,
- * or another tool's. FAILED_PRECONDITION: not committed; DATA_LOSS: damaged, or another snapshot. */
+/* Checks a directory before a model is read from it: model.safetensors, config.json and vocab.json must be
+ * the files that COMMITTED.json names. digest: the snapshot that it must be, or NULL. A directory without
+ * COMMITTED.json must have this digest, or a name that is not a snapshot's: then it is a user's copy, or
+ * another tool's directory. FAILED_PRECONDITION: the snapshot is not committed. DATA_LOSS: it is damaged, or
+ * another snapshot. */
 MUST_CHECK enum err_code snapshot_check_model(const char *path, const char *digest, struct err *e);
 
-/* The place alone, from a snapshot's directory. */
+/* Reads the place of a snapshot from its directory. */
 MUST_CHECK enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e);
-/* Into state, snapshot_floats() of it. The gaps between tensors are left as they are. */
+/* Reads a snapshot into state, snapshot_floats() floats. The gaps between tensors do not change. */
 MUST_CHECK enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state,
                                        struct err *e);
 MUST_CHECK enum err_code snapshot_read_part(const char *path, const struct snapshot_layout *l, int part,
@@ -112,12 +114,12 @@ struct snapshot_found {
     char cluster[SNAPSHOT_CLUSTER];
     int64_t job, generation, step;
     char digest[DIGEST_TEXT];
-    bool committed; /* its COMMITTED.json names these very bytes */
+    bool committed; /* its COMMITTED.json names exactly these bytes */
 };
 struct snapshot_list {
     struct snapshot_found *items; /* newest first, by (step, generation) */
     size_t count;
-    char **unusable; /* what cannot be read, and why: one line each; NULL: nothing */
+    char **unusable; /* snapshots that cannot be read, with reasons, one line each; NULL: there are none */
 };
 /* Lists the snapshots in dir that could be loaded. Those that cannot be read are logged, and listed as
  * unusable. Reading a snapshot sums up all its files, so a snapshot that nobody would choose is skipped
@@ -131,9 +133,10 @@ void snapshot_list_release(struct snapshot_list *l);
 MUST_CHECK enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own,
                                             int64_t generation, struct err *e);
 
-/* Leaves the `keep` newest committed snapshots of own's job and the `best` ones of the lowest val_loss;
- * removes its uncommitted ones of older generations than own's, and half-written ones. Other jobs' are left
- * alone, and so is what its generations up to `after` made (0: none). */
+/* Keeps the `keep` newest committed snapshots of own's job and its `best` committed ones with the lowest
+ * val_loss. Removes its other committed ones, its uncommitted ones of older generations than own's, and
+ * incomplete ones. Does not touch other jobs' snapshots, nor those of own's generations up to `after` (0:
+ * none). */
 MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after,
                                         int64_t keep, int64_t best, struct err *e);
 
