@@ -74,7 +74,7 @@ static enum err_code group_form(struct coll_group *g, struct coll_listener *l, i
     if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
         return e->code;
     atomic_store(&g->formed, true);
-    /* An abort before `formed` was set did not reach shared memory and ring, so pass it on now. */
+    /* An abort before `formed` was set did not reach shared memory and ring, so it is passed on now. */
     if (atomic_load(&g->stop.set)) {
         coll_fail(g);
         return coll_stopped(e);
@@ -125,7 +125,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
         rc = device_comm_form(g, c, deadline, e);
     if (rc) {
         if (coll_end(g, &stuck)) {
-            coll_fail(g); /* its peers need not wait for this process to exit */
+            coll_fail(g); /* so that the peers need not wait until this process exits */
             *out = g;
         } else {
             coll_close(g);
@@ -149,7 +149,7 @@ static void detach_array(struct coll_group *g, struct coll_array *a)
         a->memory->stale = true;
     if (!a->owned)
         return;
-    if (!g->late.code || !a->memory->device) /* else the device may be at work on it for ever */
+    if (!g->late.code || !a->memory->device) /* otherwise the device may still be working on the array */
         device_array_close(a->memory);
     free(a->memory);
 }
@@ -281,7 +281,7 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
     if (group_call_begin(g, e))
         return e->code;
     memory = xcalloc(1, sizeof(*memory));
-    (void)!device_array_open(memory, g->device, count, &failed); /* the others are told in attach_array */
+    (void)!device_array_open(memory, g->device, count, &failed); /* attach_array tells the other ranks */
     if (attach_array(g, memory, true, &failed, e))
         return e->code;
     *out = memory->data;

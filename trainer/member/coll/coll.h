@@ -15,8 +15,8 @@
  * bytes.
  *
  * Threads: the owner's thread makes all calls except the aborts. Any thread may abort at any time, also while
- * another thread is inside a collective. After an abort, or after a peer has died, every call returns ABORTED,
- * and the owner then closes the group.
+ * another thread is inside a collective. After an abort, or after a peer has died, every call returns
+ * ABORTED, and the owner then closes the group.
  *
  * Order and bits: sums are taken in rank order. So every rank gets the same bits, and a run repeats bit for
  * bit on the same layout (world size, ranks per node). With `tree`, the sum over n ranks is the sum over the
@@ -50,25 +50,26 @@ struct coll_config {
     int rank, world_size;
     const struct coll_peer *peers; /* world_size of them, by rank */
     uint8_t key[32];               /* of this generation: both ends of a connection prove that they know it */
-    const uint8_t *bootstrap;      /* of the device's comm->make_id; unused where it has none */
+    /* Made by the device's comm->make_id; not used if the device has no collectives. */
+    const uint8_t *bootstrap;
     size_t bootstrap_size;
-    bool loopback; /* all members share this node */
-    bool tree;     /* sum as a binary tree over the ranks, whatever the layout; else in rank order */
+    bool loopback; /* all members are on this node */
+    bool tree;     /* take sums as a binary tree over the ranks, for every layout; else in rank order */
     /* Where the arrays are; must outlive the group. NULL, or a device with host memory: in host memory. Only
      * the owner's thread works on arrays in device memory. They are summed by the device's own collectives
      * (comm.h) if the devices of all ranks have the same ones and `tree` is not set; otherwise through host
      * memory. FAILED_PRECONDITION: ranks have different versions of these collectives. */
     struct device *device;
-    int timeout_ms; /* for connecting, 60,000 */
-    int end_ms;     /* for coll_end, 10,000 */
+    int timeout_ms; /* limit for connecting; default 60,000 */
+    int end_ms;     /* limit for coll_end; default 10,000 */
 };
 /* Takes part in forming the group. The listener stays the caller's, must outlive the group, and serves one
  * group at a time. On failure `out` is not set, with one exception: if the group did not end on its device,
  * `out` gets the group, and coll_end returns the error. */
 MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener *l,
                                    const struct coll_config *config, struct err *e);
-/* Ends the group's work on its device; coll_close does this, too. DEADLINE_EXCEEDED, also on every later call:
- * the work did not end, so the process must exit without touching the device again. */
+/* Ends the group's work on its device; coll_close does this, too. DEADLINE_EXCEEDED, also on every later
+ * call: the work did not end, so the process must exit without touching the device again. */
 MUST_CHECK enum err_code coll_end(struct coll_group *g, struct err *e);
 void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 
@@ -76,12 +77,12 @@ void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
  * coll_close: a thread that cannot exclude this uses coll_listener_abort. */
 void coll_abort(struct coll_group *g, int64_t generation);
 
-/* Attaches the array to the group: from here on collectives work on it without a copy, and the ranks of a node
- * map each other's arrays. Collective: same sizes and order on every rank. The caller keeps the array and
- * closes it after the group. Its `data` may move in this call, and only here. If one rank fails, all ranks
- * return an error; RESOURCE_EXHAUSTED: it has too little memory. The group can still be used, unless the error is
- * ABORTED. After an abort the array can be attached to another group.
- */
+/* Attaches the array to the group: from here on collectives work on it without a copy, and the ranks of a
+ * node map each other's arrays. Collective: same sizes and order on every rank. The caller keeps the array
+ * and closes it after the group. Its `data` may move in this call, and only here. If one rank fails, all
+ * ranks return an error; RESOURCE_EXHAUSTED: it has too little memory. The group can still be used, unless
+ * the error is ABORTED. After an abort the array can be attached to another group.
+ * */
 MUST_CHECK enum err_code coll_attach(struct coll_group *g, struct device_array *array, struct err *e);
 /* Attaches a new, zeroed array that belongs to the group and ends with it. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);
@@ -89,14 +90,14 @@ MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **
 /* Sum over ranks, in place; data lies inside an attached array. On a device the sum may still be running when
  * the call returns: later operations of the device come after it. */
 MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
-/* The same, but until coll_join the device's other work runs beside it. */
+/* The same, but the device's other work runs beside the sum until coll_join. */
 MUST_CHECK enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e);
 MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
-/* In place, any memory. */
+/* Broadcasts rank root's data, in place. The data may be in any host memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
                                         struct err *e);
-/* out holds world_size * size bytes, by rank; in any host memory, of any size. Across nodes each block crosses
- * each link once. `mine` may lie where it belongs in `out`. */
+/* out holds world_size * size bytes, by rank; in any host memory, of any size. Across nodes each block
+ * crosses each link once. `mine` may lie where it belongs in `out`. */
 MUST_CHECK enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
                                         struct err *e);
 MUST_CHECK enum err_code coll_barrier(struct coll_group *g, struct err *e);

@@ -170,6 +170,7 @@ static enum err_code share_first(struct coll_group *g, struct sharing *s, const 
     for (size_t i = 0; i < n; i++)
         fds[i] = -1;
     messages[0] = *mine;
+    /* The array keeps its own descriptor, and this copy is closed with the others. */
     fds[0] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     rc = share_gather(g, messages, fds, links, e);
     for (int i = 0; !rc && i < g->layout.locals; i++) {

@@ -291,6 +291,7 @@ static void in_progress(struct meeting *t, struct shake *s)
     }
     if (who >= 0)
         make_mac(mac, "accept", t->m->group, s);
+    /* A connection without the key gets no answer, so it learns nothing from the failure. */
     if (who < 0 || !send_whole(s->fd, mac, MAC)) {
         shake_drop(s);
         return;

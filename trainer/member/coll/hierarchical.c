@@ -106,6 +106,7 @@ static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_
         rc = shared_memory_allgather(g, mine, size, all + offsets[l->node], e);
     else if (size && all + offsets[l->node] != mine)
         memcpy(all + offsets[l->node], mine, size);
+    /* Only the first rank of each node talks to the other nodes, and then passes their blocks on. */
     if (!rc && node_leads(g))
         rc = ring_allgather(g, all, offsets, e);
     free(offsets);
@@ -152,6 +153,7 @@ static enum err_code hierarchical_barrier(struct coll_group *g, struct err *e)
         if (shm_meet(g, &intent, e))
             return e->code;
     }
+    /* This node is complete. Its first rank now waits for the other nodes, by a gather of one byte each. */
     if (node_leads(g)) {
         all = xcalloc((size_t)g->layout.nodes, 1);
         offsets = xmalloc(((size_t)g->layout.nodes + 1) * sizeof(*offsets));

@@ -123,6 +123,7 @@ static int send_some(struct ring *r)
 
     if (allowed > SEND_MOST)
         allowed = SEND_MOST;
+    /* At most two pieces at a time: the rest of the current one, and the next one. */
     for (int i = r->send.at; allowed && m.msg_iovlen < 2; i++, offset = 0) {
         const struct piece *p = &r->send.pieces[i];
         size_t size = p->size - offset < allowed ? p->size - offset : allowed;
@@ -255,6 +256,8 @@ static enum err_code ring_run(struct coll_group *g, struct err *e)
 
         if (sent < 0 || got < 0 || atomic_load(&g->stop.set))
             return ring_peer_gone(g, e);
+        /* The header is checked before the call can end, so ranks in different calls get an error and not
+         * wrong sums. */
         if (!checked && r->receive.done >= sizeof(struct header)) {
             if (check_header(g, e))
                 return e->code;

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <time.h>
 
-#define JOIN_MS 30000 /* the coordinator ends a waiting Join after 20 s */
+#define JOIN_MS 30000 /* longer than 20 s, after which the coordinator ends a waiting Join */
 #define CALL_MS 10000
-#define RESOLVE_MS 12000 /* longer than the resolver takes to give one silent server up */
+#define RESOLVE_MS 12000 /* longer than the time after which the resolver gives up a silent server */
 #define BOOTSTRAP_MOST 4096
 #define BOOTSTRAP_PLAIN 128
 
@@ -56,7 +56,7 @@ static void request_init(struct request *q, const struct link *r, const struct l
     }
     q->texts = join->unusable ? strv_dup(join->unusable) : NULL;
     for (size_t i = 0; q->texts && q->texts[i]; i++)
-        rpc_utf8_clean(q->texts[i]); /* paths may be anything */
+        rpc_utf8_clean(q->texts[i]); /* paths may hold any bytes */
     q->join.offers = q->list;
     q->join.n_offers = join->offer_count;
     q->join.unusable = q->texts;
@@ -74,7 +74,7 @@ static void request_release(struct request *q)
 
 struct bootstrap {
     uint8_t data[BOOTSTRAP_MOST];
-    size_t size; /* 0: not made yet */
+    size_t size; /* 0: the id is not made yet */
 };
 
 static enum err_code make_bootstrap(struct bootstrap *b, const struct link_join *join, struct err *e)
@@ -211,7 +211,7 @@ static enum err_code join_alone(const struct link_member *as, const struct link_
     return ERR_OK;
 }
 
-/* One try: sets *ready with the group filled. */
+/* Makes one try. Sets *ready if the group is complete, and fills it in. */
 static enum err_code join_once(struct link *r, const struct link_member *as, const struct link_join *join,
                                const struct request *q, struct bootstrap *b, struct link_group *out,
                                bool *ready, struct err *e)
@@ -245,8 +245,8 @@ enum err_code link_find_coordinator(struct link *r, struct err *e)
     return ERR_OK;
 }
 
-/* Only after READY: until then the coordinator may refuse to let this process watch the new generation, and the
- * Watch thread would take that for the new generation's end. */
+/* Only after READY: until then the coordinator may refuse to let this process watch the new generation, and
+ * the Watch thread would take that for the new generation's end. */
 static void enter_generation(struct link *r, const struct link_member *as)
 {
     atomic_store(&r->rank, as->rank);
@@ -271,6 +271,7 @@ enum err_code link_join(struct link *r, const struct link_member *as, const stru
     request_init(&q, r, as, join);
     do {
         rc = join_once(r, as, join, &q, &b, out, &ready, e);
+        /* An answer shows that the coordinator is there, so pauses start from the shortest again. */
         if (!rc)
             tries = 0;
     } while (!ready && (!rc || link_call_again(r, "Join", e, &tries)));

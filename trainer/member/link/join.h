@@ -5,21 +5,22 @@
 
 /* Joins a generation, and returns what every member of it must know. The owner's thread only. */
 
-/* A snapshot this process could load. */
+/* A snapshot that this process could load. */
 struct link_offer {
     int64_t job, generation, step;
     const char *digest, *path;
-    bool committed; /* a COMMITTED.json that this process has checked */
+    bool committed; /* it has a COMMITTED.json, which this process has checked */
 };
-/* Makes the bootstrap id: called on rank 0 only, when all ranks have joined. Writes at most cap (4096) bytes.
- */
+/* Makes the bootstrap id. Called on rank 0 only, when all ranks have joined. Writes at most cap (4096)
+ * bytes. */
 typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e);
 struct link_join {
     const uint8_t *address; /* of this rank's collectives, opaque */
     size_t address_size;
     const struct link_offer *offers;
     size_t offer_count;
-    char *const *unusable;            /* snapshots that it cannot offer, and why; NULL-terminated, or NULL */
+    /* Snapshots that this process cannot use, with reasons; NULL-terminated, or NULL. */
+    char *const *unusable;
     link_bootstrap_fn make_bootstrap; /* NULL: 128 random bytes */
     void *bootstrap_arg;
 };
@@ -36,9 +37,9 @@ struct link_group {
     uint8_t *bootstrap;
     size_t bootstrap_size;
     uint8_t key[32];
-    bool loopback;              /* all members share the node */
+    bool loopback;              /* all members are on one node */
     int source_rank;            /* the rank that loads and broadcasts the state; -1: all start from scratch */
-    struct link_offer source;   /* what it loads; texts owned by the group */
+    struct link_offer source;   /* the snapshot that the source rank loads; the group owns its texts */
     int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
 };
 /* Checks that the coordinator's name resolves on this node, and retries for a while. The caller exits with a

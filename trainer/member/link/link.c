@@ -133,6 +133,7 @@ static enum err_code link_read_token(char **out, struct err *e)
         if (got > TOKEN_MOST)
             return err_set(e, ERR_INVALID_ARGUMENT, "DDP_TOKEN_FD holds more than %d bytes", TOKEN_MOST);
     }
+    /* The descriptor is closed when this function returns, and its number may be reused. */
     unsetenv("DDP_TOKEN_FD");
     *out = xmalloc(2 * got + 1);
     hex_encode(*out, token, got);
@@ -241,6 +242,8 @@ void link_pause(struct link *r, int *tries)
 
     (*tries)++;
     id_random(&jitter, sizeof(jitter));
+    /* Between half and one and a half times the pause, so that the ranks of a job do not retry at the same
+     * moment. */
     ms = ms / 2 + (int64_t)(jitter % (uint32_t)ms);
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += ms / 1000;

@@ -1,7 +1,7 @@
-/* Gradients are summed over all ranks at every step, in buckets, as backward makes them. Backward goes from
- * the end of the array to its start, so a piece mostly touches the one before it from below; pieces are
- * gathered until they make a bucket. Bucket bounds follow from the pieces alone and so are the same on every
- * rank. */
+/* Sums gradients over all ranks at every step, in buckets, while backward makes them. Backward goes from the
+ * end of the array to its start, so a piece usually ends where the piece before it begins. Pieces are
+ * collected until they make a bucket. The bounds of buckets follow from the pieces alone, so they are the
+ * same on every rank. */
 #include "trainer/member/sync/bucket.h"
 #include "trainer/member/sync/strategy.h"
 
@@ -11,8 +11,9 @@
 
 struct allreduce {
     struct bucket_runner *runner;
-    size_t pending, pending_count; /* pieces gathered for the next bucket: where, how many floats */
-    size_t covered;                /* floats handed over in this step */
+    /* Offset and number of floats of the pieces collected for the next bucket. */
+    size_t pending, pending_count;
+    size_t covered; /* floats handed over in this step */
 };
 
 static enum err_code allreduce_open(struct sync *s, struct err *e)
@@ -63,7 +64,7 @@ static enum err_code allreduce_before_step(struct sync *s, struct err *e)
     BUG_ON(a->covered && a->covered != s->config.count);
     if (a->covered)
         pending_flush(s, a);
-    /* A caller that told nothing: the whole array in buckets, from the end. */
+    /* If the caller reported no pieces, the whole array is summed in buckets, from the end. */
     for (size_t left = a->covered ? 0 : s->config.count; left;) {
         size_t part = left < s->config.bucket ? left : s->config.bucket;
 

@@ -1,6 +1,6 @@
-/* Local SGD: each rank steps on its own gradients; every H steps parameters become the average over ranks,
- * weighted by the samples that each rank has seen in the round. With H = 1 and plain SGD that is what
- * all-reduce does, up to rounding. Optimizer state stays local.
+/* Local SGD: each rank steps on its own gradients. Every H steps the parameters become the average over
+ * ranks, weighted by the samples that each rank has seen in the round. With H = 1 and plain SGD the result is
+ * that of all-reduce, up to rounding. Optimizer state stays local.
  *
  * Weights are applied before the sum: x_i * (n_i / n). A rank that saw nothing weighs nothing. The sum is made
  * in the array of gradients, which nobody needs between two steps, so that a rank whose peers vanish in the

@@ -17,10 +17,10 @@ struct bucket_runner {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct bucket *queue; /* [done, put) are to do; emptied by bucket_wait */
+    struct bucket *queue; /* buckets [done, put) are not summed yet; bucket_wait empties the queue */
     size_t done, put, cap;
     bool closing;
-    struct err error; /* the first */
+    struct err error; /* the first error */
 };
 
 static void run_one(struct bucket_runner *r, struct bucket b)
@@ -42,6 +42,7 @@ static void *bucket_serve(void *arg)
             continue;
         }
         struct bucket b = r->queue[r->done];
+        /* After an error the group is over, so the remaining buckets only leave the queue. */
         bool skip = r->error.code != ERR_OK;
 
         pthread_mutex_unlock(&r->lock);
@@ -55,7 +56,7 @@ static void *bucket_serve(void *arg)
     return NULL;
 }
 
-/* Signals are the owner's. */
+/* Starts the thread with all signals blocked, because the owner's thread handles them. */
 static bool bucket_start(struct bucket_runner *r)
 {
     sigset_t all, old;
@@ -75,7 +76,7 @@ struct bucket_runner *bucket_open(struct coll_group *group, bool thread)
     r->group = group;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    r->threaded = thread && bucket_start(r); /* without a thread: at once */
+    r->threaded = thread && bucket_start(r); /* without a thread, bucket_put runs each bucket at once */
     return r;
 }
 

@@ -7,15 +7,16 @@
 #include "base/err.h"
 #include "trainer/member/coll/coll.h"
 
-/* Runs the all-reduces of buckets in the order they are given: at once, or on one thread of its own. Owner's
- * thread only; while buckets are under way the group is the runner's. */
+/* Runs the all-reduces of buckets in the order in which they are given: at once, or on a thread of its own.
+ * Called by the owner's thread only. While buckets are being summed, only this module uses the group. */
 
 struct bucket_runner;
 struct bucket_runner *bucket_open(struct coll_group *group, bool thread); /* borrows the group */
-void bucket_close(struct bucket_runner *r);                               /* waits for what is under way */
-/* Errors show in bucket_wait; after one, nothing more is run. */
+void bucket_close(struct bucket_runner *r); /* waits for the bucket that is being summed */
+/* Adds a bucket. bucket_wait returns its error; after an error no further bucket is summed. */
 void bucket_put(struct bucket_runner *r, float *data, size_t count);
-/* Until all that was put is done, or, on a device, comes before what it is told next. */
+/* Waits until all buckets are summed. On a device it is enough that the sums come before the operations that
+ * the device is given next. */
 MUST_CHECK enum err_code bucket_wait(struct bucket_runner *r, struct err *e);
 
 #endif

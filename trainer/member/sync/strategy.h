@@ -3,19 +3,19 @@
 
 #include "trainer/member/sync/sync.h"
 
-/* A strategy: one constant of struct sync_ops, in a file of its own, and a row in the table in sync.c, which
+/* A strategy is a constant of struct sync_ops in a file of its own, with a row in the table in sync.c, which
  * calls it. Threads: the owner's only. Functions that are NULL do nothing.
  *
- * A strategy exchanges data in one of two places, or in both: gradients between backward and the optimizer
- * (grads_ready, before_step), or whatever it likes at the end of a round of steps (begin, join; only with
- * local_steps). `begin` starts the exchange of the round in s->state, `join` waits for that in s->under_way
- * and applies what came; `overlap` steps are made between the two. Until join has succeeded the parameters
- * stay this rank's own, so that a rank that loses its peers has lost nothing. */
+ * A strategy exchanges data in one or both of two places: gradients between backward and the optimizer
+ * (grads_ready, before_step), or any data at the end of a round of steps (begin, join; only with
+ * local_steps). `begin` starts the exchange of the round in s->state. `join` waits for the exchange in
+ * s->under_way and applies its result. `overlap` steps are made between the two. Until join has succeeded,
+ * the parameters stay this rank's own, so a rank that loses its peers loses nothing. */
 
 struct sync_ops {
     const char *name;
-    /* Each rank steps on its own gradients: they are divided by its own samples, and ranks differ until a
-     * round ends. False: gradients are those of all ranks, and so is the loss of every step. */
+    /* True: each rank steps on its own gradients, which are divided by its own samples, and ranks differ
+     * until a round ends. False: gradients, and the loss of every step, are those of all ranks. */
     bool local_steps;
     struct sync_array arrays[SYNC_MAX_ARRAYS]; /* of config.count floats each */
     /* Whether a job needs that array; NULL: it needs all. */
@@ -34,8 +34,9 @@ struct sync_ops {
     /* Instead of one exchange of what is there. */
     enum err_code (*settle)(struct sync *s, struct err *e);
 
-    void (*save)(const struct sync *s, struct sync_state *out); /* beyond what sync.c fills in */
-    void (*load)(struct sync *s, const struct sync_state *in);  /* the arrays are loaded already */
+    /* Saves the fields that sync.c does not fill in. */
+    void (*save)(const struct sync *s, struct sync_state *out);
+    void (*load)(struct sync *s, const struct sync_state *in); /* called after the arrays were loaded */
 };
 
 extern const struct sync_ops sync_allreduce_ops, sync_average_ops, sync_diloco_ops;
@@ -49,14 +50,14 @@ struct sync {
     bool uneven;              /* parameters differ between ranks although a round has just ended */
     struct coll_group *group; /* borrowed */
     struct sync_config config;
-    float *arrays[SYNC_MAX_ARRAYS]; /* by place in ops->arrays */
-    float *carrier;                 /* see sync_carrier; params or grads unless open says otherwise */
-    int64_t round, overlap;         /* steps; set by open */
+    float *arrays[SYNC_MAX_ARRAYS]; /* in the order of ops->arrays */
+    float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
+    int64_t round, overlap;         /* in steps; set by open */
     bool voted;
-    struct sync_state state; /* since the last exchange began */
+    struct sync_state state; /* the round since the last exchange began */
     struct sync_state
-        under_way; /* what the exchange between begin and join is about; steps 0: there is none */
-    void *own;     /* the strategy's */
+        under_way; /* the round whose exchange is between begin and join; steps 0: there is none */
+    void *own;     /* the strategy's own state */
 };
 
 /* begin, and the round's state moves to under_way. */

@@ -1,4 +1,5 @@
-/* Strategies, the step that they all share, and the rounds of those that have rounds. */
+/* The table of strategies, the step that they all share, and the rounds of the strategies that have
+ * rounds. */
 #include "trainer/member/sync/strategy.h"
 
 #include "base/mem.h"
@@ -115,8 +116,8 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     return s->overlap ? ERR_OK : sync_join(s, e);
 }
 
-/* Where it fails the round stays open, parameters are this rank's own still, and sync_save counts its
- * samples: so the next group can take the same round up again. */
+/* If join fails, the round stays open, the parameters are still this rank's own, and sync_save counts the
+ * round's samples. So the next group can continue the same round. */
 enum err_code sync_join(struct sync *s, struct err *e)
 {
     if (!s->under_way.steps)

@@ -10,13 +10,13 @@
 #include "trainer/device/device.h"
 #include "trainer/member/coll/coll.h"
 
-/* Keeps ranks in step by one of several strategies (strategy.h); the job file names it, and no code outside
- * this folder asks which one it is. A step of the loop is
+/* Keeps ranks in step by one of several strategies (strategy.h). The job file names it, and code outside this
+ * folder does not depend on which it is. A step of the loop is
  *
  *     backward, with sync_grads_ready for each piece of the gradient array as it becomes final
- *     sync_before_step      gradients are as the optimizer wants them
+ *     sync_before_step      makes the gradients ready for the optimizer
  *     optimizer
- *     sync_after_step       parameters are as the next forward wants them
+ *     sync_after_step       makes the parameters ready for the next forward pass
  *
  * Weights. Gradients are sums over samples divided by sync_divisor(). If the strategy adds up the ranks'
  * gradients, each rank divides by the samples of the whole step. If ranks step on their own, each divides by
@@ -27,9 +27,9 @@
  * parameters are then unchanged. If the sum of gradients fails on a GPU, that may show only after the optimizer was
  * queued behind it.
  *
- * Threads: the owner's only. If overlap pays off (coll_overlaps), an internal thread runs the buckets in order.
- * The owner makes no collective call of its own between the first sync_grads_ready and sync_before_step, and
- * calls sync_join before it makes one between two steps. */
+ * Threads: the owner's only. If overlap pays off (coll_overlaps), an internal thread runs the buckets in
+ * order. The owner makes no collective call of its own between the first sync_grads_ready and
+ * sync_before_step, and calls sync_join before it makes one between two steps. */
 
 #define SYNC_MAX_ARRAYS 4
 
@@ -39,8 +39,8 @@
 struct sync_array {
     const char *name; /* in snapshots: "<tensor>.<name>" */
     bool kept;
-    /* Each rank has values of its own (error feedback). False: equal on all ranks whenever sync_settled is true. A
-     * snapshot keeps a shared array once, and an own array in each rank's part. */
+    /* Each rank has values of its own (error feedback). False: equal on all ranks whenever sync_settled is
+     * true. A snapshot keeps a shared array once, and an own array in each rank's part. */
     bool own;
 };
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS]);
@@ -55,7 +55,7 @@ struct sync_config {
     struct sync_spec spec;
     int rank, world_size;
     float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
-    float *arrays[SYNC_MAX_ARRAYS]; /* those of sync_arrays, attached */
+    float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
     size_t tail;                    /* of them, those at the end that carry loss and votes */
     /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one tensor. */
@@ -68,7 +68,7 @@ struct sync_config {
 
 MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
                                    const struct sync_config *config, struct err *e);
-void sync_close(struct sync *s); /* before coll_close; NULL is fine. After an abort too. */
+void sync_close(struct sync *s); /* call it before coll_close, also after an abort; NULL is fine */
 
 /* Once before each step: how many steps the run has made. */
 void sync_at_step(struct sync *s, int64_t step);
@@ -76,8 +76,8 @@ void sync_at_step(struct sync *s, int64_t step);
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples);
 
 /* Says that grads[offset, offset + count) is final. Each float is reported exactly once a step, in the same
- * order on every rank (backward order: from the end), or none is: then sync_before_step takes the whole array.
- * With accumulation, gradients are final in the last micro-batch only. Adjacent pieces are merged into
+ * order on every rank (backward order: from the end), or none is: then sync_before_step takes the whole
+ * array. With accumulation, gradients are final in the last micro-batch only. Adjacent pieces are merged into
  * buckets. Errors are returned by sync_before_step. */
 void sync_grads_ready(struct sync *s, size_t offset, size_t count);
 MUST_CHECK enum err_code sync_before_step(struct sync *s, struct err *e);
@@ -105,9 +105,10 @@ void sync_start(struct sync *s);
 /* ---- loss and votes: a few floats at the end of an array that is summed over ranks anyway */
 
 /* The array that carries them: device memory, config.count floats. The owner writes to its end before it
- * reports that end by sync_grads_ready, or before sync_before_step; when sync_voted is true, the end holds the
- * sum over ranks. The sum is weighted as the array is: a vote above 0 stays above 0 if its rank saw samples.
- */
+ * reports that end by sync_grads_ready, or before sync_before_step; when sync_voted is true, the end holds
+ * the sum over ranks. The sum is weighted as the array is: a vote above 0 stays above 0 if its rank saw
+ * samples.
+ * */
 float *sync_carrier(const struct sync *s);
 /* Whether the step that just ended brought the sums over ranks. */
 bool sync_voted(const struct sync *s);
@@ -120,8 +121,8 @@ bool sync_votes_each_step(const struct sync *s);
  * moments at any time. Does not change while s is open. */
 bool sync_ranks_differ(const struct sync *s);
 
-/* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No exchange
- * may be under way (sync_join). */
+/* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No
+ * exchange may be under way (sync_join). */
 struct sync_state {
     int64_t steps; /* since the round began */
     int64_t local_samples, global_samples;
