@@ -124,6 +124,7 @@ void progress_report(struct trainer *t, bool evaluated)
         line_add(&l, "tokens", (double)(t->engine.samples * t->engine.train->in));
     if (!t->told_sizes)
         add_sizes(t, &l);
+    /* A digest has 64 bits, but a metric is a double, so it is sent in two halves. */
     if (t->formation.rank == 0 && t->digest_step == t->engine.step) {
         line_add(&l, "digest_high", (double)(t->digest >> 32));
         line_add(&l, "digest_low", (double)(t->digest & UINT32_MAX));

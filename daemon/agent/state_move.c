@@ -97,6 +97,7 @@ enum err_code state_move(const char *from, const char *to, char **out, struct er
         return e->code;
     if (!file_exists(new) && file_exists(old))
         code = state_entries_move(from, to, e);
+    /* UNIMPLEMENTED: the directories are on different file systems, so the old one stays in use. */
     if (code && code != ERR_UNIMPLEMENTED)
         return code;
     if (code && (stat(from, &st) || st.st_uid != geteuid()))

@@ -135,6 +135,7 @@ static void message_take(struct supervisor *supervisor, const struct control_mes
     case CONTROL_REPORT:
         events->on_report(events->user, supervisor->job, &m->report);
         break;
+    /* The connection starts with a hello, and the others are sent by agents only: nothing to do. */
     case CONTROL_HELLO:
     case CONTROL_START:
     case CONTROL_STOP:

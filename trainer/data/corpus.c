@@ -77,6 +77,7 @@ static enum err_code map_file(struct corpus *c, const char *path, struct view *o
     if (map == MAP_FAILED)
         return err_sys(e, errno, "%s: cannot be mapped", path);
     *out = (struct view){map, (size_t)st.st_size};
+    /* Windows are read at random positions, so read-ahead in a large file would be wasted. */
     if (out->size > SCATTERED) {
         posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
         madvise(map, out->size, MADV_RANDOM);
@@ -137,6 +138,7 @@ static enum err_code text_decode(struct corpus *c, const struct view *v, struct 
         number_put(to, c->width, c->count++, number);
         at += length;
     }
+    /* The text has fewer characters than bytes, so give back the rest of the memory. */
     to = realloc(to, (size_t)(c->count * c->width));
     c->decoded = to ? to : c->decoded;
     return ERR_OK;

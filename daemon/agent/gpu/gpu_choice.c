@@ -71,6 +71,7 @@ enum err_code gpu_choice(const char *list, const char *const *uuids, size_t coun
                 named[at] = true;
         }
     for (size_t i = 0; i < count; i++)
+        /* Also after an error: like CUDA, the list counts up to its first invalid word. */
         chosen[i] = chosen[i] && named[i];
     free(named);
     return code;

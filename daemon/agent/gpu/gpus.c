@@ -258,6 +258,7 @@ static enum err_code gpus_choose(const struct gpus_options *o, const struct nvml
         code = gpu_choice(o->configured, uuids, count, chosen, e);
     if (code)
         err_wrap(e, "gpus");
+    /* CUDA_VISIBLE_DEVICES is set by others, so an error in it does not stop the agent. */
     else if (o->visible && gpu_choice(o->visible, uuids, count, chosen, &visible))
         log_error("gpus_not_offered", "CUDA_VISIBLE_DEVICES=%s why=%s", LOG_Q(o->visible),
                   LOG_Q(visible.msg));

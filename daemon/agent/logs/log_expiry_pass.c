@@ -35,6 +35,7 @@ static int64_t dir_newest_change(int at, const char *name, int depth)
         struct stat st;
         int64_t changed;
 
+        /* "." counts: a file that was removed has changed the directory itself. */
         if (!strcmp(entry->d_name, "..") || fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
         changed = (int64_t)st.st_mtim.tv_sec * 1000;

@@ -229,6 +229,7 @@ static void dial_advance(struct dial *d, const uint8_t *key)
             dial_fail(d, "the other side closed the connection");
         return;
     }
+    /* Only a check of this round knows the key and answers with this byte. */
     if (read(d->fd, &byte, 1) != 1 || byte != 'k') {
         dial_fail(d, "another program answers at that address");
         return;

@@ -221,6 +221,8 @@ void snapshots_choose(struct core *core, struct generation *g)
         const struct spawn *s = g->ranks[rank].spawn;
         for (size_t i = 0; i < s->offer_count; i++) {
             struct candidate c;
+            /* Of equal candidates the lowest rank's stays, so the choice does not depend on the order of
+             * joins. */
             if (!offer_is_admissible(core, g->job, &s->offers[i], &c) ||
                 (g->r.source_rank >= 0 && !candidate_is_newer(&c, &best)))
                 continue;

@@ -137,6 +137,7 @@ void agent_sessions_redial(struct service *s)
 static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     struct err e = {0};
+    /* On a full disk the epoch is not durable yet, so the hello waits for it. */
     if (store_deferred(x->service->store)) {
         session_wait_for_epoch(x, m);
         return;
@@ -155,6 +156,7 @@ static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
         return;
     }
     x->node = xstrdup(m->node);
+    /* If the core wants cards of this node, the hello is completed when they have come. */
     if (!cards_request(x, m))
         agent_session_hello(x, m, NULL, 0);
 }
@@ -191,6 +193,7 @@ void agent_session_hello(struct agent_session *x, const Ddp__V1__Hello *m, const
         .cards = cards,
         .card_count = count,
     };
+    /* A host of `ddpctl run` has said more about itself when it joined the run. */
     members_describe(x->service, &event.hello);
     commit_queue_event(x->service, &event);
     free(gpus);
