@@ -68,7 +68,7 @@ static void add_place(const struct trainer *t, struct metric_line *l)
     line_add(l, "grad_norm", t->engine.grad_norm);
 }
 
-/* Speeds are of all ranks together. */
+/* Adds the speeds of all ranks together. */
 static void add_speed(const struct trainer *t, struct metric_line *l, uint64_t wait_ns)
 {
     const struct interval *i = &t->interval;
@@ -89,7 +89,7 @@ static void add_speed(const struct trainer *t, struct metric_line *l, uint64_t w
         line_add(l, "peak_share", flops / t->peak_flops);
 }
 
-/* Once, before the first step. */
+/* Adds the sizes of the run. Called once, before the first step. */
 static void add_sizes(const struct trainer *t, struct metric_line *l)
 {
     const struct memory_sizes *s = &t->sizes;
