@@ -3,7 +3,8 @@
  * is a bug.
  *
  * Each rank gets a new spawn. The records also allow a rank to be given to a spawn that has outlived its last
- * generation (rank_give): such a spawn keeps its token, its slot, its GPUs and its logs. */
+ * generation (rank_give): such a spawn keeps its token, its slot, its GPUs and its logs. A spawn that could go
+ * on and got no rank is stopped. */
 #include "daemon/coordinator/core/generation_form.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
@@ -145,6 +147,19 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
         }
 }
 
+/* No later generation may have these spawns: they would hold their slots without being anybody's members. */
+static void stop_left_out(struct core *core, const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        struct spawn *s = job->spawns[i];
+        if (!spawn_is_between(s))
+            continue;
+        s->r.revoked = true;
+        emit_spawn(core, s, CHANGE_SPAWN_PUT);
+        generation_stop_spawns(core, s->rank->generation, CORE_STOP_TERM);
+    }
+}
+
 void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count)
 {
     struct node *first = chosen[0].node;
@@ -174,6 +189,7 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     job->r.generation = record.number;
     emit_generation(core, g, CHANGE_GENERATION_INSERT);
     form_ranks(core, g, chosen, count);
+    stop_left_out(core, job);
     snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
     for (size_t i = 0; i < count; i++) /* "box1 (4), box2 (4)" */

@@ -12,6 +12,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/stall.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define TWO "nodes: 2\nmax_restarts: 5\n" TRAIN "  snapshot: {dir: /out, every: 10}\n"
@@ -178,9 +179,31 @@ static void its_node_wishes_it_to_go_on(void **state)
     /* what is done to the members of generation 1 does not concern it */
     begin_call(f);
     generation_stop_spawns(f->core, core_find_job(f->core, job)->generations[0], CORE_STOP_KILL);
+    job_find_spawn(core_find_job(f->core, job), SURVIVOR)->proc_state = 'D'; /* it waits for its disk */
+    stall_release(f->core, core_find_job(f->core, job)->generations[0]);
     end_call(f);
+    assert_false(job_find_spawn(core_find_job(f->core, job), SURVIVOR)->r.dead);
     assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_NONE);
     assert_int_equal(core_find_job(f->core, job)->generations[0]->stop_at, 0);
+}
+
+/* As rank 0 of generation 1 it leased a port of its node, and may hold it until it ends. */
+static void no_other_job_gets_the_port_of_its_first_generation(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = second_generation(f);
+    int leased = core_generation(f->core, job, 1)->master_port;
+
+    assert_true(leased > 0);
+    for (int i = 0; i < 8; i++) { /* twice round through the node's four ports */
+        int64_t other = fixture_submit(f, "nodes: 2\n");
+        assert_string_equal(fixture_node_of(f, other, 0), "box1");
+        assert_int_not_equal(fixture_generation(f, other)->master_port, leased);
+        fixture_form(f, other);
+        fixture_exit(f, other, 0, 0, 0);
+        fixture_exit(f, other, 1, 0, 0);
+        assert_int_equal(fixture_job(f, other), JOB_SUCCEEDED);
+    }
 }
 
 static void facts_move_its_newest_rank(void **state)
@@ -246,6 +269,21 @@ static void it_goes_on_after_a_restart_of_the_coordinator(void **state)
     assert_int_equal(fixture_commit(f, job, SURVIVOR, 2, 30, "d"), ERR_OK);
 }
 
+static enum core_stop stop_of_survivor(const struct core_fixture *f, int64_t job)
+{
+    enum core_stop stop = CORE_STOP_NONE;
+    struct core_wish wish;
+    struct err e;
+
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].job, job);
+    for (size_t i = 0; i < wish.groups[0].spawn_count; i++)
+        if (wish.groups[0].spawns[i].spawn == SURVIVOR)
+            stop = wish.groups[0].spawns[i].stop;
+    core_wish_release(&wish);
+    return stop;
+}
+
 /* Between two generations it is neither waited for nor stopped, not even by a coordinator that restarted. */
 static void between_generations_it_holds_nothing_back(void **state)
 {
@@ -269,6 +307,9 @@ static void between_generations_it_holds_nothing_back(void **state)
     fixture_hello(f, "box1", "box1", 4, 0);
     fixture_all_run(f, "box1");
     assert_int_equal(core_generation(f->core, id, 2)->state, GENERATION_FORMING); /* nothing was waited for */
+    /* placement gives ranks to new spawns only, and stops who got none */
+    assert_int_equal(stop_of_survivor(f, id), CORE_STOP_TERM);
+    assert_true(job_find_spawn(core_find_job(f->core, id), SURVIVOR)->r.revoked);
 }
 
 /* A command's process has its rank in its environment only, so it cannot go on: the next generation waits for
@@ -364,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(its_calls_count_for_its_newest_rank),
         TEST(its_node_wishes_it_to_go_on),
+        TEST(no_other_job_gets_the_port_of_its_first_generation),
         TEST(facts_move_its_newest_rank),
         TEST(status_shows_each_generations_ranks),
         TEST(it_goes_on_after_a_restart_of_the_coordinator),
