@@ -56,6 +56,11 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
      */
     struct err lost = {0};
     bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK;
+    if (!exchanged && !n->device->host) {
+        step_count(n, s);
+        *e = lost;
+        return e->code;
+    }
     struct step_agreement agreed = {
         .carrier = sync_carrier(f->sync),
         .voted = exchanged && sync_voted(f->sync),

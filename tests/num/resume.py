@@ -99,6 +99,16 @@ def diloco_resumes_in_mid_round(directory):
     return resume_in_mid_round(directory, DILOCO)
 
 
+def diloco_of_one_resumes_in_mid_round(directory):
+    """A world of one has a shared model beside its parameters, too."""
+    text = long_job(DILOCO)
+    with World(f"{directory}/whole", text, world=1) as w:
+        w.run()
+    step = interrupted(directory, text, 1, 1, victim=0)
+    same_bits(f"{directory}/whole/out", f"{directory}/cut/out")
+    return f"resumed at step {step}"
+
+
 def resumes_at_another_world_size(directory):
     text = long_job()
     with World(f"{directory}/whole", text, world=1) as w:
@@ -313,7 +323,8 @@ train:
 
 
 sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
-                 diloco_resumes_in_mid_round, averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
+                 diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
+                 averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
                  stale_generation_commits_nothing, survivors_wait_for_the_verdict,
                  asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,

@@ -241,3 +241,11 @@ enum err_code step_end(struct engine *n, struct step *s, const struct step_agree
     *epoch_ended = ended;
     return ERR_OK;
 }
+
+void step_count(struct engine *n, const struct step *s)
+{
+    engine_take_shard(n, 0);
+    (void)sampler_advance(&n->sampler, &n->cursor);
+    n->step++;
+    n->samples += s->global;
+}

@@ -49,5 +49,9 @@ struct step_agreement {
 };
 MUST_CHECK enum err_code step_end(struct engine *n, struct step *s, const struct step_agreement *agreed,
                                   bool *epoch_ended, struct err *e);
+/* In place of step_end, when the group is lost after step_update: advances step, samples and cursor without waiting
+ * for the device, whose wait would fail with the group. The update is queued, so it is part of the parameters when
+ * the device can be waited for again. n->loss stays that of the step before. */
+void step_count(struct engine *n, const struct step *s);
 
 #endif

@@ -19,9 +19,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "trainer/member/coll/coll.h"
 #include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/nccl/nccl.h"
+#include "trainer/member/coll/coll.h"
+#include "trainer/member/sync/sync.h"
 
 enum { COUNT = 5000, MOST_RANKS = 8, SOON_MS = 10000 };
 
@@ -95,8 +96,26 @@ static void dev_watch(struct device *d, enum err_code (*check)(void *arg, struct
     device.arg = arg;
 }
 
+static void dev_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    (void)d;
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device.stream);
+}
+
+static void dev_scale(struct device *d, float *x, size_t n, float by)
+{
+    float host[COUNT];
+
+    dev_download(d, host, x, n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        host[i] *= by;
+    dev_upload(d, x, host, n * sizeof(float));
+}
+
 static const struct device_ops dev_ops = {
     .name = "cuda",
+    .copy = dev_copy,
+    .scale = dev_scale,
     .wait = dev_wait,
     .alloc = dev_alloc,
     .free = dev_free,
@@ -244,6 +263,38 @@ static void peer_dies(struct where *w)
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
     CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    leave(w);
+}
+
+/* The exchange of a round fails only while the device is at it: parameters are then this rank's own still. */
+static void peer_dies_in_a_round(struct where *w)
+{
+    struct err e = {0};
+    float host[COUNT];
+    struct sync *s;
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    sums(w);
+    struct sync_config config = {.spec = {.type = SYNC_AVERAGE, .every = 1},
+                                 .rank = rank,
+                                 .world_size = w->ranks,
+                                 .params = new_array(w),
+                                 .grads = new_array(w),
+                                 .arrays = {new_array(w)},
+                                 .count = COUNT,
+                                 .device = &device.base};
+    CHECK(sync_open(&s, w->group, &config, &e) == ERR_OK);
+    if (rank == w->ranks - 1)
+        kill(getpid(), SIGKILL);
+    setenv("DDP_STANDIN_NCCL_FAULT", "unnoticed-death", 1);
+    CHECK(sync_after_step(s, 1, w->ranks, &e) == ERR_ABORTED);
+    sync_close(s);
+    CHECK(coll_end(w->group, &e) == ERR_OK);
+    dev_download(&device.base, host, config.params, sizeof(host));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(host[i] == (float)(i % 100 + rank));
     leave(w);
 }
 
@@ -414,6 +465,12 @@ static void test_staged_where_one_has_none(void **state)
     run_ranks(one_without, (struct where){.ranks = 3}, -1);
 }
 
+static void test_dead_peer_in_a_round_leaves_the_parameters(void **state)
+{
+    (void)state;
+    run_ranks(peer_dies_in_a_round, (struct where){.ranks = 3}, 2);
+}
+
 static void test_dead_peer_ends_the_devices_wait(void **state)
 {
     (void)state;
@@ -463,6 +520,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_staged_where_one_has_none),
+        cmocka_unit_test(test_dead_peer_in_a_round_leaves_the_parameters),
         cmocka_unit_test(test_dead_peer_ends_the_devices_wait),
         cmocka_unit_test(test_dead_peer_ends_the_first_sum),
         cmocka_unit_test(test_one_ranks_error_ends_all),

@@ -179,6 +179,7 @@ static void train(struct ranks *r, int rank)
     struct coll_stats stats;
     struct err e = {0};
     struct member m;
+    uint64_t hash = 0;
 
     member_open(r, rank, &u->spec, u->thread, &m);
     for (int step = 0; step < STEPS; step++) {
@@ -190,12 +191,14 @@ static void train(struct ranks *r, int rank)
                 &e);
         if (sync_voted(m.sync) && u->spec.every == EVERY) /* a vote counts by its rank's samples */
             RANK_CHECK(sync_carrier(m.sync)[PARAMS] > 0.0f);
+        hash = hash * 31 +
+               ranks_hash(sync_shared(m.sync), PARAMS * sizeof(float)); /* at any time the same on all */
     }
     RANK_OK(sync_settle(m.sync, &e), &e);
     RANK_CHECK(sync_settled(m.sync));
     RANK_CHECK(!memcmp(sync_shared(m.sync), m.config.params, PARAMS * sizeof(float)));
     coll_get_stats(m.group, &stats);
-    r->shared->hash[rank] = ranks_hash(m.config.params, PARAMS * sizeof(float));
+    r->shared->hash[rank] = hash * 31 + ranks_hash(m.config.params, PARAMS * sizeof(float));
     r->shared->code[rank] = (int)stats.bytes;
     if (rank == 0)
         memcpy(r->shared->result, m.config.params, PARAMS * sizeof(float));
