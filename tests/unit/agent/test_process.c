@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +87,18 @@ static void a_process_shows_its_state(void **state)
     assert_false(process_read(pid, &p));
 }
 
+/* Under qemu-user, /proc has the system calls of the emulator, whose numbers are another processor's. */
+static bool calls_are_emulated(void)
+{
+    FILE *f = fopen("/proc/self/syscall", "r");
+    long number = SYS_read;
+    bool named = f && fscanf(f, "%ld", &number) == 1; /* the call that reads this line */
+
+    if (f)
+        fclose(f);
+    return named && number != SYS_read;
+}
+
 static void the_system_call_is_named(void **state)
 {
     char call[PROCESS_CALL], target[PROCESS_TARGET];
@@ -93,6 +106,10 @@ static void the_system_call_is_named(void **state)
     pid_t pid;
 
     (void)state;
+    if (calls_are_emulated()) {
+        print_message("/proc/self/syscall has no read() while it is read: system calls are emulated\n");
+        skip();
+    }
     assert_int_equal(pipe(fds), 0);
     pid = start(wait_in_read, fds[0]);
     await_state(pid, 'S');
