@@ -18,6 +18,10 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 
+# Products and sums round on their own on every processor. clang fuses them where the processor can, for example on 64-bit ARM; GCC
+# does not in ISO C. Kernels that may fuse them say so (trainer/device/CMakeLists.txt).
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>)
+
 add_compile_definitions(_GNU_SOURCE DDP_VERSION="${PROJECT_VERSION}")
 if(DDP_FAULTS)
   add_compile_definitions(DDP_FAULTS)
