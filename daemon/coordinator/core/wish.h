@@ -22,11 +22,13 @@ enum core_stop {
  * reported again, never started again), and keep its exit record; exit records of spawns that are not in the
  * wish may be deleted. */
 struct core_wish_spawn {
-    int64_t spawn,
-        generation; /* generation, rank, local_rank: its membership, if it is started by this wish */
-    int rank, local_rank, cpu_slot; /* cpu_slot -1: none */
-    int64_t first_generation;       /* as in spawn_record: where its logs are */
+    int64_t spawn;
+    /* Its newest membership. The node needs it only if it has not started the spawn yet. */
+    int64_t generation;
+    int rank, local_rank;
+    int64_t first_generation; /* as in spawn_record: where its logs are */
     int first_local_rank;
+    int cpu_slot;         /* -1: none */
     const uint8_t *token; /* 32 bytes */
     char *const *gpu_uuids;
     enum core_stop stop;
