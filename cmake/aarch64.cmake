@@ -1,8 +1,7 @@
-# Toolchain file: cross-compiles for 64-bit ARM with Debian's compiler and multiarch libraries (lib...-dev:arm64), and runs the
-# test programs under qemu. scripts/test-aarch64 uses it.
+# Toolchain file: cross-compiles for 64-bit ARM with Debian's compiler and multiarch libraries (lib...-dev:arm64).
+# scripts/test-aarch64 uses it, where the kernel starts ARM programs with qemu.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static)
 set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)

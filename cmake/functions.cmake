@@ -21,6 +21,15 @@ endfunction()
 # other tests.
 set(DDP_TEST_PROCESSORS PROCESSORS 2)
 
+# Builds the programs of all tests that need no others.
+add_custom_target(test_programs)
+
+# Unit tests of an emulated processor have more time, and some of them have deadlines of their own (DDP_TEST_SLOW).
+set(DDP_UNIT_ENV "${DDP_SANITIZER_ENV}")
+if(DDP_TEST_SLOW GREATER 1)
+  list(APPEND DDP_UNIT_ENV DDP_TEST_SLOW=${DDP_TEST_SLOW})
+endif()
+
 # ddp_unit_test(name LINK libs... [SOURCES extra.c] [TIMEOUT seconds]): a cmocka program from name.c
 function(ddp_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -30,14 +39,16 @@ function(ddp_unit_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
+  math(EXPR limit "${arg_TIMEOUT} * ${DDP_TEST_SLOW}")
   add_executable(${name} ${name}.c ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${DDP_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_LINK} PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(test_programs ${name})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" ${DDP_TEST_PROCESSORS}
-                       ENVIRONMENT "${DDP_SANITIZER_ENV}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} LABELS "${arg_LABELS}" ${DDP_TEST_PROCESSORS}
+                       ENVIRONMENT "${DDP_UNIT_ENV}")
 endfunction()
 
 # ddp_script_test(name SCRIPT path [ARGS ...] [TIMEOUT s] [LABELS l]): exit code 0 passes, 77 skips and prints the reason
