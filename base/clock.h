@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-/* Milliseconds. Leases count on CLOCK_BOOTTIME (it goes on while a machine sleeps); times shown to people are
- * wall time. */
+/* Times in milliseconds. Leases use CLOCK_BOOTTIME, which also runs while a machine sleeps; times shown to
+ * people are wall time. */
 int64_t clock_boot_ms(void);
 int64_t clock_wall_ms(void); /* since 1970, UTC */
 int64_t clock_mono_ns(void); /* for measuring */

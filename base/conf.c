@@ -174,7 +174,7 @@ static enum err_code set_at(struct conf_node *map, char *path, const char *where
             return err_set(e, ERR_INVALID_ARGUMENT, "%s: invalid path: a key between two dots is empty",
                            where);
         next = find_item(map, key, &index);
-        if (!dot) {
+        if (!dot) { /* the last key of the path: an earlier value is replaced */
             conf_node_put(map, index, key, where, value);
             return ERR_OK;
         }
@@ -237,6 +237,7 @@ static void conf_node_emit(yaml_emitter_t *out, const struct conf_node *node)
     const char *text = conf_is_null(node) ? "null" : node->text;
 
     if (node->kind == CONF_SCALAR) {
+        /* A quoted scalar stays in quotes: without them it could be read as a number. */
         yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)text, (int)strlen(text), 1, 1,
                                      node->plain ? YAML_PLAIN_SCALAR_STYLE : YAML_DOUBLE_QUOTED_SCALAR_STYLE);
         BUG_ON(!yaml_emitter_emit(out, &event));

@@ -169,7 +169,7 @@ static enum err_code builder_take_event(struct builder *b, const yaml_event_t *e
     case YAML_MAPPING_END_EVENT:
         b->depth--;
         return ERR_OK;
-    default:
+    default: /* the starts and ends of the stream and of the document */
         return ERR_OK;
     }
 }

@@ -14,10 +14,10 @@
 #define LINE_END " bytes of this log are left out here]\n"
 #define LINE_BYTES (sizeof(LINE_START) - 1 + 15 + sizeof(LINE_END) - 1)
 #define BLOCK 65536          /* the largest block of a file system */
-#define NEAR (256 << 10)     /* how far a line's end is looked for */
-#define WORTH_IT (2 * BLOCK) /* bytes that are to go at least */
+#define NEAR (256 << 10)     /* bytes that are searched for the end of a line */
+#define WORTH_IT (2 * BLOCK) /* the least number of bytes to remove */
 
-/* Of one length, so that it can be written over. */
+/* The line has a fixed length, so that a later cut can overwrite it. */
 static void put_line(char *out, size_t size, int64_t bytes)
 {
     snprintf(out, size, LINE_START "%015lld" LINE_END, (long long)bytes);
@@ -29,7 +29,7 @@ static bool is_line(const char *text)
            !memcmp(text + LINE_BYTES - (sizeof(LINE_END) - 1), LINE_END, sizeof(LINE_END) - 1);
 }
 
-/* Reads up to `size` bytes that end at `end`; how many. */
+/* Reads up to `size` bytes that end at `end`; returns their number. */
 static size_t read_before(int fd, char *out, size_t size, int64_t end)
 {
     int64_t from = end > (int64_t)size ? end - (int64_t)size : 0;
@@ -38,7 +38,7 @@ static size_t read_before(int fd, char *out, size_t size, int64_t end)
     return n == (ssize_t)(end - from) ? (size_t)n : 0;
 }
 
-/* Where the line stands whose hole begins at `hole`, with zeros between; -1: there is none. */
+/* Returns the offset of the line that belongs to the hole at `hole`; zeros may lie between them. -1: none. */
 static int64_t find_line(int fd, int64_t hole)
 {
     CLEANUP(free_text) char *text = xmalloc(BLOCK + LINE_BYTES);
@@ -50,7 +50,7 @@ static int64_t find_line(int fd, int64_t hole)
                                                                  : -1;
 }
 
-/* The start of the line's place: of the one that is there, else behind the last line's end before `head`. */
+/* Returns the offset for the line: that of the present line, or else behind the last line end before `head`. */
 static int64_t find_start(int fd, int64_t head, int64_t size)
 {
     CLEANUP(free_text) char *text = xmalloc(NEAR);
@@ -84,17 +84,19 @@ enum err_code cut_file_middle(int fd, int64_t head, int64_t tail, int64_t *left_
     if (fstat(fd, &st))
         return err_sys(e, errno, "stat");
     if (head < 0 || tail < 0 || st.st_size <= head + tail + WORTH_IT)
-        return err_set(e, ERR_FAILED_PRECONDITION, "it has %lld bytes", (long long)st.st_size);
+        return err_set(e, ERR_FAILED_PRECONDITION, "nothing to cut: the file has %lld bytes",
+                       (long long)st.st_size);
     start = find_start(fd, head, st.st_size);
     from = start + (int64_t)LINE_BYTES;
     rest = find_rest(fd, tail, st.st_size);
     if (rest < from + WORTH_IT)
-        return err_set(e, ERR_FAILED_PRECONDITION, "it has no middle");
-    /* the hole first: a line that claims more than is gone would hide it */
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "nothing to cut: the start and the newest part cover the file");
+    /* Make the hole first: a line that names more bytes than are removed would hide the rest of them. */
     if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, rest - from))
         return errno == EOPNOTSUPP
                    ? err_set(e, ERR_UNIMPLEMENTED, "the file system cannot free a part of a file")
-                   : err_sys(e, errno, "free the middle");
+                   : err_sys(e, errno, "free the middle of the file");
     put_line(line, sizeof(line), rest - start);
     if (pwrite(fd, line, LINE_BYTES, start) != (ssize_t)LINE_BYTES)
         return err_sys(e, errno, "write");
@@ -102,7 +104,7 @@ enum err_code cut_file_middle(int fd, int64_t head, int64_t tail, int64_t *left_
     return ERR_OK;
 }
 
-/* The first byte behind a hole that ends in the block at `data`: the rest of the hole is zeros there. */
+/* Returns the first byte behind a hole that ends in the block at `data`, where the rest of the hole is zeros. */
 static int64_t skip_zeros(int fd, int64_t data)
 {
     CLEANUP(free_text) char *text = xmalloc(BLOCK);
@@ -121,7 +123,7 @@ static ssize_t read_on(int fd, char *out, size_t size, int64_t at, int64_t *next
     return n;
 }
 
-/* With little room the line is shorter, and still one. */
+/* A small buffer gets a shorter line, which still ends in a line end. */
 static ssize_t give_line(char *out, size_t size, int64_t bytes)
 {
     char line[CUT_FILE_LINE];
@@ -158,7 +160,7 @@ ssize_t cut_file_read(int fd, char *out, size_t size, int64_t at, int64_t *next)
     if (data < 0)
         return read_on(fd, out, size, at, next); /* zeros up to the end */
     data = skip_zeros(fd, data);
-    if (at == line_end) /* the line was read before */
+    if (at == line_end) /* the caller has read the line already */
         return read_on(fd, out, size, data, next);
     *next = data;
     return give_line(out, size, data - at);

@@ -4,8 +4,8 @@
 
 #include "base/random.h"
 
-/* Each word is multiplied by an odd number of its own, so that a change of one word alone always shows in the
- * sum; sums of a block are folded in by a bijection. Four sums at a time keep the multipliers busy. */
+/* Each word is multiplied by its own odd number, so a change of a single word always changes the sum. The sum of
+ * a block is folded into the digest by a bijection. Four sums at a time use the processor's multipliers fully. */
 
 #define STEP 0x9e3779b1u
 

@@ -16,7 +16,7 @@ enum err_code {
     ERR_PERMISSION_DENIED = 7,
     ERR_RESOURCE_EXHAUSTED = 8,
     ERR_FAILED_PRECONDITION = 9, /* wrong state: do not retry */
-    ERR_ABORTED = 10,            /* your generation is stale: rejoin */
+    ERR_ABORTED = 10,            /* the caller's generation is stale: rejoin */
     ERR_OUT_OF_RANGE = 11,
     ERR_UNIMPLEMENTED = 12,
     ERR_INTERNAL = 13,
@@ -35,10 +35,10 @@ struct err {
 /* Each returns the code it sets, so that a failing path can end in `return err_set(...)`. */
 enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Code by errno (ENOENT: NOT_FOUND, EACCES: PERMISSION_DENIED, ENOSPC: RESOURCE_EXHAUSTED, ...); appends its
- * text. */
+/* Sets the code that fits errno (ENOENT: NOT_FOUND, EACCES: PERMISSION_DENIED, ENOSPC: RESOURCE_EXHAUSTED, ...)
+ * and appends the text of errno. */
 enum err_code err_sys(struct err *e, int errnum, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Prefixes "fmt: " to what is there; keeps the code. */
+/* Puts "fmt: " in front of the message; keeps the code. */
 enum err_code err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_code_name(enum err_code code); /* "NOT_FOUND" */

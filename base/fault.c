@@ -14,7 +14,7 @@ enum { FAULT_MAX = 16 };
 struct fault {
     char name[64];
     long first; /* the hit that fails, from 1 */
-    bool on;    /* and every one after it */
+    bool on;    /* every later hit fails, too */
     bool kill;
     long hits;
 };
@@ -24,7 +24,7 @@ static bool loaded;
 static struct fault plan[FAULT_MAX];
 static int planned;
 
-/* "name[:first[+]][=kill]"; a plan that cannot be read ends the process, so that no test passes by a typing
+/* Parses "name[:first[+]][=kill]". An invalid plan ends the process, so that no test passes because of a typing
  * error. */
 static void fault_add(const char *entry)
 {
@@ -46,6 +46,7 @@ static void fault_add(const char *entry)
         fault->kill = true;
         rest += strlen(rest);
     }
+    /* *rest: characters are left that no part of the format has taken */
     if (!len || len >= sizeof(fault->name) || fault->first < 1 || *rest) {
         fprintf(stderr, "DDP_FAULT: invalid entry '%s': expected name:hit, name:hit+ or name:hit=kill\n",
                 entry);

@@ -9,29 +9,30 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Files, whole and durable. Paths in messages are as given. Any thread. */
+/* Reading and durable writing of whole files. Messages contain the paths as given. Any thread. */
 
-/* Whole file; limit in bytes (larger: RESOURCE_EXHAUSTED). out is appended to. */
+/* Appends the whole file to out. RESOURCE_EXHAUSTED: the file has more than limit bytes. */
 MUST_CHECK enum err_code file_read(const char *path, size_t limit, struct buf *out, struct err *e);
-/* tmp in the same directory, fsync, rename, fsync of the directory: after OK the new bytes survive a power
- * cut, and before it the old ones do. */
+/* Writes a temporary file in the same directory, syncs and renames it, and syncs the directory: a power cut leaves
+ * either the old content or the new content, and after OK the new content. */
 MUST_CHECK enum err_code file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
                                            struct err *e);
 MUST_CHECK enum err_code file_sync_dir(const char *dir, struct err *e);
 MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e); /* as mkdir -p */
-/* OK if nothing is there. Follows no links and enters no other file system. As root, empties a directory of
- * another user with that user's rights, because its owner may change it meanwhile. Takes at most 2 s for this
- * (DEADLINE_EXCEEDED: call again). In file_tree.c. */
+/* Removes a directory with all its content, a file, or a link. OK if nothing exists there. Follows no links and enters no
+ * other file system. As root, empties a directory of another user with that user's rights, because its owner may
+ * change it meanwhile. Takes at most 2 s for this (DEADLINE_EXCEEDED: call again). In file_tree.c. */
 MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);
 bool file_exists(const char *path);
-/* Exclusive flock held until *fd is closed; FAILED_PRECONDITION "…: held by another process" when taken. */
+/* Takes an exclusive flock, held until *fd is closed. FAILED_PRECONDITION: another process holds it. */
 MUST_CHECK enum err_code file_lock(const char *path, int *fd, struct err *e);
-/* Appends the rest of the file and a NUL that does not count. RESOURCE_EXHAUSTED: more than limit bytes. path: for messages. */
+/* Appends the rest of the file, and a NUL that does not count. RESOURCE_EXHAUSTED: more than limit bytes. path:
+ * for messages. */
 MUST_CHECK enum err_code fd_read_all(int fd, const char *path, size_t limit, struct buf *out, struct err *e);
 /* Retries EINTR and short writes. */
 MUST_CHECK enum err_code fd_write_all(int fd, const void *data, size_t size, struct err *e);
-/* size bytes from byte `at` on; retries EINTR and short reads. DATA_LOSS names the first that is not there.
- */
+/* Reads size bytes from byte `at` on; retries EINTR and short reads. DATA_LOSS: the file ends earlier; the message
+ * names the first missing byte. */
 MUST_CHECK enum err_code fd_read_at(int fd, void *out, size_t size, uint64_t at, struct err *e);
 
 #endif

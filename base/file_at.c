@@ -9,7 +9,7 @@
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
 
-/* mode 0: nothing is made. */
+/* mode 0: makes no directories. */
 static int step_into(int at, const char *name, mode_t mode)
 {
     int fd = openat(at, name, DIR_FLAGS);
@@ -33,22 +33,24 @@ static enum err_code walk_down(int at, const char *path, mode_t mode, bool own, 
         int below;
         struct stat st;
 
-        if (!*name)
+        if (!*name) /* a leading, trailing or double slash */
             continue;
+        /* ".." could leave the trusted directory. */
         if (!strcmp(name, "..") || !strcmp(name, "."))
-            return err_set(e, ERR_INVALID_ARGUMENT, "%s: %s is not a name", path, name);
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: invalid component '%s' in the path", path, name);
         below = step_into(fd, name, mode);
         if (below < 0)
             return err_sys(e, errno, "%s", name);
         close(fd);
         fd = below;
-        if (!own || !rest)
+        if (!own || !rest) /* the last directory may belong to another user */
             continue;
         if (fstat(fd, &st))
             return err_sys(e, errno, "%s", path);
         if (st.st_uid != geteuid())
-            return err_set(e, ERR_PERMISSION_DENIED, "%s: %s belongs to uid %u, who could exchange it", path,
-                           name, (unsigned)st.st_uid);
+            return err_set(e, ERR_PERMISSION_DENIED,
+                           "%s: %s belongs to uid %u, who could replace its entries", path, name,
+                           (unsigned)st.st_uid);
     }
     *out = fd;
     fd = -1;
@@ -72,14 +74,14 @@ enum err_code file_at_open_plain(int dir, const char *name, int flags, int *out,
     struct stat own;
 
     if (fd < 0)
-        return errno == ELOOP ? err_set(e, ERR_INVALID_ARGUMENT, "%s: is a link", name)
+        return errno == ELOOP ? err_set(e, ERR_INVALID_ARGUMENT, "%s: is a symbolic link", name)
                               : err_sys(e, errno, "%s", name);
     if (fstat(fd, st) || fstat(dir, &own))
         return err_sys(e, errno, "%s", name);
     if (!S_ISREG(st->st_mode))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: is not a plain file", name);
     if (st->st_uid != own.st_uid)
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: belongs to uid %u, its directory to uid %u", name,
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: belongs to uid %u, but its directory to uid %u", name,
                        (unsigned)st->st_uid, (unsigned)own.st_uid);
     *out = fd;
     fd = -1;
@@ -102,7 +104,7 @@ enum err_code file_at_open_append(int dir, const char *name, mode_t mode, uid_t 
         return err_sys(e, errno, "%s", name);
     if (!S_ISREG(st.st_mode))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: is not a plain file", name);
-    /* ours in a directory that is not: its owner may have moved one of our files there */
+    /* our file in another user's directory: that user may have moved one of our files there */
     if (!made &&
         (st.st_nlink > 1 || (st.st_uid != user && (st.st_uid != geteuid() || own.st_uid != geteuid()))))
         return err_set(e, ERR_PERMISSION_DENIED, "%s: belongs to another user", name);
@@ -110,7 +112,8 @@ enum err_code file_at_open_append(int dir, const char *name, mode_t mode, uid_t 
         return err_sys(e, errno, "%s", name);
     if (made && fchmod(fd, mode))
         return err_sys(e, errno, "%s", name);
-    if (fcntl(fd, F_SETFL, O_APPEND)) /* the worker's own writes wait as ever */
+    /* O_NONBLOCK was for FIFOs only; the worker's writes must block as usual. */
+    if (fcntl(fd, F_SETFL, O_APPEND))
         return err_sys(e, errno, "%s", name);
     *out = fd;
     fd = -1;

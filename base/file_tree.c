@@ -1,13 +1,14 @@
-/* Removal of a directory tree that somebody else may change meanwhile.
+/* Removal of a directory tree that another user may change meanwhile.
  *
- * Every entry is reached through a descriptor of its directory, and no link is followed, so that a directory
- * which is exchanged for a link costs the link. One directory is open at a time: the way back is "..",
- * checked against the device and inode number of the directory that was left, so that depth costs no
- * descriptors and no stack. Other file systems are left alone.
+ * Every entry is reached through a descriptor of its directory, and no link is followed: if a directory is
+ * replaced by a link, only the link is removed. One directory is open at a time. The way back is "..", whose
+ * device and inode number are compared with those of the directory above, so that a deep tree needs neither
+ * more descriptors nor more stack. Other file systems are not entered.
  *
- * Root removes only what lies in root's own directories. A directory of another user is emptied with that
- * user's rights, by a thread of its own, since Linux keeps the user for file access (fsuid) for each thread:
- * whatever the user moves into the tree, no more is removed than the user could remove without us. */
+ * Root itself removes only entries of root's own directories. A directory of another user is emptied with that
+ * user's rights, whatever the user moves into the tree, so the removal can delete nothing that the user could
+ * not delete. A thread of its own does this, since Linux keeps the user for file access (fsuid) for each
+ * thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,22 +26,22 @@
 #include "base/mem.h"
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-#define NO_GROUP 65534    /* as another user: an owner needs no group */
-#define CHANGES_MAX 10000 /* entries that were something else a moment later */
-#define OTHERS_MS 2000    /* in another user's tree, who may fill it as fast as we empty it */
+#define NO_GROUP 65534    /* group of the thread that acts as another user; an owner needs no group */
+#define CHANGES_MAX 10000 /* entries that changed between two system calls, before the removal gives up */
+#define OTHERS_MS 2000    /* time limit in another user's tree: the user may fill it as fast as we empty it */
 
 struct tree_level { /* a directory above the open one */
     dev_t dev;
     ino_t ino;
-    char *entry; /* the one in it that was entered */
+    char *entry; /* the entered directory in it */
 };
 
 struct tree_removal {
     const char *path; /* for messages */
     dev_t device;
-    uid_t user;    /* whose rights we have */
-    bool lent;     /* they are not the process's own */
-    int64_t until; /* of all that is other users'; 0: nothing of it was met yet */
+    uid_t user;    /* the user whose rights we have */
+    bool lent;     /* uid is not the process's own */
+    int64_t until; /* end of the time limit for other users' directories; 0: none was found yet */
     int changes;
     struct tree_level *above;
     size_t depth, cap;
@@ -55,7 +56,7 @@ static void release_removal(struct tree_removal *r)
 
 static enum err_code empty_as_owner(struct tree_removal *r, int fd, uid_t owner, struct err *e);
 
-/* The entry changed between two system calls: somebody else works in the tree. */
+/* The entry changed between two system calls: another process works in the tree. */
 static enum err_code tree_changed(struct tree_removal *r, struct err *e)
 {
     if (++r->changes > CHANGES_MAX)
@@ -63,12 +64,12 @@ static enum err_code tree_changed(struct tree_removal *r, struct err *e)
     return ERR_OK;
 }
 
-/* Opens the entry as a directory; *fd is -1, and OK returned, when it is none (any more). */
+/* Opens the entry as a directory. OK with *fd -1: the entry is not a directory, or no longer one. */
 static enum err_code enter_entry(struct tree_removal *r, int at, const char *name, int *fd, struct stat *st,
                                  struct err *e)
 {
     *fd = openat(at, name, DIR_FLAGS);
-    /* the owner may have taken his own right away: root's would not need it */
+    /* The owner may have removed the owner's permissions, which root would not need. */
     if (*fd < 0 && errno == EACCES && r->lent && !fchmodat(at, name, 0700, AT_SYMLINK_NOFOLLOW))
         *fd = openat(at, name, DIR_FLAGS);
     if (*fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
@@ -81,14 +82,15 @@ static enum err_code enter_entry(struct tree_removal *r, int at, const char *nam
     }
     if (st->st_dev != r->device) {
         close_fd(fd);
-        return err_set(e, ERR_FAILED_PRECONDITION, "remove %s: %s is another file system", r->path, name);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "remove %s: %s is on another file system: unmount it first", r->path, name);
     }
     if (r->lent && st->st_uid == r->user && (st->st_mode & 0700) != 0700)
         (void)fchmod(*fd, 0700);
     return ERR_OK;
 }
 
-/* False: it is a directory. errno is 0 when it is gone. */
+/* Returns false for a directory. errno is 0 if the entry does not exist any more. */
 static bool unlink_entry(int at, const char *name)
 {
     errno = 0;
@@ -97,8 +99,7 @@ static bool unlink_entry(int at, const char *name)
     return errno != EISDIR;
 }
 
-/* Unlinks all that is no directory, up to the first directory, whose name goes to *found (NULL: there is
- * none, so the directory is empty). */
+/* Unlinks entries up to the first directory, and returns its name in *found. NULL: the directory is empty. */
 static enum err_code clear_files(struct tree_removal *r, int fd, char **found, struct err *e)
 {
     int copy = openat(fd, ".", DIR_FLAGS);
@@ -117,6 +118,7 @@ static enum err_code clear_files(struct tree_removal *r, int fd, char **found, s
 
         if (!strcmp(name, ".") || !strcmp(name, ".."))
             continue;
+        /* The user may add files as fast as they are removed, so this ends after a time limit. */
         if (r->lent && clock_mono_ns() / 1000000 > r->until)
             code = err_set(e, ERR_DEADLINE_EXCEEDED, "remove %s: not done within %d s", r->path,
                            OTHERS_MS / 1000);
@@ -136,7 +138,7 @@ static enum err_code removal_descend(struct tree_removal *r, int *fd, char *name
 
     if (enter_entry(r, *fd, name, &below, &st, e))
         return e->code;
-    if (below < 0) /* a file or a link by now: the next reading unlinks it */
+    if (below < 0) /* It is a file or a link now: the next reading of the directory unlinks it. */
         return unlinkat(*fd, name, 0) && errno == EISDIR ? tree_changed(r, e) : ERR_OK;
     if (!r->user && st.st_uid) {
         if (empty_as_owner(r, below, st.st_uid, e))
@@ -177,7 +179,7 @@ static enum err_code removal_ascend(struct tree_removal *r, int *fd, struct err 
     return err_sys(e, errno, "remove %s: %s", r->path, entry);
 }
 
-/* Takes the descriptor. */
+/* Closes the descriptor. */
 static enum err_code empty_directory(struct tree_removal *r, int fd, struct err *e)
 {
     enum err_code code = ERR_OK;
@@ -203,8 +205,8 @@ struct tree_errand {
     enum err_code code;
 };
 
-/* Rights that die with the thread need not be given back. The raw call sets this thread's groups only;
- * glibc's would set all threads'. */
+/* The rights end with the thread, so they are not restored. The raw system call sets the groups of this thread
+ * only; glibc's function would set those of all threads. */
 static bool borrow_rights(uid_t user)
 {
     if (syscall(SYS_setgroups, 0, NULL))
@@ -221,7 +223,7 @@ static void *run_errand(void *arg)
     struct stat st;
 
     if (!borrow_rights(r->user)) {
-        errand->code = err_set(&errand->e, ERR_PERMISSION_DENIED, "remove %s: cannot act as uid %u", r->path,
+        errand->code = err_set(&errand->e, ERR_PERMISSION_DENIED, "remove %s: act as uid %u", r->path,
                                (unsigned)r->user);
         close_fd(&errand->fd);
         return NULL;
@@ -248,7 +250,7 @@ static enum err_code empty_as_owner(struct tree_removal *r, int fd, uid_t owner,
     rc = pthread_create(&thread, NULL, run_errand, &errand);
     if (rc) {
         close_fd(&errand.fd);
-        return err_sys(e, rc, "remove %s: thread", r->path);
+        return err_sys(e, rc, "remove %s: start a thread", r->path);
     }
     pthread_join(thread, NULL);
     release_removal(&errand.removal);
@@ -264,6 +266,7 @@ enum err_code file_remove_tree(const char *dir, struct err *e)
     enum err_code code;
     struct stat st;
 
+    /* DIR_FLAGS do not open a file or a link: remove that itself, not the target of the link. */
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP) && !unlink(dir))
         return ERR_OK;
     if (fd < 0)
@@ -274,6 +277,7 @@ enum err_code file_remove_tree(const char *dir, struct err *e)
         return code;
     }
     r.device = st.st_dev;
+    /* Root must not act in a directory whose owner can exchange its entries. */
     if (!r.user && st.st_uid) {
         code = empty_as_owner(&r, fd, st.st_uid, e);
         close(fd);

@@ -14,11 +14,12 @@ static size_t utf8_len(const unsigned char *s, size_t left)
 
     if (s[0] < 0x80)
         return 1;
-    if (s[0] < 0xc2 || s[0] > 0xf4)
+    if (s[0] < 0xc2 || s[0] > 0xf4) /* a continuation byte, an overlong form, or past U+10FFFF */
         return 0;
     n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
     if (n > left)
         return 0;
+    /* These four first bytes limit the second byte: overlong forms, surrogates, code points past U+10FFFF. */
     if (s[0] == 0xe0)
         low = 0xa0;
     else if (s[0] == 0xed)
@@ -67,7 +68,7 @@ static void put_char(struct buf *b, unsigned char c)
         buf_puts(b, "\\r");
         break;
     default:
-        if (c < 0x20 || c == 0x7f)
+        if (c < 0x20 || c == 0x7f) /* JSON allows DEL, but a terminal interprets it */
             buf_printf(b, "\\u%04x", c);
         else
             buf_putc(b, (char)c);
@@ -84,7 +85,7 @@ static void put_string(struct buf *b, const char *text, size_t len)
 
         if (n == 1)
             put_char(b, s[i]);
-        else if (n == 2 && s[i] == 0xc2 && s[i + 1] < 0xa0) /* C1 controls, which a terminal obeys */
+        else if (n == 2 && s[i] == 0xc2 && s[i + 1] < 0xa0) /* C1 controls, which terminals interpret */
             buf_printf(b, "\\u%04x", s[i + 1]);
         else if (n)
             buf_append(b, s + i, n);
@@ -167,7 +168,7 @@ void jout_raw(struct jout *o, const char *key, const char *json)
     buf_puts(o->buf, json);
 }
 
-/* jansson nests up to 2048 levels by itself; brackets inside strings do not count. */
+/* jansson itself allows 2048 levels. Brackets inside strings do not count. */
 static bool too_deep(const char *text, size_t len)
 {
     bool in_string = false;
@@ -199,7 +200,8 @@ enum err_code json_parse(const char *text, size_t len, size_t limit, json_t **ou
     json_t *value;
 
     if (len > limit)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "JSON of %zu bytes, larger than %zu", len, limit);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "JSON text of %zu bytes is larger than the limit of %zu",
+                       len, limit);
     if (too_deep(text, len))
         return err_set(e, ERR_INVALID_ARGUMENT, "JSON is nested more than 64 levels deep");
     value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);

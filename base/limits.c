@@ -19,7 +19,7 @@ rlim_t limits_raise_files(void)
     return before;
 }
 
-/* Between fork and exec, so it only makes system calls. */
+/* Runs between fork and exec, so it makes only system calls. */
 void limits_restore_files(rlim_t soft)
 {
     struct rlimit limit;
@@ -37,7 +37,7 @@ enum err_code limits_want_files(rlim_t wanted, struct err *e)
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
         return ERR_OK;
     return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                   "the limit of open files is %llu and %llu are needed: raise the hard limit of the agent "
+                   "%llu open files are needed, but the limit is %llu: raise the hard limit of the agent "
                    "(ulimit -n, LimitNOFILE= of its unit)",
-                   (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
+                   (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
 }

@@ -46,7 +46,7 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
     used = strlen(line);
     line[used++] = '\n';
     if (write(STDERR_FILENO, line, used) < 0)
-        return; /* nowhere left to say it */
+        return; /* a log line that cannot be written cannot be reported either */
 }
 
 static size_t put_escaped(char *out, char c)

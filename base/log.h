@@ -2,17 +2,17 @@
 #define DDP_BASE_LOG_H
 
 /* One logfmt line to stderr: `ts=... level=info prog=ddp-agent event=node_joined job=7 gen=3`. Fixed keys
- * where they apply: job gen rank node pid rpc. error: someone must act; warn: we coped; info: a state moved;
- * debug: the rest. Libraries return errors; who handles one logs it, once. One write(2) a line; any thread.
- */
+ * where they apply: job gen rank node pid rpc. error: someone must act; warn: the program coped; info: a state
+ * changed; debug: the rest. Libraries return errors; the caller that handles an error logs it, once. A line is one
+ * write(2). Any thread. */
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-/* Once, before there are threads. */
+/* Call once, before other threads start. */
 void log_init(const char *program,
-              enum log_level least); /* DDP_LOG=debug|info|warn|error in the environment wins */
+              enum log_level least); /* DDP_LOG=debug|info|warn|error in the environment takes precedence */
 
-/* fmt gives the key=value part, quoted by the caller where a value may hold spaces (log_quote). */
+/* fmt makes the key=value part; the caller quotes values that may contain spaces (log_quote). */
 void log_line(enum log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 #define log_debug(event, ...) log_line(LOG_DEBUG, event, __VA_ARGS__)
@@ -20,7 +20,7 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
 #define log_warn(event, ...) log_line(LOG_WARN, event, __VA_ARGS__)
 #define log_error(event, ...) log_line(LOG_ERROR, event, __VA_ARGS__)
 
-/* A logfmt value: bare when it can be, else in quotes with escapes; truncated to the buffer. Returns out. */
+/* Writes a logfmt value: in quotes with escapes if necessary, truncated to the buffer. Returns out. */
 struct log_value {
     char text[320];
 };

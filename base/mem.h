@@ -3,22 +3,23 @@
 
 #include <stddef.h>
 
-/* Small host allocations abort when memory is out; tensors use their own allocator and return
+/* Small host allocations abort if there is no memory; tensors have their own allocator, which returns
  * RESOURCE_EXHAUSTED. */
 
 void *xmalloc(size_t size);
-void *xcalloc(size_t count, size_t size); /* zeroed; aborts on overflow of the product */
+void *xcalloc(size_t count, size_t size); /* zeroed; also aborts if the product overflows */
 void *xrealloc(void *old, size_t size);
 void *xmemdup(const void *data, size_t size);
-char *xstrdup(const char *text); /* NULL gives NULL */
+char *xstrdup(const char *text); /* NULL for NULL */
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Grows an array of `size`-byte elements so that one more fits: returns the (moved) array, updates *cap. */
+/* Grows an array of `size`-byte elements for one more element; returns the array, which may have moved, and updates
+ * *cap. */
 void *array_grow(void *array, size_t count, size_t *cap, size_t size);
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-/* A local that releases itself: `CLEANUP(free_text) char *name = NULL;`. Hand over with steal(). */
+/* Releases a local at the end of its block: `CLEANUP(free_text) char *name = NULL;`. steal() hands it over. */
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
 #define steal(p)                                                                                             \
     __extension__({                                                                                          \
@@ -29,10 +30,11 @@ void *array_grow(void *array, size_t count, size_t *cap, size_t size);
 void free_text(char **text); /* for CLEANUP */
 void close_fd(int *fd);      /* for CLEANUP; ignores -1, keeps errno */
 
-/* NULL-terminated string lists, one allocation a string. */
+/* NULL-terminated lists of strings; each string is one allocation. */
 char **strv_dup(char *const *list);
 void strv_free(char **list);
 size_t strv_len(char *const *list);
-char **strv_append(char **list, const char *text); /* returns the moved list; list may be NULL */
+char **strv_append(char **list,
+                   const char *text); /* returns the list, which may have moved; list may be NULL */
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define LENGTH_MAX 31 /* of a word; the rest of a longer one is not compared */
+#define LENGTH_MAX 31 /* longest compared part of a word */
 
 /* Damerau-Levenshtein distance (optimal string alignment), three rows of its table at a time. */
 static size_t edit_distance(const char *a, const char *b)
@@ -44,7 +44,7 @@ const char *nearest_name(const char *word, const char *const *names, size_t coun
             best = names[i];
         }
     }
-    /* An abbreviation is far from its name by edits: "coord" for "coordinator". */
+    /* An abbreviation needs many edits, such as "coord" for "coordinator", so it is found in another way. */
     for (size_t i = 0; i < count && !best; i++)
         if (len > 2 && strncmp(word, names[i], len) == 0)
             best = names[i];

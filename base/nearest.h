@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
-/* For "did you mean": the name that takes the fewest edits (a letter inserted, removed, replaced, or swapped
- * with its neighbour) from a mistyped word, or that the word abbreviates. NULL where no name is close enough
- * to have been meant: more than a third of the word's letters, plus one, would have to change. */
+/* For "did you mean": returns the name with the fewest edits from a mistyped word (a letter inserted, removed,
+ * replaced, or swapped with its neighbour), or a name that the word abbreviates. NULL if no name is close: each
+ * needs more edits than a third of the word's letters plus one. */
 const char *nearest_name(const char *word, const char *const *names, size_t count);
 
 #endif

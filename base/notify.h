@@ -1,8 +1,8 @@
 #ifndef DDP_BASE_NOTIFY_H
 #define DDP_BASE_NOTIFY_H
 
-/* Tells systemd (or whoever set NOTIFY_SOCKET) how far the program is: "READY=1", "STOPPING=1". Nothing
- * happens without that variable, and a failure is only logged. */
+/* Reports the program's state to systemd, or another program that set NOTIFY_SOCKET: "READY=1", "STOPPING=1".
+ * Does nothing without this variable, and only logs a failure. */
 void notify_send(const char *state);
 
 #endif

@@ -194,6 +194,7 @@ static enum err_code option_store(struct option_parser *p, const struct option_s
 static enum err_code option_parse_at(struct option_parser *p, int argc, char **argv, int *i, struct err *e)
 {
     const char *arg = argv[*i], *value = NULL;
+    /* --name, --name VALUE, --name=VALUE, -r VALUE or -rVALUE */
     bool is_long = arg[1] == '-';
     size_t len = is_long ? strcspn(arg + 2, "=") : 0;
     struct option_slot slot =
@@ -213,6 +214,7 @@ static enum err_code option_parse_at(struct option_parser *p, int argc, char **a
                            s->name, value);
         return option_store(p, &slot, NULL, e);
     }
+    /* The value may be left out: an argument that does not fit is not the value but the next word. */
     if (!value && s->fits && (*i + 1 >= argc || !s->fits(argv[*i + 1])))
         value = s->otherwise;
     if (!value && *i + 1 >= argc)
@@ -402,7 +404,7 @@ struct conf_field *option_conf_fields(const struct option_spec *table, const str
         fields = array_grow(fields, count, &cap, sizeof(*fields));
         fields[count++] = *more;
     }
-    fields = array_grow(fields, count, &cap, sizeof(*fields));
+    fields = array_grow(fields, count, &cap, sizeof(*fields)); /* one more: the end of the table */
     fields[count] = (struct conf_field){0};
     return fields;
 }

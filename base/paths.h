@@ -3,14 +3,14 @@
 
 #include "base/err.h"
 
-/* Where ddp keeps things when no flag says otherwise. As root: /var/lib/ddp, /var/log/ddp, /etc/ddp. As a
+/* ddp's directories if no flag names others. As root: /var/lib/ddp, /var/log/ddp, /etc/ddp. As a
  * user: $XDG_STATE_HOME/ddp (~/.local/state/ddp), logs below it, $XDG_CONFIG_HOME/ddp (~/.config/ddp). The
  * caller frees. */
 char *paths_state(void);
 char *paths_log(void);
 char *paths_config(const char *file); /* "agent.yaml" -> "/etc/ddp/agent.yaml" */
 
-/* dir/name; name alone when it is absolute. "~" is not expanded: shells do that. */
+/* dir/name, or name alone if it is absolute. Does not expand "~", which shells do. */
 char *paths_join(const char *dir, const char *name);
 /* A program installed in the same directory as the running one: "ddp-supervisor" ->
  * "/usr/bin/ddp-supervisor". */

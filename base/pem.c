@@ -22,15 +22,18 @@ enum err_code pem_pair_check(const struct pem_text *cert, const struct pem_text 
     enum err_code code = ERR_OK;
 
     if (!x509)
-        code = err_set(e, ERR_INVALID_ARGUMENT, "TLS certificate: %s: no certificate in it", cert->name);
+        code = err_set(e, ERR_INVALID_ARGUMENT, "TLS certificate '%s': the file contains no certificate",
+                       cert->name);
     else if (!pkey)
-        code = err_set(e, ERR_INVALID_ARGUMENT, "TLS key: %s: no key without passphrase in it", key->name);
+        code = err_set(e, ERR_INVALID_ARGUMENT,
+                       "TLS key '%s': the file contains no key without passphrase: remove the passphrase",
+                       key->name);
     else if (X509_check_private_key(x509, pkey) != 1)
         code = err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s is not the key of %s", key->name, cert->name);
     EVP_PKEY_free(pkey);
     X509_free(x509);
     BIO_free(key_text);
     BIO_free(cert_text);
-    ERR_clear_error(); /* the queue is the thread's, and gRPC reads it */
+    ERR_clear_error(); /* The error queue belongs to the thread, and gRPC reads it, too. */
     return code;
 }

@@ -5,16 +5,16 @@
 
 #include "base/err.h"
 
-/* PEM files that belong together. Any thread. */
+/* Checks that PEM files belong together. Any thread. */
 
 struct pem_text {
-    const char *name; /* its file, for messages */
+    const char *name; /* the name of its file, for messages */
     const char *data;
     size_t len;
 };
 
-/* The key is that of the first certificate, and wants no passphrase: nobody is there to type one.
- * INVALID_ARGUMENT with the files' names. */
+/* Checks that the key belongs to the first certificate and has no passphrase, which nobody could type.
+ * INVALID_ARGUMENT names the files. */
 MUST_CHECK enum err_code pem_pair_check(const struct pem_text *cert, const struct pem_text *key,
                                         struct err *e);
 

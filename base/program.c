@@ -62,7 +62,7 @@ int program_parse(const struct program *p, const struct option_set *sets, int ar
     }
     all[count] = (struct option_set){program_options, &flags};
     enum err_code code = option_parse(all, argc, argv, NULL, args, &e);
-    /* Who asks for help gets it, whatever else is wrong behind that word. */
+    /* --help is answered even if a later option is wrong. */
     if (flags.help)
         program_print_help(p, all);
     else if (flags.version)

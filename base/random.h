@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-/* Random numbers that are the same on every machine: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). A
- * stream is chosen by a seed and a number, so that nobody has to draw in anyone else's order. */
+/* Random numbers that are the same on every machine: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). A seed
+ * and a number select a stream, so that callers do not depend on each other's order of draws. */
 
 struct random {
     uint64_t state;

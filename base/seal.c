@@ -41,7 +41,7 @@ enum err_code seal_open(struct buf *out, const uint8_t key[SEAL_KEY], const char
     int len;
 
     if (size < OVERHEAD || size > INT_MAX || box[0] != SEAL_VERSION)
-        return err_set(e, ERR_DATA_LOSS, "not a sealed record");
+        return err_set(e, ERR_DATA_LOSS, "the bytes are not a sealed record");
     const size_t inner = size - OVERHEAD;
     uint8_t *plain = xmalloc(inner + 1);
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
@@ -54,7 +54,7 @@ enum err_code seal_open(struct buf *out, const uint8_t key[SEAL_KEY], const char
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_SET_TAG, TAG, tag) == 1 &&
         EVP_DecryptFinal_ex(ctx, last, &len) == 1;
     EVP_CIPHER_CTX_free(ctx);
-    if (good)
+    if (good) /* no byte leaves this function before the tag has been checked */
         buf_append(out, plain, inner);
     free(plain);
     return good ? ERR_OK

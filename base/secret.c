@@ -26,8 +26,8 @@ static bool group_is_ours(gid_t group)
     return false;
 }
 
-/* A daemon that no longer runs as root meets the key that was root's alone. Of a file in a directory that is
- * closed to this program its own mode says nothing. */
+/* Says how to make a file readable, such as a key of root for a daemon that no longer runs as root. If the
+ * directory is closed to this program, the file's mode is unknown, and the message has no command. */
 static enum err_code open_refused(const char *path, int errnum, struct err *e)
 {
     const struct passwd *user = getpwuid(geteuid());
@@ -37,9 +37,9 @@ static enum err_code open_refused(const char *path, int errnum, struct err *e)
     if (errnum != EACCES || !user || !group || stat(path, &st) != 0)
         return err_sys(e, errnum, "open %s", path);
     if (st.st_uid == geteuid())
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: its owner may not read it, run `chmod 600 %s`", path,
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: its owner may not read it: run `chmod 600 %s`", path,
                        path);
-    return err_set(e, ERR_PERMISSION_DENIED, "%s: %s may not read it, run `chgrp %s %s && chmod 640 %s`",
+    return err_set(e, ERR_PERMISSION_DENIED, "%s: %s may not read it: run `chgrp %s %s && chmod 640 %s`",
                    path, user->pw_name, group->gr_name, path, path);
 }
 
@@ -48,10 +48,10 @@ static enum err_code mode_check(const char *path, const struct stat *st, struct 
     if (!S_ISREG(st->st_mode))
         return ERR_OK;
     if (st->st_mode & 0027)
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: others may read it, run `chmod 600 %s`", path, path);
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: others may read it: run `chmod 600 %s`", path, path);
     if ((st->st_mode & 0050) && !group_is_ours(st->st_gid))
         return err_set(e, ERR_PERMISSION_DENIED,
-                       "%s: a group that this program is not in may read it, run `chmod 600 %s`", path, path);
+                       "%s: a group that this program is not in may read it: run `chmod 600 %s`", path, path);
     return ERR_OK;
 }
 

@@ -17,9 +17,10 @@ struct sm {
 };
 
 bool sm_may(const struct sm *sm, int from, int to);
-void sm_check(const struct sm *sm, int from, int to); /* BUG when not allowed, naming both states */
+void sm_check(const struct sm *sm, int from,
+              int to); /* a move that is not allowed is a BUG, which names both states */
 const char *sm_name(const struct sm *sm, int state);
-int sm_find(const struct sm *sm, const char *name); /* -1: none */
+int sm_find(const struct sm *sm, const char *name); /* -1: no state has this name */
 bool sm_terminal(const struct sm *sm, int state);   /* no state may follow */
 
 #endif

@@ -83,7 +83,7 @@ enum err_code spawn_fact_decode(struct spawn_fact *f, const json_t *obj, struct 
     f->owner = member_copy(obj, "owner");
     f->cgroup = member_copy(obj, "cgroup");
     if (!known || f->spawn <= 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "fact without a spawn or with an unknown state");
+        return err_set(e, ERR_INVALID_ARGUMENT, "the fact has no spawn number, or an unknown state");
     return ERR_OK;
 }
 

@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* What is known of one worker process (a spawn), for its life: of which generation it is a member, and as
- * which rank, is known to the coordinator alone. The supervisor makes the fact and keeps it on disk, the
- * agent passes it on, and the coordinator's core decides by it: all with this struct. JSON is its form on
+/* The facts about one worker process (a spawn) during its life. Only the coordinator knows its generation and
+ * rank. The supervisor makes the fact and keeps it on disk, the agent passes it on, and the coordinator's core
+ * decides by it, all with this struct. JSON is its form on
  * disk and on the supervisor's socket; proto/rpc_spawn_fact.h has the form in messages to the coordinator.
  *
  * Texts are const, so that a fact can be made of literals and borrowed texts. A fact that owns its texts
@@ -25,23 +25,23 @@ struct spawn_fact {
     enum spawn_state state;
     int64_t pid;                  /* 0: it was never started */
     int64_t started_ms, ended_ms; /* the node's wall clock */
-    int code, signal;             /* of the end; at most one of them is not 0 */
-    bool out_of_memory;           /* the kernel killed it for want of memory */
-    bool lost;                    /* it ended, but nobody saw how: its supervisor had died */
-    bool not_started;             /* its command never ran; message says why */
+    int code, signal;             /* exit code and signal; at most one is not 0 */
+    bool out_of_memory;           /* the kernel killed it because memory was exhausted */
+    bool lost;                    /* it ended with unknown code, because its supervisor had died */
+    bool not_started;             /* its command never ran; message gives the reason */
     bool port_busy;               /* its MASTER_PORT was in use */
     bool lease_expired;           /* its supervisor stopped it because the node's lease ran out */
-    bool node_trouble;            /* not started for a reason of the node: another node may start it */
+    bool node_trouble; /* not started because its node lacks something: another node may start it */
     bool no_account;              /* with node_trouble: the job's user has no account on the node */
-    bool stopped;                 /* it was told to stop before it began to end */
+    bool stopped;                 /* it was told to stop before it ended */
     const char *message;          /* one line, or NULL */
     const char *stderr_tail;      /* its last lines with '\n' between them, or NULL */
-    const char *id, *owner; /* DDP_SPAWN_ID and DDP_AGENT_ID: they mark its processes. On the node only */
+    const char *id, *owner; /* DDP_SPAWN_ID and DDP_AGENT_ID, which mark its processes. On the node only */
     const char *cgroup;     /* its cgroup's path, or NULL. On the node only */
 };
 
 const char *spawn_state_name(enum spawn_state state); /* "starting", "running", "stopping", "exited" */
-bool spawn_state_parse(const char *name, enum spawn_state *out); /* false: unknown; NULL is unknown too */
+bool spawn_state_parse(const char *name, enum spawn_state *out); /* false: no state has this name, or NULL */
 
 /* Writes the members of a JSON object that the caller has opened. */
 void spawn_fact_encode(struct jout *o, const struct spawn_fact *f);

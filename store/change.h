@@ -5,9 +5,9 @@
 
 /* One durable change. The core emits them in order; store_commit applies a whole list in one transaction. A
  * move is a compare-and-set: the row must be in `from`, and the table in states.c must allow `to`; anything
- * else is a bug in the core and aborts the transaction with INTERNAL. Each job, generation, rank and node
- * move that a user cares for comes with an event in the same list. PUT replaces all columns but the state.
- * Records are borrowed for the call. */
+ * else is a bug in the core and aborts the transaction with INTERNAL. A move
+ * that users should see has an event in the same list. PUT replaces all columns except the state. Records are
+ * borrowed for the call. */
 enum change_kind {
     CHANGE_JOB_INSERT,        /* job */
     CHANGE_JOB_PUT,           /* job */
@@ -24,15 +24,15 @@ enum change_kind {
     CHANGE_RANK_MOVE,         /* id, generation_number, rank_number, from, to */
     CHANGE_SPAWN_INSERT,      /* spawn */
     CHANGE_SPAWN_PUT,         /* spawn */
-    CHANGE_SNAPSHOT_PUT,    /* snapshot: inserted, or its nodes replaced; keyed by (job, generation, step) */
-    CHANGE_SNAPSHOT_DELETE, /* snapshot: its key; many younger ones exist */
-    CHANGE_EVENT,           /* event; its id is the store's */
-    CHANGE_JOB_PROGRESS,    /* id, text = its progress: that column alone */
-    CHANGE_JOB_FORGET,      /* id: a finished job and all below it, by retention */
+    CHANGE_SNAPSHOT_PUT, /* snapshot: inserted, or its nodes replaced; its key is (job, generation, step) */
+    CHANGE_SNAPSHOT_DELETE, /* snapshot: its key; one that enough newer ones have replaced */
+    CHANGE_EVENT,           /* event; the store assigns its id */
+    CHANGE_JOB_PROGRESS,    /* id, text = its progress: changes only that column */
+    CHANGE_JOB_FORGET,      /* id: a finished job with all its records, by retention */
     CHANGE_USER_PUT,        /* user: inserted, or replaced by name */
     CHANGE_USER_DELETE,     /* name */
-    CHANGE_AUDIT,           /* audit; its id is the store's */
-    CHANGE_JOB_CLEAR, /* id: a job and all below it but its events; it is inserted anew in the same list */
+    CHANGE_AUDIT,           /* audit; the store assigns its id */
+    CHANGE_JOB_CLEAR, /* id: a job with all its records except its events; the same list inserts it again */
     CHANGE_LOST_NUMBER_REMOVED, /* id: a number of [gap_from, gap_to) whose job retention has removed */
     CHANGE_META,                /* name, id = value: a number of the cluster itself */
 };
@@ -74,11 +74,11 @@ void user_record_copy(struct user_record *to, const struct user_record *from);
 void user_record_release(struct user_record *r);
 void audit_record_release(struct audit_record *r);
 
-/* A change that owns its record, as the core queues them and a simulated store keeps them. */
+/* A change that owns its record, for the queue of the core and for a simulated store. */
 void change_release(struct change *c);
 
-/* All that store_load gives back: everything of unfinished jobs; of finished ones the job, its snapshots and,
- * with their ranks and spawns, its newest generation, the newest that has a failed_spawn, and each with a
+/* The result of store_load. It has all records of unfinished jobs. Of a finished job it has the job, its snapshots,
+ * and these generations with their ranks and spawns: the newest, the newest with a failed_spawn, and each that has a
  * spawn that is not dead. */
 struct records {
     struct job_record *jobs;
@@ -90,13 +90,13 @@ struct records {
     size_t job_count, node_count, generation_count, rank_count, spawn_count, snapshot_count;
     enum records_age {
         RECORDS_NEW,
-        RECORDS_RESTORED, /* an older copy, or nobody can tell: nodes may know more, and more numbers */
-        RECORDS_LEARNING, /* that was so a moment ago, and next_job has been seen to */
-        RECORDS_NUMBERED, /* an older copy, but next_job is beyond all numbers that were given out */
+        RECORDS_RESTORED, /* an older copy, or possibly one: nodes may have newer records, and jobs with larger numbers */
+        RECORDS_LEARNING, /* as the state above until now; next_job has been raised */
+        RECORDS_NUMBERED, /* an older copy, but next_job is above all numbers that were assigned */
     } age;
-    int64_t next_job;         /* ids are never reused */
-    int64_t gap_from, gap_to; /* ids that were given out, but not from this database: see adopt.c; 0: none */
-    int64_t *removed; /* ids of the gap whose jobs came back from nodes and were removed by retention */
+    int64_t next_job;         /* the next id; ids are never reused */
+    int64_t gap_from, gap_to; /* ids that were assigned by a lost database: see adopt.c; 0: none */
+    int64_t *removed;         /* ids of the gap whose jobs nodes have returned and retention has removed */
     size_t removed_count;
 };
 void records_release(struct records *r);

@@ -12,9 +12,9 @@
 #include "store/store_state.h"
 #include "store/tables.h"
 
-/* One transaction a list. Each change finds its prepared statement, binds and steps; an INSERT, PUT or MOVE
- * that does not touch exactly one row contradicts what is stored. The whole list is rolled back on any error,
- * so that the caller may try the same list again where the code says so. */
+/* A list of changes is one transaction. Each change has a prepared statement. An INSERT, PUT or MOVE that does not
+ * change exactly one row contradicts the database. Any error rolls the whole list back, so that the caller can pass
+ * the same list again if the error code allows it. */
 
 static const struct {
     enum statement id;
@@ -77,7 +77,7 @@ static enum err_code commit_step_one_row(struct store *s, sqlite3_stmt *st, cons
     if (db_step_done(st, what, e) != ERR_OK)
         return e->code;
     if (sqlite3_changes(s->db) != 1)
-        return err_set(e, ERR_INTERNAL, "%s: the row is missing, or not in the expected state", what);
+        return err_set(e, ERR_INTERNAL, "%s: the row is missing, or is not in the expected state", what);
     return ERR_OK;
 }
 
@@ -227,6 +227,7 @@ static enum err_code commit_put_meta(struct store *s, const char *key, int64_t v
 
 static enum err_code change_apply(struct store *s, const struct change *c, struct err *e)
 {
+    /* INSERT fails for an existing row, PUT for a missing one; snapshots and users are inserted or replaced. */
     switch (c->kind) {
     case CHANGE_JOB_INSERT:
         return commit_write_row(s, ST_JOB_INSERT, &job_table, c->job, true, e);
@@ -291,7 +292,7 @@ static enum err_code change_apply_all(struct store *s, const struct change *chan
     for (size_t i = 0; i < count; i++)
         if (change_apply(s, &changes[i], e) != ERR_OK)
             return err_wrap(e, "change %zu of %zu", i + 1, count);
-    /* In the same transaction: the database says how many commits it holds. */
+    /* The number of commits is part of the same transaction, so the database always has the right number. */
     if (commit_sequence(s, s->mark.sequence + 1, e) != ERR_OK)
         return e->code;
     if (fault_hit("store.commit"))
@@ -325,16 +326,16 @@ static enum err_code commit_save_mark(struct store *s, struct err *e)
 
 static enum err_code commit_list(struct store *s, const struct change *changes, size_t count, struct err *e)
 {
-    /* A commit to a file that was deleted would succeed, and be lost with this process. */
+    /* A commit to a deleted file would succeed, but would be lost when this process ends. */
     if (loss_check_moved(s, e) != ERR_OK || db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
         return e->code;
     if (change_apply_all(s, changes, count, e) == ERR_OK) {
         (void)fault_hit(
-            "store.committed"); /* durable, but not acknowledged: only the kill action is useful */
+            "store.committed"); /* The list is durable but not acknowledged: of the fault actions only kill is useful here. */
         commit_advance_mark(&s->mark, changes, count);
         return ERR_OK;
     }
-    /* SQLite has rolled back by itself after some errors, such as a full disk. */
+    /* After some errors, such as a full disk, SQLite has already rolled back. */
     struct err ignored;
     if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
         log_error("rollback", "why=%s", LOG_Q(ignored.msg));

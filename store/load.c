@@ -10,7 +10,7 @@
 
 #define UNFINISHED "(SELECT id FROM job WHERE state NOT IN ('succeeded','failed','cancelled'))"
 
-/* Of a finished job only its last generation, its last failed one, and those whose spawns still hold
+/* Of a finished job only these generations: the last, the last failed one, and those whose spawns still hold
  * slots. */
 #define KEPT                                                                                                 \
     "job IN " UNFINISHED " OR number=(SELECT generation FROM job WHERE id=generation.job)"                   \
@@ -30,7 +30,7 @@ enum err_code load_rows(struct store *s, const struct table *t, const char *wher
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
     if (db_prepare(s->db, sql.data, &st, e) != ERR_OK)
         return e->code;
-    if (sqlite3_bind_parameter_count(st) > 0)
+    if (sqlite3_bind_parameter_count(st) > 0) /* not every condition has a parameter */
         sqlite3_bind_int64(st, 1, parameter);
     char *array = NULL;
     size_t cap = 0;
@@ -40,7 +40,7 @@ enum err_code load_rows(struct store *s, const struct table *t, const char *wher
         memcpy(array_at, &array, sizeof array);
         void *record = array + *count * t->record_size;
         memset(record, 0, t->record_size);
-        (*count)++;
+        (*count)++; /* before the row is read: a failure leaves a part, which the caller releases */
         if (row_read(st, t, record, e) != ERR_OK)
             return e->code;
     }

@@ -20,8 +20,8 @@ struct metrics {
     uint64_t appends;
 };
 
-/* series.points counts inserts, replaced steps too, which only makes thinning look earlier; thinning counts
- * anew. */
+/* series.points counts inserts, including those that replace a step. So the limit may be checked too early, but
+ * never too late; thinning counts the points again. */
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL,"
     " rank INTEGER NOT NULL, points INTEGER NOT NULL, UNIQUE(job, name, rank)) STRICT;"
@@ -56,7 +56,7 @@ static void metrics_release(struct metrics *m)
     db_close(&m->db);
 }
 
-/* The log and index files go with it: a fresh database must not meet another's log. */
+/* Moves the log and index files, too: a new database must not find another database's log. */
 static void move_aside(const char *path, const char *why)
 {
     static const char *const suffixes[] = {"-wal", "-shm"};
@@ -111,7 +111,7 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
         return db_error(m->db, rc, e, "series");
     if (found)
         return ERR_OK;
-    st = m->statements[ST_NEW_SERIES];
+    st = m->statements[ST_NEW_SERIES]; /* the first point of this job, name and rank */
     sqlite3_bind_int64(st, 1, p->job);
     sqlite3_bind_text(st, 2, p->metric.name, -1, SQLITE_STATIC);
     sqlite3_bind_int(st, 3, p->rank);
@@ -121,7 +121,7 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
     return ERR_OK;
 }
 
-/* Drops every second point, the newest kept, and counts anew. */
+/* Deletes every second point, but not the newest one, and counts the points again. */
 static enum err_code metrics_thin(struct metrics *m, int64_t series, struct err *e)
 {
     CLEANUP(free_text)
@@ -162,7 +162,7 @@ static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)
     return db_int(m->db, text, 0, out, e);
 }
 
-/* A tenth of the series at a time. */
+/* Deletes a tenth of the series at a time, those of the oldest jobs first. */
 enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e)
 {
     const char *text = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY job,id"
@@ -234,7 +234,7 @@ enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, siz
         points = array_grow(points, n, &cap, sizeof *points);
         read_point(st, &points[n++]);
     }
-    if (rc != SQLITE_DONE) {
+    if (rc != SQLITE_DONE) { /* the points that were read are not returned */
         free(points);
         return db_error(m->db, rc, e, "points");
     }

@@ -7,14 +7,14 @@
 #include "base/mem.h"
 #include "store/tables.h"
 
-/* "ddp records 1\n", then each table: its name, its columns' names, the rows' number, and row by row the
- * values. A value is its length plus 1 (0: NULL) and its bytes; a number has as many as it needs, the least
- * first. */
+/* The format: "ddp records 1\n", then for each table its name, the names of its columns, the number of rows, and the
+ * values of each row. A value is its length plus 1 (0: NULL) and its bytes. A number has as many bytes as it needs,
+ * the least significant first. */
 static const char magic[] = "ddp records 1\n";
 #define MAGIC_BYTES (sizeof magic - 1)
 #define COLUMNS_MOST 64
 
-struct place { /* of a table's rows in struct records */
+struct place { /* where struct records has a table's rows */
     const struct table *table;
     size_t array, count;
 };
@@ -95,7 +95,7 @@ static void pack_put_value(struct buf *out, const struct column *c, const char *
         put_bytes(out, *(uint8_t *const *)at, *(const size_t *)(const void *)(record + c->size));
         return;
     case COLUMN_STATE:
-    case COLUMN_ENUM:
+    case COLUMN_ENUM: /* by name, since another version may have other numbers */
         pack_put_text(out, sm_name(c->sm, *(const int *)at));
         return;
     }
@@ -138,7 +138,7 @@ static bool take_length(struct reader *r, size_t *out)
     return false;
 }
 
-static bool take_bytes(struct reader *r, const char **data, size_t *size) /* *data NULL: NULL */
+static bool take_bytes(struct reader *r, const char **data, size_t *size) /* sets *data to NULL for NULL */
 {
     if (!take_length(r, size))
         return false;
@@ -185,14 +185,14 @@ static bool set_state(const struct column *c, void *at, const char *data, size_t
     return state >= 0;
 }
 
-/* What a table of the database refuses is refused here, too. */
+/* Refuses the values that the table of the database would refuse. */
 static bool unpack_set_value(const struct column *c, char *record, const char *data, size_t size)
 {
     void *at = record + c->offset;
     const bool numeric = c->type == COLUMN_INT64 || c->type == COLUMN_INT || c->type == COLUMN_BOOL;
     const int64_t number = numeric && data && size <= sizeof number ? number_of(data, size) : 0;
 
-    if (numeric && (!data || size > sizeof number))
+    if (numeric && (!data || size > sizeof number)) /* no column of numbers allows NULL */
         return false;
     switch (c->type) {
     case COLUMN_INT64:
@@ -208,7 +208,7 @@ static bool unpack_set_value(const struct column *c, char *record, const char *d
         *(char **)at = data ? text_of(data, size) : NULL;
         return !data || !memchr(data, '\0', size);
     case COLUMN_TEXTS:
-        if (size && data[size - 1])
+        if (size && data[size - 1]) /* each text ends in NUL: strlen below stays inside data */
             return false;
         for (size_t i = 0; i < size; i += strlen(data + i) + 1)
             *(char ***)at = strv_append(*(char ***)at, data + i);
@@ -285,10 +285,10 @@ enum err_code pack_read(struct records *out, const void *data, size_t size, stru
 
     memset(out, 0, sizeof *out);
     if (size < MAGIC_BYTES || memcmp(data, magic, MAGIC_BYTES) != 0)
-        return err_set(e, ERR_DATA_LOSS, "not packed records");
+        return err_set(e, ERR_DATA_LOSS, "the bytes are not packed records");
     r.at += MAGIC_BYTES;
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (!read_table(&r, &places[i], out))
-            return err_set(e, ERR_DATA_LOSS, "packed records: table %s is invalid", places[i].table->name);
+            return err_set(e, ERR_DATA_LOSS, "packed records: table '%s' is invalid", places[i].table->name);
     return ERR_OK;
 }

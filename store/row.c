@@ -151,8 +151,8 @@ static char **row_dup_texts(const char *data, size_t size)
 
 static enum err_code row_refuse(const struct table *t, const struct column *c, struct err *e)
 {
-    return err_set(e, ERR_DATA_LOSS, "table %s of the database has a row with an invalid %s", t->name,
-                   c->name);
+    return err_set(e, ERR_DATA_LOSS, "the database's table '%s' has a row with an invalid value for '%s'",
+                   t->name, c->name);
 }
 
 static enum err_code row_read_blob(sqlite3_stmt *st, int index, const struct table *t, const struct column *c,
@@ -199,7 +199,7 @@ static enum err_code row_read_column(sqlite3_stmt *st, int index, const struct t
     case COLUMN_ENUM: {
         const char *name = (const char *)sqlite3_column_text(st, index);
         const int state = name ? sm_find(c->sm, name) : -1;
-        if (state < 0)
+        if (state < 0) /* damage, or a program of a later version wrote it */
             return row_refuse(t, c, e);
         *(int *)at = state;
         return ERR_OK;

@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/sm.h"
 
-/* A record's place in a table, as data: one const table of columns gives the INSERT, UPDATE and SELECT
- * statements, the binding and the reading. Private to store/. */
+/* Describes how a record is stored in a table. The INSERT, UPDATE and SELECT statements, the binding and the reading
+ * all follow from one const table of columns. Private to store/. */
 
 enum column_type {
     COLUMN_INT64,
@@ -18,7 +18,7 @@ enum column_type {
     COLUMN_TEXTS, /* char **, stored as NUL-terminated texts one after another; an empty list is NULL */
     COLUMN_FIXED, /* uint8_t[size] */
     COLUMN_BYTES, /* uint8_t *, its length in the size_t at offset `size` */
-    COLUMN_STATE, /* an enum, stored by its name in sm; moves alone change it */
+    COLUMN_STATE, /* an enum, stored by its name in sm; only moves change it */
     COLUMN_ENUM,  /* an enum, stored by its name in sm */
 };
 struct column {
@@ -64,14 +64,15 @@ struct table {
 
 /* Parameter numbers are column numbers, from 1, in each statement. */
 void row_sql_insert(struct buf *out, const struct table *t);
-void row_sql_put(struct buf *out, const struct table *t);    /* all but key and state, by key */
-void row_sql_upsert(struct buf *out, const struct table *t); /* insert, or put */
-void row_sql_select(struct buf *out, const struct table *t); /* no WHERE; columns in table order */
+void row_sql_put(struct buf *out, const struct table *t);    /* all columns except key and state, by key */
+void row_sql_upsert(struct buf *out, const struct table *t); /* inserts, or replaces */
+void row_sql_select(struct buf *out,
+                    const struct table *t); /* without WHERE; columns in the order of the table */
 
-/* Binds what the record holds; texts and blobs are borrowed until the statement is reset. */
+/* Binds the record's values; texts and blobs are borrowed until the statement is reset. */
 MUST_CHECK enum err_code row_bind(sqlite3_stmt *st, const struct table *t, const void *record,
                                   bool with_state, struct err *e);
-/* Fills a zeroed record from the current row. DATA_LOSS when the row cannot be one. */
+/* Fills a zeroed record from the current row. DATA_LOSS: the row has a value that no record can have. */
 MUST_CHECK enum err_code row_read(sqlite3_stmt *st, const struct table *t, void *record, struct err *e);
 
 #endif

@@ -266,6 +266,7 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     const struct conf_node *root = conf_root(doc);
     const struct conf_node *command = conf_get(root, "command"), *train = conf_get(root, "train");
 
+    /* The defaults depend on the kind of the job, so they are set before the keys are read. */
     job_defaults(out, train ? JOB_TRAIN : JOB_COMMAND);
     if (conf_read(doc, job_fields, out, e))
         return e->code;

@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "base/isa.h"
 
-/* The job file, typed. The same YAML text is what a user writes, what travels to the coordinator, what it
- * stores and what the trainer reads: every program parses it with this one module. */
+/* The job file, typed. A user writes it as YAML, ddpctl sends the same text to the coordinator, the coordinator
+ * stores it, and the trainer reads it. Every program parses it with this module. */
 
 enum job_kind { JOB_COMMAND, JOB_TRAIN };
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
@@ -58,22 +58,23 @@ struct train_spec {
         size_t size_count;
         enum activation_type activation;       /* gpt: gelu_tanh (GPT-2's) or gelu (exact) */
         int64_t layers, heads, width, context; /* gpt */
-        int64_t vocab;                         /* gpt: 0, as many as the data has symbols */
+        int64_t vocab;                         /* gpt: 0 (the number of symbols of the data) */
         double dropout;                        /* gpt: 0 */
-        bool tied;                             /* gpt: the head is the token embedding, true */
+        bool tied; /* gpt: the head shares the weights of the token embedding; true */
     } model;
-    char *init_from; /* a snapshot's or a Hugging Face directory that the parameters start from; NULL */
+    char *init_from; /* directory of a snapshot or a Hugging Face model with the initial parameters; NULL */
     enum loss_type loss;
     struct {
         enum data_type type;
         int64_t samples;          /* synthetic */
-        int64_t in, out;          /* synthetic: widths, 20 and 1 as in the tutorial */
-        char *dir;                /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
-        char *path;               /* text: a file; tokens: a .bin of them */
-        char *val_path;           /* text, tokens: the validation split's file; NULL: split `path` */
-        double split;             /* text, tokens: the part of the file, from its start, that trains; 0.9 */
+        int64_t in, out;          /* synthetic: widths; 20 and 1, as in the tutorial */
+        char *dir;      /* idx: the directory of train-images-idx3-ubyte[.gz] and the other three files */
+        char *path;     /* text: a text file; tokens: a .bin file of tokens */
+        char *val_path; /* text, tokens: the file of the validation split; NULL: `path` is split */
+        double
+            split; /* text, tokens: the fraction of the file, from its start, that is the training split; 0.9 */
         enum symbol_type symbols; /* text */
-        bool pad;                 /* repeat samples in the tail as PyTorch's DistributedSampler does */
+        bool pad;                 /* repeats samples at the end, as PyTorch's DistributedSampler does */
         bool shuffle;             /* true */
     } data;
     struct {
@@ -86,22 +87,22 @@ struct train_spec {
         int64_t warmup; /* steps */
         double min_lr;
     } schedule;
-    int64_t batch;         /* samples per rank and step; 0 when global_batch is given */
-    int64_t global_batch;  /* whole batch over all ranks; 0 when batch is given */
-    int64_t accumulate;    /* micro-batches a step, 1 */
-    int64_t epochs, steps; /* one of them is 0 */
+    int64_t batch;         /* samples per rank and step; 0 if global_batch is given */
+    int64_t global_batch;  /* samples of all ranks per step; 0 if batch is given */
+    int64_t accumulate;    /* micro-batches per step; 1 */
+    int64_t epochs, steps; /* one of the two is 0 */
     int64_t seed;
     enum precision_type precision;
     enum reproducible_type reproducible;
     enum isa isa;    /* the largest that ranks on CPUs compute with */
     int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */
-    int64_t threads; /* of a rank; 0: its share of the cores. reproducible: world: 1 */
+    int64_t threads; /* threads of a rank; 0: its share of the cores. With reproducible: world 1 */
     struct sync_spec sync;
     struct {
         char *dir; /* NULL: no snapshots */
         struct job_every every;
         int64_t keep;
-        int64_t keep_best; /* besides: those of the best validation loss, 0 */
+        int64_t keep_best; /* additional snapshots, those with the best validation loss; 0 */
     } snapshot;
     enum resume_type resume;
     struct {
@@ -109,7 +110,7 @@ struct train_spec {
         int64_t batches;        /* 0: all */
     } eval;
     int64_t log_every;   /* steps between reports, 10 */
-    bool tutorial_lines; /* the tutorials' progress lines on stdout, true */
+    bool tutorial_lines; /* prints the progress lines of PyTorch's tutorials on stdout; true */
 };
 
 struct job_spec {
@@ -125,28 +126,28 @@ struct job_spec {
     int64_t lease_ms;                 /* default: command 60 s, train 10 min */
     int64_t join_timeout_ms;          /* 60 s */
     int64_t grace_ms;                 /* SIGTERM to SIGKILL, 30 s */
-    int64_t stall_timeout_ms;         /* restart after so long without progress; 0: never */
-    enum lost_type on_lost_snapshots; /* train: when committed snapshots cannot be found; default: wait */
+    int64_t stall_timeout_ms;         /* restarts the job after this time without progress; 0: never */
+    enum lost_type
+        on_lost_snapshots; /* train: what happens if committed snapshots cannot be found; default: wait */
     char **env;                       /* "NAME=value" */
     char *workdir;                    /* absolute in a submitted job */
     char **command;                   /* JOB_COMMAND */
     char *role;                       /* ROLE_NAME; NULL: default */
-    char *run_id;                     /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
+    char *run_id;                     /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
     enum job_logs logs;               /* private: only the owner and operators can read them */
     bool virtual_local_rank;          /* each worker sees LOCAL_RANK 0 and its own GPUs only */
     struct train_spec train;          /* JOB_TRAIN */
 };
 
-/* Parses and checks everything that can be checked without a machine: types, ranges, unknown keys,
- * contradictions (both command and train, both epochs and steps, ...). *out is zeroed first; release it
- * whatever the result. */
+/* Parses the text and makes all checks that need no machine: types, ranges, unknown keys, contradictions (both
+ * command and train, both epochs and steps, ...). *out is zeroed first; release it whatever the result. */
 MUST_CHECK enum err_code job_parse(struct job_spec *out, const char *text, size_t len, const char *where,
                                    struct err *e);
 MUST_CHECK enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e);
 void job_release(struct job_spec *spec);
 
-/* A job file's text for `submit -- COMMAND` and its flags: the fields that differ from the defaults. Caller
- * frees. */
+/* Makes the text of a job file for `submit -- COMMAND` and its flags: the fields that differ from the defaults.
+ * The caller frees it. */
 char *job_print(const struct job_spec *spec);
 void job_defaults(struct job_spec *spec, enum job_kind kind);
 

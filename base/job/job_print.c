@@ -8,11 +8,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-/* A job as YAML text, only what differs from the defaults, such that job_parse reads it back the same. */
+/* Prints a job as YAML text, without the fields that have their defaults. job_parse reads the same job from it. */
 
-/* Code points that JSON takes as they are and YAML folds or refuses: C1 controls with U+0085, the line and
- * paragraph separators, the byte order mark and the two non-characters beside it. Returns the bytes at s, or
- * 0. */
+/* Returns the bytes of a code point at s that JSON takes as it is but YAML folds or refuses, or 0: C1 controls
+ * with U+0085, the line and paragraph separators, the byte order mark and the two non-characters beside it. */
 static size_t yaml_special(const unsigned char *s, unsigned *code)
 {
     if (s[0] == 0xc2 && s[1] < 0xa0) {
@@ -32,7 +31,8 @@ void job_quote(struct buf *out, const char *text)
     CLEANUP(buf_release) struct buf json = {0};
     struct jout o = {.buf = &json};
 
-    jout_text(&o, NULL, text); /* a JSON string is a double-quoted YAML one, but for these */
+    jout_text(&o, NULL,
+              text); /* Except for these code points, a JSON string is a double-quoted YAML string. */
     for (const unsigned char *s = (const unsigned char *)json.data; *s;) {
         unsigned code;
         size_t n = yaml_special(s, &code);

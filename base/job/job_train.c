@@ -61,7 +61,7 @@ static enum err_code read_optimizer(const struct conf_node *node, void *at, stru
     if (job_pick(node, kinds, ARRAY_LEN(kinds), OPTIMIZER_SGD, "optimizer", &type, e))
         return e->code;
     train->optimizer.type = (enum optimizer_type)type;
-    train->optimizer.weight_decay = type == OPTIMIZER_ADAMW ? 0.01 : 0;
+    train->optimizer.weight_decay = type == OPTIMIZER_ADAMW ? 0.01 : 0; /* PyTorch's defaults */
     if (conf_read_map(node, kinds[type].fields, train, e))
         return e->code;
     if (train->optimizer.nesterov && train->optimizer.momentum == 0)
@@ -82,6 +82,7 @@ static enum err_code read_every(const struct conf_node *node, void *at, struct e
         *(struct job_every *)at = every;
         return ERR_OK;
     }
+    /* A number without unit is a number of steps; conf_duration would read it as seconds. */
     if (conf_is_plain(node) && *text && text[strspn(text, "+-0123456789")] == '\0') {
         if (conf_read_value(node, steps, &every.count, e))
             return e->code;

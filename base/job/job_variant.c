@@ -60,7 +60,7 @@ enum err_code job_pick(const struct conf_node *map, const struct job_variant *al
     for (size_t i = 0; i < count; i++) {
         if (strcmp(conf_scalar(type), all[i].name))
             continue;
-        if (!all[i].fields)
+        if (!all[i].fields) /* a later version may support it, so it is not "unknown" */
             return variant_refuse(type, all, count, true, kind, e);
         *index = (int)i;
         return ERR_OK;

@@ -83,10 +83,10 @@ static void a_group_is_one_of_ours(void **state)
     assert_int_equal(read_as_nobody(path, "a group that this program is not in may read it"), 0);
     assert_int_equal(chown(path, 1, 1), 0);
     assert_int_equal(chmod(path, 0600), 0);
-    assert_int_equal(read_as_nobody(path, "nobody may not read it, run `chgrp nogroup /tmp"), 0);
+    assert_int_equal(read_as_nobody(path, "nobody may not read it: run `chgrp nogroup /tmp"), 0);
     assert_int_equal(chown(path, NOBODY, 1), 0);
     assert_int_equal(chmod(path, 0), 0);
-    assert_int_equal(read_as_nobody(path, "its owner may not read it, run `chmod 600 /tmp"), 0);
+    assert_int_equal(read_as_nobody(path, "its owner may not read it: run `chmod 600 /tmp"), 0);
     assert_int_equal(chmod(dir, 0700), 0); /* root's: the file's own mode is not what keeps nobody out */
     assert_int_equal(read_as_nobody(path, ": Permission denied"), 0);
     assert_int_equal(chmod(dir, 0755), 0);
