@@ -12,7 +12,7 @@
 static enum err_code address_bad(const char *text, struct err *e)
 {
     return err_set(e, ERR_INVALID_ARGUMENT,
-                   "'%s' is not an address, write host:port, [v6]:port or unix:/path", text);
+                   "invalid address '%s': expected host:port, [v6]:port or unix:/path", text);
 }
 
 static enum err_code parse_port(const char *text, const char *digits, int *port, struct err *e)
@@ -36,7 +36,8 @@ enum err_code rpc_address_parse(const char *text, struct rpc_address *out, struc
     memset(out, 0, sizeof(*out));
     if (strncmp(text, "unix:", 5) == 0) {
         if (text[5] != '/')
-            return err_set(e, ERR_INVALID_ARGUMENT, "'%s': a unix socket needs an absolute path", text);
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "invalid address '%s': a unix socket needs an absolute path", text);
         out->path = text + 5;
         return ERR_OK;
     }
@@ -83,7 +84,8 @@ enum err_code rpc_address_target(const char *text, char **out, struct err *e)
     if (rpc_address_parse(text, &address, e))
         return e->code;
     if (!address.path && address.port == 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s': port 0 cannot be connected to", text);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "invalid address '%s': expected a port from 1 to 65535, got 0", text);
     scope = strchr(address.host, '%');
     if (address.path)
         *out = xstrdup(text);

@@ -14,7 +14,7 @@
 #include "proto/rpc_health.h"
 #include "proto/rpc_server_state.h"
 
-/* From a call that gRPC hands over to a handler that runs: who is calling, whether they may, and which
+/* From a call that gRPC hands over to a handler that runs: the identity of the caller, its permission, and the
  * method. */
 
 /* The text behind a URI's scheme, percent-decoded. */
@@ -36,8 +36,8 @@ static void uri_decode(const char *uri, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* "fd:7": a unix socket that this server accepted. "unix-abstract:...": a TCP connection through the gate,
- * which knows its address. All others have proven nothing. */
+/* "fd:7" is a unix socket that this server accepted. "unix-abstract:..." is a TCP connection through the gate, which
+ * knows its address. Any other peer has proven no identity. */
 static void peer_read_address(struct rpc_call *call, const char *uri)
 {
     const struct rpc_gate *gate = call->server->gate;
@@ -181,7 +181,8 @@ static void call_begin(struct rpc_call *call)
     else if (call->method->kind == RPC_BIDI)
         rpc_call_start(call, NULL);
     if (call->method && call->method->kind != RPC_UNARY)
-        rpc_call_pump(call); /* headers at once, so that the client sees that its stream is accepted */
+        rpc_call_pump(
+            call); /* Send the headers at once, so that the client sees that its stream is accepted. */
     if (call->method)
         rpc_call_receive(call);
 }

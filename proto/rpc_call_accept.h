@@ -3,9 +3,9 @@
 
 struct rpc_server;
 
-/* Accepting calls: who is calling, whether they may, and which method they call. Inside proto/ only. */
+/* Accepts calls: finds the caller, its permission and the method. Inside proto/ only. */
 
-/* Lets one more call come in. Each call that comes in lets the next one in, until the server drains. */
+/* Arms one call. Each call that arrives arms the next one, until the server drains. */
 void rpc_call_arm(struct rpc_server *server);
 
 #endif

@@ -11,8 +11,8 @@
  * hook; then its message is read and the handler runs. Sends go one at a time from a queue, the last one
  * together with the status. Each outstanding operation holds a reference; with the last reference the call is
  * freed, and a draining server counts freed calls, since an operation on a queue that is shut down would
- * abort the process. gRPC may report the end of a call before its pending reads and writes: whatever comes
- * home after the close is thrown away. */
+ * abort the process. gRPC may report the end of a call before its pending reads and writes; their results are
+ * then ignored. */
 
 struct outgoing {
     struct outgoing *next;
@@ -32,13 +32,13 @@ struct rpc_call {
     int was_cancelled;
     gpr_timespec deadline;
     struct rpc_peer peer;
-    uint64_t connection; /* its number at the gate; 0: it did not come by TCP */
+    uint64_t connection; /* number of its connection at the gate; 0: it did not come by TCP */
     const struct rpc_service *service;
     const struct rpc_method *method;
     const ProtobufCMethodDescriptor *shape;
     void *request;
     struct outgoing *first, *last, *flying;
-    size_t queued; /* bytes, the flying one included */
+    size_t queued; /* bytes, including the message that is being sent */
     bool receiving, sending, headers_sent, finish_asked, finish_sent, is_closed, started, wants_room;
     int status;
     char *status_text;
@@ -53,6 +53,6 @@ void rpc_call_receive(struct rpc_call *call);
 void rpc_call_received(struct rpc_tag *tag, bool ok);
 void rpc_call_sent(struct rpc_tag *tag, bool ok);
 void rpc_call_closed(struct rpc_tag *tag, bool ok);
-void rpc_call_drain(struct rpc_call *call); /* ends it when it is of the kind that drain ends */
+void rpc_call_drain(struct rpc_call *call); /* ends the call if it is of a kind that drain ends at once */
 
 #endif

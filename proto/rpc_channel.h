@@ -13,16 +13,17 @@ struct rpc_channel_options; /* rpc_client.h */
 struct rpc_channel;
 
 enum rpc_flags {
-    RPC_IDEMPOTENT = 1,     /* UNAVAILABLE is tried again, with backoff, until the deadline */
-    RPC_WAIT_FOR_READY = 2, /* wait for the server to come up instead of failing at once */
+    RPC_IDEMPOTENT = 1,     /* repeats the call on UNAVAILABLE, with backoff, until the deadline */
+    RPC_WAIT_FOR_READY = 2, /* waits for the server to start instead of failing at once */
 };
 
 /* target: "unix:/path", "host:port", "[v6]:port". Does not connect: the first call does. options may be NULL.
  */
 MUST_CHECK enum err_code rpc_channel_open(struct rpc_channel **out, const char *target,
                                           const struct rpc_channel_options *options, struct err *e);
-void rpc_channel_close(struct rpc_channel *channel); /* no call or stream may be left; NULL is fine */
-/* Any thread: every call and stream on the channel, present and future, ends with CANCELLED. */
+void rpc_channel_close(
+    struct rpc_channel *channel); /* no call or stream may be open; does nothing for NULL */
+/* Ends every present and future call and stream of the channel with CANCELLED. Any thread. */
 void rpc_channel_cancel(struct rpc_channel *channel);
 
 /* timeout_ms covers all tries; 0: no deadline. *reply is written on ERR_OK only. */

@@ -23,8 +23,8 @@ struct rpc_channel_options {
     const char
         *token; /* printable ASCII (bytes travel in hex), sent as "authorization: Bearer ..."; NULL: none */
     const struct rpc_tls_files *tls; /* NULL: plain text, as a unix socket always is */
-    const char *tls_name;         /* the name the server's certificate must have; NULL: the target's host */
-    size_t max_receive;           /* bytes a message; 0: 16 MiB */
+    const char *tls_name;            /* required name in the server's certificate; NULL: the target's host */
+    size_t max_receive;              /* largest message in bytes; 0: 16 MiB */
     int64_t keepalive_ms;         /* 0: 10 s */
     int64_t keepalive_timeout_ms; /* 0: 10 s */
 };

@@ -18,21 +18,21 @@
 #define RPC_UNPACK_FACTOR 16
 #define RPC_DEPTH 16
 
-/* *out is the caller's, released with rpc_free. INVALID_ARGUMENT: not such a message, names the field where
- * it can; RESOURCE_EXHAUSTED: would allocate too much. */
+/* The caller owns *out and releases it with rpc_free. INVALID_ARGUMENT: the bytes are not such a message; the text
+ * names the field if it is known. RESOURCE_EXHAUSTED: the message would allocate too much. */
 MUST_CHECK enum err_code rpc_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
                                     void **out, struct err *e);
-void rpc_free(void *message);            /* any unpacked message; NULL is fine */
+void rpc_free(void *message);            /* releases any unpacked message; does nothing for NULL */
 void rpc_release(void *message_pointer); /* for CLEANUP on a message pointer of any type */
 
-/* Appends the bytes. INTERNAL when a string of it is not UTF-8 (the field is named). */
+/* Appends the bytes. INTERNAL: a string of the message is not UTF-8; the text names the field. */
 MUST_CHECK enum err_code rpc_pack(const void *message, struct buf *out, struct err *e);
 
-/* The check of rpc_pack alone, and the size the bytes will have. */
+/* Only checks the message as rpc_pack does, and returns the size of its bytes. */
 MUST_CHECK enum err_code rpc_pack_check(const void *message, size_t *size, struct err *e);
 
 bool rpc_utf8_valid(const void *text, size_t len); /* NUL counts as invalid */
-/* Makes foreign text (a worker's stderr, a file name) fit for a string field: each bad byte becomes '?'. In
+/* Makes any text (a worker's stderr, a file name) valid for a string field: replaces each invalid byte by '?', in
  * place. */
 char *rpc_utf8_clean(char *text);
 

@@ -124,7 +124,7 @@ void rpc_cq_start(struct rpc_cq *cq, uv_loop_t *loop)
     failed = uv_async_init(loop, &cq->wake, cq_deliver);
     BUG_ON(failed);
     cq->wake.data = cq;
-    sigfillset(&all); /* signals are for the loop's thread */
+    sigfillset(&all); /* the loop's thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     failed = pthread_create(&cq->thread, NULL, cq_wait, cq);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -234,7 +234,7 @@ enum err_code rpc_unpack_buffer(const void *type, grpc_byte_buffer **buffer, voi
     enum err_code code = ERR_INTERNAL;
 
     if (!grpc_byte_buffer_reader_init(&reader, *buffer)) {
-        err_set(e, code, "the message cannot be read");
+        err_set(e, code, "the bytes of the message cannot be read");
     } else {
         grpc_slice slice = grpc_byte_buffer_reader_readall(&reader);
 

@@ -11,11 +11,11 @@
 
 #include "base/err.h"
 
-/* What server and clients share below the calls; inside proto/ only.
+/* Functions that server and clients share; inside proto/ only.
  *
- * A tag is one outstanding operation. gRPC synchronises the thread that starts an operation with the one that
- * sees it complete, but in code that ThreadSanitizer cannot see, so each tag repeats it with one atomic:
- * released before the operation starts, acquired when it has come back. */
+ * A tag is one outstanding operation. gRPC synchronises the thread that starts an operation with the thread that
+ * receives its completion, but ThreadSanitizer cannot see that code. So each tag synchronises them with one atomic,
+ * too: released before the operation starts, acquired when it has completed. */
 struct rpc_tag {
     void (*done)(struct rpc_tag *tag, bool ok); /* on the loop's thread */
     void *owner;
@@ -26,10 +26,10 @@ struct rpc_tag {
 void rpc_tag_arm(struct rpc_tag *tag);
 void rpc_tag_home(struct rpc_tag *tag);
 
-/* Starts a batch; a refusal by gRPC is a bug of ours. */
+/* Starts a batch; a refusal by gRPC is a bug of this program. */
 void rpc_batch(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag);
 
-/* A completion queue, the thread parked in it, and the way from there to a libuv loop. */
+/* A completion queue, the thread that waits in it, and the hand-over of completions to a libuv loop. */
 struct rpc_cq {
     grpc_completion_queue *queue;
     pthread_t thread;
@@ -42,20 +42,20 @@ struct rpc_cq {
 };
 void rpc_cq_init(struct rpc_cq *cq);
 void rpc_cq_start(struct rpc_cq *cq, uv_loop_t *loop);
-/* No operation may be started any more; those under way are still delivered, then the thread ends, then
- * on_closed. */
+/* From now on no operation may be started. The outstanding ones are still delivered, then the thread ends, then
+ * on_closed is called. */
 void rpc_cq_close(struct rpc_cq *cq, void (*on_closed)(void *user), void *user);
-void rpc_cq_release(struct rpc_cq *cq); /* of one that was never started */
+void rpc_cq_release(struct rpc_cq *cq); /* for a queue whose thread was never started */
 
-/* Counted; the first sets gRPC's log up. A server logs gRPC's own errors as warnings, a client as debug
- * lines. */
+/* Initializes gRPC; calls are counted, and the first one sets up gRPC's log. A server logs gRPC's own errors as
+ * warnings, a client as debug lines. */
 void rpc_grpc_enter(bool server);
 void rpc_grpc_leave(void);
 
-gpr_timespec rpc_deadline(int64_t timeout_ms); /* from now, CLOCK_MONOTONIC; negative: never */
+gpr_timespec rpc_deadline(int64_t timeout_ms); /* that much from now, CLOCK_MONOTONIC; negative: never */
 int64_t rpc_deadline_left_ms(gpr_timespec deadline);
 
-/* A checked message as one slice or buffer of its own. */
+/* Copies a checked message to a slice or buffer. */
 MUST_CHECK enum err_code rpc_pack_buffer(const void *message, grpc_byte_buffer **out, size_t *size,
                                          struct err *e);
 /* Unpacks and destroys *buffer. */

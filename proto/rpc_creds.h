@@ -17,10 +17,10 @@ struct rpc_tls_stamp {
     off_t size;
     ino_t inode;
 };
-/* Whether ca, cert or key have changed since the stamps were taken; takes them anew. */
+/* Whether ca, cert or key have changed since the stamps were taken; updates the stamps. */
 bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp stamps[3]);
 
-struct rpc_tls_source; /* a server's files; outlives the credentials made of it */
+struct rpc_tls_source; /* a server's files; must live longer than the credentials that are made from them */
 struct rpc_tls_source *rpc_tls_source_create(const struct rpc_tls_files *files);
 void rpc_tls_source_free(struct rpc_tls_source *source);
 MUST_CHECK enum err_code rpc_creds_server(struct rpc_tls_source *source, grpc_server_credentials **out,

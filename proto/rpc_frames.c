@@ -9,7 +9,7 @@ static const uint8_t magic[MAGIC_BYTES + 1] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, SETTINGS = 4, WINDOW_UPDATE = 8, CONTINUATION = 9 };
 enum { HEAD_BYTES = 9, TLS_HANDSHAKE = 0x16, TLS_MAJOR = 3 };
 
-/* How many may come at once, and how many a second. Before its first call is answered a gRPC client opens
+/* The number of frames of a kind that may come at once, and per second. Before its first call is answered a gRPC client opens
  * a few streams and resets those that it cancels. It sends one SETTINGS, an acknowledgement, a ping now
  * and then, and a window update for each piece that it has read. */
 struct allowance_limit {

@@ -22,8 +22,9 @@
 #include "proto/rpc_gate_run.h"
 
 #define BACKLOG 4096
-#define DESCRIPTORS_KEPT 256 /* left for everything else that the process opens */
-#define DESCRIPTORS_EACH 3   /* the client's, and both ends of the way to gRPC */
+#define DESCRIPTORS_KEPT 256 /* descriptors left for the rest of the process */
+#define DESCRIPTORS_EACH                                                                                     \
+    3 /* descriptors of a connection: the client's, and both ends of the connection to gRPC */
 #define TOTAL_LEAST 16
 #define STRANGERS 2048
 
@@ -72,7 +73,8 @@ enum err_code rpc_gate_create(struct rpc_gate **out, const struct rpc_limits *li
 {
     struct rpc_gate *gate = xcalloc(1, sizeof(*gate));
     const struct rpc_limits settled = gate_resolve_limits(limits);
-    uint64_t random[2]; /* nobody else can guess the table's collisions, or the names towards gRPC */
+    uint64_t random
+        [2]; /* random, so that nobody can guess collisions in the table or the names of the sockets towards gRPC */
 
     id_random(random, sizeof(random));
     pthread_mutex_init(&gate->lock, NULL);
@@ -188,7 +190,8 @@ static enum err_code tcp_listener_open(struct rpc_gate *gate, struct rpc_tcp_lis
     if (rpc_address_parse(text, &address, e))
         return e->code;
     if (address.path)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not a TCP address", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "invalid address '%s': expected host:port or [v6]:port",
+                       text);
     listener->order = last ? last->order + 1 : 0;
     listener->path = xasprintf("%s/gate-%d.sock", gate->dir, listener->order);
     if (strlen(listener->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
@@ -335,7 +338,8 @@ void rpc_gate_take_traffic(struct rpc_gate *gate, struct rpc_traffic *out)
     out->connections = gate->connections.total;
     out->unauthenticated = rpc_connections_unauthenticated(&gate->connections);
     gate->report.deaf_ms = gate->report.shut_ms = 0;
-    if (gate->started && now - gate->checked_ms > RPC_GATE_LATE_MS) { /* the thread does not run right now */
+    if (gate->started &&
+        now - gate->checked_ms > RPC_GATE_LATE_MS) { /* the thread is not running at the moment */
         out->deaf_ms += now - gate->checked_ms;
         gate->checked_ms = now;
     }

@@ -18,11 +18,12 @@ struct rpc_traffic {
     size_t connections, unauthenticated;
     uint64_t accepted;
     uint64_t evicted; /* unauthenticated connections that were dropped for a new connection */
-    uint64_t refused; /* new connections: none could be evicted for them, or no descriptor was left */
-    uint64_t foreign; /* spoke another protocol */
-    uint64_t silent;  /* said nothing in time */
-    uint64_t abusive; /* resets, pings and the like in masses */
-    /* Time since the last look in which no message could be received ... */
+    uint64_t
+        refused; /* new connections that were refused, because none could be dropped for them or no descriptor was left */
+    uint64_t foreign; /* closed because they spoke another protocol */
+    uint64_t silent;  /* closed because they sent nothing in time */
+    uint64_t abusive; /* closed because of too many resets, pings or other control frames */
+    /* Time since the last call in which no message could be received ... */
     int64_t deaf_ms;
     int64_t shut_ms; /* ... or no connection could be accepted */
 };

@@ -31,8 +31,9 @@ static grpc_channel *channel_make(const char *target, const struct rpc_channel_o
         channel_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
                         o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
         channel_arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        channel_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* http_proxy would be honoured even for 127.0.0.1 */
-        channel_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),    /* ours know which calls are idempotent */
+        channel_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* gRPC would use http_proxy even for 127.0.0.1 */
+        channel_arg_int(GRPC_ARG_ENABLE_RETRIES,
+                        0), /* gRPC's own retries are off: only ddp knows which calls are idempotent */
         channel_arg_int(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
         channel_arg_int(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000),
         channel_arg_int(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
@@ -78,7 +79,7 @@ static enum err_code link_connect(struct rpc_link *link, grpc_channel **out, str
 static void link_copy(struct rpc_link *link, const struct rpc_channel_options *o)
 {
     link->options = *o;
-    link->options.token = NULL; /* lives in the header */
+    link->options.token = NULL; /* the header owns it */
     link->options.tls_name = xstrdup(o->tls_name);
     link->has_token = o->token != NULL;
     if (o->token) {
@@ -114,7 +115,7 @@ enum err_code rpc_link_open(struct rpc_link *link, const char *text,
 
     if (rpc_address_target(text, &link->target, e))
         return e->code;
-    if (strncmp(text, "unix:", 5) == 0) /* always plain text: TLS settings are about TCP */
+    if (strncmp(text, "unix:", 5) == 0) /* always plain text: TLS settings apply to TCP only */
         own.tls = NULL;
     if ((o->token && token_check(o->token, e)) || (o->tls && rpc_tls_check(o->tls, e))) {
         free(link->target);

@@ -12,20 +12,21 @@
 struct rpc_link {
     grpc_channel *grpc;
     char *target;
-    struct rpc_channel_options options; /* its texts and files are the link's own */
+    struct rpc_channel_options options; /* the link owns its texts and files */
     struct rpc_tls_files files;
     struct rpc_tls_stamp stamps[3];
-    grpc_slice authorization; /* "Bearer ..."; counted: a connection may hold it longer than we do */
+    grpc_slice
+        authorization; /* "Bearer ..."; a counted slice, since a connection may need it longer than the link exists */
     bool has_token;
 };
 MUST_CHECK enum err_code rpc_link_open(struct rpc_link *link, const char *target,
                                        const struct rpc_channel_options *options, struct err *e);
 void rpc_link_close(struct rpc_link *link);
-/* No call may be in progress: connects anew when the TLS files have changed, keeps what it has when they are
- * not good. */
+/* Connects again if the TLS files have changed; keeps the present connection if the new files are invalid. No call
+ * may be in progress. */
 void rpc_link_refresh(struct rpc_link *link);
 
-/* Looks the method up; a name that the service does not have is a bug. */
+/* Finds the method; a name that the service does not have is a bug. */
 const ProtobufCMethodDescriptor *rpc_link_method(const ProtobufCServiceDescriptor *service,
                                                  const char *method, const void *request);
 grpc_call *rpc_link_call(struct rpc_link *link, grpc_completion_queue *queue,
@@ -34,7 +35,7 @@ grpc_call *rpc_link_call(struct rpc_link *link, grpc_completion_queue *queue,
 /* Fills the op that sends the headers; *token is one element, to live until the batch has started. */
 void rpc_link_headers(const struct rpc_link *link, grpc_op *op, grpc_metadata *token, unsigned flags);
 
-/* How a call ended, as the client sees it. */
+/* The status with which a call ended for the client. */
 struct rpc_result {
     grpc_metadata_array headers, trailers;
     grpc_status_code status;

@@ -37,9 +37,10 @@ static enum err_code directory_check(const char *path, struct err *e)
     if (stat(dir, &st))
         return err_sys(e, errno, "%s", dir);
     if (st.st_uid != geteuid() || (st.st_mode & 077))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: a socket's directory must be yours and closed to others, say `chmod 700 %s`", dir,
-                       dir);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s: the directory of a unix socket must belong to you and be closed to others: run `chmod 700 %s`",
+            dir, dir);
     return ERR_OK;
 }
 

@@ -16,11 +16,11 @@
 #include "base/mem.h"
 #include "proto/rpc_gate_run.h"
 
-/* One connection, from its first bytes on. Nothing is read that cannot be written on, so a side that does not
- * read holds up the other side, and at most one piece each way is held here. */
+/* One connection, from its first bytes on. The relay reads only bytes that it can forward. So a side that does not
+ * read stops the other side, and at most one piece in each direction is in memory. */
 
 #define FIRST_BYTES 1024
-#define TURNS 4 /* pieces each way before other connections get their turn */
+#define TURNS 4 /* pieces in each direction before other connections get their turn */
 
 static struct rpc_relay **relay_slot(struct rpc_gate *gate, uint64_t number)
 {

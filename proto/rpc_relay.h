@@ -4,8 +4,8 @@
 #include "proto/rpc_frames.h"
 #include "proto/rpc_gate_state.h"
 
-/* One TCP connection at the gate: its first bytes, its handover to gRPC, and the bytes both ways from then
- * on. Belongs to the gate's thread; inside proto/ only. */
+/* One TCP connection at the gate: its first bytes, its handover to gRPC, and afterwards the bytes in both directions.
+ * Belongs to the gate's thread; inside proto/ only. */
 
 struct rpc_pipe { /* bytes that were read and not written yet */
     uint8_t *data;

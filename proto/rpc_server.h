@@ -28,7 +28,7 @@ enum rpc_kind {
     RPC_BIDI,
 };
 
-/* Where a call came from. A unix peer has proven its uid, a TLS peer its certificate; a TCP peer nothing. */
+/* The origin of a call. A unix peer has proven its uid, a TLS peer its certificate, and a TCP peer nothing. */
 enum rpc_peer_kind {
     RPC_PEER_UNIX,
     RPC_PEER_TCP,
@@ -48,7 +48,8 @@ struct rpc_peer {
 struct rpc_method {
     const char *name; /* as in the .proto; NULL ends the table */
     enum rpc_kind kind;
-    bool waits; /* a unary call that may stay open on purpose: drain fails it at once, as it does streams */
+    bool
+        waits; /* a unary call that may stay open for a long time: drain ends it at once, as it ends streams */
     /* request: the unpacked message, valid as long as the call; NULL for RPC_BIDI */
     void (*on_start)(struct rpc_call *call, const void *request, void *service_user);
     /* RPC_BIDI: each message, valid during the callback; NULL: the client has closed its side */
@@ -61,13 +62,13 @@ struct rpc_method {
 };
 struct rpc_service {
     const ProtobufCServiceDescriptor *descriptor;
-    const struct rpc_method *methods; /* a method of the descriptor without a row answers UNIMPLEMENTED */
+    const struct rpc_method *methods; /* methods of the descriptor without a row answer UNIMPLEMENTED */
     void *user;
 };
 
 /* Called for every call but health, before its body is read. token: what followed "Bearer " in the
  * authorization header, not NUL-terminated; NULL without one. Returns ERR_OK, or sets the status the client
- * gets. It may keep what it found out with rpc_call_set_identity. */
+ * gets. It may keep its result with rpc_call_set_identity. */
 struct rpc_auth {
     const char *service; /* "ddp.v1.Cluster" */
     const char *method;  /* "SubmitJob" */
@@ -80,14 +81,15 @@ typedef enum err_code (*rpc_auth_fn)(struct rpc_call *call, const struct rpc_aut
 
 struct rpc_server_options {
     struct uv_loop_s *loop;
-    rpc_auth_fn auth; /* NULL: everybody may (tests) */
+    rpc_auth_fn auth; /* NULL: every caller is allowed (tests) */
     void *auth_user;
-    size_t max_receive;           /* bytes a message; 0: 1 MiB. Larger: RESOURCE_EXHAUSTED for that call */
-    size_t send_queue;            /* bytes queued a stream; 0: 256 KiB */
-    int64_t keepalive_ms;         /* a silent connection is asked after this; 0: 10 s */
-    int64_t keepalive_timeout_ms; /* and dropped after this; 0: 10 s */
+    size_t
+        max_receive; /* largest message in bytes; 0: 1 MiB. A larger one ends its call with RESOURCE_EXHAUSTED */
+    size_t send_queue;            /* queued bytes per stream; 0: 256 KiB */
+    int64_t keepalive_ms;         /* a silent connection gets a ping after this time; 0: 10 s */
+    int64_t keepalive_timeout_ms; /* and is dropped if it does not answer for this time; 0: 10 s */
     struct rpc_limits limits;     /* of the TCP ports */
-    const char *private_dir;      /* 0700, for sockets of its own; NULL: a temporary one. Below 90 bytes */
+    const char *private_dir; /* 0700, for private sockets; less than 90 bytes; NULL: a temporary directory */
 };
 
 MUST_CHECK enum err_code rpc_server_create(struct rpc_server **out, const struct rpc_server_options *options,
@@ -104,19 +106,19 @@ MUST_CHECK enum err_code rpc_server_listen_tcp(struct rpc_server *server, const 
                                                const struct rpc_tls_files *tls, int *port, struct err *e);
 void rpc_server_start(struct rpc_server *server);
 /* Stops listening and tells clients to go; streams and waiting calls end with UNAVAILABLE "draining", unary
- * calls get until grace_ms, then everything is cancelled. on_drained comes when no call is left; it may (and
- * somebody must, after it) call rpc_server_free. A second drain only shortens the grace. */
+ * calls get until grace_ms, then everything is cancelled. on_drained is called when no call is left. It may
+ * call rpc_server_free, which must be called then or later. A second drain only shortens the grace. */
 void rpc_server_drain(struct rpc_server *server, int64_t grace_ms, void (*on_drained)(void *user),
                       void *user);
 bool rpc_server_draining(const struct rpc_server *server);
-/* After on_drained, or when never started; NULL is fine. Closes its loop handles: run the loop once more for
- * that. */
+/* Call after on_drained, or if the server was never started; does nothing for NULL. Run the loop once more, so that
+ * the loop handles close. */
 void rpc_server_free(struct rpc_server *server);
 size_t rpc_server_calls(const struct rpc_server *server); /* in progress now */
 /* For each call in progress; fn may end the call that it is given. */
 void rpc_server_each_call(struct rpc_server *server, void (*fn)(struct rpc_call *call, void *user),
                           void *user);
-/* What came to the TCP ports; the two times begin anew with each look. */
+/* Returns the counters of the TCP ports, and resets the two times. */
 void rpc_server_traffic(struct rpc_server *server, struct rpc_traffic *out);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-/* Bidirectional streams on a libuv loop. Everything belongs to the loop's thread. */
+/* Bidirectional streams on a libuv loop. All functions belong to the loop's thread. */
 
 struct rpc_channel_options; /* rpc_client.h */
 struct uv_loop_s;
@@ -17,8 +17,8 @@ struct rpc_session;
 
 MUST_CHECK enum err_code rpc_client_open(struct rpc_client **out, struct uv_loop_s *loop, const char *target,
                                          const struct rpc_channel_options *options, struct err *e);
-/* The same, with another client's thread: a program with many connections wants one. `beside` is closed after
- * it. */
+/* The same with the thread of another client, for programs with many connections. `beside` must be closed after this
+ * client. */
 MUST_CHECK enum err_code rpc_client_open_beside(struct rpc_client **out, struct rpc_client *beside,
                                                 const char *target, const struct rpc_channel_options *options,
                                                 struct err *e);
@@ -31,8 +31,8 @@ struct rpc_session_events {
     void (*on_message)(struct rpc_session *session, const void *message,
                        void *user);                               /* valid during the callback */
     void (*on_sendable)(struct rpc_session *session, void *user); /* after a refused send; may be NULL */
-    /* Once, last; the session is freed when it returns. ERR_OK: the server finished the stream. Start another
-     * here or after a pause of your own; the channel reconnects by itself. */
+    /* The last callback, called once; the session is freed when it returns. ERR_OK: the server finished the stream.
+     * Another session may be started here or later; the channel reconnects by itself. */
     void (*on_end)(struct rpc_session *session, const struct err *status, void *user);
 };
 /* events is borrowed for the session's life. send_queue in bytes, 0: 256 KiB. Never calls back before it
@@ -40,10 +40,11 @@ struct rpc_session_events {
 struct rpc_session *rpc_session_start(struct rpc_client *client, const ProtobufCServiceDescriptor *service,
                                       const char *method, size_t send_queue,
                                       const struct rpc_session_events *events, void *user);
-/* As rpc_call_send: RESOURCE_EXHAUSTED when full, then on_sendable; CANCELLED once it is over. */
+/* As rpc_call_send: RESOURCE_EXHAUSTED: the queue is full, on_sendable follows. CANCELLED: the session is over. */
 MUST_CHECK enum err_code rpc_session_send(struct rpc_session *session, const void *message, struct err *e);
 size_t rpc_session_queued(const struct rpc_session *session); /* bytes the connection has not taken yet */
-void rpc_session_close_send(struct rpc_session *session);     /* half close, after what is queued */
+void rpc_session_close_send(
+    struct rpc_session *session); /* closes this direction after the queued messages */
 void rpc_session_cancel(struct rpc_session *session);         /* on_end follows, with CANCELLED */
 
 #endif

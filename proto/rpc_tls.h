@@ -3,17 +3,17 @@
 
 #include "base/err.h"
 
-/* TLS by PEM files. A server with TLS wants a certificate of its CA from every client; a client checks the
+/* TLS with PEM files. A server requires a certificate of its CA from every client; a client checks the
  * server's certificate and name. Both sides read the files anew when they change (checked at each handshake
  * or new channel), so certificates are replaced by renaming new files into place. */
 struct rpc_tls_files {
-    const char *ca;   /* whom to trust */
+    const char *ca;   /* the certificate authority to trust */
     const char *cert; /* own certificate chain */
     const char *key;
 };
 
-/* All three files can be read and hold PEM, and the key is the certificate's: to fail at start with the
- * file's name, not at the first handshake. */
+/* Checks that all three files can be read and contain PEM, and that the key belongs to the certificate. So the program
+ * fails at its start with the file's name, not at the first handshake. */
 MUST_CHECK enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e);
 
 #endif
