@@ -7,7 +7,8 @@
 #include "base/err.h"
 #include "base/option.h"
 
-/* The settings of an agent: from flags, else from the config file, else the defaults. Texts are owned by the struct. */
+/* The settings of an agent: from flags, else from the config file, else the defaults. Texts are owned by the
+ * struct. */
 
 struct settings {
     char *config_file; /* --config; NULL: the usual one */

@@ -79,7 +79,7 @@ def killed_rank_ends_with_the_same_bits(directory):
 
 
 def resume_in_mid_round(directory, sync):
-    """Snapshots every 11 steps of rounds of 16: parameters, moments and the place in the round are kept by rank."""
+    """With a snapshot every 11 steps and rounds of 16, each rank's parameters, moments and position in the round are kept."""
     text = long_job(sync)
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()

@@ -4,7 +4,7 @@
 
 #include "trainer/engine/micro_batch.h"
 
-/* A shard's part: samples shard, shard + shards, ..., in micro-batches as large as those of training. */
+/* Evaluates the samples shard, shard + shards, ..., in micro-batches as large as those of training. */
 static enum err_code evaluate_shard(struct engine *n, const float *params, struct evaluate_counts *out,
                                     struct err *e)
 {

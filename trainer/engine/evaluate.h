@@ -9,7 +9,7 @@
 struct evaluate_counts {
     double loss, correct, samples;
 };
-/* out: n->shards of them, of these parameters (device memory) on this rank's shards' samples. */
+/* Evaluates these parameters (device memory) on this rank's shards' samples; out: n->shards elements. */
 MUST_CHECK enum err_code evaluate_shards(struct engine *n, const float *params, struct evaluate_counts *out,
                                          struct err *e);
 /* Sums the counts of all shards and keeps the result as that of this step's parameters. OUT_OF_RANGE: the

@@ -81,8 +81,7 @@ void coll_abort(struct coll_group *g, int64_t generation);
  * node map each other's arrays. Collective: same sizes and order on every rank. The caller keeps the array
  * and closes it after the group. Its `data` may move in this call, and only here. If one rank fails, all
  * ranks return an error; RESOURCE_EXHAUSTED: it has too little memory. The group can still be used, unless
- * the error is ABORTED. After an abort the array can be attached to another group.
- * */
+ * the error is ABORTED. After an abort the array can be attached to another group. */
 MUST_CHECK enum err_code coll_attach(struct coll_group *g, struct device_array *array, struct err *e);
 /* Attaches a new, zeroed array that belongs to the group and ends with it. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);

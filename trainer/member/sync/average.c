@@ -2,9 +2,9 @@
  * ranks, weighted by the samples that each rank has seen in the round. With H = 1 and plain SGD the result is
  * that of all-reduce, up to rounding. Optimizer state stays local.
  *
- * Weights are applied before the sum: x_i * (n_i / n). A rank that saw nothing weighs nothing. The sum is made
- * in the array of gradients, which nobody needs between two steps, so that a rank whose peers vanish in the
- * middle still has its parameters. */
+ * Weights are applied before the sum: x_i * (n_i / n). A rank without samples has the weight 0. The sum is
+ * made in the array of gradients, which is not used between two steps, so a rank whose peers vanish during
+ * the sum still has its parameters. */
 #include "trainer/member/sync/average.h"
 
 static enum err_code average_open(struct sync *s, struct err *e)
@@ -14,7 +14,7 @@ static enum err_code average_open(struct sync *s, struct err *e)
     return s->round < 1 ? err_set(e, ERR_INVALID_ARGUMENT, "sync.every must be at least 1") : ERR_OK;
 }
 
-/* A world of one is its own average. */
+/* Whether there is nothing to average: in a world of one, or if no rank saw a sample. */
 static bool average_is_there(const struct sync *s, const struct sync_state *round)
 {
     return s->config.world_size == 1 || round->global_samples == 0;
@@ -25,7 +25,7 @@ enum err_code average_begin(struct sync *s, struct err *e)
     struct device *d = s->config.device;
     double weight = (double)s->state.local_samples / (double)s->state.global_samples;
 
-    if (average_is_there(s, &s->state)) /* nobody saw a sample: parameters are equal still */
+    if (average_is_there(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
         return ERR_OK;
     d->ops->copy(d, s->config.grads, s->config.params, s->config.count * sizeof(float));
     d->ops->scale(d, s->config.grads, s->config.count, (float)weight);

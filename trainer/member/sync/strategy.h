@@ -17,8 +17,8 @@ struct sync_ops {
     /* True: each rank steps on its own gradients, which are divided by its own samples, and ranks differ
      * until a round ends. False: gradients, and the loss of every step, are those of all ranks. */
     bool local_steps;
-    struct sync_array arrays[SYNC_MAX_ARRAYS]; /* of config.count floats each */
-    /* Whether a job needs that array; NULL: it needs all. */
+    struct sync_array arrays[SYNC_MAX_ARRAYS]; /* the strategy's own arrays, of config.count floats each */
+    /* Whether a job needs this array; NULL: it needs all arrays. */
     bool (*wants)(const struct sync_spec *spec, size_t array);
 
     enum err_code (*open)(struct sync *s, struct err *e);
@@ -28,10 +28,10 @@ struct sync_ops {
     enum err_code (*before_step)(struct sync *s, struct err *e);
 
     void (*at_step)(struct sync *s, int64_t step);
-    void (*start)(struct sync *s);                         /* beside copying the parameters to s->shared */
-    enum err_code (*begin)(struct sync *s, struct err *e); /* NULL: ranks never meet */
+    void (*start)(struct sync *s); /* called after the parameters were copied to s->shared */
+    enum err_code (*begin)(struct sync *s, struct err *e); /* NULL: the strategy has no rounds */
     enum err_code (*join)(struct sync *s, struct err *e);
-    /* Instead of one exchange of what is there. */
+    /* Replaces the single exchange by which sync_settle ends a round early; NULL: that exchange. */
     enum err_code (*settle)(struct sync *s, struct err *e);
 
     /* Saves the fields that sync.c does not fill in. */
@@ -41,11 +41,11 @@ struct sync_ops {
 
 extern const struct sync_ops sync_allreduce_ops, sync_average_ops, sync_diloco_ops;
 
-#define SYNC_SHARED 0 /* where a strategy keeps the shared model, its place among arrays is this */
+#define SYNC_SHARED 0 /* index of the shared model among the arrays of a strategy that has one */
 
 struct sync {
     const struct sync_ops *ops;
-    bool local_steps;         /* in this step: ops->local_steps unless at_step says otherwise */
+    bool local_steps;         /* for this step: ops->local_steps, unless at_step changes it */
     float *shared;            /* the model that the last exchange made; NULL: parameters are the model */
     bool uneven;              /* parameters differ between ranks although a round has just ended */
     struct coll_group *group; /* borrowed */
@@ -60,13 +60,13 @@ struct sync {
     void *own;     /* the strategy's own state */
 };
 
-/* begin, and the round's state moves to under_way. */
+/* Calls `begin`, and moves the round's state to under_way. */
 MUST_CHECK enum err_code sync_begin(struct sync *s, struct err *e);
-/* Waits for coll_start's sum. It succeeds only if the sum is known to be whole, on any device: then it may be
- * applied. */
+/* Waits for the sum that coll_start began. Succeeds only if the sum is known to be complete, on any device,
+ * so that it may be applied. */
 MUST_CHECK enum err_code sync_await_sum(struct sync *s, struct err *e);
 
-/* sync_open with a strategy that need not be in the table. */
+/* As sync_open, with a strategy that need not be in the table; for tests. */
 MUST_CHECK enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,
                                       const struct sync_config *config, struct err *e);
 

@@ -101,7 +101,7 @@ enum err_code sync_begin(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
-    s->voted = !s->local_steps; /* summed gradients have brought the votes */
+    s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
         return ERR_OK;
     s->state.steps++;

@@ -24,8 +24,8 @@
  * rank without samples in a step still makes all the calls.
  *
  * Errors: ABORTED: a peer is gone, or the generation is over. If an exchange of parameters fails, this rank's
- * parameters are then unchanged. If the sum of gradients fails on a GPU, that may show only after the optimizer was
- * queued behind it.
+ * parameters are then unchanged. If the sum of gradients fails on a GPU, that may show only after the
+ * optimizer was queued behind it.
  *
  * Threads: the owner's only. If overlap pays off (coll_overlaps), an internal thread runs the buckets in
  * order. The owner makes no collective call of its own between the first sync_grads_ready and
@@ -58,11 +58,12 @@ struct sync_config {
     float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
     size_t tail;                    /* of them, those at the end that carry loss and votes */
-    /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one tensor. */
+    /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one
+     * tensor. */
     const struct sync_tensor *tensors;
     size_t tensor_count;
-    struct device *device; /* what the arrays are memory of */
-    size_t bucket;         /* floats; 0: 1 Mi */
+    struct device *device; /* the device whose memory holds the arrays */
+    size_t bucket;         /* floats in a bucket; 0: 1 Mi */
     int thread; /* 1 or 0: buckets run on a thread of their own, or not; -1: as coll_overlaps says */
 };
 
@@ -72,7 +73,7 @@ void sync_close(struct sync *s); /* call it before coll_close, also after an abo
 
 /* Once before each step: how many steps the run has made. */
 void sync_at_step(struct sync *s, int64_t step);
-/* What a rank divides its gradient sums by. At least 1. */
+/* Returns the divisor of a rank's gradient sums, at least 1. */
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples);
 
 /* Says that grads[offset, offset + count) is final. Each float is reported exactly once a step, in the same
@@ -92,14 +93,15 @@ MUST_CHECK enum err_code sync_settle(struct sync *s, struct err *e);
 /* Whether parameters are equal on every rank at this moment. */
 bool sync_settled(const struct sync *s);
 
-/* ---- the shared model: what is evaluated and saved as the run's result. Within a round it is the one that the last
- * exchange made, and ranks' own parameters differ from it. */
+/* ---- the shared model, which is evaluated and saved as the run's result. Within a round it is the model
+ * that the last exchange made, and the ranks' own parameters differ from it. */
 
 const float *sync_shared(const struct sync *s); /* device memory, config.count floats */
-/* For a caller that restores a position within a round: sets it. NULL: there is none besides the parameters. */
+/* For a caller that restores a position within a round: returns the array of the shared model, to be filled.
+ * NULL: the parameters are the model. */
 float *sync_shared_array(struct sync *s);
-/* The parameters, which are equal on all ranks, become the shared model, and a round begins: at the start of a run,
- * and after a snapshot's shared model was loaded. */
+/* Makes the parameters, which are equal on all ranks, the shared model, and begins a round: at the start of a
+ * run, and after a snapshot's shared model was loaded. */
 void sync_start(struct sync *s);
 
 /* ---- loss and votes: a few floats at the end of an array that is summed over ranks anyway */
@@ -107,8 +109,7 @@ void sync_start(struct sync *s);
 /* The array that carries them: device memory, config.count floats. The owner writes to its end before it
  * reports that end by sync_grads_ready, or before sync_before_step; when sync_voted is true, the end holds
  * the sum over ranks. The sum is weighted as the array is: a vote above 0 stays above 0 if its rank saw
- * samples.
- * */
+ * samples. */
 float *sync_carrier(const struct sync *s);
 /* Whether the step that just ended brought the sums over ranks. */
 bool sync_voted(const struct sync *s);
@@ -117,8 +118,8 @@ bool sync_votes_each_step(const struct sync *s);
 
 /* ---- for snapshots */
 
-/* Whether each rank has a state of its own under this strategy: parameters within a round, and the optimizer's
- * moments at any time. Does not change while s is open. */
+/* Whether each rank has a state of its own under this strategy: parameters within a round, and the
+ * optimizer's moments at any time. Does not change while s is open. */
 bool sync_ranks_differ(const struct sync *s);
 
 /* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No
