@@ -11,10 +11,12 @@ int64_t card_progress(const struct job *job, const struct node *node);
 void card_heads(struct core *core, struct node *node, const struct core_hello *hello);
 /* Notes that this revision of the node's wish carries the cards that are due. */
 void card_offer(struct core *core, struct node *node);
-void card_kept(struct core *core, struct node *node, int64_t revision); /* facts answered that revision */
+/* The node's facts have answered the wish of that revision. */
+void card_kept(struct core *core, struct node *node, int64_t revision);
 /* Retention removes the job: cards of it do not bring it back. */
 void card_removed(struct core *core, int64_t job);
-void card_ended(struct core *core, const struct job *job); /* nodes with a card of the job get the last one */
+/* Sends the job's last card to the nodes that have a card of it. */
+void card_ended(struct core *core, const struct job *job);
 /* whole: all records of the job, else those that a card holds. For records_release. */
 void card_records(const struct job *job, bool whole, struct records *out);
 int card_compare_spawns(const void *a, const void *b); /* struct spawn_record, for qsort: by number */

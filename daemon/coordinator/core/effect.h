@@ -19,7 +19,7 @@ enum core_effect_kind {
     EFFECT_WATCH, /* call, member, generation, rank, stop; after !member end the stream */
     EFFECT_WELCOME,          /* session */
     EFFECT_REFUSE,           /* session, err: end it with this status */
-    EFFECT_CLOSE,            /* session: the agent has a newer one; end this with ABORTED */
+    EFFECT_CLOSE,            /* session: the agent has a newer session; end this one with ABORTED */
     EFFECT_ACK,              /* session, sequence: renews the node's leases */
     EFFECT_CLEAR_GPU_FAULTS, /* session: the operator has cleared the faults of the node's GPUs */
     EFFECT_WISH,             /* session, node: send core_wish(node) */

@@ -31,9 +31,10 @@ struct core_card_head {
 
 struct core_hello {
     const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
-    const char *nccl;        /* of its trainer: "2.28.9"; "none": it cannot use GPUs; NULL, "": unknown */
-    const char *plugin;      /* all libraries of its trainer: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
-    int64_t epoch, revision; /* of the wish the agent keeps */
+    /* Version that its trainer uses: "2.28.9"; "none": the trainer cannot use GPUs; NULL, "": unknown. */
+    const char *nccl;
+    const char *plugin;      /* the GPU libraries of its trainer: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
+    int64_t epoch, revision; /* epoch and revision of the wish that the agent keeps */
     int cpu_slots, cores, port_first, port_last;
     int procs; /* workers of each job on this node; 0: as the job says */
     /* Of a host of `ddpctl run`: the node rank that it asks for, plus 1 (0: any), and its place in the order
@@ -42,23 +43,24 @@ struct core_hello {
     int64_t memory_bytes;
     const struct core_gpu *gpus;
     size_t gpu_count;
-    int gpu_slots; /* workers that share a GPU, 0: 1 */
+    int gpu_slots; /* workers that share a GPU; 0 means 1 */
     bool keeps_cards;
-    const struct core_card_head *heads; /* of all cards that the node keeps */
+    const struct core_card_head *heads; /* heads of all cards that the node keeps */
     size_t head_count;
-    const struct records *cards; /* those that core_wants_card asked for, one job each */
+    const struct records *cards; /* the cards that core_wants_card asked for, one job each */
     size_t card_count;
 };
 
 struct core_offer { /* a snapshot that a joining process could load */
     int64_t job, generation, step;
     const char *digest, *path;
-    bool committed; /* carries a COMMITTED.json that the process has checked */
+    bool committed; /* it has a COMMITTED.json, which the process has checked */
 };
 
-struct core_activity { /* a quiet worker: for how many ms without CPU time or output; -1: not so */
+/* A quiet worker: milliseconds without CPU time, and without output; -1: it is not idle, or not silent. */
+struct core_activity {
     int64_t job, spawn, idle_ms, silent_ms;
-    char state; /* 'T', 'D', 0 */
+    char state; /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
 };
 
 struct core_account { /* a user whose jobs cannot run on a node, and why */
@@ -80,7 +82,7 @@ enum core_event_kind {
     CORE_FACTS,
     CORE_REPORTS,
     CORE_ACTIVITY,
-    CORE_LOOKED, /* answers EFFECT_LOOK */
+    CORE_LOOKED, /* the answer to EFFECT_LOOK */
     CORE_GOODBYE,
     CORE_SESSION_CLOSED,
     /* From the core's owner: it has received no messages for some time until now. No call, no session. */
@@ -97,24 +99,24 @@ enum core_event_kind {
 
 struct core_event {
     enum core_event_kind kind;
-    uint64_t call;    /* who gets the reply */
+    uint64_t call;    /* the call that gets the reply */
     uint64_t session; /* an agent's stream */
     struct {
         int64_t job, spawn;
-    } member; /* a worker's identity, by its token; what the request claims is checked against it */
+    } member; /* a worker's identity, by its token; the claims of the request are checked against it */
     union {
         struct {
             const char *request_id, *job_file, *user;
             char *const *env;  /* NULL-terminated or NULL */
             int64_t continues; /* 0: none; the new job starts from that job's newest committed snapshot */
             bool resume;       /* continue whatever job's snapshots the directory holds */
-            uint8_t digest[DIGEST_BYTES]; /* of the whole request but the user */
+            uint8_t digest[DIGEST_BYTES]; /* digest of the whole request except the user */
         } submit;
         struct {
             int64_t job;
             bool kill;
             const char *why; /* NULL or empty: the user asked for it */
-            int signal;      /* for a command's processes, 0: SIGTERM */
+            int signal;      /* first signal for a command's processes; 0: SIGTERM */
             int exit_code;   /* not 0: the job fails with this code */
         } cancel;
         struct {
@@ -129,13 +131,13 @@ struct core_event {
             int64_t sequence;
             double load;
             int64_t memory_free;
-            const struct core_gpu *gpus; /* what changed; may be none */
+            const struct core_gpu *gpus; /* the GPUs that have changed; count may be 0 */
             size_t gpu_count;
-            const struct core_account *accounts; /* all of the node's */
+            const struct core_account *accounts; /* all entries of the node */
             size_t account_count;
         } heartbeat;
         struct {
-            int64_t epoch, revision; /* of the wish they answer */
+            int64_t epoch, revision; /* epoch and revision of the wish that the facts answer */
             const struct spawn_fact *facts;
             size_t count;
         } facts;
@@ -144,7 +146,7 @@ struct core_event {
             size_t count;
         } reports;
         struct {
-            const struct core_activity *spawns; /* all of the node that are quiet */
+            const struct core_activity *spawns; /* all quiet workers of the node */
             size_t count;
         } activity;
         struct {
@@ -154,7 +156,7 @@ struct core_event {
             size_t address_size;
             const struct core_offer *offers;
             size_t offer_count;
-            char *const *unusable; /* snapshots that it cannot offer, and why; NULL: none */
+            char *const *unusable; /* snapshots that the rank cannot use, with reasons; NULL: none */
             size_t unusable_count;
         } join;
         struct {
@@ -168,7 +170,7 @@ struct core_event {
             bool outside; /* messages on open streams were received; only new streams could not be opened */
         } deaf;
         struct {
-            int64_t generation; /* that the process belongs to */
+            int64_t generation; /* generation that the process belongs to */
         } watch;
         struct {
             int64_t generation, step, bytes;

@@ -6,10 +6,10 @@
 /* The ways in which a generation ends, and with it perhaps its job; generation_end.c describes them. */
 
 struct failure_cause {
-    struct spawn *spawn; /* the worker that failed first; NULL: no particular one */
+    struct spawn *spawn; /* the worker that failed first; NULL: no single worker */
     bool charged;        /* counts as a restart */
     bool fatal;          /* a restart would not help: the job fails */
-    int exit_code;       /* of the job, if this ends it */
+    int exit_code;       /* exit code of the job, if this failure ends it */
     const char *text;
 };
 

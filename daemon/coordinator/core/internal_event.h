@@ -13,7 +13,7 @@ enum internal_event_kind {
     INTERNAL_GENERATION_DRAINING, /* job, generation */
     INTERNAL_SNAPSHOT_COMMITTED,  /* job, spawn, step */
     INTERNAL_JOB_ENDED,           /* job */
-    INTERNAL_NODE_MOVED,          /* node: its state is another */
+    INTERNAL_NODE_MOVED,          /* node: its state has changed */
 };
 
 struct internal_event {

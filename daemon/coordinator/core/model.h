@@ -17,19 +17,19 @@ struct spawn {
     struct job *job;
     struct rank *rank;       /* the one that it holds in the newest generation that has it; see rank_give */
     struct node *node;       /* NULL once the node was forgotten */
-    int64_t wished_revision; /* of the first wish of this epoch with this spawn; 0: none yet */
-    uint64_t join_call;      /* that waits in Join; 0: none */
-    int64_t join_at;         /* when that call is answered PENDING */
+    int64_t wished_revision; /* revision of the first wish of this epoch that lists this spawn; 0: none yet */
+    uint64_t join_call;      /* the call that waits in Join; 0: none */
+    int64_t join_at;         /* when the waiting Join is answered PENDING */
     const struct rank *joined_as; /* its rank when it called Join; its offers are of then; NULL: not yet */
     struct core_offer *offers;
     size_t offer_count;
-    char **unusable;            /* snapshots that it could not offer, and why; NULL: none */
-    int64_t step, memory_bytes; /* last reported */
+    char **unusable;            /* snapshots that it cannot use, with reasons; NULL: none */
+    int64_t step, memory_bytes; /* last reported values */
     double ms_per_step, wait_ms;
-    int64_t report_ms;                /* when its last report came; 0: none came */
-    int64_t idle_since, silent_since; /* since when, as its node says; 0: it is not */
-    char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0 */
-    bool stalled;                     /* ended because it stood still; its record says so already */
+    int64_t report_ms;                /* when its last report came; 0: no report yet */
+    int64_t idle_since, silent_since; /* since when its node reports it idle, or silent; 0: it is not */
+    char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
+    bool stalled; /* was ended because it stood still; its record has that reason already */
 };
 
 struct rank {
@@ -43,36 +43,37 @@ struct generation {
     struct job *job;
     struct rank *ranks;  /* world_size of them */
     enum core_stop stop; /* how its workers are to be stopped */
-    int64_t stop_at;     /* when the stop gets harder */
+    int64_t stop_at;     /* when to use the next stronger stop */
     int64_t born_ms;     /* when it was formed, or loaded */
-    int64_t join_at;     /* when forming has taken too long; 0: it has formed */
+    int64_t join_at;     /* when forming fails; 0: the generation has formed */
 };
 
 /* Snapshots that a node cannot write. */
 struct snapshot_fault {
     char *node, *why;
     int rank;
-    int64_t count, since_ms; /* failures, and the wall clock at the first */
-    int64_t spawn, step;     /* of the last failure: a repeated call counts once */
+    int64_t count, since_ms; /* number of failures, and the wall clock at the first one */
+    int64_t spawn, step;     /* spawn and step of the last failure, so that a repeated call counts once */
 };
 
 struct job {
     struct job_record r;
     struct job_spec spec;
-    struct generation **generations; /* by number, growing */
-    struct spawn **spawns;           /* by number, growing */
+    struct generation **generations; /* in the order of their numbers */
+    struct spawn **spawns;           /* in the order of their numbers */
     struct snapshot_record *snapshots;
     size_t generation_count, generation_cap, spawn_count, spawn_cap, snapshot_count, snapshot_cap;
     int64_t limit_at;   /* end of time_limit; 0: none, or it has not run yet */
-    int64_t not_before; /* back-off after a failure */
-    bool held;          /* adopt.c: until not_before, workers of it may live that we do not know */
+    int64_t not_before; /* time before which the job does not start again, after a failure */
+    bool held;          /* adopt.c: until not_before, unknown workers of the job may be alive */
     int port_retries;   /* generations in a row that ended because a port was in use */
-    int node_retries;   /* ... because a node could not start a worker */
-    bool changed;       /* its watchers are told at the end of this call */
+    int node_retries;   /* generations in a row that ended because a node could not start a worker */
+    bool changed;       /* its watchers are informed at the end of this call */
     char *waits;        /* why it is not placed, for status; NULL: it does not wait */
-    int64_t holder;     /* the job that holds what it waits for; 0: none, or several */
+    int64_t holder;     /* the job that holds the slots that it waits for; 0: none, or several */
     char **targets;     /* names of the nodes that are reserved for it */
-    int64_t drained_ms; /* when it was stopped on purpose: it is placed first, on its targets; 0: not */
+    /* When it was stopped on purpose, so it is placed first, on its targets; 0: it was not. */
+    int64_t drained_ms;
     struct core_progress progress;
     bool progress_due; /* r.progress is out of date */
     struct {           /* where this generation's progress is counted from */
@@ -83,17 +84,17 @@ struct job {
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
     int loss_stride, loss_skip;
     int64_t fault_boot_ms;    /* r.fault_ms in boot ms */
-    struct {                  /* elastic.c: it could run on more nodes */
+    struct {                  /* elastic.c: the offer to run on more nodes */
         char **nodes;         /* names of the nodes that would join; NULL: none */
-        int64_t first_ms, at; /* of the first offer; when the job stops to grow */
-        bool asked;           /* the user asked for it: grow in the next pass, whatever it costs */
+        int64_t first_ms, at; /* time of the first offer, and time when the job will stop to grow */
+        bool asked;           /* the user asked for it: grow in the next pass at any cost */
     } grow;
     int64_t grown_ms;     /* when it last stopped to grow */
     struct {              /* lost_snapshots.c: none of its snapshots could be found */
         int64_t look_at;  /* when nodes are asked for them; 0: the job does not wait */
-        int64_t pause_ms; /* between two looks */
+        int64_t pause_ms; /* time between two looks */
         char *said;       /* the last reason, so that it becomes only one event */
-        char **found;     /* nodes that have the snapshots: the job continues on one of them */
+        char **found;     /* nodes that have the snapshots; the job continues on one of them */
     } lost;
     struct snapshot_fault *snapshot_faults; /* snapshot_faults.c: by node */
     size_t snapshot_fault_count, snapshot_fault_cap;
