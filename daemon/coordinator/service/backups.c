@@ -15,8 +15,8 @@ struct backups {
     uv_timer_t timer;
     uv_work_t work;
     bool busy;
-    char *path;        /* the worker's while busy */
-    struct err result; /* the same */
+    char *path;        /* path of the backup; owned by the pool thread while busy */
+    struct err result; /* result of the backup; owned by the pool thread while busy */
     int64_t newest_ms; /* wall; 0: there is none */
     uint64_t failures;
     char *problem;

@@ -11,8 +11,8 @@ struct handles {
 };
 
 void handles_put(struct handles *h, uint64_t key, void *value); /* the key must be new */
-void *handles_get(const struct handles *h, uint64_t key);       /* NULL: not there */
-void *handles_take(struct handles *h, uint64_t key);            /* removes it; NULL: was not there */
-void handles_release(struct handles *h);                        /* not the values */
+void *handles_get(const struct handles *h, uint64_t key);       /* NULL: there is no such key */
+void *handles_take(struct handles *h, uint64_t key); /* removes the key; NULL: there was no such key */
+void handles_release(struct handles *h);             /* frees the table, but not the values */
 
 #endif

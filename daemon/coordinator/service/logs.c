@@ -33,7 +33,7 @@
 struct log_read {
     struct log_stream *stream;
     uint64_t handle;
-    uint64_t session; /* the session that was asked for the current piece; 0: none */
+    uint64_t session; /* the agent session that was asked for the current piece; 0: none */
     char *node;
     int rank;
     int64_t generation; /* in which the spawn has this rank */

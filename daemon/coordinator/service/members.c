@@ -39,8 +39,8 @@
 struct member {
     struct service *service;
     struct rpc_call *rpc;
-    char *key;       /* from ddpctl: the same when it connects again */
-    char *node;      /* the name that it was told */
+    char *key;       /* from ddpctl, which sends the same key when it connects again */
+    char *node;      /* the node name that this member was given */
     int rank;        /* --node-rank; -1: any */
     int procs;       /* --nproc-per-node */
     int turn;        /* the order of joining */
@@ -52,7 +52,7 @@ struct member {
 struct run {
     char *id, *kind, *digest, *host;
     int nodes_min, nodes_max, turns;
-    int64_t job;            /* the one that the members were told of */
+    int64_t job;            /* the run's job as last sent to the members */
     struct member *members; /* sorted by turn */
 };
 

@@ -51,7 +51,7 @@ struct metrics_recorder {
     uv_loop_t *loop;
     uv_timer_t timer;
     uv_work_t work;
-    bool busy;    /* `running` is the worker's */
+    bool busy;    /* the pool thread owns `running` */
     bool failing; /* the last write failed, and that was logged */
     struct metrics_work pending, running;
     struct handles last_step; /* by job and spawn; reports without a step belong to the spawn's last step */

@@ -16,7 +16,7 @@ struct identity {
     enum role role;     /* IDENTITY_USER; ROLE_NONE for the other kinds */
     char name[80];
     char origin[96];   /* "10.0.0.7", "unix uid 0 pid 4711" */
-    const char *known; /* by what the caller was identified: "the unix socket" */
+    const char *known; /* how the caller was identified: "the unix socket" */
     bool
         has_record; /* a user of the database, with an own token: its streams end when the token is revoked */
     bool may_serve; /* may also act as an agent */
