@@ -9,6 +9,7 @@
 #include "base/conf_tree.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text.h"
 
 /* The typed half of conf.h: fills a struct from a map node by a table of fields. */
 
@@ -150,13 +151,16 @@ static enum err_code read_enum(const struct conf_node *node, const struct conf_f
                                struct err *e)
 {
     CLEANUP(buf_release) struct buf all = {0};
+    size_t count = 0;
 
+    while (f->names[count])
+        count++;
     for (int i = 0; f->names[i]; i++) {
         if (conf_is_scalar(node) && !strcmp(node->text, f->names[i])) {
             *out = i;
             return ERR_OK;
         }
-        buf_printf(&all, "%s%s", i == 0 ? "" : f->names[i + 1] ? ", " : " or ", f->names[i]);
+        buf_printf(&all, "%s%s", text_separator((size_t)i, count, " or "), f->names[i]);
     }
     return conf_refuse(node, f->key, all.data, e);
 }

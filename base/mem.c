@@ -60,6 +60,18 @@ char *xasprintf(const char *fmt, ...)
     return text;
 }
 
+void text_set(char **text, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    free(*text);
+    *text = xstrdup(line);
+}
+
 void *array_grow(void *array, size_t count, size_t *cap, size_t size)
 {
     if (count < *cap)

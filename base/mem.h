@@ -12,6 +12,8 @@ void *xrealloc(void *old, size_t size);
 void *xmemdup(const void *data, size_t size);
 char *xstrdup(const char *text); /* NULL for NULL */
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Replaces an owned text; the new one is cut at 1,023 bytes. */
+void text_set(char **text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Grows an array of `size`-byte elements for one more element; returns the array, which may have moved, and updates
  * *cap. */

@@ -138,6 +138,14 @@ static bool scan_string(struct scan *s, char out[METRIC_NAME], size_t *len)
     return true;
 }
 
+/* The name of a member and its colon. */
+static bool scan_name(struct scan *s, char out[METRIC_NAME], size_t *len)
+{
+    if (!scan_string(s, out, len))
+        return false;
+    return scan_char(s, ':') || scan_fail(s, "expected ':'");
+}
+
 static bool scan_digits(struct scan *s)
 {
     if (*s->at < '0' || *s->at > '9')
@@ -200,12 +208,8 @@ static bool scan_nested(struct scan *s, char end)
     s->at++;
     if (!scan_char(s, end)) {
         do {
-            if (end == '}') {
-                if (!scan_string(s, name, &len))
-                    return false;
-                if (!scan_char(s, ':'))
-                    return scan_fail(s, "expected ':'");
-            }
+            if (end == '}' && !scan_name(s, name, &len))
+                return false;
             if (!scan_value(s, &kind, &integer, &real))
                 return false;
         } while (scan_char(s, ','));
@@ -255,10 +259,8 @@ static bool scan_member(struct scan *s, struct metric_line *out)
     double real = NAN;
     size_t len;
 
-    if (!scan_string(s, name, &len))
+    if (!scan_name(s, name, &len))
         return false;
-    if (!scan_char(s, ':'))
-        return scan_fail(s, "expected ':'");
     if (!scan_value(s, &kind, &integer, &real))
         return false;
     if (kind == SCAN_OTHER || len >= METRIC_NAME)

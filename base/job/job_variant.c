@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/job/job_variant.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /* Maps with a `type` key: finds the table of the type. */
 
@@ -17,8 +18,7 @@ static void list_variants(struct buf *out, const struct job_variant *all, size_t
     for (size_t i = 0; i < count; i++) {
         if (!all[i].fields)
             continue;
-        seen++;
-        buf_printf(out, "%s%s", seen == 1 ? "" : seen == usable ? " or " : ", ", all[i].name);
+        buf_printf(out, "%s%s", text_separator(seen++, usable, " or "), all[i].name);
     }
 }
 

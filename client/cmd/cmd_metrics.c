@@ -143,7 +143,7 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
             if (!row[c] || row[c]->rank == reply->points[i]->rank)
                 row[c] = reply->points[i];
         }
-        table_cell(t, STYLE_NONE, fmt_count(step).text);
+        table_cell(t, STYLE_NONE, text_count(step).text);
         for (size_t c = 0; c < g.columns; c++)
             table_cell(t, STYLE_NONE, row[c] ? fmt_metric(row[c]->value).text : "");
         table_end_row(t);

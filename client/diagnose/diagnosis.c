@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "client/diagnose/diagnosis_failure.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/text/format.h"
 #include "client/text/term.h"
 
 #define STILL_MS                                                                                             \
@@ -92,7 +92,7 @@ static void diagnosis_put_others(struct buf *out, const Ddp__V1__ProbeJobReply *
     }
     if (!count)
         return;
-    buf_puts(out, count == 1 ? "; rank " : "; ranks ");
+    buf_printf(out, "; rank%s ", text_plural((int64_t)count));
     if (pieces > 1)
         buf_printf(out, "%.*s and %s", (int)last - 2, list.data, list.data + last);
     else
@@ -159,7 +159,7 @@ static bool diagnosis_find_halted(const Ddp__V1__ProbeJobReply *reply, struct di
         buf_puts(&d->sentence, text_is(p->state, "t") ? " is held by a debugger"
                                                       : " is stopped by a signal (such as SIGSTOP)");
         if (w->idle_ms >= 1000)
-            buf_printf(&d->sentence, ", without CPU time for %s", fmt_duration(w->idle_ms).text);
+            buf_printf(&d->sentence, ", without CPU time for %s", text_duration(w->idle_ms).text);
         diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
         if (text_is(p->state, "T"))
             buf_printf(&d->next, "kill -CONT %lld    on %s, to continue it\n", (long long)p->pid, w->node);
@@ -177,7 +177,7 @@ static bool diagnosis_find_stuck(const Ddp__V1__ProbeJobReply *reply, struct dia
         if (!p || !text_is(p->state, "D") || !diagnosis_is_idle(w))
             continue;
         diagnosis_blame(d, DIAGNOSIS_KERNEL, w, p);
-        buf_printf(&d->sentence, " has been stuck in the kernel for %s", fmt_duration(w->idle_ms).text);
+        buf_printf(&d->sentence, " has been stuck in the kernel for %s", text_duration(w->idle_ms).text);
         diagnosis_put_wait(&d->sentence, p);
         diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
         diagnosis_put_stack(d, p);
@@ -260,13 +260,13 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
         buf_printf(&d->sentence,
                    "all %zu ranks have slept for %s and none stands out: they wait for each other, "
                    "or for something outside the job",
-                   living, fmt_duration(quiet).text);
+                   living, text_duration(quiet).text);
         return true;
     }
     diagnosis_blame(d, DIAGNOSIS_ASLEEP, w, p);
     buf_printf(&d->sentence,
                living > 1 ? " fell asleep first: no CPU time for %s" : " is asleep: no CPU time for %s",
-               fmt_duration(w->idle_ms).text);
+               text_duration(w->idle_ms).text);
     diagnosis_put_wait(&d->sentence, p);
     diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
     diagnosis_put_stack(d, p);
@@ -312,13 +312,13 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
         buf_printf(&d->sentence,
                    "all ranks use CPU time, but none has written or reported anything for %s: a long step, "
                    "or all spin in a collective",
-                   fmt_duration(quiet).text);
+                   text_duration(quiet).text);
         return;
     }
     buf_puts(&d->sentence, "it runs");
     if (progress && progress->step)
-        buf_printf(&d->sentence, ", at step %s", fmt_count(progress->step).text);
-    buf_printf(&d->sentence, ", the last output or report was %s ago", fmt_duration(quiet).text);
+        buf_printf(&d->sentence, ", at step %s", text_count(progress->step).text);
+    buf_printf(&d->sentence, ", the last output or report was %s ago", text_duration(quiet).text);
     diagnosis_find_slow(reply, d);
 }
 

@@ -5,8 +5,8 @@
 
 #include "base/exits.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/text/format.h"
 #include "client/text/term.h"
 
 /* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that
@@ -68,7 +68,7 @@ static void failure_put_consequences(const Ddp__V1__ProbeJobReply *reply, const 
         buf_putc(&d->details, ' ');
         failure_put_exit(&d->details, w);
         if (w->ended_ms > first->ended_ms && first->ended_ms)
-            buf_printf(&d->details, ", %s later", fmt_duration(w->ended_ms - first->ended_ms).text);
+            buf_printf(&d->details, ", %s later", text_duration(w->ended_ms - first->ended_ms).text);
         /* a trainer exits with its own code when a peer disappears; ddp stops commands by these signals */
         if (!w->signal && w->code == EXIT_PEER_LOST)
             buf_puts(&d->details, " (its peer was lost)");
@@ -141,7 +141,7 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
         buf_puts(&d->sentence, ", after ");
         worker_probe_name(&d->sentence, left);
         buf_printf(&d->sentence, " had exited with code 0, %s earlier",
-                   fmt_duration(w->ended_ms - left->ended_ms).text);
+                   text_duration(w->ended_ms - left->ended_ms).text);
     }
     failure_put_stderr(d, w);
     failure_put_consequences(reply, w, d);

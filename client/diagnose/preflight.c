@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/text/format.h"
+#include "base/text.h"
 
 #define SKEW_MS 1000         /* beyond this, times in logs mislead */
 #define DISK_LOW (1LL << 30) /* less free disk space is a problem */
@@ -109,8 +109,7 @@ static int preflight_reference_node(const struct preflight *f, const char *path)
 
 static char *preflight_path_amount(const Ddp__V1__CheckPath *p)
 {
-    return xasprintf("%s in %lld file%s", fmt_bytes(p->bytes).text, (long long)p->files,
-                     p->files == 1 ? "" : "s");
+    return xasprintf("%s in %s", text_bytes(p->bytes).text, text_counted(p->files, "file").text);
 }
 
 static void preflight_check_path(const struct preflight *f, size_t node, const Ddp__V1__CheckPath *p,
@@ -224,7 +223,7 @@ static void preflight_check_clock(const struct preflight *f, size_t node, struct
     /* the answer's travel time is part of the measured skew */
     if (skew >= SKEW_MS + a->trip_ms)
         findings_add(out, f->nodes[node]->name,
-                     xasprintf("its clock is %s %s the coordinator's", fmt_duration(skew).text,
+                     xasprintf("its clock is %s %s the coordinator's", text_duration(skew).text,
                                a->skew_ms > 0 ? "ahead of" : "behind"),
                      xstrdup("use NTP: systemctl enable --now systemd-timesyncd (or chrony)"));
 }
@@ -255,13 +254,14 @@ static void preflight_check_room(const struct preflight *f, size_t node, struct 
     const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node);
     const char *name = f->nodes[node]->name;
     if (p && p->disk_free < DISK_LOW)
-        findings_add(out, name,
-                     xasprintf("only %s of disk space are free where jobs run", fmt_bytes(p->disk_free).text),
-                     xstrdup("free some space for snapshots and logs"));
+        findings_add(
+            out, name,
+            xasprintf("only %s of disk space are free where jobs run", text_bytes(p->disk_free).text),
+            xstrdup("free some space for snapshots and logs"));
     if (p && p->memory_bytes && p->memory_free < p->memory_bytes / MEMORY_LOW)
         findings_add(out, name,
-                     xasprintf("only %s of %s of memory are free", fmt_bytes(p->memory_free).text,
-                               fmt_bytes(p->memory_bytes).text),
+                     xasprintf("only %s of %s of memory are free", text_bytes(p->memory_free).text,
+                               text_bytes(p->memory_bytes).text),
                      xstrdup("find out what else runs there"));
 }
 
@@ -363,14 +363,14 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
         return;
     if ((int64_t)f->count < spec->nodes_min)
         findings_add(out, "",
-                     xasprintf("the job needs %lld node%s, %zu can take work", (long long)spec->nodes_min,
-                               spec->nodes_min == 1 ? "" : "s", f->count),
+                     xasprintf("the job needs %s, %zu can take work",
+                               text_counted(spec->nodes_min, "node").text, f->count),
                      xstrdup("`ddpctl nodes` shows the state of the others"));
     else
         findings_add(out, "",
-                     xasprintf("the job needs %lld node%s with %lld %s each, %lld of these %zu have them",
-                               (long long)spec->nodes_min, spec->nodes_min == 1 ? "" : "s",
-                               (long long)(each ? each : 1), gpus ? "GPUs" : "slots", (long long)fit,
+                     xasprintf("the job needs %s with %s each, %lld of these %zu have them",
+                               text_counted(spec->nodes_min, "node").text,
+                               text_counted(each ? each : 1, gpus ? "GPU" : "slot").text, (long long)fit,
                                f->count),
                      xstrdup(gpus ? "use fewer, or --device cpu; `ddpctl nodes` shows the GPUs of each node"
                                   : "use fewer --procs-per-node, or raise `slots:` in agent.yaml"));

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/text/format.h"
+#include "base/text.h"
 #include "client/text/table.h"
 
 /* `ddpctl check`: a table of the nodes, a table of the links between them, then the problems with their
@@ -31,7 +31,7 @@ static void check_clock_cell(struct table *t, const Ddp__V1__CheckAnswer *a)
     if (skew <= a->trip_ms || skew < 10)
         buf_puts(&text, "ok");
     else
-        buf_printf(&text, "%s%s", a->skew_ms < 0 ? "-" : "+", fmt_duration(skew).text);
+        buf_printf(&text, "%s%s", a->skew_ms < 0 ? "-" : "+", text_duration(skew).text);
     table_cell(t, skew < 1000 + a->trip_ms ? STYLE_NONE : STYLE_BAD, text.data);
 }
 
@@ -51,7 +51,7 @@ static void check_data_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
     else if (!good)
         buf_puts(&text, "missing");
     else
-        buf_printf(&text, "%s, %lld file%s", fmt_bytes(bytes).text, (long long)files, files == 1 ? "" : "s");
+        buf_printf(&text, "%s, %s", text_bytes(bytes).text, text_counted(files, "file").text);
     table_cell(t, good ? STYLE_NONE : STYLE_BAD, text.data);
 }
 
@@ -78,8 +78,8 @@ static void check_node_row(struct table *t, const struct preflight *f, size_t i)
     }
     check_cell(t, true, p->user);
     check_clock_cell(t, a);
-    table_cell(t, STYLE_NONE, fmt_bytes(p->memory_free).text);
-    table_cell(t, STYLE_NONE, fmt_bytes(p->disk_free).text);
+    table_cell(t, STYLE_NONE, text_bytes(p->memory_free).text);
+    table_cell(t, STYLE_NONE, text_bytes(p->disk_free).text);
     check_cell(t, !*p->workdir_problem, *p->workdir_problem ? "missing" : "ok");
     check_data_cell(t, p);
     check_interpreter_cell(t, p);
@@ -157,7 +157,7 @@ void screen_check(const struct preflight *f, const struct findings *found, const
         }
     }
     if (found->count)
-        buf_printf(out, "%zu problem%s\n", found->count, found->count == 1 ? "" : "s");
+        buf_printf(out, "%s\n", text_counted((int64_t)found->count, "problem").text);
     else
         term_puts(term, out, STYLE_GOOD, "no problems found\n");
 }

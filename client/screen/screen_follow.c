@@ -57,14 +57,14 @@ static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStat
     if (strcmp(job->kind, "train") == 0) {
         buf_printf(line, " → joined %d/%d", running ? job->world_size : job->joined, job->world_size);
         if (running && v->starting_ms)
-            buf_printf(line, " in %s", fmt_duration(v->term.now_ms - v->starting_ms).text);
+            buf_printf(line, " in %s", text_duration(v->term.now_ms - v->starting_ms).text);
     } else if (running) {
         buf_printf(line, " → %d started", job->world_size);
     }
     if (running && job_status_metric(job, "parameters", &parameters))
-        buf_printf(line, "; %s parameters", fmt_short(parameters).text);
+        buf_printf(line, "; %s parameters", text_short(parameters).text);
     if (running && job_status_metric(job, "bytes", &bytes) && bytes > 0)
-        buf_printf(line, ", %s a rank", fmt_bytes((int64_t)bytes).text);
+        buf_printf(line, ", %s a rank", text_bytes((int64_t)bytes).text);
     if (running && *job->log_dir)
         term_printf_safe(line, "; logs %s", job->log_dir);
 }
@@ -156,7 +156,7 @@ static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatu
     buf_printf(&line, "generation %lld on ", (long long)job->generation);
     screen_place(job, &line);
     if (job->snapshot && job->snapshot->committed_ms)
-        buf_printf(&line, ", continues from the snapshot of step %s", fmt_count(job->snapshot->step).text);
+        buf_printf(&line, ", continues from the snapshot of step %s", text_count(job->snapshot->step).text);
     follow_put_line(v, out, line.data);
 }
 
@@ -166,9 +166,9 @@ static void follow_progress_line(const struct follow_view *v, const Ddp__V1__Job
     CLEANUP(buf_release) struct buf val = {0}, speed = {0};
     double fraction = job_status_fraction(job), loss;
     int64_t eta = job_status_eta_ms(job);
-    buf_printf(line, "step %s", fmt_count(p->step).text);
+    buf_printf(line, "step %s", text_count(p->step).text);
     if (p->steps)
-        buf_printf(line, "/%s", fmt_count(p->steps).text);
+        buf_printf(line, "/%s", text_count(p->steps).text);
     /* a bar would only be noise in a log file */
     if (fraction >= 0 && v->term.live)
         buf_printf(line, " %s", fmt_bar(fraction, 10).text);
@@ -183,7 +183,7 @@ static void follow_progress_line(const struct follow_view *v, const Ddp__V1__Job
     if (speed.len)
         buf_printf(line, "  %s", speed.data);
     if (eta >= 0)
-        buf_printf(line, "  eta %s", fmt_duration(eta).text);
+        buf_printf(line, "  eta %s", text_duration(eta).text);
     if (job->generation > 1)
         buf_printf(line, "  gen %lld", (long long)job->generation);
     if (strcmp(job->state, "running") != 0)
@@ -226,9 +226,9 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
     else if (job_status_metric(job, "bits_per_byte", &bits))
         buf_printf(&facts, " (%.2f bits/byte)", bits);
     if (job_status_metric(job, "tokens", &tokens))
-        buf_printf(&facts, ", %s tokens", fmt_short(tokens).text);
+        buf_printf(&facts, ", %s tokens", text_short(tokens).text);
     if (job->restarts_used)
-        buf_printf(&facts, ", %d restart%s", job->restarts_used, job->restarts_used == 1 ? "" : "s");
+        buf_printf(&facts, ", %s", text_counted(job->restarts_used, "restart").text);
     if (job->snapshot && job->snapshot->committed_ms)
         term_printf_safe(&facts, ", %s", job->snapshot->path);
     if (v->brief)
@@ -236,7 +236,7 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
     else
         buf_printf(line, "#%lld", (long long)job->job);
     buf_printf(line, " %s %s %s%s%s", job->state, job_status_succeeded(job) ? "in" : "after",
-               fmt_duration(job_status_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
+               text_duration(job_status_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
                facts.len ? facts.data + 2 : "");
     if (!job_status_succeeded(job))
         screen_reason(job, line);

@@ -34,7 +34,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         buf_putc(out, ')');
     }
     if (job_status_ended(job))
-        buf_printf(out, "  after %s", fmt_duration(job_status_run_ms(job, term->now_ms)).text);
+        buf_printf(out, "  after %s", text_duration(job_status_run_ms(job, term->now_ms)).text);
     buf_putc(out, '\n');
     if (*job->stall) { /* the coordinator has noticed that a rank hangs */
         CLEANUP(buf_release) struct buf stall = {0};
@@ -79,9 +79,9 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
     const Ddp__V1__Progress *p = job->progress;
     CLEANUP(buf_release) struct buf val = {0};
     double value;
-    buf_printf(out, "step %s", fmt_count(p->step).text);
+    buf_printf(out, "step %s", text_count(p->step).text);
     if (p->steps)
-        buf_printf(out, " / %s", fmt_count(p->steps).text);
+        buf_printf(out, " / %s", text_count(p->steps).text);
     if (p->epoch > 0)
         buf_printf(out, "  epoch %.1f", p->epoch);
     if (job_status_metric(job, "loss", &value)) {
@@ -158,7 +158,7 @@ static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_printf(out, "%sall-reduce %s exposed", GAP, fmt_percent(value).text);
     job_put_slowest(job, out, GAP);
     if (eta >= 0)
-        buf_printf(out, "%seta %s", GAP, fmt_duration(eta).text);
+        buf_printf(out, "%seta %s", GAP, text_duration(eta).text);
     for (size_t i = 0; i < job->progress->n_metrics; i++)
         if (!job_metric_is_shown(job->progress->metrics[i]->name)) {
             buf_puts(out, GAP);
@@ -182,12 +182,12 @@ static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
     if (!job_status_metric(job, "parameters", &parameters) ||
         !job_status_metric(job, "parameter_bytes", &bytes))
         return;
-    buf_printf(out, "%s parameters %s", fmt_short(parameters).text, fmt_bytes((int64_t)bytes).text);
+    buf_printf(out, "%s parameters %s", text_short(parameters).text, text_bytes((int64_t)bytes).text);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         if (job_status_metric(job, parts[i].metric, &bytes) && bytes > 0)
-            buf_printf(out, ", %s %s", parts[i].word, fmt_bytes((int64_t)bytes).text);
+            buf_printf(out, ", %s %s", parts[i].word, text_bytes((int64_t)bytes).text);
     if (job_status_metric(job, "bytes", &bytes))
-        buf_printf(out, "; %s a rank", fmt_bytes((int64_t)bytes).text);
+        buf_printf(out, "; %s a rank", text_bytes((int64_t)bytes).text);
     buf_putc(out, '\n');
 }
 
@@ -220,10 +220,10 @@ static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const D
     else
         buf_puts(&state, job_rank_state(job, r));
     table_cell(t, *r->detail ? STYLE_BAD : style_of_state(job_rank_state(job, r)), state.data);
-    table_cell(t, STYLE_NONE, r->step ? fmt_count(r->step).text : "");
+    table_cell(t, STYLE_NONE, r->step ? text_count(r->step).text : "");
     job_decimal_cell(t, r->ms_per_step);
     job_decimal_cell(t, r->wait_ms);
-    table_cell(t, STYLE_NONE, r->memory_bytes ? fmt_bytes(r->memory_bytes).text : "");
+    table_cell(t, STYLE_NONE, r->memory_bytes ? text_bytes(r->memory_bytes).text : "");
     table_end_row(t);
 }
 
@@ -233,7 +233,7 @@ static void job_put_foot(const Ddp__V1__JobStatus *job, const struct term *term,
     bool snapshot = s && s->committed_ms;
     if (snapshot)
         term_printf_safe(out, "snapshot  %s (%s ago, %s, committed)", s->path,
-                         fmt_age(term->now_ms - s->committed_ms).text, fmt_bytes(s->bytes).text);
+                         text_age(term->now_ms - s->committed_ms).text, text_bytes(s->bytes).text);
     if (*job->log_dir)
         term_printf_safe(out, "%slogs  %s", snapshot ? "   " : "", job->log_dir);
     if (snapshot || *job->log_dir)

@@ -52,12 +52,12 @@ static void jobs_progress_cell(const Ddp__V1__JobStatus *job, const struct term 
     if (!job->progress || (job->progress->step == 0 && fraction < 0))
         return;
     if (fraction < 0 || strcmp(job->state, "failed") == 0) {
-        buf_printf(out, "step %s", fmt_count(job->progress->step).text);
+        buf_printf(out, "step %s", text_count(job->progress->step).text);
         return;
     }
     if (term->live && term->columns >= BAR_COLUMNS)
         buf_printf(out, "%s ", fmt_bar(fraction, 9).text);
-    buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
+    buf_printf(out, "%d%% %s", (int)(fraction * 100), text_short((double)job->progress->step).text);
 }
 
 /* The first failing rank's message or last line on stderr; NULL: neither explains the failure, as when it was
@@ -109,20 +109,20 @@ static void jobs_middle_cells(struct table *t, const Ddp__V1__JobStatus *job, co
         screen_speed(job, &speed);
     table_cell(t, STYLE_NONE, jobs_text(&speed));
     int64_t eta = job_status_ended(job) ? -1 : job_status_eta_ms(job);
-    table_cell(t, STYLE_NONE, eta >= 0 ? fmt_duration(eta).text : "");
+    table_cell(t, STYLE_NONE, eta >= 0 ? text_duration(eta).text : "");
 }
 
 static void jobs_job_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
 {
     CLEANUP(buf_release) struct buf nodes = {0};
     jobs_nodes_cell(job, &nodes);
-    table_cell(t, STYLE_NONE, fmt_count(job->job).text);
+    table_cell(t, STYLE_NONE, text_count(job->job).text);
     table_cell(t, STYLE_NONE, job->name);
     table_cell(t, style_of_state(job->state), job->state);
     table_cell(t, STYLE_NONE, jobs_text(&nodes));
     jobs_middle_cells(t, job, term);
     table_cell(t, STYLE_NONE, job->user);
-    table_cell(t, STYLE_NONE, fmt_age(term->now_ms - job->created_ms).text);
+    table_cell(t, STYLE_NONE, text_age(term->now_ms - job->created_ms).text);
     table_end_row(t);
 }
 
@@ -131,8 +131,8 @@ static void jobs_put_totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
     const char *unit = r->gpus ? "GPU" : "CPU slot";
     int all = r->gpus ? r->gpus : r->slots, busy = r->gpus ? r->gpus_busy : r->slots_busy;
     int left = r->gpus ? r->gpus_free : all - busy;
-    buf_printf(out, "%d node%s, %d %s%s: %d busy, %d free", r->nodes, r->nodes == 1 ? "" : "s", all, unit,
-               all == 1 ? "" : "s", busy, left);
+    buf_printf(out, "%s, %s: %d busy, %d free", text_counted(r->nodes, "node").text,
+               text_counted(all, unit).text, busy, left);
     for (size_t i = 0; i < r->n_gpus_sick; i++) {
         if (i)
             buf_puts(out, ", ");

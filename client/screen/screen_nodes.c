@@ -72,13 +72,13 @@ static void nodes_node_row(struct table *t, const Ddp__V1__NodeStatus *node, con
     table_cell(t, STYLE_NONE, cpu.data);
     table_cell(t, STYLE_NONE, gpu.data ? gpu.data : "-");
     table_cell(t, STYLE_NONE,
-               fmt_count(!usable        ? 0
-                         : node->n_gpus ? node->gpus_free
-                                        : node->slots_free)
+               text_count(!usable        ? 0
+                          : node->n_gpus ? node->gpus_free
+                                         : node->slots_free)
                    .text);
     table_cell(t, STYLE_NONE, jobs.data ? jobs.data : "-");
     table_cell(t, STYLE_NONE, usable ? fmt_percent(node->load).text : "-");
-    table_cell(t, STYLE_NONE, node->seen_ms ? fmt_age(term->now_ms - node->seen_ms).text : "never");
+    table_cell(t, STYLE_NONE, node->seen_ms ? text_age(term->now_ms - node->seen_ms).text : "never");
     table_cell(t, STYLE_NONE, node->version);
     table_cell(t, STYLE_NONE, note.data ? note.data : "");
     table_end_row(t);

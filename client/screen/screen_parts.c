@@ -11,11 +11,11 @@ void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     double value;
     if (job_status_metric(job, "tokens_per_s", &value))
-        buf_printf(out, "%s tok/s", fmt_short(value).text);
+        buf_printf(out, "%s tok/s", text_short(value).text);
     else if (job_status_metric(job, "samples_per_s", &value))
-        buf_printf(out, "%s samples/s", fmt_short(value).text);
+        buf_printf(out, "%s samples/s", text_short(value).text);
     else if (job->progress && job->progress->steps_per_s > 0)
-        buf_printf(out, "%s steps/s", fmt_short(job->progress->steps_per_s).text);
+        buf_printf(out, "%s steps/s", text_short(job->progress->steps_per_s).text);
 }
 
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out)

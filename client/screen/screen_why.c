@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/text/format.h"
 #include "client/text/table.h"
 
 /* `ddpctl why JOB`: the cause in one sentence, the evidence, a table of the ranks, and what to do. */
@@ -32,7 +32,7 @@ static enum style why_style(enum diagnosis_kind kind)
 
 static void why_age_cell(struct table *t, int64_t age)
 {
-    table_cell(t, STYLE_NONE, age >= 1000 ? fmt_age(age).text : age >= 0 ? "-" : "");
+    table_cell(t, STYLE_NONE, age >= 1000 ? text_age(age).text : age >= 0 ? "-" : "");
 }
 
 static void why_wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
@@ -66,7 +66,7 @@ static void why_rank_row(struct table *t, const Ddp__V1__WorkerProbe *w, const s
     table_cell(t, style, p ? process_probe_state(p->state) : w->state);
     why_age_cell(t, w->probed ? w->idle_ms : -1);
     why_age_cell(t, w->ended ? -1 : worker_probe_quiet_ms(w));
-    table_cell(t, STYLE_NONE, w->step ? fmt_count(w->step).text : "");
+    table_cell(t, STYLE_NONE, w->step ? text_count(w->step).text : "");
     why_wait_cell(t, p);
     table_end_row(t);
 }

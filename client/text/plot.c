@@ -169,7 +169,7 @@ static void plot_put_row(const struct plot *p, const struct canvas *c, bool brai
 }
 
 /* True if a tick falls on the row; *label is its label. */
-static bool canvas_y_label(const struct canvas *c, size_t row, struct fmt *label)
+static bool canvas_y_label(const struct canvas *c, size_t row, struct text *label)
 {
     for (size_t i = 0;; i++) {
         double at = axis_tick(&c->y, i);
@@ -185,7 +185,7 @@ static bool canvas_y_label(const struct canvas *c, size_t row, struct fmt *label
 static size_t canvas_y_label_width(const struct canvas *c)
 {
     size_t widest = 0;
-    struct fmt label;
+    struct text label;
     for (size_t row = 0; row < c->height; row++)
         if (canvas_y_label(c, row, &label) && strlen(label.text) > widest)
             widest = strlen(label.text);
@@ -200,7 +200,7 @@ static void plot_put_x_axis(const struct plot *p, const struct canvas *c, size_t
     buf_printf(out, "%*s%s", (int)margin, "", p->utf8 ? "└" : "+");
     for (size_t i = 0; axis_tick(&c->x, i) <= c->x.high; i++) {
         double step = axis_tick(&c->x, i);
-        struct fmt label = fmt_short(step);
+        struct text label = text_short(step);
         size_t x = axis_place(&c->x, step, c->width), start = margin + 1 + x;
         for (; at < x; at++)
             buf_puts(out, p->utf8 ? "─" : "-");
@@ -241,7 +241,7 @@ void plot_draw(const struct plot *p, const struct plot_curve *curves, size_t cou
                        .height = p->rows - 2,
                        .dx = braille ? DOT_COLUMNS : 1,
                        .dy = braille ? DOT_ROWS : 1};
-    struct fmt label;
+    struct text label;
     /* The y axis must be known before its labels can be measured, and their width decides the canvas's. */
     canvas_find_range(&c, curves, count);
     size_t margin = canvas_y_label_width(&c) + 1;

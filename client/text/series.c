@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/text/format.h"
+#include "base/text.h"
 
 static int series_by_step(const void *left, const void *right)
 {
@@ -77,14 +77,14 @@ void series_print_difference(const struct series_difference *p, const int64_t jo
 {
     buf_printf(out, "#%lld and #%lld ", (long long)jobs[0], (long long)jobs[1]);
     if (!p->differ) {
-        buf_printf(out, "agree to step %s: %s digest%s of the parameters\n", fmt_count(p->last_same).text,
-                   fmt_count((int64_t)p->compared).text, p->compared == 1 ? "" : "s");
+        buf_printf(out, "agree to step %s: %s of the parameters\n", text_count(p->last_same).text,
+                   text_counted((int64_t)p->compared, "digest").text);
         return;
     }
-    buf_printf(out, "differ at step %s: %016llx, %016llx", fmt_count(p->step).text,
+    buf_printf(out, "differ at step %s: %016llx, %016llx", text_count(p->step).text,
                (unsigned long long)p->digests[0], (unsigned long long)p->digests[1]);
     if (p->last_same >= 0)
-        buf_printf(out, "; they agree to step %s\n", fmt_count(p->last_same).text);
+        buf_printf(out, "; they agree to step %s\n", text_count(p->last_same).text);
     else
         buf_puts(out, "; they never agreed\n");
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "client/cmd/output.h"
 #include "client/cmd/submit.h"
 #include "client/diagnose/reach.h"
@@ -99,11 +100,6 @@ static int64_t host_group_own_procs(const struct job_spec *spec)
 
 /* ---- what is said meanwhile */
 
-static const char *plural_ending(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static const char *host_group_forgotten(const struct host_group *h)
 {
     return h->request->starter ? h->request->starter : "to start the others";
@@ -121,13 +117,12 @@ static void host_group_say_waiting(const struct host_group *h, bool first, int64
         buf_printf(&line, "ddpctl: no answer from %s after %lld s: did you forget to start it there?\n",
                    h->endpoint.address, seconds);
     else if (first)
-        buf_printf(&line, "ddpctl: %zu of %lld node%s joined at %s, waiting for the others %lld s at most\n",
-                   status->n_nodes, (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
-                   h->endpoint.address, seconds);
+        buf_printf(&line, "ddpctl: %zu of %s joined at %s, waiting for the others %lld s at most\n",
+                   status->n_nodes, text_counted(h->request->nodes_min, "node").text, h->endpoint.address,
+                   seconds);
     else
-        buf_printf(&line, "ddpctl: %zu of %lld node%s joined after %lld s: did you forget %s?\n",
-                   status->n_nodes, (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
-                   seconds, host_group_forgotten(h));
+        buf_printf(&line, "ddpctl: %zu of %s joined after %lld s: did you forget %s?\n", status->n_nodes,
+                   text_counted(h->request->nodes_min, "node").text, seconds, host_group_forgotten(h));
     stderr_put(&line);
 }
 
@@ -298,9 +293,8 @@ static enum err_code host_group_too_few(const struct host_group *h, struct err *
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf names = {0};
     run_membership_list(&h->member, &names);
-    return err_set(e, ERR_DEADLINE_EXCEEDED,
-                   "%zu of %lld node%s joined within %lld s%s%.200s%s: did you forget %s?", status->n_nodes,
-                   (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
+    return err_set(e, ERR_DEADLINE_EXCEEDED, "%zu of %s joined within %lld s%s%.200s%s: did you forget %s?",
+                   status->n_nodes, text_counted(h->request->nodes_min, "node").text,
                    (long long)h->request->join_timeout_ms / 1000, names.len ? " (" : "",
                    names.len ? names.data : "", names.len ? ")" : "", host_group_forgotten(h));
 }

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #define XID_OFF_THE_BUS 79
 
@@ -39,23 +39,13 @@ static const char *xid_remedy(int xid)
     return "";
 }
 
-static void clock_text(char out[8], int64_t wall_ms)
-{
-    time_t second = (time_t)(wall_ms / 1000);
-    struct tm at;
-
-    localtime_r(&second, &at);
-    strftime(out, 8, "%H:%M", &at);
-}
-
 static void xid_record(struct gpu_health *h, int xid, int64_t wall_ms)
 {
-    char at[8];
+    const struct text at = text_clock(wall_ms, wall_ms, false);
 
-    clock_text(at, wall_ms);
     h->sick = true;
     h->lost |= xid == XID_OFF_THE_BUS;
-    snprintf(h->problem, sizeof(h->problem), "Xid %d at %s (%s): %s, then undrain", xid, at,
+    snprintf(h->problem, sizeof(h->problem), "Xid %d at %s (%s): %s, then undrain", xid, at.text,
              gpu_xid_meaning(xid), xid_remedy(xid));
 }
 
@@ -74,23 +64,22 @@ static void health_check_xids(struct gpu_health *h, const int *xids, int64_t wal
 
 static void health_check_state(struct gpu_health *h, const struct nvml_reading *r, int index, int64_t wall_ms)
 {
-    char at[8];
+    const struct text at = text_clock(wall_ms, wall_ms, false);
 
-    clock_text(at, wall_ms);
     if (r->lost && !h->lost) { /* Xid 79 may have reported the loss already */
         h->sick = h->lost = true;
         snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then undrain",
-                 r->why[0] ? r->why : "fell off the bus", at);
+                 r->why[0] ? r->why : "fell off the bus", at.text);
     }
     if (h->sick)
         return;
     if (r->stuck)
         snprintf(h->problem, sizeof(h->problem),
-                 "needs a reset, the driver said at %s: reset the GPU, then undrain", at);
+                 "needs a reset, the driver said at %s: reset the GPU, then undrain", at.text);
     else if (r->ecc_errors > 0)
         snprintf(h->problem, sizeof(h->problem),
                  "%" PRId64 " memory errors that ECC did not correct at %s: reset the GPU, then undrain",
-                 r->ecc_errors, at);
+                 r->ecc_errors, at.text);
     else if (r->mig)
         snprintf(h->problem, sizeof(h->problem),
                  "is in MIG mode, which ddp does not use: run nvidia-smi -i %d -mig 0, then undrain", index);

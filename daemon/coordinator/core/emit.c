@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/text.h"
 
 /* Placement depends on these records. Its other inputs are only in memory; code that changes them calls
  * core_capacity_changed. Changes that placement makes itself do not cause a second pass, because

@@ -16,12 +16,12 @@
 #include "base/exits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
-#include "daemon/coordinator/core/text.h"
 
 /* Generations in a row that such a failure may end without counting as a restart. Beyond that it is probably
  * the job's own fault, and retries must end. */
@@ -77,7 +77,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     struct job *job = s->job;
     bool native = job->spec.kind == JOB_TRAIN;
     const char *tail = fact && fact->stderr_tail ? fact->stderr_tail : "", *last_line = strrchr(tail, '\n');
-    char ago[TEXT_AGO];
+    int64_t ago = fact ? core->now.wall_ms - fact->ended_ms : 0;
 
     cause->spawn = s;
     cause->charged = true;
@@ -121,7 +121,8 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
             buf_puts(text, "ran out of memory, ");
         buf_printf(text, fact->signal ? "killed by signal %d on %s" : "exited with code %d on %s",
                    fact->signal ? fact->signal : fact->code, s->r.node);
-        buf_puts(text, text_noticed(ago, core->now.wall_ms - fact->ended_ms));
+        if (ago >= 0 && ago < 60000) /* otherwise the two clocks disagree */
+            buf_printf(text, ", noticed after %s", text_duration(ago).text);
         /* A trainer says by this code that a restart would only repeat the failure (bad input, a loss of
          * nan). */
         cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;

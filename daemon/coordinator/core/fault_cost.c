@@ -1,13 +1,12 @@
 #include "daemon/coordinator/core/fault_cost.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/text.h"
 
 /* A fault during an open fault extends the open one: its time counts from the first fault, and its step is
  * the highest that was reached. */
@@ -39,22 +38,19 @@ static int64_t resumed_step(const struct job *job, const struct generation *g)
 
 void fault_close(struct core *core, struct job *job)
 {
-    char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
     const struct generation *g = job_current(job);
     int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
     int64_t lost = step_then - resumed_step(job, g);
+    const struct text span = text_duration(took), redone = text_counted(lost, "step");
 
-    if (lost > 0)
-        snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
-    else
-        snprintf(cost, sizeof(cost), "no step redone (%s)", text_span(span, took));
     if (step_then > 0)
-        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
+        emit_event(core, job, "fault_cost", "back at step %s: %s redone (%s)", text_count(step_then).text,
+                   lost > 0 ? redone.text : "no step", span.text);
     else
-        emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
+        emit_event(core, job, "fault_cost", "back after %s", span.text);
     if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier restart and its cost */
         CLEANUP(free_text) char *cause = steal(job->r.last_restart);
-        job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
+        job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", span.text);
     }
     job->r.fault_ms = job->r.fault_step = 0;
     emit_job(core, job, CHANGE_JOB_PUT);

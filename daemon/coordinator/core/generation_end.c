@@ -14,12 +14,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/progress.h"
-#include "daemon/coordinator/core/text.h"
 
 /* The supervisor itself sends SIGKILL when the grace time after SIGTERM is over. If the worker still lives
  * this much later, the supervisor is told to kill it. */
@@ -115,11 +115,9 @@ static void charge_restart(struct core *core, struct job *job)
 static void say_generation_closed(struct core *core, const struct job *job, const struct generation *g,
                                   const char *how)
 {
-    char count[TEXT_COUNT];
-
     if (job->progress.step > 0)
         emit_event(core, job, "generation_closed", "stopped at step %s; generation %" PRId64 " closed (%s)",
-                   text_count(count, job->progress.step), g->r.number, how);
+                   text_count(job->progress.step).text, g->r.number, how);
     else
         emit_event(core, job, "generation_closed", "generation %" PRId64 " closed (%s)", g->r.number, how);
 }

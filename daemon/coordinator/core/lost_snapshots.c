@@ -15,12 +15,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/text.h"
 
 #define LOOK_MOST 20 /* the longest pause between looks, in first pauses */
 #define LOOK_PATHS 4 /* snapshots to ask for, the newest first */
@@ -97,7 +97,6 @@ static void describe_missing(const struct core *core, const struct generation *g
     const char *problem = holder ? rank_problem(holder, expected, any) : NULL;
     const struct core_offer *changed = holder ? changed_offer(holder, expected) : NULL;
     const char *dir = g->job->spec.train.snapshot.dir, *without = any ? "does not have it" : "has none";
-    char step[TEXT_COUNT], at[TEXT_CLOCK];
 
     /* first what a rank has found wrong, which says the most; else where the snapshot was committed */
     if (changed)
@@ -107,21 +106,21 @@ static void describe_missing(const struct core *core, const struct generation *g
         buf_printf(text, "on %s %.*s", holder->r.node, PROBLEM_CHARS, problem);
     if (!expected)
         return;
-    text_count(step, expected->step);
-    text_clock(at, expected->committed_ms, core->now.wall_ms);
+    const struct text step = text_count(expected->step);
+    const struct text at = text_clock(expected->committed_ms, core->now.wall_ms, false);
     if (problem || changed) {
-        buf_printf(text, "; step %s was committed there at %s", step, at);
+        buf_printf(text, "; step %s was committed there at %s", step.text, at.text);
     } else if (holder) { /* the node that committed it takes part, and its directory is empty */
-        buf_printf(text, "%s on %s %s, step %s was committed there at %s", dir, holder->r.node, without, step,
-                   at);
+        buf_printf(text, "%s on %s %s, step %s was committed there at %s", dir, holder->r.node, without,
+                   step.text, at.text);
         if (!any)
             buf_puts(text, "; is the file system mounted?");
     } else { /* the generation is on other nodes: name those that committed it, and what is wrong with them */
-        buf_printf(text, "step %s was committed on", step);
+        buf_printf(text, "step %s was committed on", step.text);
         for (char **name = expected->nodes; name && *name; name++)
             buf_printf(text, "%s %s (%s)", name == expected->nodes ? "" : ",", *name,
                        describe_node_state(core, *name));
-        buf_printf(text, " at %s, and %s on %s %s", at, dir, g->ranks[0].r.node, without);
+        buf_printf(text, " at %s, and %s on %s %s", at.text, dir, g->ranks[0].r.node, without);
     }
 }
 
@@ -140,10 +139,9 @@ static void say_older_source(struct core *core, const struct generation *g,
                              const struct snapshot_record *expected)
 {
     struct job *job = g->job;
-    char step[TEXT_COUNT];
     CLEANUP(buf_release) struct buf text = {0};
 
-    buf_printf(&text, "went back to step %s: ", text_count(step, g->r.source_step));
+    buf_printf(&text, "went back to step %s: ", text_count(g->r.source_step).text);
     describe_missing(core, g, expected, true, &text);
     emit_event(core, job, "snapshot_older", "%s", text.data);
     text_set(&job->went_back, "%s", text.data);

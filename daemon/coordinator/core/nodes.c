@@ -24,7 +24,6 @@
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/stall.h"
-#include "daemon/coordinator/core/text.h"
 #include "daemon/coordinator/core/wish.h"
 
 #define REST_MS 30000     /* of a node that could not start a process */

@@ -8,7 +8,6 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/text.h"
 
 static struct node *find_named_node(struct core *core, const struct core_event *event)
 {

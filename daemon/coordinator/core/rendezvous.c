@@ -18,13 +18,13 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/text.h"
 
 #define ADDRESS_LIMIT 4096
 #define BOOTSTRAP_LIMIT 4096
@@ -172,22 +172,22 @@ void rendezvous_join(struct core *core, const struct core_event *event)
 static void say_joined(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
-    char from[TEXT_COUNT], redo[TEXT_COUNT], span[TEXT_SPAN];
     bool scratch = g->r.source_rank < 0 && job->r.scratch_generation;
     int64_t lost =
         job->r.fault_ms && !scratch ? job->r.fault_step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
     CLEANUP(buf_release) struct buf text = {0};
 
-    buf_printf(&text, "generation %" PRId64 ": %d rank%s joined in %s", g->r.number, g->r.world_size,
-               g->r.world_size == 1 ? "" : "s", text_span(span, core->now.boot_ms - g->born_ms));
+    buf_printf(&text, "generation %" PRId64 ": %s joined in %s", g->r.number,
+               text_counted(g->r.world_size, "rank").text,
+               text_duration(core->now.boot_ms - g->born_ms).text);
     if (g->r.source_rank >= 0)
-        buf_printf(&text, "; state from snapshot step %s", text_count(from, g->r.source_step));
+        buf_printf(&text, "; state from snapshot step %s", text_count(g->r.source_step).text);
     else if (scratch)
         buf_puts(&text, "; from scratch, as the user asked");
     else if (g->r.number > 1 || job->r.continues)
         buf_puts(&text, "; no snapshot to start from");
     if (lost > 0)
-        buf_printf(&text, ": %s steps to redo", text_count(redo, lost));
+        buf_printf(&text, ": %s to redo", text_counted(lost, "step").text);
     emit_event(core, job, "generation_joined", "%s", text.data);
     /* a new run: no steps are done again, and old losses cannot be compared with new ones */
     if (scratch) {
@@ -256,7 +256,7 @@ static void fail_late_generation(struct core *core, struct generation *g)
         node = rank->r.node;
     }
     if (missing)
-        buf_printf(&text, "rank%s %.200s on %.200s did not %s", missing > 1 ? "s" : "", who.data, where.data,
+        buf_printf(&text, "rank%s %.200s on %.200s did not %s", text_plural(missing), who.data, where.data,
                    command ? "start" : "join");
     else
         buf_printf(&text, "rank 0 on %s did not send the bootstrap id", g->ranks[0].r.node);

@@ -11,11 +11,11 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/text.h"
 
 #define WHY_CHARS 400
 /* How long a snapshot may be overdue before it is reported. */
@@ -53,7 +53,6 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     struct job *job = core_find_job(core, event->member.job);
     struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
     int64_t step = event->snapshot.step;
-    char count[TEXT_COUNT];
 
     if (!s || !spawn_is_member(s)) {
         emit_fail(core, event->call, ERR_ABORTED,
@@ -74,7 +73,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     job->changed = true;
     if (first)
         emit_event(core, job, "snapshot_failed", "rank %d on %s could not write the snapshot of step %s: %s",
-                   fault->rank, fault->node, text_count(count, step), fault->why);
+                   fault->rank, fault->node, text_count(step).text, fault->why);
     emit_ok(core, event->call);
 }
 
@@ -114,16 +113,15 @@ static void init_saved(const struct core *core, struct job *job, const struct ge
         set_saved(core, job, g, g->r.source_rank >= 0 ? g->r.source_step : 0);
 }
 
-/* "job 3 has not been able to save since step 1,200 (2 min): 2 of its 2 ranks cannot reach the coordinator"
+/* "job 3 has not been able to save since step 1,200 (2m05s): 2 of its 2 ranks cannot reach the coordinator"
  */
 static char *describe_overdue(const struct core *core, const struct job *job, const struct generation *g)
 {
     int away = g->r.world_size - rendezvous_watching(core, g);
-    char step[TEXT_COUNT], span[TEXT_SPAN];
     CLEANUP(buf_release) struct buf text = {0};
 
     buf_printf(&text, "job %" PRId64 " has not been able to save since step %s (%s): ", job->r.id,
-               text_count(step, job->saved.step), text_span(span, core->now.boot_ms - job->saved.boot_ms));
+               text_count(job->saved.step).text, text_duration(core->now.boot_ms - job->saved.boot_ms).text);
     if (away)
         buf_printf(&text, "%d of its %d ranks cannot reach the coordinator", away, g->r.world_size);
     else
@@ -153,11 +151,9 @@ void snapshot_faults_stepped(struct core *core, struct job *job)
 
 static void note_saved(struct core *core, struct job *job, const struct generation *g, int64_t step)
 {
-    char count[TEXT_COUNT], span[TEXT_SPAN];
-
     if (job->saved.overdue) {
         emit_event(core, job, "job_saved_again", "step %s is saved, after %s without a snapshot",
-                   text_count(count, step), text_span(span, core->now.boot_ms - job->saved.boot_ms));
+                   text_count(step).text, text_duration(core->now.boot_ms - job->saved.boot_ms).text);
         job->changed = true;
     }
     set_saved(core, job, g, step);
@@ -169,7 +165,6 @@ void snapshot_faults_committed(struct core *core, const struct spawn *s, int64_t
 {
     struct job *job = s->job;
     struct snapshot_fault *fault = find_fault(job, s->r.node);
-    char count[TEXT_COUNT], span[TEXT_SPAN];
 
     note_saved(core, job, s->rank->generation, step);
 
@@ -179,10 +174,9 @@ void snapshot_faults_committed(struct core *core, const struct spawn *s, int64_t
     }
     if (!fault)
         return;
-    emit_event(core, job, "snapshot_works",
-               "rank %d on %s writes snapshots again: step %s, after %" PRId64 " failure%s in %s",
-               s->rank->r.rank, s->r.node, text_count(count, step), fault->count,
-               fault->count == 1 ? "" : "s", text_span(span, core->now.wall_ms - fault->since_ms));
+    emit_event(core, job, "snapshot_works", "rank %d on %s writes snapshots again: step %s, after %s in %s",
+               s->rank->r.rank, s->r.node, text_count(step).text, text_counted(fault->count, "failure").text,
+               text_duration(core->now.wall_ms - fault->since_ms).text);
     drop_fault(job, fault);
 }
 
@@ -202,8 +196,6 @@ void snapshot_faults_formed(struct job *job)
 
 void snapshot_faults_notes(const struct core *core, const struct job *job, struct core_job_status *out)
 {
-    char step[TEXT_COUNT], at[TEXT_CLOCK];
-
     const struct generation *g = job_current(job);
 
     if (job_finished(job))
@@ -215,10 +207,9 @@ void snapshot_faults_notes(const struct core *core, const struct job *job, struc
     for (size_t i = 0; i < job->snapshot_fault_count; i++) {
         const struct snapshot_fault *f = &job->snapshot_faults[i];
         CLEANUP(free_text)
-        char *note = xasprintf("rank %d on %s cannot write snapshots since %s (%" PRId64
-                               " failure%s, the last at step %s): %s",
-                               f->rank, f->node, text_clock(at, f->since_ms, core->now.wall_ms), f->count,
-                               f->count == 1 ? "" : "s", text_count(step, f->step), f->why);
+        char *note = xasprintf("rank %d on %s cannot write snapshots since %s (%s, the last at step %s): %s",
+                               f->rank, f->node, text_clock(f->since_ms, core->now.wall_ms, false).text,
+                               text_counted(f->count, "failure").text, text_count(f->step).text, f->why);
         out->notes = strv_append(out->notes, note);
     }
     if (job->went_back)

@@ -10,7 +10,6 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/text.h"
 
 #define LINEAGE_DEPTH 100
 #define KEEP 256 /* records of a job's snapshots; the files are the trainer's to keep or delete */

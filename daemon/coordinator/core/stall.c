@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/operator.h"
-#include "daemon/coordinator/core/text.h"
 
 #define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
 #define RELEASE_EVERY_MS 5000 /* between two looks at workers that SIGKILL did not end */
@@ -110,13 +111,12 @@ static const struct generation *watched_generation(const struct job *job)
 
 static void describe_stall(const struct spawn *s, int64_t ms, char *out, size_t size)
 {
-    char span[TEXT_SPAN];
     const char *how = s->proc_state == 'T'   ? "is stopped by a signal"
                       : s->proc_state == 'D' ? "is stuck in the kernel"
                                              : "makes no progress: no output, no report, no CPU time";
 
     snprintf(out, size, "rank %d on %s (pid %" PRId64 ") %s for %s", s->rank->r.rank, s->r.node, s->r.pid,
-             how, text_span(span, ms));
+             how, text_duration(ms).text);
 }
 
 void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)

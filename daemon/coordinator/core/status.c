@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
-#include "daemon/coordinator/core/text.h"
 
 const struct job_record *core_job(const struct core *core, int64_t id)
 {
@@ -172,15 +172,14 @@ static int64_t time_left(const struct core *core, const struct job *job)
     return left;
 }
 
-/* "waits for 4 GPUs on box2: job 9 holds them, for about 3 min" */
+/* "waits for 4 GPUs on box2: job 9 holds them, for about 3m05s" */
 static void say_reason(const struct core *core, const struct job *job, char *out, size_t size)
 {
     const struct job *holder = job->waits && job->holder ? core_find_job(core, job->holder) : NULL;
     int64_t left = holder ? time_left(core, holder) : 0;
-    char span[TEXT_SPAN];
 
     if (left > 0)
-        snprintf(out, size, "%s, for about %s", job->waits, text_span(span, left));
+        snprintf(out, size, "%s, for about %s", job->waits, text_duration(left).text);
     else
         snprintf(out, size, "%s", job->waits ? job->waits : job->r.reason ? job->r.reason : "");
 }

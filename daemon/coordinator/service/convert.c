@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
@@ -123,28 +124,18 @@ static Ddp__V1__SnapshotStatus *convert_snapshot(struct pool *pool, const struct
     return out;
 }
 
-static char *age_text(struct pool *pool, int64_t ms)
-{
-    const long long s = ms > 0 ? (long long)(ms / 1000) : 0;
-    if (s < 120)
-        return pool_printf(pool, "%lld s", s);
-    if (s < 7200)
-        return pool_printf(pool, "%lld m", s / 60);
-    return pool_printf(pool, s < 172800 ? "%lld h" : "%lld d", s < 172800 ? s / 3600 : s / 86400);
-}
-
-/* Inserts the age: "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4 m ago, cost 0.4
+/* Inserts the age: "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4m ago, cost 0.4
  * s" */
 static void convert_last_restart(struct pool *pool, const struct core_job_status *s, Ddp__V1__JobStatus *out)
 {
     const char *text = s->job->last_restart;
     if (!text)
         return;
-    const char *ago = age_text(pool, clock_wall_ms() - s->job->last_restart_ms);
+    const struct text ago = text_age(clock_wall_ms() - s->job->last_restart_ms);
     const char *cost = strstr(text, ", cost ");
     const int cause = (int)(cost ? cost - text : (ptrdiff_t)strlen(text));
     out->last_restart = pool_alloc(pool, sizeof *out->last_restart);
-    out->last_restart[0] = pool_printf(pool, "%.*s, %s ago%s", cause, text, ago, cost ? cost : "");
+    out->last_restart[0] = pool_printf(pool, "%.*s, %s ago%s", cause, text, ago.text, cost ? cost : "");
     rpc_utf8_clean(out->last_restart[0]);
     out->n_last_restart = 1;
 }

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
@@ -153,8 +154,8 @@ static enum err_code run_check_place(const struct service *s, const Ddp__V1__Joi
                            x->node);
     }
     if (present >= run->nodes_max)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "run '%.80s' already has %d node%s, its maximum", run->id,
-                       run->nodes_max, run->nodes_max == 1 ? "" : "s");
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "run '%.80s' already has %s, its maximum", run->id,
+                       text_counted(run->nodes_max, "node").text);
     return ERR_OK;
 }
 

@@ -12,7 +12,7 @@ static Ddp__V1__RankStatus *ranks_sample[4];
 static char *nodes_sample[] = {TEXT("box1"), TEXT("box2")};
 static Ddp__V1__SnapshotStatus snapshot_sample;
 static Ddp__V1__Failure failure_sample;
-static char *restart_sample[] = {TEXT("rank 2 killed by signal 9, 4 m ago, cost 0.4 s")};
+static char *restart_sample[] = {TEXT("rank 2 killed by signal 9, 4m ago, cost 0.4 s")};
 static char *stderr_sample[] = {
     TEXT("Traceback (most recent call last):"),
     TEXT("  File \"train.py\", line 80, in <module>"),

@@ -96,7 +96,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_STOPPED,
      1,
-     "rank 1 on n2 (pid 4101, python3) is stopped by a signal (such as SIGSTOP), without CPU time for 12.0 s; "
+     "rank 1 on n2 (pid 4101, python3) is stopped by a signal (such as SIGSTOP), without CPU time for 12 s; "
      "ranks 0 and 2 wait "
      "for it"},
     {"stopped, its peers spinning",
@@ -106,7 +106,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_STOPPED,
      2,
-     "rank 2 on n1 (pid 4102, python3) is stopped by a signal (such as SIGSTOP), without CPU time for 12.0 s; "
+     "rank 2 on n1 (pid 4102, python3) is stopped by a signal (such as SIGSTOP), without CPU time for 12 s; "
      "ranks 0, 1 and 3 "
      "wait for it"},
     {"stopped a moment ago, before anybody is silent",
@@ -151,7 +151,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_ASLEEP,
      1,
-     "rank 1 on n2 (pid 4101, python3) fell asleep first: no CPU time for 12.0 s, in futex; ranks 0, 2 and 3 "
+     "rank 1 on n2 (pid 4101, python3) fell asleep first: no CPU time for 12 s, in futex; ranks 0, 2 and 3 "
      "wait for it"},
     {"one sleeps on purpose, the others in a socket",
      "running",
@@ -160,7 +160,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_ASLEEP,
      2,
-     "rank 2 on n1 (pid 4102, python3) fell asleep first: no CPU time for 12.5 s, in nanosleep; ranks 0 and "
+     "rank 2 on n1 (pid 4102, python3) fell asleep first: no CPU time for 13 s, in nanosleep; ranks 0 and "
      "1 wait for it"},
     {"one waits for a pipe, as a dead loader's",
      "running",
@@ -169,7 +169,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_ASLEEP,
      0,
-     "rank 0 on n1 (pid 4100, python3) fell asleep first: no CPU time for 12.0 s, in read of a pipe; ranks 1 "
+     "rank 0 on n1 (pid 4100, python3) fell asleep first: no CPU time for 12 s, in read of a pipe; ranks 1 "
      "and 2 wait "
      "for it"},
     {"alike, but one long before",
@@ -188,7 +188,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_WAITING,
      -1,
-     "all 3 ranks have slept for 12.0 s and none stands out: they wait for each other, or for something "
+     "all 3 ranks have slept for 12 s and none stands out: they wait for each other, or for something "
      "outside the job"},
     {"one rank alone",
      "running",
@@ -197,7 +197,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_ASLEEP,
      0,
-     "rank 0 on n1 (pid 4100, python3) is asleep: no CPU time for 12.0 s, in read of a socket"},
+     "rank 0 on n1 (pid 4100, python3) is asleep: no CPU time for 12 s, in read of a socket"},
     {"all compute and say nothing",
      "running",
      "",
@@ -205,7 +205,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_SILENT,
      -1,
-     "all ranks use CPU time, but none has written or reported anything for 12.0 s: a long step, or all spin in a collective"},
+     "all ranks use CPU time, but none has written or reported anything for 12 s: a long step, or all spin in a collective"},
     {"one left, its peers wait",
      "running",
      "",

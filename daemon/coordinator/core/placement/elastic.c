@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
@@ -25,7 +26,6 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/text.h"
 
 /* In settling times. */
 #define LAST_CALL 6 /* the longest wait for further nodes, from the first offer on */
@@ -102,7 +102,7 @@ bool elastic_offer(struct core *core, struct job *job, const struct placement_ch
 /* "resize to 3 nodes: box2, box3 join" */
 static void describe_resize(int64_t nodes, char **joining, struct buf *text)
 {
-    buf_printf(text, "resize to %" PRId64 " node%s", nodes, nodes == 1 ? "" : "s");
+    buf_printf(text, "resize to %s", text_counted(nodes, "node").text);
     for (char **name = joining; name && *name; name++)
         buf_printf(text, "%s %s", name == joining ? ":" : ",", *name);
     if (joining)
@@ -144,22 +144,21 @@ static struct job *find_resizable_job(struct core *core, const struct core_event
     return NULL;
 }
 
-static const char *describe_node_range(char out[48], int64_t min, int64_t max)
+static struct text node_range_text(int64_t min, int64_t max)
 {
+    struct text out;
+
     if (min == max)
-        snprintf(out, 48, "%" PRId64 " node%s", min, min == 1 ? "" : "s");
-    else
-        snprintf(out, 48, "%" PRId64 ":%" PRId64 " nodes", min, max);
+        return text_counted(min, "node");
+    snprintf(out.text, sizeof(out.text), "%" PRId64 ":%" PRId64 " nodes", min, max);
     return out;
 }
 
 static void set_node_range(struct core *core, struct job *job, int64_t min, int64_t max)
 {
-    char from[48], to[48];
-
     emit_event(core, job, "job_resized", "resized from %s to %s by the user",
-               describe_node_range(from, job->spec.nodes_min, job->spec.nodes_max),
-               describe_node_range(to, min, max));
+               node_range_text(job->spec.nodes_min, job->spec.nodes_max).text,
+               node_range_text(min, max).text);
     job->r.nodes_min = job->spec.nodes_min = min;
     job->r.nodes_max = job->spec.nodes_max = max;
     job->changed = true;
@@ -182,7 +181,6 @@ void elastic_resize(struct core *core, const struct core_event *event)
 {
     const int64_t min = event->resize.nodes_min, max = event->resize.nodes_max;
     struct job *job = find_resizable_job(core, event);
-    char text[48];
 
     if (!job)
         return;
@@ -196,7 +194,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
                   "reproducible: world with %" PRId64 " shards needs a world size that divides them, and %s"
                   " cannot give one",
-                  job->spec.train.shards, describe_node_range(text, min, max));
+                  job->spec.train.shards, node_range_text(min, max).text);
         return;
     }
     struct generation *g = job_current(job);
@@ -220,7 +218,6 @@ static void begin_from_scratch(struct core *core, struct job *job)
 {
     const struct snapshot_record *newest = snapshots_expected(core, job);
     CLEANUP(buf_release) struct buf text = {0};
-    char step[TEXT_COUNT];
 
     buf_puts(&text, "starts again at step 0, as the user asked");
     if (newest)
@@ -228,7 +225,7 @@ static void begin_from_scratch(struct core *core, struct job *job)
             &text,
             "; its snapshots up to step %s no longer count, and are set aside in %s/set-aside-g%" PRId64
             " on the nodes that have them",
-            text_count(step, newest->step), job->spec.train.snapshot.dir, job->r.generation);
+            text_count(newest->step).text, job->spec.train.snapshot.dir, job->r.generation);
     job->r.scratch_generation = job->r.generation;
     emit_job(core, job, CHANGE_JOB_PUT);
     emit_event(core, job, "job_from_scratch", "%s", text.data);

@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_form.h"
@@ -27,7 +28,6 @@
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/world_size.h"
-#include "daemon/coordinator/core/text.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
@@ -52,11 +52,9 @@ static void set_waits(struct job *job, const char *text)
     job->changed = true;
 }
 
-static const char *slot_noun(enum slot_kind kind, int64_t count)
+static struct text slots_text(int64_t count, enum slot_kind kind)
 {
-    if (kind == SLOT_GPU)
-        return count == 1 ? "GPU" : "GPUs";
-    return count == 1 ? "slot" : "slots";
+    return text_counted(count, kind == SLOT_GPU ? "GPU" : "slot");
 }
 
 /* Says what a job with reserved nodes still lacks: "waits for 4 slots on box2: job 9 holds them". */
@@ -86,7 +84,7 @@ static void explain_blocked(struct job *job, const struct placement_choice *targ
         return;
     }
     if (missing)
-        buf_printf(text, "waits for %" PRId64 " %s", missing, slot_noun(kind, missing));
+        buf_printf(text, "waits for %s", slots_text(missing, kind).text);
     else /* a worker's GPUs are all different */
         buf_puts(text, "waits for free slots on more GPUs");
     if (count == 1)
@@ -112,7 +110,7 @@ static bool explain_accounts(const struct core *core, const struct job *job, str
         return false;
     buf_printf(text, ", %s", first);
     if (count > 1)
-        buf_printf(text, ", and the same on %zu other%s", count - 1, count == 2 ? "" : "s");
+        buf_printf(text, ", and the same on %s", text_counted((int64_t)count - 1, "other").text);
     return true;
 }
 
@@ -135,16 +133,16 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
     if (kind == SLOT_GPU && job->spec.gpus_per_proc > 0)
         per_node *= job->spec.gpus_per_proc;
-    buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
-               job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, slot_noun(kind, per_node),
-               fitting);
+    buf_printf(text, "waits for %s with %s each: the cluster has %" PRId64,
+               text_counted(job->spec.nodes_min, "node").text, slots_text(per_node, kind).text, fitting);
     /* a node without the user's account does not count, however many slots it has */
     bool for_accounts = explain_accounts(core, job, text);
     if (kind == SLOT_CPU && !fitting && largest && !for_accounts)
         buf_printf(text, ", its largest has %" PRId64, largest);
     int sick = kind == SLOT_GPU ? capacity_sick_gpus(core) : 0;
     if (sick)
-        buf_printf(text, ", %d GPU%s sick (`ddpctl nodes` says why)", sick, sick == 1 ? " is" : "s are");
+        buf_printf(text, ", %s %s sick (`ddpctl nodes` says why)", text_counted(sick, "GPU").text,
+                   sick == 1 ? "is" : "are");
     size_t unfit = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_unfit_nodes(core) : 0;
     if (unfit)
         buf_printf(text, ", %zu with GPUs but no GPU plugin (`ddp-trainer --plugin` says why)", unfit);

@@ -65,7 +65,7 @@ static void a_wait_has_an_estimate(void **state)
     fixture_report(f, job, 0, 1000, NULL, 0);
     fixture_pass_beating(f, 30000, "box1");
     fixture_report(f, job, 0, 2000, NULL, 0); /* 3,000 steps to go, at 1,000 in 30 s */
-    assert_string_equal(fixture_waits(f, next), "waits for 1 slot on box1: job 1 holds it, for about 90 s");
+    assert_string_equal(fixture_waits(f, next), "waits for 1 slot on box1: job 1 holds it, for about 1m30s");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
