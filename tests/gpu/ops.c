@@ -31,7 +31,8 @@ struct side {
         float *x;
         int64_t n;
         enum device_type type;
-        bool exact; /* must equal the CPU's bits */
+        bool exact;  /* must equal the CPU's bits */
+        bool newton; /* Newton-Schulz steps let errors grow */
     } result[RESULTS];
 };
 
@@ -259,6 +260,33 @@ static void try_optimizers(struct side *s, const struct shape *h)
     take_exact(s, "sgd v", v, h->width);
 }
 
+/* rows x width, `context` matrices side by side. The update is large beside the parameters, so that its error shows. */
+static void try_muon(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    struct device_matrix matrices[3];
+    int64_t stride = h->width * h->context, n = h->rows * stride;
+    float *p = floats(s, 0.1f, n), *g = floats(s, 1.0f, n), *m = floats(s, 0.1f, n),
+          *scale = floats(s, 1.0f, 1);
+    struct device_muon muon = {.lr = 0.5f,
+                               .momentum = 0.95f,
+                               .weight_decay = 0.1f,
+                               .scale = scale,
+                               .kept = s->type,
+                               .matrices = matrices,
+                               .count = (size_t)h->context};
+    for (int64_t i = 0; i < h->context; i++)
+        matrices[i] = (struct device_matrix){(size_t)(i * h->width), h->rows, h->width, stride, 1.5f};
+    int before = shifted;
+    shifted = 0; /* a room is as the device allocates it */
+    muon.room = bytes_of(s, NULL, ops->muon_bytes(s->d, &muon), 8);
+    shifted = before;
+    ops->muon(s->d, &muon, p, g, m);
+    take(s, "muon", p, DEVICE_F32, n);
+    s->result[s->results - 1].newton = true;
+    take_exact(s, "muon m", m, n);
+}
+
 static void try_dense(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
@@ -471,9 +499,13 @@ static void try_digest(struct side *s, const struct shape *h)
 /* ---- comparing */
 
 /* The devices sum in different orders and use different math libraries, and a value may round to the other bf16. */
-static double limit_of(enum device_type type)
+static double limit_of(const struct side *s, const struct result *r)
 {
-    return type == DEVICE_BF16 ? 4e-3 : 2e-6;
+    if (r->exact)
+        return 0.0;
+    if (r->newton)
+        return s->mode == DEVICE_BF16 ? 4e-2 : 1e-5;
+    return r->type == DEVICE_BF16 ? 4e-3 : 2e-6;
 }
 
 static void compare(const struct side *cpu, const struct side *gpu, const char *shape)
@@ -487,7 +519,7 @@ static void compare(const struct side *cpu, const struct side *gpu, const char *
             whole += pow((double)want->x[j], 2);
         }
         error = sqrt(error / (whole + 1e-30));
-        bool ok = error <= (got->exact ? 0.0 : limit_of(got->type));
+        bool ok = error <= limit_of(gpu, got);
         (void)printf("%s%s: %s %s %.1e\n", ok ? "" : "FAIL ", want->name,
                      cpu->mode == DEVICE_BF16 ? "bf16" : "float", shape, error);
         failures += !ok;
@@ -556,6 +588,14 @@ static const struct operation_case {
     {try_optimizers, {.width = 3}, false},
     {try_optimizers, {.width = 70001}, false},
     {try_optimizers, {.width = 5000002}, true},
+    {try_muon, {.rows = 1, .context = 1, .width = 1}, false},
+    {try_muon, {.rows = 1, .context = 1, .width = 50}, false},
+    {try_muon, {.rows = 65, .context = 1, .width = 7}, false},
+    {try_muon, {.rows = 24, .context = 3, .width = 40}, false},
+    {try_muon, {.rows = 64, .context = 3, .width = 64}, false},
+    {try_muon, {.rows = 96, .context = 1, .width = 33}, false},
+    {try_muon, {.rows = 768, .context = 3, .width = 768}, true},
+    {try_muon, {.rows = 3072, .context = 1, .width = 768}, true},
     {try_digest, {.width = 5}, false},
     {try_digest, {.width = 4097}, false},
     {try_dense, {.rows = 1, .width = 1}, false},
@@ -613,7 +653,7 @@ static int shifts_of(const struct operation_case *c)
 /* Only the plugin has products; only the launchers have the kernel behind a product. */
 static bool fits_device(try_fn *fn, bool plugin)
 {
-    return plugin ? fn != try_bias_activate : fn != try_linear && fn != try_activation_grad;
+    return plugin ? fn != try_bias_activate : fn != try_linear && fn != try_activation_grad && fn != try_muon;
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 # The operations' kernels: under the emulation, and for a machine that has a GPU.
 set(op_kernels)
-foreach(name flat dense embed norm norm_grad loss optim digest)
+foreach(name flat dense embed norm norm_grad loss muon optim digest)
   list(APPEND op_kernels ${PROJECT_SOURCE_DIR}/trainer/device/cuda/kernels/${name}.cu)
 endforeach()
 

@@ -7,6 +7,7 @@
  * replayed. */
 #include "tests/num/strict.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -236,6 +237,12 @@ static enum err_code strict_reserve(struct device *d, const struct device_sizes 
     return cpu->ops->reserve(cpu, sizes, e);
 }
 
+static size_t strict_muon_bytes(const struct device *d, const struct device_muon *h)
+{
+    const struct device *cpu = ((const struct strict_device *)(const void *)d)->cpu;
+    return cpu->ops->muon_bytes(cpu, h);
+}
+
 /* ---- the plugin */
 
 static int number_of(const char *name, int otherwise)
@@ -257,6 +264,7 @@ static const struct device_ops *operations(void)
         .copy = strict_copy,
         .zero = strict_zero,
         .reserve = strict_reserve,
+        .muon_bytes = strict_muon_bytes,
     };
     strict_operations(&ops);
     if (number_of("DDP_STRICT_RECORDS", 0)) {
@@ -268,7 +276,8 @@ static const struct device_ops *operations(void)
 }
 
 /* Environment: DDP_STRICT_RECORDS=1: the device can record; 2: each recording fails. DDP_STRICT_DECLINES: the
- * rank that finds no hardware. DDP_STRICT_KEEPS=16: the kept type for bf16 is bf16. */
+ * rank that finds no hardware. DDP_STRICT_OTHER: the rank whose device is another model. DDP_STRICT_KEEPS=16:
+ * the kept type for bf16 is bf16. */
 static enum err_code strict_open(struct device **out, struct err *e)
 {
     struct device *cpu = NULL;
@@ -280,6 +289,8 @@ static enum err_code strict_open(struct device **out, struct err *e)
     struct strict_device *s = xcalloc(1, sizeof(*s));
     s->base = (struct device){.ops = operations(), .name = "strict"};
     s->base.kept = number_of("DDP_STRICT_KEEPS", 32) == 16 ? DEVICE_BF16 : DEVICE_F32;
+    if (number_of("DDP_STRICT_OTHER", -1) == number_of("RANK", 0))
+        snprintf(s->base.name, sizeof(s->base.name), "strict 2");
     s->base.threads = cpu->threads;
     s->forgets = number_of("DDP_STRICT_RECORDS", 0) > 1;
     s->cpu = cpu;

@@ -19,6 +19,7 @@ struct call {
         struct device_classes classes;
         struct device_sgd sgd;
         struct device_adamw adamw;
+        struct device_muon muon;
     } h;
     void *p[6];
     int64_t n[2];

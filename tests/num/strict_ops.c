@@ -350,6 +350,19 @@ static void strict_adamw(struct device *d, const struct device_adamw *h, float *
     strict_call(d, c);
 }
 
+static void run_muon(struct device *cpu, const struct call *c)
+{
+    cpu->ops->muon(cpu, &c->h.muon, c->p[0], c->p[1], c->p[2]);
+}
+
+static void strict_muon(struct device *d, const struct device_muon *h, float *p, const float *g, float *m)
+{
+    struct call c = {.run = run_muon, .h.muon = *h, .p = {IN(p), IN(g), IN(m)}};
+    c.h.muon.scale = IN(h->scale);
+    c.h.muon.room = IN(h->room);
+    strict_call(d, c);
+}
+
 void strict_operations(struct device_ops *ops)
 {
     ops->product = strict_product;
@@ -375,4 +388,5 @@ void strict_operations(struct device_ops *ops)
     ops->add = strict_add;
     ops->sgd = strict_sgd;
     ops->adamw = strict_adamw;
+    ops->muon = strict_muon;
 }

@@ -117,6 +117,7 @@ struct device_product {
     const void *a, *b;
     float beta;
     void *c;
+    bool untuned; /* an algorithm that no time measurement chose: each rank computes the product for itself */
 };
 
 /* A layer: z (rows,out) = x (rows,in) w + bias and, unless a is NULL, a = f(z). */
@@ -177,6 +178,29 @@ struct device_sgd {
     float lr, momentum, weight_decay;
     bool nesterov;
     const float *scale; /* as in device_adamw */
+};
+
+/* A matrix (rows,cols) in the flat arrays, whose row r begins at offset + r stride; scale: of its update. */
+struct device_matrix {
+    size_t offset;
+    int64_t rows, cols, stride;
+    float scale;
+};
+/* Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon), for each matrix and its gradient d:
+ *     m = momentum m + d
+ *     x = u / |u| with u = d + momentum m, by Frobenius' norm
+ *     five Newton-Schulz steps x = 3.4445 x + (-4.7750 x x^T + 2.0315 (x x^T)^2) x, which bring the singular
+ *         values of x near 1 (x^T x behind x, where that is smaller than x x^T)
+ *     p = (1 - lr weight_decay) p - lr scale x
+ * A CPU computes in float, and gives the same bits on every CPU and with any number of threads. A GPU gives the
+ * same bits in every process on the same model of GPU. */
+struct device_muon {
+    float lr, momentum, weight_decay;
+    const float *scale;                   /* as above */
+    enum device_type kept;                /* of x from one product to the next */
+    const struct device_matrix *matrices; /* host */
+    size_t count;
+    void *room; /* device memory of muon_bytes; what is in it is lost */
 };
 
 struct device;
@@ -265,6 +289,9 @@ struct device_ops {
     void (*sgd)(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
     void (*adamw)(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
                   float *v, size_t n);
+    /* Of all the matrices; each lies in p, g and m at the same place. */
+    void (*muon)(struct device *d, const struct device_muon *h, float *p, const float *g, float *m);
+    size_t (*muon_bytes)(const struct device *d, const struct device_muon *h);
 };
 
 struct comm_ops;

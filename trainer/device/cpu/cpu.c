@@ -135,6 +135,8 @@ static const struct device_ops cpu_ops = {
     .add = flat_add,
     .sgd = flat_sgd,
     .adamw = flat_adamw,
+    .muon = flat_muon,
+    .muon_bytes = flat_muon_bytes,
 };
 
 enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads, struct err *e)

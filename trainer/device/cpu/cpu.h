@@ -6,7 +6,7 @@
 #include "trainer/device/device.h"
 
 /* The CPU device. oneDNN computes matrix products; only gemm.c and gemm_bf16.c include it. All other
- * operations are in kernels.c, layers.c and attention.c. These are compiled once for each instruction set,
+ * operations are in kernels.c, layers.c, muon.c and attention.c. These are compiled once for each instruction set,
  * and the best set is chosen when the device is opened. They work on parts of an operation. dense.c, loss.c,
  * flat.c and sequence.c divide operations into parts for the threads. The division does not depend on the
  * number of threads, and sums over parts are added in order. Therefore bits do not depend on the number of

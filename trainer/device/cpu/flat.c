@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "trainer/device/cpu/muon.h"
 #include "trainer/device/cpu/work.h"
 
 /* ---- flat arrays */
@@ -88,4 +89,33 @@ void flat_adamw(struct device *d, const struct device_adamw *h, float *p, const 
 {
     struct cpu_work w = {.h = h, .to = p, .x = g, .m = m, .v = v, .n = n};
     work_run(d, &w, flat_parts(n), adamw_part);
+}
+
+/* Each matrix is one thread's, so the bits do not depend on how many there are. Threads take matrices in turn. */
+static size_t muon_floats(const struct device_muon *h)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < h->count; i++)
+        most = cpu_muon_floats(&h->matrices[i]) > most ? cpu_muon_floats(&h->matrices[i]) : most;
+    return most;
+}
+
+size_t flat_muon_bytes(const struct device *d, const struct device_muon *h)
+{
+    const struct cpu_device *c = (const struct cpu_device *)(const void *)d;
+    size_t threads = (size_t)c->threads.count;
+    return (threads < h->count ? threads : h->count) * muon_floats(h) * sizeof(float);
+}
+
+static void muon_part(void *arg, int64_t part, int thread)
+{
+    struct cpu_work *w = arg;
+    const struct device_muon *h = w->h;
+    w->muon->update(h, &h->matrices[part], w->to, w->x, w->m, (float *)h->room + (size_t)thread * w->n);
+}
+
+void flat_muon(struct device *d, const struct device_muon *h, float *p, const float *g, float *m)
+{
+    struct cpu_work w = {.h = h, .muon = cpu_of(d)->set.muon, .to = p, .x = g, .m = m, .n = muon_floats(h)};
+    work_run(d, &w, (int64_t)h->count, muon_part);
 }

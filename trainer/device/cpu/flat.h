@@ -12,5 +12,7 @@ void flat_add(struct device *d, float *y, const float *x, size_t n);
 void flat_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
 void flat_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
                 size_t n);
+void flat_muon(struct device *d, const struct device_muon *h, float *p, const float *g, float *m);
+size_t flat_muon_bytes(const struct device *d, const struct device_muon *h);
 
 #endif

@@ -5,12 +5,13 @@
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
 extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx512;
 extern const struct cpu_attention cpu_attention_base, cpu_attention_avx2, cpu_attention_avx512;
+extern const struct cpu_muon cpu_muon_base, cpu_muon_avx2, cpu_muon_avx512;
 
 static const struct cpu_set sets[] = {
-    {"base", ISA_BASE, &cpu_kernels_base, &cpu_layers_base, &cpu_attention_base},
+    {"base", ISA_BASE, &cpu_kernels_base, &cpu_layers_base, &cpu_attention_base, &cpu_muon_base},
 #ifdef DDP_X86_KERNELS
-    {"avx2", ISA_AVX2, &cpu_kernels_avx2, &cpu_layers_avx2, &cpu_attention_avx2},
-    {"avx512", ISA_AVX512, &cpu_kernels_avx512, &cpu_layers_avx512, &cpu_attention_avx512},
+    {"avx2", ISA_AVX2, &cpu_kernels_avx2, &cpu_layers_avx2, &cpu_attention_avx2, &cpu_muon_avx2},
+    {"avx512", ISA_AVX512, &cpu_kernels_avx512, &cpu_layers_avx512, &cpu_attention_avx512, &cpu_muon_avx512},
 #endif
 };
 

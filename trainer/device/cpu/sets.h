@@ -4,8 +4,8 @@
 #include "base/isa.h"
 #include "trainer/device/device.h"
 
-/* The functions that are compiled once for each instruction set (kernels.c, layers.c, attention.c), and the
- * choice of a set that this CPU supports. Each function works on one part of an operation. */
+/* The functions that are compiled once for each instruction set (kernels.c, layers.c, muon.c,
+ * attention.c), and the choice of a set that this CPU supports. Each function works on one part of an operation. */
 
 struct cpu_kernels {
     void (*bias)(float *y, const float *b, int64_t rows, int64_t cols);
@@ -61,12 +61,14 @@ static inline int64_t cpu_attention_floats(int64_t context, int64_t size)
     return rows * wide * 8 + wide * CPU_ATTENTION_STRIP + 2 * CPU_ATTENTION_STRIP * (rows + 16);
 }
 
+struct cpu_muon; /* muon.h */
 struct cpu_set {
     const char *name;
     enum isa isa; /* the least that it needs */
     const struct cpu_kernels *kernels;
     const struct cpu_layers *layers;
     const struct cpu_attention *attention;
+    const struct cpu_muon *muon;
 };
 /* Returns the sets that this build contains and this CPU supports, the best one last. Sets *count, which is
  * at least 1. */

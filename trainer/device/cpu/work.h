@@ -20,6 +20,7 @@ static inline size_t flat_part_count(size_t n, int64_t part)
 /* The arguments of an operation, which all its parts see. Each operation uses some of the fields. */
 struct cpu_work {
     const struct cpu_kernels *k;
+    const struct cpu_muon *muon;
     enum device_activation kind;
     enum device_type type;
     const void *h;

@@ -18,8 +18,8 @@ enum { KEPT = 128, CANDIDATES = 8 };
 
 /* The key of a plan: (m,n) = (m,k) (k,n). Compared as bytes, so it has no padding. */
 struct shape {
-    int64_t m, n, k, adds;
-    int32_t type, out, trans_a, trans_b, epilogue;
+    int64_t m, n, k;
+    int32_t adds, untuned, type, out, trans_a, trans_b, epilogue;
     uint32_t align_a, align_b, align_c, align_aux, align_bias;
 };
 _Static_assert(sizeof(struct shape) == 72, "a shape has no padding");
@@ -227,10 +227,10 @@ static int plan_time_algorithms(struct gemm *g, const struct plan *p, const stru
 }
 
 /* Nothing can be timed while the stream is being captured: captured work does not run. */
-static bool may_time(const struct gemm *g)
+static bool may_time(const struct gemm *g, const struct shape *s)
 {
     enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    return g->timer && cudaStreamIsCapturing(g->stream, &capturing) == cudaSuccess &&
+    return g->timer && !s->untuned && cudaStreamIsCapturing(g->stream, &capturing) == cudaSuccess &&
            capturing == cudaStreamCaptureStatusNone;
 }
 
@@ -252,7 +252,8 @@ static enum err_code plan_make(struct gemm *g, const struct call *c, struct plan
         plan_release(&p);
         return gemm_fail(e, "planning a product", status);
     }
-    p.algorithm = found[count > 1 && may_time(g) ? plan_time_algorithms(g, &p, c, found, count) : 0].algo;
+    p.algorithm =
+        found[count > 1 && may_time(g, &c->shape) ? plan_time_algorithms(g, &p, c, found, count) : 0].algo;
     *out = p;
     return ERR_OK;
 }
@@ -320,6 +321,7 @@ static struct call call_of(const struct device_product *h)
                   .trans_b = h->trans_b,
                   .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
                   .adds = h->beta != 0.0f,
+                  .untuned = h->untuned,
                   .align_a = alignment_of(h->a),
                   .align_b = alignment_of(h->b),
                   .align_c = alignment_of(h->c)},

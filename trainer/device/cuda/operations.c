@@ -2,6 +2,7 @@
 #include "trainer/device/cuda/operations.h"
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/memory.h"
+#include "trainer/device/cuda/muon.h"
 
 /* Records e as the device's error if code says that there is one. */
 static void op_check(struct cuda_device *c, enum err_code code, const struct err *e)
@@ -291,4 +292,6 @@ void cuda_operations(struct device_ops *ops)
     ops->add = op_add;
     ops->sgd = op_sgd;
     ops->adamw = op_adamw;
+    ops->muon = cuda_muon;
+    ops->muon_bytes = cuda_muon_bytes;
 }

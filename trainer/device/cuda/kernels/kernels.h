@@ -6,6 +6,7 @@
 #include "trainer/device/cuda/kernels/embed.h"
 #include "trainer/device/cuda/kernels/flat.h"
 #include "trainer/device/cuda/kernels/loss.h"
+#include "trainer/device/cuda/kernels/muon.h"
 #include "trainer/device/cuda/kernels/norm.h"
 #include "trainer/device/cuda/kernels/norm_grad.h"
 #include "trainer/device/cuda/kernels/optim.h"
