@@ -599,6 +599,37 @@ static void a_death_in_a_round_changes_nothing(void **state)
     }
 }
 
+/* An evaluation joins the exchange between two steps; the votes that came with it are still told. */
+static void join_between_steps(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct err e = {0};
+    struct member m;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    for (int step = 0; step < EVERY + 3; step++) {
+        sync_at_step(m.sync, step);
+        member_compute(&m, u, step);
+        RANK_OK(sync_after_step(m.sync, 1, r->world, &e), &e);
+        RANK_CHECK(sync_voted(m.sync) == (step == EVERY));
+        RANK_CHECK(step != EVERY || sync_carrier(m.sync)[PARAMS] > 0.0f);
+        if (step + 1 == EVERY)
+            RANK_OK(sync_join(m.sync, &e), &e);
+    }
+    member_close(&m);
+}
+
+static void votes_of_an_early_join_are_told_at_the_next_step(void **state)
+{
+    struct setup u = setup_of(WIRE_INT8);
+    struct ranks two = {.world = 2, .arg = &u};
+
+    (void)state;
+    u.spec.overlap = 2;
+    assert_true(ranks_run(&two, join_between_steps));
+    ranks_release(&two);
+}
+
 static void make_rank_1_odd(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
@@ -662,6 +693,7 @@ int main(void)
         cmocka_unit_test(two_members_with_equal_data_are_one),
         cmocka_unit_test(a_resumed_round_gives_the_same_bits),
         cmocka_unit_test(codes_are_a_part_of_the_bytes),
+        cmocka_unit_test(votes_of_an_early_join_are_told_at_the_next_step),
         cmocka_unit_test(a_death_in_a_round_changes_nothing),
         cmocka_unit_test(the_rank_that_differs_is_named),
     };

@@ -55,8 +55,8 @@ struct coll_group {
     float *gathered; /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;
     size_t array_count, array_cap;
-    size_t cache; /* size of the CPU's last-level cache, in bytes */
-    uint64_t calls;
+    size_t cache;           /* size of the CPU's last-level cache, in bytes */
+    _Atomic uint64_t calls; /* counted by the thread of an exchange, too */
     _Atomic uint64_t bytes, wait_ns;
 };
 

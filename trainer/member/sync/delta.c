@@ -11,14 +11,13 @@
 #include <string.h>
 
 #define WINDOW ((size_t)1 << 16) /* floats that are worked on at a time; whole blocks */
-#define TAIL_MOST 16
 
 /* What each rank says before it sends codes. */
 struct delta_word {
     uint64_t digest; /* of the shared model */
     int64_t round, samples;
     uint64_t finite;
-    float tail[TAIL_MOST];
+    float tail[SYNC_MAX_TAIL];
 };
 
 struct delta {
@@ -40,7 +39,6 @@ struct delta *delta_open(const struct sync_config *config, struct coll_group *gr
 {
     struct delta *d = xcalloc(1, sizeof(*d));
 
-    BUG_ON(config->tail > TAIL_MOST);
     d->config = config;
     d->group = group;
     d->words = xcalloc((size_t)config->world_size, sizeof(*d->words));
@@ -50,7 +48,7 @@ struct delta *delta_open(const struct sync_config *config, struct coll_group *gr
     return d;
 }
 
-static void thread_finish(struct delta *d)
+static void delta_finish_thread(struct delta *d)
 {
     if (d->threaded)
         pthread_join(d->thread, NULL);
@@ -61,7 +59,7 @@ void delta_close(struct delta *d)
 {
     if (!d)
         return;
-    thread_finish(d);
+    delta_finish_thread(d);
     free(d->words);
     free(d->weights);
     free(d->codes);
@@ -252,7 +250,7 @@ static void *delta_serve(void *arg)
 }
 
 /* Signals are the owner's. */
-static bool thread_start(struct delta *d)
+static bool delta_start_thread(struct delta *d)
 {
     sigset_t all, old;
     int rc;
@@ -302,13 +300,13 @@ enum err_code delta_start(struct delta *d, const struct delta_send *send, struct
     if (!sends_codes(d))
         device->ops->scale(device, d->send.x + d->lo, d->hi - d->lo,
                            sample_weight(d, send->local_samples, send->global_samples));
-    d->threaded = wants_thread(d) && thread_start(d);
+    d->threaded = wants_thread(d) && delta_start_thread(d);
     return d->threaded ? ERR_OK : delta_exchange(d, e);
 }
 
 enum err_code delta_wait(struct delta *d, struct err *e)
 {
-    thread_finish(d);
+    delta_finish_thread(d);
     if (d->error.code)
         *e = d->error;
     return d->error.code;
@@ -318,8 +316,9 @@ void delta_sum(struct delta *d, float *error)
 {
     struct device *device = d->config->device;
     enum wire_type wire = d->config->spec.wire;
-    float tail[TAIL_MOST] = {0};
+    float tail[SYNC_MAX_TAIL] = {0};
 
+    /* Votes are weighted as the deltas are. */
     for (int r = 0; r < d->config->world_size; r++)
         for (size_t i = 0; i < d->config->tail; i++)
             tail[i] += d->weights[r] * d->words[r].tail[i];
@@ -328,6 +327,7 @@ void delta_sum(struct delta *d, float *error)
         return;
     for (struct window w = {0}; window_next(d, &w);) {
         float *x = window_read(d, 0, d->send.x + w.at, w.count);
+        /* All ranks, the codes' owner too, add decoded values in rank order, so they get the same bits. */
         float *rest = device->host ? error + w.at : d->room[1];
 
         memcpy(rest, x, w.count * sizeof(float));

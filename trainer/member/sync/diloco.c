@@ -212,6 +212,7 @@ static enum err_code diloco_begin(struct sync *s, struct err *e)
     if (spec_is_mean(&s->config.spec))
         return average_begin(s, e);
     fragment_range(f, &at, &count);
+    /* x = (g - theta) + e */
     ops->copy(device, x + at, s->config.params + at, count * sizeof(float));
     ops->scale(device, x + at, count, -1.0f);
     ops->add(device, x + at, s->shared + at, count);
@@ -246,6 +247,7 @@ static void outer_step(struct sync *s, const struct fragment *f)
     if (s->arrays[MOMENTUM]) {
         float *u = s->arrays[MOMENTUM] + at;
 
+        /* u = mu u + D; g -= eta D here, and eta mu u below */
         ops->scale(device, u, count, (float)c->outer_momentum);
         ops->add(device, u, sum, count);
         ops->scale(device, sum, count, (float)-c->outer_lr);
@@ -256,6 +258,7 @@ static void outer_step(struct sync *s, const struct fragment *f)
         ops->scale(device, sum, count, (float)-c->outer_lr);
     }
     ops->add(device, g, sum, count);
+    /* Steps that were made since x was taken are kept by the part `mix`, except at the run's end. */
     if (!c->overlap || d->settling) {
         ops->copy(device, theta, g, bytes);
         return;

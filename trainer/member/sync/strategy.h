@@ -54,6 +54,8 @@ struct sync {
     float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
     int64_t round, overlap;         /* in steps; set by open */
     bool voted;
+    bool votes_kept; /* of an exchange that was joined between two steps */
+    float votes[SYNC_MAX_TAIL];
     struct sync_state state; /* the round since the last exchange began */
     struct sync_state
         under_way; /* the round whose exchange is between begin and join; steps 0: there is none */

@@ -34,6 +34,7 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
             BUG_ON(!s->arrays[i]);
         }
     s->local_steps = ops->local_steps;
+    BUG_ON(config->tail > SYNC_MAX_TAIL);
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
         s->config.bucket = DEFAULT_BUCKET;
@@ -99,6 +100,53 @@ enum err_code sync_begin(struct sync *s, struct err *e)
     return ERR_OK;
 }
 
+static float *votes_of(const struct sync *s)
+{
+    return s->carrier + (s->config.count - s->config.tail);
+}
+
+/* An exchange that was joined between two steps has brought votes, over which the next step writes its own. So
+ * they are kept for the end of that step. */
+static enum err_code votes_keep(struct sync *s, struct err *e)
+{
+    struct device *d = s->config.device;
+
+    if (!s->config.tail)
+        return ERR_OK;
+    if (d->host)
+        memcpy(s->votes, votes_of(s), s->config.tail * sizeof(float));
+    else
+        d->ops->download(d, s->votes, votes_of(s), s->config.tail * sizeof(float));
+    s->votes_kept = true;
+    return d->host ? ERR_OK : d->ops->wait(d, e);
+}
+
+static void votes_bring(struct sync *s)
+{
+    struct device *d = s->config.device;
+
+    if (d->host)
+        memcpy(votes_of(s), s->votes, s->config.tail * sizeof(float));
+    else
+        d->ops->upload(d, votes_of(s), s->votes, s->config.tail * sizeof(float));
+    s->voted = true;
+    s->votes_kept = false;
+}
+
+/* If join fails, the round stays open, the parameters are still this rank's own, and sync_save counts the
+ * round's samples. So the next group can continue the same round. */
+static enum err_code exchange_join(struct sync *s, struct err *e)
+{
+    if (!s->under_way.steps)
+        return ERR_OK;
+    if (s->ops->join(s, e))
+        return e->code;
+    s->under_way = (struct sync_state){0};
+    s->voted = true;
+    s->votes_kept = false; /* the new ones are in place */
+    return ERR_OK;
+}
+
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
@@ -107,26 +155,22 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     s->state.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;
+    if (s->votes_kept)
+        votes_bring(s);
     if (s->under_way.steps) /* the exchange may go on for `overlap` steps */
-        return s->state.steps >= s->overlap ? sync_join(s, e) : ERR_OK;
+        return s->state.steps >= s->overlap ? exchange_join(s, e) : ERR_OK;
     if (!s->ops->begin || s->state.steps < s->round)
         return ERR_OK;
     if (sync_begin(s, e))
         return e->code;
-    return s->overlap ? ERR_OK : sync_join(s, e);
+    return s->overlap ? ERR_OK : exchange_join(s, e);
 }
 
-/* If join fails, the round stays open, the parameters are still this rank's own, and sync_save counts the
- * round's samples. So the next group can continue the same round. */
 enum err_code sync_join(struct sync *s, struct err *e)
 {
     if (!s->under_way.steps)
         return ERR_OK;
-    if (s->ops->join(s, e))
-        return e->code;
-    s->under_way = (struct sync_state){0};
-    s->voted = true;
-    return ERR_OK;
+    return exchange_join(s, e) ? e->code : votes_keep(s, e);
 }
 
 enum err_code sync_settle(struct sync *s, struct err *e)

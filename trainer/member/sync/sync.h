@@ -32,6 +32,7 @@
  * sync_before_step, and calls sync_join before it makes one between two steps. */
 
 #define SYNC_MAX_ARRAYS 4
+#define SYNC_MAX_TAIL 16
 
 /* An array that a strategy needs besides parameters and gradients. These arrays are part of the run's state:
  * the caller owns them, zeroes them when the run starts, attaches them to each group, and saves those with
