@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -14,5 +15,14 @@
         if (call)                                                                                            \
             fail_msg("%s: %s", #call, (e)->msg);                                                             \
     } while (0)
+
+/* $DDP_TEST_SLOW multiplies deadlines, for example on an emulated processor. */
+static inline int test_slow(void)
+{
+    const char *times = getenv("DDP_TEST_SLOW");
+    int factor = times ? atoi(times) : 1;
+
+    return factor > 1 ? factor : 1;
+}
 
 #endif

@@ -9,6 +9,7 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_client.h"
 #include "proto/rpc_server.h"
+#include "tests/unit/base/check.h"
 
 /* A server with a few methods of ddp.v1 that misbehave on request, on a loop in a thread of its own.
  *
@@ -52,10 +53,10 @@ void fixture_stop(struct fixture *f);  /* drains and waits */
 /* The same as a process: prints "port N" on stdout when it listens, drains on SIGTERM. */
 int fixture_main(const struct fixture_options *options);
 
-/* Waits up to 20 s for the condition. */
+/* Waits up to 20 s, times DDP_TEST_SLOW, for the condition. */
 #define WAIT_FOR(cond)                                                                                       \
     do {                                                                                                     \
-        int64_t until_ = clock_boot_ms() + 20000;                                                            \
+        int64_t until_ = clock_boot_ms() + 20000 * test_slow();                                              \
         while (!(cond) && clock_boot_ms() < until_)                                                          \
             sched_yield();                                                                                   \
         assert_true(cond);                                                                                   \

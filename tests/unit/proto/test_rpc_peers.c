@@ -24,7 +24,7 @@
  * killed, stopped and replaced; the other side must see it. */
 
 #define CLUSTER &ddp__v1__cluster__descriptor
-#define KEEPALIVE_MS 500
+#define KEEPALIVE_MS (500 * test_slow())
 
 extern char **environ;
 typedef Ddp__V1__JobStatus job_status;
@@ -109,7 +109,7 @@ static enum err_code get_job(struct rpc_channel *channel, int64_t job, unsigned 
     enum err_code code;
 
     request.job = job;
-    code = rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, flags, e);
+    code = rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000 * test_slow(), flags, e);
     if (code == ERR_OK)
         rpc_free(status);
     return code;
@@ -187,7 +187,7 @@ static void a_stopped_server_is_given_up(void **state)
     channel = open_channel(target);
     stream = watch_open(channel);
     kill(peer.pid, SIGSTOP);
-    assert_int_equal(rpc_stream_next(stream, 20000, &message, &e), ERR_UNAVAILABLE);
+    assert_int_equal(rpc_stream_next(stream, 20000 * test_slow(), &message, &e), ERR_UNAVAILABLE);
     assert_true(rpc_stream_ended(stream));
     rpc_stream_close(stream);
     kill(peer.pid, SIGCONT);

@@ -102,7 +102,7 @@ static enum err_code call_on(struct rpc_channel *channel, const char *user, stru
     Ddp__V1__JobStatus *status;
 
     request.job = 1;
-    if (rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, 0, e))
+    if (rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000 * test_slow(), 0, e))
         return e->code;
     assert_string_equal(status->name, "tls");
     assert_string_equal(status->user, user);

@@ -9,17 +9,9 @@
 #include <sys/wait.h>
 
 #include "base/file.h"
+#include "tests/unit/base/check.h"
 
 #define LIMIT_S 60
-
-/* DDP_TEST_SLOW multiplies deadlines, for emulated processors. */
-static int ranks_slow(void)
-{
-    const char *times = getenv("DDP_TEST_SLOW");
-    int factor = times ? atoi(times) : 1;
-
-    return factor > 1 ? factor : 1;
-}
 
 uint64_t ranks_hash(const void *data, size_t size)
 {
@@ -39,7 +31,7 @@ void ranks_config(const struct ranks *r, int rank, struct coll_config *out)
         .rank = rank,
         .world_size = r->world,
         .peers = r->peers,
-        .timeout_ms = r->timeout_ms ? r->timeout_ms : 30000 * ranks_slow(),
+        .timeout_ms = r->timeout_ms ? r->timeout_ms : 30000 * test_slow(),
     };
     memset(out->key, 0x5a, sizeof(out->key));
 }
@@ -97,7 +89,7 @@ void ranks_start(struct ranks *r, ranks_fn fn)
             die("fork");
         if (r->pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            alarm((unsigned)(LIMIT_S * ranks_slow()));
+            alarm((unsigned)(LIMIT_S * test_slow()));
             fn(r, i);
             fflush(NULL);
             _exit(0);
