@@ -69,6 +69,14 @@ static bool wants_tree(const struct trainer *t)
     return t->spec->reproducible == REPRODUCIBLE_WORLD;
 }
 
+/* With all-reduce, every rank computes the same update itself. The matrix products in Muon's update are
+ * rounded differently by two models of GPU. CPUs give the same bits (trainer/device/cpu/muon.c). */
+static bool wants_one_model(const struct trainer *t)
+{
+    return t->spec->optimizer.type == OPTIMIZER_MUON && t->spec->sync.type == SYNC_ALLREDUCE &&
+           !t->engine.device->host;
+}
+
 /* Sums the peak rates of all ranks' devices. */
 static enum err_code sum_peaks(struct trainer *t, struct err *e)
 {
@@ -127,6 +135,7 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
         .job = link_place(t->link)->job,
         .device = n->device,
         .tree = wants_tree(t),
+        .one_model = wants_one_model(t),
         .sync = t->spec->sync,
         .params = &n->params,
         .grads = &n->grads,

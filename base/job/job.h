@@ -23,7 +23,7 @@ enum activation_type { ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH, ACTIVA
 enum loss_type { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_MSE };
 enum data_type { DATA_SYNTHETIC, DATA_IDX, DATA_TEXT, DATA_TOKENS };
 enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
-enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
+enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_MUON };
 enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE, SYNC_DILOCO };
 enum wire_type { WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4 };
@@ -80,6 +80,7 @@ struct train_spec {
     struct {
         enum optimizer_type type;
         double lr, momentum, betas[2], eps, weight_decay, clip; /* clip 0: none */
+        double adamw_lr; /* muon: of the parameters that AdamW updates, with betas and eps */
         bool nesterov;
     } optimizer;
     struct {

@@ -228,18 +228,33 @@ static void print_data(struct buf *out, const struct train_spec *t)
     buf_printf(out, "    pad: %s\n    shuffle: %s\n", yaml_bool(t->data.pad), yaml_bool(t->data.shuffle));
 }
 
+static void print_adamw(struct buf *out, const struct train_spec *t)
+{
+    buf_printf(out, "betas: [%.17g, %.17g], eps: %.17g}", t->optimizer.betas[0], t->optimizer.betas[1],
+               t->optimizer.eps);
+}
+
 static void print_optimizer(struct buf *out, const struct train_spec *t)
 {
-    bool adamw = t->optimizer.type == OPTIMIZER_ADAMW;
+    static const char *const names[] = {
+        [OPTIMIZER_SGD] = "sgd", [OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_MUON] = "muon"};
 
     buf_printf(out, "  optimizer: {type: %s, lr: %.17g, weight_decay: %.17g, clip: %.17g, ",
-               adamw ? "adamw" : "sgd", t->optimizer.lr, t->optimizer.weight_decay, t->optimizer.clip);
-    if (adamw)
-        buf_printf(out, "betas: [%.17g, %.17g], eps: %.17g}\n", t->optimizer.betas[0], t->optimizer.betas[1],
-                   t->optimizer.eps);
-    else
-        buf_printf(out, "momentum: %.17g, nesterov: %s}\n", t->optimizer.momentum,
-                   t->optimizer.nesterov ? "true" : "false");
+               names[t->optimizer.type], t->optimizer.lr, t->optimizer.weight_decay, t->optimizer.clip);
+    switch (t->optimizer.type) {
+    case OPTIMIZER_SGD:
+        buf_printf(out, "momentum: %.17g, nesterov: %s}", t->optimizer.momentum,
+                   yaml_bool(t->optimizer.nesterov));
+        break;
+    case OPTIMIZER_ADAMW:
+        print_adamw(out, t);
+        break;
+    case OPTIMIZER_MUON:
+        buf_printf(out, "momentum: %.17g, adamw: {lr: %.17g, ", t->optimizer.momentum, t->optimizer.adamw_lr);
+        print_adamw(out, t);
+        buf_putc(out, '}');
+    }
+    buf_putc(out, '\n');
     buf_printf(out, "  schedule: {type: %s, warmup: %lld, min_lr: %.17g}\n",
                job_schedule_names[t->schedule.type], (long long)t->schedule.warmup, t->schedule.min_lr);
 }

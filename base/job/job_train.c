@@ -34,6 +34,17 @@ static enum err_code read_betas(const struct conf_node *node, void *at, struct e
     return ERR_OK;
 }
 
+/* Sets defaults that depend on the optimizer. Those of weight_decay are PyTorch's; Muon has that of AdamW. */
+static void default_optimizer(struct train_spec *train)
+{
+    if (train->optimizer.type != OPTIMIZER_SGD)
+        train->optimizer.weight_decay = 0.01;
+    if (train->optimizer.type == OPTIMIZER_MUON) {
+        train->optimizer.lr = 0.02;
+        train->optimizer.momentum = 0.95;
+    }
+}
+
 static enum err_code read_optimizer(const struct conf_node *node, void *at, struct err *e)
 {
 #define COMMON                                                                                               \
@@ -54,14 +65,28 @@ static enum err_code read_optimizer(const struct conf_node *node, void *at, stru
         {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
         {0},
     };
-    static const struct job_variant kinds[] = {{"sgd", sgd}, {"adamw", adamw}};
+    static const struct conf_field muon_adamw[] = {
+        {"lr", CONF_REAL, AT(optimizer.adamw_lr), JOB_ABOVE_ZERO},
+        {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
+        {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
+        {0},
+    };
+    static const struct conf_field muon[] = {
+        COMMON,
+        {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
+        {"adamw", CONF_STRUCT, 0, .fields = muon_adamw},
+        {0},
+    };
+    static const struct job_variant kinds[] = {[OPTIMIZER_SGD] = {"sgd", sgd},
+                                               [OPTIMIZER_ADAMW] = {"adamw", adamw},
+                                               [OPTIMIZER_MUON] = {"muon", muon}};
     struct train_spec *train = at;
     int type;
 
     if (job_pick(node, kinds, ARRAY_LEN(kinds), OPTIMIZER_SGD, "optimizer", &type, e))
         return e->code;
     train->optimizer.type = (enum optimizer_type)type;
-    train->optimizer.weight_decay = type == OPTIMIZER_ADAMW ? 0.01 : 0; /* PyTorch's defaults */
+    default_optimizer(train);
     if (conf_read_map(node, kinds[type].fields, train, e))
         return e->code;
     if (train->optimizer.nesterov && train->optimizer.momentum == 0)
@@ -184,6 +209,18 @@ static enum err_code check_one_of(const struct conf_node *map, const char *a, co
     return ERR_OK;
 }
 
+/* Muon updates the matrices of hidden layers. A model without one would be trained by AdamW alone. */
+static enum err_code check_optimizer(const struct train_spec *t, const struct conf_node *map, struct err *e)
+{
+    bool hidden = t->model.type == MODEL_GPT || (t->model.type == MODEL_MLP && t->model.size_count > 2);
+
+    if (t->optimizer.type == OPTIMIZER_MUON && !hidden)
+        return conf_fail(conf_get(conf_get(map, "optimizer"), "type"), e,
+                         "optimizer muon needs a model with hidden layers: a gpt, or an mlp of three or more "
+                         "sizes; use adamw");
+    return ERR_OK;
+}
+
 /* For the same bits at every world size, no value that depends on the world size may enter the arithmetic. */
 static enum err_code check_reproducible(struct train_spec *t, const struct conf_node *map, struct err *e)
 {
@@ -223,7 +260,8 @@ enum err_code job_train_read(const struct conf_node *node, void *at, struct err 
     if (conf_read_map(node, train_fields, t, e))
         return e->code;
     if (check_one_of(node, "batch", "global_batch", e) || check_one_of(node, "epochs", "steps", e) ||
-        job_model_check(t, node, e) || check_reproducible(t, node, e) || check_snapshot(t, node, e))
+        job_model_check(t, node, e) || check_optimizer(t, node, e) || check_reproducible(t, node, e) ||
+        check_snapshot(t, node, e))
         return e->code;
     if (t->schedule.min_lr > t->optimizer.lr)
         return conf_fail(job_either(node, "schedule"), e,
@@ -238,7 +276,7 @@ void job_train_defaults(struct train_spec *t)
     t->data.split = 0.9;
     t->data.shuffle = true;
     t->optimizer.type = OPTIMIZER_SGD;
-    t->optimizer.lr = 1e-3;
+    t->optimizer.lr = t->optimizer.adamw_lr = 1e-3;
     t->optimizer.betas[0] = 0.9;
     t->optimizer.betas[1] = 0.999;
     t->optimizer.eps = 1e-8;

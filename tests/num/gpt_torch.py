@@ -77,7 +77,7 @@ train:
   model: {type: gpt, layers: 2, heads: 4, width: 48, context: 32, activation: gelu_tanh, tied: true}
   init_from: start
   data: {type: text, path: text.txt, split: 0.9, shuffle: false}
-  optimizer: {type: adamw, lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}
+  optimizer: %s
   schedule: {type: constant}
   batch: 8
   steps: 200
@@ -87,6 +87,8 @@ train:
   snapshot: {dir: out, every: 200, keep: 1}
 """
 STEPS, ROWS, CONTEXT = 200, 8, 32
+ADAMW = "{type: adamw, lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}"
+MUON = "{type: muon, lr: 0.02, weight_decay: 0.1, clip: 1.0, adamw: {lr: 1.0e-3, betas: [0.9, 0.95]}}"
 
 
 def make_text(directory):
@@ -100,30 +102,62 @@ def make_text(directory):
     return torch.tensor([symbols.index(s) for s in text]), len(symbols)
 
 
-def torch_losses(c, p, tokens):
+class Muon(torch.optim.Optimizer):
+    """As Jordan et al. (2024) define it, in float32, for matrices (in,out); q, k and v are three."""
+    def __init__(self, matrices):
+        super().__init__(matrices, {})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            m = self.state[p].setdefault("momentum", torch.zeros_like(p))
+            m.mul_(0.95).add_(p.grad)
+            p.mul_(1 - 0.02 * 0.1)
+            u = p.grad + 0.95 * m
+            blocks = 3 if p.shape[1] == 3 * p.shape[0] else 1
+            update = torch.cat([self.orthogonal(x) * max(1, x.shape[1] / x.shape[0]) ** 0.5 for x in u.chunk(blocks, 1)], 1)
+            p.sub_(0.02 * update)
+
+    @staticmethod
+    def orthogonal(x):
+        x = x / (x.norm() + 1e-7)
+        for _ in range(5):
+            a = x @ x.t()
+            x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+        return x
+
+
+def torch_optimizers(p, muon):
+    hidden = [v for k, v in p.items() if muon and v.dim() == 2 and ".h." in k]
+    groups = [{"params": [v for k, v in p.items() if v.dim() == 2 and not (muon and ".h." in k)], "weight_decay": 0.1},
+              {"params": [v for v in p.values() if v.dim() == 1], "weight_decay": 0.0}]
+    return [torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))] + ([Muon(hidden)] if muon else [])
+
+
+def torch_losses(c, p, tokens, muon=False):
     """Does in PyTorch what the job file says: windows in order, weight decay on matrices and embeddings."""
     p = {k: v.clone().requires_grad_() for k, v in p.items()}
-    groups = [{"params": [v for v in p.values() if v.dim() == 2], "weight_decay": 0.1},
-              {"params": [v for v in p.values() if v.dim() == 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
+    optimizers = torch_optimizers(p, muon)
     losses = []
     for step in range(STEPS):
         at = [step * ROWS + i for i in range(ROWS)]
         x = torch.stack([tokens[i:i + CONTEXT] for i in at])
         y = torch.stack([tokens[i + 1:i + 1 + CONTEXT] for i in at])
-        optimizer.zero_grad()
+        for o in optimizers:
+            o.zero_grad()
         loss = reference.loss(p, c, x, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
-        optimizer.step()
+        for o in optimizers:
+            o.step()
         losses.append(float(loss))
     return losses
 
 
-def train(directory, precision):
+def train(directory, precision, optimizer=ADAMW):
     path = os.path.join(directory, "job.yaml")
     with open(path, "w") as f:
-        f.write(JOB % precision)
+        f.write(JOB % (optimizer, precision))
     done = subprocess.run([os.path.join(BIN, "ddp-trainer"), "--standalone", path, "--set", "train.snapshot.dir=out-"
                            + precision], cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           timeout=300)
@@ -172,6 +206,15 @@ def losses_are_the_same():
         worst = max(abs(losses[i + 1] - theirs[i]) / theirs[i] for i in range(STEPS))
         print("the same in bf16: largest difference %.1e" % worst)
         assert worst < 2e-2, worst
+        muon_is_the_same(directory, c, p, tokens)
+
+
+def muon_is_the_same(directory, c, p, tokens):
+    theirs = torch_losses(c, p, tokens, muon=True)
+    losses, _ = train(directory, "fp32", MUON)
+    worst = max(abs(losses[i + 1] - theirs[i]) / theirs[i] for i in range(STEPS))
+    print("200 steps of Muon: loss %.4f to %.4f, largest difference %.1e" % (theirs[0], theirs[-1], worst))
+    assert worst < 1e-3 and theirs[-1] < 0.7 * theirs[0], worst
 
 
 def main():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import World, difference, model, newest, raw, sweep  # noqa: E402
+from world import World, difference, model, newest, raw, sweep, tensors  # noqa: E402
 
 JOB = """
 name: t
@@ -28,6 +28,7 @@ train:
 """
 LONG = 200  # steps
 ADAMW = "{type: adamw, lr: 3.0e-3, clip: 1.0}"
+MUON = "{type: muon, clip: 1.0, adamw: {lr: 3.0e-3}}"
 AVERAGE = "{type: average, every: 16}"
 DILOCO = "{type: diloco, every: 16, wire: int4, warm: 9}"
 
@@ -36,10 +37,10 @@ def job(steps=200, every=11, keep=3, optimizer=ADAMW, sync="{type: allreduce}", 
     return JOB.format(steps=steps, every=every, keep=keep, optimizer=optimizer, sync=sync, resume=resume, best=best)
 
 
-def long_job(sync="{type: allreduce}"):
+def long_job(sync="{type: allreduce}", optimizer=ADAMW):
     """The loss falls for a long time, so each evaluation finds a new best, and training waits until the previous best is saved. If
     a rank is killed in the commit of a snapshot from step 40 on, the others are not beyond step 80."""
-    return job(steps=LONG, sync=sync, best=", keep_best: 1") + "  eval: {every: 40}\n"
+    return job(steps=LONG, sync=sync, optimizer=optimizer, best=", keep_best: 1") + "  eval: {every: 40}\n"
 
 
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -76,6 +77,29 @@ def killed_rank_ends_with_the_same_bits(directory):
     step = interrupted(directory, text, 4, 2)
     same_bits(f"{directory}/whole/out", f"{directory}/cut/out")
     return f"resumed at step {step}"
+
+
+def muon_resumes_to_the_same_bits(directory):
+    """Also in the middle of a round. A matrix has one moment in the snapshot, the other parameters have two."""
+    for name, sync, files in (("all", "{type: allreduce}", FILES), ("round", AVERAGE, (*FILES, "rank-00001.safetensors"))):
+        text = long_job(sync, MUON)
+        with World(f"{directory}/{name}/whole", text, world=2) as w:
+            w.run()
+        interrupted(f"{directory}/{name}", text, 2, 1)
+        for file in files:
+            assert raw(f"{directory}/{name}/whole/out", file) == raw(f"{directory}/{name}/cut/out", file), (name, file)
+    moments = sorted(tensors(os.path.join(newest(f"{directory}/all/cut/out"), "optimizer.safetensors")))
+    assert moments == ["layers.0.bias.exp_avg", "layers.0.bias.exp_avg_sq", "layers.0.weight.momentum",
+                       "layers.1.bias.exp_avg", "layers.1.bias.exp_avg_sq", "layers.1.weight.exp_avg",
+                       "layers.1.weight.exp_avg_sq"], moments
+
+
+def another_optimizer_is_refused(directory):
+    with World(directory, job(steps=40, optimizer=MUON), world=1) as w:
+        w.run()
+    with World(directory, job(steps=80, resume="continue"), world=1, generation=2) as w:
+        assert w.wait() == [78]
+        assert "has 7 tensors, the job's model and optimizer want 8" in w.ranks[0].err, w.ranks[0].err
 
 
 def resume_in_mid_round(directory, sync):
@@ -322,7 +346,8 @@ train:
     return f"best at step {best}"
 
 
-sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, muon_resumes_to_the_same_bits,
+                 another_optimizer_is_refused, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,

@@ -22,7 +22,7 @@ name: t
 device: cpu
 train:
   MODEL
-  optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 0.5}
+  optimizer: OPTIMIZER
   schedule: {type: cosine, warmup: 5}
   global_batch: 24
   accumulate: ACCUMULATE
@@ -37,8 +37,12 @@ FILES = ("model.safetensors", "optimizer.safetensors")
 LAYOUTS = ((1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (4, 4))  # ranks, nodes
 
 
-def job(out="out", model=MLP, extra="reproducible: world", accumulate=1):
-    return JOB.replace("MODEL", model.strip()).replace("OUT", out).replace("EXTRA", extra) \
+ADAMW = "{type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 0.5}"
+MUON = "{type: muon, lr: 0.02, clip: 0.5, adamw: {lr: 3.0e-3}}"
+
+
+def job(out="out", model=MLP, extra="reproducible: world", accumulate=1, optimizer=ADAMW):
+    return JOB.replace("OPTIMIZER", optimizer).replace("MODEL", model.strip()).replace("OUT", out).replace("EXTRA", extra) \
         .replace("ACCUMULATE", str(accumulate))
 
 
@@ -74,6 +78,17 @@ def gpt_on_every_layout(directory):
     """Dropout is included, because its masks depend on samples, not on ranks."""
     write_text(directory)
     return every_layout(directory, model=GPT)
+
+
+def muon_on_every_layout(directory):
+    """Each rank computes the whole update, of the same gradients."""
+    write_text(directory)
+    return every_layout(directory, model=GPT, optimizer=MUON)
+
+
+def muon_killed_and_resumed_at_another_size(directory):
+    write_text(directory)
+    return killed_and_resumed_at_another_size(directory, model=GPT, optimizer=MUON)
 
 
 def gpt_killed_and_resumed_at_another_size(directory):
@@ -123,5 +138,6 @@ def a_world_that_does_not_divide(directory):
         assert "with 4 shards needs a world size that divides the number of shards, got 3" in w.ranks[1].err, w.ranks[1].err
 
 
-sweep("same bits", [mlp_on_every_layout, gpt_on_every_layout, gpt_killed_and_resumed_at_another_size, mlp_in_micro_batches, without_it_layouts_differ,
+sweep("same bits", [mlp_on_every_layout, gpt_on_every_layout, gpt_killed_and_resumed_at_another_size, muon_on_every_layout,
+                    muon_killed_and_resumed_at_another_size, mlp_in_micro_batches, without_it_layouts_differ,
                     killed_and_resumed_at_another_size, a_world_that_does_not_divide])

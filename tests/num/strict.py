@@ -30,6 +30,7 @@ MLP = """model: {type: mlp, sizes: [12, 24, 16, 3], activation: gelu}
 GPT = """model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16}
   data: {type: text, path: input.txt, symbols: byte}"""  # 256 symbols: rows of logits are whole lines as they are
 ADAMW = "\n  optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 0.5}"
+MUON = "\n  optimizer: {type: muon, weight_decay: 0.01, clip: 0.5, adamw: {lr: 3.0e-3}}"
 WORLD = "\n  reproducible: world\n  shards: 4"
 FILES = ("model.safetensors", "optimizer.safetensors")
 NUMBERS = ("loss", "grad_norm", "lr", "digest_high", "digest_low", "val_loss", "val_acc")
@@ -75,6 +76,9 @@ JOBS = {
     "dropout": GPT.replace("context: 16", "context: 16, dropout: 0.1") + ADAMW + "\n  accumulate: 2",
     "untied": GPT.replace("context: 16", "context: 16, tied: false") + ADAMW,
     "bf16": GPT + ADAMW + "\n  precision: bf16",
+    "muon": GPT + MUON,
+    "muon bf16": GPT + MUON + "\n  precision: bf16",
+    "muon shards": MLP + MUON + WORLD,
     "shards": GPT + ADAMW + WORLD,
     "round": MLP + "\n  sync: {type: average, every: 7}",
     "outer": MLP + "\n  sync: {type: diloco, every: 7, wire: int4, warm: 4}",
@@ -183,6 +187,22 @@ def one_kind_of_device(directory):
     assert "event=device_fallback" in w.ranks[1].err and "this rank has no strict device" in w.ranks[1].err, w.ranks[1].err
 
 
+def one_model_of_device(directory):
+    """Muon's products round differently on another model of GPU. AdamW gives the same bits on both, and an average may
+    differ in any case."""
+    every = "\n  sync: {type: average, every: 5}"
+    for model, refused in ((MLP + MUON, True), (MLP + ADAMW, False), (MLP + MUON + every, False)):
+        os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, DDP_STRICT_OTHER="1")
+        try:
+            with World(directory, job(model, "cuda", steps=10, out="a" if refused else f"b{len(model)}"), world=2) as w:
+                codes = w.wait()
+        finally:
+            del os.environ["DDP_STRICT_OTHER"]
+        assert codes == ([78, 78] if refused else [0, 0]), (codes, [r.err[-300:] for r in w.ranks])
+        says = "optimizer muon needs one model of GPU on all ranks (strict on rank 0 (node0); strict 2 on rank 1 (node0))"
+        assert all((says in r.err) == refused for r in w.ranks), [r.err[-300:] for r in w.ranks]
+
+
 def which_device(directory):
     def took(device, **kw):  # the exit code; where it ran, a CPU's instruction set left out; its log
         with tempfile.TemporaryDirectory(dir=directory) as here:
@@ -216,4 +236,4 @@ def what_the_plugin_is(directory):
 
 
 sweep("strict", (what_the_plugin_is, same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up, bf16_is_kept,
-                 a_loss_that_is_no_number, one_kind_of_device, which_device))
+                 a_loss_that_is_no_number, one_kind_of_device, one_model_of_device, which_device))

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/cpu/muon.h"
 #include "trainer/optim/optim.h"
 #include "trainer/optim/schedule.h"
 
@@ -52,7 +53,8 @@ static void check(const struct train_spec *spec)
     float p[N], g[N];
     struct random random = random_stream(9, 0);
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
-    assert_int_equal(optim_open(&o, spec, N, d, &e), ERR_OK);
+    optim_open(&o, spec, N, d);
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
     for (int i = 0; i < N; i++)
         r.p[i] = (double)(p[i] = 2.0f * random_float(&random) - 1.0f);
     for (int t = 1; t <= STEPS; t++) {
@@ -101,7 +103,8 @@ static void clipping(void **state)
     (void)state;
     s.optimizer.clip = 1.0;
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
-    assert_int_equal(optim_open(&o, &s, 4, d, &e), ERR_OK);
+    optim_open(&o, &s, 4, d);
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
     assert_int_equal(o->state_count, 0); /* no momentum, no state */
     float p[4] = {0};
     optim_update(o, p, g, 1.0, false);
@@ -131,10 +134,12 @@ static void exempt_from_decay(void **state)
     (void)state;
     s.optimizer.weight_decay = 0.5;
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
-    assert_int_equal(optim_open(&o, &s, 64, d, &e), ERR_OK);
+    optim_open(&o, &s, 64, d);
     optim_exempt(o, 0, 16);
     optim_exempt(o, 16, 10);
+    optim_matrix(o, 30, 2, 4, 1, false); /* nothing special to SGD */
     optim_exempt(o, 48, 16);
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
     assert_int_equal(o->run_count, 3);
     for (int i = 0; i < 64; i++)
         p[i] = 1.0f;
@@ -169,6 +174,340 @@ static void same_bits_on_every_instruction_set(void **state)
     }
 }
 
+/* ---- muon */
+
+/* A tensor of a test: rows, columns, matrices side by side, and whether each is (out,in). rows 0: a vector
+ * of `cols`. */
+struct muon_tensor {
+    int64_t rows, cols;
+    int side_by_side;
+    bool out_first;
+};
+static const struct muon_tensor muon_tensors[] = {
+    {40, 24, 1, false},                                          /* tall */
+    {0, 24, 1, false},   {24, 40, 1, true},                      /* wide */
+    {48, 144, 3, false}, {0, 144, 1, false},   {33, 7, 1, true}, /* odd */
+    {17, 65, 1, false},  {1, 50, 1, false},    {50, 1, 1, false},
+    {64, 64, 1, false},  {129, 130, 1, false}, {0, 5, 1, false},
+};
+#define MUON_FLOATS 40000
+
+static size_t muon_tensor_count(const struct muon_tensor *t)
+{
+    return (size_t)((t->rows ? t->rows : 1) * t->cols);
+}
+
+static size_t muon_offset(size_t tensor)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < tensor; i++)
+        at += (muon_tensor_count(&muon_tensors[i]) + 15) / 16 * 16;
+    return at;
+}
+
+static struct train_spec muon_spec(void)
+{
+    struct train_spec s = {0};
+    s.optimizer.type = OPTIMIZER_MUON;
+    s.optimizer.lr = 0.02;
+    s.optimizer.momentum = 0.95;
+    s.optimizer.weight_decay = 0.1;
+    s.optimizer.adamw_lr = 3e-3;
+    s.optimizer.betas[0] = 0.9;
+    s.optimizer.betas[1] = 0.99;
+    s.optimizer.eps = 1e-8;
+    s.optimizer.clip = 1.0;
+    return s;
+}
+
+static struct optim *muon_open(const struct train_spec *spec, struct device *d)
+{
+    struct err e = {0};
+    struct optim *o = NULL;
+    optim_open(&o, spec, muon_offset(ARRAY_LEN(muon_tensors)), d);
+    for (size_t i = 0; i < ARRAY_LEN(muon_tensors); i++) {
+        const struct muon_tensor *t = &muon_tensors[i];
+        if (t->rows)
+            optim_matrix(o, muon_offset(i), t->rows, t->cols, t->side_by_side, t->out_first);
+        else
+            optim_exempt(o, muon_offset(i), (size_t)t->cols);
+    }
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
+    return o;
+}
+
+/* Neither gaps between tensors nor what lies outside of them is touched, so both are filled. */
+static void muon_fill(float *x, uint64_t seed)
+{
+    struct random r = random_stream(seed, 7);
+    for (size_t i = 0; i < MUON_FLOATS; i++)
+        x[i] = 2.0f * random_float(&r) - 1.0f;
+}
+
+/* x (rows,cols) = 3.4445 x + (-4.7750 g + 2.0315 g g) x, where g = x x^T, five times after x / |x| */
+static void newton_schulz(double *x, int64_t rows, int64_t cols)
+{
+    double *g = xcalloc((size_t)(rows * rows), sizeof(*g)), *b = xcalloc((size_t)(rows * rows), sizeof(*b));
+    double *y = xcalloc((size_t)(rows * cols), sizeof(*y)), norm = 0.0;
+    for (int64_t i = 0; i < rows * cols; i++)
+        norm += x[i] * x[i];
+    for (int64_t i = 0; i < rows * cols; i++)
+        x[i] /= sqrt(norm) + 1e-7;
+    for (int step = 0; step < 5; step++) {
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < rows; j++) {
+                g[i * rows + j] = 0.0;
+                for (int64_t k = 0; k < cols; k++)
+                    g[i * rows + j] += x[i * cols + k] * x[j * cols + k];
+            }
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < rows; j++) {
+                double square = 0.0;
+                for (int64_t k = 0; k < rows; k++)
+                    square += g[i * rows + k] * g[k * rows + j];
+                b[i * rows + j] = -4.7750 * g[i * rows + j] + 2.0315 * square;
+            }
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++) {
+                y[i * cols + j] = 3.4445 * x[i * cols + j];
+                for (int64_t k = 0; k < rows; k++)
+                    y[i * cols + j] += b[i * rows + k] * x[k * cols + j];
+            }
+        memcpy(x, y, (size_t)(rows * cols) * sizeof(*x));
+    }
+    free(g);
+    free(b);
+    free(y);
+}
+
+/* The matrix `index` of the tensor; clip: what clipping multiplies gradients by. The polynomial is not
+ * rewritten for the smaller side: x^T x gives the same as x x^T. */
+static void muon_step(const struct train_spec *s, const struct muon_tensor *t, int index, double clip,
+                      double *p, double *m, const float *g)
+{
+    int64_t width = t->cols / t->side_by_side, out = t->out_first ? t->rows : width,
+            in = t->out_first ? width : t->rows;
+    double *x = xcalloc((size_t)(t->rows * width), sizeof(*x)), mu = s->optimizer.momentum;
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t c = 0; c < width; c++) {
+            size_t at = (size_t)(r * t->cols + index * width + c);
+            m[at] = mu * m[at] + clip * (double)g[at];
+            x[r * width + c] = clip * (double)g[at] + mu * m[at];
+        }
+    newton_schulz(x, t->rows, width);
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t c = 0; c < width; c++) {
+            size_t at = (size_t)(r * t->cols + index * width + c);
+            p[at] -= s->optimizer.lr * s->optimizer.weight_decay * p[at] +
+                     s->optimizer.lr * sqrt(fmax(1.0, (double)out / (double)in)) * x[r * width + c];
+        }
+    free(x);
+}
+
+static void vector_step(const struct train_spec *s, size_t n, double clip, int t, double *p, double *m,
+                        double *v, const float *g)
+{
+    double b1 = s->optimizer.betas[0], b2 = s->optimizer.betas[1];
+    for (size_t i = 0; i < n; i++) {
+        double d = clip * (double)g[i];
+        m[i] = b1 * m[i] + (1.0 - b1) * d;
+        v[i] = b2 * v[i] + (1.0 - b2) * d * d;
+        p[i] -= s->optimizer.adamw_lr * (m[i] / (1.0 - pow(b1, t))) /
+                (sqrt(v[i] / (1.0 - pow(b2, t))) + s->optimizer.eps);
+    }
+}
+
+/* One step in double precision, and how far the tensor's parameters are from it. */
+static double muon_tensor_distance(const struct train_spec *s, size_t tensor, double clip, int step,
+                                   double *p, double *m, double *v, const float *g, const float *now)
+{
+    const struct muon_tensor *t = &muon_tensors[tensor];
+    size_t from = muon_offset(tensor), n = muon_tensor_count(t);
+    double most = 0.0;
+    for (int i = 0; t->rows && i < t->side_by_side; i++)
+        muon_step(s, t, i, clip, p + from, m + from, g + from);
+    if (!t->rows)
+        vector_step(s, n, clip, step, p + from, m + from, v + from, g + from);
+    for (size_t i = from; i < from + n; i++)
+        most = fmax(most, fabs(p[i] - (double)now[i]));
+    return most;
+}
+
+static void muon_follows_the_rules(void **state)
+{
+    struct train_spec s = muon_spec();
+    struct device *d = NULL;
+    struct err e = {0};
+    float *p = xcalloc(MUON_FLOATS, sizeof(*p)), *g = xcalloc(MUON_FLOATS, sizeof(*g));
+    double *rp = xcalloc(MUON_FLOATS, sizeof(*rp)), *rm = xcalloc(MUON_FLOATS, sizeof(*rm)),
+           *rv = xcalloc(MUON_FLOATS, sizeof(*rv));
+    (void)state;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    struct optim *o = muon_open(&s, d);
+    assert_true(o->count <= MUON_FLOATS);
+    muon_fill(p, 1);
+    for (size_t i = 0; i < MUON_FLOATS; i++)
+        rp[i] = (double)p[i];
+    for (int step = 1; step <= 6; step++) {
+        double squares = 0.0;
+        muon_fill(g, (uint64_t)step + 1);
+        for (size_t i = 0; i < o->count; i++)
+            squares += (double)g[i] * (double)g[i];
+        optim_update(o, p, g, s.optimizer.lr, false);
+        double clip = fmin(1.0, s.optimizer.clip / (sqrt(squares) + 1e-6));
+        for (size_t i = 0; i < ARRAY_LEN(muon_tensors); i++) {
+            double away = muon_tensor_distance(&s, i, clip, step, rp, rm, rv, g, p);
+            if (away > 3e-6)
+                fail_msg("tensor %zu, step %d: %.1e from the reference", i, step, away);
+        }
+    }
+    free(p);
+    free(g);
+    free(rp);
+    free(rm);
+    free(rv);
+    optim_free(o);
+    device_close(d);
+}
+
+/* All singular values of the update are near 1, whatever those of the gradient are: x x^T is near the
+ * identity. */
+static void muon_updates_are_nearly_orthogonal(void **state)
+{
+    enum { ROWS = 24, COLS = 60 };
+    float p[ROWS * COLS] = {0}, g[ROWS * COLS];
+    struct train_spec s = muon_spec();
+    struct device *d = NULL;
+    struct optim *o = NULL;
+    struct err e = {0};
+    struct random r = random_stream(4, 4);
+    (void)state;
+    s.optimizer.lr = 1.0;
+    s.optimizer.weight_decay = s.optimizer.clip = 0.0;
+    for (int i = 0; i < ROWS * COLS; i++)
+        g[i] = (random_float(&r) - 0.5f) * (float)(1 + i / COLS);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    optim_open(&o, &s, ROWS * COLS, d);
+    optim_matrix(o, 0, ROWS, COLS, 1, true);
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
+    optim_update(o, p, g, 1.0, false);
+    for (int i = 0; i < ROWS; i++) {
+        double length = 0.0;
+        for (int k = 0; k < COLS; k++)
+            length += (double)p[i * COLS + k] * (double)p[i * COLS + k];
+        assert_true(length > 0.4 && length < 1.6); /* the iteration leaves singular values of 0.7 to 1.2 */
+    }
+    memset(g, 0, sizeof(g)); /* no gradient, and no momentum: nothing to normalize, and no update */
+    memset(p, 0, sizeof(p));
+    memset(o->state, 0, o->floats * sizeof(float));
+    optim_update(o, p, g, 1.0, false);
+    for (int i = 0; i < ROWS * COLS; i++)
+        assert_true(p[i] == 0.0f);
+    optim_free(o);
+    device_close(d);
+}
+
+static void muon_run(struct optim *o, float *p, float *g, int from, int to)
+{
+    for (int step = from; step < to; step++) {
+        muon_fill(g, (uint64_t)step + 50);
+        optim_update(o, p, g, 0.02, false);
+    }
+}
+
+/* With any number of threads, in bf16 training as well, and after the moments were moved to another
+ * optimizer. */
+static void muon_gives_the_same_bits(void **state)
+{
+    struct err e = {0};
+    float *first = xcalloc(MUON_FLOATS, sizeof(*first)), *p = xcalloc(MUON_FLOATS, sizeof(*p)),
+          *g = xcalloc(MUON_FLOATS, sizeof(*g));
+    (void)state;
+    for (int threads = 1; threads <= 4; threads++) {
+        struct train_spec s = muon_spec();
+        struct device *d = NULL;
+        s.precision = threads == 3 ? PRECISION_BF16 : PRECISION_FP32;
+        assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, threads, &e), ERR_OK);
+        struct optim *o = muon_open(&s, d), *second = muon_open(&s, d);
+        muon_fill(p, 1);
+        muon_run(o, p, g, 0, 3);
+        memcpy(second->state, o->state, o->floats * sizeof(float));
+        second->steps = o->steps;
+        muon_run(second, p, g, 3, 6);
+        if (threads == 1)
+            memcpy(first, p, MUON_FLOATS * sizeof(*p));
+        assert_memory_equal(first, p, MUON_FLOATS * sizeof(*p));
+        muon_fill(p, 1);
+        muon_run(o, p, g, 3,
+                 6); /* the moments go on by themselves: the same bits come of the same moments only */
+        assert_memory_not_equal(first, p, MUON_FLOATS * sizeof(*p));
+        optim_free(o);
+        optim_free(second);
+        device_close(d);
+    }
+    free(first);
+    free(p);
+    free(g);
+}
+
+static void muon_same_bits_on_every_instruction_set(void **state)
+{
+    int count = 0;
+    const struct cpu_set *sets = cpu_sets(&count);
+    float *first = xcalloc(MUON_FLOATS, sizeof(*first)), *p = xcalloc(MUON_FLOATS, sizeof(*p)),
+          *g = xcalloc(MUON_FLOATS, sizeof(*g)), *m = xcalloc(MUON_FLOATS, sizeof(*m));
+    const int64_t shapes[][2] = {{5, 3}, {33, 70}, {130, 64}, {40, 900}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        for (int k = 0; k < count; k++) {
+            struct device_matrix t = {16, shapes[i][0], shapes[i][1], shapes[i][1] + 4, 1.5f};
+            struct device_muon h = {.lr = 0.02f, .momentum = 0.95f, .weight_decay = 0.1f};
+            float *room = aligned_alloc(64, cpu_muon_floats(&t) * sizeof(float));
+            muon_fill(p, 1);
+            muon_fill(g, 2);
+            muon_fill(m, 3);
+            assert_non_null(room);
+            sets[k].muon->update(&h, &t, p, g, m, room);
+            if (k == 0)
+                memcpy(first, p, MUON_FLOATS * sizeof(*p));
+            assert_memory_equal(first, p, MUON_FLOATS * sizeof(*p));
+            free(room);
+        }
+    free(first);
+    free(p);
+    free(g);
+    free(m);
+}
+
+/* A matrix has one moment, a vector two: no memory for the others. */
+static void muon_moments(void **state)
+{
+    struct train_spec s = muon_spec();
+    struct device *d = NULL;
+    struct err e = {0};
+    struct optim *o = NULL;
+    (void)state;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    optim_open(&o, &s, 16 + 32 + 16 + 48, d);
+    optim_exempt(o, 0, 10);
+    optim_matrix(o, 16, 4, 8, 2, false);
+    optim_exempt(o, 48, 16);
+    optim_matrix(o, 64, 6, 8, 1, false);
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
+    assert_int_equal(o->floats, o->count + 16 + 16);
+    assert_int_equal(o->matrix_count, 3);
+    assert_int_equal(o->matrices[0].offset, 64); /* the most work first */
+    assert_int_equal(optim_moment_at(o, 0, 16), 16);
+    assert_int_equal(optim_moment_at(o, 1, 16), OPTIM_NONE);
+    assert_int_equal(optim_moment_at(o, 2, 16), OPTIM_NONE);
+    assert_int_equal(optim_moment_at(o, 0, 48), OPTIM_NONE);
+    assert_int_equal(optim_moment_at(o, 1, 48), 48);
+    assert_int_equal(optim_moment_at(o, 2, 48), o->count + 16);
+    assert_int_equal(optim_moment_at(o, 2, 0), o->count);
+    optim_free(o);
+    device_close(d);
+}
+
 static void schedules(void **state)
 {
     struct train_spec s = {0};
@@ -196,6 +535,11 @@ int main(void)
         cmocka_unit_test(clipping),
         cmocka_unit_test(exempt_from_decay),
         cmocka_unit_test(same_bits_on_every_instruction_set),
+        cmocka_unit_test(muon_follows_the_rules),
+        cmocka_unit_test(muon_updates_are_nearly_orthogonal),
+        cmocka_unit_test(muon_gives_the_same_bits),
+        cmocka_unit_test(muon_same_bits_on_every_instruction_set),
+        cmocka_unit_test(muon_moments),
         cmocka_unit_test(schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

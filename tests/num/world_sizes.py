@@ -23,6 +23,7 @@ train:
 """
 ADAMW = "{type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 1.0}"
 SGD = "{type: sgd, lr: 0.05, momentum: 0.9, nesterov: true}"
+MUON = "{type: muon, lr: 0.02, weight_decay: 0.01, clip: 1.0, adamw: {lr: 3.0e-3}}"
 PLAIN_SGD = "{type: sgd, lr: 0.05}"
 ALLREDUCE = "{type: allreduce}"
 
@@ -40,7 +41,7 @@ def run(directory, text, out="out", **kw):
 def every_world_equals_one(directory):
     """Every world gives the results of one rank, also at the end of the epoch (1000 = 8 x 120 + 40)."""
     worst = 0.0
-    for optimizer in (ADAMW, SGD):
+    for optimizer in (ADAMW, SGD, MUON):
         one, at = run(directory, job("one" + optimizer[7:10], optimizer=optimizer), "one" + optimizer[7:10])
         for world, nodes in ((2, 1), (3, 1), (5, 1), (8, 2), (2, 2)):
             out = f"w{world}n{nodes}{optimizer[7:10]}"

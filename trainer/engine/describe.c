@@ -49,16 +49,36 @@ void describe_layout(struct engine *n)
     n->layout.count = fresh.count;
 }
 
+/* Where moment number `moment` of each tensor lies in a state. */
+static void describe_places(struct engine *n, size_t moment)
+{
+    size_t arrays = moment < n->optim->state_count ? 0 : moment - n->optim->state_count;
+    for (size_t i = 0; i < n->model->tensor_count; i++) {
+        size_t offset = n->model->tensors[i].offset,
+               at = n->optim->floats + arrays * n->model->count + offset;
+        if (moment < n->optim->state_count)
+            at = optim_moment_at(n->optim, moment, offset);
+        n->places[moment * n->model->tensor_count + i] =
+            at == OPTIM_NONE ? SNAPSHOT_NONE : n->model->count + at;
+    }
+}
+
 void describe_kept(struct engine *n)
 {
     size_t count = 0;
     for (; count < n->optim->state_count; count++)
         n->kept[count] = n->optim->ops->state_names[count];
+    size_t moments = count;
     for (size_t i = 0; i < n->extra_count; i++)
         if (n->extras[i].kept)
             n->kept[count++] = n->extras[i].name;
+    n->places = xcalloc(count * n->model->tensor_count + 1, sizeof(*n->places));
+    for (size_t i = 0; i < count; i++)
+        describe_places(n, i);
     n->layout.moments = n->kept;
     n->layout.moment_count = count;
+    n->layout.places = n->places;
+    n->layout.floats = n->model->count * (1 + count - moments) + n->optim->floats;
     describe_extra_files(n);
 }
 

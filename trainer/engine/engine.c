@@ -134,12 +134,15 @@ static enum err_code open_arrays(struct engine *n, struct err *e)
 
 static enum err_code open_state(struct engine *n, struct err *e)
 {
-    if (optim_open(&n->optim, n->spec, n->model->count, n->device, e))
-        return e->code;
-    for (size_t i = 0; i < n->model->tensor_count; i++) /* tensors are in rising order */
-        if (!n->model->tensors[i].decay)
-            optim_exempt(n->optim, n->model->tensors[i].offset, n->model->tensors[i].count);
-    if (digest_open(n, e))
+    optim_open(&n->optim, n->spec, n->model->count, n->device);
+    for (size_t i = 0; i < n->model->tensor_count; i++) { /* tensors are in rising order */
+        const struct model_tensor *t = &n->model->tensors[i];
+        if (t->matrices > 0)
+            optim_matrix(n->optim, t->offset, t->shape[0], t->shape[1], t->matrices, t->out_first);
+        else if (!t->decay)
+            optim_exempt(n->optim, t->offset, t->count);
+    }
+    if (optim_alloc(n->optim, e) || digest_open(n, e))
         return e->code;
     describe_kept(n);
     return open_arrays(n, e);
@@ -160,6 +163,7 @@ void engine_close(struct engine *n)
     buf_release(&n->config_json);
     buf_release(&n->vocab_json);
     free(n->tensors);
+    free(n->places);
     if (n->device) {
         for (size_t i = 0; i < n->extra_count; i++)
             device_array_close(&n->extra[i]);

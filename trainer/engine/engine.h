@@ -89,7 +89,8 @@ struct engine {
 
     struct snapshot_tensor *tensors;
     /* Names of the arrays that a snapshot holds besides parameters: moments, then extra arrays. */
-    const char *kept[2 + ENGINE_MAX_EXTRA];
+    const char *kept[OPTIM_MOMENTS + ENGINE_MAX_EXTRA];
+    size_t *places; /* where each tensor of these arrays is in a state: layout.places */
     struct snapshot_layout layout;
     struct buf config_json, vocab_json; /* files of a language model's snapshot; else empty */
 

@@ -26,7 +26,7 @@ void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot
     *s = (struct memory_sizes){
         .parameters = array,
         .gradients = array * (size_t)(1 + n->spare_count),
-        .optimizer = n->optim->state_count * n->model->count * sizeof(float),
+        .optimizer = n->optim->floats * sizeof(float) + n->optim->room_bytes,
         .activations = n->model->activation_bytes,
         .workspace = n->device->workspace + n->extra_count * array,
         .batch = n->batch_bytes,

@@ -12,34 +12,32 @@ bool state_has_moments(const struct engine *n)
     return n->layout.moment_count > 0;
 }
 
-/* Returns array number i of those after the parameters. */
-static float *state_array(const struct engine *n, size_t i)
-{
-    if (i < n->optim->state_count)
-        return n->optim->state + i * n->model->count;
-    i -= n->optim->state_count;
-    float *found = NULL;
-    for (size_t x = 0; x < n->extra_count && !found; x++)
-        if (n->extras[x].kept && i-- == 0)
-            found = n->extra[x].data;
-    BUG_ON(!found);
-    return found;
-}
-
+/* A state is the parameters, then the optimizer's moments, then the kept arrays of the strategy
+ * (describe_kept). */
 void state_out(const struct engine *n, float *state)
 {
-    size_t count = n->model->count, bytes = count * sizeof(float);
+    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->floats;
     n->device->ops->download(n->device, state, n->params.data, bytes);
-    for (size_t i = 0; i < n->layout.moment_count; i++)
-        n->device->ops->download(n->device, state + (i + 1) * count, state_array(n, i), bytes);
+    if (n->optim->floats > 0)
+        n->device->ops->download(n->device, state + count, n->optim->state, n->optim->floats * sizeof(float));
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (n->extras[i].kept) {
+            n->device->ops->download(n->device, state + at, n->extra[i].data, bytes);
+            at += count;
+        }
 }
 
 void state_in(struct engine *n, const float *state)
 {
-    size_t count = n->model->count, bytes = count * sizeof(float);
+    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->floats;
     n->device->ops->upload(n->device, n->params.data, state, bytes);
-    for (size_t i = 0; i < n->layout.moment_count; i++)
-        n->device->ops->upload(n->device, state_array(n, i), state + (i + 1) * count, bytes);
+    if (n->optim->floats > 0)
+        n->device->ops->upload(n->device, n->optim->state, state + count, n->optim->floats * sizeof(float));
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (n->extras[i].kept) {
+            n->device->ops->upload(n->device, n->extra[i].data, state + at, bytes);
+            at += count;
+        }
 }
 
 /* ---- the place in the run */

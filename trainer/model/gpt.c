@@ -58,12 +58,13 @@ static struct gpt_norm_params tensor_add_norm(struct model *m, const char *prefi
 }
 
 static struct gpt_linear_params tensor_add_linear(struct model *m, const char *prefix, const char *name,
-                                                  int64_t in, int64_t out)
+                                                  int64_t in, int64_t out, int matrices)
 {
     struct gpt_linear_params p;
     char full[32];
     snprintf(full, sizeof(full), "%s.weight", name);
     p.weight = tensor_add(m, prefix, full, in, out);
+    m->tensors[m->tensor_count - 1].matrices = matrices;
     snprintf(full, sizeof(full), "%s.bias", name);
     p.bias = tensor_add(m, prefix, full, out, 0);
     return p;
@@ -81,11 +82,11 @@ static void gpt_lay_out_tensors(struct gpt *g)
         char prefix[40];
         snprintf(prefix, sizeof(prefix), "transformer.h.%lld.", (long long)i);
         l->norm1 = tensor_add_norm(m, prefix, "ln_1", width);
-        l->qkv = tensor_add_linear(m, prefix, "attn.c_attn", width, 3 * width);
-        l->attention = tensor_add_linear(m, prefix, "attn.c_proj", width, width);
+        l->qkv = tensor_add_linear(m, prefix, "attn.c_attn", width, 3 * width, 3);
+        l->attention = tensor_add_linear(m, prefix, "attn.c_proj", width, width, 1);
         l->norm2 = tensor_add_norm(m, prefix, "ln_2", width);
-        l->up = tensor_add_linear(m, prefix, "mlp.c_fc", width, 4 * width);
-        l->down = tensor_add_linear(m, prefix, "mlp.c_proj", 4 * width, width);
+        l->up = tensor_add_linear(m, prefix, "mlp.c_fc", width, 4 * width, 1);
+        l->down = tensor_add_linear(m, prefix, "mlp.c_proj", 4 * width, width, 1);
     }
     g->last = tensor_add_norm(m, "transformer.", "ln_f", width);
     g->head = g->s.tied ? g->wte : tensor_add(m, "", "lm_head.weight", g->s.vocab, width);

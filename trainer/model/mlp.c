@@ -73,6 +73,8 @@ static void mlp_lay_out_tensors(struct mlp *n, const int64_t *sizes)
         l->in = sizes[i];
         l->out = sizes[i + 1];
         l->weight = add_tensor(m, prefix, "weight", 2, l->out, l->in);
+        m->tensors[m->tensor_count - 1].matrices = i + 1 < n->layer_count; /* the last layer is the head */
+        m->tensors[m->tensor_count - 1].out_first = true;
         l->bias = add_tensor(m, prefix, "bias", 1, l->out, 1);
     }
 }

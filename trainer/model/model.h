@@ -21,6 +21,8 @@ struct model_tensor {
     int64_t shape[MODEL_DIMS];
     size_t offset, count; /* floats */
     bool decay;           /* weight decay applies to it: see model_open */
+    int matrices;   /* of a hidden layer, side by side in it: q, k and v are 3; 0: embedding, head, vector */
+    bool out_first; /* each matrix is (out,in), else (in,out) */
 };
 
 /* A micro-batch in device memory. rows may be 0.

@@ -2,8 +2,8 @@
 
 #include "trainer/optim/optim.h"
 
-static void adamw_update(struct optim *o, const struct optim_run *run, float *params, const float *grads,
-                         double lr, const float *scale)
+void optim_adamw_run(const struct optim *o, const struct optim_run *run, float *params, const float *grads,
+                     double lr, const float *scale, float *m, float *v)
 {
     struct device_adamw h = {
         .lr = (float)lr,
@@ -15,8 +15,14 @@ static void adamw_update(struct optim *o, const struct optim_run *run, float *pa
         .correction2 = (float)(1.0 - pow(o->beta2, (double)o->steps)),
         .scale = scale,
     };
-    float *m = o->state + run->offset, *v = o->state + o->count + run->offset;
     o->device->ops->adamw(o->device, &h, params + run->offset, grads + run->offset, m, v, run->count);
+}
+
+static void adamw_update(struct optim *o, const struct optim_run *run, float *params, const float *grads,
+                         double lr, const float *scale)
+{
+    float *m = o->state + run->offset, *v = o->state + o->count + run->offset;
+    optim_adamw_run(o, run, params, grads, lr, scale, m, v);
 }
 
 const struct optim_ops optim_adamw = {

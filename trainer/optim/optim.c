@@ -5,36 +5,37 @@
 
 #include "base/mem.h"
 
-static void add_run(struct optim *o, size_t offset, size_t count, bool decay)
+static void add_run(struct optim *o, size_t offset, size_t count, bool decay, bool matrix)
 {
     if (count == 0)
         return;
     struct optim_run *last = o->run_count ? &o->runs[o->run_count - 1] : NULL;
-    if (last && last->decay == decay) {
+    if (last && last->decay == decay && last->matrix == matrix) {
         last->count += count;
         return;
     }
     o->runs = array_grow(o->runs, o->run_count, &o->run_cap, sizeof(*o->runs));
-    o->runs[o->run_count++] = (struct optim_run){offset, count, decay};
+    o->runs[o->run_count++] =
+        (struct optim_run){.offset = offset, .count = count, .decay = decay, .matrix = matrix};
 }
 
-static enum err_code alloc_state(struct optim *o, struct err *e)
+/* Only the last run may be cut: special tensors come in rising order. Those that touch are one run. */
+static void cut_run(struct optim *o, size_t offset, size_t count, bool decay, bool matrix)
 {
-    size_t bytes = o->state_count * o->count * sizeof(float);
-    void *state = NULL, *measure = NULL;
-    if (device_alloc(o->device, sizeof(*o->measure), "a gradient's norm", &measure, e))
-        return e->code;
-    o->measure = measure;
-    if (bytes > 0 && device_alloc(o->device, bytes, "optimizer state", &state, e))
-        return e->code;
-    o->state = state;
-    return ERR_OK;
+    struct optim_run last = o->runs[--o->run_count];
+    size_t end = last.offset + last.count;
+    BUG_ON(!last.decay || last.matrix || offset < last.offset || offset + count > end);
+    add_run(o, last.offset, offset - last.offset, true, false);
+    add_run(o, offset, count, decay, matrix);
+    add_run(o, offset + count, end - offset - count, true, false);
 }
 
-enum err_code optim_open(struct optim **out, const struct train_spec *spec, size_t count,
-                         struct device *device, struct err *e)
+static const struct optim_ops *const all_ops[] = {
+    [OPTIMIZER_SGD] = &optim_sgd, [OPTIMIZER_ADAMW] = &optim_adamw, [OPTIMIZER_MUON] = &optim_muon};
+
+void optim_open(struct optim **out, const struct train_spec *spec, size_t count, struct device *device)
 {
-    const struct optim_ops *ops = spec->optimizer.type == OPTIMIZER_SGD ? &optim_sgd : &optim_adamw;
+    const struct optim_ops *ops = all_ops[spec->optimizer.type];
     struct optim *o = xcalloc(1, sizeof(*o));
     *o = (struct optim){
         .ops = ops,
@@ -47,18 +48,15 @@ enum err_code optim_open(struct optim **out, const struct train_spec *spec, size
         .weight_decay = spec->optimizer.weight_decay,
         .clip = spec->optimizer.clip,
         .nesterov = spec->optimizer.nesterov,
+        .adamw_rate = spec->optimizer.adamw_lr / spec->optimizer.lr,
+        .kept = device_kept(device, spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32),
         .state_count = ops->state_count,
     };
     /* Plain SGD has no moments, neither in memory nor in snapshots. */
     if (ops == &optim_sgd && o->momentum == 0.0)
         o->state_count = 0;
-    add_run(o, 0, count, true);
-    if (alloc_state(o, e)) {
-        optim_free(o);
-        return e->code;
-    }
+    add_run(o, 0, count, true, false);
     *out = o;
-    return ERR_OK;
 }
 
 void optim_free(struct optim *o)
@@ -67,21 +65,100 @@ void optim_free(struct optim *o)
         return;
     o->device->ops->free(o->device, o->state);
     o->device->ops->free(o->device, o->measure);
+    o->device->ops->free(o->device, o->room);
+    free(o->matrices);
     free(o->runs);
     free(o);
 }
 
-/* Exemptions come in rising order, so only the last run can be divided. Adjacent exempt ranges become one
- * run. */
 void optim_exempt(struct optim *o, size_t offset, size_t count)
 {
-    struct optim_run last = o->runs[--o->run_count];
-    size_t end = last.offset + last.count;
-    BUG_ON(!last.decay || offset < last.offset || offset + count > end);
-    add_run(o, last.offset, offset - last.offset, true);
-    add_run(o, offset, count, false);
-    add_run(o, offset + count, end - offset - count, true);
+    cut_run(o, offset, count, false, false);
 }
+
+void optim_matrix(struct optim *o, size_t offset, int64_t rows, int64_t cols, int side_by_side,
+                  bool out_first)
+{
+    int64_t width = cols / side_by_side, out = out_first ? rows : width, in = out_first ? width : rows;
+    if (!o->ops->update_matrices)
+        return;
+    cut_run(o, offset, (size_t)(rows * cols), true, true);
+    for (int i = 0; i < side_by_side; i++) {
+        o->matrices = array_grow(o->matrices, o->matrix_count, &o->matrix_cap, sizeof(*o->matrices));
+        o->matrices[o->matrix_count++] = (struct device_matrix){
+            .offset = offset + (size_t)(i * width),
+            .rows = rows,
+            .cols = width,
+            .stride = cols,
+            .scale = (float)sqrt(fmax(1.0, (double)out / (double)in)),
+        };
+    }
+}
+
+/* ---- memory */
+
+static double matrix_work(const struct device_matrix *t)
+{
+    return (double)t->rows * (double)t->cols * (double)(t->rows < t->cols ? t->rows : t->cols);
+}
+
+static int compare_matrices(const void *a, const void *b)
+{
+    const struct device_matrix *x = a, *y = b;
+    if (matrix_work(x) != matrix_work(y))
+        return matrix_work(x) > matrix_work(y) ? -1 : 1;
+    return x->offset < y->offset ? -1 : 1;
+}
+
+/* Returns the floats of the state. */
+static size_t place_moments(struct optim *o)
+{
+    if (!o->ops->update_matrices)
+        return o->state_count * o->count;
+    size_t at = o->count;
+    for (size_t i = 0; i < o->run_count; i++)
+        if (!o->runs[i].matrix) {
+            o->runs[i].second = at;
+            at += o->runs[i].count;
+        }
+    return at;
+}
+
+static enum err_code alloc_some(struct optim *o, size_t bytes, const char *what, void **out, struct err *e)
+{
+    return bytes > 0 ? device_alloc(o->device, bytes, what, out, e) : ERR_OK;
+}
+
+enum err_code optim_alloc(struct optim *o, struct err *e)
+{
+    void *state = NULL, *measure = NULL;
+    o->floats = place_moments(o);
+    /* Threads take the matrices in turn, so matrices of equal work belong together. */
+    if (o->matrix_count > 0)
+        qsort(o->matrices, o->matrix_count, sizeof(*o->matrices), compare_matrices);
+    o->room_bytes = o->ops->room ? o->ops->room(o) : 0;
+    if (alloc_some(o, sizeof(*o->measure), "a gradient's norm", &measure, e))
+        return e->code;
+    o->measure = measure;
+    if (alloc_some(o, o->floats * sizeof(float), "optimizer state", &state, e))
+        return e->code;
+    o->state = state;
+    return alloc_some(o, o->room_bytes, "matrices of the optimizer", &o->room, e);
+}
+
+size_t optim_moment_at(const struct optim *o, size_t i, size_t offset)
+{
+    const struct optim_run *run = o->runs;
+    if (!o->ops->update_matrices)
+        return i * o->count + offset;
+    while (offset >= run->offset + run->count)
+        run++;
+    if (run->matrix != (i == 0))
+        return OPTIM_NONE;
+    return i == 2 ? run->second + offset - run->offset : offset;
+}
+
+/* ---- the update */
 
 void optim_update(struct optim *o, float *params, const float *grads, double lr, bool measure)
 {
@@ -94,6 +171,8 @@ void optim_update(struct optim *o, float *params, const float *grads, double lr,
         ops->clip_scale(o->device, &o->measure->scale, &o->measure->squares, o->clip);
     for (size_t i = 0; i < o->run_count; i++)
         o->ops->update(o, &o->runs[i], params, grads, lr, clip ? &o->measure->scale : NULL);
+    if (o->ops->update_matrices)
+        o->ops->update_matrices(o, params, grads, lr, clip ? &o->measure->scale : NULL);
 }
 
 double optim_norm(struct optim *o)

@@ -8,26 +8,41 @@
 #include "base/job/job.h"
 #include "trainer/device/device.h"
 
-/* Optimizers over flat arrays: a vtable. Moments are one allocation of state_count arrays of `count` floats.
+/* Optimizers over flat arrays: a vtable. Moments are one allocation. Of sgd and adamw it is state_count
+ * arrays of `count` floats; of muon an array of `count` floats, which holds the first moment of each
+ * parameter, and behind it the second moments of the parameters that AdamW updates.
  *
  * sgd, as torch.optim.SGD: d = scale g + decay p; v = momentum v + d; p -= lr v (nesterov: p -= lr (d +
  * momentum v)). adamw (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with decay scaled by lr as
  * torch.optim.AdamW has it): m = b1 m + (1 - b1) d; v = b2 v + (1 - b2) d^2; p = (1 - lr decay) p - lr m^ /
  * (sqrt(v^) + eps), where m^ = m / (1 - b1^t), v^ = v / (1 - b2^t), d = scale g. Weight decay applies to
- * every parameter but those of optim_exempt. */
+ * every parameter but those of optim_exempt.
+ *
+ * muon (Jordan et al., 2024; as in MuLoCo, arXiv 2505.23725): the matrices of optim_matrix by device_muon
+ * (trainer/device/device.h), whose update is multiplied by sqrt(max(1, out / in)); every other parameter
+ * by adamw, whose lr keeps its proportion to the lr of the matrices. */
 
 struct optim;
 struct optim_run { /* a range of the arrays with the same weight decay */
     size_t offset, count;
     bool decay;
+    bool matrix;   /* muon: all of it is matrices */
+    size_t second; /* muon: where the second moments begin in the state */
 };
+#define OPTIM_MOMENTS 3
+#define OPTIM_NONE SIZE_MAX
 
 struct optim_ops {
     const char *name;
     size_t state_count;
-    const char *state_names[2]; /* names in snapshots: "<tensor>.<name>" */
+    const char *state_names[OPTIM_MOMENTS]; /* names in snapshots: "<tensor>.<name>" */
     void (*update)(struct optim *o, const struct optim_run *run, float *params, const float *grads, double lr,
                    const float *scale);
+    /* muon; NULL: matrices are parameters as all others. room: bytes of device memory that an update
+     * needs. */
+    size_t (*room)(const struct optim *o);
+    void (*update_matrices)(struct optim *o, float *params, const float *grads, double lr,
+                            const float *scale);
 };
 
 /* Measured from the gradients of one step, in device memory. */
@@ -42,20 +57,37 @@ struct optim {
     size_t count;
     double momentum, beta1, beta2, eps, weight_decay, clip;
     bool nesterov;
-    float *state;                  /* state_count arrays of count floats; NULL if state_count is 0 */
+    double adamw_rate;             /* muon: the learning rate of AdamW, as a multiple of lr */
+    float *state;                  /* the moments, in device memory; NULL if there are none */
+    size_t floats;                 /* in state */
     struct optim_measure *measure; /* device memory */
-    size_t state_count;
-    struct optim_run *runs; /* adjacent runs that cover the arrays */
+    size_t state_count;            /* kinds of moments */
+    struct optim_run *runs;        /* adjacent runs that cover the arrays */
     size_t run_count, run_cap;
+    struct device_matrix *matrices; /* muon: the most work first */
+    size_t matrix_count, matrix_cap;
+    enum device_type kept; /* device_muon's */
+    void *room;            /* device_muon's */
+    size_t room_bytes;
     int64_t steps; /* updates so far; part of the state */
 };
 
-MUST_CHECK enum err_code optim_open(struct optim **out, const struct train_spec *spec, size_t count,
-                                    struct device *device, struct err *e);
+/* Opens an optimizer without memory. After that the caller describes tensors by optim_exempt and
+ * optim_matrix, in rising order, and then calls optim_alloc. */
+void optim_open(struct optim **out, const struct train_spec *spec, size_t count, struct device *device);
 void optim_free(struct optim *o); /* NULL is fine */
 
-/* Exempts params[offset, offset + count) from weight decay. Call in rising order, before the first update. */
+/* Exempts params[offset, offset + count) from weight decay. */
 void optim_exempt(struct optim *o, size_t offset, size_t count);
+/* Says that the tensor (rows,cols) at the offset is one matrix of a hidden layer, or several side by side.
+ * out_first: each is (out,in), else (in,out). Optimizers other than muon ignore this. */
+void optim_matrix(struct optim *o, size_t offset, int64_t rows, int64_t cols, int side_by_side,
+                  bool out_first);
+MUST_CHECK enum err_code optim_alloc(struct optim *o, struct err *e);
+
+/* Returns where moment i of the tensor at this offset begins in state, or OPTIM_NONE if the tensor has no
+ * such moment. */
+size_t optim_moment_at(const struct optim *o, size_t i, size_t offset);
 
 /* Clips by the 2-norm of the whole gradient, in double precision, as torch.nn.utils.clip_grad_norm_ does:
  * gradients times min(1, clip / (norm + 1e-6)). measure: computes the norm even if nothing is clipped. The
@@ -64,6 +96,10 @@ void optim_update(struct optim *o, float *params, const float *grads, double lr,
 /* Returns the norm of the last update that computed it. Waits for the device. */
 double optim_norm(struct optim *o);
 
-extern const struct optim_ops optim_sgd, optim_adamw;
+/* AdamW's update of a run whose moments begin at m and v. */
+void optim_adamw_run(const struct optim *o, const struct optim_run *run, float *params, const float *grads,
+                     double lr, const float *scale, float *m, float *v);
+
+extern const struct optim_ops optim_sgd, optim_adamw, optim_muon;
 
 #endif

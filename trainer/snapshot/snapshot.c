@@ -41,7 +41,7 @@ static int64_t *place_at(struct snapshot_place *p, size_t i)
 
 size_t snapshot_floats(const struct snapshot_layout *l)
 {
-    return l->count * (1 + l->moment_count);
+    return l->places ? l->floats : l->count * (1 + l->moment_count);
 }
 
 void snapshot_files_release(struct snapshot_files *f)
@@ -94,6 +94,14 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     jout_close(&o, '}');
 }
 
+/* Returns where a tensor begins in a state; moment < 0: the parameter itself. */
+static size_t tensor_place(const struct snapshot_layout *l, size_t tensor, int moment)
+{
+    if (l->places && moment >= 0)
+        return l->places[(size_t)moment * l->tensor_count + tensor];
+    return l->count * (size_t)(moment + 1) + l->tensors[tensor].offset;
+}
+
 /* Describes a tensor, or one of its moments. moment < 0: the parameter itself. */
 static void tensor_describe(struct safetensor *out, const struct snapshot_layout *l, size_t tensor,
                             int moment, const float *state)
@@ -105,7 +113,7 @@ static void tensor_describe(struct safetensor *out, const struct snapshot_layout
         snprintf(out->name, sizeof(out->name), "%s.%s", t->name, l->moments[moment]);
     out->dims = t->dims;
     memcpy(out->shape, t->shape, (size_t)t->dims * sizeof(*t->shape));
-    out->data = state + l->count * (size_t)(moment + 1) + t->offset;
+    out->data = state + tensor_place(l, tensor, moment);
 }
 
 static enum err_code write_file(const char *tmp, const char *name, const struct snapshot_layout *l,
@@ -118,7 +126,8 @@ static enum err_code write_file(const char *tmp, const char *name, const struct 
     struct safetensor *tensors = xcalloc((size_t)(to - from) * l->tensor_count, sizeof(*tensors));
     for (int moment = from; moment < to; moment++)
         for (size_t i = 0; i < l->tensor_count; i++)
-            tensor_describe(&tensors[count++], l, i, moment, state);
+            if (tensor_place(l, i, moment) != SNAPSHOT_NONE)
+                tensor_describe(&tensors[count++], l, i, moment, state);
     print_metadata(&metadata, place, part_samples);
     if (fault_hit("snapshot.file")) {
         free(tensors);
@@ -323,19 +332,31 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     return ERR_OK;
 }
 
+static size_t tensors_of(const struct snapshot_layout *l, int from, int to)
+{
+    size_t count = 0;
+    for (int moment = from; moment < to; moment++)
+        for (size_t i = 0; i < l->tensor_count; i++)
+            count += tensor_place(l, i, moment) != SNAPSHOT_NONE;
+    return count;
+}
+
 static enum err_code read_tensors(const struct safetensors *f, const struct snapshot_layout *l, int from,
                                   int to, float *state, struct err *e)
 {
-    if (f->count != (size_t)(to - from) * l->tensor_count)
+    size_t wanted = tensors_of(l, from, to);
+    if (f->count != wanted)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s: has %zu tensors, the job's model and optimizer want %zu", f->path, f->count,
-                       (size_t)(to - from) * l->tensor_count);
+                       wanted);
     for (int moment = from; moment < to; moment++) {
         for (size_t i = 0; i < l->tensor_count; i++) {
             struct safetensor want = {0};
+            size_t place = tensor_place(l, i, moment);
+            if (place == SNAPSHOT_NONE)
+                continue;
             tensor_describe(&want, l, i, moment, state);
-            if (safetensors_read(f, want.name, want.dims, want.shape,
-                                 state + l->count * (size_t)(moment + 1) + l->tensors[i].offset, e))
+            if (safetensors_read(f, want.name, want.dims, want.shape, state + place, e))
                 return e->code;
         }
     }

@@ -37,6 +37,8 @@ struct snapshot_extra { /* borrowed; a small file beside the tensors: config.jso
 };
 #define SNAPSHOT_EXTRAS 2
 
+#define SNAPSHOT_NONE SIZE_MAX
+
 /* The layout of a snapshot's arrays, which is the same for every snapshot of a job. */
 struct snapshot_layout {
     const struct snapshot_tensor *tensors;
@@ -44,6 +46,10 @@ struct snapshot_layout {
     size_t count; /* floats in the array of parameters, and in that of each moment */
     const char *const *moments;
     size_t moment_count;
+    /* Of moment i and tensor j, number i tensor_count + j: where it begins in a state; SNAPSHOT_NONE: the
+     * tensor has none. NULL: each moment is an array of `count` floats, one behind the other. */
+    const size_t *places;
+    size_t floats; /* of a state, where there are places */
     struct snapshot_extra extras[SNAPSHOT_EXTRAS];
     size_t extra_count;
 };

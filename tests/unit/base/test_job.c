@@ -13,6 +13,10 @@
     "train:\n  model: {type: mlp, sizes: [784, 10]}\n  data: {type: idx, dir: /d}\n  batch: 32\n  epochs: "  \
     "2\n"
 
+#define MLP                                                                                                  \
+    "train:\n  model: {type: mlp, sizes: [784, 32, 10]}\n  data: {type: idx, dir: /d}\n  batch: 32\n"        \
+    "  epochs: 2\n"
+
 #define GPT "train:\n  model: {type: gpt, layers: 2, heads: 4, width: 64, context: 32}\n"
 #define RUN "  batch: 4\n  steps: 3\n"
 
@@ -80,6 +84,27 @@ static void train_defaults(void **state)
     assert_int_equal(t->log_every, 10);
     assert_int_equal(t->eval.every.unit, EVERY_EPOCHS);
     assert_true(t->tutorial_lines);
+}
+
+static void muon_keys(void **state)
+{
+    CLEANUP(job_release) struct job_spec defaults, spec;
+    const struct train_spec *t = &defaults.train;
+
+    (void)state;
+    accept(&defaults, MLP "  optimizer: {type: muon}\n");
+    assert_int_equal(t->optimizer.type, OPTIMIZER_MUON);
+    assert_true(t->optimizer.lr == 0.02 && t->optimizer.momentum == 0.95);
+    assert_true(t->optimizer.weight_decay == 0.01 && t->optimizer.clip == 0.0);
+    assert_true(t->optimizer.adamw_lr == 1e-3 && t->optimizer.eps == 1e-8);
+    assert_true(t->optimizer.betas[0] == 0.9 && t->optimizer.betas[1] == 0.999);
+    t = &spec.train;
+    accept(&spec, MLP "  optimizer: {type: muon, lr: 0.05, momentum: 0.9, weight_decay: 0.1, clip: 1.0,\n"
+                      "    adamw: {lr: 2.0e-3, betas: [0.9, 0.99], eps: 1.0e-9}}\n");
+    assert_true(t->optimizer.lr == 0.05 && t->optimizer.momentum == 0.9);
+    assert_true(t->optimizer.weight_decay == 0.1 && t->optimizer.clip == 1.0);
+    assert_true(t->optimizer.adamw_lr == 2e-3 && t->optimizer.eps == 1e-9);
+    assert_true(t->optimizer.betas[0] == 0.9 && t->optimizer.betas[1] == 0.99);
 }
 
 static void everything_given(void **state)
@@ -217,6 +242,25 @@ static void ranges(void **state)
            "job.yaml:6:41: invalid value for 'betas': expected a number >= 0 and < 1, got '1'");
     refuse(TRAIN "  optimizer: {type: adamw, betas: 0.9}\n",
            "job.yaml:6:35: invalid value for 'betas': expected two numbers, such as [0.9, 0.999], got '0.9'");
+    refuse(MLP "  optimizer: {type: muon, adamw: {lr: 0}}\n",
+           "job.yaml:6:39: invalid value for 'lr': expected a number above 0, got '0'");
+    refuse(MLP "  optimizer: {type: muon, momentum: 1}\n",
+           "job.yaml:6:37: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
+    refuse(
+        MLP "  optimizer: {type: muon, betas: [0.9, 0.99]}\n",
+        "job.yaml:6:27: unknown key 'betas', expected one of type, lr, weight_decay, clip, momentum, adamw");
+    refuse(MLP "  optimizer: {type: muon, adamw: {beta: 1}}\n",
+           "job.yaml:6:35: unknown key 'beta', did you mean 'betas'?");
+    refuse(
+        TRAIN "  optimizer: {type: muon}\n",
+        "job.yaml:6:21: optimizer muon needs a model with hidden layers: a gpt, or an mlp of three or more "
+        "sizes; use adamw");
+    refuse(
+        IDX "  optimizer: {type: muon}\n",
+        "job.yaml:6:21: optimizer muon needs a model with hidden layers: a gpt, or an mlp of three or more "
+        "sizes; use adamw");
+    refuse(TRAIN "  optimizer: {type: lion}\n",
+           "job.yaml:6:21: invalid optimizer type: expected sgd, adamw or muon, got 'lion'");
     refuse(TRAIN "  schedule: {min_lr: 1}\n",
            "job.yaml:6:13: 'min_lr' must not be above the learning rate 'optimizer.lr'");
     refuse(TRAIN "  accumulate: 0\n",
@@ -429,6 +473,7 @@ static void print_round_trip(void **state)
         IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
         TRAIN "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
+        MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
         GPT "  data: {type: text, path: a, val_path: b}\n  epochs: 2\n  global_batch: 8\n"
             "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n"
@@ -508,6 +553,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(command_defaults),
         cmocka_unit_test(train_defaults),
+        cmocka_unit_test(muon_keys),
         cmocka_unit_test(everything_given),
         cmocka_unit_test(every_form),
         cmocka_unit_test(kinds_exclude_each_other),

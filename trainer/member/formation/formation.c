@@ -114,7 +114,8 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
         if (link_watch(c->link, generation_over, f, e))
             return e->code;
     }
-    if (open_group(f, c, e) || formation_check_devices(f, c->device, c->tree, e) || attach_arrays(f, c, e))
+    if (open_group(f, c, e) || formation_check_devices(f, c->device, c->tree, c->one_model, e) ||
+        attach_arrays(f, c, e))
         return e->code;
     struct sync_config config = {
         .spec = c->sync,
@@ -200,7 +201,7 @@ static const struct arithmetic *find_other(const struct formation *f, const stru
 }
 
 static enum err_code compare_arithmetic(const struct formation *f, const struct arithmetic *all,
-                                        bool same_bits, struct err *e)
+                                        bool same_bits, bool one_model, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
     bool by_kind = true;
@@ -220,6 +221,9 @@ static enum err_code compare_arithmetic(const struct formation *f, const struct 
                        "reproducible: world needs ranks that compute alike, set isa to what all CPUs have "
                        "(%.130s)",
                        said.data);
+    if (one_model)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "optimizer muon needs one model of GPU on all ranks (%.300s)", said.data);
     if (f->rank == 0)
         log_warn("ranks_compute_differently",
                  "devices=%s effect=\"with other places for its ranks the job gives "
@@ -231,14 +235,14 @@ static enum err_code compare_arithmetic(const struct formation *f, const struct 
 /* Each rank applies the optimizer itself. On devices of different kinds, parameters would diverge by rounding
  * alone. */
 enum err_code formation_check_devices(struct formation *f, const struct device *device, bool same_bits,
-                                      struct err *e)
+                                      bool one_model, struct err *e)
 {
     struct arithmetic mine = {0}, *all = xcalloc((size_t)f->world_size, sizeof(*all));
     snprintf(mine.kind, sizeof(mine.kind), "%s", device->ops->name);
     snprintf(mine.name, sizeof(mine.name), "%s", device->name);
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     if (!code)
-        code = compare_arithmetic(f, all, same_bits, e);
+        code = compare_arithmetic(f, all, same_bits, one_model, e);
     free(all);
     return code;
 }

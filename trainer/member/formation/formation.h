@@ -52,7 +52,8 @@ struct formation_config {
     const volatile int *stop_signal;
     int64_t job;
     struct device *device;
-    bool tree; /* take sums that do not depend on the world size */
+    bool tree;      /* take sums that do not depend on the world size */
+    bool one_model; /* all ranks need one model of device, because the optimizer's bits depend on it */
     struct sync_spec sync;
     struct device_array *params, *grads, *extra; /* extra: the arrays of sync_arrays, in its order */
     size_t extra_count;
@@ -71,10 +72,11 @@ MUST_CHECK enum err_code formation_end(struct formation *f, struct err *e);
 /* Collective: all ranks return the result that rank `root` found, so that all take the same branch. */
 MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,
                                          struct err *e);
-/* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds; or, with same_bits, on devices
- * of different names, such as CPUs with different instruction sets. Without same_bits rank 0 logs the latter. */
+/* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds; or, with same_bits or
+ * one_model, on devices of different names, such as CPUs with different instruction sets. Without these
+ * rank 0 logs the latter. */
 MUST_CHECK enum err_code formation_check_devices(struct formation *f, const struct device *device,
-                                                 bool same_bits, struct err *e);
+                                                 bool same_bits, bool one_model, struct err *e);
 /* Appends the rank and its node, as "rank 3 (box2)". */
 struct buf;
 void formation_name_rank(const struct formation *f, int rank, struct buf *out);
