@@ -421,6 +421,28 @@ static void check(const struct ranks *layout, const struct setup *u)
 static const enum wire_type wires[] = {WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4};
 #define WIRES (sizeof(wires) / sizeof(wires[0]))
 
+/* Memory is what a large model lacks first. */
+static void a_job_has_the_arrays_that_it_needs(void **state)
+{
+    struct sync_array out[SYNC_MAX_ARRAYS];
+    struct sync_spec average = {.type = SYNC_AVERAGE, .every = 16}, each = {.type = SYNC_AVERAGE, .every = 1};
+    struct setup u = setup_of(WIRE_FP32);
+
+    (void)state;
+    assert_int_equal(sync_arrays(&each, out), 0);
+    assert_int_equal(sync_arrays(&average, out), 1);
+    assert_false(out[0].kept); /* a snapshot holds the shared model once, as its parameters */
+    assert_int_equal(sync_arrays(&u.spec, out), 2);
+    assert_string_equal(out[1].name, "outer_momentum");
+    u.spec.outer_momentum = 0;
+    assert_int_equal(sync_arrays(&u.spec, out), 1);
+    u.spec.wire = WIRE_INT4;
+    assert_int_equal(sync_arrays(&u.spec, out), 2);
+    assert_true(out[1].kept && out[1].own && !strcmp(out[1].name, "feedback"));
+    u.spec.overlap = 1;
+    assert_int_equal(sync_arrays(&u.spec, out), 3);
+}
+
 static void rounds_are_those_of_the_reference(void **state)
 {
     (void)state;
@@ -685,6 +707,7 @@ static void the_rank_that_differs_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_has_the_arrays_that_it_needs),
         cmocka_unit_test(rounds_are_those_of_the_reference),
         cmocka_unit_test(overlap_and_fragments_are_those_of_the_reference),
         cmocka_unit_test(without_outer_momentum_it_is_averaging_bit_for_bit),

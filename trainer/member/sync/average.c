@@ -7,6 +7,13 @@
  * the sum still has its parameters. */
 #include "trainer/member/sync/average.h"
 
+/* With a round at each step, parameters are the shared model whenever somebody looks. */
+static bool average_wants(const struct sync_spec *c, size_t array)
+{
+    (void)array;
+    return c->every > 1;
+}
+
 static enum err_code average_open(struct sync *s, struct err *e)
 {
     s->round = s->config.spec.every;
@@ -51,6 +58,7 @@ const struct sync_ops sync_average_ops = {
     .name = "average",
     .local_steps = true,
     .arrays = {[SYNC_SHARED] = {"shared"}},
+    .wants = average_wants,
     .open = average_open,
     .begin = average_begin,
     .join = average_join,
