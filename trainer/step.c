@@ -56,6 +56,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
      */
     struct err lost = {0};
     bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK;
+    /* A GPU may fail every wait until the group has ended, so the step counts without one. */
     if (!exchanged && !n->device->host) {
         step_count(n, s);
         *e = lost;

@@ -62,7 +62,7 @@ MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_membe
 MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct err *e);
 /* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later
  * trainer_join uses them if all ranks hold the same place of the run (trainer_compare_places). After a failed
- * exchange on a GPU, the arrays may hold a partial sum; therefore ddp-trainer ends with its generation.
+ * sum of gradients on a GPU, parameters may hold a part of it; therefore ddp-trainer ends with its generation.
  * Returns false if the device's collectives did not end: the process must then end by _exit and release
  * nothing. */
 MUST_CHECK bool trainer_leave(struct trainer *t);

@@ -14,7 +14,7 @@
  *   config.json, vocab.json  files that other tools need beside the parameters, if the layout has them
  *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if the optimizer has none
  *   rank-<R>.safetensors     parameters, moments and samples of one rank, if ranks differ (in the middle of
- *                            an averaging round); the files above then hold the mean over the ranks
+ *                            an averaging round); the files above then hold the shared model and mean moments
  *   COMMITTED.json           job, generation, step and the sha256 of each file; written at the commit
  *
  * A directory appears under its name completely or not at all: it is written as `.tmp-...`, every file is
