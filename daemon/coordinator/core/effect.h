@@ -14,7 +14,8 @@
 enum core_join_state { CORE_JOIN_PENDING, CORE_JOIN_BOOTSTRAP, CORE_JOIN_READY }; /* the wire's numbers */
 
 enum core_effect_kind {
-    EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel, resize, restart have job */
+    EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel, resize, restart have job; a
+                     commit of a snapshot has pending: call again */
     EFFECT_JOIN,  /* call, state, job, generation: core_generation and core_rank have the answer's content */
     EFFECT_WATCH, /* call, member, generation, rank, stop; after !member end the stream */
     EFFECT_WELCOME,          /* session */
@@ -34,7 +35,7 @@ struct core_effect {
     int64_t job, generation, sequence;
     int rank;
     enum core_join_state state;
-    bool existed, member, stop;
+    bool existed, member, stop, pending;
     char *node; /* owned by the effect */
     struct err err;
 };

@@ -174,8 +174,9 @@ struct core_event {
         } watch;
         struct {
             int64_t generation, step, bytes;
-            const char *digest, *path;
-            const char *why; /* SNAPSHOT_FAILED: path and error */
+            int parts; /* ranks that write one each, and commit; 0: the caller's files are all */
+            const char *digest, *path; /* with parts: empty if the caller wrote its part alone */
+            const char *why;           /* SNAPSHOT_FAILED: path and error */
         } snapshot;
         struct {
             int64_t job;

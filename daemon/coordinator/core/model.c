@@ -197,6 +197,10 @@ static void free_job(struct job *job)
     }
     free(job->snapshot_faults);
     free(job->went_back);
+    free(job->parts.there);
+    free(job->parts.digest);
+    free(job->parts.path);
+    strv_free(job->parts.nodes);
     job_release(&job->spec);
     job_record_release(&job->r);
     free(job);

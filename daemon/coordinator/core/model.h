@@ -56,6 +56,16 @@ struct snapshot_fault {
     int64_t spawn, step;     /* spawn and step of the last failure, so that a repeated call counts once */
 };
 
+/* A snapshot whose parts are not all there yet (pending_parts.c). */
+struct pending_parts {
+    int64_t generation, step, bytes;
+    int count;           /* of the parts that are there */
+    int failed_rank;     /* could not write its part; -1: none */
+    bool *there;         /* by rank; NULL: none has come */
+    char *digest, *path; /* of the shared files; NULL: nobody has written them yet */
+    char **nodes;        /* that have the shared files */
+};
+
 struct job {
     struct job_record r;
     struct job_spec spec;
@@ -96,6 +106,7 @@ struct job {
         char *said;       /* the last reason, so that it becomes only one event */
         char **found;     /* nodes that have the snapshots; the job continues on one of them */
     } lost;
+    struct pending_parts parts;
     struct snapshot_fault *snapshot_faults; /* snapshot_faults.c: by node */
     size_t snapshot_fault_count, snapshot_fault_cap;
     struct { /* snapshot_faults.c: its last commit, or where its generation began */

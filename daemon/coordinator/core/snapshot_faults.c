@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/pending_parts.h"
 #include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/snapshots.h"
 
@@ -60,6 +61,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
                   event->member.job);
         return;
     }
+    pending_parts_failed(job, s, step);
     struct snapshot_fault *fault = find_fault(job, s->r.node);
     bool first = !fault;
     if (first)

@@ -1,5 +1,6 @@
 /* Committed snapshots: which process may commit, and which snapshot a generation starts from. Only a member
- * of the current generation may commit, so two generations can never both add to a job's history. */
+ * of the current generation may commit, so two generations can never both add to a job's history. A snapshot with
+ * parts is committed when all ranks have called; until then they are told to call again. */
 #include "daemon/coordinator/core/snapshots.h"
 
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/pending_parts.h"
 
 #define LINEAGE_DEPTH 100
 #define KEEP 256 /* records of a job's snapshots; the files are the trainer's to keep or delete */
@@ -69,6 +71,28 @@ bool snapshots_has_node(const struct snapshot_record *snapshot, const char *node
     return names_contain(snapshot->nodes, node);
 }
 
+/* Takes the digest, the path and the bytes of all ranks. */
+static struct snapshot_record *add_snapshot_of_parts(struct core *core, struct job *job)
+{
+    struct pending_parts *p = &job->parts;
+
+    job->snapshots =
+        array_grow(job->snapshots, job->snapshot_count, &job->snapshot_cap, sizeof(*job->snapshots));
+    struct snapshot_record *snapshot = &job->snapshots[job->snapshot_count++];
+    *snapshot = (struct snapshot_record){
+        .job = job->r.id,
+        .generation = p->generation,
+        .step = p->step,
+        .bytes = p->bytes,
+        .committed_ms = core->now.wall_ms,
+        .digest = steal(p->digest),
+        .path = steal(p->path),
+        .nodes = steal(p->nodes),
+    };
+    pending_parts_forget(job);
+    return snapshot;
+}
+
 static struct snapshot_record *add_snapshot(struct job *job, const struct core_event *event, int64_t wall_ms)
 {
     job->snapshots =
@@ -110,17 +134,27 @@ static bool spawn_had_rank_in(const struct spawn *s, int64_t generation)
     return false;
 }
 
+static void keep_snapshot_record(struct core *core, struct job *job, struct snapshot_record *snapshot)
+{
+    emit_snapshot(core, snapshot, CHANGE_SNAPSHOT_PUT);
+    drop_oldest_snapshot(core, job);
+    job->changed = true;
+}
+
 static enum err_code check_commit(const struct core_event *event, const struct spawn *s,
                                   const struct snapshot_record *known, struct err *e)
 {
     const char *digest = event->snapshot.digest, *path = event->snapshot.path;
     const struct generation *g = s->rank->generation; /* the newest one that has the caller */
-    bool same = known && digest && !strcmp(known->digest, digest);
+    bool parts = event->snapshot.parts > 0;
+    bool part_alone = parts && digest && !*digest; /* the caller did not write the shared files */
+    bool same = known && digest && (part_alone || !strcmp(known->digest, digest));
 
-    if (!digest || !*digest || strlen(digest) > 128 || !path || *path != '/' || strlen(path) > 4096 ||
-        event->snapshot.step < 0)
+    if (!digest || strlen(digest) > 128 || !path || strlen(path) > 4096 || event->snapshot.step < 0 ||
+        (!part_alone && (!*digest || *path != '/')))
         return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot needs a step, a digest and an absolute path");
-    if (spawn_had_rank_in(s, event->snapshot.generation) && same && snapshots_has_node(known, s->r.node))
+    if (spawn_had_rank_in(s, event->snapshot.generation) && same &&
+        (parts || snapshots_has_node(known, s->r.node)))
         return ERR_OK; /* the commit is repeated because its reply was lost, perhaps after the generation
                           ended */
     if (event->snapshot.generation != g->r.number || !spawn_is_member(s))
@@ -153,14 +187,28 @@ void snapshots_commit(struct core *core, const struct core_event *event)
         emit_fail(core, event->call, e.code, "%s", e.msg);
         return;
     }
-    if (!known)
-        known = add_snapshot(job, event, core->now.wall_ms);
-    /* each node that has the files commits them; the records say where to look for them */
-    if (!snapshots_has_node(known, s->r.node)) {
-        known->nodes = strv_append(known->nodes, s->r.node);
-        emit_snapshot(core, known, CHANGE_SNAPSHOT_PUT);
-        drop_oldest_snapshot(core, job);
-        job->changed = true;
+    if (event->snapshot.parts) {
+        bool complete = true;
+        if (!known && pending_parts_take(job, s, event, &complete, &e)) {
+            emit_fail(core, event->call, e.code, "%s", e.msg);
+            return;
+        }
+        if (!complete) {
+            struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
+            effect->call = event->call;
+            effect->pending = true;
+            return;
+        }
+        if (!known)
+            keep_snapshot_record(core, job, add_snapshot_of_parts(core, job));
+    } else {
+        if (!known)
+            known = add_snapshot(job, event, core->now.wall_ms);
+        /* each node that has the files commits them; the records say where to look for them */
+        if (!snapshots_has_node(known, s->r.node)) {
+            known->nodes = strv_append(known->nodes, s->r.node);
+            keep_snapshot_record(core, job, known);
+        }
     }
     raise_snapshot_committed(core, s, event->snapshot.step);
     emit_ok(core, event->call);

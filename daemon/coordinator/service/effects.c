@@ -59,6 +59,13 @@ static void reply_node(struct service *s, struct call *c)
     core_node_status_release(&status);
 }
 
+static void reply_commit(struct call *c, const struct core_effect *f)
+{
+    Ddp__V1__CommitSnapshotReply reply = DDP__V1__COMMIT_SNAPSHOT_REPLY__INIT;
+    reply.pending = f->pending;
+    rpc_call_reply(c->rpc, &reply);
+}
+
 static void effect_reply(struct service *s, const struct core_effect *f)
 {
     struct call *c = call_take(s, f->call);
@@ -85,7 +92,7 @@ static void effect_reply(struct service *s, const struct core_effect *f)
         rpc_call_reply(c->rpc, &(Ddp__V1__PutBootstrapReply)DDP__V1__PUT_BOOTSTRAP_REPLY__INIT);
         return;
     case CALL_COMMIT_SNAPSHOT:
-        rpc_call_reply(c->rpc, &(Ddp__V1__CommitSnapshotReply)DDP__V1__COMMIT_SNAPSHOT_REPLY__INIT);
+        reply_commit(c, f);
         return;
     case CALL_SNAPSHOT_FAILURE:
         rpc_call_reply(c->rpc,

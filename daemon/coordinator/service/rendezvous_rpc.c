@@ -104,6 +104,7 @@ static void worker_commit_snapshot(struct rpc_call *rpc, const void *message, vo
     event.snapshot.generation = m->generation;
     event.snapshot.step = m->step;
     event.snapshot.bytes = m->bytes;
+    event.snapshot.parts = m->parts;
     event.snapshot.digest = m->digest;
     event.snapshot.path = m->path;
     commit_queue_event(s, &event);

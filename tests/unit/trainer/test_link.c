@@ -55,9 +55,10 @@ static struct desk {
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     char offered[64], digest[80], failure[128], unusable[64];
-    atomic_int generation;     /* the generation that this process is a member of */
-    atomic_int refused_watch;  /* a Watch of this generation is refused: it has not formed yet */
-    atomic_bool short_watches; /* a Watch ends after its first message */
+    atomic_int generation;             /* the generation that this process is a member of */
+    atomic_int refused_watch;          /* a Watch of this generation is refused: it has not formed yet */
+    atomic_bool short_watches;         /* a Watch ends after its first message */
+    atomic_int pending_commits, parts; /* commits to answer with "call again"; parts of the last one */
 } desk;
 
 static void on_join(struct rpc_call *call, const void *request, void *user)
@@ -168,6 +169,10 @@ static void on_commit(struct rpc_call *call, const void *request, void *user)
         return;
     }
     snprintf(desk.digest, sizeof(desk.digest), "%s@%d", q->digest, (int)q->step);
+    desk.parts = q->parts;
+    reply.pending = desk.pending_commits > 0;
+    if (reply.pending)
+        atomic_fetch_sub(&desk.pending_commits, 1);
     rpc_call_reply(call, &reply);
 }
 
@@ -628,6 +633,50 @@ static void a_commit_waits_until_the_coordinator_is_back_and_has_room(void **sta
     desk_close();
 }
 
+static void a_commit_of_a_part_waits_for_the_others(void **state)
+{
+    const struct link_snapshot part = {.step = 120, .bytes = 9, .parts = 2};
+    struct link *r = worker();
+    struct err e = {0};
+
+    (void)state;
+    desk.pending_commits = 3;
+    desk_open();
+    assert_int_equal(link_commit_snapshot(r, &part, &e), ERR_OK);
+    assert_int_equal(desk.commits, 4);
+    assert_int_equal(desk.parts, 2);
+    assert_string_equal(desk.digest, "@120");
+    link_close(r);
+    desk_close();
+}
+
+static void *commit_a_part_in_a_thread(void *arg)
+{
+    const struct link_snapshot part = {.step = 120, .bytes = 9, .parts = 2};
+    struct committer *c = arg;
+    struct err e = {0};
+
+    c->rc = link_commit_snapshot(c->report, &part, &e);
+    return NULL;
+}
+
+static void a_wait_for_the_others_can_be_called_off(void **state)
+{
+    struct committer c = {.report = worker()};
+    pthread_t thread;
+
+    (void)state;
+    desk.pending_commits = INT_MAX;
+    desk_open();
+    assert_int_equal(pthread_create(&thread, NULL, commit_a_part_in_a_thread, &c), 0);
+    WAIT_FOR(desk.commits > 1);
+    link_cancel(c.report);
+    pthread_join(thread, NULL);
+    assert_int_equal(c.rc, ERR_CANCELLED);
+    link_close(c.report);
+    desk_close();
+}
+
 static void a_stale_commit_is_refused(void **state)
 {
     struct committer c = {.report = worker()};
@@ -841,6 +890,8 @@ int main(void)
         cmocka_unit_test_setup(the_end_of_the_last_generation_does_not_end_the_one_that_is_forming, set_up),
         cmocka_unit_test_setup(a_refused_watch_ends_the_generation, set_up),
         cmocka_unit_test_setup(a_commit_waits_until_the_coordinator_is_back_and_has_room, set_up),
+        cmocka_unit_test_setup(a_commit_of_a_part_waits_for_the_others, set_up),
+        cmocka_unit_test_setup(a_wait_for_the_others_can_be_called_off, set_up),
         cmocka_unit_test_setup(a_stale_commit_is_refused, set_up),
         cmocka_unit_test_setup(a_snapshot_failure_is_reported, set_up),
         cmocka_unit_test_setup(calls_and_watch_follow_the_coordinator, set_up),

@@ -8,11 +8,22 @@
 
 #define CALL_MS 10000
 
+/* Other ranks are still writing: waits a little, and frees the reply for the next call. */
+static bool parts_pending(struct link *r, Ddp__V1__CommitSnapshotReply **reply, int *waits)
+{
+    if (!(*reply)->pending || atomic_load(&r->cancelled))
+        return false;
+    rpc_free(*reply);
+    *reply = NULL;
+    link_pause(r, waits);
+    return true;
+}
+
 enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e)
 {
     Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
-    void *reply = NULL;
-    int tries = 0;
+    Ddp__V1__CommitSnapshotReply *reply = NULL;
+    int tries = 0, waits = 0;
     enum err_code rc;
 
     if (!r->has_coordinator)
@@ -22,8 +33,9 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     q.rank = r->rank;
     q.step = s->step;
     q.bytes = s->bytes;
-    q.digest = (char *)(uintptr_t)s->digest;
-    q.path = (char *)(uintptr_t)s->path;
+    q.parts = s->parts;
+    q.digest = (char *)(uintptr_t)(s->digest ? s->digest : "");
+    q.path = (char *)(uintptr_t)(s->path ? s->path : "");
     atomic_fetch_add(&r->committing, 1);
     do {
         /* Do not wait for a coordinator that would refuse the snapshot. */
@@ -31,17 +43,18 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
             rc = err_set(e, ERR_ABORTED, "generation %lld is over, so its snapshot is not committed",
                          (long long)q.generation);
         else
-            rc = link_call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
-    } while (rc && link_call_again(r, "CommitSnapshot", e, &tries));
+            rc = link_call(r, "CommitSnapshot", &q, (void **)&reply, CALL_MS, e);
+    } while (rc ? link_call_again(r, "CommitSnapshot", e, &tries) : parts_pending(r, &reply, &waits));
     atomic_fetch_sub(&r->committing, 1);
+    if (!rc && reply->pending)
+        rc = link_cancelled(e); /* the wait for other ranks was cut short */
     rpc_free(reply);
     /* The Watch thread ended the wait. The snapshot is complete on disk, and the next generation may offer
      * it. */
     if (rc && atomic_load(&r->given_up)) {
-        log_warn(
-            "snapshot_not_committed",
-            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and the job is to stop\"",
-            (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
+        log_warn("snapshot_not_committed",
+                 "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and the job is to stop\"",
+                 (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
         return link_cancelled(e);
     }
     if (rc && atomic_load(&r->cancelled))

@@ -7,11 +7,13 @@
 
 struct link_snapshot {
     int64_t step, bytes;
-    const char *digest; /* sha256 over the files, in hex */
-    const char *path;   /* absolute */
+    int parts; /* 0: one rank commits the whole snapshot; else all ranks do, each when its files are there */
+    const char *digest; /* sha256 over the files, in hex; NULL: this rank wrote its part alone */
+    const char *path;   /* absolute; NULL as above */
 };
-/* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. ABORTED:
- * another generation is current, so the snapshot must not count. */
+/* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. With
+ * parts, also until all ranks have called it. ABORTED: another generation is current, or another rank could not write
+ * its part, so the snapshot must not count. */
 MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e);
 /* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way.
  */

@@ -641,6 +641,22 @@ enum err_code fixture_commit(struct core_fixture *f, int64_t job, int64_t spawn,
     return fixture_reply(f, event.call)->err.code;
 }
 
+enum err_code fixture_commit_part(struct core_fixture *f, int64_t job, int rank, int64_t step, int parts,
+                                  const char *digest, bool *pending)
+{
+    struct core_event event = from_worker(f, CORE_COMMIT_SNAPSHOT, job, fixture_spawn(f, job, rank));
+
+    event.snapshot.generation = core_job(f->core, job)->generation;
+    event.snapshot.step = step;
+    event.snapshot.bytes = 100;
+    event.snapshot.parts = parts;
+    event.snapshot.digest = digest;
+    event.snapshot.path = *digest ? "/out/step" : "";
+    hand_in(f, &event);
+    *pending = fixture_reply(f, event.call)->pending;
+    return fixture_reply(f, event.call)->err.code;
+}
+
 enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int rank, int64_t step,
                                       const char *why)
 {

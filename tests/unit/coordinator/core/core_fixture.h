@@ -85,6 +85,9 @@ void fixture_put(struct core_fixture *f, int64_t job, const char *bytes);
 void fixture_form(struct core_fixture *f, int64_t job); /* all run, join, bootstrap: running */
 enum err_code fixture_commit(struct core_fixture *f, int64_t job, int64_t spawn, int64_t generation,
                              int64_t step, const char *digest);
+/* Of the current generation, by a rank that writes a part; digest "": it writes its part alone. */
+enum err_code fixture_commit_part(struct core_fixture *f, int64_t job, int rank, int64_t step, int parts,
+                                  const char *digest, bool *pending);
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,
                     double value);
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn);

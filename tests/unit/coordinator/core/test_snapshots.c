@@ -49,6 +49,73 @@ static void a_repeated_commit_adds_its_node(void **state)
     assert_int_equal(fixture_commit(f, job, spawn, 1, 11, "d2"), ERR_ABORTED);
 }
 
+static int64_t two_running_ranks(struct core_fixture *f)
+{
+    int64_t job = two_ranks(f);
+
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    fixture_put(f, job, "id");
+    return job;
+}
+
+static void parts_are_committed_when_all_are_there(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+    bool pending;
+    int64_t job = two_running_ranks(f);
+
+    for (int i = 0; i < 2; i++) { /* a repeated call counts once */
+        assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_OK);
+        assert_true(pending);
+    }
+    assert_int_equal(f->kept.snapshot_count, 0);
+    assert_int_equal(fixture_commit_part(f, job, 1, 10, 2, "other", &pending), ERR_FAILED_PRECONDITION);
+    assert_int_equal(fixture_commit_part(f, job, 1, 10, 3, "", &pending), ERR_INVALID_ARGUMENT);
+    assert_int_equal(fixture_commit_part(f, job, 1, 10, 2, "", &pending), ERR_OK);
+    assert_false(pending);
+    assert_int_equal(f->kept.snapshot_count, 1);
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_OK);
+    assert_false(pending);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_int_equal(status.snapshot->step, 10);
+    assert_int_equal(status.snapshot->bytes, 200);
+    assert_string_equal(status.snapshot->digest, "d");
+    assert_int_equal(strv_len(status.snapshot->nodes), 1); /* that has the shared files */
+    core_job_status_release(&status);
+}
+
+static void parts_without_shared_files_are_not_committed(void **state)
+{
+    struct core_fixture *f = *state;
+    bool pending;
+    int64_t job = two_running_ranks(f);
+
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(fixture_commit_part(f, job, rank, 10, 2, "", &pending), ERR_OK);
+        assert_true(pending);
+    }
+    assert_int_equal(f->kept.snapshot_count, 0);
+}
+
+static void a_part_that_cannot_be_written_fails_the_snapshot_for_all(void **state)
+{
+    struct core_fixture *f = *state;
+    bool pending;
+    int64_t job = two_running_ranks(f);
+
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_OK);
+    assert_int_equal(fixture_snapshot_failed(f, job, 1, 10, "/out: no space"), ERR_OK);
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_ABORTED);
+    assert_int_equal(f->kept.snapshot_count, 0);
+    for (int rank = 0; rank < 2; rank++) /* the next one is another */
+        assert_int_equal(fixture_commit_part(f, job, rank, 20, 2, "d", &pending), ERR_OK);
+    assert_false(pending);
+    assert_int_equal(f->kept.snapshot_count, 1);
+}
+
 static void old_snapshot_records_are_dropped(void **state)
 {
     struct core_fixture *f = *state;
@@ -150,9 +217,14 @@ static void offers_of_other_lineages_are_ignored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_repeated_commit_adds_its_node),          TEST(old_snapshot_records_are_dropped),
-        TEST(the_newest_committed_offer_is_the_source), TEST(a_later_generation_beats_a_later_step),
+        TEST(a_repeated_commit_adds_its_node),
+        TEST(old_snapshot_records_are_dropped),
+        TEST(the_newest_committed_offer_is_the_source),
+        TEST(a_later_generation_beats_a_later_step),
         TEST(offers_of_other_lineages_are_ignored),
+        TEST(parts_are_committed_when_all_are_there),
+        TEST(parts_without_shared_files_are_not_committed),
+        TEST(a_part_that_cannot_be_written_fails_the_snapshot_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
