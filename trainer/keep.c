@@ -1,6 +1,7 @@
-/* If all ranks have the same state (all-reduce, or a world of one), a snapshot is that state. If each rank
- * has a state of its own (parameters until the round ends, moments even then), all states are broadcast to
- * the writers, which write them beside the shared model and the mean of the moments. */
+/* If all ranks have the same state (all-reduce, or a world of one), a snapshot is that state, and writers write it. If
+ * each rank has a state of its own (parameters until the round ends, moments even then), the writers write the shared
+ * model, and each rank writes its own part where it is: only digests of the parts cross the network
+ * (trainer/snapshot/parts.h). */
 #include "trainer/keep.h"
 
 #include <stdio.h>
@@ -16,7 +17,21 @@
 #include "trainer/member/link/watch.h"
 #include "trainer/progress.h"
 
-/* ---- who writes: rank 0, and where snapshot.dir is not shared the first rank of every other node */
+/* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
+
+/* The rank that writes the shared files of this rank's directory: a writer of its node, else rank 0. */
+static enum err_code find_home(struct trainer *t, bool writer, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    bool *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(f->group, &writer, sizeof(writer), all, e);
+    t->home = 0;
+    for (int r = 0; !code && r < f->world_size; r++)
+        if (all[r] && f->info.peers[r].node_rank == f->info.peers[f->rank].node_rank)
+            t->home = r;
+    free(all);
+    return code;
+}
 
 static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *e)
 {
@@ -31,7 +46,7 @@ static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *
         return e->code;
     if (t->formation.rank != 0 && t->config->local_rank == 0)
         *writer = !file_exists(mark);
-    if (coll_barrier(t->formation.group, e))
+    if (find_home(t, *writer, e))
         return e->code;
     if (t->formation.rank == 0)
         unlink(mark);
@@ -42,8 +57,11 @@ static enum err_code commit_snapshot(void *arg, const struct snapshot_place *pla
                                      const struct snapshot_files *files, struct err *e)
 {
     struct trainer *t = arg;
-    struct link_snapshot s = {
-        .step = place->step, .bytes = files->bytes, .digest = files->digest, .path = files->path};
+    struct link_snapshot s = {.step = place->step,
+                              .bytes = files->bytes,
+                              .parts = (int)place->parts,
+                              .digest = files->path ? files->digest : NULL,
+                              .path = files->path};
     return link_commit_snapshot(t->link, &s, e);
 }
 
@@ -65,23 +83,15 @@ static enum err_code set_aside(const struct trainer *t, struct err *e)
 
 enum err_code keep_open(struct trainer *t, struct err *e)
 {
-    bool writer = false;
-    /* Ranks that write no snapshots broadcast their state, too, from a copy in host memory. */
-    if (sync_ranks_differ(t->formation.sync)) {
-        t->scratch = calloc(snapshot_floats(&t->engine.layout), sizeof(float));
-        if (!t->scratch)
-            return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                           "a copy of one rank's state (%zu floats): out of memory",
-                           snapshot_floats(&t->engine.layout));
-    }
+    bool writer = false, differ = sync_ranks_differ(t->formation.sync);
     if (!t->snapshot_dir)
         return ERR_OK;
     if (choose_writer(t, &writer, e))
         return e->code;
-    if (!writer)
+    if (!writer && !differ)
         return ERR_OK;
     /* Done before this generation writes its first snapshot. */
-    if (set_aside(t, e))
+    if (writer && set_aside(t, e))
         return err_wrap(e, "snapshot.dir");
     struct saver_config config = {
         .dir = t->snapshot_dir,
@@ -89,7 +99,9 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         .keep_best = t->spec->snapshot.keep_best,
         .after = t->formation.info.scratch_generation,
         .layout = &t->engine.layout,
-        .max_parts = sync_ranks_differ(t->formation.sync) ? t->formation.world_size : 0,
+        .parts = differ ? t->formation.world_size : 0,
+        .part = t->formation.rank,
+        .writer = t->writer = writer,
         .commit = commit_snapshot,
         .failed = tell_failed_snapshot,
         .arg = t,
@@ -101,14 +113,11 @@ void keep_close(struct trainer *t)
 {
     saver_close(t->saver);
     t->saver = NULL;
-    free(t->scratch);
-    t->scratch = NULL;
 }
 
 size_t keep_bytes(const struct trainer *t)
 {
-    size_t staged = t->saver ? saver_bytes(t->saver) : 0;
-    return staged + (t->scratch ? state_bytes(&t->engine) : 0);
+    return t->saver ? saver_bytes(t->saver) : 0;
 }
 
 /* ---- taking a snapshot */
@@ -117,91 +126,84 @@ size_t keep_bytes(const struct trainer *t)
  * is enough for an optimizer without moments. */
 static bool snapshot_wants_parts(const struct trainer *t)
 {
-    return sync_ranks_differ(t->formation.sync) &&
-           (state_has_moments(&t->engine) || !sync_settled(t->formation.sync));
+    bool own = !sync_settled(t->formation.sync);
+    for (size_t i = 0; i < t->engine.layout.moment_count; i++)
+        own |= t->engine.own[i];
+    return own && sync_ranks_differ(t->formation.sync);
 }
 
-/* Broadcasts the states of all ranks to all ranks. keep: this rank is a writer and is free, so it stages
- * them. */
-static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
+/* All ranks write their parts, or none does. A rank that is still writing the snapshot before cannot. */
+static enum err_code all_are_free(struct trainer *t, bool *all_free, struct err *e)
 {
-    size_t bytes = state_bytes(&t->engine);
-    for (int r = 0; r < t->formation.world_size; r++) {
-        float *at = keep ? saver_part(t->saver, r) : t->scratch;
-        if (r == t->formation.rank)
-            state_out(&t->engine, at);
-        /* After an error the download is not a valid state. */
-        if (t->engine.device->ops->wait(t->engine.device, e))
-            return e->code;
-        if (coll_broadcast(t->formation.group, at, bytes, r, e))
-            return e->code;
-    }
-    return ERR_OK;
+    const struct formation *f = &t->formation;
+    bool mine = !saver_busy(t->saver), *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    *all_free = true;
+    for (int r = 0; !code && r < f->world_size; r++)
+        *all_free &= all[r];
+    free(all);
+    return code;
 }
 
-/* Sums in rank order and double precision, so that every writer gets the same bits. */
-static void stage_mean(struct trainer *t)
+/* Tells all ranks what this one's part will hold. */
+static enum err_code list_parts(struct trainer *t, const struct snapshot_place *place, int64_t local_samples,
+                                struct err *e)
 {
-    float *mean = saver_state(t->saver);
-    size_t floats = snapshot_floats(&t->engine.layout);
-    for (size_t i = 0; i < floats; i++) {
-        double sum = 0.0;
-        for (int r = 0; r < t->formation.world_size; r++)
-            sum += (double)saver_part(t->saver, r)[i];
-        mean[i] = (float)(sum / t->formation.world_size);
-    }
+    const struct formation *f = &t->formation;
+    const char *node = f->info.peers[f->rank].node;
+    struct snapshot_part mine = {.home = t->home};
+    mine.digest = snapshot_part_digest(&t->engine.layout, place, saver_state(t->saver), local_samples);
+    snprintf(mine.node, sizeof(mine.node), "%s", node ? node : "");
+    return coll_allgather(f->group, &mine, sizeof(mine), saver_parts(t->saver), e);
 }
 
-static enum err_code stage_parts(struct trainer *t, bool keep, int64_t local_samples, struct err *e)
+static void fill_place(const struct trainer *t, const struct sync_state *round, bool differ,
+                       struct snapshot_place *out)
 {
-    int64_t *samples = keep ? saver_part_samples(t->saver) : NULL;
-    CLEANUP(free_text) char *spare = NULL;
-    if (!samples) {
-        spare = xcalloc((size_t)t->formation.world_size, sizeof(int64_t));
-        samples = (int64_t *)(void *)spare;
-    }
-    if (gather_parts(t, keep, e) ||
-        coll_allgather(t->formation.group, &local_samples, sizeof(local_samples), samples, e))
-        return e->code;
-    if (keep)
-        stage_mean(t);
-    return ERR_OK;
+    state_place(&t->engine, out);
+    out->job = link_place(t->link)->job;
+    out->generation = t->formation.info.generation;
+    out->world_size = t->formation.world_size;
+    out->round_steps = differ ? round->steps : 0;
+    out->round_samples = differ ? round->global_samples : 0;
+    out->parts = differ ? t->formation.world_size : 0;
+    out->own_params = differ && !sync_settled(t->formation.sync);
+    snprintf(out->cluster, sizeof(out->cluster), "%s", link_place(t->link)->cluster);
+}
+
+/* Copies to host memory. Downloads of a device that failed leave zeros, which must not become a snapshot. */
+static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
+{
+    struct device *d = t->engine.device;
+    state_out(&t->engine, saver_state(t->saver));
+    if (differ && saver_model(t->saver))
+        d->ops->download(d, saver_model(t->saver), sync_shared(t->formation.sync),
+                         t->engine.model->count * sizeof(float));
+    return d->ops->wait(d, e);
 }
 
 static enum err_code stage_snapshot(struct trainer *t, struct err *e)
 {
     struct sync_state round = {0};
+    struct snapshot_place place;
     if (sync_join(t->formation.sync, e))
         return e->code;
     bool differ = snapshot_wants_parts(t), keep = t->saver && !saver_busy(t->saver);
-    sync_save(t->formation.sync, &round);
-    /* A rank that writes nothing still takes part: the writers need its state. */
-    if (differ && stage_parts(t, keep, round.local_samples, e))
+    if (differ && all_are_free(t, &keep, e))
         return e->code;
     if (!keep) {
-        if (t->saver)
+        if (t->saver && t->writer)
             log_info("snapshot_skipped", "step=%lld why=\"the one before is still being written\"",
                      (long long)t->engine.step);
         return ERR_OK;
     }
-    if (!differ)
-        state_out(&t->engine, saver_state(t->saver));
-    /* Parameters are those of the shared model, also within a round. */
-    t->engine.device->ops->download(t->engine.device, saver_state(t->saver), sync_shared(t->formation.sync),
-                                    t->engine.model->count * sizeof(float));
-    /* Downloads of a device that failed leave zeros: such a state must not become a snapshot. */
-    if (t->engine.device->ops->wait(t->engine.device, e))
+    if (!differ && !t->writer)
+        return ERR_OK;
+    sync_save(t->formation.sync, &round);
+    fill_place(t, &round, differ, &place);
+    if (stage_state(t, differ, e) || (differ && list_parts(t, &place, round.local_samples, e)))
         return e->code;
-    struct snapshot_place place;
-    state_place(&t->engine, &place);
-    place.job = link_place(t->link)->job;
-    place.generation = t->formation.info.generation;
-    place.world_size = t->formation.world_size;
-    place.round_steps = differ ? round.steps : 0;
-    place.round_samples = differ ? round.global_samples : 0;
-    place.parts = differ ? t->formation.world_size : 0;
-    snprintf(place.cluster, sizeof(place.cluster), "%s", link_place(t->link)->cluster);
-    saver_submit(t->saver, &place);
+    saver_submit(t->saver, &place, round.local_samples);
     return ERR_OK;
 }
 

@@ -3,7 +3,7 @@
 
 #include "trainer/trainer.h"
 
-/* The run's snapshots: chooses the ranks that write them, and gathers what goes into them. */
+/* The run's snapshots: chooses the ranks that write what all share, and stages what goes into them. */
 
 MUST_CHECK enum err_code keep_open(struct trainer *t, struct err *e); /* collective */
 void keep_close(struct trainer *t);         /* waits for a snapshot that is being written */

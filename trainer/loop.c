@@ -52,7 +52,10 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
         evaluated = true;
     }
     bool best = evaluated && t->spec->snapshot.keep_best && t->engine.best_step == t->engine.step;
-    bool keep = best || action_due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
+    /* A snapshot that is due waits for the end of the round, when ranks have the least of their own to keep. One of the
+     * best evaluation must be of this step. */
+    t->snapshot_due |= action_due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
+    bool keep = best || (t->snapshot_due && sync_voted(t->formation.sync));
     bool log = t->engine.step % t->spec->log_every == 0;
     if ((keep || log) && trainer_compare(t, e))
         return e->code;
@@ -60,6 +63,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
         progress_report(t, evaluated);
     if (best)
         keep_await(t);
+    t->snapshot_due &= !keep;
     return keep ? keep_snapshot(t, false, e) : ERR_OK;
 }
 

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "trainer/engine/describe.h"
 #include "trainer/engine/state.h"
+#include "trainer/resume_parts.h"
+#include "trainer/snapshot/parts.h"
 
 /* ---- what this rank could load */
 
@@ -118,11 +120,8 @@ static enum err_code start_fresh(struct trainer *t, struct err *e)
     return ERR_OK;
 }
 
-/* ---- from a snapshot
- *
- * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With states of their
- * own each rank takes its part, where the world size is the same, and goes on bit for bit, in mid-round too;
- * another world size starts a round from the mean. */
+/* ---- from a snapshot without parts.json (all-reduce, or a world of one): one state. Earlier versions put the mean of
+ * ranks that differ there, and the parts beside it. */
 
 static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
 {
@@ -145,28 +144,12 @@ static enum err_code restore_same(struct trainer *t, const char *path, float *st
     return ERR_OK;
 }
 
-/* Within a round the shared model is not among a rank's own parameters. */
-static enum err_code restore_shared(struct trainer *t, const char *path, float *state, struct err *e)
-{
-    float *shared = sync_shared_array(t->formation.sync);
-    struct err found = {0};
-    if (!shared)
-        return ERR_OK;
-    if (t->formation.rank == t->formation.info.source_rank &&
-        snapshot_read(path, &t->engine.layout, state, &found))
-        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
-    if (share_state(t, state, &found, e))
-        return e->code;
-    t->engine.device->ops->upload(t->engine.device, shared, state, t->engine.model->count * sizeof(float));
-    return ERR_OK;
-}
-
-static enum err_code restore_parts(struct trainer *t, const char *path, const struct snapshot_place *place,
-                                   float *state, struct err *e)
+static enum err_code restore_old_parts(struct trainer *t, const char *path,
+                                       const struct snapshot_place *place, float *state, struct err *e)
 {
     bool source = t->formation.rank == t->formation.info.source_rank;
     struct sync_state round = {.steps = place->round_steps, .global_samples = place->round_samples};
-    if (restore_shared(t, path, state, e))
+    if (restore_same(t, path, state, e)) /* the shared model */
         return e->code;
     for (int r = 0; r < t->formation.world_size; r++) {
         struct err found = {0};
@@ -206,6 +189,33 @@ static void mark_committed(const struct trainer *t, const char *path, const stru
         log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
 }
 
+static enum err_code restore_state(struct trainer *t, const char *path, const struct snapshot_place *place,
+                                   float *state, struct err *e)
+{
+    struct snapshot_part *parts = NULL;
+    struct err found = {0};
+    int source = t->formation.info.source_rank;
+    bool listed = false;
+    if (t->formation.rank == source && place->parts && snapshot_parts_read(path, place, &parts, &found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    listed = parts != NULL;
+    enum err_code code = formation_agree(&t->formation, source, &found, e);
+    if (!code)
+        code = coll_broadcast(t->formation.group, &listed, sizeof(listed), source, e);
+    if (!code && listed && !parts)
+        parts = xcalloc((size_t)place->parts, sizeof(*parts));
+    if (!code && listed)
+        code = coll_broadcast(t->formation.group, parts, (size_t)place->parts * sizeof(*parts), source, e);
+    if (!code && listed)
+        code = restore_same(t, path, state, e) ? e->code : restore_parts(t, place, parts, state, e);
+    else if (!code && place->parts == t->formation.world_size && sync_ranks_differ(t->formation.sync))
+        code = restore_old_parts(t, path, place, state, e);
+    else if (!code)
+        code = restore_same(t, path, state, e);
+    free(parts);
+    return code;
+}
+
 static enum err_code restore_from(struct trainer *t, const char *path, float *state, struct err *e)
 {
     struct snapshot_place place = {0};
@@ -218,9 +228,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
         return e->code;
     if (state_check_data(&t->engine, &place, e))
         return e->code;
-    /* With another world size the parts fit no rank, so all ranks start from the mean. */
-    bool parts = place.parts == t->formation.world_size && sync_ranks_differ(t->formation.sync);
-    if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
+    if (restore_state(t, path, &place, state, e))
         return e->code;
     state_take_place(&t->engine, &place);
     t->last_snapshot_step = place.step;

@@ -33,7 +33,8 @@ struct trainer {
     /* These live as long as the generation. */
     struct formation formation;
     struct saver *saver; /* NULL: this rank writes no snapshots */
-    float *scratch;      /* memory for one state, if ranks differ; else NULL */
+    bool writer;         /* writes what ranks share */
+    int home;            /* the rank that writes it into this rank's directory */
     double peak_flops;   /* sum over all ranks' devices; 0: not measured */
     struct memory_sizes sizes;
     bool told_sizes;
@@ -47,6 +48,7 @@ struct trainer {
     /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
+    bool snapshot_due; /* and waits for the end of the round */
     struct interval interval;
 };
 

@@ -2,6 +2,7 @@
 generation without a cluster. Nodes are simulated on this machine: ranks of one node share a run directory, ranks
 of different nodes connect by TCP on loopback."""
 import concurrent.futures
+import glob
 import json
 import os
 import signal
@@ -34,6 +35,7 @@ class Rendezvous:
         self.key = os.urandom(32)
         self.snapshots = snapshots  # committed ones: (generation, step) -> digest
         self.commits, self.go_on = [], False
+        self.parts = {}  # step -> requests by rank, until there are all; None: a rank could not write its part
         self.at_commit = None  # called with the request when a snapshot is committed, before the reply
 
     def source(self):
@@ -63,7 +65,7 @@ class Rendezvous:
                                  loopback=True)
             for rank in range(self.world):
                 node, local = self.place(rank)
-                reply.peers.add(rank=rank, node=f"node{node}", local_rank=local, node_rank=node,
+                reply.peers.add(rank=rank, node=self.node_names[node], local_rank=local, node_rank=node,
                                 address=self.joined[rank].address)
             if best:
                 reply.source.CopyFrom(best[1])
@@ -94,12 +96,27 @@ class Rendezvous:
         with self.lock:
             if request.generation != self.generation or self.stale:
                 context.abort(grpc.StatusCode.ABORTED, "stale generation")
+            if request.parts:
+                there = self.parts.setdefault(request.step, {})
+                if None in there:
+                    context.abort(grpc.StatusCode.ABORTED, "a rank could not write its part")
+                if len(there) == request.parts:
+                    return pb.CommitSnapshotReply()  # it is committed already
+                there[request.rank] = request
+                if len(there) < request.parts:
+                    return pb.CommitSnapshotReply(pending=True)
+                request = there[0]
             self.snapshots[(request.generation, request.step)] = request.digest
             self.commits.append(request)
             if self.at_commit:
                 self.at_commit(request)
             self.lock.notify_all()
         return pb.CommitSnapshotReply()
+
+    def snapshot_failed(self, request, context):
+        with self.lock:
+            self.parts.setdefault(request.step, {})[None] = request
+        return pb.ReportSnapshotFailureReply()
 
     def serve(self):
         unary = grpc.unary_unary_rpc_method_handler
@@ -111,6 +128,8 @@ class Rendezvous:
                                                           pb.WatchReply.SerializeToString),
             "CommitSnapshot": unary(self.commit, pb.CommitSnapshotRequest.FromString,
                                     pb.CommitSnapshotReply.SerializeToString),
+            "ReportSnapshotFailure": unary(self.snapshot_failed, pb.ReportSnapshotFailureRequest.FromString,
+                                           pb.ReportSnapshotFailureReply.SerializeToString),
         }
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=3 * self.world + 4))
         self.server.add_generic_rpc_handlers(
@@ -128,10 +147,11 @@ class World:
     """Runs a job file's text at a world size; `directory` is its working directory."""
 
     def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False,
-                 faults=None, cluster="c1", env=None):
+                 faults=None, cluster="c1", env=None, node_names=None):
         self.directory, self.world, self.nodes = directory, world, nodes
         self.rendezvous = Rendezvous(world, nodes, generation, job_id, {} if snapshots is None else snapshots)
         self.job_id, self.generation, self.own_dirs = job_id, generation, own_dirs
+        self.rendezvous.node_names = node_names or [f"node{i}" for i in range(nodes)]
         self.rendezvous.go_on = "resume: continue" in job
         self.temporary = tempfile.TemporaryDirectory(prefix="ddp-run-")
         self.job_file = os.path.join(self.temporary.name, "job.yaml")
@@ -277,9 +297,19 @@ def model(directory):
 
 def raw(directory, name="model.safetensors"):
     """Returns the data of a snapshot's file, without the header (which names the generation)."""
-    with open(os.path.join(newest(directory), name), "rb") as f:
+    return data_of(os.path.join(newest(directory), name))
+
+
+def data_of(path):
+    with open(path, "rb") as f:
         data = f.read()
     return data[8 + struct.unpack("<Q", data[:8])[0]:]
+
+
+def part(directory, rank):
+    """The data of a rank's part of the newest snapshot."""
+    at, = glob.glob(os.path.join(directory, f"parts-{os.path.basename(newest(directory))}-j*", f"rank-{rank:05d}.safetensors"))
+    return data_of(at)
 
 
 def difference(a, b):

@@ -66,16 +66,21 @@ static void describe_places(struct engine *n, size_t moment)
 void describe_kept(struct engine *n)
 {
     size_t count = 0;
-    for (; count < n->optim->state_count; count++)
+    for (; count < n->optim->state_count; count++) {
         n->kept[count] = n->optim->ops->state_names[count];
+        n->own[count] = true;
+    }
     size_t moments = count;
     for (size_t i = 0; i < n->extra_count; i++)
-        if (n->extras[i].kept)
+        if (n->extras[i].kept) {
+            n->own[count] = n->extras[i].own;
             n->kept[count++] = n->extras[i].name;
+        }
     n->places = xcalloc(count * n->model->tensor_count + 1, sizeof(*n->places));
     for (size_t i = 0; i < count; i++)
         describe_places(n, i);
     n->layout.moments = n->kept;
+    n->layout.own = n->own;
     n->layout.moment_count = count;
     n->layout.places = n->places;
     n->layout.floats = n->model->count * (1 + count - moments) + n->optim->floats;

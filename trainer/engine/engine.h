@@ -88,8 +88,10 @@ struct engine {
     uint64_t *block_sums; /* device memory for the digest of the parameters; NULL: the host computes it */
 
     struct snapshot_tensor *tensors;
-    /* Names of the arrays that a snapshot holds besides parameters: moments, then extra arrays. */
+    /* Names of the arrays that a snapshot holds besides parameters: moments, then extra arrays. own: each rank has
+     * values of its own, if ranks differ. */
     const char *kept[OPTIM_MOMENTS + ENGINE_MAX_EXTRA];
+    bool own[OPTIM_MOMENTS + ENGINE_MAX_EXTRA];
     size_t *places; /* where each tensor of these arrays is in a state: layout.places */
     struct snapshot_layout layout;
     struct buf config_json, vocab_json; /* files of a language model's snapshot; else empty */

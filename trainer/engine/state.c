@@ -7,11 +7,6 @@ size_t state_bytes(const struct engine *n)
     return snapshot_floats(&n->layout) * sizeof(float);
 }
 
-bool state_has_moments(const struct engine *n)
-{
-    return n->layout.moment_count > 0;
-}
-
 /* A state is the parameters, then the optimizer's moments, then the kept arrays of the strategy
  * (describe_kept). */
 void state_out(const struct engine *n, float *state)
@@ -38,6 +33,22 @@ void state_in(struct engine *n, const float *state)
             n->device->ops->upload(n->device, n->extra[i].data, state + at, bytes);
             at += count;
         }
+}
+
+void state_in_own(struct engine *n, const float *state, bool params, bool extras)
+{
+    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->floats;
+    if (params)
+        n->device->ops->upload(n->device, n->params.data, state, bytes);
+    if (n->optim->floats > 0)
+        n->device->ops->upload(n->device, n->optim->state, state + count, n->optim->floats * sizeof(float));
+    for (size_t i = 0; i < n->extra_count; i++) {
+        if (!n->extras[i].kept)
+            continue;
+        if (extras && n->extras[i].own)
+            n->device->ops->upload(n->device, n->extra[i].data, state + at, bytes);
+        at += count;
+    }
 }
 
 /* ---- the place in the run */

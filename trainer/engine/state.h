@@ -7,11 +7,12 @@
  * snapshot_floats(&n->layout) of them; and the place in the run. */
 
 size_t state_bytes(const struct engine *n);
-/* Whether the state has more than parameters. */
-bool state_has_moments(const struct engine *n);
 /* Copies the state out; valid after the device's next wait. */
 void state_out(const struct engine *n, float *state);
 void state_in(struct engine *n, const float *state);
+/* Only what a rank has of its own, of a part: its parameters if `params`; the optimizer's moments; the own arrays of the
+ * strategy if `extras`. */
+void state_in_own(struct engine *n, const float *state, bool params, bool extras);
 
 /* Fills in the fields that the engine knows. The caller fills in the others: job, generation, world size and
  * rounds. */

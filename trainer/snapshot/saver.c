@@ -11,30 +11,46 @@
 struct saver {
     struct saver_config config;
     char *dir;
-    float *stage; /* the staged state, then the staged parts */
+    float *stage; /* the staged state, then the staged model if it is another */
     size_t floats, bytes;
-    int64_t *samples; /* samples of each part */
+    struct snapshot_part *parts; /* NULL: ranks do not differ */
 
     pthread_t thread;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
     bool busy, closing, ended;
     struct snapshot_place place;
+    int64_t part_samples;
     struct err result; /* result of the last snapshot that ended */
 };
 
-static enum err_code saver_save(struct saver *s, const struct snapshot_place *place, struct err *e)
+/* This rank's part, and what ranks share if it is a writer. */
+static enum err_code saver_write(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
+                                 struct snapshot_files *files, struct err *e)
 {
-    struct snapshot_files files = {0};
+    const struct saver_config *c = &s->config;
+    const struct snapshot_part *parts = place->parts ? s->parts : NULL;
+    int64_t bytes = 0;
+    if (parts && snapshot_part_write(s->dir, c->layout, place, c->part, s->stage, part_samples, &bytes, e))
+        return e->code;
+    if (c->writer &&
+        snapshot_write(s->dir, c->layout, place, s->stage, parts ? saver_model(s) : NULL, parts, files, e))
+        return e->code;
+    files->bytes += bytes;
+    return ERR_OK;
+}
+
+static enum err_code saver_save(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
+                                struct err *e)
+{
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
     struct err warning = {0};
-    if (snapshot_write(s->dir, s->config.layout, place, s->stage, s->stage + s->floats, s->samples, &files,
-                       e))
+    if (saver_write(s, place, part_samples, &files, e) || s->config.commit(s->config.arg, place, &files, e))
         return e->code;
-    if (s->config.commit(s->config.arg, place, &files, e) || snapshot_mark_committed(&files, place, e)) {
-        snapshot_files_release(&files);
+    if (!s->config.writer)
+        return ERR_OK;
+    if (snapshot_mark_committed(&files, place, e))
         return e->code;
-    }
-    snapshot_files_release(&files);
     if (fault_hit("snapshot.prune"))
         return ERR_OK;
     if (snapshot_prune(s->dir, place, s->config.after, s->config.keep, s->config.keep_best, &warning))
@@ -53,9 +69,10 @@ static void *saver_main(void *arg)
         if (!s->busy)
             break;
         struct snapshot_place place = s->place;
+        int64_t part_samples = s->part_samples;
         struct err e = {0};
         pthread_mutex_unlock(&s->lock);
-        if (saver_save(s, &place, &e))
+        if (saver_save(s, &place, part_samples, &e))
             log_warn("snapshot_failed", "step=%lld why=%s", (long long)place.step, LOG_Q(e.msg));
         pthread_mutex_lock(&s->lock);
         s->result = e;
@@ -89,7 +106,7 @@ static void saver_free(struct saver *s)
     pthread_cond_destroy(&s->moved);
     pthread_mutex_destroy(&s->lock);
     free(s->stage);
-    free(s->samples);
+    free(s->parts);
     free(s->dir);
     free(s);
 }
@@ -100,9 +117,9 @@ enum err_code saver_open(struct saver **out, const struct saver_config *config, 
     s->config = *config;
     s->dir = xstrdup(config->dir);
     s->floats = snapshot_floats(config->layout);
-    s->bytes = s->floats * (size_t)(1 + config->max_parts) * sizeof(float);
+    s->bytes = (s->floats + (config->parts && config->writer ? config->layout->count : 0)) * sizeof(float);
     s->stage = calloc(1, s->bytes);
-    s->samples = xcalloc((size_t)config->max_parts + 1, sizeof(*s->samples));
+    s->parts = config->parts ? xcalloc((size_t)config->parts, sizeof(*s->parts)) : NULL;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
     int code = 0;
@@ -149,23 +166,23 @@ float *saver_state(struct saver *s)
     return s->stage;
 }
 
-float *saver_part(struct saver *s, int64_t part)
+float *saver_model(struct saver *s)
 {
-    BUG_ON(part < 0 || part >= s->config.max_parts);
-    return s->stage + s->floats * (size_t)(1 + part);
+    return s->parts && s->config.writer ? s->stage + s->floats : NULL;
 }
 
-int64_t *saver_part_samples(struct saver *s)
+struct snapshot_part *saver_parts(struct saver *s)
 {
-    return s->samples;
+    return s->parts;
 }
 
-void saver_submit(struct saver *s, const struct snapshot_place *place)
+void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples)
 {
-    BUG_ON(place->parts > s->config.max_parts);
+    BUG_ON(place->parts && place->parts != s->config.parts);
     pthread_mutex_lock(&s->lock);
     BUG_ON(s->busy);
     s->place = *place;
+    s->part_samples = part_samples;
     s->busy = true;
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_SNAPSHOT_SAVER_H
 #define DDP_TRAINER_SNAPSHOT_SAVER_H
 
+#include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/snapshot.h"
 
 /* Writes snapshots in a thread of its own, from a staged copy, so that no step waits for a disk or for the
@@ -8,7 +9,8 @@
  * waits only for its last one. Threads: the owner's, except the two callbacks, which run on the saver's
  * thread. */
 
-/* Commits the snapshot at the coordinator; may block for any time. An error: the snapshot must not count. */
+/* Commits the snapshot at the coordinator; may block for any time. An error: the snapshot must not count. files: without
+ * path and digest if this rank wrote its part alone; bytes: those that this rank wrote. */
 typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place *place,
                                          const struct snapshot_files *files, struct err *e);
 /* Called for each snapshot that failed. */
@@ -18,7 +20,9 @@ struct saver_config {
     int64_t keep, keep_best;
     int64_t after;                        /* snapshots of generations up to this one are not removed */
     const struct snapshot_layout *layout; /* borrowed for the saver's life */
-    int64_t max_parts;                    /* 0, or the world size if ranks differ */
+    int64_t parts;                        /* number of parts if ranks differ, else 0 */
+    int part;                             /* this rank's part */
+    bool writer;                          /* writes what ranks share; otherwise parts only */
     saver_commit_fn commit;
     saver_failed_fn failed; /* or NULL */
     void *arg;              /* argument of both */
@@ -31,12 +35,13 @@ void saver_close(struct saver *s); /* waits for the snapshot that is being writt
 bool saver_busy(struct saver *s);
 size_t saver_bytes(const struct saver *s); /* size of the staged copy */
 /* The staged memory, which the caller fills while the saver is not busy: snapshot_floats() floats of the
- * state, the same number for each part, and the samples of each part. */
+ * state; with parts also the parameters of the model, layout->count floats (NULL if this rank is no writer), and the
+ * list of parts. */
 float *saver_state(struct saver *s);
-float *saver_part(struct saver *s, int64_t part);
-int64_t *saver_part_samples(struct saver *s);
-/* Starts writing what was staged. Not while busy. */
-void saver_submit(struct saver *s, const struct snapshot_place *place);
+float *saver_model(struct saver *s);
+struct snapshot_part *saver_parts(struct saver *s);
+/* Starts writing what was staged. Not while busy. part_samples: see snapshot_part_write. */
+void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples);
 /* Waits until the saver is idle. Returns the error of the last snapshot, if it failed. */
 MUST_CHECK enum err_code saver_wait(struct saver *s, struct err *e);
 

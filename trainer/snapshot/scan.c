@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/snapshot.h"
 
 #define COMMITTED_LIMIT ((size_t)1 << 20)
@@ -52,10 +53,10 @@ static void free_names(char ***names)
 /* Lists the files that a snapshot's digest covers, sorted. */
 static enum err_code list_files(const char *path, char ***out, struct err *e)
 {
-    static const char *const extras[SNAPSHOT_EXTRAS] = {"config.json", "vocab.json"};
+    static const char *const extras[] = {"config.json", "vocab.json", SNAPSHOT_PARTS_FILE};
     if (list_names(path, NULL, ".safetensors", out, e))
         return e->code;
-    for (size_t i = 0; i < SNAPSHOT_EXTRAS; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(extras); i++) {
         CLEANUP(free_text) char *file = xasprintf("%s/%s", path, extras[i]);
         if (file_exists(file))
             *out = strv_append(*out, extras[i]);
@@ -134,14 +135,17 @@ static enum err_code snapshot_identify(const char *path, struct snapshot_found *
     return ERR_OK;
 }
 
-/* Checks whether the snapshot is complete and committed. Reads all its files. */
-static enum err_code snapshot_examine(struct snapshot_found *f, struct err *e)
+/* Checks whether the snapshot is complete and committed. Reads all its files, and its parts in dir. */
+static enum err_code snapshot_examine(const char *dir, struct snapshot_found *f, struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    struct snapshot_place place;
     if (snapshot_sum(f->path, &files, e))
         return e->code;
     memcpy(f->digest, files.digest, sizeof(f->digest));
-    return check_committed(f, e);
+    if (check_committed(f, e) || snapshot_read_place(f->path, &place, e))
+        return e->code;
+    return snapshot_parts_check(dir, f->path, &place, e);
 }
 
 static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
@@ -227,14 +231,14 @@ static void list_unusable(struct snapshot_list *l, const struct err *why)
 
 /* Removes the snapshots that need not be offered, in place, and releases them. The list is newest first, so
  * that snapshots come after those that outdo them. */
-static void select_usable(struct snapshot_list *l, size_t count)
+static void select_usable(const char *dir, struct snapshot_list *l, size_t count)
 {
     qsort(l->items, count, sizeof(*l->items), newest_first);
     for (size_t i = 0; i < count; i++) {
         struct snapshot_found f = l->items[i];
         struct err why = {0};
         bool out = found_outdone(&f, l);
-        if (!out && snapshot_examine(&f, &why) == ERR_OK) {
+        if (!out && snapshot_examine(dir, &f, &why) == ERR_OK) {
             l->items[l->count++] = f;
             continue;
         }
@@ -263,7 +267,7 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
         else
             count++;
     }
-    select_usable(&l, count);
+    select_usable(dir, &l, count);
     *out = l;
     return ERR_OK;
 }
@@ -284,6 +288,28 @@ static bool snapshot_look(const char *path, struct snapshot_place *place, bool *
     struct err ignored;
     *committed = file_exists(name);
     return snapshot_read_place(path, place, &ignored) == ERR_OK;
+}
+
+/* Of this cluster's job or of another: the name does not say the cluster, so the generation decides alone. */
+static enum err_code set_parts_aside(const char *dir, const char *aside, const struct snapshot_place *own,
+                                     int64_t generation, struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    if (list_names(dir, "parts-step-", NULL, &names, e))
+        return e->code;
+    for (size_t i = 0; names[i]; i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
+        long long step, g, j;
+        if (sscanf(names[i], "parts-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 ||
+            (j == own->job && g > generation))
+            continue;
+        if (file_mkdirs(aside, 0755, e))
+            return e->code;
+        if (rename(path, to) < 0)
+            return err_sys(e, errno, "cannot set %s aside as %s", path, to);
+    }
+    return ERR_OK;
 }
 
 enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own, int64_t generation,
@@ -308,7 +334,7 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
             return err_sys(e, errno, "cannot set %s aside as %s", path, to);
         log_info("snapshot_set_aside", "path=%s to=%s", LOG_Q(path), LOG_Q(to));
     }
-    return file_sync_dir(dir, e);
+    return set_parts_aside(dir, aside, own, generation, e) ? e->code : file_sync_dir(dir, e);
 }
 
 struct kept {
@@ -357,6 +383,34 @@ static enum err_code remove_half_written(const char *dir, const struct snapshot_
     return ERR_OK;
 }
 
+/* After its snapshot: parts without a snapshot are nothing. */
+static enum err_code remove_with_parts(const char *dir, const char *path, const struct snapshot_place *place,
+                                       struct err *e)
+{
+    CLEANUP(free_text) char *parts = snapshot_parts_dir(dir, place);
+    return file_remove_tree(path, e) ? e->code : file_remove_tree(parts, e);
+}
+
+/* Parts of generations that are over, whose shared files were never written. */
+static enum err_code remove_lone_parts(const char *dir, const struct snapshot_place *own, int64_t after,
+                                       struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    if (list_names(dir, "parts-step-", NULL, &names, e))
+        return e->code;
+    for (size_t i = 0; names[i]; i++) {
+        long long step, g, j;
+        if (sscanf(names[i], "parts-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 || j != own->job ||
+            g >= own->generation || g <= after)
+            continue;
+        CLEANUP(free_text) char *shared = xasprintf("%s/step-%lld-g%lld", dir, step, g);
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        if (!file_exists(shared) && file_remove_tree(path, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
 enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after, int64_t keep,
                              int64_t best, struct err *e)
 {
@@ -379,15 +433,17 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
             kept[count++] =
                 (struct kept){place.generation, place.step, steal(path), place.judged, false, place.val_loss};
         else if (place.generation < own->generation)
-            code = file_remove_tree(path, e);
+            code = remove_with_parts(dir, path, &place, e);
     }
     qsort(kept, count, sizeof(*kept), kept_newest_first);
     mark_best(kept, count, best);
     for (size_t i = 0; i < count; i++) {
+        struct snapshot_place place = {
+            .job = own->job, .generation = kept[i].generation, .step = kept[i].step};
         if (code == ERR_OK && (int64_t)i >= keep && !kept[i].best)
-            code = file_remove_tree(kept[i].path, e);
+            code = remove_with_parts(dir, kept[i].path, &place, e);
         free(kept[i].path);
     }
     free(kept);
-    return code;
+    return code ? code : remove_lone_parts(dir, own, after, e);
 }

@@ -13,7 +13,9 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/safetensors.h"
+#include "trainer/snapshot/tensors.h"
 
 /* The metadata keys of the numbers of a place (safetensors has texts only). */
 static const struct {
@@ -77,6 +79,8 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
     snprintf(text, sizeof(text), "%lld %d", (long long)place->epoch_samples, place->shuffled);
     if (place->epoch_samples)
         jout_text(o, "ddp.order", text);
+    if (place->own_params)
+        jout_text(o, "ddp.own_params", "1");
 }
 
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
@@ -95,7 +99,7 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
 }
 
 /* Returns where a tensor begins in a state; moment < 0: the parameter itself. */
-static size_t tensor_place(const struct snapshot_layout *l, size_t tensor, int moment)
+size_t snapshot_tensor_place(const struct snapshot_layout *l, size_t tensor, int moment)
 {
     if (l->places && moment >= 0)
         return l->places[(size_t)moment * l->tensor_count + tensor];
@@ -113,20 +117,35 @@ static void tensor_describe(struct safetensor *out, const struct snapshot_layout
         snprintf(out->name, sizeof(out->name), "%s.%s", t->name, l->moments[moment]);
     out->dims = t->dims;
     memcpy(out->shape, t->shape, (size_t)t->dims * sizeof(*t->shape));
-    out->data = state + tensor_place(l, tensor, moment);
+    out->data = state + snapshot_tensor_place(l, tensor, moment);
 }
 
-static enum err_code write_file(const char *tmp, const char *name, const struct snapshot_layout *l,
-                                const struct snapshot_place *place, int64_t part_samples, int from, int to,
-                                const float *state, struct err *e)
+bool snapshot_chosen(const struct snapshot_layout *l, int moment, enum snapshot_choice choice)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/%s", tmp, name);
+    if (moment < 0)
+        return choice & SNAPSHOT_PARAMS;
+    return choice & (!l->own || l->own[moment] ? SNAPSHOT_OWN : SNAPSHOT_SHARED);
+}
+
+static size_t count_chosen(const struct snapshot_layout *l, enum snapshot_choice choice)
+{
+    size_t count = 0;
+    for (int moment = -1; moment < (int)l->moment_count; moment++)
+        for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++)
+            count += snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE;
+    return count;
+}
+
+enum err_code snapshot_write_tensors(const char *path, const struct snapshot_layout *l,
+                                     const struct snapshot_place *place, int64_t part_samples,
+                                     enum snapshot_choice choice, const float *state, struct err *e)
+{
     CLEANUP(buf_release) struct buf metadata = {0};
     size_t count = 0;
-    struct safetensor *tensors = xcalloc((size_t)(to - from) * l->tensor_count, sizeof(*tensors));
-    for (int moment = from; moment < to; moment++)
-        for (size_t i = 0; i < l->tensor_count; i++)
-            if (tensor_place(l, i, moment) != SNAPSHOT_NONE)
+    struct safetensor *tensors = xcalloc(count_chosen(l, choice) + 1, sizeof(*tensors));
+    for (int moment = -1; moment < (int)l->moment_count; moment++)
+        for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++)
+            if (snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE)
                 tensor_describe(&tensors[count++], l, i, moment, state);
     print_metadata(&metadata, place, part_samples);
     if (fault_hit("snapshot.file")) {
@@ -138,31 +157,46 @@ static enum err_code write_file(const char *tmp, const char *name, const struct 
     return code;
 }
 
+static enum err_code write_file(const char *tmp, const char *name, const struct snapshot_layout *l,
+                                const struct snapshot_place *place, enum snapshot_choice choice,
+                                const float *state, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", tmp, name);
+    return snapshot_write_tensors(path, l, place, -1, choice, state, e);
+}
+
 static enum err_code write_extra(const char *tmp, const struct snapshot_extra *extra, struct err *e)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", tmp, extra->name);
     return file_write_atomic(path, extra->text, extra->length, 0644, e);
 }
 
-static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
-                               const struct snapshot_place *place, const float *state, const float *parts,
-                               const int64_t *part_samples, struct err *e)
+static enum err_code write_parts(const char *tmp, const struct snapshot_place *place,
+                                 const struct snapshot_part *parts, struct err *e)
 {
-    int moments = (int)l->moment_count;
+    CLEANUP(buf_release) struct buf text = {0};
+    snapshot_parts_print(&text, parts, (size_t)place->parts);
+    struct snapshot_extra extra = {SNAPSHOT_PARTS_FILE, text.data, text.len};
+    return write_extra(tmp, &extra, e);
+}
+
+static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
+                               const struct snapshot_place *place, const float *state, const float *model,
+                               const struct snapshot_part *parts, struct err *e)
+{
     for (size_t i = 0; i < l->extra_count; i++)
         if (write_extra(tmp, &l->extras[i], e))
             return e->code;
-    if (write_file(tmp, "model.safetensors", l, place, -1, -1, 0, state, e))
+    if (write_file(tmp, "model.safetensors", l, place, SNAPSHOT_PARAMS, parts ? model : state, e))
         return e->code;
-    if (moments > 0 && write_file(tmp, "optimizer.safetensors", l, place, -1, 0, moments, state, e))
+    if (!parts && l->moment_count > 0 &&
+        write_file(tmp, "optimizer.safetensors", l, place, SNAPSHOT_OWN | SNAPSHOT_SHARED, state, e))
         return e->code;
-    for (int64_t r = 0; r < place->parts; r++) {
-        char name[64];
-        snprintf(name, sizeof(name), "rank-%05lld.safetensors", (long long)r);
-        if (write_file(tmp, name, l, place, part_samples[r], -1, moments,
-                       parts + (size_t)r * snapshot_floats(l), e))
-            return e->code;
-    }
+    if (parts && count_chosen(l, SNAPSHOT_SHARED) > 0 &&
+        write_file(tmp, "shared.safetensors", l, place, SNAPSHOT_SHARED, state, e))
+        return e->code;
+    if (parts && write_parts(tmp, place, parts, e))
+        return e->code;
     return file_sync_dir(tmp, e);
 }
 
@@ -181,12 +215,12 @@ static enum err_code snapshot_publish(const char *dir, const char *tmp, const ch
 
 /* Refuses values that are not finite. The loss of the next step will end such a run. Until then its snapshot
  * must not replace a good one, because a run resumes from the newest snapshot. */
-static enum err_code check_finite(const struct snapshot_layout *l, const struct snapshot_place *place,
-                                  const float *state, struct err *e)
+enum err_code snapshot_check_finite(const struct snapshot_place *place, const float *state, size_t floats,
+                                    struct err *e)
 {
     const uint32_t exponent = 0x7f800000;
     bool bad = false;
-    for (size_t i = 0; i < snapshot_floats(l); i++) {
+    for (size_t i = 0; i < floats; i++) {
         uint32_t bits;
         memcpy(&bits, &state[i], sizeof(bits));
         bad |= (bits & exponent) == exponent;
@@ -200,8 +234,8 @@ static enum err_code check_finite(const struct snapshot_layout *l, const struct 
 }
 
 enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
-                             const struct snapshot_place *place, const float *state, const float *parts,
-                             const int64_t *part_samples, struct snapshot_files *out, struct err *e)
+                             const struct snapshot_place *place, const float *state, const float *model,
+                             const struct snapshot_part *parts, struct snapshot_files *out, struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files f = {0};
     CLEANUP(free_text)
@@ -210,11 +244,12 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     CLEANUP(free_text)
     char *path = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
     struct err ignored;
-    if (check_finite(l, place, state, e))
+    if (snapshot_check_finite(place, state, snapshot_floats(l), e) ||
+        (model && snapshot_check_finite(place, model, l->count, e)))
         return e->code;
     if (file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) || file_mkdirs(tmp, 0755, e))
         return e->code;
-    if (write_all(tmp, l, place, state, parts, part_samples, e) || snapshot_sum(tmp, &f, e) ||
+    if (write_all(tmp, l, place, state, model, parts, e) || snapshot_sum(tmp, &f, e) ||
         snapshot_publish(dir, tmp, path, e)) {
         if (file_remove_tree(tmp, &ignored)) {
             /* the next write of this step, or the next prune, tries again */
@@ -263,7 +298,7 @@ enum err_code snapshot_mark_committed(const struct snapshot_files *files, const 
 
 /* ---- reading */
 
-static enum err_code metadata_int(const struct safetensors *f, const char *key, int64_t *out, struct err *e)
+enum err_code snapshot_metadata_int(const struct safetensors *f, const char *key, int64_t *out, struct err *e)
 {
     const char *text = json_get_text(f->metadata, key, "");
     char *end = NULL;
@@ -300,6 +335,7 @@ static enum err_code read_judgement(const struct safetensors *f, struct snapshot
         (best && sscanf(best, "%lld %lf", &number, &p->best_loss) != 2))
         return err_set(e, ERR_DATA_LOSS, "%s: metadata of the validation loss is damaged", f->path);
     p->best_step = number;
+    p->own_params = json_get_text(f->metadata, "ddp.own_params", NULL) != NULL;
     number = 0;
     if (data && sscanf(data, "%lld %llx", &number, &digest) != 2)
         return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.data' is damaged", f->path);
@@ -320,7 +356,7 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     if (open_file(&f, path, "model.safetensors", e))
         return e->code;
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
-        if (metadata_int(f, place_keys[i].key, place_at(&p, i), e))
+        if (snapshot_metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
     if (read_judgement(f, &p, e))
         return e->code;
@@ -332,27 +368,17 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     return ERR_OK;
 }
 
-static size_t tensors_of(const struct snapshot_layout *l, int from, int to)
+enum err_code snapshot_read_tensors(const struct safetensors *f, const struct snapshot_layout *l,
+                                    enum snapshot_choice choice, float *state, struct err *e)
 {
-    size_t count = 0;
-    for (int moment = from; moment < to; moment++)
-        for (size_t i = 0; i < l->tensor_count; i++)
-            count += tensor_place(l, i, moment) != SNAPSHOT_NONE;
-    return count;
-}
-
-static enum err_code read_tensors(const struct safetensors *f, const struct snapshot_layout *l, int from,
-                                  int to, float *state, struct err *e)
-{
-    size_t wanted = tensors_of(l, from, to);
-    if (f->count != wanted)
+    if (f->count != count_chosen(l, choice))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s: has %zu tensors, the job's model and optimizer want %zu", f->path, f->count,
-                       wanted);
-    for (int moment = from; moment < to; moment++) {
-        for (size_t i = 0; i < l->tensor_count; i++) {
+                       count_chosen(l, choice));
+    for (int moment = -1; moment < (int)l->moment_count; moment++) {
+        for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++) {
             struct safetensor want = {0};
-            size_t place = tensor_place(l, i, moment);
+            size_t place = snapshot_tensor_place(l, i, moment);
             if (place == SNAPSHOT_NONE)
                 continue;
             tensor_describe(&want, l, i, moment, state);
@@ -363,16 +389,27 @@ static enum err_code read_tensors(const struct safetensors *f, const struct snap
     return ERR_OK;
 }
 
+static enum err_code read_file(const char *path, const char *name, const struct snapshot_layout *l,
+                               enum snapshot_choice choice, float *state, struct err *e)
+{
+    CLEANUP(close_tensors) struct safetensors *f = NULL;
+    if (open_file(&f, path, name, e))
+        return e->code;
+    return snapshot_read_tensors(f, l, choice, state, e);
+}
+
 enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state, struct err *e)
 {
-    CLEANUP(close_tensors) struct safetensors *model = NULL, *optimizer = NULL;
-    if (open_file(&model, path, "model.safetensors", e) || read_tensors(model, l, -1, 0, state, e))
+    CLEANUP(free_text) char *parts = xasprintf("%s/%s", path, SNAPSHOT_PARTS_FILE);
+    if (read_file(path, "model.safetensors", l, SNAPSHOT_PARAMS, state, e))
         return e->code;
-    if (l->moment_count == 0)
-        return ERR_OK;
-    if (open_file(&optimizer, path, "optimizer.safetensors", e))
-        return e->code;
-    return read_tensors(optimizer, l, 0, (int)l->moment_count, state, e);
+    if (file_exists(parts))
+        return count_chosen(l, SNAPSHOT_SHARED)
+                   ? read_file(path, "shared.safetensors", l, SNAPSHOT_SHARED, state, e)
+                   : ERR_OK;
+    return l->moment_count
+               ? read_file(path, "optimizer.safetensors", l, SNAPSHOT_OWN | SNAPSHOT_SHARED, state, e)
+               : ERR_OK;
 }
 
 enum err_code snapshot_read_part(const char *path, const struct snapshot_layout *l, int part, float *state,
@@ -381,7 +418,7 @@ enum err_code snapshot_read_part(const char *path, const struct snapshot_layout 
     CLEANUP(close_tensors) struct safetensors *f = NULL;
     char name[64];
     snprintf(name, sizeof(name), "rank-%05d.safetensors", part);
-    if (open_file(&f, path, name, e) || metadata_int(f, "ddp.part_samples", samples, e))
+    if (open_file(&f, path, name, e) || snapshot_metadata_int(f, "ddp.part_samples", samples, e))
         return e->code;
-    return read_tensors(f, l, -1, (int)l->moment_count, state, e);
+    return snapshot_read_tensors(f, l, SNAPSHOT_PARAMS | SNAPSHOT_OWN | SNAPSHOT_SHARED, state, e);
 }

@@ -12,10 +12,13 @@
  *
  *   model.safetensors        parameters; its metadata says where in the run the snapshot was taken
  *   config.json, vocab.json  files that other tools need beside the parameters, if the layout has them
- *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if the optimizer has none
- *   rank-<R>.safetensors     parameters, moments and samples of one rank, if ranks differ (in the middle of
- *                            an averaging round); the files above then hold the shared model and mean moments
+ *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if there are none, or if ranks differ
+ *   shared.safetensors       if ranks differ: those arrays that are equal on all of them
+ *   parts.json               if ranks differ: the list of the snapshot's parts, which lie elsewhere (parts.h)
  *   COMMITTED.json           job, generation, step and the sha256 of each file; written at the commit
+ *
+ * Snapshots of earlier versions have no parts.json. If ranks differed, their optimizer.safetensors has the mean over
+ * the ranks, and rank-<R>.safetensors has all that rank R had.
  *
  * A directory appears under its name completely or not at all: it is written as `.tmp-...`, every file is
  * fsynced, then it is renamed. Without COMMITTED.json it may still be a snapshot that the coordinator has
@@ -45,6 +48,7 @@ struct snapshot_layout {
     size_t tensor_count;
     size_t count; /* floats in the array of parameters, and in that of each moment */
     const char *const *moments;
+    const bool *own; /* by moment: each rank has its own, if ranks differ. NULL: of all */
     size_t moment_count;
     /* Of moment i and tensor j, number i tensor_count + j: where it begins in a state; SNAPSHOT_NONE: the
      * tensor has none. NULL: each moment is an array of `count` floats, one behind the other. */
@@ -66,8 +70,9 @@ struct snapshot_place {
     int64_t world_size;
     /* Averaging: steps since the last average, and samples of all ranks. */
     int64_t round_steps, round_samples;
-    int64_t parts; /* number of rank files: 0 or world_size */
-    bool judged;   /* val_loss was measured at this step */
+    int64_t parts;      /* number of rank files: 0 or world_size */
+    int64_t own_params; /* 1: the parts hold parameters, too, because a round is open */
+    bool judged;        /* val_loss was measured at this step */
     double val_loss;
     int64_t best_step; /* step with the lowest validation loss so far; 0: none. best_loss: that loss */
     double best_loss;
@@ -87,11 +92,13 @@ void snapshot_files_release(struct snapshot_files *f);
 /* Computes digest and size of a snapshot's directory. Reads all its files. */
 MUST_CHECK enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct err *e);
 
-/* Writes a snapshot below dir. state: snapshot_floats() floats; parts: place->parts such states, one after
- * the other; part_samples: the samples of each part. OUT_OF_RANGE: a value is not finite. */
+/* Writes a snapshot below dir. state: snapshot_floats() floats. parts: the place->parts parts, if ranks differ, else
+ * NULL; then the parameters are those of `model`, and only the shared moments are written. OUT_OF_RANGE: a value is not
+ * finite. */
+struct snapshot_part;
 MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                                         const struct snapshot_place *place, const float *state,
-                                        const float *parts, const int64_t *part_samples,
+                                        const float *model, const struct snapshot_part *parts,
                                         struct snapshot_files *out, struct err *e);
 /* Writes COMMITTED.json, durably. From then on the snapshot counts. The file names the bytes that were
  * committed, even if the snapshot's files have changed since. */
@@ -107,9 +114,11 @@ MUST_CHECK enum err_code snapshot_check_model(const char *path, const char *dige
 
 /* Reads the place of a snapshot from its directory. */
 MUST_CHECK enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e);
-/* Reads a snapshot into state, snapshot_floats() floats. The gaps between tensors do not change. */
+/* Reads a snapshot into state, snapshot_floats() floats. The gaps between tensors do not change, nor do moments that
+ * the parts hold. */
 MUST_CHECK enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state,
                                        struct err *e);
+/* A part of a snapshot without parts.json. */
 MUST_CHECK enum err_code snapshot_read_part(const char *path, const struct snapshot_layout *l, int part,
                                             float *state, int64_t *samples, struct err *e);
 
@@ -135,13 +144,13 @@ MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *ou
 void snapshot_list_release(struct snapshot_list *l);
 
 /* For a run that starts again from scratch: moves the snapshots in dir to dir/set-aside-g<generation>, where
- * they are not found, pruned or offered. Keeps the snapshots that own's job made after `generation`. */
+ * they are not found, pruned or offered; their parts in this directory, too. Keeps the snapshots that own's job made after `generation`. */
 MUST_CHECK enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own,
                                             int64_t generation, struct err *e);
 
 /* Keeps the `keep` newest committed snapshots of own's job and its `best` committed ones with the lowest
- * val_loss. Removes its other committed ones, its uncommitted ones of older generations than own's, and
- * incomplete ones. Does not touch other jobs' snapshots, nor those of own's generations up to `after` (0:
+ * val_loss. Removes its other committed ones, its uncommitted ones of older generations than own's, incomplete ones,
+ * and the parts of all these. Does not touch other jobs' snapshots, nor those of own's generations up to `after` (0:
  * none). */
 MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after,
                                         int64_t keep, int64_t best, struct err *e);

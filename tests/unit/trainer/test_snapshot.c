@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/safetensors.h"
 #include "trainer/snapshot/saver.h"
 #include "trainer/snapshot/snapshot.h"
@@ -26,7 +27,8 @@ static char dir[64];
 static const int64_t shape_a[] = {2, 3}, shape_b[] = {2};
 static const struct snapshot_tensor tensors[] = {{"weight", 2, shape_a, 0, 6}, {"bias", 1, shape_b, 16, 2}};
 static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
-static const struct snapshot_layout layout = {tensors, 2, 32, moments, 2};
+static const struct snapshot_layout layout = {
+    .tensors = tensors, .tensor_count = 2, .count = 32, .moments = moments, .moment_count = 2};
 #define FLOATS (32 * 3)
 
 static int make_dir(void **state)
@@ -96,25 +98,15 @@ static void a_written_snapshot_reads_back_the_same(void **state)
 {
     struct snapshot_files files = {0};
     struct snapshot_place place = place_at(12, 1), back;
-    float want[FLOATS], got[FLOATS] = {0}, parts[3 * FLOATS];
-    int64_t samples[3] = {5, 6, 7}, one = 0;
+    float want[FLOATS], got[FLOATS] = {0};
     struct err e = {0};
     (void)state;
-    place.world_size = place.parts = 3;
     fill(want, 0.5f);
-    for (int i = 0; i < 3 * FLOATS; i++)
-        parts[i] = (float)i;
-    assert_int_equal(snapshot_write(dir, &layout, &place, want, parts, samples, &files, &e), ERR_OK);
+    assert_int_equal(snapshot_write(dir, &layout, &place, want, NULL, NULL, &files, &e), ERR_OK);
     assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
     same_place(&place, &back);
     assert_int_equal(snapshot_read(files.path, &layout, got, &e), ERR_OK);
     same_tensors(want, got);
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(snapshot_read_part(files.path, &layout, r, got, &one, &e), ERR_OK);
-        same_tensors(parts + r * FLOATS, got);
-        assert_int_equal(one, samples[r]);
-    }
-    assert_int_equal(snapshot_read_part(files.path, &layout, 3, got, &one, &e), ERR_NOT_FOUND);
     snapshot_files_release(&files);
 }
 
@@ -143,6 +135,198 @@ static void a_tensor_may_lack_a_moment(void **state)
     assert_int_equal(snapshot_read(files.path, &whole, all, &e), ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "has 2 tensors, the job's model and optimizer"));
     snapshot_files_release(&files);
+}
+
+/* ---- parts: moment 0 is each rank's own, moment 1 is shared */
+
+static const bool own_moments[] = {true, false};
+static const struct snapshot_layout apart = {.tensors = tensors,
+                                             .tensor_count = 2,
+                                             .count = 32,
+                                             .moments = moments,
+                                             .own = own_moments,
+                                             .moment_count = 2};
+enum { PARTS = 3 };
+
+/* Ranks 0 and 1 share a node, rank 2 has its own. */
+static void describe_parts(const struct snapshot_place *place, struct snapshot_part parts[PARTS])
+{
+    float state[FLOATS];
+    for (int r = 0; r < PARTS; r++) {
+        fill(state, (float)(100 * r));
+        parts[r] = (struct snapshot_part){
+            .digest = snapshot_part_digest(&apart, place, state, 5 + r), .home = r / 2 * 2, .node = "box"};
+    }
+}
+
+static struct snapshot_place place_of_parts(int64_t step, int64_t generation, bool own_params)
+{
+    struct snapshot_place place = place_at(step, generation);
+    place.world_size = place.parts = PARTS;
+    place.own_params = own_params;
+    return place;
+}
+
+static void write_part(const struct snapshot_place *place, int rank)
+{
+    float state[FLOATS];
+    int64_t bytes = 0;
+    struct err e = {0};
+    fill(state, (float)(100 * rank));
+    if (snapshot_part_write(dir, &apart, place, rank, state, 5 + rank, &bytes, &e))
+        fail_msg("%s", e.msg);
+    assert_true(bytes > 0);
+}
+
+/* The shared files, and the parts of ranks `from` and up. */
+static void write_with_parts(const struct snapshot_place *place, int from, struct snapshot_files *out)
+{
+    struct snapshot_part parts[PARTS];
+    float state[FLOATS], model[32];
+    struct err e = {0};
+    describe_parts(place, parts);
+    fill(state, 0.0f);
+    for (int i = 0; i < 32; i++)
+        model[i] = -(float)i;
+    for (int r = from; r < PARTS; r++)
+        write_part(place, r);
+    if (snapshot_write(dir, &apart, place, state, model, parts, out, &e) ||
+        snapshot_mark_committed(out, place, &e))
+        fail_msg("%s", e.msg);
+}
+
+static void a_part_holds_what_is_the_ranks_own(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    for (int own_params = 0; own_params < 2; own_params++) {
+        struct snapshot_place place = place_of_parts(12, 1, own_params), back;
+        struct snapshot_files files = {0};
+        struct snapshot_part *parts = NULL;
+        float got[FLOATS] = {0}, want[FLOATS];
+        int64_t samples = 0;
+        write_with_parts(&place, 0, &files);
+        assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
+        same_place(&place, &back);
+        assert_int_equal(snapshot_read(files.path, &apart, got, &e), ERR_OK);
+        assert_true(got[1] == -1.0f);  /* the model, not this rank's parameters */
+        assert_true(got[32] == 0.0f);  /* its own moment is in the parts */
+        assert_true(got[64] == 64.0f); /* the shared one */
+        assert_int_equal(snapshot_parts_read(files.path, &place, &parts, &e), ERR_OK);
+        for (int r = 0; r < PARTS; r++) {
+            assert_int_equal(snapshot_part_read(dir, &apart, &place, r, &parts[r], got, &samples, &e),
+                             ERR_OK);
+            fill(want, (float)(100 * r));
+            assert_int_equal(samples, 5 + r);
+            assert_true(got[33] == want[33]);
+            assert_true(got[64] == 64.0f);
+            assert_true(own_params ? got[1] == want[1] : got[1] == -1.0f);
+        }
+        parts[1].digest ^= 1;
+        assert_int_equal(snapshot_part_read(dir, &apart, &place, 1, &parts[1], got, &samples, &e),
+                         ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, "rank-00001.safetensors"));
+        free(parts);
+        snapshot_files_release(&files);
+    }
+}
+
+/* A snapshot of an earlier version: all that a rank has lies in the snapshot's directory. */
+static void parts_of_earlier_versions_can_be_read(void **state)
+{
+    struct snapshot_place place = place_of_parts(12, 1, true);
+    struct snapshot_files files = {0};
+    struct snapshot_part *parts = NULL;
+    float all[FLOATS], got[FLOATS] = {0};
+    int64_t samples = 0;
+    struct err e = {0};
+    (void)state;
+    fill(all, 7.0f);
+    assert_int_equal(snapshot_write(dir, &layout, &place, all, NULL, NULL, &files, &e), ERR_OK);
+    assert_int_equal(snapshot_part_write(dir, &layout, &place, 2, all, 9, &samples, &e), ERR_OK);
+    CLEANUP(free_text) char *parts_dir = snapshot_parts_dir(dir, &place);
+    CLEANUP(free_text) char *from = xasprintf("%s/rank-00002.safetensors", parts_dir);
+    CLEANUP(free_text) char *to = xasprintf("%s/rank-00002.safetensors", files.path);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(snapshot_parts_read(files.path, &place, &parts, &e), ERR_OK);
+    assert_null(parts);
+    assert_int_equal(snapshot_read(files.path, &apart, got, &e), ERR_OK);
+    same_tensors(all, got);
+    memset(got, 0, sizeof(got));
+    assert_int_equal(snapshot_read_part(files.path, &apart, 2, got, &samples, &e), ERR_OK);
+    same_tensors(all, got);
+    assert_int_equal(samples, 9);
+    snapshot_files_release(&files);
+}
+
+static size_t count_usable(void)
+{
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    size_t count = list.count;
+    snapshot_list_release(&list);
+    return count;
+}
+
+static void a_directory_without_its_parts_offers_nothing(void **state)
+{
+    struct snapshot_place place = place_of_parts(12, 1, false);
+    struct snapshot_files files = {0};
+    struct err e = {0};
+    struct stat st;
+    (void)state;
+    CLEANUP(free_text) char *parts_dir = snapshot_parts_dir(dir, &place);
+    CLEANUP(free_text) char *second = xasprintf("%s/rank-00001.safetensors", parts_dir);
+    write_with_parts(&place, PARTS, &files);
+    assert_int_equal(count_usable(), 0); /* none at all */
+    write_part(&place, 2);
+    assert_int_equal(count_usable(), 1); /* the other node: it has the parts of its ranks */
+    assert_int_equal(file_remove_tree(parts_dir, &e), ERR_OK);
+    write_part(&place, 0);
+    assert_int_equal(count_usable(), 0); /* rank 1 has written into the same directory */
+    write_part(&place, 1);
+    assert_int_equal(count_usable(), 1);
+    CLEANUP(close_fd) int fd = open(second, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(pwrite(fd, "\x55", 1, st.st_size - 1), 1);
+    assert_int_equal(count_usable(), 0);
+    snapshot_files_release(&files);
+}
+
+static bool parts_exist(const struct snapshot_place *place)
+{
+    return snapshot_part_exists(dir, place, 2);
+}
+
+static void parts_go_with_their_snapshot(void **state)
+{
+    struct snapshot_place place[4];
+    struct snapshot_files files = {0};
+    struct err e = {0};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        place[i] = place_of_parts(10 * (i + 1), i < 3 ? 1 : 2, false);
+        write_with_parts(&place[i], 0, &files);
+        snapshot_files_release(&files);
+    }
+    struct snapshot_place lone = place_of_parts(35, 1, false), other = lone,
+                          busy = place_of_parts(50, 2, false);
+    other.job = 8;
+    write_part(&lone, 2);
+    write_part(&other, 2);
+    write_part(&busy, 2);
+    assert_int_equal(snapshot_prune(dir, &place[3], 0, 2, 0, &e), ERR_OK);
+    assert_true(parts_exist(&place[3]) && parts_exist(&place[2]));
+    assert_false(parts_exist(&place[0]) || parts_exist(&place[1]));
+    assert_false(parts_exist(&lone)); /* its shared files were never written, and its generation is over */
+    assert_true(parts_exist(&busy));  /* this generation's */
+    assert_true(parts_exist(&other)); /* another job's */
+    assert_int_equal(snapshot_set_aside(dir, &place[3], 1, &e), ERR_OK);
+    assert_true(parts_exist(&place[3]));
+    assert_false(parts_exist(&place[2]) || parts_exist(&other));
+    CLEANUP(free_text) char *aside = xasprintf("%s/set-aside-g1", dir);
+    assert_true(snapshot_part_exists(aside, &place[2], 2));
 }
 
 static void values_that_are_not_finite_are_refused(void **state)
@@ -555,7 +739,7 @@ static struct saver *start(struct gate *g, enum err_code answer)
     *g =
         (struct gate){.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .answer = answer};
     struct saver_config config = {
-        .dir = dir, .keep = 2, .layout = &layout, .commit = commit_when_open, .arg = g};
+        .dir = dir, .keep = 2, .writer = true, .layout = &layout, .commit = commit_when_open, .arg = g};
     assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
     return s;
 }
@@ -568,7 +752,7 @@ static void a_snapshot_counts_only_once_it_is_committed(void **state)
     struct err e = {0};
     (void)state;
     fill(saver_state(s), 1.0f);
-    saver_submit(s, &place);
+    saver_submit(s, &place, 0);
     assert_true(saver_busy(s));
     assert_false(exists("step-10-g1/COMMITTED.json"));
     assert_false(saver_take_result(s, &done, &e));
@@ -591,7 +775,7 @@ static void a_refused_snapshot_does_not_count(void **state)
     struct err e = {0};
     (void)state;
     open_gate(&g);
-    saver_submit(s, &place);
+    saver_submit(s, &place, 0);
     assert_int_equal(saver_wait(s, &e), ERR_ABORTED);
     saver_close(s);
     assert_false(exists("step-10-g1/COMMITTED.json"));
@@ -614,7 +798,7 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state)
     assert_int_equal(file_write_atomic(dir, "", 0, 0600, &e), ERR_OK);
     s = start(&g, ERR_OK);
     open_gate(&g);
-    saver_submit(s, &place);
+    saver_submit(s, &place, 0);
     assert_int_not_equal(saver_wait(s, &e), ERR_OK);
     assert_non_null(strstr(e.msg, dir));
     saver_close(s);
@@ -630,6 +814,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(scan_finds_which_snapshots_are_committed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(scan_reads_only_snapshots_that_could_be_chosen, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(committed_json_names_the_written_bytes, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_part_holds_what_is_the_ranks_own, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(parts_of_earlier_versions_can_be_read, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_directory_without_its_parts_offers_nothing, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(parts_go_with_their_snapshot, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(equal_contents_have_equal_digests, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_noticed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_truncation_names_the_file, make_dir, remove_dir),

@@ -1,0 +1,197 @@
+#!/usr/bin/python3
+"""Snapshots of ranks that differ: each rank writes its part where it is. What crosses the network, where parts lie, and how a
+run goes on when ranks were moved, added or lost."""
+import glob
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from world import World, data_of, part, raw, sweep  # noqa: E402
+
+JOB = """
+name: t
+device: cpu
+train:
+  model: {type: mlp, sizes: [12, 64, 3], activation: tanh}
+  data: {type: synthetic, samples: 1000}
+  optimizer: {type: adamw, lr: 3.0e-3}
+  global_batch: 60
+  steps: STEPS
+  seed: 5
+  sync: SYNC
+  eval: {every: 20}
+  snapshot: {dir: out, every: EVERY, keep: 9, keep_best: 1}
+  log_every: 1
+"""
+# The best evaluation at step 20 lies in the middle of a round.
+STATE = 3 * 4 * (12 * 64 + 64 + 64 * 3 + 3)  # bytes of one rank
+
+
+AVERAGE = "{type: average, every: 8}"
+DILOCO = "{type: diloco, every: 8, outer_lr: 0.7, outer_momentum: 0.9, wire: int4}"  # momentum is shared, feedback each rank's own
+
+
+def job(steps, every=16, keep_best=True, sync=AVERAGE):
+    text = JOB.replace("STEPS", str(steps)).replace("EVERY", str(every)).replace("SYNC", sync)
+    return text if keep_best else text.replace(", keep_best: 1", "")
+
+
+def parts_of(directory, step):
+    """Names of the parts of generation 1's snapshot."""
+    return sorted(os.path.basename(p) for p in glob.glob(f"{directory}/parts-step-{step}-g1-j7/*"))
+
+
+def names(*ranks):
+    return [f"rank-{r:05d}.safetensors" for r in ranks]
+
+
+def first_half(directory, committed, **more):
+    """Two ranks on two nodes with directories of their own, to step 20."""
+    with World(directory, job(20), world=2, nodes=2, snapshots=committed, own_dirs=True, **more) as w:
+        w.run()
+
+
+def said(w, what):
+    return [line for r in w.ranks for line in r.err.splitlines() if what in line]
+
+
+def no_state_crosses_the_network(directory):
+    """Two runs with the same evaluations; one keeps a snapshot of each that is the best so far."""
+    sent, commits = {}, {}
+    for best in (True, False):
+        text = job(160, 1000000, best).replace("every: 20", "every: 8")
+        with World(f"{directory}/{best}", text, world=2, nodes=2) as w:
+            w.run()
+            sent[best] = [w.last("sync_bytes", rank) for rank in range(2)]
+            commits[best] = len(w.rendezvous.commits)
+    assert commits[True] >= 5 and commits[False] == 1, commits
+    each = max(a - b for a, b in zip(sent[True], sent[False])) / (commits[True] - 1)
+    assert 0 < each < STATE / 20, (sent, STATE)
+    return f"{each:.0f} bytes a rank and snapshot, a state has {STATE}"
+
+
+def every_rank_writes_its_part(directory):
+    with World(f"{directory}/shared", job(16), world=4, nodes=2) as w:
+        w.run()
+        assert {c.rank for c in w.rendezvous.commits} == {0}
+    assert parts_of(f"{directory}/shared/out", 16) == names(0, 1, 2, 3)
+    assert sorted(os.listdir(f"{directory}/shared/out/step-16-g1")) == ["COMMITTED.json", "model.safetensors", "parts.json"]
+    with World(f"{directory}/own", job(16), world=4, nodes=2, own_dirs=True) as w:
+        w.run()
+    assert parts_of(f"{directory}/own/node0/out", 16) == names(0, 1)
+    assert parts_of(f"{directory}/own/node1/out", 16) == names(2, 3)
+    for node in ("node0", "node1"):
+        assert raw(f"{directory}/own/{node}/out") == raw(f"{directory}/shared/out")
+
+
+def goes_on_where_parts_are(directory):
+    """In mid-round, with the same bits; also where the nodes have changed places, so that parts must move."""
+    for name, sync in (("average", AVERAGE), ("diloco", DILOCO)):
+        go_on_where_parts_are(f"{directory}/{name}", sync)
+
+
+def go_on_where_parts_are(directory, sync):
+    with World(f"{directory}/whole", job(60, sync=sync), world=2, nodes=2, own_dirs=True) as w:
+        w.run()
+    for swapped in (False, True):
+        at, committed = f"{directory}/{swapped}", {}
+        with World(at, job(60, sync=sync), world=2, nodes=2, snapshots=committed, own_dirs=True) as w:
+            w.kill_at_commit(1, 20)
+            w.wait()
+        if swapped:
+            os.rename(f"{at}/node0", f"{at}/node")
+            os.rename(f"{at}/node1", f"{at}/node0")
+            os.rename(f"{at}/node", f"{at}/node1")
+        with World(at, job(60, sync=sync), world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True) as w:
+            w.run()
+            step = w.ranks[0].reports[0]["step"]
+            assert step % 8 == 4, step
+            assert len(said(w, "event=part_moved")) == 2 * swapped, [r.err for r in w.ranks]
+            assert not said(w, "event=ranks_changed")
+        for rank in range(2):
+            assert raw(f"{at}/node{rank}/out") == raw(f"{directory}/whole/node0/out"), rank
+            assert part(f"{at}/node{rank}/out", rank) == part(f"{directory}/whole/node{rank}/out", rank), rank
+
+
+def goes_on_with_other_numbers_of_ranks(directory):
+    for world, sync in ((1, AVERAGE), (2, AVERAGE), (3, AVERAGE), (1, DILOCO), (3, DILOCO)):
+        at, committed = f"{directory}/{world}-{sync[7:9]}", {}
+        with World(at, job(20, sync=sync), world=2, snapshots=committed) as w:
+            w.run()
+        with World(at, job(40, sync=sync), world=world, snapshots=committed, generation=2) as w:
+            w.run()
+            assert w.ranks[0].reports[0]["step"] == 20, w.ranks[0].reports[0]
+            changed = said(w, "event=ranks_changed")
+            assert len(changed) == (world != 2), [r.err for r in w.ranks]
+            assert world != 1 or "dropped=1" in changed[0], changed
+            assert w.last("step") == 40
+
+
+def goes_on_under_all_reduce(directory):
+    """All ranks take the moments of one part."""
+    committed = {}
+    with World(directory, job(20), world=2, snapshots=committed) as w:
+        w.run()
+    text = job(40, sync="{type: allreduce}")
+    with World(directory, text, world=2, snapshots=committed, generation=2) as w:
+        w.run()
+        assert w.ranks[0].reports[0]["step"] == 20
+
+
+def a_missing_part_is_named(directory):
+    """Of a node that takes part."""
+    committed = {}
+    first_half(directory, committed)
+    shutil.rmtree(f"{directory}/node1")
+    with World(directory, job(40), world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True) as w:
+        codes = w.wait()
+        assert codes == [78, 78], (codes, [r.err for r in w.ranks])
+        assert all("rank-00001.safetensors is missing: rank 1 wrote it on 'node1'" in r.err for r in w.ranks), w.ranks[0].err
+
+
+def a_lost_node_is_said(directory):
+    """Its name is not in the group: its rank goes on with the shared model and the moments of the other."""
+    committed = {}
+    first_half(directory, committed)
+    shutil.rmtree(f"{directory}/node1")
+    with World(directory, job(40), world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True,
+               node_names=["node0", "node7"]) as w:
+        w.run()
+        changed = said(w, "event=ranks_changed")
+        assert len(changed) == 1 and "lost=1" in changed[0], changed
+        assert w.last("step") == 40
+
+
+def a_damaged_part_is_not_taken(directory):
+    """In a shared directory the snapshot before it is."""
+    committed = {}
+    with World(directory, job(20), world=2, snapshots=committed) as w:
+        w.run()
+    at, = glob.glob(f"{directory}/out/parts-step-20-g1-j7/rank-00001.safetensors")
+    assert data_of(at)
+    with open(at, "r+b") as f:
+        f.seek(-3, os.SEEK_END)
+        f.write(b"\x55")
+    with World(directory, job(40), world=2, snapshots=committed, generation=2) as w:
+        w.run()
+        assert w.ranks[0].reports[0]["step"] == 16, w.ranks[0].reports[0]
+        assert "rank-00001.safetensors: not the part that was committed: damaged" in w.ranks[0].err, w.ranks[0].err
+
+
+def a_part_that_cannot_be_written_costs_one_snapshot(directory):
+    """Rank 1 cannot write its part of step 16: rank 0 hears of it, and the next snapshot works."""
+    os.makedirs(f"{directory}/node1/out")
+    with open(f"{directory}/node1/out/parts-step-16-g1-j7", "w"):
+        pass
+    with World(directory, job(40, keep_best=False), world=2, nodes=2, own_dirs=True) as w:
+        w.run()
+        steps = [c.step for c in w.rendezvous.commits]
+        assert 16 not in steps and steps[-1] == 40, steps
+        assert not os.path.exists(f"{directory}/node0/out/step-16-g1/COMMITTED.json")
+        assert all("event=snapshot_failed" in r.err for r in w.ranks), [r.err for r in w.ranks]
+
+
+sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
+                goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_said,
+                a_damaged_part_is_not_taken, a_part_that_cannot_be_written_costs_one_snapshot])

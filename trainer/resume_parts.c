@@ -1,0 +1,223 @@
+#include "trainer/resume_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/engine/state.h"
+
+/* Which part each rank takes, and who reads it. Every rank makes the same plan. */
+struct parts_plan {
+    int ranks, parts;
+    bool *has; /* by rank, then by part: lies in the rank's snapshot.dir. All ranks of a node see the same */
+    int *part, *reader; /* by rank */
+    bool *whole;        /* by rank: takes the part as its own; else the moments alone */
+    int dropped, missing, moved;
+};
+
+static void plan_release(struct parts_plan *p)
+{
+    free(p->has);
+    free(p->part);
+    free(p->reader);
+    free(p->whole);
+}
+
+/* The first rank that could read the part: the rank itself, or the lowest of all. -1: none. */
+static int plan_reader(const struct parts_plan *p, int rank, int part)
+{
+    if (p->has[rank * p->parts + part])
+        return rank;
+    for (int r = 0; r < p->ranks; r++)
+        if (p->has[r * p->parts + part])
+            return r;
+    return -1;
+}
+
+static enum err_code plan_look(struct trainer *t, const struct snapshot_place *place, struct parts_plan *p,
+                               struct err *e)
+{
+    bool *mine = xcalloc((size_t)p->parts, sizeof(*mine));
+    for (int part = 0; part < p->parts; part++)
+        mine[part] = t->snapshot_dir && snapshot_part_exists(t->snapshot_dir, place, part);
+    enum err_code code =
+        coll_allgather(t->formation.group, mine, (size_t)p->parts * sizeof(*mine), p->has, e);
+    free(mine);
+    return code;
+}
+
+/* Nobody has the part. It must be somewhere if its node takes part, or if another part of its directory is here. */
+static bool part_must_exist(const struct trainer *t, const struct parts_plan *p,
+                            const struct snapshot_part *parts, int part)
+{
+    bool one_directory = true;
+    for (int i = 0; i < p->parts; i++) {
+        one_directory &= parts[i].home == parts[part].home;
+        if (parts[i].home == parts[part].home && plan_reader(p, 0, i) >= 0)
+            return true;
+    }
+    for (int r = 0; r < p->ranks; r++)
+        if (t->formation.info.peers[r].node && !strcmp(t->formation.info.peers[r].node, parts[part].node))
+            return true;
+    return one_directory;
+}
+
+static enum err_code part_is_missing(const struct trainer *t, const struct snapshot_place *place,
+                                     const struct snapshot_part *parts, int part, struct err *e)
+{
+    CLEANUP(free_text) char *dir = snapshot_parts_dir(t->snapshot_dir ? t->snapshot_dir : "", place);
+    return err_set(
+        e, ERR_NOT_FOUND,
+        "%s/rank-%05d.safetensors is missing: rank %d wrote it on '%.64s'; bring it back, or remove "
+        "the snapshot of step %lld to continue from an older one",
+        dir, part, part, parts[part].node, (long long)place->step);
+}
+
+/* The part that a rank takes instead of one that nobody has. -1: there is none. */
+static int plan_substitute(const struct parts_plan *p, int rank, int wanted)
+{
+    for (int i = 0; i < p->parts; i++) {
+        int part = (wanted + i) % p->parts;
+        if (plan_reader(p, rank, part) >= 0)
+            return part;
+    }
+    return -1;
+}
+
+static enum err_code plan_make(const struct trainer *t, const struct snapshot_place *place,
+                               const struct snapshot_part *parts, struct parts_plan *p, struct err *e)
+{
+    bool differ = !sync_votes_each_step(t->formation.sync);
+    for (int r = 0; r < p->ranks; r++) {
+        int wanted = differ ? r % p->parts : 0;
+        int part = plan_substitute(p, r, wanted);
+        if (part < 0 || (part != wanted && part_must_exist(t, p, parts, wanted)))
+            return part_is_missing(t, place, parts, wanted, e);
+        p->missing += part != wanted;
+        p->part[r] = part;
+        p->whole[r] = differ && part == r;
+        p->reader[r] = plan_reader(p, r, part);
+        p->moved += p->reader[r] != r;
+    }
+    p->dropped = p->parts > p->ranks ? p->parts - p->ranks : 0;
+    return ERR_OK;
+}
+
+static enum err_code plan_open(struct trainer *t, const struct snapshot_place *place,
+                               const struct snapshot_part *parts, struct parts_plan *p, struct err *e)
+{
+    *p = (struct parts_plan){.ranks = t->formation.world_size, .parts = (int)place->parts};
+    size_t ranks = (size_t)p->ranks;
+    p->has = xcalloc(ranks * (size_t)p->parts, sizeof(*p->has));
+    p->part = xcalloc(ranks, sizeof(*p->part));
+    p->reader = xcalloc(ranks, sizeof(*p->reader));
+    p->whole = xcalloc(ranks, sizeof(*p->whole));
+    return plan_look(t, place, p, e) ? e->code : plan_make(t, place, parts, p, e);
+}
+
+/* ---- reading */
+
+/* All ranks return the error of the first rank that has one. */
+static enum err_code agree_on_errors(struct trainer *t, const struct err *mine, struct err *e)
+{
+    int world = t->formation.world_size;
+    struct err *all = xcalloc((size_t)world, sizeof(*all));
+    enum err_code code = coll_allgather(t->formation.group, mine, sizeof(*mine), all, e);
+    for (int r = 0; !code && r < world; r++)
+        if (all[r].code) {
+            *e = all[r];
+            code = e->code;
+        }
+    free(all);
+    return code;
+}
+
+static void take_part(struct trainer *t, const struct snapshot_place *place, const struct parts_plan *p,
+                      const float *state, int64_t samples, struct sync_state *round)
+{
+    bool whole = p->whole[t->formation.rank];
+    state_in_own(&t->engine, state, whole && place->own_params, whole);
+    round->local_samples = whole ? samples : 0;
+}
+
+/* One part, from the rank that has it to a rank that does not; all ranks pass it on. */
+static enum err_code move_part(struct trainer *t, const struct snapshot_place *place,
+                               const struct snapshot_part *parts, const struct parts_plan *p, int to,
+                               float *state, struct sync_state *round, struct err *e)
+{
+    struct formation *f = &t->formation;
+    int part = p->part[to], from = p->reader[to];
+    struct err found = {0};
+    int64_t samples = 0;
+    if (f->rank == from && snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part],
+                                              state, &samples, &found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    if (formation_agree(f, from, &found, e) || coll_broadcast(f->group, &samples, sizeof(samples), from, e) ||
+        coll_broadcast(f->group, state, state_bytes(&t->engine), from, e))
+        return e->code;
+    if (f->rank == to)
+        take_part(t, place, p, state, samples, round);
+    if (f->rank == from)
+        log_info("part_moved", "part=%d from_rank=%d to_rank=%d", part, from, to);
+    return ERR_OK;
+}
+
+static enum err_code read_parts(struct trainer *t, const struct snapshot_place *place,
+                                const struct snapshot_part *parts, const struct parts_plan *p, float *state,
+                                struct sync_state *round, struct err *e)
+{
+    int rank = t->formation.rank, part = p->part[rank];
+    struct err found = {0};
+    int64_t samples = 0;
+    if (p->reader[rank] == rank) {
+        if (snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part], state, &samples,
+                               &found))
+            log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+        else
+            take_part(t, place, p, state, samples, round);
+    }
+    if (agree_on_errors(t, &found, e))
+        return e->code;
+    for (int to = 0; to < p->ranks; to++)
+        if (p->reader[to] != to && move_part(t, place, parts, p, to, state, round, e))
+            return e->code;
+    return ERR_OK;
+}
+
+/* Samples of the ranks that are here. */
+static enum err_code load_round(struct trainer *t, struct sync_state *round, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    int64_t *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code =
+        coll_allgather(f->group, &round->local_samples, sizeof(round->local_samples), all, e);
+    for (int r = 0; !code && r < f->world_size; r++)
+        round->global_samples += all[r];
+    free(all);
+    if (!code)
+        sync_load(f->sync, round);
+    return code;
+}
+
+static void say_changes(const struct trainer *t, const struct parts_plan *p)
+{
+    if (t->formation.rank == 0 && (p->dropped || p->missing || p->parts != p->ranks))
+        log_warn(
+            "ranks_changed",
+            "parts=%d ranks=%d dropped=%d lost=%d what=\"ranks without a part of their own begin with the "
+            "shared model and the moments of another\"",
+            p->parts, p->ranks, p->dropped, p->missing);
+}
+
+enum err_code restore_parts(struct trainer *t, const struct snapshot_place *place,
+                            const struct snapshot_part *parts, float *state, struct err *e)
+{
+    CLEANUP(plan_release) struct parts_plan p;
+    struct sync_state round = {.steps = place->round_steps};
+    if (plan_open(t, place, parts, &p, e) || read_parts(t, place, parts, &p, state, &round, e))
+        return e->code;
+    say_changes(t, &p);
+    return sync_votes_each_step(t->formation.sync) ? ERR_OK : load_round(t, &round, e);
+}

@@ -1,0 +1,216 @@
+#include "trainer/snapshot/parts.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/digest.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "trainer/snapshot/tensors.h"
+
+#define PARTS_LIMIT ((size_t)16 << 20)
+
+/* ---- parts.json */
+
+void snapshot_parts_print(struct buf *out, const struct snapshot_part *parts, size_t count)
+{
+    struct jout o = {.buf = out};
+    jout_open(&o, NULL, '{');
+    jout_open(&o, "parts", '[');
+    for (size_t i = 0; i < count; i++) {
+        char digest[20];
+        snprintf(digest, sizeof(digest), "%016" PRIx64, parts[i].digest);
+        jout_open(&o, NULL, '{');
+        jout_text(&o, "digest", digest);
+        jout_int(&o, "home", parts[i].home);
+        jout_text(&o, "node", parts[i].node);
+        jout_close(&o, '}');
+    }
+    jout_close(&o, ']');
+    jout_close(&o, '}');
+    buf_putc(out, '\n');
+}
+
+static bool part_parse(const json_t *item, int64_t count, struct snapshot_part *out)
+{
+    const char *digest = json_get_text(item, "digest", ""), *node = json_get_text(item, "node", "");
+    char *end = NULL;
+    out->digest = strtoull(digest, &end, 16);
+    out->home = json_get_int(item, "home", -1);
+    snprintf(out->node, sizeof(out->node), "%s", node);
+    return *digest && !*end && out->home >= 0 && out->home < count;
+}
+
+enum err_code snapshot_parts_read(const char *path, const struct snapshot_place *place,
+                                  struct snapshot_part **out, struct err *e)
+{
+    CLEANUP(free_text) char *name = xasprintf("%s/%s", path, SNAPSHOT_PARTS_FILE);
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(json_release) json_t *root = NULL;
+    *out = NULL;
+    if (!file_exists(name))
+        return ERR_OK;
+    if (file_read(name, PARTS_LIMIT, &text, e))
+        return e->code;
+    if (json_parse(text.data ? text.data : "", text.len, PARTS_LIMIT, &root, e)) {
+        e->code = ERR_DATA_LOSS;
+        return err_wrap(e, "%s", name);
+    }
+    const json_t *list = json_object_get(root, "parts");
+    size_t count = json_array_size(list);
+    struct snapshot_part *parts = xcalloc(count + 1, sizeof(*parts));
+    bool good = count > 0 && (int64_t)count == place->parts;
+    for (size_t i = 0; good && i < count; i++)
+        good = part_parse(json_array_get(list, i), place->parts, &parts[i]);
+    if (!good) {
+        free(parts);
+        return err_set(e, ERR_DATA_LOSS, "%s: damaged", name);
+    }
+    *out = parts;
+    return ERR_OK;
+}
+
+/* ---- where parts lie */
+
+char *snapshot_parts_dir(const char *dir, const struct snapshot_place *place)
+{
+    return xasprintf("%s/parts-step-%lld-g%lld-j%lld", dir, (long long)place->step,
+                     (long long)place->generation, (long long)place->job);
+}
+
+static char *part_path(const char *dir, const struct snapshot_place *place, int part)
+{
+    CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
+    return xasprintf("%s/rank-%05d.safetensors", at, part);
+}
+
+bool snapshot_part_exists(const char *dir, const struct snapshot_place *place, int part)
+{
+    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    return file_exists(path);
+}
+
+/* ---- one part */
+
+static enum snapshot_choice part_choice(const struct snapshot_place *place)
+{
+    return place->own_params ? SNAPSHOT_OWN | SNAPSHOT_PARAMS : SNAPSHOT_OWN;
+}
+
+/* In the order of the file, so that the file alone tells its digest. */
+uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snapshot_place *place,
+                              const float *state, int64_t samples)
+{
+    uint64_t all = 0;
+    for (int moment = -1; moment < (int)l->moment_count; moment++)
+        for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, part_choice(place)); i++) {
+            size_t at = snapshot_tensor_place(l, i, moment);
+            if (at != SNAPSHOT_NONE)
+                all = digest64(all, state + at, l->tensors[i].count * sizeof(float));
+        }
+    return digest64(all, &samples, sizeof(samples));
+}
+
+enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
+                                  const struct snapshot_place *place, int part, const float *state,
+                                  int64_t samples, int64_t *bytes, struct err *e)
+{
+    CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
+    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(free_text) char *tmp = xasprintf("%s/.tmp-rank-%05d", at, part);
+    struct stat st = {0};
+    if (snapshot_check_finite(place, state, snapshot_floats(l), e) || file_mkdirs(at, 0755, e) ||
+        snapshot_write_tensors(tmp, l, place, samples, part_choice(place), state, e))
+        return e->code;
+    if (fault_hit("snapshot.part"))
+        return err_set(e, ERR_INTERNAL, "%s: fault before the rename", path);
+    if (rename(tmp, path) < 0)
+        return err_sys(e, errno, "cannot rename %s to %s", tmp, path);
+    if (file_sync_dir(at, e) || file_sync_dir(dir, e))
+        return e->code;
+    *bytes = stat(path, &st) == 0 ? st.st_size : 0; /* only shown to people */
+    return ERR_OK;
+}
+
+static void close_part(struct safetensors **f)
+{
+    safetensors_close(*f);
+}
+
+static enum err_code part_damaged(const char *path, struct err *e)
+{
+    return err_set(e, ERR_DATA_LOSS, "%s: not the part that was committed: damaged", path);
+}
+
+enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *l,
+                                 const struct snapshot_place *place, int part,
+                                 const struct snapshot_part *want, float *state, int64_t *samples,
+                                 struct err *e)
+{
+    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(close_part) struct safetensors *f = NULL;
+    if (safetensors_open(&f, path, e) || snapshot_metadata_int(f, "ddp.part_samples", samples, e) ||
+        snapshot_read_tensors(f, l, part_choice(place), state, e))
+        return e->code;
+    if (snapshot_part_digest(l, place, state, *samples) != want->digest)
+        return part_damaged(path, e);
+    return ERR_OK;
+}
+
+/* ---- all parts of a directory */
+
+static enum err_code part_check(const char *dir, const struct snapshot_place *place, int part,
+                                const struct snapshot_part *want, struct err *e)
+{
+    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(close_part) struct safetensors *f = NULL;
+    int64_t samples;
+    uint64_t all = 0;
+    if (safetensors_open(&f, path, e) || snapshot_metadata_int(f, "ddp.part_samples", &samples, e))
+        return e->code;
+    for (size_t i = 0; i < f->count; i++) {
+        const struct safetensor *t = &f->tensors[i];
+        float *data = malloc((size_t)(t->to - t->from) + 1);
+        if (!data)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: a copy of tensor '%s': out of memory", path,
+                           t->name);
+        enum err_code code = safetensors_read(f, t->name, t->dims, t->shape, data, e);
+        all = code ? 0 : digest64(all, data, (size_t)(t->to - t->from));
+        free(data);
+        if (code)
+            return code;
+    }
+    return digest64(all, &samples, sizeof(samples)) == want->digest ? ERR_OK : part_damaged(path, e);
+}
+
+enum err_code snapshot_parts_check(const char *dir, const char *path, const struct snapshot_place *place,
+                                   struct err *e)
+{
+    CLEANUP(free_text) char *memory = NULL;
+    struct snapshot_part *parts = NULL;
+    int64_t home = -1;
+    if (snapshot_parts_read(path, place, &parts, e))
+        return e->code;
+    if (!parts)
+        return ERR_OK;
+    memory = (char *)parts;
+    for (int r = 0; r < (int)place->parts && home < 0; r++)
+        home = snapshot_part_exists(dir, place, r) ? parts[r].home : -1;
+    /* A rank that writes the shared files writes its part, too: some part is always here. */
+    for (int r = 0; r < (int)place->parts; r++) {
+        bool here = snapshot_part_exists(dir, place, r);
+        if (!here && (home < 0 || parts[r].home == home)) {
+            CLEANUP(free_text) char *at = part_path(dir, place, r);
+            return err_set(e, ERR_NOT_FOUND, "%s: %s is missing", path, at);
+        }
+        if (here && part_check(dir, place, r, &parts[r], e))
+            return err_wrap(e, "%s", path);
+    }
+    return ERR_OK;
+}

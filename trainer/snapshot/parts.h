@@ -1,0 +1,61 @@
+#ifndef DDP_TRAINER_SNAPSHOT_PARTS_H
+#define DDP_TRAINER_SNAPSHOT_PARTS_H
+
+#include "base/buf.h"
+#include "trainer/snapshot/snapshot.h"
+
+/* Parts: what each rank has of its own in a snapshot, where ranks differ. Rank R writes
+ *
+ *     parts-step-<N>-g<generation>-j<job>/rank-<R>.safetensors
+ *
+ * into snapshot.dir of its node: moments, own arrays of the strategy (error feedback), samples of the open round, and
+ * within a round its parameters. No state crosses the network. The directory lies beside step-<N>-g<generation>, which
+ * holds what ranks share, because several processes write parts, and each part appears by a rename of its own.
+ *
+ * The ranks agree on parts.json before anything is written: for each part a digest of its numbers, the node, and the
+ * `home`, the rank that writes the shared files of that directory. parts.json is one of the shared files, so the one
+ * digest that the coordinator commits vouches for all parts. The coordinator commits when each rank has said that its
+ * files are on disk.
+ *
+ * A directory that holds a part should hold all parts of the same home. If one is missing or damaged there, the
+ * snapshot is not offered; the coordinator's rules for lost snapshots then apply. */
+
+#define SNAPSHOT_PARTS_FILE "parts.json"
+#define SNAPSHOT_NODE 64
+
+struct snapshot_part {
+    uint64_t digest;
+    int64_t home;
+    char node[SNAPSHOT_NODE];
+};
+
+void snapshot_parts_print(struct buf *out, const struct snapshot_part *parts, size_t count);
+/* From a snapshot's directory; the caller frees. *out NULL: it has no parts.json. DATA_LOSS: damaged, or not
+ * place->parts of them. */
+MUST_CHECK enum err_code snapshot_parts_read(const char *path, const struct snapshot_place *place,
+                                             struct snapshot_part **out, struct err *e);
+
+/* The caller frees. dir: snapshot.dir. */
+char *snapshot_parts_dir(const char *dir, const struct snapshot_place *place);
+bool snapshot_part_exists(const char *dir, const struct snapshot_place *place, int part);
+
+/* Of what a part keeps of the state. */
+uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snapshot_place *place,
+                              const float *state, int64_t samples);
+/* bytes: of the file. */
+MUST_CHECK enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
+                                             const struct snapshot_place *place, int part, const float *state,
+                                             int64_t samples, int64_t *bytes, struct err *e);
+/* Into state, snapshot_floats() of it; arrays that the part does not hold are left as they are. DATA_LOSS: it is not the
+ * part that `want` describes. */
+MUST_CHECK enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *l,
+                                            const struct snapshot_place *place, int part,
+                                            const struct snapshot_part *want, float *state, int64_t *samples,
+                                            struct err *e);
+
+/* Checks the parts in dir that belong to the snapshot at `path`. NOT_FOUND: one is missing that should be in this
+ * directory; DATA_LOSS: one is damaged. */
+MUST_CHECK enum err_code snapshot_parts_check(const char *dir, const char *path,
+                                              const struct snapshot_place *place, struct err *e);
+
+#endif
