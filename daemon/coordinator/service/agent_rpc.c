@@ -291,9 +291,18 @@ static void session_refuse_report(struct agent_session *x, const Ddp__V1__Report
     x->report_refused = true;
 }
 
+/* Own agents send at most 256 in a message. Without a limit, four megabytes of empty reports would take gigabytes
+ * here. */
+#define REPORTS_MOST 1024
+
 static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *m)
 {
     struct err e = {0};
+    if (m->n_reports > REPORTS_MOST) {
+        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT, "%zu reports in one message: at most %d are allowed",
+                           m->n_reports, REPORTS_MOST);
+        return;
+    }
     x->service->stats.reports += m->n_reports;
     x->service->stats.reports_dropped += (uint64_t)m->dropped;
     if (commit_queue_accepts(x->service, &e) != ERR_OK)
@@ -314,8 +323,9 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
         *report = (struct metric_report){
             .job = r->job, .spawn = r->spawn, .time_ms = r->time_ms, .text = r->line, .line = line};
         const struct rank_record *rank = core_spawn_rank(x->service->core, r->job, r->spawn);
-        /* A late or forged report must not leave metrics of a job that does not exist. */
-        if (rank)
+        /* A late report must not leave metrics of a job that does not exist, nor an agent those of another
+         * node's spawn. */
+        if (rank && strcmp(rank->node, x->node) == 0)
             metrics_recorder_add(x->service->recorder, report, rank->rank);
     }
     commit_queue_event(x->service, &event);

@@ -178,14 +178,19 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
     *end = r;
 }
 
+static int compare_spawn_number(const void *number, const void *spawn)
+{
+    const int64_t a = *(const int64_t *)number, b = ((const struct spawn_record *)spawn)->spawn;
+
+    return (a > b) - (a < b);
+}
+
 /* The log belongs to the spawn, which may hold ranks of several generations. */
 static const struct spawn_record *find_rank_spawn(const struct records *records,
                                                   const struct rank_record *rank)
 {
-    for (size_t i = 0; i < records->spawn_count; i++)
-        if (records->spawns[i].spawn == rank->spawn)
-            return &records->spawns[i];
-    return NULL;
+    return bsearch(&rank->spawn, records->spawns, records->spawn_count, sizeof *records->spawns,
+                   compare_spawn_number); /* the store returns a job's spawns in the order of their numbers */
 }
 
 /* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation.

@@ -20,7 +20,7 @@
 
 /* The wire format of an address: version, port (big-endian), length and text of the host, length (big-endian)
  * and text of the unix path. */
-#define ADDRESS_VERSION 1
+#define ADDRESS_VERSION 2 /* also grows with the calls that ranks make of each other before the first step */
 #define BACKLOG 128
 
 struct coll_listener {
@@ -264,7 +264,8 @@ enum err_code coll_address_decode(struct coll_address *out, const uint8_t *data,
 
     memset(out, 0, sizeof(*out));
     if (size < 6 || data[0] != ADDRESS_VERSION)
-        return err_set(e, ERR_INVALID_ARGUMENT, "is not an address of this version's collectives");
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "is of another version of ddp-trainer: install the same on all nodes");
     host = data[3];
     if (host >= sizeof(out->host) || size < 6 + host)
         return err_set(e, ERR_INVALID_ARGUMENT, "is truncated");
