@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/err.h"
 
 /* Command-line options by const tables: one row is one option, and gives its flag, its key in a YAML file, its
@@ -32,12 +32,12 @@ struct option_spec {
     const char *key;  /* in the YAML file; NULL: not in the file */
     char letter;      /* or 0 */
     enum option_type type;
-    size_t offset;            /* of the value, in the struct that the table fills */
-    const char *value;        /* what --help calls the value: "N"; choices: "table|json" */
-    const char *help;         /* for --help, which breaks its lines */
-    const char *default_text; /* for --help: the default; NULL: --help shows none */
-    bool hidden;              /* an alias that --help leaves out */
-    double min, max;          /* both 0: 0 or more; max INFINITY: no upper end */
+    size_t offset;                             /* of the value, in the struct that the table fills */
+    const char *value;                         /* what --help calls the value: "N"; choices: "table|json" */
+    const char *help;                          /* for --help, which breaks its lines */
+    const char *default_text;                  /* for --help: the default; NULL: --help shows none */
+    bool hidden;                               /* an alias that --help leaves out */
+    double min, max;                           /* both 0: 0 or more; max INFINITY: no upper end */
     bool (*parse)(const char *text, void *at); /* OPTION_PARSED: false if the text is wrong */
     bool (*check)(const char *text); /* of a text: false if a text of the command line is invalid; or NULL */
     const char *expected;            /* by parse and check, for messages: "a range such as 1-9" */

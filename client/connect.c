@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/mem.h"
 
 static enum err_code config_env_int(const char *name, int fallback, int *out, struct err *e)

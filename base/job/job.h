@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/err.h"
 #include "base/isa.h"
 
@@ -66,11 +66,11 @@ struct train_spec {
     enum loss_type loss;
     struct {
         enum data_type type;
-        int64_t samples;          /* synthetic */
-        int64_t in, out;          /* synthetic: widths; 20 and 1, as in the tutorial */
-        char *dir;      /* idx: the directory of train-images-idx3-ubyte[.gz] and the other three files */
-        char *path;     /* text: a text file; tokens: a .bin file of tokens */
-        char *val_path; /* text, tokens: the file of the validation split; NULL: `path` is split */
+        int64_t samples; /* synthetic */
+        int64_t in, out; /* synthetic: widths; 20 and 1, as in the tutorial */
+        char *dir;       /* idx: the directory of train-images-idx3-ubyte[.gz] and the other three files */
+        char *path;      /* text: a text file; tokens: a .bin file of tokens */
+        char *val_path;  /* text, tokens: the file of the validation split; NULL: `path` is split */
         double
             split; /* text, tokens: the fraction of the file, from its start, that is the training split; 0.9 */
         enum symbol_type symbols; /* text */
@@ -123,21 +123,21 @@ struct job_spec {
     int64_t gpus_per_proc;  /* or JOB_GPUS_ALL */
     enum job_device device;
     int64_t max_restarts, priority;
-    int64_t time_limit_ms;            /* 0: none */
-    int64_t lease_ms;                 /* default: command 60 s, train 10 min */
-    int64_t join_timeout_ms;          /* 60 s */
-    int64_t grace_ms;                 /* SIGTERM to SIGKILL, 30 s */
-    int64_t stall_timeout_ms;         /* restarts the job after this time without progress; 0: never */
+    int64_t time_limit_ms;    /* 0: none */
+    int64_t lease_ms;         /* default: command 60 s, train 10 min */
+    int64_t join_timeout_ms;  /* 60 s */
+    int64_t grace_ms;         /* SIGTERM to SIGKILL, 30 s */
+    int64_t stall_timeout_ms; /* restarts the job after this time without progress; 0: never */
     enum lost_type
-        on_lost_snapshots; /* train: what happens if committed snapshots cannot be found; default: wait */
-    char **env;                       /* "NAME=value" */
-    char *workdir;                    /* absolute in a submitted job */
-    char **command;                   /* JOB_COMMAND */
-    char *role;                       /* ROLE_NAME; NULL: default */
-    char *run_id;                     /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
-    enum job_logs logs;               /* private: only the owner and operators can read them */
-    bool virtual_local_rank;          /* each worker sees LOCAL_RANK 0 and its own GPUs only */
-    struct train_spec train;          /* JOB_TRAIN */
+        on_lost_snapshots;   /* train: what happens if committed snapshots cannot be found; default: wait */
+    char **env;              /* "NAME=value" */
+    char *workdir;           /* absolute in a submitted job */
+    char **command;          /* JOB_COMMAND */
+    char *role;              /* ROLE_NAME; NULL: default */
+    char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
+    enum job_logs logs;      /* private: only the owner and operators can read them */
+    bool virtual_local_rank; /* each worker sees LOCAL_RANK 0 and its own GPUs only */
+    struct train_spec train; /* JOB_TRAIN */
 };
 
 /* Parses the text and makes all checks that need no machine: types, ranges, unknown keys, contradictions (both

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/mem.h"
 #include "client/connect.h"
 #include "client/screen/screen_events.h"

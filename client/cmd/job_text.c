@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/file.h"
 #include "base/job/job_print.h"
 #include "base/json.h"

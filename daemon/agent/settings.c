@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"

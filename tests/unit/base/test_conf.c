@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/mem.h"
 
 struct target {

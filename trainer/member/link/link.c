@@ -2,7 +2,7 @@
 
 #include "trainer/member/link/channel.h"
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/id.h"
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
-#ifndef DDP_BASE_CONF_H
-#define DDP_BASE_CONF_H
+#ifndef DDP_BASE_CONF_CONF_H
+#define DDP_BASE_CONF_CONF_H
 
 #include <stdbool.h>
 #include <stddef.h>

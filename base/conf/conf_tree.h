@@ -1,10 +1,10 @@
-#ifndef DDP_BASE_CONF_TREE_H
-#define DDP_BASE_CONF_TREE_H
+#ifndef DDP_BASE_CONF_CONF_TREE_H
+#define DDP_BASE_CONF_CONF_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 
 /* The tree behind conf.h, shared by its own files only. The document owns every node. */
 

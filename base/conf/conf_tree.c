@@ -1,4 +1,4 @@
-#include "base/conf_tree.h"
+#include "base/conf/conf_tree.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/conf_tree.h"
+#include "base/conf/conf_tree.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"

@@ -1,4 +1,4 @@
-#include "base/conf.h"
+#include "base/conf/conf.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "base/conf_tree.h"
+#include "base/conf/conf_tree.h"
 #include "base/file.h"
 #include "base/mem.h"
 
