@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/job/job_names.h"
-#include "base/job/job_variant.h"
 #include "base/job/job_train.h"
+#include "base/job/job_variant.h"
 #include "base/mem.h"
 
 static const char *const job_logs_names[] = {"shared", "private", NULL};
@@ -126,13 +126,32 @@ static enum err_code read_command(const struct conf_node *node, void *at, struct
     return ERR_OK;
 }
 
-/* The supervisor sets these variables itself and would silently overwrite a value of the job file. */
+/* The agent or the supervisor sets these variables and would silently overwrite a value of the job file. */
 static bool is_reserved(const char *name)
 {
     static const char *const reserved[] = {
-        "RANK",       "LOCAL_RANK",       "WORLD_SIZE",   "LOCAL_WORLD_SIZE", "GROUP_RANK",
-        "ROLE_RANK",  "GROUP_WORLD_SIZE", "MASTER_ADDR",  "MASTER_PORT",      "ROLE_WORLD_SIZE",
-        "DDP_JOB_ID", "DDP_GENERATION",   "DDP_SPAWN_ID", "DDP_REPORT_FD",    "DDP_TOKEN_FD",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "GROUP_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "ROLE_WORLD_SIZE",
+        "DDP_JOB_ID",
+        "DDP_GENERATION",
+        "DDP_SPAWN_ID",
+        "DDP_REPORT_FD",
+        "DDP_TOKEN_FD",
+        "DDP_SPAWN",
+        "DDP_AGENT_ID",
+        "DDP_NODE",
+        "DDP_RUN_DIR",
+        "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_MAX_RESTARTS",
+        "TORCHELASTIC_RUN_ID",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(reserved); i++)

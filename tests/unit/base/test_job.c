@@ -39,6 +39,16 @@ static void refuse(const char *text, const char *message)
     assert_string_equal(e.msg, message);
 }
 
+static void refuse_reserved(const char *name)
+{
+    CLEANUP(free_text) char *text = xasprintf("env: {%s: 3}\ncommand: [ls]\n", name);
+    CLEANUP(free_text)
+    char *message = xasprintf("job.yaml:1:%zu: ddp sets '%s' for each rank: remove it from 'env'",
+                              strlen("env: {: ") + strlen(name) + 1, name);
+
+    refuse(text, message);
+}
+
 static void command_defaults(void **state)
 {
     CLEANUP(job_release) struct job_spec spec;
@@ -283,6 +293,13 @@ static void ranges(void **state)
         "job.yaml:1:10: invalid value for 'command': expected a list such as [first, second], got 'ls -l'");
     refuse("env: {RANK: 3}\ncommand: [ls]\n",
            "job.yaml:1:13: ddp sets 'RANK' for each rank: remove it from 'env'");
+    refuse_reserved("DDP_NODE");
+    refuse_reserved("DDP_SPAWN");
+    refuse_reserved("DDP_RUN_DIR");
+    refuse_reserved("DDP_AGENT_ID");
+    refuse_reserved("TORCHELASTIC_RUN_ID");
+    refuse_reserved("TORCHELASTIC_RESTART_COUNT");
+    refuse_reserved("TORCHELASTIC_MAX_RESTARTS");
 }
 
 static void shapes(void **state)
@@ -471,7 +488,8 @@ static void print_round_trip(void **state)
     static const char *const texts[] = {
         TRAIN,
         IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
-        TRAIN "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
+        TRAIN
+        "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
