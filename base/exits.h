@@ -11,8 +11,8 @@
 /* A native worker could not start because its node lacks a resource (open files). The coordinator does not
  * use the node for a while and tries others. */
 #define EXIT_NODE_TROUBLE 71
-/* The same, because the node cannot resolve the coordinator's name: the node does not know the name, or the name
- * server does not answer. */
+/* As EXIT_NODE_TROUBLE, but the node cannot resolve the coordinator's name: the node does not know the name,
+ * or the name server does not answer. */
 #define EXIT_NO_ADDRESS 68
 
 /* A native worker failed in a way that a restart would repeat: invalid input, a loss that became nan. */

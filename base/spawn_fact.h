@@ -7,10 +7,10 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* The facts about one worker process (a spawn) during its life. Only the coordinator knows its generation and
- * rank. The supervisor makes the fact and keeps it on disk, the agent passes it on, and the coordinator's core
- * decides by it, all with this struct. JSON is its form on
- * disk and on the supervisor's socket; proto/rpc_spawn_fact.h has the form in messages to the coordinator.
+/* The facts about one worker process (a spawn) during its life. The coordinator alone knows which generation
+ * and rank a spawn has. The supervisor creates the fact and stores it on disk; the agent forwards it; the core
+ * decides by it. All use this struct. JSON is its form on disk and on the supervisor's socket;
+ * proto/rpc_spawn_fact.h has the form in messages to the coordinator.
  *
  * Texts are const, so that a fact can be made of literals and borrowed texts. A fact that owns its texts
  * (from spawn_fact_copy or spawn_fact_decode, or set by spawn_fact_set_text) is released by

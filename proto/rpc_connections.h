@@ -51,15 +51,15 @@ void rpc_connections_init(struct rpc_connections *connections, const struct rpc_
                           uint64_t seed);
 void rpc_connections_release(struct rpc_connections *connections); /* all connections are removed before */
 
-/* The connection to drop before another may come from this origin. NULL: none; with *full, it may not come
- * in. */
+/* The connection to drop before another may come from this origin. NULL: nothing to drop; if
+ * *full is then true, refuse the new connection. */
 struct rpc_connection *rpc_connections_find_victim(const struct rpc_connections *connections,
                                                    const struct rpc_origin *origin, bool *full);
 void rpc_connections_add(struct rpc_connections *connections, struct rpc_connection *connection,
                          const struct rpc_origin *origin);
 void rpc_connections_move(struct rpc_connections *connections, struct rpc_connection *connection,
                           enum rpc_stage stage);
-/* The next connection of the same stage and group to drop. */
+/* Makes this connection the next one to be dropped in its stage and group. */
 void rpc_connections_move_front(struct rpc_connections *connections, struct rpc_connection *connection);
 void rpc_connections_remove(struct rpc_connections *connections, struct rpc_connection *connection);
 size_t rpc_connections_unauthenticated(const struct rpc_connections *connections);

@@ -5,9 +5,8 @@
 
 /* One durable change. The core emits them in order; store_commit applies a whole list in one transaction. A
  * move is a compare-and-set: the row must be in `from`, and the table in states.c must allow `to`; anything
- * else is a bug in the core and aborts the transaction with INTERNAL. A move
- * that users should see has an event in the same list. PUT replaces all columns except the state. Records are
- * borrowed for the call. */
+ * else is a bug in the core and aborts the transaction with INTERNAL. A move that users should see has an
+ * event in the same list. PUT replaces all columns except the state. Records are borrowed for the call. */
 enum change_kind {
     CHANGE_JOB_INSERT,        /* job */
     CHANGE_JOB_PUT,           /* job */
@@ -33,7 +32,7 @@ enum change_kind {
     CHANGE_USER_DELETE,     /* name */
     CHANGE_AUDIT,           /* audit; the store assigns its id */
     CHANGE_JOB_CLEAR, /* id: a job with all its records except its events; the same list inserts it again */
-    CHANGE_LOST_NUMBER_REMOVED, /* id: a number of [gap_from, gap_to) whose job retention has removed */
+    CHANGE_LOST_NUMBER_REMOVED, /* id: a number in [gap_from, gap_to) whose job was removed by retention */
     CHANGE_META,                /* name, id = value: a number of the cluster itself */
 };
 
@@ -90,8 +89,10 @@ struct records {
     size_t job_count, node_count, generation_count, rank_count, spawn_count, snapshot_count;
     enum records_age {
         RECORDS_NEW,
-        RECORDS_RESTORED, /* an older copy, or possibly one: nodes may have newer records, and jobs with larger numbers */
-        RECORDS_LEARNING, /* as the state above until now; next_job has been raised */
+        /* an older copy, or possibly one: nodes may have newer records, and jobs with larger numbers */
+        RECORDS_RESTORED,
+        /* was RECORDS_RESTORED; the coordinator is still learning from nodes, and next_job is already raised */
+        RECORDS_LEARNING,
         RECORDS_NUMBERED, /* an older copy, but next_job is above all numbers that were assigned */
     } age;
     int64_t next_job;         /* the next id; ids are never reused */

@@ -37,7 +37,7 @@ enum err_code conf_refuse(const struct conf_node *node, const char *key, const c
         return conf_fail(node, e, "invalid value for '%s': expected %s, got a map", key, expected);
     if (node->kind == CONF_LIST)
         return conf_fail(node, e, "invalid value for '%s': expected %s, got a list of %zu value%s", key,
-                         expected, node->count, node->count == 1 ? "" : "s");
+                         expected, node->count, text_plural((int64_t)node->count));
     if (conf_is_null(node))
         return conf_fail(node, e, "invalid value for '%s': expected %s, got no value", key, expected);
     /* The quotes can be the only mistake: "2" is text, 2 is a number. */

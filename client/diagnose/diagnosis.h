@@ -7,7 +7,8 @@
 /* `ddpctl why`: from the nodes' probes of a job's workers to the cause, in one sentence. Depends on the reply
  * only: no clock, no input or output.
  *
- * If a job runs but produces nothing, the others wait for one rank, the culprit. It is, in this order:
+ * If a running job produces nothing, its ranks are usually waiting for one of them, the culprit. It is, in
+ * this order:
  * 1. a rank whose process is stopped, held by a debugger, or stuck in the kernel, since it cannot go on;
  * 2. a rank that has exited with code 0 while its peers go on;
  * 3. a rank that uses no CPU time while the others do, since they spin in a collective;

@@ -6,7 +6,7 @@
 #define LAST_WORDS 5
 #define PEERS_NAMED 8
 
-/* The lines were printed before, but the peers have printed theirs since. */
+/* Repeats the failed rank's last lines, because its peers' output has scrolled them away. */
 static void run_failure_print_stderr(const Ddp__V1__Failure *f, struct buf *out)
 {
     buf_puts(out, "ddpctl: first to fail: ");

@@ -21,12 +21,12 @@ bool waiting_turn(struct waiting *w, const char *state, const char *reason, int6
     }
     if (!w->since_ms)
         w->since_ms = now_ms;
-    if (!w->held_ms || strncmp(w->reason, reason, sizeof(w->reason) - 1) != 0) {
-        w->held_ms = now_ms;
+    if (!w->reason_since_ms || strncmp(w->reason, reason, sizeof(w->reason) - 1) != 0) {
+        w->reason_since_ms = now_ms;
         w->said = false;
         snprintf(w->reason, sizeof(w->reason), "%s", reason);
     }
-    if (w->said || now_ms - w->held_ms < SAY_MS)
+    if (w->said || now_ms - w->reason_since_ms < SAY_MS)
         return false;
     w->said = true;
     return true;

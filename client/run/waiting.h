@@ -8,9 +8,9 @@
  * reason is printed once it has held for a second, so that waits which end by themselves are not printed.
  * Times are boot ms. No clock, no output. */
 struct waiting {
-    int64_t since_ms; /* since when the job has waited, 0: it does not wait */
-    int64_t held_ms;  /* since when it has waited for this reason */
-    bool said;        /* this reason was printed */
+    int64_t since_ms;        /* since when the job has waited, 0: it does not wait */
+    int64_t reason_since_ms; /* since when it has waited for this reason */
+    bool said;               /* this reason was printed */
     char reason[256];
 };
 

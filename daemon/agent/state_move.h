@@ -3,8 +3,8 @@
 
 #include "base/err.h"
 
-/* Moves the state that an agent of version 0.1 left. Root's agent kept it in /var/lib/ddp, which now belongs
- * to the coordinator's account. */
+/* Moves the state that an agent built before release 0.1.0 left. Root's agent kept it in /var/lib/ddp, which
+ * now belongs to the coordinator's account. */
 
 #define STATE_DIR_OLD "/var/lib/ddp"
 #define STATE_DIR_ROOT "/var/lib/ddp-agent" /* the default for root */

@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 
-/* Reserves ports and GPUs of the machine against all other clusters and `ddpctl run`s on it, which no
- * coordinator knows. The kernel drops a hold when its holder dies. */
+/* Reserves ports and GPUs of the machine against other clusters and other `ddpctl run`s on this machine, of
+ * which our coordinator knows nothing. The kernel drops a hold when its holder dies. */
 
 /* Binds the abstract socket "ddp-port-N" and tries to bind the TCP port. ALREADY_EXISTS: the port is in use,
  * and another one must be leased. */

@@ -79,9 +79,9 @@ struct device_norm {
     void *y;                     /* (tokens,width) */
 };
 
-/* The gradient of device_norm. dx += (d loss / d y) (d y / d x), or dx = if `set`. dx is then the gradient of
- * the whole residual. Then the gradients of what was added to the residual: ddelta = dx under the dropout's
- * mask, dbias += column sums of ddelta. */
+/* The gradient of device_norm. Adds (dL/dy)(dy/dx) to dx, or overwrites dx with it if `set`. Afterwards dx is
+ * the gradient of the whole residual. Then come the gradients of what was added to the residual: ddelta = dx
+ * under the dropout's mask, dbias += column sums of ddelta. */
 struct device_norm_grad {
     struct device_tokens n;
     struct device_dropout dropout;
@@ -117,7 +117,9 @@ struct device_product {
     const void *a, *b;
     float beta;
     void *c;
-    bool untuned; /* an algorithm that no time measurement chose: each rank computes the product for itself */
+    /* true: candidate algorithms are not timed to choose one. Each rank computes this product for itself, and
+     * measured times could choose different algorithms, and so different bits, on two ranks. */
+    bool untuned;
 };
 
 /* A layer: z (rows,out) = x (rows,in) w + bias and, unless a is NULL, a = f(z). */

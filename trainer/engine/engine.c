@@ -48,10 +48,10 @@ static enum err_code open_sampler(struct engine *n, int rank, int world_size, st
     bool world = s->reproducible == REPRODUCIBLE_WORLD;
     int64_t accumulate = s->accumulate > 0 ? s->accumulate : 1;
     if (world && s->shards % world_size)
-        return err_set(
-            e, ERR_INVALID_ARGUMENT,
-            "reproducible: world with %lld shards needs a world size that divides the number of shards, got %d",
-            (long long)s->shards, world_size);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "reproducible: world with %lld shards needs a world size that divides the number of "
+                       "shards, got %d",
+                       (long long)s->shards, world_size);
     n->shards = world ? (int)s->shards / world_size : 1;
     n->first_shard = rank * n->shards;
     n->sampler = (struct sampler){

@@ -1,11 +1,12 @@
 /* Brings records that were restored from a backup up to date with what the nodes know.
  *
  * The records are too old if a node has a card (card.c) that is newer than our record of its job, or a wish
- * of an epoch that we have not reached, or if the store says so (records.age). From then on the coordinator
- * learns, for as long as nodes have to come back. It raises its epoch above all that the nodes have seen. A
- * job that has no workers waits to be placed until workers of it that we do not know have come back with
- * their node or have lost their lease. A node that says nothing of a worker proves nothing, since the worker
- * may be from before the backup. New jobs get numbers beyond those that the lost records may have given out.
+ * of an epoch that we have not reached, or if the store says so (records.age). The coordinator then learns
+ * until the time in which nodes may come back (return_ms) is over. It raises its epoch above all that the
+ * nodes have seen. A job that has no workers waits to be placed until workers of it that we do not know have
+ * come back with their node or have lost their lease. A node that says nothing of a worker proves nothing,
+ * since the worker may be from before the backup. New jobs get numbers beyond those that the lost records may
+ * have given out.
  *
  * A card is merged with what we know of its job (card_merge.c), by rules that do not depend on the order in
  * which cards come: of two generations or states the further one counts, a worker that either side calls dead

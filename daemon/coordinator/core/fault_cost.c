@@ -8,8 +8,8 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
-/* A fault during an open fault extends the open one: its time counts from the first fault, and its step is
- * the highest that was reached. */
+/* If another fault comes before the job has recovered, both count as one: its time counts from the first
+ * fault, and its step is the highest that was reached. */
 void fault_open(struct core *core, struct job *job, bool charged, const char *text)
 {
     if (!job->r.fault_ms) {

@@ -22,7 +22,8 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/snapshots.h"
 
-#define LOOK_MOST 20 /* the longest pause between looks, in first pauses */
+/* In first pauses: a pause that is shorter than this doubles, so it grows to 32 of them. */
+#define LOOK_MOST 20
 #define LOOK_PATHS 4 /* snapshots to ask for, the newest first */
 /* Nodes to ask that had no part in the job: a shared file system may be mounted there. */
 #define LOOK_NODES 32

@@ -9,21 +9,22 @@
 #include "trainer/device/array.h"
 #include "trainer/device/device.h"
 
-/* Collectives over one process group. There are three kinds behind a table of functions: shared memory on one
- * node, a TCP ring across nodes with shared memory inside each node, and NCCL in the CUDA plugin. This module
- * does not look for peers: the caller passes their addresses, the generation key and the bootstrap id as
- * bytes.
+/* Collectives over one process group. There are three tables of functions: single (a world of one), shared
+ * memory on one node, and hierarchical, a TCP ring across nodes with shared memory inside each node. A
+ * device may bring collectives of its own, NCCL in the CUDA plugin: device_comm.c calls these through
+ * comm_ops. This module does not look for peers: the caller passes their addresses, the generation key and
+ * the bootstrap id as bytes.
  *
- * Threads: the owner's thread makes all calls except the aborts. Any thread may abort at any time, also while
- * another thread is inside a collective. After an abort, or after a peer has died, every call returns
- * ABORTED, and the owner then closes the group.
+ * Threads: the owner's thread makes all calls except the aborts. Any thread may abort at any time, also
+ * while another thread is inside a collective. After an abort, or after a peer has died, every call
+ * returns ABORTED, and the owner then closes the group.
  *
- * Order and bits: sums are taken in rank order. So every rank gets the same bits, and a run repeats bit for
- * bit on the same layout (world size, ranks per node). With `tree`, the sum over n ranks is the sum over the
- * first h plus the sum over the others, where h is the largest power of two below n, and so on recursively.
- * That sum depends on the ranks' arrays alone, not on the layout; with 2^k ranks each rank can continue the
- * tree over parts of its own. All calls are collective: every rank makes them, in the same order, with the
- * same counts. */
+ * Order and bits: sums are taken in rank order. So every rank gets the same bits, and a run repeats bit
+ * for bit on the same layout (world size, ranks per node). With `tree`, the sum over n ranks is the sum
+ * over the first h plus the sum over the others, where h is the largest power of two below n, and so on
+ * recursively. That sum depends on the ranks' arrays alone, not on the layout; with 2^k ranks each rank
+ * can continue the tree over parts of its own. All calls are collective: every rank makes them, in the
+ * same order, with the same counts. */
 
 struct coll_listener; /* opened before Join, because the Join request carries its address */
 struct coll_group;

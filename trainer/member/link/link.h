@@ -48,13 +48,13 @@ bool link_has_coordinator(const struct link *r);
 
 /* ---- progress */
 
-/* Writes the line to the report pipe; values that are not finite are left out. Never blocks: if the pipe is full, the line is dropped. */
+/* Writes the line to the report pipe; values that are not finite are left out. Never blocks: if the pipe is
+ * full, the line is dropped. */
 void link_progress(struct link *r, const struct metric_line *metrics);
 uint64_t link_dropped(const struct link *r);
 
 /* Ends Watch and all waiting for the coordinator, for good: Join and CommitSnapshot return CANCELLED. Any
- * thread.
- */
+ * thread. */
 void link_cancel(struct link *r);
 
 #endif

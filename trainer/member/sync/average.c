@@ -21,8 +21,8 @@ static enum err_code average_open(struct sync *s, struct err *e)
     return s->round < 1 ? err_set(e, ERR_INVALID_ARGUMENT, "sync.every must be at least 1") : ERR_OK;
 }
 
-/* Whether there is nothing to average: in a world of one, or if no rank saw a sample. */
-static bool average_is_there(const struct sync *s, const struct sync_state *round)
+/* True in a world of one, and if no rank saw a sample. */
+static bool nothing_to_average(const struct sync *s, const struct sync_state *round)
 {
     return s->config.world_size == 1 || round->global_samples == 0;
 }
@@ -32,7 +32,7 @@ enum err_code average_begin(struct sync *s, struct err *e)
     struct device *d = s->config.device;
     double weight = (double)s->state.local_samples / (double)s->state.global_samples;
 
-    if (average_is_there(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
+    if (nothing_to_average(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
         return ERR_OK;
     d->ops->copy(d, s->config.grads, s->config.params, s->config.count * sizeof(float));
     d->ops->scale(d, s->config.grads, s->config.count, (float)weight);
@@ -44,7 +44,7 @@ enum err_code average_join(struct sync *s, struct err *e)
     struct device *d = s->config.device;
     size_t bytes = s->config.count * sizeof(float);
 
-    if (average_is_there(s, &s->under_way))
+    if (nothing_to_average(s, &s->under_way))
         return ERR_OK;
     if (sync_await_sum(s, e))
         return e->code;

@@ -3,8 +3,9 @@
 
 #include "trainer/member/sync/strategy.h"
 
-/* A round whose result is the weighted mean of all ranks' parameters. Also that of diloco with an outer
- * learning rate of 1, no outer momentum and fp32 on the wire, because that step ends at the mean. */
+/* A round whose result is the weighted mean of all ranks' parameters. diloco makes the same round with an
+ * outer learning rate of 1, no outer momentum, fp32 on the wire, one fragment and no overlap, because its
+ * outer step then ends at the mean. */
 
 MUST_CHECK enum err_code average_begin(struct sync *s, struct err *e);
 MUST_CHECK enum err_code average_join(struct sync *s, struct err *e);

@@ -24,11 +24,13 @@ struct delta_send {
     size_t tensor_count;
     int64_t round, local_samples, global_samples; /* weights: this rank's samples of all */
 };
-/* If a thread pays off, the exchange goes on after the call. Errors besides the group's: OUT_OF_RANGE: this rank's x is
- * not finite; ABORTED: another's is not; FAILED_PRECONDITION: ranks differ. All may come from delta_wait instead. */
+/* Where a second thread helps (coll_overlaps), the exchange may still run when this returns. Errors besides
+ * the group's: OUT_OF_RANGE: this rank's x is not finite; ABORTED: another's is not; FAILED_PRECONDITION:
+ * ranks differ. All may come from delta_wait instead. */
 MUST_CHECK enum err_code delta_start(struct delta *d, const struct delta_send *send, struct err *e);
 MUST_CHECK enum err_code delta_wait(struct delta *d, struct err *e);
-/* x becomes the sum; error (device memory; NULL with fp32) becomes what this rank's codes do not say of its x. */
+/* x becomes the sum; error (device memory; NULL with fp32) becomes x minus the decoded value of this
+ * rank's codes. */
 void delta_sum(struct delta *d, float *error);
 
 #endif

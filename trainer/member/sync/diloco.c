@@ -7,8 +7,8 @@
  *     u = mu u + D;  g = g - eta (D + mu u);  theta = g
  *
  * Fragments (Streaming DiLoCo, arXiv 2501.18512): fragment f of F, some tensors in a row, makes its round from step
- * f H / F on. Overlap: D is applied some steps after x was taken, and theta = mix theta + (1 - mix) g then. `warm`:
- * the first steps sum gradients instead.
+ * f H / F on. Overlap: D is applied some steps after x was taken, and theta = mix theta + (1 - mix) g then. The
+ * first `warm` steps all-reduce gradients instead of making rounds.
  *
  * Failure: g, u, e and theta change only after the exchange has succeeded. Without overlap, a rank that repeats the
  * exchange in another group sends the same codes; with overlap, the round has become longer by the steps in between. */
@@ -38,7 +38,7 @@ struct diloco {
     bool settling;        /* theta = g, whatever mix says */
 };
 
-/* Which array a job needs: a mean needs neither momentum nor the rest. */
+/* Whether this configuration gives the plain mean of the parameters. */
 static bool spec_is_mean(const struct sync_spec *c)
 {
     return c->outer_lr == 1.0 && c->outer_momentum == 0.0 && c->wire == WIRE_FP32 && c->fragments == 1 &&
@@ -334,7 +334,7 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
     turn_set(s, d, turn);
     s->state.steps = in->steps - d->fragments[d->turn].begin;
     d->rounds = in->rounds;
-    /* A snapshot does not say it. */
+    /* Snapshots do not record `uneven`, so it is derived here. */
     if (!in->turn)
         s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
 }

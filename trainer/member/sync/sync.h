@@ -58,7 +58,7 @@ struct sync_config {
     float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
     float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
-    size_t tail;                    /* of them, those at the end that carry loss and votes */
+    size_t tail; /* number of floats at the end of each array that carry the loss and the votes */
     /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one
      * tensor. */
     const struct sync_tensor *tensors;

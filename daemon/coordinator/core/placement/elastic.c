@@ -4,7 +4,8 @@
  * Each placement pass offers a running job the nodes that no other job waits for. When the same nodes have
  * been offered for settle_ms, the generation is drained: a train job finishes its step and writes a snapshot,
  * a command gets SIGTERM. The next generation forms on all of the nodes, which are reserved meanwhile. Every
- * further node starts the settling time anew, at most LAST_CALL times. So three nodes that arrive together
+ * further node starts the settling time anew, but the wait ends LAST_CALL settling times after the first offer
+ * (or PAUSE settling times after the job's last growth, if that is later). So three nodes that arrive together
  * cost one stop. A node that is lost again and again must stay longer each time before it is offered
  * (nodes.c). None of this counts as a restart. A job is left alone if it is about to end, or if it would lose
  * what it has done. A user's resize skips all that for the nodes that are free at that moment; nodes that

@@ -3,7 +3,7 @@
  *
  * The first job that cannot be placed now, but could on an emptier cluster, is the head. It reserves the
  * nodes that it will use and keeps to them, so what becomes free there stays free for it. Other jobs may
- * still run on those nodes if the head could be placed there in spite of them. So no job waits for ever
+ * use those nodes only if that leaves enough room for the head. So no job waits for ever
  * behind smaller or younger ones, and small jobs do not wait for a big one that does not need their slots.
  * Recovering jobs all reserve nodes, because they have had them before.
  *
