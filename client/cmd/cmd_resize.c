@@ -82,10 +82,10 @@ const struct command cmd_resize = {
     .usage = "resize JOB NODES",
     .summary = "give a job more or fewer nodes while it runs",
     .help =
-        "NODES is N, or MIN:MAX for a job that grows and shrinks with the cluster. A job that has more nodes\n"
-        "stops at once and continues on fewer. A job that has fewer runs on until enough nodes are free. A\n"
-        "train job writes a snapshot and continues from it; a command gets SIGTERM and is started again. This\n"
-        "does not count as a restart.",
+        "NODES is N, or MIN:MAX for a job that grows and shrinks with the cluster. If the job has more nodes\n"
+        "than that, it stops now and continues on NODES. If it has fewer, it keeps running until enough nodes\n"
+        "are free. A train job writes a snapshot and continues from it; a command gets SIGTERM and is started\n"
+        "again. This does not count as a restart.",
     .least = 2,
     .most = 2,
     .run = cmd_resize_run,

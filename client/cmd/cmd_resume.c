@@ -66,7 +66,8 @@ const struct command cmd_resume = {
     .help =
         "Submits the job file of JOB again, changed by --set. The new job continues from the last committed\n"
         "snapshot of JOB; it has a number of its own, and `ddpctl status` shows which job it continues. Any\n"
-        "number of ranks can resume any snapshot.\n\n"
+        "number of ranks can resume any snapshot, except that with `reproducible: world` the number of ranks\n"
+        "must divide the shards.\n\n"
         "  ddpctl resume 7 --set train.epochs=20",
     .options = options,
     .size = sizeof(struct resume_options),
