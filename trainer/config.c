@@ -38,7 +38,7 @@ static enum err_code read_job(struct trainer_config *c, const char *path, char *
     if (job_read(&c->job, doc, e))
         return e->code;
     if (c->job.kind != JOB_TRAIN)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: ddp-trainer needs a job file with 'train'", path);
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: expected a job file with 'train'", path);
     return ERR_OK;
 }
 
@@ -53,8 +53,9 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
         config_env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
         return e->code;
     if (c->local_world_size < 1 || c->local_rank >= c->local_world_size)
-        return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d is not below LOCAL_WORLD_SIZE=%d",
-                       c->local_rank, c->local_world_size);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "invalid value for LOCAL_RANK: expected a number below LOCAL_WORLD_SIZE (%d), got %d",
+                       c->local_world_size, c->local_rank);
     return read_job(c, path, NULL, e);
 }
 

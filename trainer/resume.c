@@ -67,7 +67,7 @@ enum err_code resume_check(const struct trainer *t, const struct resume_offers *
         if (f->committed && (t->config->standalone || offer_job(t, f) != link_place(t->link)->job))
             return err_set(
                 e, ERR_FAILED_PRECONDITION,
-                "%s holds snapshots of another run (step %lld), say --set train.resume=continue or "
+                "%s holds snapshots of another run (step %lld): use --set train.resume=continue or "
                 "--set train.snapshot.dir=%s2",
                 t->spec->snapshot.dir, (long long)f->step, t->spec->snapshot.dir);
     }

@@ -117,8 +117,8 @@ def changed_data_and_order_are_refused(directory):
                 in r.err, r.err
     with open(f"{directory}/input.txt", "w") as f:
         f.write(text)
-    for other, says in ((job(steps=100, extra="seed: 6"), "of a run with seed 1, the job file says seed 6"),
-                        (job(steps=100, data=", split: 0.8"), "training samples, now there are"),
+    for other, says in ((job(steps=100, extra="seed: 6"), "of a run with seed 1, but the job file has seed 6"),
+                        (job(steps=100, data=", split: 0.8"), "training samples, but the data now has"),
                         (job(steps=100, data=", shuffle: false"), "of a run with shuffle: true")):
         with World(directory, other, snapshots=committed, generation=2) as w:
             assert w.wait() == [78] and says in w.ranks[0].err, (says, w.ranks[0].err)
@@ -135,7 +135,7 @@ def other_symbols_are_no_beginning(directory):
     text = job(model=", vocab: 256", data=", symbols: byte", steps=1, extra=f"init_from: {directory}/out")
     with World(directory, text.replace("dir: out", "dir: out2")) as w:
         assert w.wait() == [78]
-        assert "its symbols are character, set train.data.symbols to that" in w.ranks[0].err, w.ranks[0].err
+        assert "was trained on other symbols: set train.data.symbols to character" in w.ranks[0].err, w.ranks[0].err
 
 
 def tokens(directory):

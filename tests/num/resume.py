@@ -100,7 +100,7 @@ def another_optimizer_is_refused(directory):
         w.run()
     with World(directory, job(steps=80, resume="continue"), world=1, generation=2) as w:
         assert w.wait() == [78]
-        assert "has 7 tensors, the job's model and optimizer want 8" in w.ranks[0].err, w.ranks[0].err
+        assert "has 7 tensors, expected 8 for the job's model and optimizer" in w.ranks[0].err, w.ranks[0].err
 
 
 def resume_in_mid_round(directory, sync):
@@ -161,7 +161,7 @@ def another_clusters_job_of_the_same_number(directory):
         with World(directory, job(steps=60, resume=resume), world=2, cluster="c2") as w:
             codes = w.wait()
             assert codes[0] == 78 and codes[1] in (75, 78), codes
-            said = "out holds snapshots of another run (step 40), say --set train.resume=continue or "
+            said = "out holds snapshots of another run (step 40): use --set train.resume=continue or "
             assert said in w.ranks[0].err, w.ranks[0].err
     with World(directory, job(steps=60, keep=1, resume="continue"), world=2, cluster="c2") as w:
         w.run()
@@ -272,7 +272,7 @@ def the_last_step_may_ruin_it_all(directory):
     with World(directory, text, world=2) as w:
         codes = w.wait()
         assert 78 in codes and set(codes) <= {75, 78}, codes  # the other rank may hear of the end first
-        assert any("validation loss is nan after step 1, lower the " in r.err for r in w.ranks), w.ranks[0].err
+        assert any("validation loss is nan after step 1: lower the " in r.err for r in w.ranks), w.ranks[0].err
 
 
 def damaged_snapshot_is_not_offered(directory):
@@ -300,7 +300,7 @@ def another_model_names_the_tensor(directory):
         codes = w.wait()
         assert codes == [78, 78], codes
         for r in w.ranks:
-            assert "model.safetensors: tensor 'layers.0.weight' has shape (64,12), the model wants (32,12)" in r.err
+            assert "model.safetensors: tensor 'layers.0.weight' has shape (64,12), expected (32,12)" in r.err
 
 
 def a_sum_that_overflows_has_a_cause(directory):

@@ -89,7 +89,7 @@ def wrong_input(directory):
     for text, code, says in (
             (JOB.replace("batch", "bach"), 2, "job.yaml:7:3: "),
             (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:7:10: "),
-            ("name: t\ncommand: [true]\n", 2, "needs a job file with 'train'"),
+            ("name: t\ncommand: [true]\n", 2, "expected a job file with 'train'"),
             (cuda, 78, "device: cuda"),
             (idx, 78, "/nonexistent/train-images-idx3-ubyte: no such file"),
             (JOB.replace("dir: out", "dir: /proc/none"), 78, "snapshot.dir: make directory /proc/none")):

@@ -169,7 +169,7 @@ def bf16_is_kept(directory):
 def a_loss_that_is_no_number(directory):
     """The loss is checked at the end of the step, after the update, but before the step is reported or saved."""
     code, reports, err = trainer(directory, job(MLP + "\n  optimizer: {type: sgd, lr: 1.0e30}", "cuda"))
-    assert code == 78 and "on rank 0, lower the learning rate or set clip" in err, (code, err)
+    assert code == 78 and "on rank 0: lower the learning rate or set clip" in err, (code, err)
     assert not os.path.exists(f"{directory}/out") or not [n for n in os.listdir(f"{directory}/out") if n.startswith("step")]
     assert all(r["step"] < 25 for r in reports), reports
 

@@ -491,7 +491,8 @@ static void the_width_must_be_a_multiple_of_heads(void **state)
     (void)state;
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(gpt_open(&m, &s, 1, d, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "model.width 48 is not a multiple of model.heads 5");
+    assert_string_equal(e.msg,
+                        "invalid value for 'model.width': expected a multiple of model.heads (5), got 48");
     assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 5, 10, 1, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model's context is 4, but the data has windows of 5");
     spec.model.vocab = 9;

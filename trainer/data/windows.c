@@ -65,10 +65,10 @@ static enum err_code open_span(struct dataset **out, struct corpora *files, cons
                                int64_t context, int64_t stride, struct err *e)
 {
     if (s->count < context + 1)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: the %s split has %lld symbols, a context of %lld needs at least %lld",
-                       s->corpus->path, s->what, (long long)s->count, (long long)context,
-                       (long long)context + 1);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s: the %s split is too short for a context of %lld: expected at least %lld symbols, got %lld",
+            s->corpus->path, s->what, (long long)context, (long long)context + 1, (long long)s->count);
     struct windows *w = xcalloc(1, sizeof(*w));
     *w = (struct windows){
         .base = {.ops = &windows_ops,
@@ -102,8 +102,10 @@ static enum err_code open_files(struct corpora *files, const struct train_spec *
         (val && corpus_open_text(&files->test, val, spec->data.symbols, &files->train.vocabulary, e)))
         return e->code;
     if (spec->model.vocab && spec->model.vocab < files->train.symbols)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s has %lld symbols, model.vocab allows only %lld", path,
-                       (long long)files->train.symbols, (long long)spec->model.vocab);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s: invalid value for model.vocab: expected at least %lld, the number of symbols, got %lld",
+            path, (long long)files->train.symbols, (long long)spec->model.vocab);
     return ERR_OK;
 }
 

@@ -50,7 +50,7 @@ enum err_code evaluate_take(struct engine *n, const struct evaluate_counts *all,
     }
     if (!isfinite(sum.loss))
         return err_set(e, ERR_OUT_OF_RANGE,
-                       "validation loss is %s after step %lld, lower the learning rate or set clip",
+                       "validation loss is %s after step %lld: lower the learning rate or set clip",
                        isnan(sum.loss) ? "nan" : "inf", (long long)n->step);
     n->val_loss = sum.loss / sum.samples;
     n->val_acc = sum.correct / sum.samples;

@@ -80,22 +80,22 @@ static enum err_code check_order(const struct engine *n, const struct snapshot_p
     if (place->seed != n->spec->seed)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "the snapshot of step %lld is of a run with seed %lld, the job file says seed %lld, and would "
-            "train on the data in another order: set seed: %lld, or start a new run by init_from",
+            "the snapshot of step %lld is of a run with seed %lld, but the job file has seed %lld, which "
+            "would train on the data in another order: set seed: %lld, or start a new run with init_from",
             step, (long long)place->seed, (long long)n->spec->seed, (long long)place->seed);
     if (!place->epoch_samples) /* an older snapshot, which does not say */
         return ERR_OK;
     if (place->shuffled != n->spec->data.shuffle)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "the snapshot of step %lld is of a run with shuffle: %s: set the same, or start a new run by "
-            "init_from",
+            "the snapshot of step %lld is of a run with shuffle: %s: set train.data.shuffle to that, or "
+            "start a new run with init_from",
             step, place->shuffled ? "true" : "false");
     if (place->epoch_samples != n->train->count)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "the snapshot of step %lld is of a run with %lld training samples, now there are %lld: set "
-            "the same split and context, or start a new run by init_from",
+            "the snapshot of step %lld is of a run with %lld training samples, but the data now has "
+            "%lld: set the same split and context, or start a new run with init_from",
             step, (long long)place->epoch_samples, (long long)n->train->count);
     return ERR_OK;
 }
@@ -107,8 +107,8 @@ enum err_code state_check_data(const struct engine *n, const struct snapshot_pla
         return check_order(n, place, e);
     return err_set(
         e, ERR_FAILED_PRECONDITION,
-        "the data is not what the snapshot of step %lld was trained on (%lld bytes then, %lld now%s), "
-        "init_from starts from its parameters with other data",
+        "the data is not what the snapshot of step %lld was trained on (%lld bytes then, %lld now%s): "
+        "to start a new run from its parameters with other data, set init_from",
         (long long)place->step, (long long)place->data_bytes, (long long)mark->bytes,
         place->data_bytes == mark->bytes ? ", changed" : "");
 }

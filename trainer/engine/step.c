@@ -205,7 +205,7 @@ static enum err_code step_check_loss(const struct engine *n, const struct step_a
     mine *= (float)agreed->world_size;
     if (!isfinite(mine))
         return err_set(e, ERR_OUT_OF_RANGE,
-                       "loss is %s at step %lld on rank %d, lower the learning rate or set clip",
+                       "loss is %s at step %lld on rank %d: lower the learning rate or set clip",
                        isnan(mine) ? "nan" : "inf", (long long)n->step + 1, agreed->rank);
     if (!isfinite(all))
         return err_set(e, ERR_ABORTED, "loss is nan at step %lld on another rank", (long long)n->step + 1);

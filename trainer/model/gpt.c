@@ -290,8 +290,9 @@ enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_
                        struct device *device, struct err *e)
 {
     if (shape->heads < 1 || shape->width % shape->heads)
-        return err_set(e, ERR_INVALID_ARGUMENT, "model.width %lld is not a multiple of model.heads %lld",
-                       (long long)shape->width, (long long)shape->heads);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "invalid value for 'model.width': expected a multiple of model.heads (%lld), got %lld",
+                       (long long)shape->heads, (long long)shape->width);
     struct gpt *g = xcalloc(1, sizeof(*g));
     g->s = *shape;
     g->kept = device_kept(device, shape->type);

@@ -61,16 +61,19 @@ static enum err_code read_sizes(const char *path, const json_t *root, struct tra
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         *sizes[i].to = json_get_int(root, sizes[i].key, 0);
         if (*sizes[i].to < 1 || *sizes[i].to > sizes[i].most)
-            return err_set(e, ERR_FAILED_PRECONDITION, "%s: '%s' is missing or not a size", path,
-                           sizes[i].key);
+            return err_set(e, ERR_FAILED_PRECONDITION,
+                           "%s: invalid value for '%s': expected a number from 1 to %lld", path, sizes[i].key,
+                           (long long)sizes[i].most);
     }
     if (spec->model.width % spec->model.heads)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: n_embd %lld is not a multiple of n_head %lld", path,
-                       (long long)spec->model.width, (long long)spec->model.heads);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: invalid value for 'n_embd': expected a multiple of n_head (%lld), got %lld", path,
+                       (long long)spec->model.heads, (long long)spec->model.width);
     int64_t inner = json_get_int(root, "n_inner", 0);
     if (inner && inner != 4 * spec->model.width)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: n_inner %lld: only four times n_embd is built", path,
-                       (long long)inner);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: invalid value for 'n_inner': expected 4 x n_embd (%lld), got %lld", path,
+                       (long long)(4 * spec->model.width), (long long)inner);
     return ERR_OK;
 }
 
@@ -86,7 +89,8 @@ static enum err_code read_kind(const char *path, const json_t *root, struct trai
 {
     const char *activation = json_get_text(root, "activation_function", "gelu_new");
     if (strcmp(json_get_text(root, "model_type", "gpt2"), "gpt2"))
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: model_type is '%.40s', only gpt2 is built", path,
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: invalid value for 'model_type': expected gpt2, got '%.40s'", path,
                        json_get_text(root, "model_type", ""));
     if (!strcmp(activation, "gelu"))
         spec->model.activation = ACTIVATION_GELU;
@@ -94,12 +98,19 @@ static enum err_code read_kind(const char *path, const json_t *root, struct trai
         spec->model.activation = ACTIVATION_GELU_TANH;
     else
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: activation_function '%.40s': gelu or gelu_new is built", path, activation);
+                       "%s: invalid value for 'activation_function': expected gelu, gelu_new or "
+                       "gelu_pytorch_tanh, got '%.40s'",
+                       path, activation);
     if (fabs(json_get_real(root, "layer_norm_epsilon", NORM_EPSILON) - NORM_EPSILON) > 1e-9)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: layer_norm_epsilon is not %g", path, NORM_EPSILON);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: invalid value for 'layer_norm_epsilon': expected %g, got %g", path, NORM_EPSILON,
+                       json_get_real(root, "layer_norm_epsilon", NORM_EPSILON));
     if (json_get_bool(root, "scale_attn_by_inverse_layer_idx", false) ||
         !json_get_bool(root, "scale_attn_weights", true))
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: its way to scale attention is not built", path);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: unsupported scaling of attention: expected 'scale_attn_weights' true and "
+                       "'scale_attn_by_inverse_layer_idx' false",
+                       path);
     spec->model.tied = json_get_bool(root, "tie_word_embeddings", true);
     read_symbols(root, spec);
     return ERR_OK;
@@ -125,7 +136,7 @@ enum err_code gpt2_config_read(const char *dir, struct train_spec *spec, struct 
     CLEANUP(free_text) char *path = xasprintf("%s/config.json", dir);
     CLEANUP(buf_release) struct buf text = {0};
     if (!file_exists(path))
-        return err_set(e, ERR_NOT_FOUND, "%s holds no config.json, so it is no language model", dir);
+        return err_set(e, ERR_NOT_FOUND, "%s: not a language model: there is no config.json", dir);
     if (file_read(path, CONFIG_LIMIT, &text, e))
         return e->code;
     return gpt2_config_parse(spec, text.data ? text.data : "", text.len, path, e);

@@ -26,12 +26,12 @@ enum err_code init_find(const char *path, const char *digest, char **dir, struct
     }
     if (dir_holds(path, "pytorch_model.bin"))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: has pytorch_model.bin and no model.safetensors, save it with "
+                       "%s: has pytorch_model.bin but no model.safetensors: save it with "
                        "save_pretrained(..., safe_serialization=True)",
                        path);
     if (dir_holds(path, "model.safetensors.index.json"))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: the model lies in several files, save it with save_pretrained(..., "
+                       "%s: the model is in several files: save it with save_pretrained(..., "
                        "max_shard_size='100GB')",
                        path);
     if (snapshot_scan(path, &list, e))
@@ -90,7 +90,8 @@ static enum err_code check_rest(const struct safetensors *f, const struct snapsh
 {
     for (size_t i = 0; i < f->count; i++)
         if (!in_layout(l, f->tensors[i].name) && !passed_over(f->tensors[i].name))
-            return err_set(e, ERR_FAILED_PRECONDITION, "%s: the model has no place for tensor '%s'", f->path,
+            return err_set(e, ERR_FAILED_PRECONDITION,
+                           "%s: unexpected tensor '%s', which the job's model does not have", f->path,
                            f->tensors[i].name);
     return ERR_OK;
 }

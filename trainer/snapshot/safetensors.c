@@ -271,8 +271,8 @@ static enum err_code check_shape(const struct safetensors *f, const struct safet
         buf_printf(&has, "%s%lld", i ? "," : "", (long long)t->shape[i]);
     for (int i = 0; i < dims; i++)
         buf_printf(&wants, "%s%lld", i ? "," : "", (long long)shape[i]);
-    return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s' has shape (%s), the model wants (%s)",
-                   f->path, t->name, has.data ? has.data : "", wants.data ? wants.data : "");
+    return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s' has shape (%s), expected (%s)", f->path,
+                   t->name, has.data ? has.data : "", wants.data ? wants.data : "");
 }
 
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name)
@@ -329,8 +329,8 @@ enum err_code safetensors_read_head(const struct safetensors *f, const char *nam
     if (check_shape(f, t, dims, want.shape, e))
         return e->code;
     if (t->type == SAFETENSORS_OTHER)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s': only F32, F16 and BF16 are read",
-                       f->path, name);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: tensor '%s': unsupported type, expected F32, F16 or BF16", f->path, name);
     memcpy(want.shape, shape, (size_t)dims * sizeof(*shape));
     size_t count = (size_t)shape_product(&want), bytes = (size_t)types[t->type].bytes;
     /* Narrow elements are read to the end of the memory and widened in place. */

@@ -227,7 +227,7 @@ enum err_code snapshot_check_finite(const struct snapshot_place *place, const fl
     }
     if (bad)
         return err_set(e, ERR_OUT_OF_RANGE,
-                       "parameters or moments are nan or inf after step %lld and are not kept, lower the "
+                       "parameters or moments are nan or inf after step %lld and are not kept: lower the "
                        "learning rate or set clip",
                        (long long)place->step);
     return ERR_OK;
@@ -373,8 +373,8 @@ enum err_code snapshot_read_tensors(const struct safetensors *f, const struct sn
 {
     if (f->count != count_chosen(l, choice))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: has %zu tensors, the job's model and optimizer want %zu", f->path, f->count,
-                       count_chosen(l, choice));
+                       "%s: has %zu tensors, expected %zu for the job's model and optimizer", f->path,
+                       f->count, count_chosen(l, choice));
     for (int moment = -1; moment < (int)l->moment_count; moment++) {
         for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++) {
             struct safetensor want = {0};

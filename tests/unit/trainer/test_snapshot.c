@@ -133,7 +133,7 @@ static void a_tensor_may_lack_a_moment(void **state)
         assert_true(got[i] == (kept ? want[i] : 0.0f));
     }
     assert_int_equal(snapshot_read(files.path, &whole, all, &e), ERR_FAILED_PRECONDITION);
-    assert_non_null(strstr(e.msg, "has 2 tensors, the job's model and optimizer"));
+    assert_non_null(strstr(e.msg, "has 2 tensors, expected "));
     snapshot_files_release(&files);
 }
 
@@ -580,8 +580,7 @@ static void another_shape_names_file_and_tensor(void **state)
     write_one(&place, true, &files);
     l.tensors = swapped;
     assert_int_equal(snapshot_read(files.path, &l, got, &e), ERR_FAILED_PRECONDITION);
-    assert_non_null(
-        strstr(e.msg, "model.safetensors: tensor 'weight' has shape (2,3), the model wants (3,2)"));
+    assert_non_null(strstr(e.msg, "model.safetensors: tensor 'weight' has shape (2,3), expected (3,2)"));
     l.tensors = renamed;
     assert_int_equal(snapshot_read(files.path, &l, got, &e), ERR_NOT_FOUND);
     assert_non_null(strstr(e.msg, "model.safetensors: tensor 'offset' is missing"));

@@ -283,14 +283,15 @@ static void unusable_files_are_refused(void **state)
     s.data.path = empty;
     refused(&s, ERR_FAILED_PRECONDITION, "the file is empty");
     s.data.path = small;
-    refused(&s, ERR_FAILED_PRECONDITION, "the training split has 3 symbols, a context of 4 needs at least 5");
+    refused(&s, ERR_FAILED_PRECONDITION,
+            "the training split is too short for a context of 4: expected at least 5 symbols, got 3");
     s.model.context = 2;
     s.data.split = 0.9;
     refused(&s, ERR_FAILED_PRECONDITION,
-            "the validation split has 1 symbols, a context of 2 needs at least 3");
+            "the validation split is too short for a context of 2: expected at least 3 symbols, got 1");
     s.data.split = 0.5;
     s.model.vocab = 2;
-    refused(&s, ERR_FAILED_PRECONDITION, "has 3 symbols, model.vocab allows only 2");
+    refused(&s, ERR_FAILED_PRECONDITION, "model.vocab: expected at least 3, the number of symbols, got 2");
     s.data.path = latin;
     refused(&s, ERR_DATA_LOSS, "byte 3 is not UTF-8");
     s = spec_of(DATA_TOKENS, odd, 1);
