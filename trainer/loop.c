@@ -61,6 +61,8 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
         return e->code;
     if (evaluated || log)
         progress_report(t, evaluated);
+    else
+        progress_round(t);
     if (best)
         keep_await(t);
     t->snapshot_due &= !keep;

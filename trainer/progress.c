@@ -3,7 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 void progress_epoch(const struct trainer *t)
@@ -111,6 +113,54 @@ static void add_validation(const struct trainer *t, struct metric_line *l)
         line_add(l, "val_acc", t->engine.val_acc);
 }
 
+/* ---- rounds */
+
+/* Rank 0 logs the first round that it reports, with the values that exist, and once that agreement is low. */
+static void round_log(struct trainer *t, const struct sync_round *r)
+{
+    CLEANUP(buf_release) struct buf numbers = {0};
+    buf_printf(&numbers, "step=%lld round=%lld wait_ms=%.3f bytes=%llu", (long long)t->engine.step,
+               (long long)r->round, (double)r->wait_ns / 1e6, (unsigned long long)r->bytes);
+    if (!isnan(r->norm))
+        buf_printf(&numbers, " norm=%.6g", r->norm);
+    if (!isnan(r->agreement))
+        buf_printf(&numbers, " agreement=%.4g", r->agreement);
+    if (!t->told_round)
+        log_info("first_round", "%s", numbers.data);
+    t->told_round = true;
+    if (sync_agreement_stays_low(&t->low_rounds, r->agreement))
+        log_warn(
+            "low_agreement",
+            "%s why=\"agreement was below %g in %d rounds in a row: the ranks' changes cancel out, lower "
+            "sync.every\"",
+            numbers.data, SYNC_LOW_AGREEMENT, SYNC_LOW_ROUNDS);
+}
+
+/* Adds the round that was not reported yet. Returns false if there is none. */
+static bool add_round(struct trainer *t, struct metric_line *l)
+{
+    struct sync_round r;
+    if (!sync_take_round(t->formation.sync, &r))
+        return false;
+    line_add(l, "round", (double)r.round);
+    line_add(l, "round_wait_ms", (double)r.wait_ns / 1e6);
+    line_add(l, "round_bytes", (double)r.bytes);
+    if (!isnan(r.norm))
+        line_add(l, "round_norm", r.norm);
+    if (!isnan(r.agreement))
+        line_add(l, "round_agreement", r.agreement);
+    if (t->formation.rank == 0)
+        round_log(t, &r);
+    return true;
+}
+
+void progress_round(struct trainer *t)
+{
+    struct metric_line l = {.has_step = true, .step = t->engine.step};
+    if (t->spec->sync.every > 1 && add_round(t, &l))
+        link_progress(t->link, &l);
+}
+
 void progress_report(struct trainer *t, bool evaluated)
 {
     struct coll_stats stats;
@@ -131,6 +181,7 @@ void progress_report(struct trainer *t, bool evaluated)
     }
     if (evaluated)
         add_validation(t, &l);
+    (void)add_round(t, &l);
     link_progress(t->link, &l);
     t->told_sizes = true;
     t->interval = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};

@@ -9,7 +9,10 @@ void progress_epoch(const struct trainer *t); /* prints the tutorials' line at t
 void progress_resumed(const struct trainer *t);
 /* Prints the snapshots that the saver has written since the last call. */
 void progress_saved(struct trainer *t);
+/* Also reports the last round, if it was not reported. */
 void progress_report(struct trainer *t, bool evaluated);
+/* For a step without a report: reports the round that ended with it, unless every step ends one. */
+void progress_round(struct trainer *t);
 
 double progress_bits(double nats);
 /* Returns the name of the loss in bits: "bits_per_char" or "bits_per_byte"; NULL if the data is not a

@@ -48,6 +48,8 @@ struct trainer {
     /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
+    bool told_round;   /* the first round is in the log */
+    int low_rounds;    /* see sync_agreement_stays_low */
     bool snapshot_due; /* and waits for the end of the round */
     struct interval interval;
 };

@@ -85,6 +85,30 @@ def averaging_every_16_sends_a_sixteenth(directory):
     return f"1/{1 / share:.1f} of the bytes"
 
 
+def rounds_are_reported(directory):
+    """Each rank reports each round at its step, and the last one at the end; what all ranks share is the same on all."""
+    kinds = {"average": "{type: average, every: 16}", "diloco": "{type: diloco, every: 16, wire: int4}"}
+    agreed = []
+    for name, world, nodes in (("average", 2, 1), ("average", 2, 2), ("diloco", 1, 1), ("diloco", 3, 1), ("diloco", 2, 2)):
+        out = f"{name}{world}{nodes}"
+        text = job(out, batch="batch: 8", optimizer=PLAIN_SGD, sync=kinds[name])
+        text = text.replace("epochs: 3", "steps: 50").replace('"1 epochs"', '"99 epochs"')
+        w, _ = run(directory, text, world=world, nodes=nodes)
+        rounds = [[r for r in rank.reports if "round" in r] for rank in w.ranks]
+        for rank, those in enumerate(rounds):
+            assert [(r["step"], r["round"]) for r in those] == [(16, 1), (32, 2), (48, 3), (50, 4)], those
+            assert all(r["round_norm"] > 0 and r["round_wait_ms"] >= 0 for r in those), those
+            assert all(("round_agreement" in r) == (world > 1) for r in those), those
+            assert all((r["round_bytes"] > 0) == (world > 1) for r in those), those
+            assert sum(r["round_bytes"] for r in those) <= w.last("sync_bytes", rank)
+            for r, first in zip(those, rounds[0]):
+                assert all(r.get(key) == first.get(key) for key in ("round_norm", "round_agreement")), (r, first)
+            agreed += [r["round_agreement"] for r in those if world > 1]
+            assert w.ranks[rank].err.count("event=first_round") == (rank == 0), w.ranks[rank].err
+    assert all(0 < a <= 1 for a in agreed), agreed
+    return f"agreement {min(agreed):.2f} to {max(agreed):.2f}"
+
+
 def tutorial_lines(directory):
     """DistributedSampler's step counts: 2,048 samples in batches of 32."""
     text = """
@@ -108,4 +132,4 @@ train:
 
 
 sweep("world_sizes", [every_world_equals_one, micro_batches_equal_one_batch, same_layout_twice_is_the_same_bits,
-                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, tutorial_lines])
+                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, rounds_are_reported, tutorial_lines])

@@ -7,6 +7,11 @@
  * the sum still has its parameters. */
 #include "trainer/member/sync/average.h"
 
+#include <math.h>
+
+#include "base/clock.h"
+#include "trainer/member/sync/squares.h"
+
 /* With a round at each step, parameters are the shared model whenever somebody looks. */
 static bool average_wants(const struct sync_spec *c, size_t array)
 {
@@ -27,6 +32,44 @@ static bool nothing_to_average(const struct sync *s, const struct sync_state *ro
     return s->config.world_size == 1 || round->global_samples == 0;
 }
 
+/* Of shared - params. A device needs room for the difference: the gradients. */
+static double moved_squares(const struct sync *s)
+{
+    struct device *d = s->config.device;
+    size_t count = s->config.count - s->config.tail;
+
+    if (d->host)
+        return squares_of_difference(s->shared, s->config.params, count);
+    d->ops->copy(d, s->config.grads, s->config.params, count * sizeof(float));
+    d->ops->scale(d, s->config.grads, count, -1.0f);
+    d->ops->add(d, s->config.grads, s->shared, count);
+    return squares_on_device(d, s->config.grads, count, s->squares_room);
+}
+
+/* The float that brings the sum of the members' weighted lengths; NULL: nothing is measured. */
+static float *lengths_slot(const struct sync *s, float *array)
+{
+    return s->shared && s->config.tail ? array + (s->config.count - 1) : NULL;
+}
+
+static void float_write(struct device *d, float *to, float x)
+{
+    if (d->host)
+        *to = x;
+    else
+        d->ops->upload(d, to, &x, sizeof(x));
+}
+
+static float float_read(struct device *d, const float *from)
+{
+    float x;
+
+    if (d->host)
+        return *from;
+    d->ops->download(d, &x, from, sizeof(x));
+    return x;
+}
+
 enum err_code average_begin(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
@@ -34,9 +77,18 @@ enum err_code average_begin(struct sync *s, struct err *e)
 
     if (nothing_to_average(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
         return ERR_OK;
+    float *slot = lengths_slot(s, s->config.grads);
+    float length = slot ? (float)(weight * sqrt(moved_squares(s))) : 0.0f;
+
     d->ops->copy(d, s->config.grads, s->config.params, s->config.count * sizeof(float));
     d->ops->scale(d, s->config.grads, s->config.count, (float)weight);
-    return coll_start(s->group, s->config.grads, s->config.count, e);
+    if (slot)
+        float_write(d, slot, length);
+    int64_t began = clock_mono_ns();
+    enum err_code rc = coll_start(s->group, s->config.grads, s->config.count, e);
+
+    s->made.wait_ns += (uint64_t)(clock_mono_ns() - began);
+    return rc;
 }
 
 enum err_code average_join(struct sync *s, struct err *e)
@@ -49,8 +101,13 @@ enum err_code average_join(struct sync *s, struct err *e)
     if (sync_await_sum(s, e))
         return e->code;
     d->ops->copy(d, s->config.params, s->config.grads, bytes);
-    if (s->shared)
-        d->ops->copy(d, s->shared, s->config.grads, bytes);
+    if (!s->shared)
+        return ERR_OK;
+    const float *slot = lengths_slot(s, s->config.params);
+
+    if (slot)
+        sync_measure(s, moved_squares(s), (double)float_read(d, slot));
+    d->ops->copy(d, s->shared, s->config.params, bytes);
     return ERR_OK;
 }
 

@@ -1,10 +1,13 @@
 #include "trainer/member/sync/delta.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "trainer/member/sync/squares.h"
 #include "trainer/member/sync/wire.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,10 +20,12 @@ struct delta_word {
     uint64_t digest; /* of the shared model */
     int64_t round, samples;
     uint64_t finite;
+    double squares; /* sum of squares of what is sent, decoded */
     float tail[SYNC_MAX_TAIL];
 };
 
 struct delta {
+    struct sync *sync;
     const struct sync_config *config;
     struct coll_group *group;
     struct delta_send send;
@@ -35,12 +40,14 @@ struct delta {
     struct err error; /* of the thread */
 };
 
-struct delta *delta_open(const struct sync_config *config, struct coll_group *group)
+struct delta *delta_open(struct sync *s)
 {
     struct delta *d = xcalloc(1, sizeof(*d));
+    const struct sync_config *config = &s->config;
 
+    d->sync = s;
     d->config = config;
-    d->group = group;
+    d->group = s->group;
     d->words = xcalloc((size_t)config->world_size, sizeof(*d->words));
     d->weights = xcalloc((size_t)config->world_size, sizeof(*d->weights));
     for (int i = 0; i < 2 && !config->device->host; i++)
@@ -148,10 +155,16 @@ static enum err_code delta_prepare(struct delta *d, struct err *e)
     for (struct window w = {0}; window_next(d, &w);) {
         const float *x = window_read(d, 0, d->send.x + w.at, w.count);
 
-        if (sends_codes(d))
-            finite &= wire_encode(d->config->spec.wire, x, w.count, rank_codes(d, d->config->rank) + w.code);
-        else
+        if (sends_codes(d)) {
+            uint8_t *codes = rank_codes(d, d->config->rank) + w.code;
+
+            finite &= wire_encode(d->config->spec.wire, x, w.count, codes);
+            /* Codes of values that are not finite are not written. */
+            d->mine.squares += finite ? wire_squares(d->config->spec.wire, codes, w.count) : 0.0;
+        } else {
             finite &= floats_finite(x, w.count);
+            d->mine.squares += squares_sum(x, w.count);
+        }
         x = window_read(d, 0, shared + w.at, w.count);
         d->mine.digest = digest64(d->mine.digest, x, w.count * sizeof(float));
     }
@@ -301,15 +314,34 @@ enum err_code delta_start(struct delta *d, const struct delta_send *send, struct
         device->ops->scale(device, d->send.x + d->lo, d->hi - d->lo,
                            sample_weight(d, send->local_samples, send->global_samples));
     d->threaded = wants_thread(d) && delta_start_thread(d);
-    return d->threaded ? ERR_OK : delta_exchange(d, e);
+    if (d->threaded)
+        return ERR_OK;
+    int64_t began = clock_mono_ns();
+    enum err_code rc = delta_exchange(d, e);
+
+    d->sync->made.wait_ns += (uint64_t)(clock_mono_ns() - began);
+    return rc;
 }
 
 enum err_code delta_wait(struct delta *d, struct err *e)
 {
+    int64_t began = clock_mono_ns();
+
     delta_finish_thread(d);
+    d->sync->made.wait_ns += (uint64_t)(clock_mono_ns() - began);
     if (d->error.code)
         *e = d->error;
     return d->error.code;
+}
+
+/* squares: the sum of squares of D */
+static void round_measure(const struct delta *d, double squares)
+{
+    double lengths = 0.0;
+
+    for (int r = 0; r < d->config->world_size; r++)
+        lengths += (double)d->weights[r] * sqrt(d->words[r].squares);
+    sync_measure(d->sync, squares, lengths);
 }
 
 void delta_sum(struct delta *d, float *error)
@@ -317,14 +349,17 @@ void delta_sum(struct delta *d, float *error)
     struct device *device = d->config->device;
     enum wire_type wire = d->config->spec.wire;
     float tail[SYNC_MAX_TAIL] = {0};
+    double squares = 0.0;
 
     /* Votes are weighted as the deltas are. */
     for (int r = 0; r < d->config->world_size; r++)
         for (size_t i = 0; i < d->config->tail; i++)
             tail[i] += d->weights[r] * d->words[r].tail[i];
     window_write(d, d->send.tail, tail, d->config->tail);
-    if (!sends_codes(d))
+    if (!sends_codes(d)) {
+        round_measure(d, squares_on_device(device, d->send.x + d->lo, d->hi - d->lo, d->sync->squares_room));
         return;
+    }
     for (struct window w = {0}; window_next(d, &w);) {
         float *x = window_read(d, 0, d->send.x + w.at, w.count);
         /* All ranks, the codes' owner too, add decoded values in rank order, so they get the same bits. */
@@ -335,7 +370,9 @@ void delta_sum(struct delta *d, float *error)
         memset(x, 0, w.count * sizeof(float));
         for (int r = 0; r < d->config->world_size; r++)
             wire_add(wire, rank_codes(d, r) + w.code, w.count, d->weights[r], x);
+        squares += squares_sum(x, w.count);
         window_write(d, error + w.at, rest, w.count);
         window_write(d, d->send.x + w.at, x, w.count);
     }
+    round_measure(d, squares);
 }

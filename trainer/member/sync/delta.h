@@ -1,7 +1,7 @@
 #ifndef DDP_TRAINER_MEMBER_SYNC_DELTA_H
 #define DDP_TRAINER_MEMBER_SYNC_DELTA_H
 
-#include "trainer/member/sync/sync.h"
+#include "trainer/member/sync/strategy.h"
 
 /* The weighted sum of all ranks' deltas, in one of the wire's formats (wire.h). First the ranks agree that they mean
  * the same round and start from the same shared model; the votes travel with that. Then fp32 is summed by an
@@ -11,9 +11,8 @@
  * Until delta_wait has succeeded, nothing but `x` was written. Where codes are sent, x is as it was until delta_sum. */
 
 struct delta;
-/* Borrows both. */
-struct delta *delta_open(const struct sync_config *config, struct coll_group *group);
-void delta_close(struct delta *d); /* waits for what is under way; NULL is fine */
+struct delta *delta_open(struct sync *s); /* borrows s */
+void delta_close(struct delta *d);        /* waits for what is under way; NULL is fine */
 
 struct delta_send {
     float *x;            /* device memory, like the others; attached to the group */
@@ -29,8 +28,8 @@ struct delta_send {
  * ranks differ. All may come from delta_wait instead. */
 MUST_CHECK enum err_code delta_start(struct delta *d, const struct delta_send *send, struct err *e);
 MUST_CHECK enum err_code delta_wait(struct delta *d, struct err *e);
-/* x becomes the sum; error (device memory; NULL with fp32) becomes x minus the decoded value of this
- * rank's codes. */
+/* Measures the round (sync_measure). x becomes the sum; error (device memory; NULL with fp32) becomes x minus the
+ * decoded value of this rank's codes. */
 void delta_sum(struct delta *d, float *error);
 
 #endif

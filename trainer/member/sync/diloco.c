@@ -34,8 +34,8 @@ struct diloco {
     struct sync *warm; /* all-reduce; NULL: there are no such steps */
     struct sync_tensor *tensors;
     struct fragment *fragments;
-    int64_t turn, rounds; /* the fragment that is sent next; exchanges so far */
-    bool settling;        /* theta = g, whatever mix says */
+    int64_t turn;  /* the fragment that is sent next */
+    bool settling; /* theta = g, whatever mix says */
 };
 
 /* Whether this configuration gives the plain mean of the parameters. */
@@ -127,7 +127,7 @@ static enum err_code diloco_open(struct sync *s, struct err *e)
         (c->warm && sync_open_as(&d->warm, &sync_allreduce_ops, s->group, &s->config, e)))
         return e->code;
     turn_set(s, d, 0);
-    d->delta = delta_open(&s->config, s->group);
+    d->delta = delta_open(s);
     return ERR_OK;
 }
 
@@ -224,7 +224,7 @@ static enum err_code diloco_begin(struct sync *s, struct err *e)
         .tail = s->config.params + (s->config.count - s->config.tail),
         .tensors = f->tensors,
         .tensor_count = f->count,
-        .round = d->rounds,
+        .round = s->rounds,
         .local_samples = f->local_seen + s->state.local_samples,
         .global_samples = f->global_seen + s->state.global_samples,
     };
@@ -277,7 +277,6 @@ static void turn_end(struct sync *s, struct diloco *d)
         d->fragments[f].global_seen += s->under_way.global_samples;
     }
     d->fragments[d->turn].local_seen = d->fragments[d->turn].global_seen = 0;
-    d->rounds++;
     turn_set(s, d, d->turn + 1);
     s->uneven = !d->settling && (s->config.spec.fragments > 1 || s->config.spec.overlap);
 }
@@ -321,7 +320,6 @@ static void diloco_save(const struct sync *s, struct sync_state *out)
 
     out->steps += d->fragments[d->turn].begin;
     out->turn = d->turn + 1;
-    out->rounds = d->rounds;
 }
 
 static void diloco_load(struct sync *s, const struct sync_state *in)
@@ -333,7 +331,6 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
         turn++;
     turn_set(s, d, turn);
     s->state.steps = in->steps - d->fragments[d->turn].begin;
-    d->rounds = in->rounds;
     /* Snapshots do not record `uneven`, so it is derived here. */
     if (!in->turn)
         s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;

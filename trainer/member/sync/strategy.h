@@ -56,6 +56,11 @@ struct sync {
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */
     float votes[SYNC_MAX_TAIL];
+    int64_t rounds;          /* exchanges that the group has made */
+    struct sync_round made;  /* of the exchange that is under way, or of the last one */
+    uint64_t bytes_before;   /* bytes that this rank had sent when the exchange began */
+    bool made_told;          /* sync_take_round has returned it, or there is none */
+    double *squares_room;    /* device memory for squares_on_device; NULL on the host */
     struct sync_state state; /* the round since the last exchange began */
     struct sync_state
         under_way; /* the round whose exchange is between begin and join; steps 0: there is none */
@@ -67,6 +72,9 @@ MUST_CHECK enum err_code sync_begin(struct sync *s, struct err *e);
 /* Waits for the sum that coll_start began. Succeeds only if the sum is known to be complete, on any device,
  * so that it may be applied. */
 MUST_CHECK enum err_code sync_await_sum(struct sync *s, struct err *e);
+
+/* Fills in norm and agreement of the round; `join` calls it. squares: of D; lengths: the sum over ranks of weight times length of the delta. */
+void sync_measure(struct sync *s, double squares, double lengths);
 
 /* As sync_open, with a strategy that need not be in the table; for tests. */
 MUST_CHECK enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,

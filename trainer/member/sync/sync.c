@@ -2,8 +2,10 @@
  * rounds. */
 #include "trainer/member/sync/strategy.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,20 @@ static bool array_wanted(const struct sync_ops *ops, const struct sync_spec *spe
     return ops->arrays[i].name && (!ops->wants || ops->wants(spec, i));
 }
 
+/* Only strategies with rounds measure. */
+static enum err_code room_open(struct sync *s, struct err *e)
+{
+    struct device *d = s->config.device;
+    void *room = NULL;
+
+    if (!s->ops->begin || d->host)
+        return ERR_OK;
+    if (d->ops->alloc(d, sizeof(*s->squares_room), &room, e))
+        return e->code;
+    s->squares_room = room;
+    return ERR_OK;
+}
+
 enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,
                            const struct sync_config *config, struct err *e)
 {
@@ -28,6 +44,7 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
     s->ops = ops;
     s->group = group;
     s->config = *config;
+    s->made_told = true;
     for (size_t i = 0, given = 0; i < SYNC_MAX_ARRAYS; i++)
         if (array_wanted(ops, &config->spec, i)) {
             s->arrays[i] = config->arrays[given++];
@@ -38,7 +55,7 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
         s->config.bucket = DEFAULT_BUCKET;
-    if (ops->open && ops->open(s, e)) {
+    if (room_open(s, e) || (ops->open && ops->open(s, e))) {
         sync_close(s);
         return e->code;
     }
@@ -60,6 +77,8 @@ void sync_close(struct sync *s)
         return;
     if (s->ops->close)
         s->ops->close(s);
+    if (s->squares_room)
+        s->config.device->ops->free(s->config.device, s->squares_room);
     free(s);
 }
 
@@ -93,6 +112,12 @@ enum err_code sync_before_step(struct sync *s, struct err *e)
 /* From here on the samples of the round belong to the exchange; later samples belong to the next round. */
 enum err_code sync_begin(struct sync *s, struct err *e)
 {
+    struct coll_stats stats;
+
+    coll_get_stats(s->group, &stats);
+    s->made = (struct sync_round){.round = s->rounds + 1, .norm = NAN, .agreement = NAN};
+    s->made_told = true;
+    s->bytes_before = stats.bytes;
     if (s->ops->begin(s, e))
         return e->code;
     s->under_way = s->state;
@@ -137,10 +162,16 @@ static void votes_bring(struct sync *s)
  * round's samples. So the next group can continue the same round. */
 static enum err_code exchange_join(struct sync *s, struct err *e)
 {
+    struct coll_stats stats;
+
     if (!s->under_way.steps)
         return ERR_OK;
     if (s->ops->join(s, e))
         return e->code;
+    coll_get_stats(s->group, &stats);
+    s->made.bytes = stats.bytes - s->bytes_before;
+    s->made_told = false;
+    s->rounds++;
     s->under_way = (struct sync_state){0};
     s->voted = true;
     s->votes_kept = false; /* the new ones are in place */
@@ -193,10 +224,41 @@ bool sync_settled(const struct sync *s)
 enum err_code sync_await_sum(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
+    int64_t began = clock_mono_ns();
+    enum err_code rc = coll_join(s->group, e) ? e->code : d->host ? ERR_OK : d->ops->wait(d, e);
 
-    if (coll_join(s->group, e))
-        return e->code;
-    return d->host ? ERR_OK : d->ops->wait(d, e);
+    s->made.wait_ns += (uint64_t)(clock_mono_ns() - began);
+    return rc;
+}
+
+/* ---- what a round was like */
+
+void sync_measure(struct sync *s, double squares, double lengths)
+{
+    s->made.norm = sqrt(squares);
+    /* Rounding may make D a little longer than the sum of equal deltas. */
+    if (s->config.world_size > 1 && lengths > 0.0)
+        s->made.agreement = fmin(s->made.norm / lengths, 1.0);
+}
+
+bool sync_take_round(struct sync *s, struct sync_round *out)
+{
+    if (s->made_told)
+        return false;
+    *out = s->made;
+    s->made_told = true;
+    return true;
+}
+
+bool sync_agreement_stays_low(int *low, double agreement)
+{
+    if (*low < 0 || isnan(agreement))
+        return false;
+    *low = agreement < SYNC_LOW_AGREEMENT ? *low + 1 : 0;
+    if (*low < SYNC_LOW_ROUNDS)
+        return false;
+    *low = -1;
+    return true;
 }
 
 /* ---- the shared model */
@@ -252,6 +314,7 @@ void sync_save(const struct sync *s, struct sync_state *out)
         .steps = s->state.steps + s->under_way.steps,
         .local_samples = s->state.local_samples + s->under_way.local_samples,
         .global_samples = s->state.global_samples + s->under_way.global_samples,
+        .rounds = s->rounds,
         .uneven = s->uneven,
     };
     if (s->ops->save)
@@ -263,6 +326,7 @@ void sync_load(struct sync *s, const struct sync_state *in)
     s->state = *in;
     s->under_way = (struct sync_state){0};
     s->uneven = in->uneven;
+    s->rounds = in->rounds;
     if (s->ops->load)
         s->ops->load(s, in);
 }

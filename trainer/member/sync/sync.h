@@ -58,7 +58,9 @@ struct sync_config {
     float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
     float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
-    size_t tail; /* number of floats at the end of each array that carry the loss and the votes */
+    /* Number of floats at the end of each array that carry the loss and the votes. Averaging writes the last
+     * of them itself, to measure the round (sync_round). */
+    size_t tail;
     /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one
      * tensor. */
     const struct sync_tensor *tensors;
@@ -93,6 +95,28 @@ MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);
 MUST_CHECK enum err_code sync_settle(struct sync *s, struct err *e);
 /* Whether parameters are equal on every rank at this moment. */
 bool sync_settled(const struct sync *s);
+
+/* ---- what a round was like */
+
+/* The last exchange of parameters that was applied. norm: |D| of D, the members' deltas merged by weight; NAN if it is
+ * unknown: under `average` with a round at each step. agreement: the mean cosine between the members' deltas and D. In
+ * the mean a member counts as in D, by its weight times the length of its delta, so it is |D| / sum of w |delta|: 1 if
+ * all deltas have one direction, 0 if they cancel out, 1 / sqrt(n) for n equally long deltas at right angles. NAN: in a
+ * world of one, or if no parameter moved. norm and agreement are the same on all ranks. */
+struct sync_round {
+    int64_t round;    /* 1 is the first that the group made */
+    uint64_t wait_ns; /* this rank stood still for the exchange */
+    uint64_t bytes;   /* that this rank sent, as coll_get_stats counts them */
+    double norm, agreement;
+};
+/* True once for each round. A round that the caller has not taken is lost when the next exchange begins. */
+bool sync_take_round(struct sync *s, struct sync_round *out);
+
+#define SYNC_LOW_AGREEMENT 0.1
+#define SYNC_LOW_ROUNDS 5
+/* Called for each round; *low is 0 at first. True once: in SYNC_LOW_ROUNDS rounds in a row the agreement was below
+ * SYNC_LOW_AGREEMENT. Rounds without an agreement do not count. */
+bool sync_agreement_stays_low(int *low, double agreement);
 
 /* ---- the shared model, which is evaluated and saved as the run's result. Within a round it is the model
  * that the last exchange made, and the ranks' own parameters differ from it. */

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "trainer/member/sync/squares.h"
+
 #define SCALE_BYTES 2
 #define INFINITE 0x7f800000u
 #define BF16_OVERFLOW 0x7f7f8000u /* from here on, rounding to bf16 gives infinity */
@@ -197,6 +199,24 @@ void wire_add(enum wire_type wire, const uint8_t *codes, size_t count, float wei
     decode_whole(wire, room, q);
     for (size_t i = 0; i < rest; i++)
         sum[i] += weight * q[i];
+}
+
+double wire_squares(enum wire_type wire, const uint8_t *codes, size_t count)
+{
+    size_t bytes = block_bytes(wire, WIRE_BLOCK), rest = count % WIRE_BLOCK;
+    uint8_t room[WIRE_BLOCK * sizeof(float)] = {0};
+    float q[WIRE_BLOCK];
+    double sum = 0.0;
+
+    for (size_t i = 0; i < count / WIRE_BLOCK; i++, codes += bytes) {
+        decode_whole(wire, codes, q);
+        sum += squares_sum(q, WIRE_BLOCK);
+    }
+    if (!rest)
+        return sum;
+    memcpy(room, codes, block_bytes(wire, rest));
+    decode_whole(wire, room, q);
+    return sum + squares_sum(q, rest);
 }
 
 void wire_subtract(enum wire_type wire, const uint8_t *codes, size_t count, float *x)

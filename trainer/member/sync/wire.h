@@ -21,6 +21,8 @@ size_t wire_bytes(enum wire_type wire, size_t count);
 MUST_CHECK bool wire_encode(enum wire_type wire, const float *x, size_t count, uint8_t *out);
 /* sum += weight q */
 void wire_add(enum wire_type wire, const uint8_t *codes, size_t count, float weight, float *sum);
+/* Returns the sum of q^2, with the same bits on all machines. */
+double wire_squares(enum wire_type wire, const uint8_t *codes, size_t count);
 /* x -= q */
 void wire_subtract(enum wire_type wire, const uint8_t *codes, size_t count, float *x);
 
