@@ -32,18 +32,33 @@ static bool nothing_to_average(const struct sync *s, const struct sync_state *ro
     return s->config.world_size == 1 || round->global_samples == 0;
 }
 
-/* Of shared - params. A device needs room for the difference: the gradients. */
-static double moved_squares(const struct sync *s)
+/* On the host, what is measured is also copied while it is in the cache. A device gets each array whole. */
+#define PIECE ((size_t)1 << 16)
+static size_t piece_count(const struct sync *s, size_t at)
+{
+    size_t rest = s->config.count - at;
+
+    return s->config.device->host && rest > PIECE ? PIECE : rest;
+}
+
+/* Of shared - params, on a device that is not the host. The gradients give room for the difference. */
+static double device_squares(const struct sync *s)
 {
     struct device *d = s->config.device;
     size_t count = s->config.count - s->config.tail;
 
-    if (d->host)
-        return squares_of_difference(s->shared, s->config.params, count);
     d->ops->copy(d, s->config.grads, s->config.params, count * sizeof(float));
     d->ops->scale(d, s->config.grads, count, -1.0f);
     d->ops->add(d, s->config.grads, s->shared, count);
     return squares_on_device(d, s->config.grads, count, s->squares_room);
+}
+
+/* Of shared - x in a piece of the arrays, in the host's memory. The tail does not count. */
+static double piece_squares(const struct sync *s, const float *x, size_t at, size_t count)
+{
+    size_t all = s->config.count - s->config.tail, end = at + count < all ? at + count : all;
+
+    return at < end ? squares_of_difference(s->shared + at, x + at, end - at) : 0.0;
 }
 
 /* The float that brings the sum of the members' weighted lengths; NULL: nothing is measured. */
@@ -77,13 +92,18 @@ enum err_code average_begin(struct sync *s, struct err *e)
 
     if (nothing_to_average(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
         return ERR_OK;
-    float *slot = lengths_slot(s, s->config.grads);
-    float length = slot ? (float)(weight * sqrt(moved_squares(s))) : 0.0f;
+    float *slot = lengths_slot(s, s->config.grads), *params = s->config.params, *sum = s->config.grads;
+    double squares = slot && !d->host ? device_squares(s) : 0.0;
 
-    d->ops->copy(d, s->config.grads, s->config.params, s->config.count * sizeof(float));
-    d->ops->scale(d, s->config.grads, s->config.count, (float)weight);
+    for (size_t at = 0, n; at < s->config.count; at += n) {
+        n = piece_count(s, at);
+        if (slot && d->host)
+            squares += piece_squares(s, params, at, n);
+        d->ops->copy(d, sum + at, params + at, n * sizeof(float));
+        d->ops->scale(d, sum + at, n, (float)weight);
+    }
     if (slot)
-        float_write(d, slot, length);
+        float_write(d, slot, (float)(weight * sqrt(squares)));
     int64_t began = clock_mono_ns();
     enum err_code rc = coll_start(s->group, s->config.grads, s->config.count, e);
 
@@ -94,20 +114,26 @@ enum err_code average_begin(struct sync *s, struct err *e)
 enum err_code average_join(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
-    size_t bytes = s->config.count * sizeof(float);
+    float *params = s->config.params, *sum = s->config.grads;
+    const float *slot = lengths_slot(s, params);
+    double squares = 0.0;
 
     if (nothing_to_average(s, &s->under_way))
         return ERR_OK;
     if (sync_await_sum(s, e))
         return e->code;
-    d->ops->copy(d, s->config.params, s->config.grads, bytes);
-    if (!s->shared)
-        return ERR_OK;
-    const float *slot = lengths_slot(s, s->config.params);
-
+    for (size_t at = 0, n; at < s->config.count; at += n) {
+        n = piece_count(s, at);
+        if (slot && d->host)
+            squares += piece_squares(s, sum, at, n);
+        d->ops->copy(d, params + at, sum + at, n * sizeof(float));
+        if (s->shared && d->host)
+            d->ops->copy(d, s->shared + at, sum + at, n * sizeof(float));
+    }
     if (slot)
-        sync_measure(s, moved_squares(s), (double)float_read(d, slot));
-    d->ops->copy(d, s->shared, s->config.params, bytes);
+        sync_measure(s, d->host ? squares : device_squares(s), (double)float_read(d, slot));
+    if (s->shared && !d->host)
+        d->ops->copy(d, s->shared, params, s->config.count * sizeof(float));
     return ERR_OK;
 }
 
