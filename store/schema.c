@@ -9,9 +9,12 @@
 #include "base/mem.h"
 #include "store/db.h"
 
-/* The state columns hold the names in states.c; row_read refuses any other. References are checked at the
+/* The newest schema, for a database that is made now. A test compares it with what the migrations make of older
+ * ones.
+ *
+ * The state columns hold the names in states.c; row_read refuses any other. References are checked at the
  * commit, so that the order inside one list of changes is free. Events of the cluster itself have job 0. */
-static const char schema_1[] =
+static const char schema_newest[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE job("
     " id INTEGER PRIMARY KEY AUTOINCREMENT, request_id TEXT NOT NULL UNIQUE, body_digest BLOB NOT NULL,"
@@ -19,6 +22,10 @@ static const char schema_1[] =
     " generation INTEGER NOT NULL, restarts_used INTEGER NOT NULL, continues INTEGER NOT NULL,"
     " created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
     " exit_code INTEGER NOT NULL, next_spawn INTEGER NOT NULL, goal TEXT NOT NULL, kill INTEGER NOT NULL,"
+    " nodes_min INTEGER NOT NULL DEFAULT 0, nodes_max INTEGER NOT NULL DEFAULT 0,"
+    " fault_ms INTEGER NOT NULL DEFAULT 0, fault_step INTEGER NOT NULL DEFAULT 0, last_restart TEXT,"
+    " last_restart_ms INTEGER NOT NULL DEFAULT 0, stop_signal INTEGER NOT NULL DEFAULT 0, progress TEXT,"
+    " scratch_generation INTEGER NOT NULL DEFAULT 0,"
     " CHECK(id > 0), CHECK(length(body_digest) = 32)) STRICT;"
     "CREATE TABLE node("
     " name TEXT PRIMARY KEY, instance TEXT, address TEXT, version TEXT, log_dir TEXT, state TEXT NOT NULL, "
@@ -45,12 +52,12 @@ static const char schema_1[] =
     ") STRICT, WITHOUT ROWID;"
     "CREATE TABLE spawn("
     " job INTEGER NOT NULL REFERENCES job(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,"
-    " spawn INTEGER NOT NULL, generation INTEGER NOT NULL, node TEXT NOT NULL, rank INTEGER NOT NULL,"
-    " local_rank INTEGER NOT NULL, cpu_slot INTEGER NOT NULL, gpu_uuids BLOB, token BLOB NOT NULL,"
+    " spawn INTEGER NOT NULL, first_generation INTEGER NOT NULL, node TEXT NOT NULL,"
+    " first_local_rank INTEGER NOT NULL, cpu_slot INTEGER NOT NULL, gpu_uuids BLOB, token BLOB NOT NULL,"
     " token_hash BLOB NOT NULL, revoked INTEGER NOT NULL, dead INTEGER NOT NULL, exit_known INTEGER NOT NULL,"
     " code INTEGER NOT NULL, signal INTEGER NOT NULL, out_of_memory INTEGER NOT NULL, lost INTEGER NOT NULL,"
     " message TEXT, stderr_tail TEXT, pid INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER "
-    "NOT NULL,"
+    "NOT NULL, stopped INTEGER NOT NULL DEFAULT 0,"
     " PRIMARY KEY(job, spawn), CHECK(length(token) = 32), CHECK(length(token_hash) = 32)) STRICT, WITHOUT "
     "ROWID;"
     "CREATE INDEX spawn_live ON spawn(job) WHERE dead = 0;"
@@ -62,7 +69,18 @@ static const char schema_1[] =
     "CREATE TABLE event("
     " id INTEGER PRIMARY KEY AUTOINCREMENT, time_ms INTEGER NOT NULL, job INTEGER NOT NULL,"
     " generation INTEGER NOT NULL, what TEXT NOT NULL, text TEXT) STRICT;"
-    "CREATE INDEX event_job ON event(job, id);";
+    "CREATE INDEX event_job ON event(job, id);"
+    "CREATE TABLE user("
+    " name TEXT PRIMARY KEY, role TEXT NOT NULL, token_hash BLOB NOT NULL UNIQUE, created_ms INTEGER NOT "
+    "NULL,"
+    " token_ms INTEGER NOT NULL, CHECK(length(token_hash) = 32)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE audit("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, time_ms INTEGER NOT NULL, who TEXT NOT NULL, origin TEXT NOT "
+    "NULL,"
+    " what TEXT NOT NULL, job INTEGER NOT NULL, text TEXT NOT NULL) STRICT;"
+    "CREATE INDEX audit_what ON audit(what, id);"
+    "INSERT INTO meta VALUES('sequence','0');"
+    "CREATE TABLE removed_number(job INTEGER PRIMARY KEY) STRICT;";
 
 /* The user's resize; the cost of the last fault, which is known only when the job runs again; and how a
  * cancel stops. */
@@ -98,7 +116,7 @@ static const char schema_4[] = "ALTER TABLE spawn RENAME COLUMN generation TO fi
                                "ALTER TABLE spawn RENAME COLUMN local_rank TO first_local_rank;"
                                "ALTER TABLE spawn DROP COLUMN rank;";
 
-const char *const schema_migrations[] = {schema_1, schema_2, schema_3, schema_4};
+const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)
@@ -120,7 +138,10 @@ static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t vers
 
 static enum err_code schema_apply(sqlite3 *db, const char *const *list, int from, int count, struct err *e)
 {
-    for (int i = from; i < count; i++)
+    /* The first entry makes the newest schema at once: SQLite parses the whole schema again for each column that
+     * a migration renames, which would be 5 % of the time of a short `ddpctl run`. */
+    const int to = from == 0 ? 1 : count;
+    for (int i = from; i < to; i++)
         if (db_exec(db, list[i], e) != ERR_OK)
             return err_wrap(e, "migration %d", i + 1);
     char sql[64];
