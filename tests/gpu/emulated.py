@@ -9,7 +9,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "num"))
 from language_text import write_text  # noqa: E402
-from world import BIN, World, newest, raw, sweep, tensors  # noqa: E402
+from world import BIN, World, data_alone, newest, sweep, tensors  # noqa: E402
 
 PLUGIN = os.path.join(os.environ.get("DDP_BUILD", os.path.join(BIN, "..")), "lib", "ddp_emulated", "libddp_cuda.so")
 JOB = """
@@ -65,7 +65,7 @@ def apart(one, other):
 
 
 def bits(directory, out):
-    return [raw(f"{directory}/{out}", name) for name in FILES
+    return [data_alone(f"{directory}/{out}", name) for name in FILES
             if os.path.exists(os.path.join(newest(f"{directory}/{out}"), name))]
 
 

@@ -149,7 +149,7 @@ def newest(directory):
 
 
 def tensors(directory, name="model.safetensors"):
-    """The bytes of all tensors of the newest snapshot, without the header, which names the generation."""
+    """The bytes of all tensors of the newest snapshot, without the header, which names the world size."""
     with open(os.path.join(newest(directory), name), "rb") as f:
         data = f.read()
     return data[8 + struct.unpack("<Q", data[:8])[0]:]

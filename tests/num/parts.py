@@ -7,7 +7,7 @@ import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import World, data_of, part, raw, sweep  # noqa: E402
+from world import World, part, raw, sweep, whole_file  # noqa: E402
 
 JOB = """
 name: t
@@ -76,7 +76,8 @@ def every_rank_writes_its_part(directory):
         w.run()
         assert {c.rank for c in w.rendezvous.commits} == {0}
     assert parts_of(f"{directory}/shared/out", 16) == names(0, 1, 2, 3)
-    assert sorted(os.listdir(f"{directory}/shared/out/step-16-g1")) == ["COMMITTED.json", "model.safetensors", "parts.json"]
+    assert sorted(os.listdir(f"{directory}/shared/out/step-16-g1")) == \
+        ["COMMITTED.json", "model.safetensors", "parts.json", "run.json"]
     with World(f"{directory}/own", job(16), world=4, nodes=2, own_dirs=True) as w:
         w.run()
     assert parts_of(f"{directory}/own/node0/out", 16) == names(0, 1)
@@ -169,7 +170,7 @@ def a_damaged_part_is_not_taken(directory):
     with World(directory, job(20), world=2, snapshots=committed) as w:
         w.run()
     at, = glob.glob(f"{directory}/out/parts-step-20-g1-j7/rank-00001.safetensors")
-    assert data_of(at)
+    assert whole_file(at)
     with open(at, "r+b") as f:
         f.seek(-3, os.SEEK_END)
         f.write(b"\x55")

@@ -1,14 +1,17 @@
 #!/usr/bin/python3
 """Tests snapshots of running jobs: kill and resume to the same bits, in mid-epoch, in mid-round and at other world sizes; clean
 stops; and the messages of workers whose peers are lost."""
+import glob
+import hashlib
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import World, difference, model, newest, part, raw, sweep, tensors  # noqa: E402
+from world import World, difference, model, newest, part, raw, sweep, tensors, whole_file  # noqa: E402
 
 JOB = """
 name: t
@@ -51,8 +54,9 @@ def same_bits(a, b, files=FILES):
         assert raw(a, name) == raw(b, name), f"{name} differs"
 
 
-def interrupted(directory, text, world, nodes, then=None, victim=1):
-    """Kills a rank when a snapshot is committed, then forms the next generation."""
+def interrupted(directory, text, world, nodes, then=None, victim=1, between=None):
+    """Kills a rank when a snapshot is committed, then forms the next generation.
+    between: called before that, with the directory of snapshots and their committed digests."""
     committed = {}
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed) as w:
         w.kill_at_commit(victim, 40)
@@ -61,6 +65,8 @@ def interrupted(directory, text, world, nodes, then=None, victim=1):
         others = [c for r, c in enumerate(codes) if r != victim]
         assert others == [75] * (world - 1), codes
         assert all("peer lost: " in r.err for r in w.ranks if r.rank != victim), [r.err for r in w.ranks]
+    if between:
+        between(f"{directory}/cut/out", committed)
     world, nodes = then or (world, nodes)
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed, generation=2) as w:
         w.run()
@@ -75,6 +81,62 @@ def killed_rank_ends_with_the_same_bits(directory):
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()
     step = interrupted(directory, text, 4, 2)
+    same_bits(f"{directory}/whole/out", f"{directory}/cut/out")
+    return f"resumed at step {step}"
+
+
+def equal_runs_write_equal_files(directory):
+    """Another cluster, job number and generation, as when a run is repeated. The digests that are committed differ."""
+    for name, sync in (("all", "{type: allreduce}"), ("average", AVERAGE), ("diloco", DILOCO)):
+        digests, runs = set(), (("c1", 7, 1), ("c1", 12345, 1), ("another", 7, 1), ("c1", 7, 30))
+        for i, (cluster, number, generation) in enumerate(runs):
+            text = job(40, sync=sync, best=", keep_best: 1") + "  eval: {every: 10}\n"
+            with World(f"{directory}/{name}/{i}", text, world=2, nodes=2, cluster=cluster, job_id=number, generation=generation) as w:
+                w.run()
+                digests.add(w.rendezvous.commits[-1].digest)
+            first, out = f"{directory}/{name}/0/out", f"{directory}/{name}/{i}/out"
+            same_bits(first, out, FILES if name == "all" else ["model.safetensors"])
+            if name != "all":
+                assert [part(first, rank) for rank in range(2)] == [part(out, rank) for rank in range(2)], (name, i)
+            with open(os.path.join(newest(out), "run.json")) as f:
+                assert json.load(f) == {"cluster": cluster, "job": number, "generation": generation}
+        assert len(digests) == len(runs), digests
+
+
+def make_old_form(path):
+    """Rewrites a snapshot as earlier versions wrote it: the header of each file of tensors names the run. Returns its digest."""
+    with open(f"{path}/run.json") as f:
+        run = json.load(f)
+    os.remove(f"{path}/run.json")
+    for name in FILES:
+        data = whole_file(f"{path}/{name}")
+        length = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + length])
+        header["__metadata__"].update({f"ddp.{key}": str(value) for key, value in run.items()})
+        text = json.dumps(header, separators=(",", ":")).encode()
+        with open(f"{path}/{name}", "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + data[8 + length:])
+    files = {name: hashlib.sha256(whole_file(f"{path}/{name}")).hexdigest() for name in FILES}
+    lines = "".join(f"{files[name]}  {name}\n" for name in sorted(files))
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    if os.path.exists(f"{path}/COMMITTED.json"):  # the kill may have prevented it
+        with open(f"{path}/COMMITTED.json") as f:
+            committed = json.load(f)
+        with open(f"{path}/COMMITTED.json", "w") as f:
+            json.dump(dict(committed, files=files, digest=digest), f)
+    return digest
+
+
+def snapshots_of_earlier_versions_resume(directory):
+    text = long_job()
+    with World(f"{directory}/whole", text, world=2) as w:
+        w.run()
+
+    def make_old(out, committed):
+        for path in glob.glob(f"{out}/step-*-g1"):
+            committed[1, int(os.path.basename(path)[5:].split("-")[0])] = make_old_form(path)
+
+    step = interrupted(directory, text, 2, 1, between=make_old)
     same_bits(f"{directory}/whole/out", f"{directory}/cut/out")
     return f"resumed at step {step}"
 
@@ -196,7 +258,7 @@ def keeps_the_newest_and_says_they_count(directory):
     with open(f"{directory}/out/step-60-g1/COMMITTED.json") as f:
         committed = json.load(f)
     assert (committed["job"], committed["generation"], committed["step"]) == (7, 1, 60), committed
-    assert sorted(committed["files"]) == sorted(FILES), committed
+    assert sorted(committed["files"]) == sorted([*FILES, "run.json"]), committed
 
 
 def stale_generation_commits_nothing(directory):
@@ -349,6 +411,7 @@ train:
 
 
 sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, muon_resumes_to_the_same_bits,
+                 equal_runs_write_equal_files, snapshots_of_earlier_versions_resume,
                  another_optimizer_is_refused, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,

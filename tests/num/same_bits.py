@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from language_text import write_text  # noqa: E402
-from world import World, raw, sweep  # noqa: E402
+from world import World, data_alone, sweep  # noqa: E402
 
 MLP = """
   model: {type: mlp, sizes: [12, 24, 16, 3], activation: gelu}
@@ -66,7 +66,7 @@ def every_layout(directory, **kw):
         first = first or seen
         assert seen == first, (world, nodes, seen, first)
         for name in FILES:
-            assert raw(f"{directory}/{out}", name) == raw(f"{directory}/w1n1", name), (world, nodes, name)
+            assert data_alone(f"{directory}/{out}", name) == data_alone(f"{directory}/w1n1", name), (world, nodes, name)
     return f"digest {int(first[0][60][0]):08x}{int(first[0][60][1]):08x} on {len(LAYOUTS)} layouts"
 
 
@@ -128,7 +128,7 @@ def killed_and_resumed_at_another_size(directory, **kw):
             for step, digest in digests(w).items():
                 assert digest == whole[step], (generation, step)
     for name in FILES:
-        assert raw(f"{directory}/out", name) == raw(f"{directory}/whole", name), name
+        assert data_alone(f"{directory}/out", name) == data_alone(f"{directory}/whole", name), name
 
 
 def a_world_that_does_not_divide(directory):

@@ -296,20 +296,25 @@ def model(directory):
 
 
 def raw(directory, name="model.safetensors"):
-    """Returns the data of a snapshot's file, without the header (which names the generation)."""
-    return data_of(os.path.join(newest(directory), name))
+    """Returns a file of the newest snapshot, whole: runs of the same job file, seed and layout write the same bytes."""
+    return whole_file(os.path.join(newest(directory), name))
 
 
-def data_of(path):
+def whole_file(path):
     with open(path, "rb") as f:
-        data = f.read()
+        return f.read()
+
+
+def data_alone(directory, name="model.safetensors"):
+    """Returns the data of a snapshot's file, without the header (which names the world size)."""
+    data = raw(directory, name)
     return data[8 + struct.unpack("<Q", data[:8])[0]:]
 
 
 def part(directory, rank):
-    """The data of a rank's part of the newest snapshot."""
+    """Returns the file of a rank's part of the newest snapshot."""
     at, = glob.glob(os.path.join(directory, f"parts-{os.path.basename(newest(directory))}-j*", f"rank-{rank:05d}.safetensors"))
-    return data_of(at)
+    return whole_file(at)
 
 
 def difference(a, b):

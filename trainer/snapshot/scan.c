@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/snapshot/parts.h"
+#include "trainer/snapshot/run.h"
 #include "trainer/snapshot/snapshot.h"
 
 #define COMMITTED_LIMIT ((size_t)1 << 20)
@@ -53,7 +54,7 @@ static void free_names(char ***names)
 /* Lists the files that a snapshot's digest covers, sorted. */
 static enum err_code list_files(const char *path, char ***out, struct err *e)
 {
-    static const char *const extras[] = {"config.json", "vocab.json", SNAPSHOT_PARTS_FILE};
+    static const char *const extras[] = {"config.json", "vocab.json", SNAPSHOT_PARTS_FILE, SNAPSHOT_RUN_FILE};
     if (list_names(path, NULL, ".safetensors", out, e))
         return e->code;
     for (size_t i = 0; i < ARRAY_LEN(extras); i++) {
@@ -123,7 +124,7 @@ static enum err_code check_committed(struct snapshot_found *f, struct err *e)
     return ERR_OK;
 }
 
-/* Reads job, generation and step from the header of model.safetensors. */
+/* Reads job, generation and step from run.json and the header of model.safetensors. */
 static enum err_code snapshot_identify(const char *path, struct snapshot_found *out, struct err *e)
 {
     struct snapshot_place place;
@@ -281,7 +282,7 @@ void snapshot_list_release(struct snapshot_list *l)
     *l = (struct snapshot_list){0};
 }
 
-/* Reads a header and looks for COMMITTED.json, but sums no data, so it is cheap. */
+/* Reads run.json and a header and looks for COMMITTED.json, but sums no data, so it is cheap. */
 static bool snapshot_look(const char *path, struct snapshot_place *place, bool *committed)
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);

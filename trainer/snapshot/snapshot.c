@@ -14,16 +14,16 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "trainer/snapshot/parts.h"
+#include "trainer/snapshot/run.h"
 #include "trainer/snapshot/safetensors.h"
 #include "trainer/snapshot/tensors.h"
 
-/* The metadata keys of the numbers of a place (safetensors has texts only). */
+/* The metadata keys of the numbers of a place (safetensors has texts only). The numbers that name the run are in run.json,
+ * so that equal runs write equal files. */
 static const struct {
     const char *key;
     size_t offset;
 } place_keys[] = {
-    {"ddp.job", offsetof(struct snapshot_place, job)},
-    {"ddp.generation", offsetof(struct snapshot_place, generation)},
     {"ddp.step", offsetof(struct snapshot_place, step)},
     {"ddp.epoch", offsetof(struct snapshot_place, epoch)},
     {"ddp.position", offsetof(struct snapshot_place, position)},
@@ -89,7 +89,6 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     struct snapshot_place copy = *place;
     jout_open(&o, NULL, '{');
     jout_text(&o, "format", "pt"); /* readers of PyTorch weights need this key */
-    jout_text(&o, "ddp.cluster", place->cluster);
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         metadata_number(&o, place_keys[i].key, *place_at(&copy, i));
     print_judgement(&o, place);
@@ -180,6 +179,14 @@ static enum err_code write_parts(const char *tmp, const struct snapshot_place *p
     return write_extra(tmp, &extra, e);
 }
 
+static enum err_code write_run(const char *tmp, const struct snapshot_place *place, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    snapshot_run_print(&text, place);
+    struct snapshot_extra extra = {SNAPSHOT_RUN_FILE, text.data, text.len};
+    return write_extra(tmp, &extra, e);
+}
+
 static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
                                const struct snapshot_place *place, const float *state, const float *model,
                                const struct snapshot_part *parts, struct err *e)
@@ -187,6 +194,8 @@ static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
     for (size_t i = 0; i < l->extra_count; i++)
         if (write_extra(tmp, &l->extras[i], e))
             return e->code;
+    if (write_run(tmp, place, e))
+        return e->code;
     if (write_file(tmp, "model.safetensors", l, place, SNAPSHOT_PARAMS, parts ? model : state, e))
         return e->code;
     if (!parts && l->moment_count > 0 &&
@@ -349,6 +358,18 @@ static enum err_code read_judgement(const struct safetensors *f, struct snapshot
     return ERR_OK;
 }
 
+/* f: model.safetensors. Earlier versions named the run in its metadata. */
+static enum err_code read_run(const struct safetensors *f, const char *path, struct snapshot_place *p,
+                              struct err *e)
+{
+    if (!json_get_text(f->metadata, "ddp.job", NULL))
+        return snapshot_run_read(path, p, e);
+    snprintf(p->cluster, sizeof(p->cluster), "%s", json_get_text(f->metadata, "ddp.cluster", ""));
+    if (snapshot_metadata_int(f, "ddp.job", &p->job, e))
+        return e->code;
+    return snapshot_metadata_int(f, "ddp.generation", &p->generation, e);
+}
+
 enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e)
 {
     CLEANUP(close_tensors) struct safetensors *f = NULL;
@@ -358,9 +379,8 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (snapshot_metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
-    if (read_judgement(f, &p, e))
+    if (read_judgement(f, &p, e) || read_run(f, path, &p, e))
         return e->code;
-    snprintf(p.cluster, sizeof(p.cluster), "%s", json_get_text(f->metadata, "ddp.cluster", ""));
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: %lld parts of %lld ranks", f->path, (long long)p.parts,
                        (long long)p.world_size);

@@ -11,20 +11,23 @@
 /* Snapshots: each is a directory `step-<N>-g<generation>` below snapshot.dir.
  *
  *   model.safetensors        parameters; its metadata says where in the run the snapshot was taken
+ *   run.json                 which run: cluster, job, generation (run.h)
  *   config.json, vocab.json  files that other tools need beside the parameters, if the layout has them
  *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if there are none, or if ranks differ
  *   shared.safetensors       if ranks differ: those arrays that are equal on all of them
  *   parts.json               if ranks differ: the list of the snapshot's parts, which lie elsewhere (parts.h)
  *   COMMITTED.json           job, generation, step and the sha256 of each file; written at the commit
  *
- * Snapshots of earlier versions have no parts.json. If ranks differed, their optimizer.safetensors has the mean over
- * the ranks, and rank-<R>.safetensors has all that rank R had.
+ * Snapshots of earlier versions have no run.json; the metadata of their tensors names cluster, job and generation. Still
+ * older ones have no parts.json. If ranks differed, their optimizer.safetensors has the mean over the ranks, and
+ * rank-<R>.safetensors has all that rank R had.
  *
  * A directory appears under its name completely or not at all: it is written as `.tmp-...`, every file is
  * fsynced, then it is renamed. Without COMMITTED.json it may still be a snapshot that the coordinator has
  * committed (if a crash came in between). Therefore it is offered with its digest, but not trusted. The
  * digest is the sha256 over the lines "<sha256 of the file>  <name>\n", sorted by name, without
- * COMMITTED.json. Equal contents give equal digests on every node. */
+ * COMMITTED.json. Equal contents give equal digests on every node. Two runs of the same job file, seed and layout
+ * write the same bytes, except into run.json, parts.json (it has the names of nodes) and COMMITTED.json. */
 
 struct snapshot_tensor { /* borrowed; offset and count are floats of the flat array */
     const char *name;

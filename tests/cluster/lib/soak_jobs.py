@@ -3,7 +3,6 @@ import collections
 import glob
 import json
 import os
-import struct
 import subprocess
 import time
 
@@ -52,11 +51,10 @@ train:
 
 
 def final_bits(directory):
-    """Returns the digest of the parameters without the file's header, which names the generation. None: no parameters."""
+    """Returns the file of the parameters. None: there is none."""
     for path in sorted(glob.glob("%s/step-%d-g*/model.safetensors" % (directory, STEPS)))[-1:]:
         with open(path, "rb") as f:
-            data = f.read()
-        return data[8 + struct.unpack("<Q", data[:8])[0]:]
+            return f.read()
     return None
 
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/snapshot/parts.h"
+#include "trainer/snapshot/run.h"
 #include "trainer/snapshot/safetensors.h"
 #include "trainer/snapshot/saver.h"
 #include "trainer/snapshot/snapshot.h"
@@ -453,6 +454,147 @@ static void equal_contents_have_equal_digests(void **state)
     snapshot_files_release(&b);
 }
 
+static void same_file(const char *a, const char *b, const char *name)
+{
+    CLEANUP(buf_release) struct buf one = {0}, other = {0};
+    CLEANUP(free_text) char *at_one = xasprintf("%s/%s", a, name);
+    CLEANUP(free_text) char *at_other = xasprintf("%s/%s", b, name);
+    struct err e = {0};
+    assert_int_equal(file_read(at_one, 1 << 20, &one, &e), ERR_OK);
+    assert_int_equal(file_read(at_other, 1 << 20, &other, &e), ERR_OK);
+    assert_int_equal(one.len, other.len);
+    assert_memory_equal(one.data, other.data, one.len);
+}
+
+/* Cluster, job and generation differ; the digests that are committed must differ, too. */
+static void equal_runs_write_equal_tensors(void **state)
+{
+    static const struct snapshot_place runs[] = {{.cluster = "here", .job = 7, .generation = 1},
+                                                 {.cluster = "there", .job = 7, .generation = 2},
+                                                 {.cluster = "here", .job = 123, .generation = 3},
+                                                 {.cluster = "here", .job = 7, .generation = 45}};
+    struct snapshot_files whole[ARRAY_LEN(runs)] = {0}, shared[ARRAY_LEN(runs)] = {0};
+    char *parts[ARRAY_LEN(runs)];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
+        struct snapshot_place alike = place_at(10, runs[i].generation),
+                              ranks = place_of_parts(20, runs[i].generation, true), back;
+        struct err e = {0};
+        alike.job = ranks.job = runs[i].job;
+        memcpy(alike.cluster, runs[i].cluster, sizeof(alike.cluster));
+        memcpy(ranks.cluster, runs[i].cluster, sizeof(ranks.cluster));
+        write_one(&alike, true, &whole[i]);
+        write_with_parts(&ranks, 0, &shared[i]);
+        parts[i] = snapshot_parts_dir(dir, &ranks);
+        assert_int_equal(snapshot_read_place(shared[i].path, &back, &e), ERR_OK);
+        same_place(&ranks, &back);
+        same_file(whole[0].path, whole[i].path, "model.safetensors");
+        same_file(whole[0].path, whole[i].path, "optimizer.safetensors");
+        same_file(shared[0].path, shared[i].path, "model.safetensors");
+        same_file(shared[0].path, shared[i].path, "shared.safetensors");
+        same_file(parts[0], parts[i], "rank-00001.safetensors");
+        for (size_t j = 0; j < i; j++) {
+            assert_string_not_equal(whole[i].digest, whole[j].digest);
+            assert_string_not_equal(shared[i].digest, shared[j].digest);
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
+        free(parts[i]);
+        snapshot_files_release(&whole[i]);
+        snapshot_files_release(&shared[i]);
+    }
+}
+
+/* Of an earlier version: the header of model.safetensors names the run. `run` is inserted into its metadata. */
+static void make_old_form(const char *path, const char *run)
+{
+    static const char after[] = "\"format\":\"pt\",";
+    CLEANUP(buf_release) struct buf old = {0}, text = {0};
+    CLEANUP(free_text) char *model = xasprintf("%s/model.safetensors", path);
+    CLEANUP(free_text) char *run_file = xasprintf("%s/" SNAPSHOT_RUN_FILE, path);
+    struct err e = {0};
+    uint64_t length;
+    assert_int_equal(file_read(model, 1 << 20, &text, &e), ERR_OK);
+    memcpy(&length, text.data, sizeof(length));
+    char *at = memmem(text.data, text.len, after, strlen(after));
+    assert_non_null(at);
+    size_t head = (size_t)(at - text.data) + strlen(after);
+    length += strlen(run);
+    buf_append(&old, &length, sizeof(length));
+    buf_append(&old, text.data + sizeof(length), head - sizeof(length));
+    buf_append(&old, run, strlen(run));
+    buf_append(&old, text.data + head, text.len - head);
+    assert_int_equal(file_write_atomic(model, old.data, old.len, 0644, &e), ERR_OK);
+    assert_int_equal(unlink(run_file), 0);
+}
+
+static void snapshots_of_earlier_versions_name_the_run_in_the_header(void **state)
+{
+    struct snapshot_files files = {0}, old = {0};
+    struct snapshot_place place = place_at(12, 3), back;
+    struct snapshot_list list = {0};
+    float want[FLOATS], got[FLOATS] = {0};
+    struct err e = {0};
+    (void)state;
+    write_one(&place, false, &files);
+    make_old_form(files.path, "\"ddp.cluster\":\"here\",\"ddp.job\":\"7\",\"ddp.generation\":\"3\",");
+    assert_int_equal(snapshot_sum(files.path, &old, &e), ERR_OK);
+    assert_null(strstr(old.sums, SNAPSHOT_RUN_FILE));
+    assert_int_equal(snapshot_mark_committed(&old, &place, &e), ERR_OK);
+    assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
+    same_place(&place, &back);
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 1);
+    assert_true(list.items[0].committed);
+    assert_string_equal(list.items[0].cluster, "here");
+    assert_true(list.items[0].job == 7 && list.items[0].generation == 3 && list.items[0].step == 12);
+    fill(want, (float)place.step);
+    assert_int_equal(snapshot_read(files.path, &layout, got, &e), ERR_OK);
+    same_tensors(want, got);
+    snapshot_list_release(&list);
+    snapshot_files_release(&files);
+    snapshot_files_release(&old);
+}
+
+static void a_damaged_run_file_is_noticed(void **state)
+{
+    static const char *const rows[] = {
+        "",
+        "{",
+        "[]",
+        "{\"cluster\":\"here\",\"job\":7}",
+        "{\"job\":7,\"generation\":1}",
+        "{\"cluster\":\"here\",\"job\":-7,\"generation\":1}",
+        "{\"cluster\":\"0123456789012345678901234567890123456789012345678901234567890123\",\"job\":7,"
+        "\"generation\":1}"};
+    struct snapshot_place place = place_at(10, 1), back;
+    struct snapshot_files files = {0};
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    write_one(&place, true, &files);
+    CLEANUP(free_text) char *path = xasprintf("%s/" SNAPSHOT_RUN_FILE, files.path);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        assert_int_equal(file_write_atomic(path, rows[i], strlen(rows[i]), 0644, &e), ERR_OK);
+        assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, path));
+    }
+    /* It is well-formed, but names another job than was committed. */
+    static const char other[] = "{\"cluster\":\"here\",\"job\":8,\"generation\":1}\n";
+    assert_int_equal(file_write_atomic(path, other, strlen(other), 0644, &e), ERR_OK);
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    snapshot_list_release(&list);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_NOT_FOUND);
+    assert_non_null(strstr(e.msg, path));
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    assert_non_null(strstr(list.unusable[0], path));
+    snapshot_list_release(&list);
+    snapshot_files_release(&files);
+}
+
 /* Flips each bit of each file. The committed snapshot is then no longer offered. A direct read is an error
  * or, if the bit is in the data, gives another value. */
 static void every_flipped_bit_is_noticed(void **state)
@@ -818,6 +960,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_directory_without_its_parts_offers_nothing, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(parts_go_with_their_snapshot, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(equal_contents_have_equal_digests, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(equal_runs_write_equal_tensors, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(snapshots_of_earlier_versions_name_the_run_in_the_header, make_dir,
+                                        remove_dir),
+        cmocka_unit_test_setup_teardown(a_damaged_run_file_is_noticed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_noticed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_truncation_names_the_file, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(hostile_headers, make_dir, remove_dir),
