@@ -111,7 +111,7 @@ struct train_spec {
         int64_t batches;        /* 0: all */
     } eval;
     int64_t log_every;   /* steps between reports, 10 */
-    bool tutorial_lines; /* prints the progress lines of PyTorch's tutorials on stdout; true */
+    bool tutorial_lines; /* prints the progress lines of PyTorch's tutorials on stdout; false */
 };
 
 struct job_spec {

@@ -287,7 +287,6 @@ void job_train_defaults(struct train_spec *t)
     t->snapshot.keep = 3;
     t->eval.every = (struct job_every){1, EVERY_EPOCHS};
     t->log_every = 10;
-    t->tutorial_lines = true;
 }
 
 void job_train_release(struct train_spec *t)

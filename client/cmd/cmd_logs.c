@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,7 +56,9 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer *prefix, struct err *e)
+/* *any: whether there was output, or a note that explains why there is none. */
+static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer *prefix, bool *any,
+                                      struct err *e)
 {
     CLEANUP(buf_release) struct buf out = {0}, talk = {0};
     for (;;) {
@@ -71,6 +74,7 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer
             return code;
         if (!data)
             break;
+        *any = *any || *data->note || data->data.len;
         if (*data->note) {
             term_printf_safe(&talk, "ddpctl: %s", data->note);
             buf_putc(&talk, '\n');
@@ -95,6 +99,7 @@ static int cmd_logs_run(struct invocation *in)
     struct link link;
     struct err e;
     int64_t rank = -1;
+    bool any = false;
     if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK)
         return error_print(&e);
     if (o->rank && job_rank_parse(o->rank, &rank, &e) != ERR_OK)
@@ -115,13 +120,16 @@ static int cmd_logs_run(struct invocation *in)
     enum err_code code =
         rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
     if (code == ERR_OK) {
-        code = logs_copy_stream(stream, &prefix, &e);
+        code = logs_copy_stream(stream, &prefix, &any, &e);
         rpc_stream_close(stream);
     }
     if (code != ERR_OK)
         link_explain(&link, &e);
     prefixer_release(&prefix);
     link_close(&link);
+    /* Python's logging, tracebacks and ddp-trainer write to standard error only. */
+    if (code == ERR_OK && !any && !o->standard_error && !o->both && !interrupts_count())
+        fprintf(stderr, "ddpctl: there is no standard output; --stderr prints standard error\n");
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 

@@ -36,7 +36,6 @@ train:
 TAIL = """  seed: {seed}
   precision: {precision}
   log_every: {log_every}
-  tutorial_lines: false
 """
 
 

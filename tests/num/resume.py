@@ -17,6 +17,7 @@ JOB = """
 name: t
 device: cpu
 train:
+  tutorial_lines: true
   model: {{type: mlp, sizes: [12, 64, 3], activation: tanh}}
   data: {{type: synthetic, samples: 1000}}
   optimizer: {optimizer}
@@ -371,6 +372,7 @@ def a_sum_that_overflows_has_a_cause(directory):
 name: t
 device: cpu
 train:
+  tutorial_lines: true
   model: {type: linear, in: 8, out: 1}
   data: {type: synthetic, samples: 64, in: 8, out: 1}
   optimizer: {type: sgd, lr: LR}
@@ -389,6 +391,7 @@ def the_best_is_kept(directory):
 name: t
 device: cpu
 train:
+  tutorial_lines: true
   model: {type: linear, in: 8, out: 1}
   data: {type: synthetic, samples: 64, in: 8, out: 1}
   optimizer: {type: sgd, lr: 0.9, clip: 0.5}

@@ -12,6 +12,7 @@ from world import BIN, newest, raw, sweep  # noqa: E402
 JOB = """
 name: t
 train:
+  tutorial_lines: true
   model: {type: mlp, sizes: [12, 32, 3]}
   data: {type: synthetic, samples: 640}
   optimizer: {type: adamw, lr: 3.0e-3}
@@ -50,7 +51,7 @@ def lines_and_reports(directory):
     first = [r["loss"] for r in reports if "loss" in r][0]
     assert last["loss"] < 0.5 * first, (first, last["loss"])
     assert "event=sizes" in err and "parameters=515" in err, err  # 12 * 32 + 32 + 32 * 3 + 3
-    assert "[GPU0]" not in run(directory, JOB + "  tutorial_lines: false\n", "--set", "train.snapshot.dir=quiet")[1]
+    assert "[GPU0]" not in run(directory, JOB.replace("  tutorial_lines: true\n", ""), "--set", "train.snapshot.dir=quiet")[1]
 
 
 def goes_on_where_it_was(directory):
@@ -87,8 +88,8 @@ def wrong_input(directory):
     cuda = JOB.replace("name: t", "name: t\ndevice: cuda")
     idx = JOB.replace("{type: synthetic, samples: 640}", "{type: idx, dir: /nonexistent}")
     for text, code, says in (
-            (JOB.replace("batch", "bach"), 2, "job.yaml:7:3: "),
-            (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:7:10: "),
+            (JOB.replace("batch", "bach"), 2, "job.yaml:8:3: "),
+            (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:8:10: "),
             ("name: t\ncommand: [true]\n", 2, "expected a job file with 'train'"),
             (cuda, 78, "device: cuda"),
             (idx, 78, "/nonexistent/train-images-idx3-ubyte: no such file"),

@@ -10,6 +10,7 @@ MLP = """
 name: t
 device: cpu
 train:
+  tutorial_lines: true
   model: {{type: mlp, sizes: [12, 24, 16, 3], activation: gelu}}
   data: {{type: synthetic, samples: 1000}}
   optimizer: {optimizer}
@@ -114,6 +115,7 @@ def tutorial_lines(directory):
     text = """
 name: tutorial
 train:
+  tutorial_lines: true
   model: {type: linear, in: 20, out: 1}
   data: {type: synthetic, samples: 2048}
   optimizer: {type: sgd, lr: 1.0e-3}

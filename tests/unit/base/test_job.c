@@ -93,7 +93,7 @@ static void train_defaults(void **state)
     assert_null(t->snapshot.dir);
     assert_int_equal(t->log_every, 10);
     assert_int_equal(t->eval.every.unit, EVERY_EPOCHS);
-    assert_true(t->tutorial_lines);
+    assert_false(t->tutorial_lines);
 }
 
 static void muon_keys(void **state)
