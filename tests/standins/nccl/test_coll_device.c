@@ -290,8 +290,8 @@ static void peer_dies_in_a_round(struct where *w)
         kill(getpid(), SIGKILL);
     setenv("DDP_STANDIN_NCCL_FAULT", "unnoticed-death", 1);
     CHECK(sync_after_step(s, 1, w->ranks, &e) == ERR_ABORTED);
-    sync_close(s);
     CHECK(coll_end(w->group, &e) == ERR_OK);
+    sync_close(s);
     dev_download(&device.base, host, config.params, sizeof(host));
     for (int i = 0; i < COUNT; i++)
         CHECK(host[i] == (float)(i % 100 + rank));

@@ -72,7 +72,9 @@ struct sync_config {
 
 MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
                                    const struct sync_config *config, struct err *e);
-void sync_close(struct sync *s); /* call it before coll_close, also after an abort; NULL is fine */
+/* Call it after coll_end and before coll_close, also after an abort: it frees memory of the device, which waits for a
+ * sum that a lost peer has left unfinished. NULL is fine. */
+void sync_close(struct sync *s);
 
 /* Once before each step: how many steps the run has made. */
 void sync_at_step(struct sync *s, int64_t step);
