@@ -120,7 +120,9 @@ static enum err_code diloco_open(struct sync *s, struct err *e)
     struct diloco *d = s->own = xcalloc(1, sizeof(*d));
 
     if (c->every < 1 || c->fragments < 1 || c->overlap >= c->every / c->fragments)
-        return err_set(e, ERR_INVALID_ARGUMENT, "sync: these rounds of diloco cannot be made");
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "sync: expected every and fragments of at least 1, and overlap below every / fragments");
     s->shared = spec_is_mean(c) && s->config.world_size == 1 ? NULL : s->arrays[SHARED];
     s->overlap = c->overlap;
     if (fragments_open(s, d, e) ||
