@@ -38,6 +38,11 @@ static void line_compare(const char *text, size_t len)
 
     if (strstr(text, "NaN") || strstr(text, "Infinity"))
         return;
+    if (memchr(text, '\0',
+               len)) { /* jansson ignores a zero byte behind a number; ours refuses every zero byte */
+        BUG_ON(accepted);
+        return;
+    }
     /* Ours compares the names of the members that it keeps only. */
     BUG_ON(accepted && !json && !strstr(e.msg, "duplicate"));
     BUG_ON(json && !accepted);

@@ -565,8 +565,8 @@ static void a_damaged_run_file_is_noticed(void **state)
         "{\"cluster\":\"here\",\"job\":7}",
         "{\"job\":7,\"generation\":1}",
         "{\"cluster\":\"here\",\"job\":-7,\"generation\":1}",
-        "{\"cluster\":\"0123456789012345678901234567890123456789012345678901234567890123\",\"job\":7,"
-        "\"generation\":1}"};
+        ("{\"cluster\":\"0123456789012345678901234567890123456789012345678901234567890123\",\"job\":7,"
+         "\"generation\":1}")};
     struct snapshot_place place = place_at(10, 1), back;
     struct snapshot_files files = {0};
     struct snapshot_list list = {0};
