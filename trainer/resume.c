@@ -18,6 +18,8 @@ static int64_t offer_job(const struct trainer *t, const struct snapshot_found *f
     return strcmp(f->cluster, link_place(t->link)->cluster) ? 0 : f->job;
 }
 
+#define OFFERS_MOST 64 /* of one Join: the coordinator refuses more */
+
 /* One rank of each node offers the snapshots in snapshot.dir, because all ranks of the node see the same. The
  * coordinator chooses. Uncommitted snapshots of other clusters are not offered, since nobody can vouch for
  * them; nor does a standalone worker offer uncommitted ones, since it is never restarted. */
@@ -39,13 +41,16 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
     if (t->spec->resume == RESUME_NEVER || (t->config->standalone && t->spec->resume == RESUME_AUTO))
         return ERR_OK;
     out->offers = xcalloc(found->count + 1, sizeof(*out->offers));
-    for (size_t i = 0; i < found->count; i++) {
-        const struct snapshot_found *f = &found->items[i];
-        if (!f->committed && (t->config->standalone || !offer_job(t, f)))
-            continue;
-        out->offers[out->count++] =
-            (struct link_offer){offer_job(t, f), f->generation, f->step, f->digest, f->path, f->committed};
-    }
+    /* Committed ones first: failed snapshots may be many, and only the coordinator knows whether one of them
+     * counts after all. */
+    for (int committed = 1; committed >= 0; committed--)
+        for (size_t i = 0; i < found->count && out->count < OFFERS_MOST; i++) {
+            const struct snapshot_found *f = &found->items[i];
+            if (f->committed != committed || (!committed && (t->config->standalone || !offer_job(t, f))))
+                continue;
+            out->offers[out->count++] = (struct link_offer){offer_job(t, f), f->generation, f->step,
+                                                            f->digest,       f->path,       f->committed};
+        }
     return ERR_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/digest.h"
 #include "base/fault.h"
@@ -125,9 +126,12 @@ enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout 
     CLEANUP(free_text) char *path = part_path(dir, place, part);
     CLEANUP(free_text) char *tmp = xasprintf("%s/.tmp-rank-%05d", at, part);
     struct stat st = {0};
-    if (snapshot_check_finite(place, state, snapshot_floats(l), e) || file_mkdirs(at, 0755, e) ||
-        snapshot_write_tensors(tmp, l, place, samples, part_choice(place), state, e))
+    if (snapshot_check_finite(place, state, snapshot_floats(l), e) || file_mkdirs(at, 0755, e))
         return e->code;
+    if (snapshot_write_tensors(tmp, l, place, samples, part_choice(place), state, e)) {
+        unlink(tmp); /* on a full disk the next snapshot needs its room */
+        return e->code;
+    }
     if (fault_hit("snapshot.part"))
         return err_set(e, ERR_INTERNAL, "%s: fault before the rename", path);
     if (rename(tmp, path) < 0)
@@ -176,6 +180,9 @@ static enum err_code part_check(const char *dir, const struct snapshot_place *pl
         return e->code;
     for (size_t i = 0; i < f->count; i++) {
         const struct safetensor *t = &f->tensors[i];
+        /* Trainers write floats only. The buffer below has no room for what other types are widened to. */
+        if (t->type != SAFETENSORS_F32)
+            return part_damaged(path, e);
         float *data = malloc((size_t)(t->to - t->from) + 1);
         if (!data)
             return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: a copy of tensor '%s': out of memory", path,

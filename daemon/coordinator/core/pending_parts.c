@@ -22,9 +22,12 @@ static bool parts_are_of(const struct pending_parts *p, int64_t generation, int6
     return p->generation == generation && p->step == step;
 }
 
-/* There is one at a time: ranks begin a snapshot only when all have ended the one before. */
+/* There is one at a time: ranks begin a snapshot only when all have ended the one before. NULL: a later one has
+ * begun, which a late call about this one must not replace. */
 static struct pending_parts *parts_begin(struct job *job, int64_t generation, int64_t step)
 {
+    if (job->parts.generation == generation && step < job->parts.step)
+        return NULL;
     if (!parts_are_of(&job->parts, generation, step)) {
         pending_parts_forget(job);
         job->parts = (struct pending_parts){.generation = generation, .step = step, .failed_rank = -1};
@@ -54,6 +57,9 @@ enum err_code pending_parts_take(struct job *job, const struct spawn *s, const s
 {
     struct pending_parts *p = parts_begin(job, event->snapshot.generation, event->snapshot.step);
 
+    if (!p)
+        return err_set(e, ERR_ABORTED, "the ranks have begun a later snapshot than that of step %" PRId64,
+                       event->snapshot.step);
     if (parts_check(p, s, event, e))
         return e->code;
     if (!p->there)
@@ -76,5 +82,8 @@ enum err_code pending_parts_take(struct job *job, const struct spawn *s, const s
 
 void pending_parts_failed(struct job *job, const struct spawn *s, int64_t step)
 {
-    parts_begin(job, s->rank->generation->r.number, step)->failed_rank = s->rank->r.rank;
+    struct pending_parts *p = parts_begin(job, s->rank->generation->r.number, step);
+
+    if (p)
+        p->failed_rank = s->rank->r.rank;
 }

@@ -1,5 +1,6 @@
 #include "trainer/member/link/commit.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
@@ -7,11 +8,13 @@
 #include "trainer/member/link/channel.h"
 
 #define CALL_MS 10000
+/* A rank that failed says so once, and a coordinator that restarts then forgets it: the others would wait for ever. */
+#define PARTS_WAIT_MS (10 * 60 * 1000)
 
 /* Other ranks are still writing: waits a little, and frees the reply for the next call. */
-static bool parts_pending(struct link *r, Ddp__V1__CommitSnapshotReply **reply, int *waits)
+static bool parts_pending(struct link *r, Ddp__V1__CommitSnapshotReply **reply, int *waits, int64_t began)
 {
-    if (!(*reply)->pending || atomic_load(&r->cancelled))
+    if (!(*reply)->pending || atomic_load(&r->cancelled) || clock_boot_ms() - began > PARTS_WAIT_MS)
         return false;
     rpc_free(*reply);
     *reply = NULL;
@@ -23,6 +26,7 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
 {
     Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
     Ddp__V1__CommitSnapshotReply *reply = NULL;
+    int64_t began = clock_boot_ms();
     int tries = 0, waits = 0;
     enum err_code rc;
 
@@ -44,10 +48,13 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
                          (long long)q.generation);
         else
             rc = link_call(r, "CommitSnapshot", &q, (void **)&reply, CALL_MS, e);
-    } while (rc ? link_call_again(r, "CommitSnapshot", e, &tries) : parts_pending(r, &reply, &waits));
+    } while (rc ? link_call_again(r, "CommitSnapshot", e, &tries) : parts_pending(r, &reply, &waits, began));
     atomic_fetch_sub(&r->committing, 1);
     if (!rc && reply->pending)
-        rc = link_cancelled(e); /* the wait for other ranks was cut short */
+        rc = atomic_load(&r->cancelled)
+                 ? link_cancelled(e) /* the wait for other ranks was cut short */
+                 : err_set(e, ERR_DEADLINE_EXCEEDED, "another rank has not written its part in %d minutes",
+                           PARTS_WAIT_MS / 60000);
     rpc_free(reply);
     /* The Watch thread ended the wait. The snapshot is complete on disk, and the next generation may offer
      * it. */
