@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 
-/* Functions that server and clients share; inside proto/ only.
+/* What the RPC server and the RPC clients share. Private to proto/.
  *
  * A tag is one outstanding operation. gRPC synchronises the thread that starts an operation with the thread that
  * receives its completion, but ThreadSanitizer cannot see that code. So each tag synchronises them with one atomic,

@@ -100,7 +100,7 @@ static const struct {
     {"in epoch", offsetof(struct run_place, epoch)},
     {"at data position", offsetof(struct run_place, position)},
     {"at optimizer step", offsetof(struct run_place, updates)},
-    {"at step of the round", offsetof(struct run_place, round_steps)},
+    {"at round step", offsetof(struct run_place, round_steps)},
 };
 
 static long long place_number(const struct run_place *p, size_t i)

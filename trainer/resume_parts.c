@@ -206,8 +206,8 @@ static void say_changes(const struct trainer *t, const struct parts_plan *p)
     if (t->formation.rank == 0 && (p->dropped || p->missing || p->parts != p->ranks))
         log_warn(
             "ranks_changed",
-            "parts=%d ranks=%d dropped=%d lost=%d what=\"ranks without a part of their own begin with the "
-            "shared model and the moments of another\"",
+            "parts=%d ranks=%d dropped=%d lost=%d what=\"each rank without a part starts from the shared model "
+            "and another rank's moments\"",
             p->parts, p->ranks, p->dropped, p->missing);
 }
 

@@ -292,7 +292,7 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (command && train)
         return conf_fail(train, e, "'command' and 'train' exclude each other: give only one");
     if (!command && !train)
-        return conf_fail(root, e, "a job needs 'command' or 'train': add one of them");
+        return conf_fail(root, e, "a job needs one of the keys 'command' and 'train'");
     if (command && conf_get(root, "on_lost_snapshots"))
         return conf_fail(
             conf_get(root, "on_lost_snapshots"), e,

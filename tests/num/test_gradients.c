@@ -173,8 +173,8 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
     model_evaluate(m, params, &b, &judged);
     assert_true(judged.loss == tally.loss && judged.correct == tally.correct);
 
-    /* a second micro-batch adds its gradients; an empty one changes nothing, but still reports pieces as
-     * final */
+    /* A second micro-batch adds its gradients to those of the first. A third one without rows adds nothing,
+     * but still says which pieces are final. */
     model_train(m, params, grads, &b, 0.25f, &tally, NULL, NULL);
     compare(&p, m, params, grads, 0.5);
     b.rows = 0;

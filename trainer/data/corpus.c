@@ -133,8 +133,10 @@ static enum err_code text_decode(struct corpus *c, const struct view *v, struct 
         size_t length = utf8_decode(text + at, v->size - at, &symbol);
         int32_t number = length ? vocabulary_find(&c->vocabulary, symbol) : -1;
         if (number < 0)
-            return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s", c->path, at,
-                           length ? "a character that is not in the training text" : "not UTF-8");
+            return length ? err_set(e, ERR_DATA_LOSS,
+                                    "%s: the character at byte %zu does not occur in the training text",
+                                    c->path, at)
+                          : err_set(e, ERR_DATA_LOSS, "%s: byte %zu is not UTF-8", c->path, at);
         number_put(to, c->width, c->count++, number);
         at += length;
     }
@@ -146,8 +148,8 @@ static enum err_code text_decode(struct corpus *c, const struct view *v, struct 
 
 static enum err_code strange_byte(const struct corpus *c, int64_t at, uint8_t byte, struct err *e)
 {
-    return err_set(e, ERR_DATA_LOSS, "%s: byte %lld (0x%02x) is a character that is not in the training text",
-                   c->path, (long long)at, byte);
+    return err_set(e, ERR_DATA_LOSS, "%s: byte %lld (0x%02x) does not occur in the training text", c->path,
+                   (long long)at, byte);
 }
 
 static enum err_code number_text(struct corpus *c, enum symbol_type type, const struct vocabulary *known,

@@ -35,8 +35,8 @@ static void windows_free(struct dataset *d)
     free(w);
 }
 
-/* The label of a symbol is the number of the next symbol. Therefore only the last label of a window is read,
- * and the others are copied. */
+/* The label of each symbol is the symbol after it. So a window's labels are its own symbols moved by one
+ * place, and only the last label is read from the corpus. */
 static enum err_code windows_gather(const struct dataset *d, const int64_t *index, int64_t rows,
                                     const struct dataset_rows *out, struct err *e)
 {

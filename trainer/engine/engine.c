@@ -98,8 +98,8 @@ static enum err_code open_spares(struct engine *n, struct err *e)
     return ERR_OK;
 }
 
-/* Opens model and micro-batch with as many rows as the largest micro-batch of this share has. Parameters are
- * in other memory and stay. */
+/* Opens the model and the micro-batch for the largest micro-batch of this share. Parameters and gradients
+ * are not part of this memory and keep their values. */
 static enum err_code open_rows(struct engine *n, struct err *e)
 {
     int64_t rows = sampler_max_rows(&n->sampler);

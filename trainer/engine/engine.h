@@ -127,7 +127,7 @@ MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world
 /* Moves a cursor that stands at the end of its epoch to the next one. An epoch ends earlier in a smaller
  * world if samples are padded, so a cursor of another world size may stand there. */
 void engine_leave_spent_epoch(struct engine *n);
-/* Makes the sampler deal samples to shard j of this rank from here on. */
+/* Switches the sampler to shard j of this rank: the next samples are those of that shard. */
 void engine_take_shard(struct engine *n, int j);
 
 double engine_run_progress(const struct engine *n); /* returns 0 to 1, for the learning rate */

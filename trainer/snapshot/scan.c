@@ -1,4 +1,5 @@
-/* Reads a snapshot directory: digests, the snapshots that can be offered, and those to remove. */
+/* Scans a directory of snapshots: computes their digests, lists those that a run could resume from, and
+ * removes those that are no longer needed. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

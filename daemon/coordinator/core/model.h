@@ -193,7 +193,8 @@ struct job *core_find_request(const struct core *core, const char *request_id);
 struct generation *job_find_generation(const struct job *job, int64_t number);
 struct generation *job_current(const struct job *job); /* the newest, NULL before the first */
 struct spawn *job_find_spawn(const struct job *job, int64_t number);
-/* Makes the spawn the holder of the rank. Ranks may be given in any order of their generations. */
+/* Gives the rank to the spawn. A spawn may be given ranks of several generations, in any order; s->rank is
+ * that of the newest. */
 void rank_give(struct rank *rank, struct spawn *s);
 bool rank_is_held(const struct rank *rank);             /* its spawn has not gone on to a newer generation */
 bool generation_open(const struct generation *g);       /* neither closed nor failed */

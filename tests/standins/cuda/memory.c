@@ -1,5 +1,7 @@
-/* Device memory: each allocation is a mapping full of NaN that ends at an inaccessible page. With a seed the host cannot
- * access it either: it is accessible only while something runs on the device. */
+/* Device memory. Each allocation is a mapping of its own: it is filled with NaN, so that a read before the
+ * first write shows, and an inaccessible page follows it, so that an access past its end crashes. If the
+ * tests are run with a seed, the mapping is accessible only while an operation runs on the device, so that
+ * an access by the host crashes, too. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -203,8 +203,8 @@ static void every_form(void **state)
 static void kinds_exclude_each_other(void **state)
 {
     (void)state;
-    refuse("name: x\n", "job.yaml:1:1: a job needs 'command' or 'train': add one of them");
-    refuse("", "job.yaml:1:1: a job needs 'command' or 'train': add one of them");
+    refuse("name: x\n", "job.yaml:1:1: a job needs one of the keys 'command' and 'train'");
+    refuse("", "job.yaml:1:1: a job needs one of the keys 'command' and 'train'");
     refuse("command: [ls]\n" TRAIN, "job.yaml:3:3: 'command' and 'train' exclude each other: give only one");
     refuse(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n",
            "job.yaml:2:3: 'train' needs 'epochs' or 'steps': add one of them");

@@ -25,7 +25,7 @@
  *               job -1: as many messages as the client takes
  *               job -2: one message, then the stream stays open
  *               job -3: ABORTED after two messages
- *   CancelJob   a unary method that is not implemented
+ *   CancelJob   has no handler here: calls end with UNIMPLEMENTED
  *   Session     acknowledges each heartbeat, answers a hello with a welcome, fails the stream on a goodbye,
  *               and ends it on half close */
 struct fixture_options {

@@ -252,7 +252,7 @@ static const struct difference {
     {"is in epoch 1, rank 0 in epoch 0", "{type: allreduce}", 2},
     {"is at data position 17, rank 0 at data position 16", "{type: allreduce}", 2},
     {"is at optimizer step 3, rank 0 at optimizer step 2", "{type: allreduce}", 2},
-    {"is at step of the round 2, rank 0 at step of the round 1", "{type: average, every: 4}", 5},
+    {"is at round step 2, rank 0 at round step 1", "{type: average, every: 4}", 5},
     {"different parameters", "{type: allreduce}", 2},
     {"different parameters", "{type: average, every: 4}", 4},
 };

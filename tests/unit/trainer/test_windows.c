@@ -155,9 +155,9 @@ static void validation_file(void **state)
     dataset_free(train);
     dataset_free(test);
     s.data.val_path = bad;
-    refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) is a character that is not in the training text");
+    refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) does not occur in the training text");
     s.data.val_path = worse;
-    refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) is a character that is not in the training text");
+    refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) does not occur in the training text");
 }
 
 static char *write_tokens(const char *name, const int32_t *header, size_t count)

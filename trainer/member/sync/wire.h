@@ -11,8 +11,9 @@
  * WIRE_BLOCK floats, each with a scale s = max|x| / 127 (int4: / 7) in bf16, and codes rint(x / s). A call
  * takes floats of one tensor from the start of a block, so that no block holds floats of two tensors.
  *
- * The decoded values q are the same on every rank. The sender keeps the error x - q and adds it to the next
- * delta (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., arXiv 1901.09847). Any thread. */
+ * Every rank decodes the same values q from a rank's codes. The rank itself keeps the error x - q and adds
+ * it to its next delta (error feedback: Seide et al., Interspeech 2014; Karimireddy et al., arXiv
+ * 1901.09847). Any thread. */
 
 #define WIRE_BLOCK 64
 
