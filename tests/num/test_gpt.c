@@ -313,7 +313,7 @@ static void bf16_gradients_are_close_to_float(void **state)
 }
 
 /* An error of the device would be returned by wait. */
-static void train(struct problem *p, struct device_tally *tally)
+static void problem_train(struct problem *p, struct device_tally *tally)
 {
     struct err e = {0};
     memset(p->grads, 0, p->m->count * sizeof(float));
@@ -336,9 +336,9 @@ static void same_bits_again_and_by_other_threads(void **state)
         struct cpu_device *c = cpu_of(p.d);
         for (int threads = 1; threads <= 2; threads++) {
             cpu_threads_open(&c->threads, threads);
-            train(&p, &first);
+            problem_train(&p, &first);
             memcpy(kept, p.grads, p.m->count * sizeof(float));
-            train(&p, &again);
+            problem_train(&p, &again);
             assert_memory_equal(kept, p.grads, p.m->count * sizeof(float));
             assert_memory_equal(&first, &again, sizeof(first));
         }
@@ -356,19 +356,19 @@ static void weights_are_made_once(void **state)
     struct gpt_shape s = shape_of(48, 3, 2, 16, 65);
     s.type = DEVICE_BF16;
     problem_open(&p, s, 2);
-    train(&p, &first);
+    problem_train(&p, &first);
     const struct model_tensor *t = p.m->tensors;
     while (strcmp(t->name, "transformer.h.0.mlp.c_fc.weight") != 0)
         t++;
     for (size_t i = 0; i < t->count; i++)
         p.params[t->offset + i] *= 2.0f;
     p.b.same_params = true;
-    train(&p, &kept);
+    problem_train(&p, &kept);
     assert_memory_equal(&first, &kept, sizeof(first));
     model_evaluate(p.m, p.params, &p.b, memset(&again, 0, sizeof(again)));
     assert_memory_equal(&first, &again, sizeof(first));
     p.b.same_params = false;
-    train(&p, &changed);
+    problem_train(&p, &changed);
     assert_true(fabs(first.loss - changed.loss) > 1e-6 * first.loss);
     problem_close(&p);
 }
@@ -382,7 +382,7 @@ static void masks_follow_samples(void **state)
     struct gpt_shape s = shape_of(48, 3, 2, 16, 65);
     s.dropout = 0.3;
     problem_open(&p, s, 2);
-    train(&p, &both);
+    problem_train(&p, &both);
     for (int row = 1; row >= 0; row--) {
         struct model_batch b = p.b;
         b.token += row * 16;
@@ -393,7 +393,7 @@ static void masks_follow_samples(void **state)
     }
     assert_true(fabs(both.loss - sum.loss) < 1e-6 * both.loss);
     p.b.step++;
-    train(&p, &sum);
+    problem_train(&p, &sum);
     assert_true(fabs(both.loss - sum.loss) > 1e-6 * both.loss);
     problem_close(&p);
 }
@@ -409,10 +409,10 @@ static void steps_allocate_nothing(void **state)
         s.type = (enum device_type)type;
         problem_open(&p, s, 4);
         size_t bytes = p.d->bytes, workspace = p.d->workspace;
-        train(&p, &tally); /* the first step compiles products */
+        problem_train(&p, &tally); /* the first step compiles products */
         long before = allocations;
         for (int i = 0; i < 3; i++)
-            train(&p, &tally);
+            problem_train(&p, &tally);
         assert_int_equal(allocations, before);
         assert_int_equal(p.d->bytes, bytes);
         assert_int_equal(p.d->workspace, workspace);

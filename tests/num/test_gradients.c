@@ -55,7 +55,7 @@ static double row_loss(const struct problem *p, int64_t row, const double *out, 
 }
 
 /* Returns the sum of the rows' losses. */
-static double reference(const struct problem *p, const struct model *m, const double *params)
+static double loss_reference(const struct problem *p, const struct model *m, const double *params)
 {
     double total = 0.0, a[64], z[64];
     for (int64_t row = 0; row < ROWS; row++) {
@@ -130,9 +130,9 @@ static void compare(const struct problem *p, const struct model *m, const float 
         for (size_t i = m->tensors[t].offset; i < m->tensors[t].offset + m->tensors[t].count; i++) {
             const double step = 1e-6;
             wide[i] = (double)params[i] + step;
-            double up = reference(p, m, wide);
+            double up = loss_reference(p, m, wide);
             wide[i] = (double)params[i] - step;
-            double down = reference(p, m, wide);
+            double down = loss_reference(p, m, wide);
             wide[i] = (double)params[i];
             double want = scale * (up - down) / (2.0 * step);
             if (fabs(want - (double)grads[i]) > 2e-5 * (1.0 + fabs(want)))
@@ -167,7 +167,7 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
     double *wide = xcalloc(m->count, sizeof(double));
     for (size_t i = 0; i < m->count; i++)
         wide[i] = (double)((float *)params)[i];
-    double want = reference(&p, m, wide);
+    double want = loss_reference(&p, m, wide);
     free(wide);
     assert_true(fabs(tally.loss - want) < 1e-5 * (1.0 + fabs(want)));
     model_evaluate(m, params, &b, &judged);

@@ -210,7 +210,7 @@ static bool apart(const struct running *r, int i)
     return t->is_virtual || t->by_value || to <= workspace || workspace + WORKSPACE <= from;
 }
 
-static bool run(void *closure)
+static bool program_run(void *closure)
 {
     struct running *r = closure;
     const struct program *p = &r->program;
@@ -533,7 +533,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         if (t->by_value)
             memcpy(&r.value[i], r.pointer[i], sizeof(float));
     }
-    return emulated_enqueue(handle->stream, "cuDNN", run, &r, sizeof(r)) == cudaSuccess
+    return emulated_enqueue(handle->stream, "cuDNN", program_run, &r, sizeof(r)) == cudaSuccess
                ? CUDNN_STATUS_SUCCESS
                : CUDNN_STATUS_EXECUTION_FAILED;
 }

@@ -137,7 +137,7 @@ static void compare(const struct setup *s, const struct array *a, const struct a
         }
 }
 
-static void run(const struct setup *s)
+static void setup_run(const struct setup *s)
 {
     uint32_t state = 7;
     size_t mn = (size_t)s->m * (size_t)s->n;
@@ -206,7 +206,7 @@ static void test_products(void **unused)
     for (unsigned seed = 0; seed < 3; seed++)
         for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
             emulated_restart(seed, 0);
-            run(&setups[i]);
+            setup_run(&setups[i]);
         }
 }
 

@@ -136,7 +136,7 @@ static bool advance(struct work *w)
     return move_all(w, first);
 }
 
-static bool run(void *closure)
+static bool collective_run(void *closure)
 {
     struct work *w = closure;
     struct ncclComm *c = w->c;
@@ -170,7 +170,7 @@ static ncclResult_t put(struct work w, cudaStream_t stream)
     if (!w.c->connected)
         atomic_store(&w.c->state, rc = ncclInProgress);
     standin_hold(w.c);
-    if (emulated_enqueue(stream, "NCCL", run, &w, sizeof(w)) == cudaSuccess)
+    if (emulated_enqueue(stream, "NCCL", collective_run, &w, sizeof(w)) == cudaSuccess)
         return rc;
     standin_drop(w.c);
     return ncclUnhandledCudaError;

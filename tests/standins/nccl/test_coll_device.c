@@ -171,7 +171,7 @@ static void meet(struct where *w)
     until(&shared->here, w->ranks);
 }
 
-static enum err_code form(struct where *w, struct err *e)
+static enum err_code peers_form(struct where *w, struct err *e)
 {
     struct coll_peer peers[MOST_RANKS];
 
@@ -241,7 +241,7 @@ static void good_life(struct where *w)
     int rank = w->rank;
 
     meet(w);
-    CHECK(form(w, &e) == ERR_OK);
+    CHECK(peers_form(w, &e) == ERR_OK);
     CHECK(!coll_overlaps(w->group));
     sums(w);
     leave(w);
@@ -254,7 +254,7 @@ static void peer_dies(struct where *w)
     int rank = w->rank;
 
     meet(w);
-    CHECK(form(w, &e) == ERR_OK);
+    CHECK(peers_form(w, &e) == ERR_OK);
     sums(w);
     float *data = new_array(w);
     if (rank == w->ranks - 1)
@@ -275,7 +275,7 @@ static void peer_dies_in_a_round(struct where *w)
     int rank = w->rank;
 
     meet(w);
-    CHECK(form(w, &e) == ERR_OK);
+    CHECK(peers_form(w, &e) == ERR_OK);
     sums(w);
     struct sync_config config = {.spec = {.type = SYNC_AVERAGE, .every = 1},
                                  .rank = rank,
@@ -305,7 +305,7 @@ static void peer_dies_before_the_first_sum(struct where *w)
     int rank = w->rank;
 
     meet(w);
-    CHECK(form(w, &e) == ERR_OK);
+    CHECK(peers_form(w, &e) == ERR_OK);
     float *data = new_array(w);
     CHECK(coll_barrier(w->group, &e) == ERR_OK);
     if (rank == w->ranks - 1)
@@ -323,7 +323,7 @@ static void one_is_told(struct where *w)
     int rank = w->rank;
 
     meet(w);
-    CHECK(form(w, &e) == ERR_OK);
+    CHECK(peers_form(w, &e) == ERR_OK);
     float *data = new_array(w);
     setenv("DDP_STANDIN_NCCL_FAULT", rank == 1 ? "lost-connecting" : "unnoticed-death", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == (rank == 1 ? ERR_ABORTED : ERR_OK));
@@ -348,7 +348,7 @@ static void aborted(struct where *w)
     int rank = w->rank;
 
     meet(w);
-    CHECK(form(w, &e) == ERR_OK);
+    CHECK(peers_form(w, &e) == ERR_OK);
     float *data = new_array(w);
     setenv("DDP_STANDIN_NCCL_FAULT", "stall", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
@@ -370,7 +370,7 @@ static void dies_forming(struct where *w)
     meet(w);
     if (rank == w->ranks - 1)
         alarm(1);
-    CHECK(form(w, &e) == ERR_ABORTED ||
+    CHECK(peers_form(w, &e) == ERR_ABORTED ||
           e.code == ERR_UNAVAILABLE); /* who is second may find the first gone */
     coll_listener_free(w->listener);
 }
@@ -384,7 +384,7 @@ static void hangs_after_forming_failed(struct where *w)
     if (rank == 1)
         setenv("DDP_STANDIN_NCCL_FAULT", "init-fails,hang-in-abort", 1);
     meet(w);
-    CHECK(form(w, &e) == (rank == 1 ? ERR_INTERNAL : ERR_ABORTED));
+    CHECK(peers_form(w, &e) == (rank == 1 ? ERR_INTERNAL : ERR_ABORTED));
     CHECK(rank == 0 || strstr(e.msg, "NCCL: forming the group: unhandled system error"));
     CHECK((w->group != NULL) == (rank == 1));
     for (int i = 0; rank == 1 && i < 2; i++)
@@ -401,7 +401,7 @@ static void versions_differ(struct where *w)
     if (rank == 1)
         setenv("DDP_STANDIN_NCCL_VERSION", "22703", 1);
     meet(w);
-    CHECK(form(w, &e) == ERR_FAILED_PRECONDITION);
+    CHECK(peers_form(w, &e) == ERR_FAILED_PRECONDITION);
     CHECK(strstr(e.msg, "2.28.9 on rank 0, 2; 2.27.3 on rank 1"));
     coll_listener_free(w->listener);
 }

@@ -86,7 +86,7 @@ static int64_t samples_of_all(const struct setup *u, int world, int step)
     return n;
 }
 
-static double gradient(const struct setup *u, double x, int rank, size_t i)
+static double loss_gradient(const struct setup *u, double x, int rank, size_t i)
 {
     return x - (double)(u->same_data ? 1 : rank + 1) * 0.25 -
            (double)(i % 17) * 0.125 * ldexp(1, -(int)(i / 200));
@@ -151,7 +151,7 @@ static void member_compute(const struct member *m, const struct setup *u, int st
     for (size_t t = 0; t < TENSORS; t++)
         for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++)
             m->config.grads[i] =
-                (float)((double)local * gradient(u, (double)m->config.params[i], rank, i) / divisor);
+                (float)((double)local * loss_gradient(u, (double)m->config.params[i], rank, i) / divisor);
     RANK_OK(sync_before_step(m->sync, &e), &e);
     for (size_t i = 0; i < PARAMS; i++)
         m->config.params[i] -= RATE * m->config.grads[i];
@@ -173,7 +173,7 @@ static void member_reopen(struct member *m)
     sync_load(m->sync, &kept);
 }
 
-static void train(struct ranks *r, int rank)
+static void member_train(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
     struct coll_stats stats;
@@ -300,9 +300,9 @@ static void reference_step(struct world *w, int step, bool warm)
         double sum = 0;
 
         for (int m = 0; m < w->size; m++)
-            sum += (double)samples_of(w->u, m, step) * gradient(w->u, w->theta[m][i], m, i);
+            sum += (double)samples_of(w->u, m, step) * loss_gradient(w->u, w->theta[m][i], m, i);
         for (int m = 0; m < w->size; m++) {
-            double own = samples_of(w->u, m, step) ? gradient(w->u, w->theta[m][i], m, i) : 0;
+            double own = samples_of(w->u, m, step) ? loss_gradient(w->u, w->theta[m][i], m, i) : 0;
 
             w->theta[m][i] -= (double)RATE * (warm ? (n > 0 ? sum / n : 0) : own);
         }
@@ -314,7 +314,7 @@ static void reference_step(struct world *w, int step, bool warm)
             w->seen[f][m] += (double)samples_of(w->u, m, step);
 }
 
-static void reference(double *out, int size, const struct setup *u)
+static void reference_rounds(double *out, int size, const struct setup *u)
 {
     const struct sync_spec *c = &u->spec;
     struct world *w = calloc(1, sizeof(*w));
@@ -378,13 +378,13 @@ static struct setup setup_of(enum wire_type wire)
 }
 
 /* Returns the bytes that rank 0 has sent. */
-static int run(const struct ranks *layout, const struct setup *u, float *out, uint64_t *hash)
+static int world_run(const struct ranks *layout, const struct setup *u, float *out, uint64_t *hash)
 {
     struct ranks r = *layout;
     int bytes;
 
     r.arg = u;
-    assert_true(ranks_run(&r, train));
+    assert_true(ranks_run(&r, member_train));
     memcpy(out, r.shared->result, PARAMS * sizeof(float));
     for (int k = 1; k < r.world; k++)
         assert_int_equal(r.shared->hash[k], r.shared->hash[0]);
@@ -403,8 +403,8 @@ static void check(const struct ranks *layout, const struct setup *u)
     uint64_t hash;
     int odd = 0;
 
-    run(layout, u, got, &hash);
-    reference(want, layout->world, u);
+    world_run(layout, u, got, &hash);
+    reference_rounds(want, layout->world, u);
     for (size_t t = 0; t < TENSORS; t++)
         for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
             double away = fabs((double)got[i] - want[i]), size = 1 + fabs(want[i]);
@@ -480,8 +480,8 @@ static void without_outer_momentum_it_is_averaging_bit_for_bit(void **state)
 
         u.spec.outer_lr = 1;
         u.spec.outer_momentum = 0;
-        run(&layouts[l], &u, got, &hash);
-        run(&layouts[l], &average, want, &hash);
+        world_run(&layouts[l], &u, got, &hash);
+        world_run(&layouts[l], &average, want, &hash);
         assert_memory_equal(got, want, sizeof(got));
     }
 }
@@ -496,8 +496,8 @@ static void the_mean_of_deltas_is_the_mean(void **state)
     (void)state;
     u.spec.outer_lr = 1;
     u.spec.outer_momentum = 1e-30;
-    run(&layouts[3], &u, got, &hash);
-    run(&layouts[3], &average, want, &hash);
+    world_run(&layouts[3], &u, got, &hash);
+    world_run(&layouts[3], &average, want, &hash);
     for (size_t i = 0; i < PARAMS; i++)
         assert_true(fabs((double)got[i] - (double)want[i]) < 1e-6);
 }
@@ -511,8 +511,8 @@ static void averaging_each_step_is_all_reduce(void **state)
         float got[PARAMS], want[PARAMS];
         uint64_t hash;
 
-        run(&layouts[l], &average, got, &hash);
-        run(&layouts[l], &all, want, &hash);
+        world_run(&layouts[l], &average, got, &hash);
+        world_run(&layouts[l], &all, want, &hash);
         for (size_t t = 0; t < TENSORS; t++)
             for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++)
                 assert_true(fabs((double)got[i] - (double)want[i]) < 1e-5);
@@ -528,8 +528,8 @@ static void two_members_with_equal_data_are_one(void **state)
         uint64_t hash[2];
 
         u.same_data = true;
-        run(&layouts[0], &u, one, &hash[0]);
-        run(&layouts[1], &u, two, &hash[1]);
+        world_run(&layouts[0], &u, one, &hash[0]);
+        world_run(&layouts[1], &u, two, &hash[1]);
         assert_memory_equal(one, two, sizeof(one));
     }
 }
@@ -546,9 +546,9 @@ static void a_resumed_round_gives_the_same_bits(void **state)
 
                 u.spec.fragments = fragments;
                 u.same_data = fragments > 1; /* a snapshot does not keep each fragment's samples */
-                run(&layouts[2], &u, got, &whole);
+                world_run(&layouts[2], &u, got, &whole);
                 u.reopen_after = after;
-                run(&layouts[2], &u, got, &cut);
+                world_run(&layouts[2], &u, got, &cut);
                 assert_true(whole == cut);
             }
 }
@@ -562,8 +562,8 @@ static void codes_are_a_part_of_the_bytes(void **state)
     int much, little;
 
     (void)state;
-    much = run(&two, &all, out, &hash);
-    little = run(&two, &coded, out, &hash);
+    much = world_run(&two, &all, out, &hash);
+    little = world_run(&two, &coded, out, &hash);
     assert_true(little * 10 <
                 much); /* 38 steps and 7 exchanges of an eighth; words and headers are most of it here */
 }

@@ -104,7 +104,7 @@ static enum err_code form_or_fail(struct ranks *r, struct trainer *t, int64_t ge
     return trainer_form(t, false, e);
 }
 
-static void form(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world)
+static void generation_form(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world)
 {
     struct err e = {0};
 
@@ -154,7 +154,7 @@ static void survive(struct ranks *r, int rank)
     bool epoch_ended;
 
     open_trainer(&t, &config, scene);
-    form(r, &t, FIRST, rank, 3);
+    generation_form(r, &t, FIRST, rank, 3);
     RANK_OK(trainer_restore(&t, &e), &e);
     for (;;) {
         before = hash_of(&t);
@@ -170,7 +170,7 @@ static void survive(struct ranks *r, int rank)
 
     RANK_CHECK(trainer_leave(&t));
     RANK_CHECK(hash_of(&t) == before);
-    form(r, &t, SECOND, next, 2);
+    generation_form(r, &t, SECOND, next, 2);
     RANK_CHECK(t.formation.rank == next && t.formation.world_size == 2 && t.engine.sampler.world_size == 2);
     RANK_CHECK(hash_of(&t) == before);
     sync_save(t.formation.sync, &b->taken[next].round);
@@ -194,7 +194,7 @@ static void begin_anew(struct ranks *r, int rank)
     struct trainer t;
 
     open_trainer(&t, &config, scene);
-    form(r, &t, SECOND, rank, 2);
+    generation_form(r, &t, SECOND, rank, 2);
     state_in(&t.engine, from->state);
     state_take_place(&t.engine, &from->place);
     sync_load(t.formation.sync, &from->round);
@@ -280,7 +280,7 @@ static void make_different(struct trainer *t, size_t which)
     }
 }
 
-static void differ(struct ranks *r, int rank)
+static void form_with_difference(struct ranks *r, int rank)
 {
     const struct scene *scene = r->arg;
     struct trainer_config config;
@@ -290,7 +290,7 @@ static void differ(struct ranks *r, int rank)
     bool epoch_ended;
 
     open_trainer(&t, &config, scene);
-    form(r, &t, FIRST, rank, 2);
+    generation_form(r, &t, FIRST, rank, 2);
     RANK_OK(trainer_restore(&t, &e), &e);
     for (int64_t i = 0; i < differences[scene->difference].steps; i++)
         RANK_OK(trainer_step(&t, &s, &epoch_ended, &e), &e);
@@ -309,7 +309,7 @@ static void survivors_that_hold_different_states_do_not_train_together(void **st
         struct scene scene = {.sync = differences[i].sync, .difference = i};
         struct ranks two = {.world = 2, .arg = &scene};
 
-        assert_true(ranks_run(&two, differ));
+        assert_true(ranks_run(&two, form_with_difference));
         ranks_release(&two);
     }
 }

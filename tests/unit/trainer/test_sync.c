@@ -56,7 +56,7 @@ static int64_t samples_of_all(int world, int step)
     return n;
 }
 
-static double gradient(double x, int rank, size_t i)
+static double quadratic_gradient(double x, int rank, size_t i)
 {
     return x - (double)(rank + 1) * 0.25 - (double)(i % 17) * 0.125;
 }
@@ -72,7 +72,7 @@ static void backward(struct sync *s, const struct setup *u, float *grads, const 
 
         end -= part;
         for (size_t i = end; i < end + part; i++)
-            grads[i] = (float)((double)local * gradient((double)params[i], rank, i) / divisor);
+            grads[i] = (float)((double)local * quadratic_gradient((double)params[i], rank, i) / divisor);
         if (u->pieces)
             sync_grads_ready(s, end, part);
     }
@@ -110,7 +110,7 @@ static void alloc_all(struct coll_group *g, struct sync_config *config)
     alloc_arrays(g, config, sync_arrays(&config->spec, own));
 }
 
-static void train(struct ranks *r, int rank)
+static void steps_train(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
     struct coll_group *g = ranks_open(r, rank);
@@ -145,7 +145,7 @@ static void train(struct ranks *r, int rank)
 }
 
 /* Computes the expected result in double precision, with all ranks in one process. */
-static void reference(double *out, int world, const struct setup *u)
+static void reference_steps(double *out, int world, const struct setup *u)
 {
     double *x = calloc((size_t)world * COUNT, sizeof(*x)), seen[8] = {0}, all = 0;
 
@@ -156,9 +156,10 @@ static void reference(double *out, int world, const struct setup *u)
             double sum = 0;
 
             for (int k = 0; k < world; k++)
-                sum += (double)samples_of(k, step) * gradient(x[(size_t)k * COUNT + i], k, i);
+                sum += (double)samples_of(k, step) * quadratic_gradient(x[(size_t)k * COUNT + i], k, i);
             for (int k = 0; k < world; k++) {
-                double *at = &x[(size_t)k * COUNT + i], local = samples_of(k, step) ? gradient(*at, k, i) : 0;
+                double *at = &x[(size_t)k * COUNT + i],
+                       local = samples_of(k, step) ? quadratic_gradient(*at, k, i) : 0;
 
                 *at -= (double)RATE * (u->type == SYNC_ALLREDUCE ? (n > 0 ? sum / n : 0) : local);
             }
@@ -199,8 +200,8 @@ static void check(const struct ranks *layout, const struct setup *u, uint64_t *h
     float got[COUNT];
 
     r.arg = u;
-    assert_true(ranks_run(&r, train));
-    reference(want, r.world, u);
+    assert_true(ranks_run(&r, steps_train));
+    reference_steps(want, r.world, u);
     memcpy(got, r.shared->result, sizeof(got));
     for (size_t i = 0; i < COUNT; i++)
         if (fabs((double)got[i] - want[i]) > 1e-5 * (1 + fabs(want[i])))

@@ -39,7 +39,7 @@ static double bf16_nearest(double x)
     return ldexp(nearbyint(ldexp(mantissa, 8)), exponent - 8);
 }
 
-static double decoded(enum wire_type wire, const float *block, size_t count, size_t i)
+static double value_decoded(enum wire_type wire, const float *block, size_t count, size_t i)
 {
     double limit = wire == WIRE_INT8 ? 127 : 7, most = 0, scale;
 
@@ -73,7 +73,7 @@ static void values_are_those_of_the_definition(void **state)
             for (size_t i = 0; i < count; i++) {
                 size_t block = i / WIRE_BLOCK * WIRE_BLOCK;
                 size_t in_block = count - block < WIRE_BLOCK ? count - block : WIRE_BLOCK;
-                float q = (float)decoded(wires[w], x + block, in_block, i - block);
+                float q = (float)value_decoded(wires[w], x + block, in_block, i - block);
 
                 if (sum[i] != (float)i + 0.25f * q)
                     fail_msg("wire %d, %zu of %zu: %g", (int)wires[w], i, count, (double)sum[i]);
