@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/trainer/plain_device.h"
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/member/sync/strategy.h"
 
@@ -26,49 +27,6 @@ struct setup {
     int reopen_after; /* steps, then a snapshot and back from it; 0: never */
     int thread;
 };
-
-/* ---- a device with what a strategy needs */
-
-static void plain_scale(struct device *d, float *x, size_t n, float by)
-{
-    (void)d;
-    for (size_t i = 0; i < n; i++)
-        x[i] *= by;
-}
-
-static void plain_add(struct device *d, float *y, const float *x, size_t n)
-{
-    (void)d;
-    for (size_t i = 0; i < n; i++)
-        y[i] += x[i];
-}
-
-static void plain_copy(struct device *d, void *to, const void *from, size_t bytes)
-{
-    (void)d;
-    memcpy(to, from, bytes);
-}
-
-static void plain_zero(struct device *d, void *to, size_t bytes)
-{
-    (void)d;
-    memset(to, 0, bytes);
-}
-
-static enum err_code plain_wait(struct device *d, struct err *e)
-{
-    (void)d;
-    (void)e;
-    return ERR_OK;
-}
-
-static const struct device_ops plain_ops = {.name = "plain",
-                                            .scale = plain_scale,
-                                            .add = plain_add,
-                                            .copy = plain_copy,
-                                            .zero = plain_zero,
-                                            .wait = plain_wait};
-static struct device plain = {.ops = &plain_ops, .host = true};
 
 /* ---- the loss: a quadratic whose minimum depends on the rank */
 
@@ -119,7 +77,7 @@ static void member_open(struct ranks *r, int rank, const struct sync_spec *spec,
                                      .tail = TAIL,
                                      .tensors = tensors,
                                      .tensor_count = TENSORS,
-                                     .device = &plain,
+                                     .device = &plain_device,
                                      .bucket = 300,
                                      .thread = thread};
     RANK_OK(coll_alloc(m->group, COUNT, &m->config.params, &e), &e);

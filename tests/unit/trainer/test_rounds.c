@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/trainer/plain_device.h"
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/member/sync/squares.h"
 #include "trainer/member/sync/strategy.h"
@@ -19,39 +20,6 @@
 static const struct sync_tensor tensors[] = {{0, 400}, {416, 101}};
 enum { PARAMS = 528, TAIL = 3, COUNT = PARAMS + TAIL, EVERY = 2 };
 #define TENSORS (sizeof(tensors) / sizeof(tensors[0]))
-
-static void plain_scale(struct device *d, float *x, size_t n, float by)
-{
-    (void)d;
-    for (size_t i = 0; i < n; i++)
-        x[i] *= by;
-}
-
-static void plain_add(struct device *d, float *y, const float *x, size_t n)
-{
-    (void)d;
-    for (size_t i = 0; i < n; i++)
-        y[i] += x[i];
-}
-
-static void plain_copy(struct device *d, void *to, const void *from, size_t bytes)
-{
-    (void)d;
-    memcpy(to, from, bytes);
-}
-
-static void plain_zero(struct device *d, void *to, size_t bytes)
-{
-    (void)d;
-    memset(to, 0, bytes);
-}
-
-static enum err_code plain_wait(struct device *d, struct err *e)
-{
-    (void)d;
-    (void)e;
-    return ERR_OK;
-}
 
 /* Memory that is not the host's, as far as the strategies know. */
 static enum err_code far_alloc(struct device *d, size_t bytes, void **out, struct err *e)
@@ -74,13 +42,6 @@ static void far_sum_squares(struct device *d, const float *x, size_t n, double *
     *out = squares_sum(x, n);
 }
 
-static const struct device_ops plain_ops = {.name = "plain",
-                                            .scale = plain_scale,
-                                            .add = plain_add,
-                                            .copy = plain_copy,
-                                            .zero = plain_zero,
-                                            .wait = plain_wait};
-static struct device plain = {.ops = &plain_ops, .host = true};
 static const struct device_ops far_ops = {.name = "far",
                                           .alloc = far_alloc,
                                           .free = far_free,
@@ -226,7 +187,7 @@ static void check_all_ways(int world, enum deltas deltas, int64_t first, double 
     struct setup u = {.deltas = deltas, .samples = {first, 1}, .norm = norm, .agreement = agreement};
 
     for (int way = 0; way < 2; way++) {
-        u.device = way ? &far_away : &plain;
+        u.device = way ? &far_away : &plain_device;
         u.spec = (struct sync_spec){.type = SYNC_AVERAGE, .every = EVERY};
         /* Alone, there is nothing to average. */
         u.norm = world == 1 ? NAN : norm;
@@ -298,7 +259,7 @@ static void measure_each_step(struct ranks *r, int rank)
 /* Parameters are averaged at each step, and no copy of the last average is kept. */
 static void rounds_of_a_step_are_not_measured(void **state)
 {
-    struct setup u = {.spec = {.type = SYNC_AVERAGE, .every = 1}, .device = &plain, .samples = {1, 1}};
+    struct setup u = {.spec = {.type = SYNC_AVERAGE, .every = 1}, .device = &plain_device, .samples = {1, 1}};
     struct ranks r = {.world = 2, .arg = &u};
 
     (void)state;

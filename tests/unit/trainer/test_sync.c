@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/trainer/plain_device.h"
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/member/sync/strategy.h"
 
@@ -24,21 +25,6 @@ struct setup {
     bool pieces;    /* tell the gradients piece by piece */
     int stop_after; /* after this number of steps, saves a snapshot and continues from it */
 };
-
-/* The operations of a device that a strategy needs. */
-static void scale(struct device *d, float *x, size_t n, float by)
-{
-    (void)d;
-    for (size_t i = 0; i < n; i++)
-        x[i] *= by;
-}
-static void copy(struct device *d, void *to, const void *from, size_t bytes)
-{
-    (void)d;
-    memcpy(to, from, bytes);
-}
-static const struct device_ops scaling_ops = {.name = "scaling", .scale = scale, .copy = copy};
-static struct device scaling = {.ops = &scaling_ops, .host = true};
 
 /* Rank k has samples_of(k, step) samples of a quadratic loss whose minimum depends on the rank, so that ranks
  * drift apart. */
@@ -119,7 +105,7 @@ static void steps_train(struct ranks *r, int rank)
                                  .count = COUNT,
                                  .bucket = 3000,
                                  .thread = u->overlap};
-    config.device = &scaling;
+    config.device = &plain_device;
     struct coll_stats stats;
     struct err e = {0};
     struct sync *s;
@@ -268,7 +254,7 @@ static void train_in_two_parts(struct ranks *r, int rank)
     struct coll_group *g = ranks_open(r, rank);
     struct sync_config config = {
         .spec = {u->type, u->every}, .world_size = r->world, .count = COUNT, .thread = -1};
-    config.device = &scaling;
+    config.device = &plain_device;
     struct saved *snapshot = malloc(sizeof(*snapshot));
     struct err e = {0};
     struct sync *s;
@@ -354,7 +340,7 @@ static const struct sync_ops late_ops = {
 static void join_late(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
-    struct sync_config config = {.world_size = r->world, .count = 16, .device = &scaling};
+    struct sync_config config = {.world_size = r->world, .count = 16, .device = &plain_device};
     struct sync_state state;
     struct err e = {0};
     struct sync *s;
@@ -397,7 +383,7 @@ static void lose_a_peer_in_a_round(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
     struct sync_config config = {
-        .spec = {SYNC_AVERAGE, 2}, .world_size = r->world, .count = COUNT, .device = &scaling};
+        .spec = {SYNC_AVERAGE, 2}, .world_size = r->world, .count = COUNT, .device = &plain_device};
     struct sync_state state;
     struct err e = {0};
     struct sync *s;
