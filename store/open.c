@@ -54,10 +54,10 @@ void open_release(struct store *s)
 /* Reads the mark and the database before anything is changed. */
 static enum err_code database_examine(struct store *s, const char *path, struct finding *found, struct err *e)
 {
-    const bool passing = s->sync == DB_SYNC_OFF;
+    const bool temporary = s->sync == DB_SYNC_OFF;
 
     *found = (struct finding){0};
-    if (!passing && mark_read(s->dir, &found->mark, &found->mark_state, e) != ERR_OK)
+    if (!temporary && mark_read(s->dir, &found->mark, &found->mark_state, e) != ERR_OK)
         return e->code;
     if (!file_has_content(path))
         return loss_check(path, found, e);
@@ -65,7 +65,7 @@ static enum err_code database_examine(struct store *s, const char *path, struct 
         return e->code;
     /* A file that is refused stays as it is, its log included. */
     db_checkpoint_on_close(s->db, false);
-    if ((!passing && !s->deferred && content_check(s->db, CHECK_MS, e) != ERR_OK) ||
+    if ((!temporary && !s->deferred && content_check(s->db, CHECK_MS, e) != ERR_OK) ||
         content_read(s->db, &found->content, e) != ERR_OK)
         return err_wrap(e, "%s", path);
     return loss_check(path, found, e);

@@ -117,7 +117,7 @@ enum err_code store_open_accepting(struct store **out, const char *dir, struct e
     return store_open_with(out, dir, DB_SYNC_FULL, true, e);
 }
 
-enum err_code store_open_passing(struct store **out, const char *dir, struct err *e)
+enum err_code store_open_temporary(struct store **out, const char *dir, struct err *e)
 {
     return store_open_with(out, dir, DB_SYNC_OFF, false, e);
 }

@@ -21,7 +21,7 @@ struct store;
 MUST_CHECK enum err_code store_open(struct store **out, const char *dir, struct err *e);
 /* As store_open, for a cluster that ends with this process: commits survive the end of a process, but not
  * of the machine; nothing waits for the disk. */
-MUST_CHECK enum err_code store_open_passing(struct store **out, const char *dir, struct err *e);
+MUST_CHECK enum err_code store_open_temporary(struct store **out, const char *dir, struct err *e);
 /* As store_open, but also opens a database that lacks acknowledged commits (DATA_LOSS), and records the loss.
  */
 MUST_CHECK enum err_code store_open_accepting(struct store **out, const char *dir, struct err *e);

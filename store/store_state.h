@@ -52,7 +52,7 @@ struct store {
     enum db_sync sync; /* OFF: a temporary cluster (`ddpctl run`), which has no mark either */
     bool accept_loss;
     bool deferred; /* the disk was full at open: the database is read-only until store_resume succeeds */
-    struct mark_file mark_file; /* not open in a passing cluster */
+    struct mark_file mark_file; /* not open in a temporary cluster */
     struct mark mark;           /* as the last commit left things; the mark file's next content */
     size_t applied; /* changes at the front of the next list that are in the database, but not acknowledged */
     struct store_loss loss;

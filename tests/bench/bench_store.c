@@ -1,5 +1,5 @@
-/* Measures the time of a durable commit: one job per commit, on the disk of the given directory. A commit needs
- * two syncs, of the write-ahead log and of ddp.mark; a temporary cluster (`ddpctl run`) needs none. */
+/* Measures the time of a durable commit: one job per commit, on the disk of the given directory. A commit
+ * needs two syncs, of the write-ahead log and of ddp.mark; a temporary cluster (`ddpctl run`) needs none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,15 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void commits_measure(const char *dir, bool passing)
+static void commits_measure(const char *dir, bool temporary)
 {
     struct err e = {0};
     struct store *s = NULL;
-    CLEANUP(free_text) char *state = xasprintf("%s/%s", dir, passing ? "passing" : "lasting");
+    CLEANUP(free_text) char *state = xasprintf("%s/%s", dir, temporary ? "temporary" : "durable");
     int64_t *took = xcalloc(COMMITS, sizeof *took), sum = 0;
     char job_file[] = "nodes: 1\ncommand: [\"true\"]\n", name[] = "bench";
 
-    if ((passing ? store_open_passing : store_open)(&s, state, &e) != ERR_OK) {
+    if ((temporary ? store_open_temporary : store_open)(&s, state, &e) != ERR_OK) {
         fprintf(stderr, "bench_store: %s\n", e.msg);
         exit(1);
     }
@@ -43,7 +43,7 @@ static void commits_measure(const char *dir, bool passing)
         sum += took[i];
     }
     qsort(took, COMMITS, sizeof *took, by_value);
-    printf("%-8s  mean %6.1f us  p50 %6.1f us  p99 %7.1f us\n", passing ? "passing" : "lasting",
+    printf("%-9s  mean %6.1f us  p50 %6.1f us  p99 %7.1f us\n", temporary ? "temporary" : "durable",
            (double)sum / COMMITS / 1e3, (double)took[COMMITS / 2] / 1e3,
            (double)took[COMMITS * 99 / 100] / 1e3);
     free(took);

@@ -193,7 +193,7 @@ static enum err_code state_open_store(struct service *s, struct err *e)
 {
     const char *dir = s->options->state;
     if (s->options->lifeline >= 0) /* the cluster ends with this process: commits need not be synced */
-        return store_open_passing(&s->store, dir, e);
+        return store_open_temporary(&s->store, dir, e);
     return (s->options->accept_loss ? store_open_accepting : store_open)(&s->store, dir, e);
 }
 

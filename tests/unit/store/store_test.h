@@ -3,12 +3,12 @@
 
 #include "store/store.h"
 
-/* Records and directories for the store's tests. Texts of the records are literals: the store only reads
- * them. */
+/* Records and directories for the store's tests. The records' strings are literals, because the store only
+ * reads them. */
 
-#define T(text) ((char *)(text)) /* a literal where a record wants its own text */
+#define T(text) ((char *)(text)) /* casts away const: the strings of a record are char * */
 
-char *make_dir(void); /* a fresh directory below TMPDIR; the caller frees */
+char *make_dir(void); /* a new directory below TMPDIR; remove_dir frees the name */
 void remove_dir(char *dir);
 
 struct job_record sample_job(int64_t id);

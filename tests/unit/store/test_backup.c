@@ -1,4 +1,4 @@
-/* Copies of the database, and what comes of one that is put back. */
+/* Backups of the database: making, restoring and removing them. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static size_t jobs_in(struct store *s)
     return got.job_count;
 }
 
-static void a_running_store_is_copied(void **state)
+static void backup_copies_a_running_store(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
     CLEANUP(free_text) char *copies = xasprintf("%s/copies", (char *)*state);
@@ -75,7 +75,7 @@ static void a_running_store_is_copied(void **state)
     for (int id = 1; id <= 5; id++)
         insert_job(s, id);
     must_back_up(dir, to);
-    insert_job(s, 6); /* the store goes on */
+    insert_job(s, 6); /* the store can still commit */
     struct backup *list;
     size_t count;
     backup_list(copies, &list, &count);
@@ -83,7 +83,7 @@ static void a_running_store_is_copied(void **state)
     assert_string_equal(list[0].path, to);
     assert_int_equal(list[0].jobs, 5);
     assert_int_equal(list[0].last_job, 5);
-    assert_int_equal(list[0].sequence, 6); /* five jobs and the start */
+    assert_int_equal(list[0].sequence, 6); /* one commit for each job, and one at the start */
     backups_free(list, count);
     assert_false(file_exists(log));
     struct stat st;
@@ -92,7 +92,7 @@ static void a_running_store_is_copied(void **state)
     store_close(s);
 }
 
-static void a_copy_is_put_back(void **state)
+static void restore_goes_back_to_the_backup(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
     CLEANUP(free_text) char *copy = xasprintf("%s/copy.db", (char *)*state);
@@ -102,7 +102,7 @@ static void a_copy_is_put_back(void **state)
     insert_job(s, 2);
     must_back_up(dir, copy);
     insert_job(s, 3);
-    must_not_restore(dir, copy, ERR_FAILED_PRECONDITION); /* it runs */
+    must_not_restore(dir, copy, ERR_FAILED_PRECONDITION); /* the store is open */
     store_close(s);
     store_close(must_open(dir)); /* an epoch that the copy does not know */
     must_restore(dir, copy);
@@ -110,16 +110,16 @@ static void a_copy_is_put_back(void **state)
     s = must_open(dir);
     CLEANUP(records_release) struct records got = load(s);
     assert_int_equal(got.job_count, 2);
-    assert_int_equal(got.next_job, 4); /* job 3 was another one */
+    assert_int_equal(got.next_job, 4); /* the lost job 3 keeps its number */
     assert_string_equal(store_cluster_id(s), id);
     assert_int_equal(store_epoch(s), 3);
-    assert_int_equal(store_loss(s).epoch, 3); /* this very one */
+    assert_int_equal(store_loss(s).epoch, 3); /* the loss belongs to this start */
     assert_int_equal(store_loss(s).first_job, 3);
     assert_int_equal(store_loss(s).last_job, 3);
     store_close(s);
 }
 
-static void a_copy_replaces_nothing_and_damage(void **state)
+static void restore_needs_no_intact_database(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
     CLEANUP(free_text) char *fresh = xasprintf("%s/fresh", (char *)*state);
@@ -141,7 +141,7 @@ static void a_copy_replaces_nothing_and_damage(void **state)
     store_close(s);
 }
 
-static void what_is_no_copy_is_refused(void **state)
+static void restore_refuses_files_that_are_not_backups(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
     CLEANUP(free_text) char *other = xasprintf("%s/other", (char *)*state);
@@ -160,13 +160,13 @@ static void what_is_no_copy_is_refused(void **state)
     assert_int_equal(file_write_atomic(junk, bytes, sizeof bytes, 0600, &e), ERR_OK);
     must_not_restore(dir, foreign, ERR_FAILED_PRECONDITION);
     must_not_restore(dir, junk, ERR_DATA_LOSS);
-    must_not_restore(dir, missing, ERR_RESOURCE_EXHAUSTED); /* as SQLite has it: cannot be opened */
+    must_not_restore(dir, missing, ERR_RESOURCE_EXHAUSTED); /* the code of SQLITE_CANTOPEN */
     s = must_open(dir);                                     /* nothing has changed */
     assert_int_equal(jobs_in(s), 1);
     store_close(s);
 }
 
-static void a_database_that_lost_commits_is_not_copied(void **state)
+static void backup_refuses_a_database_that_lost_commits(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
     CLEANUP(free_text) char *old = xasprintf("%s/old.db", (char *)*state);
@@ -182,7 +182,7 @@ static void a_database_that_lost_commits_is_not_copied(void **state)
     assert_false(file_exists(to));
 }
 
-static void the_newest_are_kept(void **state)
+static void prune_keeps_the_newest_backups(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -213,12 +213,12 @@ static void the_newest_are_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_running_store_is_copied),
-        TEST(a_copy_is_put_back),
-        TEST(a_copy_replaces_nothing_and_damage),
-        TEST(what_is_no_copy_is_refused),
-        TEST(a_database_that_lost_commits_is_not_copied),
-        TEST(the_newest_are_kept),
+        TEST(backup_copies_a_running_store),
+        TEST(restore_goes_back_to_the_backup),
+        TEST(restore_needs_no_intact_database),
+        TEST(restore_refuses_files_that_are_not_backups),
+        TEST(backup_refuses_a_database_that_lost_commits),
+        TEST(prune_keeps_the_newest_backups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Metrics: kept by series and step, thinned, forgotten with their job, and never in the way. */
+/* Metrics are stored by series and step, thinned, and removed with their job. A damaged file of metrics stops
+ * nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +55,7 @@ static size_t read_all(struct metrics *m, int64_t job, const char *name, size_t 
     return count;
 }
 
-static void points_come_back_in_order(void **state)
+static void points_are_read_in_order(void **state)
 {
     struct metrics *m = must_open_metrics(*state);
     add(m, 1, "loss", 1, 20, 0.5);
@@ -79,7 +80,7 @@ static void points_come_back_in_order(void **state)
     metrics_close(m);
 }
 
-static void a_step_done_again_replaces(void **state)
+static void a_repeated_step_replaces_its_point(void **state)
 {
     struct metrics *m = must_open_metrics(*state);
     add(m, 1, "loss", 0, 10, 1);
@@ -92,7 +93,7 @@ static void a_step_done_again_replaces(void **state)
     metrics_close(m);
 }
 
-static void a_long_series_gets_coarser(void **state)
+static void a_long_series_is_thinned(void **state)
 {
     enum { POINTS = 3 * METRICS_SERIES_MAX };
     struct err e = {0};
@@ -106,15 +107,15 @@ static void a_long_series_gets_coarser(void **state)
     struct metric_point *p;
     size_t n = read_all(m, 1, "loss", 0, &p);
     assert_true(n <= METRICS_SERIES_MAX + 1 && n > METRICS_SERIES_MAX / 4);
-    assert_true(p[0].step < 16);                 /* from the start ... */
-    assert_int_equal(p[n - 1].step, POINTS - 1); /* ... to the end */
+    assert_true(p[0].step < 16); /* the points still cover the series from its start to its end */
+    assert_int_equal(p[n - 1].step, POINTS - 1);
     for (size_t i = 1; i < n; i++)
         assert_true(p[i].step - p[i - 1].step <= 16);
     free(p);
     metrics_close(m);
 }
 
-static void a_job_is_forgotten(void **state)
+static void points_of_a_job_are_removed(void **state)
 {
     struct err e = {0};
     struct metrics *m = must_open_metrics(*state);
@@ -131,7 +132,7 @@ static void a_job_is_forgotten(void **state)
     metrics_close(m);
 }
 
-static void the_oldest_jobs_make_room(void **state)
+static void trimming_removes_the_oldest_jobs(void **state)
 {
     struct err e = {0};
     struct metrics *m = must_open_metrics(*state);
@@ -141,7 +142,7 @@ static void the_oldest_jobs_make_room(void **state)
     assert_int_equal(metrics_trim(m, 1 << 30, &e), ERR_OK);
     struct metric_point *p;
     size_t n = read_all(m, 1, NULL, 0, &p);
-    assert_int_equal(n, 500); /* there was room */
+    assert_int_equal(n, 500); /* below the limit nothing is removed */
     free(p);
     assert_int_equal(metrics_trim(m, 100 << 10, &e), ERR_OK);
     n = read_all(m, 1, NULL, 0, &p);
@@ -150,7 +151,7 @@ static void the_oldest_jobs_make_room(void **state)
     n = read_all(m, 20, NULL, 0, &p);
     assert_int_equal(n, 500);
     free(p);
-    assert_int_equal(metrics_trim(m, 0, &e), ERR_OK); /* ends, though an empty database has its pages */
+    assert_int_equal(metrics_trim(m, 0, &e), ERR_OK); /* returns, although an empty file is larger */
     metrics_close(m);
 }
 
@@ -173,9 +174,9 @@ static void a_damaged_file_is_moved_aside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(points_come_back_in_order),  TEST(a_step_done_again_replaces),
-        TEST(a_long_series_gets_coarser), TEST(a_job_is_forgotten),
-        TEST(the_oldest_jobs_make_room),  TEST(a_damaged_file_is_moved_aside),
+        TEST(points_are_read_in_order),         TEST(a_repeated_step_replaces_its_point),
+        TEST(a_long_series_is_thinned),         TEST(points_of_a_job_are_removed),
+        TEST(trimming_removes_the_oldest_jobs), TEST(a_damaged_file_is_moved_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

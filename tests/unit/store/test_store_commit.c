@@ -1,4 +1,4 @@
-/* What goes in comes out, moves are compare-and-set, a list is all or nothing. */
+/* Commits: records survive a reopen, moves are compare-and-set, a list of changes is all or nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void check_spawn(const struct spawn_record *got, const struct spawn_recor
     assert_int_equal(got->pid, want->pid);
 }
 
-static void everything_comes_back(void **state)
+static void every_record_survives_a_reopen(void **state)
 {
     struct store *s = must_open(*state);
     struct job_record job = sample_job(1);
@@ -92,7 +92,7 @@ static void everything_comes_back(void **state)
                                        .nodes = nodes};
     const struct change changes[] = {
         {.kind = CHANGE_RANK_INSERT,
-         .rank = &rank}, /* before its generation: references wait for the commit */
+         .rank = &rank}, /* before its generation: foreign keys are checked at the commit */
         {.kind = CHANGE_GENERATION_INSERT, .generation = &generation},
         {.kind = CHANGE_JOB_INSERT, .job = &job},
         {.kind = CHANGE_NODE_INSERT, .node = &node},
@@ -146,7 +146,7 @@ static void a_move_is_compare_and_set(void **state)
     store_close(s);
 }
 
-static void every_machine_is_compared(void **state)
+static void every_state_machine_is_compare_and_set(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -186,16 +186,16 @@ static void every_machine_is_compared(void **state)
     store_close(s);
 }
 
-static void a_put_keeps_the_state(void **state)
+static void a_put_does_not_change_the_state(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
     insert_job(s, 1);
     char request[32];
     struct job_record job = numbered_job(1, request);
-    job.state = JOB_SUCCEEDED; /* a put that carried it would skip the table */
+    job.state = JOB_SUCCEEDED; /* ignored: only a move, which checks the table of states, changes it */
     job.restarts_used = 2;
-    job.goal = JOB_CANCELLED; /* where a stopping job is heading is no move */
+    job.goal = JOB_CANCELLED; /* a put may change the goal */
     const struct change put = {.kind = CHANGE_JOB_PUT, .job = &job};
     must_commit(s, &put, 1);
     CLEANUP(records_release) struct records got;
@@ -206,7 +206,7 @@ static void a_put_keeps_the_state(void **state)
     store_close(s);
 }
 
-static void a_list_is_all_or_nothing(void **state)
+static void a_list_of_changes_is_all_or_nothing(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -226,7 +226,7 @@ static void a_list_is_all_or_nothing(void **state)
     size_t count;
     assert_int_equal(store_events(s, 1, 0, 10, &events, &count, &e), ERR_OK);
     assert_int_equal(count, 0);
-    must_commit(s, changes, 2); /* and the store goes on */
+    must_commit(s, changes, 2); /* after a refusal the store can still commit */
     store_close(s);
 }
 
@@ -277,8 +277,9 @@ static void finish(struct store *s, int64_t id)
     must_commit(s, moves, 1);
 }
 
-/* A finished job's slots may still be held by a process nobody has seen die, and people ask how it ended. */
-static void load_leaves_old_generations_of_finished_jobs_out(void **state)
+/* Of a finished job, load returns the newest generation, the newest failed one, which says how the job ended,
+ * and those with a spawn that may still live and hold its slots. */
+static void load_skips_old_generations_of_finished_jobs(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -288,7 +289,7 @@ static void load_leaves_old_generations_of_finished_jobs_out(void **state)
                                     sample_generation(1, 4), sample_generation(2, 1)};
     struct spawn_record spawns[] = {sample_spawn(1, 1), sample_spawn(1, 2), sample_spawn(1, 3),
                                     sample_spawn(1, 4), sample_spawn(2, 1)};
-    g[0].failed_spawn = 1; /* an older failure is of no interest */
+    g[0].failed_spawn = 1; /* an older failure: not loaded */
     g[1].failed_spawn = 2;
     g[2].failed_spawn = g[3].failed_spawn = g[4].failed_spawn = 0;
     for (size_t i = 0; i < ARRAY_LEN(g); i++) {
@@ -322,8 +323,8 @@ static void load_leaves_old_generations_of_finished_jobs_out(void **state)
     store_close(s);
 }
 
-/* A spawn has a rank in each generation that it was a member of, and one record. */
-static void a_spawn_of_two_generations_is_loaded_once(void **state)
+/* A spawn has one record, but a rank in each generation that it was a member of. */
+static void a_spawn_in_two_generations_is_loaded_once(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -348,14 +349,14 @@ static void a_spawn_of_two_generations_is_loaded_once(void **state)
     assert_int_equal(got.spawns[0].first_generation, 1);
     assert_int_equal(got.spawns[0].first_local_rank, 1);
     finish(s, 1);
-    /* it still lives, so both generations are kept, and still it is loaded once */
+    /* The job is over but its spawn still lives, so both generations are loaded, and the spawn once. */
     assert_int_equal(store_load(s, &finished, &e), ERR_OK);
     assert_int_equal(finished.generation_count, 2);
     assert_int_equal(finished.spawn_count, 1);
     store_close(s);
 }
 
-static void events_page_and_trim(void **state)
+static void events_are_paged_and_trimmed(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -393,7 +394,7 @@ static void events_page_and_trim(void **state)
     store_close(s);
 }
 
-static void users_are_kept_by_name(void **state)
+static void users_are_found_by_name(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -418,7 +419,7 @@ static void users_are_kept_by_name(void **state)
     store_users_free(users, count);
     const struct change gone = {.kind = CHANGE_USER_DELETE, .name = (char *)"ana"};
     must_commit(s, &gone, 1);
-    assert_int_equal(store_commit(s, &gone, 1, &e), ERR_INTERNAL); /* twice is a bug of the caller's */
+    assert_int_equal(store_commit(s, &gone, 1, &e), ERR_INTERNAL); /* a missing user: a bug of the caller */
     assert_int_equal(store_users(s, &users, &count, &e), ERR_OK);
     assert_int_equal(count, 1);
     store_users_free(users, count);
@@ -447,8 +448,8 @@ static size_t count_audit(struct store *s, int64_t since_ms, const char *what)
     return found;
 }
 
-/* Refused calls have a tenth of the room, so that a flood of them displaces nothing that was done. */
-static void the_audit_record_is_bounded(void **state)
+/* Refused calls may fill a tenth of the log only, so that a flood of them does not push out real changes. */
+static void the_audit_log_is_bounded(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
@@ -464,7 +465,7 @@ static void the_audit_record_is_bounded(void **state)
     assert_int_equal(list[2].time_ms, 60);
     store_audit_free(list, count);
     assert_int_equal(store_trim_audit(s, 11, 50, &e), ERR_OK);
-    assert_int_equal(count_audit(s, 0, "job_cancel"), 20); /* the first ten were too old */
+    assert_int_equal(count_audit(s, 0, "job_cancel"), 20); /* the first ten were older than 11 ms */
     assert_int_equal(count_audit(s, 0, STORE_AUDIT_REFUSED), 5);
     assert_int_equal(store_trim_audit(s, 0, 10, &e), ERR_OK);
     assert_int_equal(count_audit(s, 0, "job_cancel") + count_audit(s, 0, STORE_AUDIT_REFUSED), 10);
@@ -476,13 +477,18 @@ static void the_audit_record_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(everything_comes_back),       TEST(a_move_is_compare_and_set),
-        TEST(every_machine_is_compared),   TEST(a_put_keeps_the_state),
-        TEST(a_list_is_all_or_nothing),    TEST(a_request_id_makes_one_job),
-        TEST(ids_are_never_reused),        TEST(load_leaves_old_generations_of_finished_jobs_out),
-        TEST(ids_are_never_reused),        TEST(a_spawn_of_two_generations_is_loaded_once),
-        TEST(events_page_and_trim),        TEST(users_are_kept_by_name),
-        TEST(the_audit_record_is_bounded),
+        TEST(every_record_survives_a_reopen),
+        TEST(a_move_is_compare_and_set),
+        TEST(every_state_machine_is_compare_and_set),
+        TEST(a_put_does_not_change_the_state),
+        TEST(a_list_of_changes_is_all_or_nothing),
+        TEST(a_request_id_makes_one_job),
+        TEST(ids_are_never_reused),
+        TEST(load_skips_old_generations_of_finished_jobs),
+        TEST(a_spawn_in_two_generations_is_loaded_once),
+        TEST(events_are_paged_and_trimmed),
+        TEST(users_are_found_by_name),
+        TEST(the_audit_log_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

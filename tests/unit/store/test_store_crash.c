@@ -1,5 +1,5 @@
-/* A process killed while it commits loses nothing that it acknowledged; a full disk loses nothing and passes.
- */
+/* A process that is killed while it commits loses nothing that it has acknowledged. A full disk loses
+ * nothing, and commits succeed again when there is space. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A job and its event in one list, then the id to the parent: the acknowledgement. */
+/* Commits a job and its event in one list, then acknowledges: writes the job's id to the parent. For ever. */
 static _Noreturn void commit_for_ever(const char *dir, int ack)
 {
     struct err e = {0};
@@ -71,12 +71,12 @@ static int64_t crash_after(const char *dir, int acks)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status));
-    const int64_t rest = read_acks(fds[0], 0); /* what was in the pipe when it died */
+    const int64_t rest = read_acks(fds[0], 0); /* acknowledgements that were still in the pipe */
     close(fds[0]);
     return rest > last ? rest : last;
 }
 
-static void acknowledged_jobs_survive_kill(void **state)
+static void acknowledged_jobs_survive_sigkill(void **state)
 {
     for (int round = 0; round < 8; round++) {
         const int64_t last = crash_after(*state, 3 + 7 * round);
@@ -84,22 +84,22 @@ static void acknowledged_jobs_survive_kill(void **state)
         struct err e = {0};
         CLEANUP(records_release) struct records got;
         assert_int_equal(store_load(s, &got, &e), ERR_OK);
-        /* ids count from 1, one after another: the acknowledged are there, and at most one more that was
-         * committed but not yet acknowledged */
+        /* Ids count from 1. All acknowledged jobs are there, and at most one that was committed but not yet
+         * acknowledged. */
         assert_true((int64_t)got.job_count == last || (int64_t)got.job_count == last + 1);
         for (size_t i = 0; i < got.job_count; i++) {
             assert_int_equal(got.jobs[i].id, i + 1);
             struct event_record *events;
             size_t count;
             assert_int_equal(store_events(s, got.jobs[i].id, 0, 9, &events, &count, &e), ERR_OK);
-            assert_int_equal(count, 1); /* the list was one */
+            assert_int_equal(count, 1); /* job and event were committed together */
             store_events_free(events, count);
         }
         store_close(s);
     }
 }
 
-/* Inserts big jobs until the store refuses one; returns that one's id. */
+/* Inserts big jobs until the store refuses one; returns the id of the refused job. */
 static int64_t fill(struct store *s, int64_t id, char *big, int64_t limit)
 {
     for (; id < limit; id++) {
@@ -134,7 +134,7 @@ static char *big_text(size_t size)
     return text;
 }
 
-static void a_file_size_limit_refuses_and_passes(void **state)
+static void a_commit_refused_by_a_file_size_limit_passes_later(void **state)
 {
     CLEANUP(free_text) char *big = big_text(50000);
     struct store *s = must_open(*state);
@@ -145,17 +145,17 @@ static void a_file_size_limit_refuses_and_passes(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     const int64_t refused = fill(s, 1, big, 1000);
     assert_true(refused > 1);
-    check_count(s, refused - 1); /* still readable, and without the refused one */
+    check_count(s, refused - 1); /* still readable, without the refused job */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     insert_job(s, refused); /* the same change now passes, on the same store */
     check_count(s, refused);
     store_close(s);
 }
 
-static void a_full_disk_refuses_and_passes(void **state)
+static void a_commit_refused_by_a_full_disk_passes_later(void **state)
 {
     if (mount("tmpfs", *state, "tmpfs", 0, "size=3m") != 0)
-        skip(); /* not root: the file size limit above stands in */
+        skip(); /* not root: the test with the file size limit covers the same */
     CLEANUP(free_text) char *big = big_text(50000);
     CLEANUP(free_text) char *ballast = xasprintf("%s/ballast", (char *)*state);
     FILE *file = fopen(ballast, "w");
@@ -179,9 +179,9 @@ static void a_full_disk_refuses_and_passes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(acknowledged_jobs_survive_kill),
-        TEST(a_file_size_limit_refuses_and_passes),
-        TEST(a_full_disk_refuses_and_passes),
+        TEST(acknowledged_jobs_survive_sigkill),
+        TEST(a_commit_refused_by_a_file_size_limit_passes_later),
+        TEST(a_commit_refused_by_a_full_disk_passes_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* The fault points around a commit, swept over their first hits: killed before it, killed between it and the
- * acknowledgement, refused and tried again. Wants a build with DDP_FAULTS (presets debug, asan, tsan). */
+/* The fault points around a commit, each at its first hits: the process is killed before the commit, or
+ * between the commit and its acknowledgement; or the commit is refused and tried again. Needs a build with
+ * DDP_FAULTS (presets debug, asan, tsan). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 enum { COMMITS = 8 };
 
-/* The child: COMMITS jobs, each acknowledged on stdout; a refused one is tried again as it is. */
+/* The child commits COMMITS jobs and acknowledges each on stdout. It repeats a refused commit unchanged. */
 static int commit_jobs(const char *dir)
 {
     struct err e = {0};
@@ -76,7 +77,7 @@ static void check_stored(const char *dir, size_t want)
     store_close(s);
 }
 
-/* extra: how many commits the store has beyond the acknowledged ones when it was killed at the point. */
+/* extra: the number of commits that are in the store but not acknowledged after a kill at this point. */
 static void sweep_kill(const char *point, size_t extra)
 {
 #ifndef DDP_FAULTS
@@ -123,8 +124,8 @@ static void a_refused_commit_passes_the_second_time(void **state)
     }
 }
 
-/* The commit is in the database and its mark is not on disk: nobody was told, and the second try applies
- * nothing twice. */
+/* The commit is in the database, but its mark is not on disk, so the commit is not acknowledged. The second
+ * try must not apply it twice. */
 static void a_refused_mark_passes_the_second_time(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The record beside the database: what a start finds out with it, and how it goes on. */
+/* The mark, a file beside the database: with it a start notices lost commits, and refuses to go on unless the
+ * loss is accepted. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,7 +113,7 @@ static struct store *must_accept(const char *dir)
     return s;
 }
 
-static void a_whole_log_is_taken(void **state)
+static void a_complete_log_is_accepted(void **state)
 {
     CLEANUP(free_text) char *dir = killed_state(*state, JOBS);
     struct store *s = must_open(dir);
@@ -128,14 +129,14 @@ static void a_flipped_byte_in_the_log_is_refused(void **state)
     CLEANUP(free_text) char *log = file_of(dir, "ddp.db-wal");
     flip(log, 0.5);
     must_refuse(dir, "to 40 are missing");
-    must_refuse(dir, "to 40 are missing"); /* the refusal changes nothing: the files can be examined */
-    flip(log, 0.5);                        /* and mended */
+    must_refuse(dir, "to 40 are missing"); /* a refusal changes no file, so the files can be examined ... */
+    flip(log, 0.5);                        /* ... and repaired */
     struct store *s = must_open(dir);
     assert_int_equal(jobs_in(s), JOBS);
     store_close(s);
 }
 
-static void an_accepted_loss_is_written_down(void **state)
+static void an_accepted_loss_is_recorded(void **state)
 {
     CLEANUP(free_text) char *dir = killed_state(*state, JOBS);
     CLEANUP(free_text) char *log = file_of(dir, "ddp.db-wal");
@@ -149,7 +150,7 @@ static void an_accepted_loss_is_written_down(void **state)
     assert_int_equal(store_loss(s).first_job, (int64_t)left + 1);
     assert_int_equal(store_loss(s).last_job, JOBS);
     store_close(s);
-    s = must_open(dir); /* from then on it is whole, and remembers */
+    s = must_open(dir); /* once accepted, the loss does not stop a start, and lost numbers are not reused */
     struct err e = {0};
     CLEANUP(records_release) struct records got;
     assert_int_equal(store_load(s, &got, &e), ERR_OK);
@@ -172,7 +173,7 @@ static void a_deleted_database_is_refused(void **state)
     assert_false(file_exists(db));
     s = must_accept(dir);
     assert_int_equal(jobs_in(s), 0);
-    assert_string_equal(store_cluster_id(s), id); /* the nodes still belong to it */
+    assert_string_equal(store_cluster_id(s), id); /* the same cluster, so its nodes can connect */
     assert_int_equal(store_epoch(s), 3);
     insert_job(s, JOBS + 1);
     store_close(s);
@@ -183,7 +184,7 @@ static void an_older_copy_is_refused(void **state)
     CLEANUP(free_text) char *dir = killed_state(*state, 5);
     CLEANUP(free_text) char *db = file_of(dir, "ddp.db");
     CLEANUP(free_text) char *old = file_of(dir, "old.db");
-    store_close(must_open(dir)); /* closed well: all of it is in the file */
+    store_close(must_open(dir)); /* close moves the log into the file */
     copy_file(db, old);
     struct store *s = must_open(dir);
     insert_job(s, 6);
@@ -219,14 +220,15 @@ static void a_damaged_page_is_refused(void **state)
     for (off_t at = 4096; at < st.st_size; at += 3 * 4096)
         assert_int_equal(pwrite(fd, junk, sizeof junk, at), sizeof junk);
     must_refuse(dir, "ddp.db");
-    struct store *s = must_accept(dir); /* nothing can be read from it: it is set aside */
+    struct store *s =
+        must_accept(dir); /* begins with an empty database and keeps the damaged one under another name */
     assert_int_equal(jobs_in(s), 0);
     assert_int_equal(store_loss(s).first_job, 1);
     assert_int_equal(store_loss(s).last_job, JOBS);
     store_close(s);
 }
 
-static void a_missing_or_damaged_mark_is_said(void **state)
+static void a_missing_or_damaged_mark_is_reported(void **state)
 {
     CLEANUP(free_text) char *dir = killed_state(*state, 3);
     CLEANUP(free_text) char *mark = file_of(dir, "ddp.mark");
@@ -242,8 +244,8 @@ static void a_missing_or_damaged_mark_is_said(void **state)
     store_close(s);
 }
 
-/* Whichever byte is damaged, the mark never says more than was there, and one slot is left. */
-static void a_torn_slot_leaves_the_other(void **state)
+/* The mark has two slots with the two newest marks. Whichever byte is damaged, one slot can still be read. */
+static void one_torn_slot_leaves_the_other_valid(void **state)
 {
     CLEANUP(free_text) char *path = file_of(*state, "ddp.mark");
     struct err e = {0};
@@ -277,15 +279,15 @@ static void a_torn_slot_leaves_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_whole_log_is_taken),
+        TEST(a_complete_log_is_accepted),
         TEST(a_flipped_byte_in_the_log_is_refused),
-        TEST(an_accepted_loss_is_written_down),
+        TEST(an_accepted_loss_is_recorded),
         TEST(a_deleted_database_is_refused),
         TEST(an_older_copy_is_refused),
         TEST(another_clusters_database_is_refused),
         TEST(a_damaged_page_is_refused),
-        TEST(a_missing_or_damaged_mark_is_said),
-        TEST(a_torn_slot_leaves_the_other),
+        TEST(a_missing_or_damaged_mark_is_reported),
+        TEST(one_torn_slot_leaves_the_other_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Opening: one owner, schemas, migrations, file systems. */
+/* Opening a store: one process at a time, schemas, migrations, file systems. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void each_open_is_an_epoch(void **state)
+static void each_open_begins_an_epoch(void **state)
 {
     struct store *s = must_open(*state);
     CLEANUP(free_text) char *id = xstrdup(store_cluster_id(s));
@@ -45,31 +45,31 @@ static void each_open_is_an_epoch(void **state)
 
 static int synced;
 
-/* SQLite's, in place of the C library's. */
+/* SQLite calls this function instead of that of the C library. */
 int fdatasync(int fd)
 {
     synced++;
     return fsync(fd);
 }
 
-static void a_passing_cluster_waits_for_no_disk(void **state)
+static void a_temporary_cluster_does_not_sync(void **state)
 {
     struct store *s;
     struct err e;
     synced = 0;
-    assert_int_equal(store_open_passing(&s, *state, &e), ERR_OK);
+    assert_int_equal(store_open_temporary(&s, *state, &e), ERR_OK);
     CLEANUP(free_text) char *id = xstrdup(store_cluster_id(s));
     store_close(s);
     assert_int_equal(synced, 0);
     CLEANUP(free_text) char *mark = xasprintf("%s/ddp.mark", (char *)*state);
-    assert_false(file_exists(mark)); /* nor does it keep a mark: nobody would compare */
+    assert_false(file_exists(mark)); /* without syncs a mark would prove nothing */
     s = must_open(*state);
     assert_string_equal(store_cluster_id(s), id);
     assert_true(synced > 0);
     store_close(s);
 }
 
-static void others_may_not_read_it(void **state)
+static void the_database_is_private(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
     CLEANUP(free_text) char *file = xasprintf("%s/ddp.db", dir);
@@ -81,7 +81,7 @@ static void others_may_not_read_it(void **state)
     assert_int_equal(st.st_mode & 0077, 0);
 }
 
-static void a_second_opener_is_told_who(void **state)
+static void a_second_open_names_the_owning_process(void **state)
 {
     int ready[2], done[2];
     assert_int_equal(pipe(ready), 0);
@@ -107,7 +107,7 @@ static void a_second_opener_is_told_who(void **state)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    store_close(must_open(*state)); /* and it is free again */
+    store_close(must_open(*state)); /* its owner has ended */
 }
 
 static void exec_at(const char *path, const char *sql)
@@ -130,7 +130,7 @@ static void a_newer_schema_is_refused(void **state)
     assert_non_null(strstr(e.msg, "schema 99"));
 }
 
-static void garbage_is_refused(void **state)
+static void a_file_that_is_not_a_database_is_refused(void **state)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", (char *)*state);
     char junk[8192];
@@ -154,7 +154,7 @@ static void check_int(sqlite3 *db, const char *sql, int64_t want)
     assert_int_equal(got, want);
 }
 
-static void an_old_schema_is_copied_then_migrated(void **state)
+static void an_old_database_is_copied_then_migrated(void **state)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/t.db", (char *)*state);
     CLEANUP(free_text) char *copy = xasprintf("%s.v1.bak", path);
@@ -189,7 +189,7 @@ static void a_failed_migration_changes_nothing(void **state)
     check_int(db, "SELECT count(*) FROM sqlite_schema WHERE name='b'", 0);
 }
 
-/* The first schema, as databases have it that the oldest builds made. */
+/* Schema 1, as the oldest builds made it. */
 static const char schema_1[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE job("
@@ -254,7 +254,7 @@ static void make_schema(sqlite3 *db, int number, const char *path)
         fail_msg("%s", e.msg);
 }
 
-/* All tables, columns and indexes, one a line. */
+/* Lists all tables, columns and indexes, one on each line. */
 static void describe_schema(sqlite3 *db, struct buf *out)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
@@ -276,8 +276,8 @@ static void describe_schema(sqlite3 *db, struct buf *out)
     }
 }
 
-/* From every older schema the migrations make what a new database has. */
-static void every_schema_reaches_the_newest(void **state)
+/* A migrated database has the same tables, columns and indexes as a new one. */
+static void every_schema_migrates_to_the_newest(void **state)
 {
     CLEANUP(buf_release) struct buf want = {0};
     for (int from = 0; from < schema_latest; from++) {
@@ -298,14 +298,14 @@ static void every_schema_reaches_the_newest(void **state)
     }
 }
 
-/* Schema 4: the place of a spawn's logs is what its only generation and local rank were; the ranks, which
- * already name their spawns, say the rest. */
+/* Before schema 4 a spawn had exactly one generation and local rank. Schema 4 keeps them as the place of its
+ * logs; which ranks a spawn has held is in the rank records. */
 static void spawns_of_schema_3_keep_their_ranks(void **state)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", (char *)*state);
     struct err e = {0};
     sqlite3 *db = NULL;
-    store_close(must_open(*state)); /* for the meta rows that a store needs */
+    store_close(must_open(*state)); /* makes the meta rows that a store needs */
     CLEANUP(free_text) char *newest = xasprintf("%s.newest", path);
     assert_int_equal(rename(path, newest), 0);
     CLEANUP(free_text) char *attach = xasprintf("ATTACH '%s' AS newest", newest);
@@ -360,15 +360,15 @@ static void network_file_systems_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(each_open_is_an_epoch),
-        TEST(a_passing_cluster_waits_for_no_disk),
-        TEST(others_may_not_read_it),
-        TEST(a_second_opener_is_told_who),
+        TEST(each_open_begins_an_epoch),
+        TEST(a_temporary_cluster_does_not_sync),
+        TEST(the_database_is_private),
+        TEST(a_second_open_names_the_owning_process),
         TEST(a_newer_schema_is_refused),
-        TEST(garbage_is_refused),
-        TEST(an_old_schema_is_copied_then_migrated),
+        TEST(a_file_that_is_not_a_database_is_refused),
+        TEST(an_old_database_is_copied_then_migrated),
         TEST(a_failed_migration_changes_nothing),
-        TEST(every_schema_reaches_the_newest),
+        TEST(every_schema_migrates_to_the_newest),
         TEST(spawns_of_schema_3_keep_their_ranks),
         cmocka_unit_test(network_file_systems_are_named),
     };
