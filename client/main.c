@@ -193,6 +193,15 @@ static bool main_is_called(const char *path, const char *name)
     return strcmp(slash ? slash + 1 : path, name) == 0;
 }
 
+/* Asks no coordinator, unlike the command `version`. */
+static int main_print_version(void)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+
+    buf_puts(&out, "ddpctl " DDP_VERSION "\n");
+    return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     main_occupy_standard_fds();
@@ -201,7 +210,7 @@ int main(int argc, char **argv)
     log_init("ddpctl", LOG_WARN);
     if (argc && main_is_called(argv[0], "ddprun")) { /* takes the place of torchrun in a script */
         bool version = argc > 1 && strcmp(argv[1], "--version") == 0;
-        return version ? main_run_command(&cmd_version, 1, argv) : main_run_command(&cmd_run, argc, argv);
+        return version ? main_print_version() : main_run_command(&cmd_run, argc, argv);
     }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
@@ -211,6 +220,8 @@ int main(int argc, char **argv)
                               : main_print_overview();
         return argc < 2 ? EXIT_USAGE : code;
     }
-    const struct command *c = strcmp(argv[1], "--version") == 0 ? &cmd_version : command_find(argv[1]);
+    if (strcmp(argv[1], "--version") == 0)
+        return main_print_version();
+    const struct command *c = command_find(argv[1]);
     return c ? main_run_command(c, argc - 1, argv + 1) : main_report_no_command(argv[1]);
 }
