@@ -84,6 +84,44 @@ enum err_code job_sync_check_world(const struct train_spec *train, const struct 
     return conf_fail(place, e, "'reproducible: world' needs 'sync' of type %s", names.data);
 }
 
+bool job_sync_is_mean(const struct sync_spec *s)
+{
+    return s->outer_lr == 1.0 && s->outer_momentum == 0.0 && s->wire == WIRE_FP32 && s->fragments == 1 &&
+           s->overlap == 0;
+}
+
+static enum err_code change_refuse(struct err *e, const char *key, const char *why)
+{
+    return err_set(e, ERR_FAILED_PRECONDITION, "'sync.%s' cannot change while the job runs%s", key, why);
+}
+
+enum err_code job_sync_check_change(const struct sync_spec *from, const struct sync_spec *to, struct err *e)
+{
+    if (from->type != to->type)
+        return change_refuse(e, "type", "");
+    if (from->wire != to->wire)
+        return change_refuse(e, "wire", "");
+    if (from->fragments != to->fragments)
+        return change_refuse(e, "fragments", "");
+    /* A value that is 0 (or a round of one step, for average) needs one array less. */
+    if ((from->outer_momentum > 0.0) != (to->outer_momentum > 0.0))
+        return change_refuse(
+            e, "outer_momentum",
+            " between 0 and a number above 0: only the latter needs memory for the momentum");
+    if ((from->overlap > 0) != (to->overlap > 0))
+        return change_refuse(
+            e, "overlap", " between 0 and a number above 0: only the latter needs memory for what is sent");
+    if (from->type == SYNC_AVERAGE && (from->every > 1) != (to->every > 1))
+        return change_refuse(
+            e, "every", " between 1 and a number above 1: only the latter needs memory for the last mean");
+    /* The mean is made without a shared model where there is one rank. */
+    if (from->type == SYNC_DILOCO && job_sync_is_mean(from) != job_sync_is_mean(to))
+        return change_refuse(e, "outer_lr",
+                             " between 1 and another number if 'sync.outer_momentum' is 0: rounds are "
+                             "plain averaging with the former only");
+    return ERR_OK;
+}
+
 void job_sync_print(struct buf *out, const struct train_spec *train)
 {
     const struct job_variant *chosen = &strategies[train->sync.type];

@@ -11,6 +11,12 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
 /* For reproducible: world: refuses strategies whose arithmetic depends on the number of ranks. */
 MUST_CHECK enum err_code job_sync_check_world(const struct train_spec *train, const struct conf_node *place,
                                               struct err *e);
+/* Whether ranks that keep in step by `from` can go on by `to` without a restart: both are one strategy, whose arrays are
+ * the same. The ranges of `to` have been checked. FAILED_PRECONDITION names the key that cannot change. */
+MUST_CHECK enum err_code job_sync_check_change(const struct sync_spec *from, const struct sync_spec *to,
+                                               struct err *e);
+/* Whether diloco with these values gives the plain mean of the ranks' parameters. */
+bool job_sync_is_mean(const struct sync_spec *s);
 void job_sync_print(struct buf *out, const struct train_spec *train);
 
 #endif

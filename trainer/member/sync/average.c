@@ -19,11 +19,22 @@ static bool average_wants(const struct sync_spec *c, size_t array)
     return c->every > 1;
 }
 
-static enum err_code average_open(struct sync *s, struct err *e)
+static enum err_code average_check_tune(const struct sync *s, const struct sync_spec *to, struct err *e)
+{
+    (void)s;
+    return to->every < 1 ? err_set(e, ERR_INVALID_ARGUMENT, "sync.every must be at least 1") : ERR_OK;
+}
+
+static void average_tuned(struct sync *s)
 {
     s->round = s->config.spec.every;
+}
+
+static enum err_code average_open(struct sync *s, struct err *e)
+{
+    average_tuned(s);
     s->shared = s->config.world_size > 1 ? s->arrays[SYNC_SHARED] : NULL;
-    return s->round < 1 ? err_set(e, ERR_INVALID_ARGUMENT, "sync.every must be at least 1") : ERR_OK;
+    return average_check_tune(s, &s->config.spec, e);
 }
 
 /* True in a world of one, and if no rank saw a sample. */
@@ -143,6 +154,8 @@ const struct sync_ops sync_average_ops = {
     .arrays = {[SYNC_SHARED] = {"shared"}},
     .wants = average_wants,
     .open = average_open,
+    .check_tune = average_check_tune,
+    .tuned = average_tuned,
     .begin = average_begin,
     .join = average_join,
 };

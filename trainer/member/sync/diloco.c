@@ -15,6 +15,7 @@
 #include "trainer/member/sync/average.h"
 #include "trainer/member/sync/delta.h"
 
+#include "base/job/job_sync.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -37,13 +38,6 @@ struct diloco {
     int64_t turn;  /* the fragment that is sent next */
     bool settling; /* theta = g, whatever mix says */
 };
-
-/* Whether this configuration gives the plain mean of the parameters. */
-static bool spec_is_mean(const struct sync_spec *c)
-{
-    return c->outer_lr == 1.0 && c->outer_momentum == 0.0 && c->wire == WIRE_FP32 && c->fragments == 1 &&
-           c->overlap == 0;
-}
 
 static bool diloco_wants(const struct sync_spec *c, size_t array)
 {
@@ -81,10 +75,18 @@ static void fragments_deal(struct diloco *d, size_t tensor_count, int64_t fragme
     }
 }
 
+static void fragments_time(struct diloco *d, const struct sync_spec *c)
+{
+    for (int64_t f = 0; f < c->fragments; f++) {
+        d->fragments[f].begin = c->every * f / c->fragments;
+        d->fragments[f].end = c->every * (f + 1) / c->fragments;
+    }
+}
+
 static enum err_code fragments_open(struct sync *s, struct diloco *d, struct err *e)
 {
     const struct sync_config *c = &s->config;
-    int64_t fragments = c->spec.fragments, every = c->spec.every;
+    int64_t fragments = c->spec.fragments;
     size_t count = c->tensors ? c->tensor_count : 1, all = 0;
 
     d->tensors = xcalloc(count, sizeof(*d->tensors));
@@ -95,14 +97,12 @@ static enum err_code fragments_open(struct sync *s, struct diloco *d, struct err
         all += d->tensors[i].count;
     d->fragments = xcalloc((size_t)fragments, sizeof(*d->fragments));
     fragments_deal(d, count, fragments, all);
-    for (int64_t f = 0; f < fragments; f++) {
-        d->fragments[f].begin = every * f / fragments;
-        d->fragments[f].end = every * (f + 1) / fragments;
+    fragments_time(d, &c->spec);
+    for (int64_t f = 0; f < fragments; f++)
         if (!d->fragments[f].count)
             return err_set(e, ERR_INVALID_ARGUMENT,
                            "sync.fragments is %lld, but the model's %zu tensors make only %lld parts",
                            (long long)fragments, count, (long long)f);
-    }
     return ERR_OK;
 }
 
@@ -114,16 +114,23 @@ static void turn_set(struct sync *s, struct diloco *d, int64_t turn)
 
 /* ---- opening */
 
+static enum err_code rounds_check(const struct sync_spec *c, struct err *e)
+{
+    if (c->every < 1 || c->fragments < 1 || c->overlap >= c->every / c->fragments)
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "sync: expected every and fragments of at least 1, and overlap below every / fragments");
+    return ERR_OK;
+}
+
 static enum err_code diloco_open(struct sync *s, struct err *e)
 {
     const struct sync_spec *c = &s->config.spec;
     struct diloco *d = s->own = xcalloc(1, sizeof(*d));
 
-    if (c->every < 1 || c->fragments < 1 || c->overlap >= c->every / c->fragments)
-        return err_set(
-            e, ERR_INVALID_ARGUMENT,
-            "sync: expected every and fragments of at least 1, and overlap below every / fragments");
-    s->shared = spec_is_mean(c) && s->config.world_size == 1 ? NULL : s->arrays[SHARED];
+    if (rounds_check(c, e))
+        return e->code;
+    s->shared = job_sync_is_mean(c) && s->config.world_size == 1 ? NULL : s->arrays[SHARED];
     s->overlap = c->overlap;
     if (fragments_open(s, d, e) ||
         (c->warm && sync_open_as(&d->warm, &sync_allreduce_ops, s->group, &s->config, e)))
@@ -144,6 +151,27 @@ static void diloco_close(struct sync *s)
     free(d->fragments);
     free(d->tensors);
     free(d);
+}
+
+/* ---- other values during the run */
+
+static enum err_code diloco_check_tune(const struct sync *s, const struct sync_spec *to, struct err *e)
+{
+    /* After the first round each rank has moments of its own, with which they cannot all-reduce. */
+    if (to->warm > s->config.spec.warm && to->warm > s->next_step && s->local_steps)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "'sync.warm' cannot become %lld: the steps of all-reduce ended at step %lld",
+                       (long long)to->warm, (long long)s->config.spec.warm);
+    return rounds_check(to, e);
+}
+
+static void diloco_tuned(struct sync *s)
+{
+    struct diloco *d = s->own;
+
+    fragments_time(d, &s->config.spec);
+    turn_set(s, d, d->turn);
+    s->overlap = s->config.spec.overlap;
 }
 
 /* ---- steps that sum gradients */
@@ -211,7 +239,7 @@ static enum err_code diloco_begin(struct sync *s, struct err *e)
     float *x = delta_array(s);
     size_t at, count;
 
-    if (spec_is_mean(&s->config.spec))
+    if (job_sync_is_mean(&s->config.spec))
         return average_begin(s, e);
     fragment_range(f, &at, &count);
     /* x = (g - theta) + e */
@@ -288,7 +316,7 @@ static enum err_code diloco_join(struct sync *s, struct err *e)
     struct diloco *d = s->own;
     const struct fragment *f = &d->fragments[d->turn];
 
-    if (spec_is_mean(&s->config.spec))
+    if (job_sync_is_mean(&s->config.spec))
         return average_join(s, e);
     if (delta_wait(d->delta, e) || sync_await_sum(s, e))
         return e->code;
@@ -351,6 +379,8 @@ const struct sync_ops sync_diloco_ops = {
     .wants = diloco_wants,
     .open = diloco_open,
     .close = diloco_close,
+    .check_tune = diloco_check_tune,
+    .tuned = diloco_tuned,
     .at_step = diloco_at_step,
     .grads_ready = diloco_grads_ready,
     .before_step = diloco_before_step,

@@ -24,6 +24,11 @@ struct sync_ops {
     enum err_code (*open)(struct sync *s, struct err *e);
     void (*close)(struct sync *s); /* also after a failed open, and after an abort */
 
+    /* For sync_tune. The strategy and its arrays are the same with `to`; check_tune checks the rest, and changes
+     * nothing. tuned: config.spec has changed. */
+    enum err_code (*check_tune)(const struct sync *s, const struct sync_spec *to, struct err *e);
+    void (*tuned)(struct sync *s);
+
     void (*grads_ready)(struct sync *s, size_t offset, size_t count);
     enum err_code (*before_step)(struct sync *s, struct err *e);
 
@@ -53,6 +58,7 @@ struct sync {
     float *arrays[SYNC_MAX_ARRAYS]; /* in the order of ops->arrays */
     float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
     int64_t round, overlap;         /* in steps; set by open */
+    int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */
     float votes[SYNC_MAX_TAIL];

@@ -3,6 +3,7 @@
 #include "trainer/member/sync/strategy.h"
 
 #include "base/clock.h"
+#include "base/job/job_sync.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -82,10 +83,24 @@ void sync_close(struct sync *s)
     free(s);
 }
 
+enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err *e)
+{
+    if (s->under_way.steps)
+        return err_set(e, ERR_FAILED_PRECONDITION, "sync: an exchange is under way");
+    if (job_sync_check_change(&s->config.spec, spec, e) ||
+        (s->ops->check_tune && s->ops->check_tune(s, spec, e)))
+        return e->code;
+    s->config.spec = *spec;
+    if (s->ops->tuned)
+        s->ops->tuned(s);
+    return ERR_OK;
+}
+
 /* ---- a step */
 
 void sync_at_step(struct sync *s, int64_t step)
 {
+    s->next_step = step;
     if (s->ops->at_step)
         s->ops->at_step(s, step);
 }
@@ -180,6 +195,7 @@ static enum err_code exchange_join(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
+    s->next_step++;
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
         return ERR_OK;
