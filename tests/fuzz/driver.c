@@ -8,8 +8,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* What runs a fuzz target where libFuzzer is not linked: every seed, each of its truncations at a few places,
- * and a fixed number of mutations drawn from a fixed sequence, so that a failure repeats. */
+/* Runs a fuzz target in builds without libFuzzer: with every seed, with 16 truncations of it, and with a
+ * fixed number of mutations of it. The mutations come from a fixed random sequence, so a failure can be
+ * repeated. */
 
 enum { MUTATIONS = 400, EDITS = 6 };
 
@@ -26,7 +27,7 @@ static uint64_t draw(uint64_t below)
     return below ? state % below : 0;
 }
 
-/* A copy of its own size, so that a read past the end is one past the allocation. */
+/* The copy has exactly the input's size, so AddressSanitizer sees a read past the end. */
 static void run(const char *data, size_t size)
 {
     uint8_t *copy = xmemdup(data, size);
@@ -50,12 +51,12 @@ static void edit(struct buf *b)
     case 1:
         b->data[at] = tokens[draw(sizeof(tokens) - 1)];
         break;
-    case 2: /* a run goes */
+    case 2: /* removes a few bytes */
         n = n < b->len - at ? n : b->len - at;
         memmove(b->data + at, b->data + at + n, b->len - at - n);
         b->len -= n;
         break;
-    default: /* a run comes twice */
+    default: /* appends a copy of a few bytes */
         n = n < b->len - at ? n : b->len - at;
         buf_append(b, "", 0);
         for (size_t i = 0; i < n; i++)

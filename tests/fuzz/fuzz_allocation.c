@@ -4,10 +4,11 @@
 
 #include "base/mem.h"
 #include "client/run/batch/batch_allocation.h"
-#include "client/run/launch/launch_message.h"
 #include "client/run/batch/nodelist.h"
+#include "client/run/launch/launch_message.h"
 
-/* An environment, a line a variable. No file of PBS is read: its name would be the fuzzer's. */
+/* The input is an environment with one variable on each line. PBS_NODEFILE is left out, because the fuzzer
+ * would choose the file that is read. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_text(const char *line)

@@ -5,8 +5,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Any bytes are a GPT-2 of sizes that can be multiplied, and that is the same once printed and read again; or
- * give a message. */
+/* Any input gives either a message or a GPT-2 model. The model's sizes can be multiplied without overflow,
+ * and its printed configuration reads back the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     CLEANUP(buf_release) struct buf text = {0};

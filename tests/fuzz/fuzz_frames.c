@@ -7,8 +7,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The first byte: TLS or not, admitted or not, and how the rest is cut into pieces. Cut or whole, the same
- * bytes get the same action, and no more passes than was offered. */
+/* The first byte says whether the connection has TLS, whether it is admitted, and into how large pieces the
+ * rest is cut. However the bytes are cut, they get the same action, and no more bytes pass than were offered.
+ */
 
 static size_t carry(struct rpc_frames *f, const uint8_t *data, size_t size, size_t piece, bool admitted,
                     enum rpc_frames_action *action)
@@ -47,7 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rpc_frames_init(&cut, tls, 0);
     const size_t a = carry(&whole, data, size, size ? size : 1, admitted, &first);
     const size_t b = carry(&cut, data, size, piece, admitted, &second);
-    /* the head of a frame that may not pass goes as far as it was there before the action */
+    /* The two may differ by the start of one frame: of a frame that may not pass, those bytes pass that
+     * arrive before its head is complete. */
     BUG_ON(first != second || (a > b ? a - b : b - a) > 24);
     return 0;
 }

@@ -4,7 +4,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Any bytes are an array that fits in them, or give a message. */
+/* Any input gives either a message or an array that lies inside the input. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct idx_array a = {0};

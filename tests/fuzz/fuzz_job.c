@@ -6,8 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Any bytes either parse or give a message; a job that parses prints to a text that parses and prints the
- * same. */
+/* Any input gives either a message or a job. The printed job parses, and prints the same text again. */
 static void check_print(const struct job_spec *spec)
 {
     char *first = job_print(spec), *second;
@@ -23,7 +22,7 @@ static void check_print(const struct job_spec *spec)
     free(second);
 }
 
-/* What a document prints must read back: the client sends it so. */
+/* A printed document must parse, because the client sends documents as printed text. */
 static void check_document(const char *text, size_t size)
 {
     struct conf_doc *doc, *again;

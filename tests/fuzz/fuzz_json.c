@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Any bytes parse or give a message; any bytes written as text read back as one string. */
+/* Any input gives either a message or a value. Any input that is written as a JSON string is valid JSON. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct buf out = {0};

@@ -27,7 +27,7 @@ static size_t jansson_line(const json_t *obj, struct metric_line *out)
     return out->count;
 }
 
-/* Two readers of JSON agree on a line, unless it has one of the words that only ours knows. */
+/* Our parser and jansson agree on a line, unless it has a word that only ours accepts. */
 static void line_compare(const char *text, size_t len)
 {
     CLEANUP(json_release) json_t *obj = NULL;
@@ -38,12 +38,11 @@ static void line_compare(const char *text, size_t len)
 
     if (strstr(text, "NaN") || strstr(text, "Infinity"))
         return;
-    if (memchr(text, '\0',
-               len)) { /* jansson ignores a zero byte behind a number; ours refuses every zero byte */
-        BUG_ON(accepted);
+    if (memchr(text, '\0', len)) {
+        BUG_ON(accepted); /* ours refuses every zero byte; jansson ignores one behind a number */
         return;
     }
-    /* Ours compares the names of the members that it keeps only. */
+    /* jansson refuses any duplicate name, ours only duplicates among the members that it keeps. */
     BUG_ON(accepted && !json && !strstr(e.msg, "duplicate"));
     BUG_ON(json && !accepted);
     if (!accepted || !json)
@@ -57,7 +56,8 @@ static void line_compare(const char *text, size_t len)
     }
 }
 
-/* A line that the supervisor passes on is good for the coordinator too, and the agent receives its bytes. */
+/* Every line that the supervisor forwards can be parsed by the coordinator and reaches the agent unchanged.
+ * */
 static void line_check(void *ctx, const char *text)
 {
     CLEANUP(control_message_release) struct control_message arrived = {0};
@@ -69,7 +69,7 @@ static void line_check(void *ctx, const char *text)
 
     buf_puts(lines, text);
     buf_putc(lines, '\n');
-    BUG_ON(!json_text_valid(text)); /* as messages to the coordinator require */
+    BUG_ON(!json_text_valid(text)); /* messages to the coordinator must be UTF-8 */
     BUG_ON(metric_line_parse(text, strlen(text), &line, &e));
     BUG_ON(line.count > METRIC_LINE_COUNT);
     for (size_t i = 0; i < line.count; i++)
@@ -88,7 +88,8 @@ static void feed(const uint8_t *data, size_t size, size_t piece, struct buf *lin
     report_reader_release(&r);
 }
 
-/* Any bytes on a report pipe: the same lines come out however the pipe cuts them. All bytes as one line. */
+/* The input is what a worker writes to its report pipe: however the pipe cuts it, the same lines come out.
+ * The whole input is also parsed as one line. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     CLEANUP(buf_release) struct buf whole = {0}, cut = {0};

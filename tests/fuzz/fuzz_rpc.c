@@ -8,8 +8,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The first byte picks a message type that a server or a client reads; the rest is its bytes. What unpacks
- * must pack, and what it packs to must unpack and pack to the same bytes again. */
+/* The first byte selects a message type that a server or a client reads; the rest is the message. A message
+ * that unpacks can be packed; the result unpacks, and packs to the same bytes again. */
 static const ProtobufCMessageDescriptor *const types[] = {
     &ddp__v1__agent_up__descriptor,
     &ddp__v1__agent_down__descriptor,
@@ -32,7 +32,7 @@ static void repack(const ProtobufCMessageDescriptor *type, const void *message)
 
     BUG_ON(rpc_pack(message, &first, &e) != ERR_OK);
     if (rpc_unpack(type, first.data, first.len, &again, &e)) {
-        BUG_ON(e.code != ERR_RESOURCE_EXHAUSTED); /* shorter bytes of the same message may miss the bound */
+        BUG_ON(e.code != ERR_RESOURCE_EXHAUSTED); /* fewer bytes of the same message allow less memory */
         return;
     }
     BUG_ON(rpc_pack(again, &second, &e) != ERR_OK);

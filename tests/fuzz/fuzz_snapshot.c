@@ -6,8 +6,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The first two bytes say how long the data behind the header is; the rest is the header. What parses lies
- * inside the data, tensor behind tensor. */
+/* The first two bytes give the size of the data behind the header; the rest is the header. If it parses, the
+ * tensors follow each other without gaps and fill the data. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct safetensors f = {.fd = -1};

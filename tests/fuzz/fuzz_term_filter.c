@@ -6,8 +6,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* How long the sequence after an ESC is: '[', digits and separators, one of the finals; 0: it is none that
- * may pass. */
+/* Returns the length of the sequence after an ESC: '[', digits and separators, a final letter. Returns 0 if
+ * the sequence may not pass. */
 static size_t harmless(const char *text)
 {
     size_t parameters = strspn(text + 1, "0123456789;:");
@@ -15,8 +15,8 @@ static size_t harmless(const char *text)
     return *text == '[' && text[1 + parameters] && strchr("mCDGK", text[1 + parameters]) ? parameters + 2 : 0;
 }
 
-/* Whatever comes, cut wherever: the same goes out, and nothing of it is a control but those that stay in the
- * line. Bytes from 0x80 to 0x9f only continue a character. */
+/* However the input is cut, the output is the same. Its only controls are those that stay within the line,
+ * and bytes from 0x80 to 0x9f occur only inside a character of UTF-8. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct buf whole = {0}, parts = {0};
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         }
         BUG_ON((c < 0x20 && !strchr("\n\r\b\t", c)) || c == 0 || c == 0x7f);
-        BUG_ON(c >= 0x80 && c < 0xa0 && (before < 0x80 || before == 0xc2)); /* U+0080 to U+009F, or alone */
+        BUG_ON(c >= 0x80 && c < 0xa0 && (before < 0x80 || before == 0xc2)); /* alone, or U+0080 to U+009F */
     }
     buf_release(&whole);
     buf_release(&parts);

@@ -4,7 +4,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Any bytes are tokens that lie within them, or give a message. */
+/* Any input gives either a message or tokens that lie inside the input. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct corpus_tokens t = {0};

@@ -15,7 +15,7 @@ static void check_order(const struct vocabulary *v)
     }
 }
 
-/* As vocab.json: symbols in rising order that are the same once printed and read again. */
+/* Reads the input as vocab.json: symbols are in rising order, and read back the same after printing. */
 static void as_json(const char *text, size_t size)
 {
     CLEANUP(vocabulary_release) struct vocabulary v = {0}, back = {0};
@@ -33,7 +33,7 @@ static void as_json(const char *text, size_t size)
     BUG_ON(back.count != v.count || memcmp(back.symbols, v.symbols, (size_t)v.count * sizeof(*v.symbols)));
 }
 
-/* As a text: what its own symbols encode comes back. */
+/* Reads the input as a text: encoded with its own symbols and decoded again, it is the same. */
 static void as_text(const char *text, size_t size)
 {
     CLEANUP(vocabulary_release) struct vocabulary v = {0};
@@ -54,7 +54,7 @@ static void as_text(const char *text, size_t size)
     free(numbers);
 }
 
-/* Not both: a scan looks at a bit for every code point there is, which takes its time. */
+/* Each input is tried in one way only, because a scan is slow: it looks at one bit for each code point. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size && data[0] == '{')

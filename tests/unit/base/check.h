@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* A call that must do its work; on failure the test shows the message. */
+/* Expects ERR_OK from the call; otherwise the test fails with the message in e. */
 #define assert_ok(call, e)                                                                                   \
     do {                                                                                                     \
         if (call)                                                                                            \

@@ -122,7 +122,7 @@ static void absent_keys_keep_their_defaults(void **state)
     assert_int_equal(t.count, 7);
 }
 
-static void malformed_text_names_its_place(void **state)
+static void errors_of_syntax_name_line_and_column(void **state)
 {
     (void)state;
     refuse("count: 1\n  yes: true\n", "f.yaml:2:6: mapping values are not allowed in this context");
@@ -144,7 +144,7 @@ static void malformed_text_names_its_place(void **state)
     refuse("text: \xff\n", "f.yaml: not UTF-8 text: invalid leading UTF-8 octet at byte 6");
 }
 
-static void what_yaml_hides_is_refused(void **state)
+static void anchors_aliases_and_tags_are_refused(void **state)
 {
     static const char message[] = "anchors, aliases and tags are not supported: write the value out";
     char want[128];
@@ -156,7 +156,7 @@ static void what_yaml_hides_is_refused(void **state)
     refuse("text: *a\n", want);
 }
 
-static void limits_hold(void **state)
+static void size_depth_and_values_are_limited(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(release) struct target t = {0};
@@ -190,7 +190,7 @@ static void keys_are_checked(void **state)
     refuse("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice, first at line 1");
 }
 
-static void wrong_types_are_named(void **state)
+static void errors_name_the_expected_type(void **state)
 {
     (void)state;
     refuse("count: two\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got 'two'");
@@ -292,7 +292,7 @@ static void set_errors_name_the_option(void **state)
     refuse_set("", "count=", "--set count: invalid value for 'count': expected a whole number, got no value");
 }
 
-static void print_reads_back_the_same(void **state)
+static void printed_text_reads_back_the_same(void **state)
 {
     static const char text[] =
         "text: \"5\"\ncount: 5\nlist: [\"a: b\", '#c', \"\", plain, \"line\\nbreak\"]\n"
@@ -348,16 +348,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(absent_keys_keep_their_defaults),
-        cmocka_unit_test(malformed_text_names_its_place),
-        cmocka_unit_test(what_yaml_hides_is_refused),
-        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(errors_of_syntax_name_line_and_column),
+        cmocka_unit_test(anchors_aliases_and_tags_are_refused),
+        cmocka_unit_test(size_depth_and_values_are_limited),
         cmocka_unit_test(keys_are_checked),
-        cmocka_unit_test(wrong_types_are_named),
+        cmocka_unit_test(errors_name_the_expected_type),
         cmocka_unit_test(ranges_are_checked),
         cmocka_unit_test(required_keys),
         cmocka_unit_test(set_replaces_and_adds),
         cmocka_unit_test(set_errors_name_the_option),
-        cmocka_unit_test(print_reads_back_the_same),
+        cmocka_unit_test(printed_text_reads_back_the_same),
         cmocka_unit_test(durations),
     };
 

@@ -15,7 +15,7 @@
 #define MIB (1024 * KIB)
 
 struct log {
-    int append, fd; /* the worker's, ours */
+    int append, fd; /* descriptors of the worker and of the agent */
     int lines;
 };
 
@@ -58,7 +58,7 @@ static int64_t cut(struct log *l, int64_t head, int64_t tail)
     enum err_code code = cut_file_middle(l->fd, head, tail, &left_out, &e);
 
     if (code == ERR_UNIMPLEMENTED)
-        skip(); /* a file system without holes */
+        skip(); /* this file system cannot make holes */
     assert_ok(code, &e);
     return left_out;
 }
@@ -98,7 +98,7 @@ static int times(const char *text, const char *what)
     return n;
 }
 
-static void the_middle_goes_and_a_line_says_so(void **state)
+static void the_middle_is_removed_and_a_line_says_so(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct log *l = *state;
@@ -112,7 +112,7 @@ static void the_middle_goes_and_a_line_says_so(void **state)
     assert_in_range(blocks(l), 0, 600 * KIB);
     assert_int_equal(fstat(l->fd, &st), 0);
     assert_int_equal(lseek(l->append, 0, SEEK_END), st.st_size);
-    write_lines(l, 1); /* the worker goes on where it was */
+    write_lines(l, 1); /* the worker still appends at the old end */
     said = xasprintf("\n[ddp: %015lld bytes of this log are left out here]\nline ", (long long)left_out);
     for (size_t piece = 200; piece < 2 * MIB; piece = piece * 5 + 3) {
         read_all(l, 0, piece, &text);
@@ -124,7 +124,7 @@ static void the_middle_goes_and_a_line_says_so(void **state)
     }
 }
 
-static void cut_again_it_is_one_hole_with_one_line(void **state)
+static void a_second_cut_extends_the_hole(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct log *l = *state;
@@ -134,7 +134,7 @@ static void cut_again_it_is_one_hole_with_one_line(void **state)
     first = cut(l, 200 * KIB, 400 * KIB);
     for (int i = 0; i < 5; i++) {
         write_lines(l, 3 * MIB);
-        second = cut(l, 100 * KIB, 400 * KIB); /* another head by now: the line stays where it is */
+        second = cut(l, 100 * KIB, 400 * KIB); /* the line stays where the first cut put it */
         assert_in_range(second, first + 2 * MIB, first + 4 * MIB);
         first = second;
         read_all(l, 0, 64 * KIB, &text);
@@ -145,8 +145,8 @@ static void cut_again_it_is_one_hole_with_one_line(void **state)
     assert_non_null(strstr(text.data, "bytes of this log are left out here]\nline "));
 }
 
-/* A follower that was slow: what it had not read yet is gone. */
-static void a_reader_within_the_hole_is_told(void **state)
+/* A follower was so slow that the text at its position has been removed. */
+static void a_reader_inside_the_hole_gets_the_line_first(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct log *l = *state;
@@ -161,7 +161,7 @@ static void a_reader_within_the_hole_is_told(void **state)
     }
 }
 
-static void lines_without_end_are_cut_too(void **state)
+static void files_without_line_breaks_are_cut(void **state)
 {
     CLEANUP(buf_release) struct buf piece = {0}, text = {0};
     struct log *l = *state;
@@ -176,7 +176,7 @@ static void lines_without_end_are_cut_too(void **state)
     assert_int_equal(times(text.data, "left out"), 1);
 }
 
-static void what_is_small_stays(void **state)
+static void small_files_are_not_cut(void **state)
 {
     struct log *l = *state;
     int64_t left_out;
@@ -190,11 +190,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_log, close_log)
     const struct CMUnitTest tests[] = {
-        TEST(the_middle_goes_and_a_line_says_so),
-        TEST(cut_again_it_is_one_hole_with_one_line),
-        TEST(a_reader_within_the_hole_is_told),
-        TEST(lines_without_end_are_cut_too),
-        TEST(what_is_small_stays),
+        TEST(the_middle_is_removed_and_a_line_says_so),
+        TEST(a_second_cut_extends_the_hole),
+        TEST(a_reader_inside_the_hole_gets_the_line_first),
+        TEST(files_without_line_breaks_are_cut),
+        TEST(small_files_are_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,8 @@
 
 #include "base/digest.h"
 
-/* Every single bit shows, wherever it is. */
-static void every_bit_counts(void **state)
+/* Wherever a single bit changes, the digest changes. */
+static void every_bit_changes_the_digest(void **state)
 {
     static uint32_t words[2100];
     uint64_t before;
@@ -26,7 +26,7 @@ static void every_bit_counts(void **state)
     assert_true(digest64(0, words, sizeof(words)) == before);
 }
 
-static void order_and_size_count(void **state)
+static void order_and_size_change_the_digest(void **state)
 {
     uint32_t ab[2] = {1, 2}, ba[2] = {2, 1}, none[4] = {0};
     unsigned char odd[3] = {1, 2, 3}, other[3] = {1, 2, 4};
@@ -39,8 +39,8 @@ static void order_and_size_count(void **state)
     assert_true(digest64(digest64(0, ab, 8), ba, 8) != digest64(digest64(0, ba, 8), ab, 8));
 }
 
-/* Kept in snapshots and reports: the numbers must not change from one version to the next. */
-static void known_numbers(void **state)
+/* Snapshots and reports contain digests, so a new version must compute the same numbers. */
+static void digests_stay_the_same_between_versions(void **state)
 {
     static uint32_t words[5000];
 
@@ -51,8 +51,8 @@ static void known_numbers(void **state)
     assert_true(digest64(0, words, sizeof(words)) == 0xab90ac8d62ecdc90u);
 }
 
-/* What a device adds up by itself comes to the same. */
-static void sums_of_blocks_make_the_digest(void **state)
+/* A device computes the sums of blocks itself; the digest of these sums is the same. */
+static void sums_of_blocks_give_the_same_digest(void **state)
 {
     static uint32_t words[2500];
     static const size_t counts[] = {0, 1, 1023, 1024, 1025, 2048, 2500};
@@ -77,10 +77,10 @@ static void sums_of_blocks_make_the_digest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bit_counts),
-        cmocka_unit_test(order_and_size_count),
-        cmocka_unit_test(known_numbers),
-        cmocka_unit_test(sums_of_blocks_make_the_digest),
+        cmocka_unit_test(every_bit_changes_the_digest),
+        cmocka_unit_test(order_and_size_change_the_digest),
+        cmocka_unit_test(digests_stay_the_same_between_versions),
+        cmocka_unit_test(sums_of_blocks_give_the_same_digest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,14 +7,14 @@
 
 #include "base/fault.h"
 
-/* Built with the fault points in, whatever the preset. */
+/* This test is built with fault points, whatever the preset. */
 
 struct outcome {
     int signal;
     unsigned hits; /* bit i: hit i+1 failed */
 };
 
-/* The plan is read once a process, so each one gets its own. */
+/* A process reads its plan once, so each plan is tried in a process of its own. */
 static struct outcome run(const char *plan)
 {
     struct outcome out = {0};
@@ -42,7 +42,7 @@ static struct outcome run(const char *plan)
     return out;
 }
 
-static void hits_are_counted(void **state)
+static void faults_occur_at_the_planned_hits(void **state)
 {
     (void)state;
     assert_int_equal(run("").hits, 0);
@@ -60,7 +60,7 @@ static void kill_ends_the_process(void **state)
     assert_int_equal(run("store.commit:5=kill").signal, 0);
 }
 
-static void a_wrong_plan_is_no_plan(void **state)
+static void an_invalid_plan_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(run("store.commit:0").signal, SIGABRT);
@@ -72,9 +72,9 @@ static void a_wrong_plan_is_no_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hits_are_counted),
+        cmocka_unit_test(faults_occur_at_the_planned_hits),
         cmocka_unit_test(kill_ends_the_process),
-        cmocka_unit_test(a_wrong_plan_is_no_plan),
+        cmocka_unit_test(an_invalid_plan_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static void atomic_write_leaves_nothing_on_failure(void **state)
     assert_int_equal(rmdir(in_dir("empty")), 0);
 }
 
-static void read_keeps_its_limit(void **state)
+static void read_refuses_files_above_its_limit(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct err e = {0};
@@ -143,7 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(atomic_write_replaces),
         cmocka_unit_test(atomic_write_leaves_nothing_on_failure),
-        cmocka_unit_test(read_keeps_its_limit),
+        cmocka_unit_test(read_refuses_files_above_its_limit),
         cmocka_unit_test(mkdirs_like_mkdir_p),
         cmocka_unit_test(remove_tree_does_not_follow_links),
         cmocka_unit_test(lock_is_exclusive_and_ends_with_its_holder),

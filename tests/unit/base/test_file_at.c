@@ -43,7 +43,7 @@ static void put(int at, const char *name, mode_t mode)
     close(fd);
 }
 
-static void directories_are_made_and_found(void **state)
+static void directories_are_created_or_opened(void **state)
 {
     struct stat st;
     struct err e;
@@ -60,7 +60,7 @@ static void directories_are_made_and_found(void **state)
     assert_int_equal(file_at_open_dir(top, "a/../..", &fd, &e), ERR_INVALID_ARGUMENT);
 }
 
-static void no_link_is_followed_on_the_way(void **state)
+static void symlinks_in_a_path_are_not_followed(void **state)
 {
     struct err e;
     int fd = -1;
@@ -75,7 +75,7 @@ static void no_link_is_followed_on_the_way(void **state)
     assert_int_equal(faccessat(top, "real/below/new", F_OK, 0), -1);
 }
 
-static void another_users_directory_on_the_way_is_refused(void **state)
+static void another_users_directory_in_a_path_is_refused(void **state)
 {
     struct err e;
     int fd = -1;
@@ -87,7 +87,7 @@ static void another_users_directory_on_the_way_is_refused(void **state)
     assert_int_equal(fchownat(top, "his", USER, USER, 0), 0);
     assert_int_equal(file_at_make_dirs(top, "his/ours", 0755, true, &fd, &e), ERR_PERMISSION_DENIED);
     assert_non_null(strstr(e.msg, "his belongs to uid 65534"));
-    assert_ok(file_at_make_dirs(top, "his", 0755, true, &fd, &e), &e); /* a last one may be */
+    assert_ok(file_at_make_dirs(top, "his", 0755, true, &fd, &e), &e); /* the last directory may */
     close(fd);
     assert_ok(file_at_make_dirs(top, "his/ours", 0755, false, &fd, &e), &e);
     close(fd);
@@ -112,7 +112,8 @@ static void only_plain_files_of_the_directorys_owner_are_read(void **state)
     assert_int_equal(file_at_open_plain(top, ".", O_RDONLY, &fd, &st, &e), ERR_INVALID_ARGUMENT);
 }
 
-/* fs.protected_hardlinks keeps a user from making one; where it is off, the owner tells. */
+/* Where fs.protected_hardlinks is on, a user cannot make such a link. Where it is off, the file's owner shows
+ * that the file is not the user's. */
 static void a_hard_link_to_roots_file_is_not_read(void **state)
 {
     struct stat st;
@@ -133,7 +134,7 @@ static void a_hard_link_to_roots_file_is_not_read(void **state)
     close(at);
 }
 
-static void a_file_to_append_to_is_made_and_given_away(void **state)
+static void a_log_file_is_created_and_given_to_the_user(void **state)
 {
     uid_t user = geteuid() ? geteuid() : USER;
     gid_t group = geteuid() ? getegid() : USER;
@@ -149,12 +150,12 @@ static void a_file_to_append_to_is_made_and_given_away(void **state)
     assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
     assert_true(fcntl(fd, F_GETFL) & O_APPEND);
     close(fd);
-    assert_ok(file_at_open_append(top, "log", 0640, user, group, &fd, &e), &e); /* again */
+    assert_ok(file_at_open_append(top, "log", 0640, user, group, &fd, &e), &e); /* it exists now */
     close(fd);
 }
 
-/* Who owns a directory may move files of root's there, which are in others of his. */
-static void roots_file_in_a_users_directory_is_not_given_away(void **state)
+/* A user may move a file of root from one of the user's directories to another. */
+static void a_file_of_root_in_a_users_directory_is_not_given_away(void **state)
 {
     struct stat st;
     struct err e;
@@ -172,13 +173,13 @@ static void roots_file_in_a_users_directory_is_not_given_away(void **state)
     assert_int_equal(file_at_open_append(at, "stdout.log", 0640, USER, USER, &fd, &e), ERR_PERMISSION_DENIED);
     assert_int_equal(fstatat(at, "stdout.log", &st, 0), 0);
     assert_int_equal(st.st_uid, 0);
-    assert_int_equal(fchown(at, 0, 0), 0); /* as after a crash in the midst of it */
+    assert_int_equal(fchown(at, 0, 0), 0); /* as after a crash between creating and giving */
     assert_ok(file_at_open_append(at, "stdout.log", 0640, USER, USER, &fd, &e), &e);
     close(fd);
     close(at);
 }
 
-static void nothing_else_is_appended_to(void **state)
+static void symlinks_fifos_and_hard_links_are_not_opened_for_append(void **state)
 {
     struct err e;
     int fd = -1;
@@ -187,7 +188,7 @@ static void nothing_else_is_appended_to(void **state)
     put(top, "target", 0600);
     assert_int_equal(symlinkat("target", top, "a-link"), 0);
     assert_int_not_equal(file_at_open_append(top, "a-link", 0640, USER, USER, &fd, &e), ERR_OK);
-    assert_int_equal(mkfifoat(top, "a-fifo", 0600), 0); /* and nobody reads: no waiting for that */
+    assert_int_equal(mkfifoat(top, "a-fifo", 0600), 0); /* without a reader: open must not wait */
     assert_int_not_equal(file_at_open_append(top, "a-fifo", 0640, USER, USER, &fd, &e), ERR_OK);
     assert_int_equal(linkat(top, "target", top, "a-name", 0), 0);
     assert_int_equal(file_at_open_append(top, "a-name", 0640, USER, USER, &fd, &e), ERR_PERMISSION_DENIED);
@@ -196,14 +197,14 @@ static void nothing_else_is_appended_to(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(directories_are_made_and_found),
-        cmocka_unit_test(no_link_is_followed_on_the_way),
-        cmocka_unit_test(another_users_directory_on_the_way_is_refused),
+        cmocka_unit_test(directories_are_created_or_opened),
+        cmocka_unit_test(symlinks_in_a_path_are_not_followed),
+        cmocka_unit_test(another_users_directory_in_a_path_is_refused),
         cmocka_unit_test(only_plain_files_of_the_directorys_owner_are_read),
         cmocka_unit_test(a_hard_link_to_roots_file_is_not_read),
-        cmocka_unit_test(a_file_to_append_to_is_made_and_given_away),
-        cmocka_unit_test(roots_file_in_a_users_directory_is_not_given_away),
-        cmocka_unit_test(nothing_else_is_appended_to),
+        cmocka_unit_test(a_log_file_is_created_and_given_to_the_user),
+        cmocka_unit_test(a_file_of_root_in_a_users_directory_is_not_given_away),
+        cmocka_unit_test(symlinks_fifos_and_hard_links_are_not_opened_for_append),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

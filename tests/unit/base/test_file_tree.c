@@ -21,7 +21,7 @@
 #define USER 65534 /* nobody: the account that a job runs as */
 #define TRIES 100
 #define DEPTH 3000
-#define FILES 40 /* that belong to root, in each try */
+#define FILES 40 /* files of root in each try */
 
 static char dir[64];
 
@@ -80,8 +80,8 @@ static int files_in(const char *name)
     return there;
 }
 
-/* The job's user: exchanges a directory of its own with a symlink to root's, which holds files of the same
- * names, for ever, and makes both again when they are gone. */
+/* Plays the job's user: keeps exchanging a directory of the user with a symlink to a directory of root, which
+ * holds files of the same names, and makes both again when they are gone. */
 static pid_t start_swapper(uid_t user)
 {
     CLEANUP(free_text) char *victim = xstrdup(in_dir("victim"));
@@ -111,7 +111,8 @@ static void need_root(void)
         skip();
 }
 
-/* How many of root's files a removal costs while a directory is exchanged with a link to them. */
+/* Removes the tree while a directory is exchanged with a link to root's files. Returns how many of root's
+ * files are lost. */
 static int lost_in_a_try(uid_t user, int *removed)
 {
     struct err e;
@@ -146,20 +147,20 @@ static void swap_many_times(uid_t user, int tries)
         won += files > 0;
         lost += files;
     }
-    print_message("%d of %d tries removed files of root's, %d files; the tree went at once in %d\n", won,
+    print_message("%d of %d tries removed files of root, %d files in all; %d removed the tree at once\n", won,
                   tries, lost, removed);
     assert_int_equal(won, 0);
 }
 
-static void a_jobs_user_cannot_have_roots_files_removed(void **state)
+static void a_jobs_user_cannot_make_root_remove_its_files(void **state)
 {
     (void)state;
     need_root();
     swap_many_times(USER, TRIES);
 }
 
-/* Without another user's rights, by descriptors alone. */
-static void a_directory_that_becomes_a_link_costs_the_link(void **state)
+/* The same without a change of user: safe because the removal goes by descriptors, not by paths. */
+static void a_directory_replaced_by_a_link_is_not_followed(void **state)
 {
     (void)state;
     swap_many_times(geteuid(), TRIES / 4);
@@ -200,7 +201,7 @@ static void make_owned(const char *name, uid_t user, mode_t mode)
     assert_int_equal(chmod(in_dir(name), mode), 0);
 }
 
-static void another_users_directories_go_whatever_their_mode(void **state)
+static void another_users_directories_of_any_mode_are_removed(void **state)
 {
     struct err e;
 
@@ -217,8 +218,8 @@ static void another_users_directories_go_whatever_their_mode(void **state)
     assert_false(file_exists(in_dir("mixed")));
 }
 
-/* What a user has moved there is removed with the user's rights only. */
-static void a_directory_of_roots_inside_a_users_stays(void **state)
+/* The contents of a user's directory are removed with the user's rights, which do not suffice for root's. */
+static void a_directory_of_root_inside_a_users_directory_stays(void **state)
 {
     struct err e;
 
@@ -253,7 +254,7 @@ static void another_file_system_stays(void **state)
     assert_ok(file_remove_tree(in_dir("mounted"), &e), &e);
 }
 
-static void a_link_or_a_file_goes_itself(void **state)
+static void a_link_or_a_file_is_removed_itself(void **state)
 {
     CLEANUP(free_text) char *target = xstrdup(in_dir("target"));
     struct err e;
@@ -271,13 +272,13 @@ static void a_link_or_a_file_goes_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_jobs_user_cannot_have_roots_files_removed),
-        cmocka_unit_test(a_directory_that_becomes_a_link_costs_the_link),
+        cmocka_unit_test(a_jobs_user_cannot_make_root_remove_its_files),
+        cmocka_unit_test(a_directory_replaced_by_a_link_is_not_followed),
         cmocka_unit_test(a_deep_tree_needs_few_descriptors),
-        cmocka_unit_test(another_users_directories_go_whatever_their_mode),
-        cmocka_unit_test(a_directory_of_roots_inside_a_users_stays),
+        cmocka_unit_test(another_users_directories_of_any_mode_are_removed),
+        cmocka_unit_test(a_directory_of_root_inside_a_users_directory_stays),
         cmocka_unit_test(another_file_system_stays),
-        cmocka_unit_test(a_link_or_a_file_goes_itself),
+        cmocka_unit_test(a_link_or_a_file_is_removed_itself),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -13,7 +13,7 @@ static void hex_of(char *out, const uint8_t *digest)
 }
 
 /* FIPS 180-2, appendix B.1. */
-static void sha256_known(void **state)
+static void sha256_of_a_known_text(void **state)
 {
     uint8_t digest[DIGEST_BYTES];
     char text[DIGEST_TEXT];
@@ -25,7 +25,7 @@ static void sha256_known(void **state)
 }
 
 /* RFC 4231, test case 2. */
-static void hmac_known(void **state)
+static void hmac_of_a_known_text(void **state)
 {
     uint8_t digest[DIGEST_BYTES];
     char text[DIGEST_TEXT];
@@ -36,7 +36,7 @@ static void hmac_known(void **state)
     assert_string_equal(text, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-static void file_digest_is_that_of_its_bytes(void **state)
+static void file_digest_equals_the_digest_of_its_bytes(void **state)
 {
     char path[] = "/tmp/ddp-base-id-XXXXXX", want[DIGEST_TEXT], got[DIGEST_TEXT];
     size_t size = 200000;
@@ -117,9 +117,9 @@ static void node_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sha256_known),
-        cmocka_unit_test(hmac_known),
-        cmocka_unit_test(file_digest_is_that_of_its_bytes),
+        cmocka_unit_test(sha256_of_a_known_text),
+        cmocka_unit_test(hmac_of_a_known_text),
+        cmocka_unit_test(file_digest_equals_the_digest_of_its_bytes),
         cmocka_unit_test(hex_round_trip),
         cmocka_unit_test(ids_differ),
         cmocka_unit_test(secrets_compare),

@@ -117,7 +117,7 @@ static void muon_keys(void **state)
     assert_true(t->optimizer.betas[0] == 0.9 && t->optimizer.betas[1] == 0.99);
 }
 
-static void everything_given(void **state)
+static void all_keys_are_read(void **state)
 {
     CLEANUP(job_release) struct job_spec spec;
     const struct train_spec *t = &spec.train;
@@ -409,12 +409,12 @@ static void language_model_keys(void **state)
     assert_int_equal(s.train.precision, PRECISION_BF16);
     assert_int_equal(s.train.reproducible, REPRODUCIBLE_WORLD);
     assert_int_equal(s.train.shards, 8);
-    assert_int_equal(s.train.threads, 1); /* follows from world */
+    assert_int_equal(s.train.threads, 1); /* because of `reproducible: world` */
     assert_string_equal(s.train.init_from, "gpt2");
     assert_int_equal(s.train.snapshot.keep_best, 2);
 }
 
-static void language_model_refusals(void **state)
+static void language_model_errors(void **state)
 {
     (void)state;
     refuse("train:\n  model: {type: gpt, layers: 8}\n",
@@ -482,7 +482,7 @@ static void keys_are_checked(void **state)
            "lr, weight_decay, clip, momentum, nesterov");
 }
 
-/* What is printed reads back as the same job: the second print is the first. */
+/* A printed job is read and printed again: both texts are equal. */
 static void print_round_trip(void **state)
 {
     static const char *const texts[] = {
@@ -572,7 +572,7 @@ int main(void)
         cmocka_unit_test(command_defaults),
         cmocka_unit_test(train_defaults),
         cmocka_unit_test(muon_keys),
-        cmocka_unit_test(everything_given),
+        cmocka_unit_test(all_keys_are_read),
         cmocka_unit_test(every_form),
         cmocka_unit_test(kinds_exclude_each_other),
         cmocka_unit_test(ranges),
@@ -580,7 +580,7 @@ int main(void)
         cmocka_unit_test(diloco_keys),
         cmocka_unit_test(language_model),
         cmocka_unit_test(language_model_keys),
-        cmocka_unit_test(language_model_refusals),
+        cmocka_unit_test(language_model_errors),
         cmocka_unit_test(keys_are_checked),
         cmocka_unit_test(print_round_trip),
         cmocka_unit_test(printed_command_is_short),

@@ -36,7 +36,7 @@ static void writer_escapes(void **state)
                         "\"a\\\"\\\\\\n\\t\\u0001é\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\"");
     buf_clear(&text);
     o = (struct jout){.buf = &text};
-    jout_text(&o, NULL, "\x7f\xc2\x9b\xc2\xa0"); /* DEL and U+009B, which terminals obey; U+00A0 is text */
+    jout_text(&o, NULL, "\x7f\xc2\x9b\xc2\xa0"); /* DEL and U+009B are controls; U+00A0 is text */
     assert_string_equal(text.data, "\"\\u007f\\u009b\xc2\xa0\"");
 }
 
@@ -58,7 +58,7 @@ static void reals_read_back_the_same(void **state)
     }
 }
 
-static void reals_are_short_and_finite(void **state)
+static void reals_are_short_and_nan_becomes_null(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct jout o = {.buf = &text};
@@ -104,7 +104,7 @@ static void reader_keeps_its_limits(void **state)
 
     (void)state;
     assert_int_equal(json_parse("[1,2]", 5, 4, &value, &e), ERR_RESOURCE_EXHAUSTED);
-    assert_ok(json_parse("\"[[[[{{{{\\\"\"", 12, 64, &value, &e), &e); /* brackets in a string nest nothing */
+    assert_ok(json_parse("\"[[[[{{{{\\\"\"", 12, 64, &value, &e), &e); /* brackets in a string do not count */
     json_decref(value);
 }
 
@@ -127,7 +127,7 @@ static void members_have_defaults(void **state)
     assert_int_equal(json_get_int(NULL, "i", 3), 3);
 }
 
-static void utf8_is_told(void **state)
+static void utf8_is_recognised(void **state)
 {
     (void)state;
     assert_true(json_text_valid("") && json_text_valid("gr\xc3\xb6\xc3\x9f"
@@ -141,11 +141,11 @@ int main(void)
         cmocka_unit_test(writer_places_commas_and_keys),
         cmocka_unit_test(writer_escapes),
         cmocka_unit_test(reals_read_back_the_same),
-        cmocka_unit_test(reals_are_short_and_finite),
+        cmocka_unit_test(reals_are_short_and_nan_becomes_null),
         cmocka_unit_test(reader_is_strict),
         cmocka_unit_test(reader_keeps_its_limits),
         cmocka_unit_test(members_have_defaults),
-        cmocka_unit_test(utf8_is_told),
+        cmocka_unit_test(utf8_is_recognised),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

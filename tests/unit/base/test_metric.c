@@ -1,4 +1,4 @@
-/* The lines that workers write: what is read from them, and what is refused. */
+/* The lines of metrics that workers write: which are read, and which are refused. */
 #include "tests/unit/base/check.h"
 
 #include <math.h>
@@ -12,11 +12,11 @@ static void parse(const char *text, struct metric_line *out)
 {
     struct err e;
 
-    memset(out, 0xff, sizeof(*out)); /* parsing sets all that it promises */
+    memset(out, 0xff, sizeof(*out)); /* so that a field which parsing does not set shows */
     assert_ok(metric_line_parse(text, strlen(text), out, &e), &e);
 }
 
-static void numbers_become_metrics_but_the_step(void **state)
+static void every_number_except_step_is_a_metric(void **state)
 {
     struct metric_line l;
 
@@ -46,7 +46,7 @@ static void a_loss_that_is_nan_is_read(void **state)
         parse(texts[i], &l);
         assert_true(isnan(l.metrics[0].value));
     }
-    assert_string_equal(l.metrics[0].name, "NaN"); /* inside a string NaN is text */
+    assert_string_equal(l.metrics[0].name, "NaN"); /* in a string NaN is text, not a number */
     assert_string_equal(l.metrics[1].name, "x\"NaN");
 }
 
@@ -66,7 +66,7 @@ static void too_many_or_too_long_names_are_left_out(void **state)
     parse(text.data, &l);
     assert_int_equal(l.count, METRIC_LINE_COUNT);
     assert_string_equal(l.metrics[0].name, "m0");
-    assert_int_equal(l.step, 3); /* wherever it stands */
+    assert_int_equal(l.step, 3); /* found behind too many metrics, too */
 }
 
 static void a_refused_line_has_a_reason(void **state)
@@ -114,7 +114,7 @@ static void a_refused_line_has_a_reason(void **state)
     }
 }
 
-static void names_are_decoded(void **state)
+static void escapes_in_names_are_decoded(void **state)
 {
     struct metric_line l;
 
@@ -124,7 +124,7 @@ static void names_are_decoded(void **state)
     assert_true(l.has_step && l.step == 4);
 }
 
-/* The reader recurses, so the depth has a limit. */
+/* The reader is recursive, so the depth has a limit. */
 static void deep_values_have_a_limit(void **state)
 {
     for (int depth = 60; depth < 70; depth++) {
@@ -165,7 +165,7 @@ static void a_line_has_a_limit(void **state)
     assert_string_equal(e.msg, "the line is longer than 16384 bytes");
 }
 
-static void a_line_reads_back_as_it_was_made(void **state)
+static void an_encoded_line_reads_back_the_same(void **state)
 {
     static const double values[] = {0.1, 1e-310, 0.10000000000000002, 1.7976931348623157e308, -0.0, 1e22};
     CLEANUP(buf_release) struct buf text = {0};
@@ -177,27 +177,27 @@ static void a_line_reads_back_as_it_was_made(void **state)
         snprintf(name, sizeof(name), "m%zu", i);
         assert_true(metric_line_add(&made, name, values[i]));
     }
-    assert_true(metric_line_add(&made, "bad", NAN)); /* not written */
+    assert_true(metric_line_add(&made, "bad", NAN)); /* accepted, but not encoded */
     metric_line_encode(&made, &text);
     assert_null(strstr(text.data, "bad"));
     parse(text.data, &back);
     assert_true(back.step == made.step);
     assert_int_equal(back.count, ARRAY_LEN(values));
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
-        assert_true(back.metrics[i].value == values[i]); /* the sign of a zero is lost */
+        assert_true(back.metrics[i].value == values[i]); /* -0.0 == 0.0: the sign of zero may be lost */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_become_metrics_but_the_step),
+        cmocka_unit_test(every_number_except_step_is_a_metric),
         cmocka_unit_test(a_loss_that_is_nan_is_read),
         cmocka_unit_test(too_many_or_too_long_names_are_left_out),
         cmocka_unit_test(a_refused_line_has_a_reason),
-        cmocka_unit_test(names_are_decoded),
+        cmocka_unit_test(escapes_in_names_are_decoded),
         cmocka_unit_test(deep_values_have_a_limit),
         cmocka_unit_test(a_line_has_a_limit),
-        cmocka_unit_test(a_line_reads_back_as_it_was_made),
+        cmocka_unit_test(an_encoded_line_reads_back_the_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

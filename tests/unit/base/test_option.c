@@ -23,7 +23,7 @@ struct sample {
     int64_t keep_ms;
 };
 
-/* "3-7" */
+/* Parses a range such as "3-7". */
 static bool parse_range(const char *text, void *at)
 {
     struct sample *s = at;
@@ -110,7 +110,7 @@ static enum err_code parse(struct sample *s, struct option_arguments *args, stru
     int argc = 0;
     for (; words[argc] && argc < (int)ARRAY_LEN(argv) - 1; argc++)
         argv[argc] = (char *)(uintptr_t)words[argc];
-    assert_null(words[argc]); /* else argv is too short */
+    assert_null(words[argc]); /* all words fit into argv */
     argv[argc] = NULL;
     return option_parse((struct option_set[]){{table, s}, {NULL, NULL}}, argc, argv, NULL, args, e);
 }
@@ -238,7 +238,7 @@ static void test_variables(void **state)
     option_release(some, &s);
 }
 
-/* More keys than there are options. */
+/* A key that has no option. */
 static const struct conf_field more[] = {
     {.key = "keep", .type = CONF_DURATION, .offset = offsetof(struct sample, keep_ms)},
     {0},
@@ -276,13 +276,13 @@ static void test_file_then_command_line(void **state)
                      ERR_OK);
     assert_string_equal(s.name, "box");
     assert_int_equal(s.slots, 7);
-    assert_int_equal(strv_len(s.set), 2); /* the file's list is replaced, not continued */
+    assert_int_equal(strv_len(s.set), 2); /* the command line's list replaces the file's */
     assert_string_equal(s.set[0], "c");
     option_arguments_release(&args);
     option_release(table, &s);
 }
 
-static void test_file_is_checked_by_the_same_rows(void **state)
+static void test_file_and_command_line_share_their_checks(void **state)
 {
     (void)state;
     struct sample s = {0};
@@ -293,7 +293,7 @@ static void test_file_is_checked_by_the_same_rows(void **state)
     assert_int_equal(read_file(&s, "ports: x\n", &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg,
                         "f.yaml:1:8: invalid value for 'ports': expected a range such as 1-9, got 'x'");
-    assert_int_equal(read_file(&s, "rank: 1\n", &e), ERR_INVALID_ARGUMENT); /* a flag without a key */
+    assert_int_equal(read_file(&s, "rank: 1\n", &e), ERR_INVALID_ARGUMENT); /* an option that is not a key */
     assert_non_null(strstr(e.msg, "unknown key 'rank'"));
     option_release(table, &s);
 }
@@ -327,7 +327,7 @@ int main(void)
         cmocka_unit_test(test_misuse),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_file_then_command_line),
-        cmocka_unit_test(test_file_is_checked_by_the_same_rows),
+        cmocka_unit_test(test_file_and_command_line_share_their_checks),
         cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 
 static const uint8_t key[SEAL_KEY] = {1, 2, 3}, other_key[SEAL_KEY] = {1, 2, 4};
 
-static void what_was_sealed_comes_out(void **state)
+static void a_sealed_box_opens_with_its_key(void **state)
 {
     CLEANUP(buf_release) struct buf box = {0}, again = {0}, text = {0};
     struct err e;
@@ -21,7 +21,7 @@ static void what_was_sealed_comes_out(void **state)
     assert_string_equal(text.data, "hello");
 }
 
-static void nobody_else_makes_or_changes_it(void **state)
+static void a_changed_or_foreign_box_is_refused(void **state)
 {
     CLEANUP(buf_release) struct buf box = {0}, text = {0};
     struct err e;
@@ -42,8 +42,8 @@ static void nobody_else_makes_or_changes_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_sealed_comes_out),
-        cmocka_unit_test(nobody_else_makes_or_changes_it),
+        cmocka_unit_test(a_sealed_box_opens_with_its_key),
+        cmocka_unit_test(a_changed_or_foreign_box_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

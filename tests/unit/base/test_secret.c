@@ -39,7 +39,7 @@ static enum err_code read_mode(mode_t mode, struct err *e)
     return code;
 }
 
-static void nobody_else_may_read_it(void **state)
+static void a_file_that_others_may_read_is_refused(void **state)
 {
     static const mode_t closed[] = {0600, 0400, 0640, 0440},
                         open[] = {0644, 0604, 0602, 0660, 0620, 0666, 0641};
@@ -54,7 +54,8 @@ static void nobody_else_may_read_it(void **state)
     }
 }
 
-/* In a child, since nobody becomes root again. */
+/* Reads as the user nobody, in a child, because this process must stay root. Returns 0 if the message
+ * contains the sentence. */
 static int read_as_nobody(const char *path, const char *sentence)
 {
     pid_t pid = fork();
@@ -72,7 +73,7 @@ static int read_as_nobody(const char *path, const char *sentence)
     return status;
 }
 
-static void a_group_is_one_of_ours(void **state)
+static void the_message_names_who_may_not_read(void **state)
 {
     CLEANUP(free_text) char *path = make(0640);
 
@@ -87,12 +88,12 @@ static void a_group_is_one_of_ours(void **state)
     assert_int_equal(chown(path, NOBODY, 1), 0);
     assert_int_equal(chmod(path, 0), 0);
     assert_int_equal(read_as_nobody(path, "its owner may not read it: run `chmod 600 /tmp"), 0);
-    assert_int_equal(chmod(dir, 0700), 0); /* root's: the file's own mode is not what keeps nobody out */
+    assert_int_equal(chmod(dir, 0700), 0); /* now the directory keeps nobody out, not the file */
     assert_int_equal(read_as_nobody(path, ": Permission denied"), 0);
     assert_int_equal(chmod(dir, 0755), 0);
 }
 
-static void a_pipe_has_no_mode(void **state)
+static void a_pipe_of_any_mode_is_read(void **state)
 {
     CLEANUP(free_text) char *path = NULL;
     CLEANUP(buf_release) struct buf text = {0};
@@ -109,7 +110,7 @@ static void a_pipe_has_no_mode(void **state)
     close(fds[0]);
 }
 
-static void what_is_not_a_secret(void **state)
+static void oversized_and_missing_files_are_refused(void **state)
 {
     CLEANUP(free_text) char *path = make(0600);
     CLEANUP(buf_release) struct buf text = {0};
@@ -136,10 +137,10 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_else_may_read_it),
-        cmocka_unit_test(a_group_is_one_of_ours),
-        cmocka_unit_test(a_pipe_has_no_mode),
-        cmocka_unit_test(what_is_not_a_secret),
+        cmocka_unit_test(a_file_that_others_may_read_is_refused),
+        cmocka_unit_test(the_message_names_who_may_not_read),
+        cmocka_unit_test(a_pipe_of_any_mode_is_read),
+        cmocka_unit_test(oversized_and_missing_files_are_refused),
     };
 
     return cmocka_run_group_tests(tests, open_dir, remove_dir);

@@ -12,9 +12,9 @@
 #include "base/mem.h"
 #include "base/sm.h"
 
-/* err, buf, mem, sm and log: the modules of a few lines each. */
+/* The small modules: err, buf, mem, sm and log. */
 
-static void errors_wrap_and_translate(void **state)
+static void errors_get_prefixes_and_codes_of_errno(void **state)
 {
     struct err e = {0};
 
@@ -85,7 +85,7 @@ static const struct sm_state door_states[] = {
 };
 static const struct sm door = {"door", door_states, 3};
 
-/* Runs fn in a child and says by which signal it ended. */
+/* Runs fn in a child. Returns the signal that ended the child, or 0. */
 static int signal_of(void (*fn)(void))
 {
     int status = 0;
@@ -110,7 +110,7 @@ static void move_out_of_the_end(void)
     sm_check(&door, SHUT, OPEN);
 }
 
-static void moves_follow_the_table(void **state)
+static void a_state_machine_allows_its_moves_only(void **state)
 {
     (void)state;
     assert_true(sm_may(&door, OPEN, SHUT));
@@ -166,9 +166,12 @@ static void log_is_one_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_wrap_and_translate), cmocka_unit_test(long_messages_are_cut_not_overrun),
-        cmocka_unit_test(buffers_grow_and_shift),    cmocka_unit_test(string_lists),
-        cmocka_unit_test(moves_follow_the_table),    cmocka_unit_test(log_values_are_quoted_when_needed),
+        cmocka_unit_test(errors_get_prefixes_and_codes_of_errno),
+        cmocka_unit_test(long_messages_are_cut_not_overrun),
+        cmocka_unit_test(buffers_grow_and_shift),
+        cmocka_unit_test(string_lists),
+        cmocka_unit_test(a_state_machine_allows_its_moves_only),
+        cmocka_unit_test(log_values_are_quoted_when_needed),
         cmocka_unit_test(log_is_one_line),
     };
 

@@ -1,4 +1,4 @@
-/* Numbers, times and lists as people read them. */
+/* Numbers, times and lists in the form that people read. */
 #include "tests/unit/base/check.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 #define SAYS(call, expected) assert_string_equal((call).text, expected)
 
-static void counts_have_commas_and_plurals(void **state)
+static void counts_have_separators_and_plurals(void **state)
 {
     (void)state;
     SAYS(text_count(0), "0");
@@ -52,7 +52,7 @@ static void sizes_have_three_digits(void **state)
     SAYS(text_bytes(999950000), "1.0 GB");
 }
 
-static void durations_change_their_unit(void **state)
+static void durations_use_the_fitting_unit(void **state)
 {
     (void)state;
     SAYS(text_duration(-5), "0 ms");
@@ -71,7 +71,7 @@ static void durations_change_their_unit(void **state)
     SAYS(text_age(86400000 * INT64_C(2)), "2d");
 }
 
-static void a_clock_names_another_day(void **state)
+static void clock_times_of_other_days_have_a_date(void **state)
 {
     const int64_t at = INT64_C(1769868179000), day = 86400000; /* 2026-01-31 14:02:59 UTC */
 
@@ -81,7 +81,7 @@ static void a_clock_names_another_day(void **state)
     SAYS(text_clock(at, at + 1000, false), "14:02");
     SAYS(text_clock(at, at + 1000, true), "14:02:59");
     SAYS(text_clock(at, at + day, false), "2026-01-31 14:02");
-    SAYS(text_clock(at, at + 365 * day, true), "2026-01-31 14:02:59"); /* the same day of another year */
+    SAYS(text_clock(at, at + 365 * day, true), "2026-01-31 14:02:59"); /* same day, another year */
 }
 
 static void check_list(size_t count, const char *last, const char *expected)
@@ -94,7 +94,7 @@ static void check_list(size_t count, const char *last, const char *expected)
     assert_string_equal(list.data, expected);
 }
 
-static void lists_end_with_a_word(void **state)
+static void lists_have_a_word_before_the_last_item(void **state)
 {
     (void)state;
     check_list(1, " and ", "a");
@@ -106,9 +106,12 @@ static void lists_end_with_a_word(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_have_commas_and_plurals), cmocka_unit_test(a_long_noun_is_cut),
-        cmocka_unit_test(sizes_have_three_digits),        cmocka_unit_test(durations_change_their_unit),
-        cmocka_unit_test(a_clock_names_another_day),      cmocka_unit_test(lists_end_with_a_word),
+        cmocka_unit_test(counts_have_separators_and_plurals),
+        cmocka_unit_test(a_long_noun_is_cut),
+        cmocka_unit_test(sizes_have_three_digits),
+        cmocka_unit_test(durations_use_the_fitting_unit),
+        cmocka_unit_test(clock_times_of_other_days_have_a_date),
+        cmocka_unit_test(lists_have_a_word_before_the_last_item),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
