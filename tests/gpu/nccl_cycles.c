@@ -17,7 +17,7 @@ struct held {
     long kb, free_mib;
 };
 
-static int entries(const char *path)
+static int directory_entries(const char *path)
 {
     DIR *d = opendir(path);
     int n = 0;
@@ -55,12 +55,13 @@ static long free_mib(struct device *d)
     return said && sscanf(said, "memory: %ld MiB needed, %ld of", &wanted, &left) == 2 ? left : -1;
 }
 
-static struct held look(struct device *d)
+static struct held usage_now(struct device *d)
 {
-    return (struct held){entries("/proc/self/fd"), entries("/proc/self/task"), resident_kb(), free_mib(d)};
+    return (struct held){directory_entries("/proc/self/fd"), directory_entries("/proc/self/task"),
+                         resident_kb(), free_mib(d)};
 }
 
-static enum err_code use(struct device *d, struct comm *c, float *data, bool aborts, struct err *e)
+static enum err_code comm_use(struct device *d, struct comm *c, float *data, bool aborts, struct err *e)
 {
     if (d->comm->allreduce(c, data, COUNT, e))
         return e->code;
@@ -71,7 +72,7 @@ static enum err_code use(struct device *d, struct comm *c, float *data, bool abo
     return d->comm->join(c, e) ? e->code : d->ops->wait(d, e);
 }
 
-static enum err_code cycle(struct device *d, float *data, bool aborts, struct err *e)
+static enum err_code comm_cycle(struct device *d, float *data, bool aborts, struct err *e)
 {
     uint8_t id[256];
     struct comm *_Atomic comm = NULL;
@@ -81,7 +82,7 @@ static enum err_code cycle(struct device *d, float *data, bool aborts, struct er
         return e->code;
     enum err_code code = d->comm->open(&comm, d, &config, e);
     if (code == ERR_OK)
-        code = use(d, comm, data, aborts, e);
+        code = comm_use(d, comm, data, aborts, e);
     if (comm && d->comm->close(comm, 10000, code ? &ignored : e) && code == ERR_OK)
         code = e->code;
     if (aborts && d->ops->wait(d, &ignored) && ignored.code != ERR_ABORTED && code == ERR_OK)
@@ -89,21 +90,21 @@ static enum err_code cycle(struct device *d, float *data, bool aborts, struct er
     return code;
 }
 
-static int run(struct device *d, int cycles, struct err *e)
+static int cycles_run(struct device *d, int cycles, struct err *e)
 {
     void *data;
     struct held warm = {0}, now;
     if (device_alloc(d, COUNT * sizeof(float), "what is summed", &data, e))
         return 1;
     for (int i = 1; i <= cycles; i++) {
-        if (cycle(d, data, i % 2 == 0, e)) {
+        if (comm_cycle(d, data, i % 2 == 0, e)) {
             fprintf(stderr, "nccl_cycles: cycle %d: %s\n", i, e->msg);
             return 1;
         }
         if (i == WARM || (i == cycles && cycles < WARM))
-            warm = look(d);
+            warm = usage_now(d);
     }
-    now = look(d);
+    now = usage_now(d);
     printf("cycles=%d more_files=%d more_threads=%d more_kb=%ld less_free_mib=%ld\n", cycles,
            now.files - warm.files, now.threads - warm.threads, now.kb - warm.kb,
            warm.free_mib - now.free_mib);
@@ -127,7 +128,7 @@ int main(int argc, char **argv)
     }
     int code = 77;
     if (d->comm)
-        code = run(d, cycles, &e);
+        code = cycles_run(d, cycles, &e);
     else
         fprintf(stderr, "nccl_cycles: the plugin is built without NCCL\n");
     device_close(d);

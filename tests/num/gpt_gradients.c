@@ -27,7 +27,7 @@ struct work {
     int32_t *token, *label; /* (rows,context) */
 };
 
-static void must(enum err_code code, const struct err *e)
+static void call_must_succeed(enum err_code code, const struct err *e)
 {
     if (code == ERR_OK)
         return;
@@ -39,14 +39,15 @@ static void open_model(struct work *w, const char *dir, const char *precision)
 {
     struct err e = {0};
     void *memory[2] = {0};
-    must(gpt2_config_read(dir, &w->spec, &e), &e);
+    call_must_succeed(gpt2_config_read(dir, &w->spec, &e), &e);
     w->spec.precision = strcmp(precision, "bf16") ? PRECISION_FP32 : PRECISION_BF16;
-    must(device_open(&w->device, DEVICE_CPU, 0, 1, 0, &e), &e);
-    must(model_open(&w->model, &w->spec, LOSS_CROSS_ENTROPY, w->spec.model.context, w->spec.model.vocab,
-                    w->rows, w->device, &e),
-         &e);
+    call_must_succeed(device_open(&w->device, DEVICE_CPU, 0, 1, 0, &e), &e);
+    call_must_succeed(model_open(&w->model, &w->spec, LOSS_CROSS_ENTROPY, w->spec.model.context,
+                                 w->spec.model.vocab, w->rows, w->device, &e),
+                      &e);
     for (int i = 0; i < 2; i++)
-        must(device_alloc(w->device, w->model->count * sizeof(float), "parameters", &memory[i], &e), &e);
+        call_must_succeed(
+            device_alloc(w->device, w->model->count * sizeof(float), "parameters", &memory[i], &e), &e);
     w->params = memory[0];
     w->grads = memory[1];
     struct snapshot_tensor *tensors = xcalloc(w->model->tensor_count, sizeof(*tensors));
@@ -56,7 +57,7 @@ static void open_model(struct work *w, const char *dir, const char *precision)
     }
     w->layout = (struct snapshot_layout){
         .tensors = tensors, .tensor_count = w->model->tensor_count, .count = w->model->count};
-    must(init_read(dir, &w->layout, w->params, &e), &e);
+    call_must_succeed(init_read(dir, &w->layout, w->params, &e), &e);
 }
 
 static void read_tokens(struct work *w, const char *path)
@@ -64,7 +65,7 @@ static void read_tokens(struct work *w, const char *path)
     CLEANUP(buf_release) struct buf raw = {0};
     struct err e = {0};
     size_t context = (size_t)w->spec.model.context, rows = (size_t)w->rows;
-    must(file_read(path, (size_t)1 << 30, &raw, &e), &e);
+    call_must_succeed(file_read(path, (size_t)1 << 30, &raw, &e), &e);
     if (raw.len != rows * (context + 1) * sizeof(int32_t)) {
         fprintf(stderr, "gpt_gradients: %s does not hold %zu rows of %zu\n", path, rows, context + 1);
         exit(1);
@@ -78,13 +79,13 @@ static void read_tokens(struct work *w, const char *path)
     }
 }
 
-static void decode(struct work *w)
+static void logits_decode(struct work *w)
 {
     struct decoder *d = NULL;
     struct err e = {0};
     int64_t context = w->spec.model.context, vocab = w->spec.model.vocab;
     w->logits = xcalloc((size_t)(w->rows * context * vocab), sizeof(float));
-    must(decoder_open(&d, &w->spec, w->model, w->params, &e), &e);
+    call_must_succeed(decoder_open(&d, &w->spec, w->model, w->params, &e), &e);
     for (int64_t r = 0; r < w->rows; r++) {
         decoder_reset(d);
         decoder_feed(d, w->token + r * context, context, w->logits + r * context * vocab, context);
@@ -110,7 +111,7 @@ static void write_out(const struct work *w, const char *path, float loss)
         memcpy(to->shape, t->shape, (size_t)t->dims * sizeof(*t->shape));
         to->data = w->grads + t->offset;
     }
-    must(safetensors_write(path, out, n, "{}", &e), &e);
+    call_must_succeed(safetensors_write(path, out, n, "{}", &e), &e);
     free(out);
 }
 
@@ -127,8 +128,8 @@ int main(int argc, char **argv)
     read_tokens(&w, argv[3]);
     struct model_batch batch = {.token = w.token, .label = w.label, .rows = w.rows};
     model_train(w.model, w.params, w.grads, &batch, 1.0f / (float)w.rows, &tally, NULL, NULL);
-    must(w.device->ops->wait(w.device, &e), &e);
-    decode(&w);
+    call_must_succeed(w.device->ops->wait(w.device, &e), &e);
+    logits_decode(&w);
     write_out(&w, argv[5], (float)(tally.loss / (double)w.rows));
     return 0;
 }

@@ -50,7 +50,7 @@ struct pass {
     bool dropping;
 };
 
-static const double *tensor(const struct pass *p, const char *format)
+static const double *tensor_of(const struct pass *p, const char *format)
 {
     char name[64];
     if (strstr(format, "%")) {
@@ -65,7 +65,7 @@ static const double *tensor(const struct pass *p, const char *format)
 }
 
 /* place of the mask: 0: the embedding; 1: attention's weights; 2 and 3: the outputs of attention and mlp. */
-static double kept(const struct pass *p, int64_t layer, int place, int64_t line, int64_t i)
+static double dropout_kept(const struct pass *p, int64_t layer, int place, int64_t line, int64_t i)
 {
     uint64_t step = random_stream(p->s->seed, (uint64_t)p->b->step).state;
     struct device_dropout h = {p->dropping ? (float)p->s->dropout : 0.0f,
@@ -73,7 +73,7 @@ static double kept(const struct pass *p, int64_t layer, int place, int64_t line,
     return reference_kept(&h, p->row, line, i);
 }
 
-static void norm(double *y, const double *x, const double *gain, const double *shift, int64_t n)
+static void layer_norm(double *y, const double *x, const double *gain, const double *shift, int64_t n)
 {
     double mean = 0.0, square = 0.0;
     for (int64_t j = 0; j < n; j++)
@@ -85,7 +85,8 @@ static void norm(double *y, const double *x, const double *gain, const double *s
 }
 
 /* y (out) = x (in) W (in,out) + bias */
-static void linear(double *y, const double *x, const double *w, const double *bias, int64_t in, int64_t out)
+static void linear_forward(double *y, const double *x, const double *w, const double *bias, int64_t in,
+                           int64_t out)
 {
     for (int64_t j = 0; j < out; j++)
         y[j] = bias[j];
@@ -95,7 +96,7 @@ static void linear(double *y, const double *x, const double *w, const double *bi
 }
 
 /* o (context,width) from qkv (context, 3 width) */
-static void attention(const struct pass *p, double *o, const double *qkv)
+static void attention_forward(const struct pass *p, double *o, const double *qkv)
 {
     int64_t width = p->s->width, size = width / p->s->heads;
     double *weight = xcalloc((size_t)p->s->context, sizeof(double));
@@ -111,7 +112,7 @@ static void attention(const struct pass *p, double *o, const double *qkv)
                 sum += weight[k];
             }
             for (int64_t k = 0; k <= q; k++) {
-                double w = weight[k] / sum * kept(p, p->layer, 1, h * p->s->context + q, k);
+                double w = weight[k] / sum * dropout_kept(p, p->layer, 1, h * p->s->context + q, k);
                 for (int64_t j = 0; j < size; j++)
                     o[q * width + h * size + j] += w * qkv[k * 3 * width + 2 * width + h * size + j];
             }
@@ -119,30 +120,32 @@ static void attention(const struct pass *p, double *o, const double *qkv)
     free(weight);
 }
 
-static void layer(const struct pass *p, double *x)
+static void layer_forward(const struct pass *p, double *x)
 {
     int64_t width = p->s->width, context = p->s->context;
     double *y = xcalloc((size_t)(9 * width), sizeof(double)), *z = y + width, *added = y + 5 * width;
     double *qkv = xcalloc((size_t)(4 * context * width), sizeof(double)), *o = qkv + 3 * context * width;
     for (int64_t t = 0; t < context; t++) {
-        norm(y, x + t * width, tensor(p, "%ln_1.weight"), tensor(p, "%ln_1.bias"), width);
-        linear(qkv + t * 3 * width, y, tensor(p, "%attn.c_attn.weight"), tensor(p, "%attn.c_attn.bias"),
-               width, 3 * width);
+        layer_norm(y, x + t * width, tensor_of(p, "%ln_1.weight"), tensor_of(p, "%ln_1.bias"), width);
+        linear_forward(qkv + t * 3 * width, y, tensor_of(p, "%attn.c_attn.weight"),
+                       tensor_of(p, "%attn.c_attn.bias"), width, 3 * width);
     }
-    attention(p, o, qkv);
+    attention_forward(p, o, qkv);
     for (int64_t t = 0; t < context; t++) {
         double *at = x + t * width;
-        linear(added, o + t * width, tensor(p, "%attn.c_proj.weight"), tensor(p, "%attn.c_proj.bias"), width,
-               width);
+        linear_forward(added, o + t * width, tensor_of(p, "%attn.c_proj.weight"),
+                       tensor_of(p, "%attn.c_proj.bias"), width, width);
         for (int64_t j = 0; j < width; j++)
-            at[j] += added[j] * kept(p, p->layer, 2, t, j);
-        norm(y, at, tensor(p, "%ln_2.weight"), tensor(p, "%ln_2.bias"), width);
-        linear(z, y, tensor(p, "%mlp.c_fc.weight"), tensor(p, "%mlp.c_fc.bias"), width, 4 * width);
+            at[j] += added[j] * dropout_kept(p, p->layer, 2, t, j);
+        layer_norm(y, at, tensor_of(p, "%ln_2.weight"), tensor_of(p, "%ln_2.bias"), width);
+        linear_forward(z, y, tensor_of(p, "%mlp.c_fc.weight"), tensor_of(p, "%mlp.c_fc.bias"), width,
+                       4 * width);
         for (int64_t j = 0; j < 4 * width; j++)
             z[j] = reference_activation(p->s->activation, z[j]);
-        linear(added, z, tensor(p, "%mlp.c_proj.weight"), tensor(p, "%mlp.c_proj.bias"), 4 * width, width);
+        linear_forward(added, z, tensor_of(p, "%mlp.c_proj.weight"), tensor_of(p, "%mlp.c_proj.bias"),
+                       4 * width, width);
         for (int64_t j = 0; j < width; j++)
-            at[j] += added[j] * kept(p, p->layer, 3, t, j);
+            at[j] += added[j] * dropout_kept(p, p->layer, 3, t, j);
     }
     free(y);
     free(qkv);
@@ -151,7 +154,7 @@ static void layer(const struct pass *p, double *x)
 /* Returns the loss of a token from y, the input of the head. Also writes logits (vocab), unless NULL. */
 static double token_loss(const struct pass *p, const double *y, int32_t label, double *logits)
 {
-    const double *head = tensor(p, p->s->tied ? "transformer.wte.weight" : "lm_head.weight");
+    const double *head = tensor_of(p, p->s->tied ? "transformer.wte.weight" : "lm_head.weight");
     double sum = 0.0, at_label = 0.0;
     for (int64_t v = 0; v < p->s->vocab; v++) {
         double logit = 0.0;
@@ -173,14 +176,14 @@ static double row_loss(struct pass *p, double *logits)
     for (int64_t t = 0; t < context; t++)
         for (int64_t j = 0; j < width; j++)
             x[t * width + j] =
-                (tensor(p, "transformer.wte.weight")[p->b->token[p->row * context + t] * width + j] +
-                 tensor(p, "transformer.wpe.weight")[t * width + j]) *
-                kept(p, p->s->layers, 0, t, j);
+                (tensor_of(p, "transformer.wte.weight")[p->b->token[p->row * context + t] * width + j] +
+                 tensor_of(p, "transformer.wpe.weight")[t * width + j]) *
+                dropout_kept(p, p->s->layers, 0, t, j);
     for (p->layer = 0; p->layer < p->s->layers; p->layer++)
-        layer(p, x);
+        layer_forward(p, x);
     for (int64_t t = 0; t < context; t++) {
-        norm(y, x + t * width, tensor(p, "transformer.ln_f.weight"), tensor(p, "transformer.ln_f.bias"),
-             width);
+        layer_norm(y, x + t * width, tensor_of(p, "transformer.ln_f.weight"),
+                   tensor_of(p, "transformer.ln_f.bias"), width);
         loss += token_loss(p, y, p->b->label[p->row * context + t],
                            logits ? logits + (p->row * context + t) * p->s->vocab : NULL);
     }

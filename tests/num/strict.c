@@ -67,7 +67,7 @@ static bool is_ours(struct device *d, const void *p)
 
 /* ---- the queue */
 
-static void add(struct calls *to, const struct call *c)
+static void calls_append(struct calls *to, const struct call *c)
 {
     to->items = array_grow(to->items, to->count, &to->cap, sizeof(*c));
     to->items[to->count++] = *c;
@@ -81,9 +81,9 @@ void strict_not_while_recording(struct device *d)
 void strict_call(struct device *d, struct call c)
 {
     struct strict_device *s = strict_of(d);
-    add(&s->due, &c);
+    calls_append(&s->due, &c);
     if (s->recording)
-        add(&s->recordings[s->recording_count - 1].calls, &c);
+        calls_append(&s->recordings[s->recording_count - 1].calls, &c);
 }
 
 static void do_all(struct strict_device *s)
@@ -94,7 +94,7 @@ static void do_all(struct strict_device *s)
     s->due.count = 0;
 }
 
-static struct recording *find(struct strict_device *s, uint64_t key)
+static struct recording *recording_find(struct strict_device *s, uint64_t key)
 {
     for (size_t i = 0; i < s->recording_count; i++)
         if (s->recordings[i].key == key)
@@ -105,7 +105,7 @@ static struct recording *find(struct strict_device *s, uint64_t key)
 static void strict_record(struct device *d, uint64_t key)
 {
     struct strict_device *s = strict_of(d);
-    BUG_ON(!key || s->recording || find(s, key));
+    BUG_ON(!key || s->recording || recording_find(s, key));
     s->recordings = array_grow(s->recordings, s->recording_count, &s->recording_cap, sizeof(*s->recordings));
     s->recordings[s->recording_count++] = (struct recording){.key = key};
     s->recording = true;
@@ -128,10 +128,10 @@ static bool strict_recorded(struct device *d)
 static bool strict_replay(struct device *d, uint64_t key)
 {
     struct strict_device *s = strict_of(d);
-    const struct recording *r = find(s, key);
+    const struct recording *r = recording_find(s, key);
     BUG_ON(s->recording);
     for (size_t i = 0; r && i < r->calls.count; i++)
-        add(&s->due, &r->calls.items[i]);
+        calls_append(&s->due, &r->calls.items[i]);
     return r != NULL;
 }
 
@@ -251,7 +251,7 @@ static int number_of(const char *name, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
-static const struct device_ops *operations(void)
+static const struct device_ops *strict_device_ops(void)
 {
     static struct device_ops ops = {
         .name = "strict",
@@ -287,7 +287,7 @@ static enum err_code strict_open(struct device **out, struct err *e)
                     number_of("DDP_STRICT_THREADS", 0), e))
         return e->code;
     struct strict_device *s = xcalloc(1, sizeof(*s));
-    s->base = (struct device){.ops = operations(), .name = "strict"};
+    s->base = (struct device){.ops = strict_device_ops(), .name = "strict"};
     s->base.kept = number_of("DDP_STRICT_KEEPS", 32) == 16 ? DEVICE_BF16 : DEVICE_F32;
     if (number_of("DDP_STRICT_OTHER", -1) == number_of("RANK", 0))
         snprintf(s->base.name, sizeof(s->base.name), "strict 2");

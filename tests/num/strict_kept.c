@@ -6,15 +6,15 @@
 #include "base/mem.h"
 #include "tests/num/strict.h"
 
-static float *room(int64_t n)
+static float *float_array(int64_t n)
 {
     return xcalloc((size_t)n, sizeof(float));
 }
 
-static float *widened(const void *bf16, int64_t n)
+static float *bf16_widened(const void *bf16, int64_t n)
 {
     const uint16_t *from = bf16;
-    float *to = room(n);
+    float *to = float_array(n);
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)from[i] << 16;
         memcpy(&to[i], &bits, sizeof(bits));
@@ -23,13 +23,13 @@ static float *widened(const void *bf16, int64_t n)
 }
 
 /* Frees `from`. */
-static void narrowed(struct device *cpu, void *bf16, float *from, int64_t n)
+static void bf16_narrowed(struct device *cpu, void *bf16, float *from, int64_t n)
 {
     cpu->ops->narrow(cpu, bf16, from, (size_t)n);
     free(from);
 }
 
-static int64_t tokens(const struct device_tokens *n)
+static int64_t token_count(const struct device_tokens *n)
 {
     return n->rows * n->context;
 }
@@ -37,34 +37,34 @@ static int64_t tokens(const struct device_tokens *n)
 static void run_product(struct device *cpu, const struct call *c)
 {
     struct device_product h = c->h.product;
-    float *to = room(h.m * h.n);
+    float *to = float_array(h.m * h.n);
     BUG_ON(h.beta != 0.0f);
     h.out = DEVICE_F32;
     h.c = to;
     cpu->ops->product(cpu, &h);
-    narrowed(cpu, c->h.product.c, to, h.m * h.n);
+    bf16_narrowed(cpu, c->h.product.c, to, h.m * h.n);
 }
 
 static void run_linear(struct device *cpu, const struct call *c)
 {
     struct device_linear h = c->h.linear;
-    float *z = room(h.rows * h.out);
+    float *z = float_array(h.rows * h.out);
     h.kept = DEVICE_F32;
     h.z = z;
     cpu->ops->linear(cpu, &h);
-    narrowed(cpu, c->h.linear.z, z, h.rows * h.out);
+    bf16_narrowed(cpu, c->h.linear.z, z, h.rows * h.out);
 }
 
 static void run_bias_grad(struct device *cpu, const struct call *c)
 {
-    float *dy = widened(c->p[1], c->n[0] * c->n[1]);
+    float *dy = bf16_widened(c->p[1], c->n[0] * c->n[1]);
     cpu->ops->bias_grad(cpu, DEVICE_F32, c->p[0], dy, c->n[0], c->n[1]);
     free(dy);
 }
 
 static void run_bias_activate_grad(struct device *cpu, const struct call *c)
 {
-    float *da = widened(c->p[3], c->n[0] * c->n[1]), *z = widened(c->p[4], c->n[0] * c->n[1]);
+    float *da = bf16_widened(c->p[3], c->n[0] * c->n[1]), *z = bf16_widened(c->p[4], c->n[0] * c->n[1]);
     cpu->ops->bias_activate_grad(cpu, c->kind, c->type, DEVICE_F32, c->p[0], c->p[1], c->p[2], da, z, c->n[0],
                                  c->n[1]);
     free(da);
@@ -74,7 +74,7 @@ static void run_bias_activate_grad(struct device *cpu, const struct call *c)
 static void run_norm(struct device *cpu, const struct call *c)
 {
     struct device_norm h = c->h.norm;
-    float *delta = h.delta ? widened(h.delta, tokens(&h.n) * h.n.width) : NULL;
+    float *delta = h.delta ? bf16_widened(h.delta, token_count(&h.n) * h.n.width) : NULL;
     BUG_ON(h.delta && (h.delta == h.x || h.delta == h.residual));
     h.kept = DEVICE_F32;
     h.delta = delta;
@@ -85,7 +85,7 @@ static void run_norm(struct device *cpu, const struct call *c)
 static void run_norm_grad(struct device *cpu, const struct call *c)
 {
     struct device_norm_grad h = c->h.norm_grad;
-    float *dy = widened(h.dy, tokens(&h.n) * h.n.width);
+    float *dy = bf16_widened(h.dy, token_count(&h.n) * h.n.width);
     h.kept = DEVICE_F32;
     h.dy = dy;
     cpu->ops->norm_grad(cpu, &h);
@@ -95,21 +95,22 @@ static void run_norm_grad(struct device *cpu, const struct call *c)
 static void run_attention(struct device *cpu, const struct call *c)
 {
     struct device_attention h = c->h.attention;
-    int64_t n = tokens(&h.n) * h.n.width;
-    float *qkv = widened(h.qkv, 3 * n), *o = room(n);
+    int64_t n = token_count(&h.n) * h.n.width;
+    float *qkv = bf16_widened(h.qkv, 3 * n), *o = float_array(n);
     h.kept = DEVICE_F32;
     h.qkv = qkv;
     h.o = o;
     cpu->ops->attention(cpu, &h);
     free(qkv);
-    narrowed(cpu, c->h.attention.o, o, n);
+    bf16_narrowed(cpu, c->h.attention.o, o, n);
 }
 
 static void run_attention_grad(struct device *cpu, const struct call *c)
 {
     struct device_attention h = c->h.attention;
-    int64_t n = tokens(&h.n) * h.n.width;
-    float *qkv = widened(h.qkv, 3 * n), *o = widened(h.o, n), *d_o = widened(c->p[0], n), *dqkv = room(3 * n);
+    int64_t n = token_count(&h.n) * h.n.width;
+    float *qkv = bf16_widened(h.qkv, 3 * n), *o = bf16_widened(h.o, n), *d_o = bf16_widened(c->p[0], n),
+          *dqkv = float_array(3 * n);
     h.kept = DEVICE_F32;
     h.qkv = qkv;
     h.o = o;
@@ -117,13 +118,13 @@ static void run_attention_grad(struct device *cpu, const struct call *c)
     free(qkv);
     free(o);
     free(d_o);
-    narrowed(cpu, c->p[1], dqkv, 3 * n);
+    bf16_narrowed(cpu, c->p[1], dqkv, 3 * n);
 }
 
 static void run_cross_entropy(struct device *cpu, const struct call *c)
 {
     struct device_classes h = c->h.classes;
-    float *x = widened(h.x, h.rows * h.stride);
+    float *x = bf16_widened(h.x, h.rows * h.stride);
     h.kept = DEVICE_F32;
     h.x = x;
     cpu->ops->cross_entropy(cpu, &h);

@@ -107,7 +107,7 @@ static void strict_bias_activate_grad(struct device *d, enum device_activation k
 
 /* ---- sequences; masks differ from step to step, so they cannot be recorded */
 
-static struct device_dropout dropout(struct device *d, struct device_dropout h)
+static struct device_dropout strict_dropout(struct device *d, struct device_dropout h)
 {
     if (h.p > 0.0f)
         strict_not_while_recording(d);
@@ -119,7 +119,7 @@ static struct device_embedding embedding_in(struct device *d, const struct devic
 {
     struct device_embedding g = *h;
     g.token = IN(h->token);
-    g.dropout = dropout(d, h->dropout);
+    g.dropout = strict_dropout(d, h->dropout);
     return g;
 }
 
@@ -156,7 +156,7 @@ static void run_norm(struct device *cpu, const struct call *c)
 static void strict_norm(struct device *d, const struct device_norm *h)
 {
     struct call c = {.run = run_norm, .h.norm = *h};
-    c.h.norm.dropout = dropout(d, h->dropout);
+    c.h.norm.dropout = strict_dropout(d, h->dropout);
     c.h.norm.residual = IN(h->residual);
     c.h.norm.delta = IN(h->delta);
     c.h.norm.bias = IN(h->bias);
@@ -177,7 +177,7 @@ static void run_norm_grad(struct device *cpu, const struct call *c)
 static void strict_norm_grad(struct device *d, const struct device_norm_grad *h)
 {
     struct call c = {.run = run_norm_grad, .h.norm_grad = *h};
-    c.h.norm_grad.dropout = dropout(d, h->dropout);
+    c.h.norm_grad.dropout = strict_dropout(d, h->dropout);
     c.h.norm_grad.dy = IN(h->dy);
     c.h.norm_grad.x = IN(h->x);
     c.h.norm_grad.stats = IN(h->stats);
@@ -194,7 +194,7 @@ static void strict_norm_grad(struct device *d, const struct device_norm_grad *h)
 static struct device_attention attention_in(struct device *d, const struct device_attention *h)
 {
     struct device_attention g = *h;
-    g.dropout = dropout(d, h->dropout);
+    g.dropout = strict_dropout(d, h->dropout);
     g.qkv = IN(h->qkv);
     g.o = IN(h->o);
     g.lse = IN(h->lse);

@@ -59,7 +59,7 @@ struct problem {
     int64_t *sample;
 };
 
-static void *floats(struct device *d, size_t count)
+static void *device_floats(struct device *d, size_t count)
 {
     struct err e = {0};
     void *p = NULL;
@@ -68,7 +68,7 @@ static void *floats(struct device *d, size_t count)
 }
 
 /* Adds noise to biases and norms, too, so that a wrong offset changes the result. */
-static void shake(struct problem *p)
+static void params_shake(struct problem *p)
 {
     struct random r = random_stream(7, 7);
     model_init(p->m, p->params, 5);
@@ -85,8 +85,8 @@ static void problem_open(struct problem *p, struct gpt_shape shape, int64_t rows
     *p = (struct problem){.shape = shape};
     assert_int_equal(device_open(&p->d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(gpt_open(&p->m, &shape, rows, p->d, &e), ERR_OK);
-    p->params = floats(p->d, p->m->count);
-    p->grads = floats(p->d, p->m->count);
+    p->params = device_floats(p->d, p->m->count);
+    p->grads = device_floats(p->d, p->m->count);
     p->token = xcalloc(tokens, sizeof(int32_t));
     p->label = xcalloc(tokens, sizeof(int32_t));
     p->sample = xcalloc((size_t)rows, sizeof(int64_t));
@@ -98,7 +98,7 @@ static void problem_open(struct problem *p, struct gpt_shape shape, int64_t rows
         p->sample[i] = 1000 * i + ((int64_t)i << 33);
     p->b = (struct model_batch){
         .token = p->token, .label = p->label, .rows = rows, .sample = p->sample, .step = 12};
-    shake(p);
+    params_shake(p);
 }
 
 static void problem_close(struct problem *p)
@@ -113,7 +113,7 @@ static void problem_close(struct problem *p)
     free(p->sample);
 }
 
-static double *widened(const float *x, size_t n)
+static double *floats_widened(const float *x, size_t n)
 {
     double *wide = xcalloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ struct pieces {
     int count;
 };
 
-static void ready(void *arg, size_t offset, size_t count)
+static void tensor_ready(void *arg, size_t offset, size_t count)
 {
     struct pieces *p = arg;
     assert_int_equal(offset + count, p->end);
@@ -188,16 +188,16 @@ static void check_tensor(struct problem *p, size_t t, double *wide, double scale
         fail_msg("%s: along a direction %.8g, differences say %.8g", tensor->name, along, want);
 }
 
-static void check(struct gpt_shape shape, int64_t rows, int samples, double tolerance)
+static void gradients_check(struct gpt_shape shape, int64_t rows, int samples, double tolerance)
 {
     struct problem p;
     struct err e = {0};
     struct device_tally tally = {0};
     problem_open(&p, shape, rows);
     struct pieces pieces = {.end = p.m->count};
-    double *wide = widened(p.params, p.m->count);
+    double *wide = floats_widened(p.params, p.m->count);
     double want = reference_loss(p.m, &shape, wide, &p.b, shape.dropout > 0.0);
-    model_train(p.m, p.params, p.grads, &p.b, 0.25f, &tally, ready, &pieces);
+    model_train(p.m, p.params, p.grads, &p.b, 0.25f, &tally, tensor_ready, &pieces);
     assert_int_equal(p.d->ops->wait(p.d, &e), ERR_OK);
     assert_int_equal(pieces.end, 0);
     assert_int_equal(pieces.count, 2 * shape.layers + 2);
@@ -215,7 +215,7 @@ static void every_gradient(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(contexts); i++) {
         int samples = contexts[i] > 64 ? 1 : 6;
-        check(shape_of(48, 3, 2, contexts[i], 65), contexts[i] > 64 ? 1 : 3, samples, 2e-5);
+        gradients_check(shape_of(48, 3, 2, contexts[i], 65), contexts[i] > 64 ? 1 : 3, samples, 2e-5);
     }
 }
 
@@ -226,29 +226,29 @@ static void every_kind(void **state)
     struct gpt_shape s = shape_of(20, 5, 3, 6, 11);
     s.tied = false;
     s.activation = DEVICE_GELU;
-    check(s, 2, 8, 2e-5);
+    gradients_check(s, 2, 8, 2e-5);
     s.dropout = 0.25;
-    check(s, 2, 8, 2e-5);
+    gradients_check(s, 2, 8, 2e-5);
     s.context = 70;
     s.tied = true;
-    check(s, 2, 2, 2e-5);
+    gradients_check(s, 2, 2, 2e-5);
 }
 
 static void a_large_vocabulary_comes_in_chunks(void **state)
 {
     (void)state;
     /* 250 rows of logits are 48 MB: 300 tokens make two chunks */
-    check(shape_of(8, 2, 1, 150, 50257), 2, 0, 2e-5);
+    gradients_check(shape_of(8, 2, 1, 150, 50257), 2, 0, 2e-5);
 }
 
-static void logits(void **state)
+static void logits_match_the_reference(void **state)
 {
     struct problem p;
     (void)state;
     problem_open(&p, shape_of(48, 4, 2, 33, 65), 3);
     size_t count = 3 * 33 * 65;
-    float *got = floats(p.d, count);
-    double *wide = widened(p.params, p.m->count), *want = xcalloc(count, sizeof(double));
+    float *got = device_floats(p.d, count);
+    double *wide = floats_widened(p.params, p.m->count), *want = xcalloc(count, sizeof(double));
     struct device_tally tally = {0};
     double loss = reference_logits(p.m, &p.shape, wide, &p.b, want);
     gpt_logits(p.m, p.params, &p.b, got);
@@ -270,7 +270,7 @@ static void correct_is_a_share_of_tokens(void **state)
     (void)state;
     problem_open(&p, shape_of(48, 4, 1, 10, 65), 2);
     size_t count = 2 * 10 * 65;
-    float *out = floats(p.d, count);
+    float *out = device_floats(p.d, count);
     gpt_logits(p.m, p.params, &p.b, out);
     for (int i = 0; i < 20; i++) {
         int best = 0;
@@ -521,7 +521,7 @@ static void the_peak_is_a_rate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits),
+        cmocka_unit_test(logits_match_the_reference),
         cmocka_unit_test(every_gradient),
         cmocka_unit_test(every_kind),
         cmocka_unit_test(a_large_vocabulary_comes_in_chunks),

@@ -15,7 +15,7 @@
 
 #define ROWS 7
 
-static double activation(enum activation_type type, double x)
+static double activation_of(enum activation_type type, double x)
 {
     switch (type) {
     case ACTIVATION_RELU:
@@ -70,7 +70,7 @@ static double loss_reference(const struct problem *p, const struct model *m, con
                     z[j] += w[j * in + k] * a[k];
             }
             for (int64_t j = 0; j < out; j++)
-                a[j] = l + 1 < p->layers ? activation(p->spec.model.activation, z[j]) : z[j];
+                a[j] = l + 1 < p->layers ? activation_of(p->spec.model.activation, z[j]) : z[j];
         }
         total += row_loss(p, row, a, p->sizes[p->layers]);
     }
@@ -112,7 +112,7 @@ struct pieces {
     int count;
 };
 
-static void ready(void *arg, size_t offset, size_t count)
+static void tensor_ready(void *arg, size_t offset, size_t count)
 {
     struct pieces *p = arg;
     assert_int_equal(offset + count, p->end);
@@ -120,8 +120,8 @@ static void ready(void *arg, size_t offset, size_t count)
     p->count++;
 }
 
-static void compare(const struct problem *p, const struct model *m, const float *params, const float *grads,
-                    double scale)
+static void gradients_compare(const struct problem *p, const struct model *m, const float *params,
+                              const float *grads, double scale)
 {
     double *wide = xcalloc(m->count, sizeof(double));
     for (size_t i = 0; i < m->count; i++)
@@ -143,7 +143,7 @@ static void compare(const struct problem *p, const struct model *m, const float 
     free(wide);
 }
 
-static void check(enum loss_type loss, enum activation_type type, size_t layers)
+static void gradients_check(enum loss_type loss, enum activation_type type, size_t layers)
 {
     struct problem p;
     struct device *d = NULL;
@@ -159,10 +159,10 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
     model_init(m, params, 11);
     struct model_batch b = {.x = p.x, .y = p.y, .label = p.label, .rows = ROWS};
     struct pieces pieces = {.end = m->count};
-    model_train(m, params, grads, &b, 0.25f, &tally, ready, &pieces);
+    model_train(m, params, grads, &b, 0.25f, &tally, tensor_ready, &pieces);
     assert_int_equal(pieces.end, 0);
     assert_int_equal(pieces.count, layers);
-    compare(&p, m, params, grads, 0.25);
+    gradients_compare(&p, m, params, grads, 0.25);
 
     double *wide = xcalloc(m->count, sizeof(double));
     for (size_t i = 0; i < m->count; i++)
@@ -176,12 +176,12 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
     /* A second micro-batch adds its gradients to those of the first. A third one without rows adds nothing,
      * but still says which pieces are final. */
     model_train(m, params, grads, &b, 0.25f, &tally, NULL, NULL);
-    compare(&p, m, params, grads, 0.5);
+    gradients_compare(&p, m, params, grads, 0.5);
     b.rows = 0;
     pieces = (struct pieces){.end = m->count};
-    model_train(m, params, grads, &b, 0.25f, &tally, ready, &pieces);
+    model_train(m, params, grads, &b, 0.25f, &tally, tensor_ready, &pieces);
     assert_int_equal(pieces.end, 0);
-    compare(&p, m, params, grads, 0.5);
+    gradients_compare(&p, m, params, grads, 0.5);
 
     d->ops->free(d, params);
     d->ops->free(d, grads);
@@ -198,8 +198,8 @@ static void every_loss_activation_and_depth(void **state)
     (void)state;
     for (size_t a = 0; a < ARRAY_LEN(types); a++)
         for (size_t layers = 1; layers <= 4; layers++) {
-            check(LOSS_MSE, types[a], layers);
-            check(LOSS_CROSS_ENTROPY, types[a], layers);
+            gradients_check(LOSS_MSE, types[a], layers);
+            gradients_check(LOSS_CROSS_ENTROPY, types[a], layers);
         }
 }
 

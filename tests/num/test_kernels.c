@@ -25,25 +25,25 @@ static void find_tables(void)
         tables[k] = sets[k].kernels;
 }
 
-static void fill(float *x, size_t n, float scale, uint64_t seed)
+static void noise_fill(float *x, size_t n, float scale, uint64_t seed)
 {
     struct random r = random_stream(seed, 0);
     for (size_t i = 0; i < n; i++)
         x[i] = scale * (2.0f * random_float(&r) - 1.0f);
 }
 
-static void near(const float *got, double (*want)(double), const float *x, double absolute)
+static void values_near(const float *got, double (*want)(double), const float *x, double absolute)
 {
     for (int i = 0; i < N; i++)
         if (fabs((double)got[i] - want((double)x[i])) > absolute * (1.0 + fabs((double)x[i])))
             fail_msg("f(%.9g) = %.9g, should be %.9g", (double)x[i], (double)got[i], want((double)x[i]));
 }
 
-static double relu(double x)
+static double relu_of(double x)
 {
     return x > 0.0 ? x : 0.0;
 }
-static double gelu(double x)
+static double gelu_of(double x)
 {
     return 0.5 * x * erfc(-x / sqrt(2.0));
 }
@@ -57,7 +57,7 @@ static double relu_slope(double x)
 }
 static double gelu_slope(double x)
 {
-    return (gelu(x + 1e-6) - gelu(x - 1e-6)) / 2e-6;
+    return (gelu_of(x + 1e-6) - gelu_of(x - 1e-6)) / 2e-6;
 }
 static double gelu_tanh_slope(double x)
 {
@@ -68,10 +68,12 @@ static double tanh_slope(double x)
     return 1.0 - tanh(x) * tanh(x);
 }
 
-static void activations(void **state)
+static void activations_match_the_reference(void **state)
 {
-    static double (*const value[])(double) = {
-        [DEVICE_RELU] = relu, [DEVICE_GELU] = gelu, [DEVICE_TANH] = tanh, [DEVICE_GELU_TANH] = gelu_tanh};
+    static double (*const value[])(double) = {[DEVICE_RELU] = relu_of,
+                                              [DEVICE_GELU] = gelu_of,
+                                              [DEVICE_TANH] = tanh,
+                                              [DEVICE_GELU_TANH] = gelu_tanh};
     static double (*const slope[])(double) = {[DEVICE_RELU] = relu_slope,
                                               [DEVICE_GELU] = gelu_slope,
                                               [DEVICE_TANH] = tanh_slope,
@@ -82,16 +84,16 @@ static void activations(void **state)
         ones[i] = 1.0f;
     for (int kind = DEVICE_RELU; kind <= DEVICE_GELU_TANH; kind++) {
         for (int k = 0; k < table_count; k++) {
-            fill(x, N, kind == DEVICE_RELU ? 100.0f : 12.0f, 1);
+            noise_fill(x, N, kind == DEVICE_RELU ? 100.0f : 12.0f, 1);
             tables[k]->activate((enum device_activation)kind, y, x, N);
-            near(y, value[kind], x, 4e-7);
+            values_near(y, value[kind], x, 4e-7);
             if (k == 0)
                 memcpy(first, y, sizeof(y));
             assert_memory_equal(first, y, sizeof(y));
         }
         for (int k = 0; k < table_count; k++) {
             tables[k]->activate_grad((enum device_activation)kind, y, ones, x, N);
-            near(y, slope[kind], x, 2e-6);
+            values_near(y, slope[kind], x, 2e-6);
             if (k == 0)
                 memcpy(first, y, sizeof(y));
             assert_memory_equal(first, y, sizeof(y));
@@ -125,7 +127,7 @@ static void cross_entropy(void **state)
     float x[ROWS * STRIDE], work[ROWS * STRIDE], dx[ROWS * STRIDE], first[ROWS * STRIDE];
     int32_t label[ROWS];
     (void)state;
-    fill(x, ROWS * STRIDE, 20.0f, 2); /* values after a row's classes must not matter */
+    noise_fill(x, ROWS * STRIDE, 20.0f, 2); /* values after a row's classes must not matter */
     for (int i = 0; i < ROWS; i++)
         label[i] = i % CLASSES;
     for (int k = 0; k < table_count; k++) {
@@ -187,7 +189,7 @@ static void sum_of_squares(void **state)
     float *x = xcalloc(100003, sizeof(float));
     double want = 0.0, first = 0.0;
     (void)state;
-    fill(x, 100003, 3.0f, 4);
+    noise_fill(x, 100003, 3.0f, 4);
     for (int i = 0; i < 100003; i++)
         want += (double)x[i] * (double)x[i];
     for (int k = 0; k < table_count; k++) {
@@ -208,8 +210,8 @@ static void rows_and_columns(void **state)
     for (int k = 0; k < table_count; k++) {
         struct device_tally tally = {0};
         double want = 0.0;
-        fill(x, ROWS * COLS, 1.0f, 5);
-        fill(b, COLS, 1.0f, 6);
+        noise_fill(x, ROWS * COLS, 1.0f, 5);
+        noise_fill(b, COLS, 1.0f, 6);
         memcpy(y, x, sizeof(x));
         tables[k]->bias(y, b, ROWS, COLS);
         tables[k]->column_sums(db, x, ROWS, COLS);
@@ -230,9 +232,12 @@ static void rows_and_columns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations),    cmocka_unit_test(extremes_stay_finite_and_nan_shows),
-        cmocka_unit_test(cross_entropy),  cmocka_unit_test(a_nan_in_a_row_makes_its_loss_nan),
-        cmocka_unit_test(sum_of_squares), cmocka_unit_test(rows_and_columns),
+        cmocka_unit_test(activations_match_the_reference),
+        cmocka_unit_test(extremes_stay_finite_and_nan_shows),
+        cmocka_unit_test(cross_entropy),
+        cmocka_unit_test(a_nan_in_a_row_makes_its_loss_nan),
+        cmocka_unit_test(sum_of_squares),
+        cmocka_unit_test(rows_and_columns),
     };
     find_tables();
     return cmocka_run_group_tests(tests, NULL, NULL);

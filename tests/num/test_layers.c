@@ -21,7 +21,7 @@ static int set_count;
 static const int64_t contexts[] = {1, 7, 64, 129};
 static const int64_t samples[] = {4, ((int64_t)1 << 40) + 5, 77};
 
-static float *noise(size_t n, float scale, uint64_t seed)
+static float *noise_array(size_t n, float scale, uint64_t seed)
 {
     float *x = xcalloc(n + 16, sizeof(float));
     struct random r = random_stream(seed, n);
@@ -116,7 +116,7 @@ static double slope_at(const struct norm_case *c, double *residual, double *delt
     return (up - down) / (2.0 * h);
 }
 
-static double *wide(const float *x, size_t n)
+static double *array_widened(const float *x, size_t n)
 {
     double *w = xcalloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
@@ -133,7 +133,7 @@ static void norm_on(int set, const struct norm_case *c, float *first[4])
     float *stats = xcalloc((size_t)(2 * tokens), sizeof(float)), *ddelta = xcalloc(n, sizeof(float));
     float *sums = xcalloc((size_t)(3 * width), sizeof(float));
     double *wx = xcalloc(n, sizeof(double)), *wy = xcalloc(n, sizeof(double));
-    double *residual = wide(c->residual, n), *delta = wide(c->delta, n);
+    double *residual = array_widened(c->residual, n), *delta = array_widened(c->delta, n);
     memcpy(x, c->delta, n * sizeof(float));
     struct device_norm h = {.n = c->n,
                             .dropout = c->dropout,
@@ -208,13 +208,13 @@ static void residual_and_norm(void **state)
         float *first[4] = {NULL};
         struct norm_case c = {.n = {3, contexts[i], widths[i]},
                               .dropout = {i % 2 ? 0.2f : 0.0f, 0x1234567890abcdefu, samples},
-                              .residual = noise(n, 2.0f, 1),
-                              .delta = noise(n, 1.0f, 2),
-                              .bias = noise(width, 1.0f, 3),
-                              .gain = noise(width, 1.0f, 4),
-                              .shift = noise(width, 1.0f, 5),
-                              .dy = noise(n, 1.0f, 6),
-                              .below = noise(n, 1.0f, 7)};
+                              .residual = noise_array(n, 2.0f, 1),
+                              .delta = noise_array(n, 1.0f, 2),
+                              .bias = noise_array(width, 1.0f, 3),
+                              .gain = noise_array(width, 1.0f, 4),
+                              .shift = noise_array(width, 1.0f, 5),
+                              .dy = noise_array(n, 1.0f, 6),
+                              .below = noise_array(n, 1.0f, 7)};
         for (size_t j = 0; j < width; j++)
             c.gain[j] += 1.5f;
         for (int set = 0; set < set_count; set++)
@@ -262,7 +262,8 @@ static void linear_by_identity(struct device *d, enum device_activation kind, en
 static void bias_and_activation(void **state)
 {
     enum { ROWS = 70, COLS = 37, ALL = ROWS * COLS };
-    float *start = noise(ALL, 6.0f, 8), *bias = noise(COLS, 1.0f, 9), *da = noise(ALL, 1.0f, 10);
+    float *start = noise_array(ALL, 6.0f, 8), *bias = noise_array(COLS, 1.0f, 9),
+          *da = noise_array(ALL, 1.0f, 10);
     float z[ALL], a[ALL], dz[ALL], again[ALL], dbias[COLS];
     uint16_t narrow[ALL];
     (void)state;
@@ -314,11 +315,11 @@ static void bias_and_activation(void **state)
 
 /* ---- embedding: sums of a few floats, compared exactly */
 
-static void embedding(void **state)
+static void embedding_sums_are_exact(void **state)
 {
     enum { ROWS = 3, CONTEXT = 5, WIDTH = 37, VOCAB = 4, TOKENS = ROWS * CONTEXT };
-    float *wte = noise(VOCAB * WIDTH, 1.0f, 1), *wpe = noise(CONTEXT * WIDTH, 1.0f, 2);
-    float *grad = noise(TOKENS * WIDTH, 1.0f, 3), x[TOKENS * WIDTH], dx[TOKENS * WIDTH];
+    float *wte = noise_array(VOCAB * WIDTH, 1.0f, 1), *wpe = noise_array(CONTEXT * WIDTH, 1.0f, 2);
+    float *grad = noise_array(TOKENS * WIDTH, 1.0f, 3), x[TOKENS * WIDTH], dx[TOKENS * WIDTH];
     int32_t token[TOKENS];
     (void)state;
     for (int t = 0; t < TOKENS; t++)
@@ -423,7 +424,8 @@ static void attention_on(int set, struct device_attention h, const float *qkv, c
            scores = (size_t)(h.n.rows * h.heads * h.n.context);
     struct device *d = open_device(set);
     float *dqkv = xcalloc(3 * n, sizeof(float));
-    double *want = xcalloc(n, sizeof(double)), *lse = xcalloc(scores, sizeof(double)), *w = wide(qkv, 3 * n);
+    double *want = xcalloc(n, sizeof(double)), *lse = xcalloc(scores, sizeof(double)),
+           *w = array_widened(qkv, 3 * n);
     struct random r = random_stream(1, n);
     h.qkv = qkv;
     h.o = xcalloc(n, sizeof(float));
@@ -456,7 +458,7 @@ static void attention_on(int set, struct device_attention h, const float *qkv, c
     close_device(d);
 }
 
-static void attention(void **state)
+static void attention_matches_the_reference(void **state)
 {
     static const struct {
         int64_t width, heads;
@@ -466,7 +468,7 @@ static void attention(void **state)
         for (size_t c = 0; c < ARRAY_LEN(contexts); c++) {
             struct device_attention h = {.n = {2, contexts[c], sizes[i].width}, .heads = sizes[i].heads};
             size_t n = (size_t)(2 * contexts[c] * sizes[i].width);
-            float *qkv = noise(3 * n, 2.0f, i), *d_o = noise(n, 1.0f, c);
+            float *qkv = noise_array(3 * n, 2.0f, i), *d_o = noise_array(n, 1.0f, c);
             if (c % 2)
                 h.dropout = (struct device_dropout){0.3f, 5, samples};
             for (int set = 0; set < set_count; set++)
@@ -485,7 +487,8 @@ static void attention_reads_nothing_stale(void **state)
         struct device_sizes sizes = {{2, 70, 36}, 3, 10, 10, DEVICE_F32, false};
         struct err e = {0};
         size_t n = 2 * 70 * 36;
-        float *qkv = noise(3 * n, 1.0f, 3), *o = xcalloc(n, sizeof(float)), lse[2 * 3 * 70], *first = NULL;
+        float *qkv = noise_array(3 * n, 1.0f, 3), *o = xcalloc(n, sizeof(float)), lse[2 * 3 * 70],
+              *first = NULL;
         float *dqkv = xcalloc(3 * n, sizeof(float)), *first_grad = NULL;
         struct device_attention h = {.n = sizes.n, .heads = 3, .qkv = qkv, .o = o, .lse = lse};
         assert_int_equal(d->ops->reserve(d, &sizes, &e), ERR_OK);
@@ -508,9 +511,12 @@ static void attention_reads_nothing_stale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(residual_and_norm), cmocka_unit_test(bias_and_activation),
-        cmocka_unit_test(embedding),         cmocka_unit_test(dropout_is_fair),
-        cmocka_unit_test(attention),         cmocka_unit_test(attention_reads_nothing_stale),
+        cmocka_unit_test(residual_and_norm),
+        cmocka_unit_test(bias_and_activation),
+        cmocka_unit_test(embedding_sums_are_exact),
+        cmocka_unit_test(dropout_is_fair),
+        cmocka_unit_test(attention_matches_the_reference),
+        cmocka_unit_test(attention_reads_nothing_stale),
     };
     sets = cpu_sets(&set_count);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ static void adamw_step(struct reference *r, const struct train_spec *s, const fl
     }
 }
 
-static void check(const struct train_spec *spec)
+static void optimizer_check(const struct train_spec *spec)
 {
     struct device *d = NULL;
     struct optim *o = NULL;
@@ -79,21 +79,21 @@ static void updates_follow_the_rules(void **state)
     (void)state;
     s.optimizer.type = OPTIMIZER_SGD;
     s.optimizer.lr = 0.05;
-    check(&s);
+    optimizer_check(&s);
     s.optimizer.weight_decay = 0.1;
     s.optimizer.momentum = 0.9;
-    check(&s);
+    optimizer_check(&s);
     s.optimizer.nesterov = true;
-    check(&s);
+    optimizer_check(&s);
     s.optimizer.type = OPTIMIZER_ADAMW;
     s.optimizer.betas[0] = 0.9;
     s.optimizer.betas[1] = 0.99;
     s.optimizer.eps = 1e-8;
     s.optimizer.lr = 0.01;
-    check(&s);
+    optimizer_check(&s);
 }
 
-static void clipping(void **state)
+static void gradients_are_clipped_to_the_norm(void **state)
 {
     struct train_spec s = {0};
     struct device *d = NULL;
@@ -508,7 +508,7 @@ static void muon_moments(void **state)
     device_close(d);
 }
 
-static void schedules(void **state)
+static void schedules_follow_their_formulas(void **state)
 {
     struct train_spec s = {0};
     (void)state;
@@ -532,7 +532,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_follow_the_rules),
-        cmocka_unit_test(clipping),
+        cmocka_unit_test(gradients_are_clipped_to_the_norm),
         cmocka_unit_test(exempt_from_decay),
         cmocka_unit_test(same_bits_on_every_instruction_set),
         cmocka_unit_test(muon_follows_the_rules),
@@ -540,7 +540,7 @@ int main(void)
         cmocka_unit_test(muon_gives_the_same_bits),
         cmocka_unit_test(muon_same_bits_on_every_instruction_set),
         cmocka_unit_test(muon_moments),
-        cmocka_unit_test(schedules),
+        cmocka_unit_test(schedules_follow_their_formulas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ static uint64_t order_at(const struct order *o, uint64_t i)
     return (i * o->step + o->first) % o->count;
 }
 
-static uint64_t common(uint64_t a, uint64_t b)
+static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
     while (b) {
         uint64_t rest = a % b;
@@ -106,7 +106,7 @@ static struct order order_draw(uint64_t count)
         return o;
     o.first = emulated_draw(count);
     o.step = 1 + emulated_draw(count < 1 << 20 ? count : 1 << 20);
-    while (common(o.step, count) != 1)
+    while (common_divisor(o.step, count) != 1)
         o.step++;
     return o;
 }
@@ -115,7 +115,7 @@ static struct order order_draw(uint64_t count)
 
 static void block_entry(void);
 
-static void go(struct thread *t)
+static void thread_resume(struct thread *t)
 {
     struct thread *from = at.now;
     if (from == t)
@@ -160,7 +160,7 @@ static void pass_on(void)
     struct thread *next = ready_pop();
     if (!next && at.started < at.count)
         next = thread_idle();
-    go(next);
+    thread_resume(next);
 }
 
 static void thread_begin(struct thread *t)
@@ -189,7 +189,7 @@ static void block_entry(void)
             at.ended++;
         }
         at.idle[at.n_idle++] = t;
-        go(ready_pop());
+        thread_resume(ready_pop());
     }
 }
 
@@ -205,7 +205,7 @@ void emulated_trap(const char *format, ...)
     const struct emulated_index *t = &at.now->here.thread, *b = &at.now->here.block;
     snprintf(at.fault, sizeof at.fault, "thread (%u,%u,%u) of block (%u,%u,%u): %s", t->x, t->y, t->z, b->x,
              b->y, b->z, what);
-    go(NULL);
+    thread_resume(NULL);
     BUG_ON(true); /* its fiber has been started afresh */
     __builtin_unreachable();
 }
@@ -406,7 +406,7 @@ static void block_run(const struct storage *fixed)
     block_reset();
     at.order = order_draw(at.count);
     at.backwards = emulated_seed() && emulated_draw(2);
-    go(thread_idle());
+    thread_resume(thread_idle());
     if (at.ended != at.count) {
         if (!at.fault[0])
             explain_stall();

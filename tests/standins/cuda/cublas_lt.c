@@ -61,15 +61,15 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
     return cublasLtGetStatusName(status);
 }
 
-static cublasStatus_t checked(void)
+static cublasStatus_t call_checked(void)
 {
-    enter();
-    return leave(call_check()) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+    runtime_enter();
+    return runtime_leave(call_check()) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
-    cublasStatus_t status = checked();
+    cublasStatus_t status = call_checked();
     if (!status)
         *out = xcalloc(1, sizeof **out);
     return status;
@@ -276,7 +276,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 {
     (void)handle;
     *found = 0;
-    cublasStatus_t status = checked();
+    cublasStatus_t status = call_checked();
     if (status || asked < 1)
         return status ? status : CUBLAS_STATUS_INVALID_VALUE;
     if (!shapes_fit(desc, a, b, c, d))
@@ -327,7 +327,7 @@ struct product {
     int algorithm;
 };
 
-static float element(const void *p, cudaDataType_t type, int64_t i)
+static float element_at(const void *p, cudaDataType_t type, int64_t i)
 {
     if (type == CUDA_R_32F)
         return ((const float *)p)[i];
@@ -350,15 +350,15 @@ static void element_set(void *p, cudaDataType_t type, int64_t i, float x)
 }
 
 /* to (rows,cols), its columns contiguous, of op(from) in float. */
-static float *unpack(const void *from, const struct cublasLtMatrixLayout *l, bool transposed, uint64_t rows,
-                     uint64_t cols)
+static float *matrix_unpack(const void *from, const struct cublasLtMatrixLayout *l, bool transposed,
+                            uint64_t rows, uint64_t cols)
 {
     float *to = xmalloc(rows * cols * sizeof *to);
     for (uint64_t j = 0; j < cols; j++)
         for (uint64_t i = 0; i < rows; i++)
             to[j * rows + i] =
-                element(from, l->type,
-                        transposed ? (int64_t)i * l->ld + (int64_t)j : (int64_t)j * l->ld + (int64_t)i);
+                element_at(from, l->type,
+                           transposed ? (int64_t)i * l->ld + (int64_t)j : (int64_t)j * l->ld + (int64_t)i);
     return to;
 }
 
@@ -369,8 +369,8 @@ static float *unpack(const void *from, const struct cublasLtMatrixLayout *l, boo
 #endif
 
 /* sum (m,n) += a (m, first to last) b. It takes four of k at a time, so that it goes over each column less often. */
-VECTORS static void accumulate(float *restrict sum, const float *restrict a, const float *restrict b,
-                               uint64_t m, uint64_t n, uint64_t k, uint64_t first, uint64_t last)
+VECTORS static void product_accumulate(float *restrict sum, const float *restrict a, const float *restrict b,
+                                       uint64_t m, uint64_t n, uint64_t k, uint64_t first, uint64_t last)
 {
     for (uint64_t j = 0; j < n; j++) {
         float *restrict to = sum + j * m;
@@ -387,7 +387,7 @@ VECTORS static void accumulate(float *restrict sum, const float *restrict a, con
     }
 }
 
-static float gelu(float x)
+static float gelu_of(float x)
 {
     return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
@@ -400,38 +400,39 @@ static float gelu_slope(float x)
 
 static float aux_get(const struct cublasLtMatmulDesc *d, cudaDataType_t out, int64_t at)
 {
-    return element(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type, at);
+    return element_at(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type, at);
 }
 
 /* x after the epilogue; i, j: where it is in D. */
-static float finished(const struct cublasLtMatmulDesc *d, cudaDataType_t out, float x, int64_t i, int64_t j)
+static float epilogue_apply(const struct cublasLtMatmulDesc *d, cudaDataType_t out, float x, int64_t i,
+                            int64_t j)
 {
     int64_t at = j * d->aux_ld + i;
     if (epilogue_has(d, BIAS))
-        x += element(d->bias, d->bias_type < 0 ? out : (cudaDataType_t)d->bias_type, i);
+        x += element_at(d->bias, d->bias_type < 0 ? out : (cudaDataType_t)d->bias_type, i);
     if (epilogue_has(d, DGELU))
         return x * gelu_slope(aux_get(d, out, at));
     if (epilogue_has(d, AUX))
         element_set(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type, at, x);
     if (epilogue_has(d, GELU))
-        x = gelu(x);
+        x = gelu_of(x);
     if (epilogue_has(d, RELU))
         x = x > 0.0f ? x : 0.0f;
     return x;
 }
 
 /* The algorithms differ in the order of the sum: all of k at once; the later half first; each half by itself. */
-static float *sums(const struct product *p, const float *a, const float *b, uint64_t m, uint64_t n,
-                   uint64_t k)
+static float *product_sums(const struct product *p, const float *a, const float *b, uint64_t m, uint64_t n,
+                           uint64_t k)
 {
     float *sum = xcalloc(m * n, sizeof *sum);
     uint64_t half = p->algorithm ? k / 2 / 4 * 4 : k;
     if (p->algorithm == 1)
-        accumulate(sum, a, b, m, n, k, half, k);
-    accumulate(sum, a, b, m, n, k, 0, half);
+        product_accumulate(sum, a, b, m, n, k, half, k);
+    product_accumulate(sum, a, b, m, n, k, 0, half);
     if (p->algorithm == 2) {
         memset(p->workspace, 0, m * n * sizeof *sum);
-        accumulate(p->workspace, a, b, m, n, k, half, k);
+        product_accumulate(p->workspace, a, b, m, n, k, half, k);
         for (uint64_t i = 0; i < m * n; i++)
             sum[i] += p->workspace[i];
     }
@@ -445,15 +446,16 @@ static bool product_run(void *closure)
     cudaDataType_t out = p->d_layout.type;
     uint64_t m = p->d_layout.rows, n = p->d_layout.cols;
     uint64_t k = d->trans_a ? p->a_layout.rows : p->a_layout.cols;
-    float *a = unpack(p->a, &p->a_layout, d->trans_a, m, k),
-          *b = unpack(p->b, &p->b_layout, d->trans_b, k, n);
-    float *sum = sums(p, a, b, m, n, k);
+    float *a = matrix_unpack(p->a, &p->a_layout, d->trans_a, m, k),
+          *b = matrix_unpack(p->b, &p->b_layout, d->trans_b, k, n);
+    float *sum = product_sums(p, a, b, m, n, k);
     for (uint64_t j = 0; j < n; j++)
         for (uint64_t i = 0; i < m; i++) {
             float x = p->alpha * sum[j * m + i];
             if (p->beta != 0.0f)
-                x += p->beta * element(p->c, p->c_layout.type, (int64_t)(j * (uint64_t)p->c_layout.ld + i));
-            x = finished(d, out, x, (int64_t)i, (int64_t)j);
+                x +=
+                    p->beta * element_at(p->c, p->c_layout.type, (int64_t)(j * (uint64_t)p->c_layout.ld + i));
+            x = epilogue_apply(d, out, x, (int64_t)i, (int64_t)j);
             element_set(p->d, out, (int64_t)(j * (uint64_t)p->d_layout.ld + i), x);
         }
     free(a);
@@ -501,15 +503,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!shapes_fit(desc, a_layout, b_layout, c_layout, d_layout) || !epilogue_fits(desc, d_layout->type) ||
         (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && getenv("DDP_EMULATED_PLAIN_PRODUCTS")))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    enter();
+    runtime_enter();
     size_t wanted = workspace_of(algorithm, d_layout->rows, d_layout->cols);
     bool room = wanted <= workspace_bytes && (!wanted || memory_holds(workspace, wanted));
     cudaError_t error = call_check();
     if (!error && (!operands_fit(&p) || !room || (algorithm && (uintptr_t)a % 16))) {
-        leave(cudaSuccess);
+        runtime_leave(cudaSuccess);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (!error)
         error = stream_put(stream, operation_create("product", product_run, &p, sizeof p));
-    return leave(error) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+    return runtime_leave(error) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

@@ -57,34 +57,34 @@ struct running {
     void *workspace;
 };
 
-static void die(const char *why)
+static void standin_die(const char *why)
 {
     (void)fprintf(stderr, "stand-in cuDNN: %s\n", why);
     abort();
 }
 
-static void *need(void *p)
+static void *pointer_checked(void *p)
 {
     if (!p)
-        die("no memory");
+        standin_die("no memory");
     return p;
 }
 
 /* ---- what a program does, in floats */
 
-static float load(const void *at, int64_t i, cudnnDataType_t type)
+static float element_load(const void *at, int64_t i, cudnnDataType_t type)
 {
     if (type == CUDNN_DATA_FLOAT)
         return ((const float *)at)[i];
     if (type != CUDNN_DATA_BFLOAT16)
-        die("a type it cannot read");
+        standin_die("a type it cannot read");
     uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
     float x;
     memcpy(&x, &bits, sizeof(x));
     return x;
 }
 
-static float rounded(float x, cudnnDataType_t type)
+static float value_rounded(float x, cudnnDataType_t type)
 {
     uint32_t bits;
     if (type != CUDNN_DATA_BFLOAT16)
@@ -95,10 +95,10 @@ static float rounded(float x, cudnnDataType_t type)
     return x;
 }
 
-static void store(void *at, int64_t i, cudnnDataType_t type, float x)
+static void element_store(void *at, int64_t i, cudnnDataType_t type, float x)
 {
     uint32_t bits;
-    x = rounded(x, type);
+    x = value_rounded(x, type);
     memcpy(&bits, &x, sizeof(bits));
     if (type == CUDNN_DATA_FLOAT)
         ((float *)at)[i] = x;
@@ -107,7 +107,7 @@ static void store(void *at, int64_t i, cudnnDataType_t type, float x)
 }
 
 /* A dimension of 1 stands for every index. */
-static int64_t offset(const struct tensor *t, const int64_t i[4])
+static int64_t element_offset(const struct tensor *t, const int64_t i[4])
 {
     int64_t at = 0;
     for (int d = 0; d < 4; d++)
@@ -115,7 +115,7 @@ static int64_t offset(const struct tensor *t, const int64_t i[4])
     return at;
 }
 
-static float point(int mode, float x, float b, float t, const int64_t i[4], int64_t axis)
+static float pointwise_value(int mode, float x, float b, float t, const int64_t i[4], int64_t axis)
 {
     switch (mode) {
     case CUDNN_POINTWISE_MUL:
@@ -139,7 +139,7 @@ static float point(int mode, float x, float b, float t, const int64_t i[4], int6
     case CUDNN_POINTWISE_GEN_INDEX:
         return (float)i[axis];
     default:
-        die("a mode it does not know");
+        standin_die("a mode it does not know");
         return 0.0f;
     }
 }
@@ -156,10 +156,10 @@ static void do_pointwise(const struct program *p, const struct operation *o, flo
     const struct tensor *a = &p->tensor[o->a], *y = &p->tensor[o->y];
     EACH(y->dim, i)
     {
-        float b = o->b < 0 ? 0.0f : data[o->b][offset(&p->tensor[o->b], i)];
-        float t = o->t < 0 ? 0.0f : data[o->t][offset(&p->tensor[o->t], i)];
-        data[o->y][offset(y, i)] =
-            rounded(point(o->mode, data[o->a][offset(a, i)], b, t, i, o->axis), y->type);
+        float b = o->b < 0 ? 0.0f : data[o->b][element_offset(&p->tensor[o->b], i)];
+        float t = o->t < 0 ? 0.0f : data[o->t][element_offset(&p->tensor[o->t], i)];
+        data[o->y][element_offset(y, i)] = value_rounded(
+            pointwise_value(o->mode, data[o->a][element_offset(a, i)], b, t, i, o->axis), y->type);
     }
 }
 
@@ -167,14 +167,16 @@ static void do_product(const struct program *p, const struct operation *o, float
 {
     const struct tensor *a = &p->tensor[o->a], *b = &p->tensor[o->b], *y = &p->tensor[o->y];
     if (a->dim[3] != b->dim[2] || y->dim[2] != a->dim[2] || y->dim[3] != b->dim[3])
-        die("a product of matrices that do not fit");
+        standin_die("a product of matrices that do not fit");
     EACH(y->dim, i)
     {
         float sum = 0.0f;
         for (int64_t k = 0; k < a->dim[3]; k++)
-            sum += rounded(data[o->a][offset(a, (int64_t[4]){i[0], i[1], i[2], k})], CUDNN_DATA_BFLOAT16) *
-                   rounded(data[o->b][offset(b, (int64_t[4]){i[0], i[1], k, i[3]})], CUDNN_DATA_BFLOAT16);
-        data[o->y][offset(y, i)] = rounded(sum, y->type);
+            sum += value_rounded(data[o->a][element_offset(a, (int64_t[4]){i[0], i[1], i[2], k})],
+                                 CUDNN_DATA_BFLOAT16) *
+                   value_rounded(data[o->b][element_offset(b, (int64_t[4]){i[0], i[1], k, i[3]})],
+                                 CUDNN_DATA_BFLOAT16);
+        data[o->y][element_offset(y, i)] = value_rounded(sum, y->type);
     }
 }
 
@@ -183,10 +185,10 @@ static void do_reduction(const struct program *p, const struct operation *o, flo
     const struct tensor *a = &p->tensor[o->a], *y = &p->tensor[o->y];
     bool most = o->mode == CUDNN_REDUCE_TENSOR_MAX;
     EACH(y->dim, i)
-    data[o->y][offset(y, i)] = most ? -INFINITY : 0.0f;
+    data[o->y][element_offset(y, i)] = most ? -INFINITY : 0.0f;
     EACH(a->dim, i)
     {
-        float x = data[o->a][offset(a, i)], *to = &data[o->y][offset(y, i)];
+        float x = data[o->a][element_offset(a, i)], *to = &data[o->y][element_offset(y, i)];
         *to = most ? fmaxf(*to, x) : *to + x;
     }
 }
@@ -196,13 +198,13 @@ static void do_reshape(const struct program *p, const struct operation *o, float
 {
     const struct tensor *a = &p->tensor[o->a], *y = &p->tensor[o->y];
     if (a->reach != y->reach)
-        die("a reshape to another size");
+        standin_die("a reshape to another size");
     for (int64_t i = 0; i < y->reach; i++)
-        data[o->y][i] = rounded(data[o->a][i], y->type);
+        data[o->y][i] = value_rounded(data[o->a][i], y->type);
 }
 
 /* A tensor must not lie in the workspace. */
-static bool apart(const struct running *r, int i)
+static bool workspace_apart(const struct running *r, int i)
 {
     const struct tensor *t = &r->program.tensor[i];
     const char *from = r->pointer[i], *to = from + t->reach * (t->type == CUDNN_DATA_BFLOAT16 ? 2 : 4);
@@ -217,18 +219,18 @@ static bool program_run(void *closure)
     float *data[TENSORS] = {0};
     bool written[TENSORS] = {0};
     if (p->engine == 0)
-        die("the engine whose bits vary was taken");
+        standin_die("the engine whose bits vary was taken");
     memset(r->workspace, 0xff, WORKSPACE);
     for (int i = 0; i < p->tensors; i++) {
         const struct tensor *t = &p->tensor[i];
-        if (!apart(r, i))
-            die("a tensor lies in the workspace");
-        data[i] = need(calloc((size_t)t->reach, sizeof(float)));
+        if (!workspace_apart(r, i))
+            standin_die("a tensor lies in the workspace");
+        data[i] = pointer_checked(calloc((size_t)t->reach, sizeof(float)));
         if (t->by_value)
             data[i][0] = r->value[i];
         else if (!t->is_virtual)
             for (int64_t j = 0; j < t->reach; j++)
-                data[i][j] = load(r->pointer[i], j, t->type);
+                data[i][j] = element_load(r->pointer[i], j, t->type);
     }
     for (int i = 0; i < p->operations; i++) {
         const struct operation *o = &p->operation[i];
@@ -246,7 +248,7 @@ static bool program_run(void *closure)
         const struct tensor *t = &p->tensor[i];
         if (written[i] && !t->is_virtual)
             EACH(t->dim, j)
-        store(r->pointer[i], offset(t, j), t->type, data[i][offset(t, j)]);
+        element_store(r->pointer[i], element_offset(t, j), t->type, data[i][element_offset(t, j)]);
         free(data[i]);
     }
     memset(r->workspace, 0xff, WORKSPACE);
@@ -255,7 +257,7 @@ static bool program_run(void *closure)
 
 /* ---- from descriptors to a program */
 
-static const struct attribute *find(const struct descriptor *d, cudnnBackendAttributeName_t name)
+static const struct attribute *attribute_find(const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
     for (int i = 0; i < d->attributes; i++)
         if (d->attribute[i].name == name)
@@ -265,7 +267,7 @@ static const struct attribute *find(const struct descriptor *d, cudnnBackendAttr
 
 static int64_t number_of(const struct descriptor *d, cudnnBackendAttributeName_t name, int64_t without)
 {
-    const struct attribute *a = find(d, name);
+    const struct attribute *a = attribute_find(d, name);
     if (!a)
         return without;
     if (a->size == 8)
@@ -275,7 +277,7 @@ static int64_t number_of(const struct descriptor *d, cudnnBackendAttributeName_t
 
 static struct descriptor *part_of(const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
-    const struct attribute *a = find(d, name);
+    const struct attribute *a = attribute_find(d, name);
     return a ? *(struct descriptor **)a->values : NULL;
 }
 
@@ -291,12 +293,12 @@ static int tensor_of(struct program *p, const struct descriptor *d)
     for (int i = 0; i < p->tensors; i++)
         if (p->tensor[i].number == t.number)
             return i;
-    memcpy(t.dim, find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->values, sizeof(t.dim));
-    memcpy(t.stride, find(d, CUDNN_ATTR_TENSOR_STRIDES)->values, sizeof(t.stride));
+    memcpy(t.dim, attribute_find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->values, sizeof(t.dim));
+    memcpy(t.stride, attribute_find(d, CUDNN_ATTR_TENSOR_STRIDES)->values, sizeof(t.stride));
     for (int i = 0; i < 4; i++)
         t.reach += (t.dim[i] - 1) * t.stride[i];
     if (p->tensors == TENSORS)
-        die("too many tensors");
+        standin_die("too many tensors");
     p->tensor[p->tensors] = t;
     return p->tensors++;
 }
@@ -327,7 +329,7 @@ static struct operation operation_of(struct program *p, const struct descriptor 
             rows[i].how >= 0 ? part_of(d, (cudnnBackendAttributeName_t)rows[i].how) : d;
         struct operation o = {.type = d->type, .mode = -1, .b = -1, .t = -1};
         if (!how)
-            die("an operation that does not say how");
+            standin_die("an operation that does not say how");
         if (rows[i].mode >= 0)
             o.mode = (int)number_of(how, (cudnnBackendAttributeName_t)rows[i].mode, -1);
         o.axis = number_of(how, CUDNN_ATTR_POINTWISE_AXIS, -1);
@@ -339,7 +341,7 @@ static struct operation operation_of(struct program *p, const struct descriptor 
         o.y = tensor_of(p, part_of(d, (cudnnBackendAttributeName_t)rows[i].y));
         return o;
     }
-    die("an operation it does not know");
+    standin_die("an operation it does not know");
     return (struct operation){0};
 }
 
@@ -351,20 +353,20 @@ struct cudnnContext {
 static void not_captured(const struct descriptor *plan)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const struct attribute *a = find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+    const struct attribute *a = attribute_find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
     if (a && cudaStreamIsCapturing((*(cudnnHandle_t *)a->values)->stream, &status) == cudaSuccess &&
         status != cudaStreamCaptureStatusNone)
-        die("a plan was made while work was recorded");
+        standin_die("a plan was made while work was recorded");
 }
 
 static cudnnStatus_t plan_finish(struct descriptor *plan)
 {
     const struct descriptor *config = part_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    const struct attribute *all = find(config, CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    if (!find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
+    const struct attribute *all = attribute_find(config, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    if (!attribute_find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
         return CUDNN_STATUS_BAD_PARAM;
     not_captured(plan);
-    plan->program = need(calloc(1, sizeof(*plan->program)));
+    plan->program = pointer_checked(calloc(1, sizeof(*plan->program)));
     plan->program->engine = config->engine;
     for (int64_t i = 0; i < all->count; i++)
         plan->program->operation[plan->program->operations++] =
@@ -394,7 +396,7 @@ void cudnnGetLastErrorString(char *message, size_t cap)
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
-    *handle = need(calloc(1, sizeof(**handle)));
+    *handle = pointer_checked(calloc(1, sizeof(**handle)));
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -412,7 +414,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)
 {
-    struct descriptor *d = need(calloc(1, sizeof(*d)));
+    struct descriptor *d = pointer_checked(calloc(1, sizeof(*d)));
     d->type = type;
     *out = d;
     return CUDNN_STATUS_SUCCESS;
@@ -447,14 +449,15 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
                                        cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     struct descriptor *d = descriptor;
-    if (d->final || d->attributes == ATTRIBUTES || find(d, name))
+    if (d->final || d->attributes == ATTRIBUTES || attribute_find(d, name))
         return CUDNN_STATUS_BAD_PARAM;
     if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
         for (int64_t i = 0; i < count; i++)
             if (!((struct descriptor *const *)values)[i]->final)
                 return CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED;
     struct attribute *a = &d->attribute[d->attributes++];
-    *a = (struct attribute){name, count, size_of(type), need(malloc(size_of(type) * (size_t)count))};
+    *a = (struct attribute){name, count, size_of(type),
+                            pointer_checked(malloc(size_of(type) * (size_t)count))};
     memcpy(a->values, values, a->size * (size_t)count);
     return CUDNN_STATUS_SUCCESS;
 }
@@ -467,10 +470,10 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 }
 
 /* The engines that a heuristic proposes; each carries the graph's operations. */
-static void propose(const struct descriptor *ask, struct descriptor *const *config, int64_t *count)
+static void engines_propose(const struct descriptor *ask, struct descriptor *const *config, int64_t *count)
 {
     const struct attribute *all =
-        find(part_of(ask, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH), CUDNN_ATTR_OPERATIONGRAPH_OPS);
+        attribute_find(part_of(ask, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH), CUDNN_ATTR_OPERATIONGRAPH_OPS);
     *count = 2;
     for (int i = 0; i < 2; i++) {
         (void)cudnnBackendSetAttribute(config[i], CUDNN_ATTR_OPERATIONGRAPH_OPS,
@@ -491,7 +494,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
     case CUDNN_ATTR_ENGINEHEUR_RESULTS:
         if (cap < 2)
             return CUDNN_STATUS_BAD_PARAM;
-        propose(d, values, count);
+        engines_propose(d, values, count);
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINECFG_ENGINE:
         (*(struct descriptor **)values)->engine = d->engine;
@@ -517,8 +520,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                                   cudnnBackendDescriptor_t pack)
 {
     const struct descriptor *with = pack;
-    const struct attribute *numbers = find(with, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
-    const struct attribute *pointers = find(with, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    const struct attribute *numbers = attribute_find(with, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    const struct attribute *pointers = attribute_find(with, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     struct running r = {.program = *((struct descriptor *)plan)->program,
                         .workspace = part_of(with, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)};
     for (int i = 0; i < r.program.tensors; i++) {

@@ -52,12 +52,12 @@ static bool event_is_done(const void *event)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
-    enter();
+    runtime_enter();
     (void)flags;
     cudaError_t error = call_check();
     if (!error)
         *out = xcalloc(1, sizeof **out);
-    return leave(error);
+    return runtime_leave(error);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *out)
@@ -67,75 +67,75 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    enter();
+    runtime_enter();
     if (!event)
-        return leave(cudaErrorInvalidResourceHandle);
+        return runtime_leave(cudaErrorInvalidResourceHandle);
     event->destroyed = true;
     if (!event->pending)
         free(event);
-    return leave(call_check());
+    return runtime_leave(call_check());
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (error || !event)
-        return leave(error ? error : cudaErrorInvalidResourceHandle);
+        return runtime_leave(error ? error : cudaErrorInvalidResourceHandle);
     event->capture = stream ? stream->capture : NULL;
     if (event->capture) /* a graph runs in the order of its recording */
-        return leave(cudaSuccess);
+        return runtime_leave(cudaSuccess);
     struct event_mention m = {event, ++event->recorded};
     event->pending++;
-    return leave(stream_put(stream, operation_create("event", event_record_run, &m, sizeof m)));
+    return runtime_leave(stream_put(stream, operation_create("event", event_record_run, &m, sizeof m)));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    enter();
+    runtime_enter();
     (void)flags;
     cudaError_t error = call_check();
     if (error || !event)
-        return leave(error ? error : cudaErrorInvalidResourceHandle);
+        return runtime_leave(error ? error : cudaErrorInvalidResourceHandle);
     if (event->capture && stream) {
         stream->capture = event->capture;
-        return leave(cudaSuccess);
+        return runtime_leave(cudaSuccess);
     }
     if (stream_is_captured(stream))
-        return leave(stream_forbid_capture());
+        return runtime_leave(stream_forbid_capture());
     struct event_mention m = {event, event->recorded};
     event->pending++;
-    return leave(stream_put(stream, operation_create("wait", event_wait_run, &m, sizeof m)));
+    return runtime_leave(stream_put(stream, operation_create("wait", event_wait_run, &m, sizeof m)));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && event->capture)
         error = stream_forbid_capture();
     if (error)
-        return leave(error);
+        return runtime_leave(error);
     if (!event_is_done(event))
         stream_pass_time(NULL);
     error = call_check();
     if (error)
-        return leave(error);
-    return leave(event_is_done(event) ? cudaSuccess : cudaErrorNotReady);
+        return runtime_leave(error);
+    return runtime_leave(event_is_done(event) ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && event->capture)
         error = stream_forbid_capture();
-    return leave(error ? error : stream_wait(event_is_done, event, NULL));
+    return runtime_leave(error ? error : stream_wait(event_is_done, event, NULL));
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && (!from->recorded || !to->recorded))
         error = cudaErrorInvalidResourceHandle;
@@ -144,5 +144,5 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     if (!error)
         *ms = (float)(to->when.tv_sec - from->when.tv_sec) * 1e3f +
               (float)(to->when.tv_nsec - from->when.tv_nsec) * 1e-6f;
-    return leave(error);
+    return runtime_leave(error);
 }

@@ -8,12 +8,12 @@
 #include "emulate.h"
 #include "include/cuda_runtime_api.h"
 
-/* What the emulator's files share. All of it is under one lock, which every call of the runtime takes (enter)
- * and gives back (leave). */
+/* What the emulator's files share. All of it is under one lock, which every call of the runtime takes
+ * (runtime_enter) and gives back (runtime_leave). */
 
-void enter(void);
+void runtime_enter(void);
 /* `error` is also what cudaGetLastError will say; host memory only from here on. */
-cudaError_t leave(cudaError_t error);
+cudaError_t runtime_leave(cudaError_t error);
 /* Counts a call that can fail: an error that sticks, or the one that was asked for (DDP_EMULATED_FAULT). */
 cudaError_t call_check(void);
 /* Something that cannot be mended went wrong: every later call says so. Logged once. */

@@ -49,19 +49,19 @@ static cudaError_t copy_check(const void *to, const void *from, size_t bytes, en
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (error || !bytes)
-        return leave(error);
+        return runtime_leave(error);
     error = stream_is_known(stream) ? copy_check(to, from, bytes, &kind) : cudaErrorInvalidResourceHandle;
     if (error)
-        return leave(error);
+        return runtime_leave(error);
     bool staged =
         kind == cudaMemcpyHostToDevice && !memory_is_pinned(from, bytes) && !stream_is_captured(stream);
     struct operation *o = copy_create(to, from, bytes, staged);
     error = stream_put(stream, o);
     bool wait = kind == cudaMemcpyDeviceToHost && !memory_is_pinned(to, bytes) && !stream_is_captured(stream);
-    leave(error);
+    runtime_leave(error);
     return error || !wait ? error : cudaStreamSynchronize(stream);
 }
 
@@ -85,16 +85,16 @@ static bool fill_run(void *closure)
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
-    enter();
+    runtime_enter();
     struct fill f = {to, value, bytes};
     cudaError_t error = call_check();
     if (error || !bytes)
-        return leave(error);
+        return runtime_leave(error);
     if (!memory_holds(to, bytes))
-        return leave(cudaErrorInvalidValue);
+        return runtime_leave(cudaErrorInvalidValue);
     if (!stream_is_known(stream))
-        return leave(cudaErrorInvalidResourceHandle);
-    return leave(stream_put(stream, operation_create("fill", fill_run, &f, sizeof f)));
+        return runtime_leave(cudaErrorInvalidResourceHandle);
+    return runtime_leave(stream_put(stream, operation_create("fill", fill_run, &f, sizeof f)));
 }
 
 cudaError_t cudaMemset(void *to, int value, size_t bytes)
@@ -125,13 +125,13 @@ static size_t *allowed_find(const void *kernel, bool make)
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr, int value)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && (value < 0 || (size_t)value > device_properties.sharedMemPerBlockOptin))
         error = cudaErrorInvalidValue;
     if (!error && attr == cudaFuncAttributeMaxDynamicSharedMemorySize)
         *allowed_find(kernel, true) = (size_t)value;
-    return leave(error);
+    return runtime_leave(error);
 }
 
 static bool kernel_run(void *closure)
@@ -169,7 +169,7 @@ void emulated_start(const char *name, const void *kernel, const unsigned grid[3]
                     size_t shared, cudaStream_t stream, void (*call)(void *), const void *arguments,
                     size_t bytes)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error)
         error = stream_is_known(stream) ? launch_check(kernel, grid, block, shared)
@@ -177,7 +177,7 @@ void emulated_start(const char *name, const void *kernel, const unsigned grid[3]
     if (!error && launch_is_refused())
         error = cudaErrorInvalidConfiguration;
     if (error) {
-        leave(error);
+        runtime_leave(error);
         return;
     }
     struct kernel_call k = {
@@ -190,5 +190,5 @@ void emulated_start(const char *name, const void *kernel, const unsigned grid[3]
     memcpy(both + 128, arguments, bytes);
     error = stream_put(stream, operation_create(name, kernel_run, both, 128 + bytes));
     free(both);
-    leave(error);
+    runtime_leave(error);
 }

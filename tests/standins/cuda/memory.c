@@ -188,11 +188,11 @@ static cudaError_t memory_release(void *p)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error)
         error = stream_forbid_capture();
-    return leave(error ? error : memory_alloc(out, bytes));
+    return runtime_leave(error ? error : memory_alloc(out, bytes));
 }
 
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
@@ -203,11 +203,11 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 
 cudaError_t cudaFree(void *p)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && p)
         error = stream_drain_all();
-    return leave(error ? error : memory_release(p));
+    return runtime_leave(error ? error : memory_release(p));
 }
 
 cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
@@ -218,11 +218,11 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
-    enter();
+    runtime_enter();
     (void)flags;
     cudaError_t error = call_check();
     if (error)
-        return leave(error);
+        return runtime_leave(error);
     struct range *r = xcalloc(1, sizeof *r);
     r->start = xmalloc(bytes ? bytes : 1);
     memset(r->start, POISON, bytes);
@@ -230,7 +230,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     r->next = memory.pinned;
     memory.pinned = r;
     *out = r->start;
-    return leave(cudaSuccess);
+    return runtime_leave(cudaSuccess);
 }
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
@@ -240,7 +240,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 
 cudaError_t cudaFreeHost(void *p)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && p)
         error = stream_drain_all();
@@ -250,13 +250,13 @@ cudaError_t cudaFreeHost(void *p)
     if (r)
         free(r->start);
     free(r);
-    return leave(error);
+    return runtime_leave(error);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    enter();
+    runtime_enter();
     *total = memory_limit();
     *free_bytes = memory.limit - memory.bytes;
-    return leave(call_check());
+    return runtime_leave(call_check());
 }

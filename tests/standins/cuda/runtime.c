@@ -20,13 +20,13 @@ static struct {
 
 /* ---- errors, and what is drawn */
 
-static uint64_t variable(const char *name)
+static uint64_t environment_number(const char *name)
 {
     const char *said = getenv(name);
     return said ? strtoull(said, NULL, 10) : 0;
 }
 
-static void begin(uint64_t seed, uint64_t fault)
+static void emulation_begin(uint64_t seed, uint64_t fault)
 {
     now.begun = true;
     now.seed = seed;
@@ -37,14 +37,14 @@ static void begin(uint64_t seed, uint64_t fault)
     now.why[0] = '\0';
 }
 
-void enter(void)
+void runtime_enter(void)
 {
     BUG_ON(pthread_mutex_lock(&lock));
     if (!now.begun)
-        begin(variable("DDP_EMULATED_SEED"), variable("DDP_EMULATED_FAULT"));
+        emulation_begin(environment_number("DDP_EMULATED_SEED"), environment_number("DDP_EMULATED_FAULT"));
 }
 
-cudaError_t leave(cudaError_t error)
+cudaError_t runtime_leave(cudaError_t error)
 {
     memory_close();
     if (error && error != cudaErrorNotReady)
@@ -95,9 +95,9 @@ cudaError_t call_check(void)
 
 void emulated_break(cudaError_t error, const char *why)
 {
-    enter();
+    runtime_enter();
     runtime_break(error, "%s", why);
-    leave(cudaSuccess);
+    runtime_leave(cudaSuccess);
 }
 
 const char *emulated_fault(void)
@@ -107,21 +107,21 @@ const char *emulated_fault(void)
 
 void emulated_restart(unsigned long long seed, unsigned long long fault)
 {
-    enter();
+    runtime_enter();
     memory_open();
-    begin(seed, fault);
-    leave(cudaSuccess);
+    emulation_begin(seed, fault);
+    runtime_leave(cudaSuccess);
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    enter();
-    return leave(now.broken ? now.broken : now.last);
+    runtime_enter();
+    return runtime_leave(now.broken ? now.broken : now.last);
 }
 
 cudaError_t cudaGetLastError(void)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = now.broken ? now.broken : now.last;
     now.last = cudaSuccess;
     BUG_ON(pthread_mutex_unlock(&lock));
@@ -181,10 +181,10 @@ static int device_count(void)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    enter();
+    runtime_enter();
     *count = device_count();
     cudaError_t error = call_check();
-    return leave(error || *count ? error : cudaErrorNoDevice);
+    return runtime_leave(error || *count ? error : cudaErrorNoDevice);
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -207,13 +207,13 @@ cudaError_t cudaGetDevice(int *device)
 
 static cudaError_t device_check(int device)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && !device_count())
         error = cudaErrorNoDevice;
     if (!error && (device < 0 || device >= device_count()))
         error = cudaErrorInvalidDevice;
-    return leave(error);
+    return runtime_leave(error);
 }
 
 cudaError_t cudaSetDevice(int device)

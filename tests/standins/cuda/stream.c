@@ -129,9 +129,9 @@ cudaError_t stream_wait(bool (*done)(const void *), const void *what, cudaStream
     while (!advance_until(done, what, stream)) { /* a stand-in waits for another process */
         if (runtime_broken())
             break;
-        leave(cudaSuccess);
+        runtime_leave(cudaSuccess);
         nanosleep(&(struct timespec){0, 50000}, NULL);
-        enter();
+        runtime_enter();
     }
     return call_check();
 }
@@ -193,9 +193,9 @@ cudaError_t stream_put(cudaStream_t s, struct operation *o)
 cudaError_t emulated_enqueue(cudaStream_t stream, const char *name, emulated_run *run, const void *closure,
                              size_t bytes)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
-    return leave(error ? error : stream_put(stream, operation_create(name, run, closure, bytes)));
+    return runtime_leave(error ? error : stream_put(stream, operation_create(name, run, closure, bytes)));
 }
 
 bool stream_is_captured(cudaStream_t s)
@@ -239,17 +239,17 @@ void stream_capture_end(cudaGraph_t graph)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (error)
-        return leave(error);
+        return runtime_leave(error);
     cudaStream_t s = xcalloc(1, sizeof *s);
     operations_init(&s->queue);
     s->ordinary = !(flags & cudaStreamNonBlocking);
     s->next = streams.all;
     streams.all = s;
     *out = s;
-    return leave(cudaSuccess);
+    return runtime_leave(cudaSuccess);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t *out)
@@ -265,37 +265,37 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    enter();
+    runtime_enter();
     if (!stream || !stream_is_known(stream))
-        return leave(cudaErrorInvalidResourceHandle);
+        return runtime_leave(cudaErrorInvalidResourceHandle);
     stream_wait(stream_is_idle, stream, stream);
     cudaStream_t *at = &streams.all;
     while (*at != stream)
         at = &(*at)->next;
     *at = stream->next;
     free(stream);
-    return leave(call_check());
+    return runtime_leave(call_check());
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && !stream_is_known(stream))
         error = cudaErrorInvalidResourceHandle;
     if (!error && stream_is_captured(stream))
         error = stream_forbid_capture();
     if (error)
-        return leave(error);
-    return leave(stream ? stream_wait(stream_is_idle, stream, stream)
-                        : stream_wait(ordinary_are_idle, NULL, NULL));
+        return runtime_leave(error);
+    return runtime_leave(stream ? stream_wait(stream_is_idle, stream, stream)
+                                : stream_wait(ordinary_are_idle, NULL, NULL));
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
-    return leave(error ? error : stream_drain_all());
+    return runtime_leave(error ? error : stream_drain_all());
 }
 
 void stream_pass_time(cudaStream_t stream)
@@ -309,18 +309,18 @@ void stream_pass_time(cudaStream_t stream)
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    enter();
+    runtime_enter();
     cudaError_t error = call_check();
     if (!error && stream_is_captured(stream))
         error = stream_forbid_capture();
     if (error)
-        return leave(error);
+        return runtime_leave(error);
     stream_pass_time(stream);
     error = call_check();
     if (error)
-        return leave(error);
-    return leave((stream ? stream_is_idle(stream) : ordinary_are_idle(NULL)) ? cudaSuccess
-                                                                             : cudaErrorNotReady);
+        return runtime_leave(error);
+    return runtime_leave((stream ? stream_is_idle(stream) : ordinary_are_idle(NULL)) ? cudaSuccess
+                                                                                     : cudaErrorNotReady);
 }
 
 static bool host_function_run(void *closure)

@@ -21,7 +21,7 @@ struct setup {
     float beta;
 };
 
-static float drawn(uint32_t *state)
+static float number_drawn(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;
     return (float)((int)(*state >> 24) - 128) / 64.0f; /* exact in bf16 */
@@ -32,7 +32,7 @@ static size_t size_of(cudaDataType_t type)
     return type == CUDA_R_16BF ? 2 : 4;
 }
 
-static void put(void *to, cudaDataType_t type, size_t i, float x)
+static void element_put(void *to, cudaDataType_t type, size_t i, float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -42,7 +42,7 @@ static void put(void *to, cudaDataType_t type, size_t i, float x)
         ((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
 }
 
-static double get(const void *from, cudaDataType_t type, size_t i)
+static double element_get(const void *from, cudaDataType_t type, size_t i)
 {
     uint32_t bits;
     float x;
@@ -63,7 +63,7 @@ static struct array array_new(cudaDataType_t type, size_t count, uint32_t *state
 {
     struct array a = {calloc(count, size_of(type)), NULL, type, count * size_of(type)};
     for (size_t i = 0; i < count; i++)
-        put(a.host, type, i, drawn(state));
+        element_put(a.host, type, i, number_drawn(state));
     assert_int_equal(cudaMalloc(&a.device, a.bytes), cudaSuccess);
     assert_int_equal(cudaMemcpy(a.device, a.host, a.bytes, cudaMemcpyHostToDevice), cudaSuccess);
     return a;
@@ -80,12 +80,12 @@ static void array_free(struct array *a)
     free(a->host);
 }
 
-static double gelu(double x)
+static double gelu_of(double x)
 {
     return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
-static double slope(double x)
+static double gelu_slope(double x)
 {
     double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * 0.7978845608028654 * (1.0 + 0.134145 * x * x);
@@ -106,7 +106,7 @@ static cublasLtMatmulDesc_t desc_of(const struct setup *s, const struct array *b
     return d;
 }
 
-static cublasLtMatrixLayout_t layout(cudaDataType_t type, int rows, int cols)
+static cublasLtMatrixLayout_t layout_create(cudaDataType_t type, int rows, int cols)
 {
     cublasLtMatrixLayout_t l;
     assert_int_equal(cublasLtMatrixLayoutCreate(&l, type, (uint64_t)rows, (uint64_t)cols, rows),
@@ -114,26 +114,27 @@ static cublasLtMatrixLayout_t layout(cudaDataType_t type, int rows, int cols)
     return l;
 }
 
-static void compare(const struct setup *s, const struct array *a, const struct array *b,
-                    const struct array *before, const struct array *d, const struct array *bias,
-                    const struct array *aux)
+static void product_compare(const struct setup *s, const struct array *a, const struct array *b,
+                            const struct array *before, const struct array *d, const struct array *bias,
+                            const struct array *aux)
 {
     bool biased = s->epilogue & 4, activated = s->epilogue & 32;
     for (int j = 0; j < s->n; j++)
         for (int i = 0; i < s->m; i++) {
             size_t at = (size_t)j * (size_t)s->m + (size_t)i;
-            double sum = s->beta != 0.0f ? (double)s->beta * get(before->host, before->type, at) : 0.0;
+            double sum =
+                s->beta != 0.0f ? (double)s->beta * element_get(before->host, before->type, at) : 0.0;
             for (int l = 0; l < s->k; l++)
-                sum += get(a->host, a->type, (size_t)(s->trans_a ? i * s->k + l : l * s->m + i)) *
-                       get(b->host, b->type, (size_t)(s->trans_b ? l * s->n + j : j * s->k + l));
+                sum += element_get(a->host, a->type, (size_t)(s->trans_a ? i * s->k + l : l * s->m + i)) *
+                       element_get(b->host, b->type, (size_t)(s->trans_b ? l * s->n + j : j * s->k + l));
             if (biased)
-                sum += get(bias->host, bias->type, (size_t)i);
+                sum += element_get(bias->host, bias->type, (size_t)i);
             if (s->epilogue == CUBLASLT_EPILOGUE_DGELU)
-                sum *= slope(get(aux->host, aux->type, at));
+                sum *= gelu_slope(element_get(aux->host, aux->type, at));
             double room = s->out == CUDA_R_16BF ? 0.005 * fabs(sum) + 1e-5 : 1e-4;
             if (s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
-                assert_true(fabs(get(aux->host, aux->type, at) - sum) <= room);
-            assert_true(fabs(get(d->host, d->type, at) - (activated ? gelu(sum) : sum)) <= room);
+                assert_true(fabs(element_get(aux->host, aux->type, at) - sum) <= room);
+            assert_true(fabs(element_get(d->host, d->type, at) - (activated ? gelu_of(sum) : sum)) <= room);
         }
 }
 
@@ -158,9 +159,11 @@ static void setup_run(const struct setup *s)
     cublasLtMatmulPreferenceCreate(&pref);
     cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
     cublasLtMatmulDesc_t desc = desc_of(s, &bias, &aux);
-    cublasLtMatrixLayout_t la = s->trans_a ? layout(s->in, s->k, s->m) : layout(s->in, s->m, s->k);
-    cublasLtMatrixLayout_t lb = s->trans_b ? layout(s->in, s->n, s->k) : layout(s->in, s->k, s->n);
-    cublasLtMatrixLayout_t ld = layout(s->out, s->m, s->n);
+    cublasLtMatrixLayout_t la =
+        s->trans_a ? layout_create(s->in, s->k, s->m) : layout_create(s->in, s->m, s->k);
+    cublasLtMatrixLayout_t lb =
+        s->trans_b ? layout_create(s->in, s->n, s->k) : layout_create(s->in, s->k, s->n);
+    cublasLtMatrixLayout_t ld = layout_create(s->out, s->m, s->n);
     assert_int_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, la, lb, ld, ld, pref, 8, found, &count),
                      CUBLAS_STATUS_SUCCESS);
     assert_true(count >= 1);
@@ -172,7 +175,7 @@ static void setup_run(const struct setup *s)
                          CUBLAS_STATUS_SUCCESS);
         array_fetch(&d);
         array_fetch(&aux);
-        compare(s, &a, &b, &before, &d, &bias, &aux);
+        product_compare(s, &a, &b, &before, &d, &bias, &aux);
         array_free(&d);
     }
     cublasLtMatrixLayoutDestroy(la);
@@ -226,8 +229,8 @@ static void test_refusals(void **unused)
     cublasLtCreate(&lt);
     cublasLtMatmulPreferenceCreate(&pref);
     cublasLtMatmulDesc_t desc = desc_of(&s, &none, &none);
-    cublasLtMatrixLayout_t f = layout(CUDA_R_32F, 8, 8), h = layout(CUDA_R_16BF, 8, 8),
-                           odd = layout(CUDA_R_32F, 8, 9);
+    cublasLtMatrixLayout_t f = layout_create(CUDA_R_32F, 8, 8), h = layout_create(CUDA_R_16BF, 8, 8),
+                           odd = layout_create(CUDA_R_32F, 8, 9);
     assert_int_not_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, f, f, h, h, pref, 1, &found, &count), 0);
     assert_int_not_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, f, h, f, f, pref, 1, &found, &count), 0);
     assert_int_not_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, odd, f, f, f, pref, 1, &found, &count), 0);

@@ -19,7 +19,7 @@
 
 enum { SEEDS = 12 };
 
-static void *device(size_t bytes)
+static void *device_memory(size_t bytes)
 {
     void *p = NULL;
     assert_int_equal(cudaMalloc(&p, bytes), cudaSuccess);
@@ -28,7 +28,7 @@ static void *device(size_t bytes)
 
 static void *device_with(const void *from, size_t bytes)
 {
-    void *p = device(bytes);
+    void *p = device_memory(bytes);
     assert_int_equal(cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
     return p;
 }
@@ -45,7 +45,7 @@ static cudaStream_t stream_new(void)
     return s;
 }
 
-static void done(cudaStream_t s)
+static void stream_finish(cudaStream_t s)
 {
     assert_int_equal(cudaStreamSynchronize(s), cudaSuccess);
 }
@@ -57,15 +57,15 @@ static void test_threads(void **state)
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         emulated_restart(seed, 0);
         cudaStream_t s = stream_new();
-        int *x = device(sizeof *x * (size_t)n);
+        int *x = device_memory(sizeof *x * (size_t)n);
         kernel_index(s, x, n, seed % 2 ? 1024 : 33);
         assert_int_equal(cudaGetLastError(), cudaSuccess);
-        done(s);
+        stream_finish(s);
         read_back(host, x, sizeof *x * (size_t)n);
         for (int i = 0; i < n; i++)
             assert_int_equal(host[i], i);
         kernel_reverse(s, x, 1000, 1);
-        done(s);
+        stream_finish(s);
         read_back(host, x, sizeof *x * (size_t)n);
         for (int i = 0; i < n; i++)
             assert_int_equal(host[i], i < 1000 ? 999 - i : i);
@@ -87,9 +87,9 @@ static void test_barriers_and_shuffles(void **state)
         emulated_restart(seed, 0);
         cudaStream_t s = stream_new();
         float *on = device_with(x, sizeof x);
-        double *to = device(sizeof *to);
+        double *to = device_memory(sizeof *to);
         kernel_sum(s, to, on, 777);
-        done(s);
+        stream_finish(s);
         read_back(&got, to, sizeof got);
         assert_true(got == sum);
         cudaFree(on);
@@ -104,7 +104,7 @@ static void test_lanes(void **state)
     int got[224];
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         emulated_restart(seed, 0);
-        int *x = device(sizeof got);
+        int *x = device_memory(sizeof got);
         kernel_lanes(NULL, x);
         read_back(got, x, sizeof got);
         for (int i = 0; i < 32; i++) {
@@ -120,7 +120,7 @@ static void test_lanes(void **state)
     }
 }
 
-static uint16_t narrow(float x)
+static uint16_t bf16_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -133,11 +133,11 @@ static void test_matrix_product(void **state)
     uint16_t a[256], b[128];
     float x[256], y[128], got[128];
     for (int i = 0; i < 256; i++)
-        a[i] = narrow(x[i] = (float)(i * 37 % 19 - 9));
+        a[i] = bf16_of(x[i] = (float)(i * 37 % 19 - 9));
     for (int i = 0; i < 128; i++)
-        b[i] = narrow(y[i] = (float)(i * 53 % 17 - 8));
+        b[i] = bf16_of(y[i] = (float)(i * 53 % 17 - 8));
     uint16_t *on_a = device_with(a, sizeof a), *on_b = device_with(b, sizeof b);
-    float *c = device(sizeof got);
+    float *c = device_memory(sizeof got);
     kernel_product(NULL, c, on_a, on_b);
     read_back(got, c, sizeof got);
     for (int i = 0; i < 16; i++)
@@ -154,11 +154,11 @@ static void test_matrix_product(void **state)
 
 /* ---- wrong programs */
 
-static void fails(void (*launch)(cudaStream_t, int *), const char *with)
+static void launch_fails(void (*launch)(cudaStream_t, int *), const char *with)
 {
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         emulated_restart(seed, 0);
-        int *x = device(4096);
+        int *x = device_memory(4096);
         cudaStream_t s = stream_new();
         launch(s, x);
         assert_int_equal(cudaStreamSynchronize(s), cudaErrorLaunchFailure);
@@ -169,7 +169,7 @@ static void fails(void (*launch)(cudaStream_t, int *), const char *with)
         emulated_restart(0, 0);
         cudaFree(x);
         cudaStreamDestroy(s);
-        int got[32], *to = device(sizeof got); /* the next launch is well */
+        int got[32], *to = device_memory(sizeof got); /* the next launch is well */
         kernel_index(NULL, to, 32, 32);
         read_back(got, to, sizeof got);
         assert_int_equal(got[31], 31);
@@ -180,10 +180,10 @@ static void fails(void (*launch)(cudaStream_t, int *), const char *with)
 static void test_divergence(void **state)
 {
     (void)state;
-    fails(kernel_ends_early,
-          "kernel ends_early: block (0,0,0): 1 of 64 threads ended, 63 wait at the barrier of");
-    fails(kernel_two_barriers, "others at that of");
-    fails(kernel_lane_missing, "1 of 32 threads ended, 31 for lanes of their mask, ffffffff, at");
+    launch_fails(kernel_ends_early,
+                 "kernel ends_early: block (0,0,0): 1 of 64 threads ended, 63 wait at the barrier of");
+    launch_fails(kernel_two_barriers, "others at that of");
+    launch_fails(kernel_lane_missing, "1 of 32 threads ended, 31 for lanes of their mask, ffffffff, at");
 }
 
 /* How many of 1000 came out wrong; of each seed. */
@@ -210,7 +210,7 @@ static void test_copies(void **state)
         int late = wrong_copies(seed, 1);
         assert_true(late > 0 && (!seed || late < 1000)); /* with a seed, some were at once */
     }
-    fails(kernel_copy_forgotten, "copies under way");
+    launch_fails(kernel_copy_forgotten, "copies under way");
 }
 
 static void test_missing_barrier(void **state)
@@ -236,7 +236,7 @@ static void test_poison(void **state)
     (void)state;
     float got[2], fresh;
     emulated_restart(0, 0);
-    float *x = device(sizeof got);
+    float *x = device_memory(sizeof got);
     read_back(&fresh, x, sizeof fresh);
     assert_true(isnan(fresh));
     kernel_poison(NULL, x);
@@ -251,7 +251,7 @@ static void test_block_order(void **state)
     int got, seen = 0, *x;
     for (unsigned seed = 1; seed <= SEEDS; seed++) {
         emulated_restart(seed, 0);
-        x = device(sizeof *x);
+        x = device_memory(sizeof *x);
         kernel_last_block(NULL, x, 16);
         read_back(&got, x, sizeof got);
         seen |= 1 << got;
@@ -278,20 +278,20 @@ static int killed_by(void (*what)(void))
 static void stray_behind(void)
 {
     emulated_restart(0, 0);
-    float *x = device(1000);
+    float *x = device_memory(1000);
     kernel_stray(NULL, x, 256);
 }
 
 static void touch_from_host(void)
 {
     emulated_restart(1, 0);
-    *(volatile float *)device(64) = 1.0f;
+    *(volatile float *)device_memory(64) = 1.0f;
 }
 
 static void stray_a_little(void)
 {
     emulated_restart(0, 0);
-    float *x = device(1000); /* 24 bytes are left of its 256 */
+    float *x = device_memory(1000); /* 24 bytes are left of its 256 */
     kernel_stray(NULL, x, 250);
     if (cudaFree(x) == cudaSuccess && cudaPeekAtLastError() == cudaErrorIllegalAddress)
         abort();
@@ -337,9 +337,9 @@ static float two_streams(unsigned seed, bool event)
     if (event)
         assert_int_equal(cudaStreamWaitEvent(t, e, 0), cudaSuccess);
     kernel_add(t, y, on_x, 1);
-    done(t);
+    stream_finish(t);
     read_back(&got, y, sizeof got);
-    done(s);
+    stream_finish(s);
     cudaEventDestroy(e);
     cudaStreamDestroy(s);
     cudaStreamDestroy(t);
@@ -367,13 +367,13 @@ static void test_staging(void **state)
     for (unsigned seed = 1; seed <= SEEDS; seed++) {
         emulated_restart(seed, 0);
         cudaStream_t s = stream_new();
-        float ordinary = 1.0f, *pinned, got[2], *x = device(sizeof got);
+        float ordinary = 1.0f, *pinned, got[2], *x = device_memory(sizeof got);
         assert_int_equal(cudaHostAlloc((void **)&pinned, sizeof *pinned, 0), cudaSuccess);
         *pinned = 1.0f;
         cudaMemcpyAsync(x, &ordinary, 4, cudaMemcpyHostToDevice, s);
         cudaMemcpyAsync(x + 1, pinned, 4, cudaMemcpyHostToDevice, s);
         ordinary = *pinned = 5.0f;
-        done(s);
+        stream_finish(s);
         read_back(got, x, sizeof got);
         assert_true(got[0] == 1.0f);
         late += got[1] == 5.0f;
@@ -421,7 +421,7 @@ static void test_graphs(void **state)
         cudaGraph_t g;
         cudaGraphExec_t exec;
         void *none;
-        float *x = device_with(&one, 4), *y = device(4);
+        float *x = device_with(&one, 4), *y = device_memory(4);
         assert_int_equal(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaSuccess);
         cudaMemsetAsync(y, 0, 4, s);
         kernel_add(s, y, x, 1);
@@ -431,7 +431,7 @@ static void test_graphs(void **state)
         assert_int_equal(cudaGraphDestroy(g), cudaSuccess);
         for (int i = 0; i < 3; i++) /* capturing ran nothing; each launch doubles x */
             assert_int_equal(cudaGraphLaunch(exec, s), cudaSuccess);
-        done(s);
+        stream_finish(s);
         read_back(&got, x, 4);
         assert_true(got == 8.0f);
         assert_int_equal(cudaGraphExecDestroy(exec), cudaSuccess);
@@ -440,7 +440,7 @@ static void test_graphs(void **state)
         assert_int_equal(cudaMalloc(&none, 4), cudaErrorStreamCaptureUnsupported);
         assert_int_equal(cudaStreamEndCapture(s, &g), cudaErrorStreamCaptureInvalidated);
         cudaGetLastError();
-        done(s);
+        stream_finish(s);
         cudaStreamDestroy(s);
         cudaFree(x);
         cudaFree(y);

@@ -192,7 +192,7 @@ extern "C" void kernel_lane_missing(cudaStream_t stream, int *x)
     LAUNCH(lane_missing, 1, 32, 0, stream, x);
 }
 
-static __global__ void poison(float *to)
+static __global__ void shared_poison(float *to)
 {
     __shared__ float fixed[32];
     DYNAMIC_SHARED(float, dynamic);
@@ -203,17 +203,17 @@ static __global__ void poison(float *to)
 
 extern "C" void kernel_poison(cudaStream_t stream, float *to)
 {
-    LAUNCH(poison, 2, 1, 64, stream, to);
+    LAUNCH(shared_poison, 2, 1, 64, stream, to);
 }
 
-static __global__ void stray(float *x, int n)
+static __global__ void stray_write(float *x, int n)
 {
     x[n] = 0.0f;
 }
 
 extern "C" void kernel_stray(cudaStream_t stream, float *x, int n)
 {
-    LAUNCH(stray, 1, 1, 0, stream, x, n);
+    LAUNCH(stray_write, 1, 1, 0, stream, x, n);
 }
 
 extern "C" void kernel_greedy(cudaStream_t stream)

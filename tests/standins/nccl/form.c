@@ -97,7 +97,7 @@ int standin_take_listener(const ncclUniqueId *id)
 
 /* ---- rank 0 */
 
-static void fail(struct ncclComm *c, ncclResult_t rc)
+static void comm_fail(struct ncclComm *c, ncclResult_t rc)
 {
     atomic_store(&c->state, rc);
 }
@@ -111,7 +111,7 @@ static bool all_here(const struct ncclComm *c)
 }
 
 /* A message this short arrives in one piece. */
-static void welcome(struct ncclComm *c, int fd)
+static void peer_welcome(struct ncclComm *c, int fd)
 {
     struct hello h;
 
@@ -125,7 +125,7 @@ static void welcome(struct ncclComm *c, int fd)
         c->refused = 1;
 }
 
-static void gather(struct ncclComm *c)
+static void peers_gather(struct ncclComm *c)
 {
     bool lost = false;
     int fd;
@@ -134,19 +134,19 @@ static void gather(struct ncclComm *c)
         fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
             return;
-        welcome(c, fd);
+        peer_welcome(c, fd);
     }
     for (int r = 1; r < c->ranks; r++) {
         char verdict = (char)!c->refused;
         lost |= send(c->peers[r].fd, &verdict, 1, MSG_NOSIGNAL) != 1;
     }
     standin_close_listener(c);
-    fail(c, lost ? ncclRemoteError : c->refused ? ncclInvalidUsage : ncclSuccess);
+    comm_fail(c, lost ? ncclRemoteError : c->refused ? ncclInvalidUsage : ncclSuccess);
 }
 
 /* ---- the others */
 
-static void reach(struct ncclComm *c)
+static void root_reach(struct ncclComm *c)
 {
     struct sockaddr_un at;
     struct hello h = {c->rank, standin_version()};
@@ -157,20 +157,20 @@ static void reach(struct ncclComm *c)
         send(fd, &h, sizeof(h), MSG_NOSIGNAL) != sizeof(h)) {
         if (fd >= 0)
             close(fd);
-        fail(c, ncclRemoteError);
+        comm_fail(c, ncclRemoteError);
         return;
     }
     c->peers[0].fd = fd;
 }
 
-static void hear(struct ncclComm *c)
+static void root_hear(struct ncclComm *c)
 {
     char verdict = 0;
     ssize_t n = recv(c->peers[0].fd, &verdict, 1, MSG_DONTWAIT);
 
     if (n < 0 && errno == EAGAIN)
         return;
-    fail(c, n != 1 ? ncclRemoteError : verdict ? ncclSuccess : ncclInvalidUsage);
+    comm_fail(c, n != 1 ? ncclRemoteError : verdict ? ncclSuccess : ncclInvalidUsage);
 }
 
 void standin_form(struct ncclComm *c)
@@ -178,14 +178,14 @@ void standin_form(struct ncclComm *c)
     if (standin_fault("late-init") || atomic_load(&c->state) != ncclInProgress)
         return;
     if (standin_fault("init-fails"))
-        fail(c, ncclSystemError);
+        comm_fail(c, ncclSystemError);
     else if (c->ranks == 1)
-        fail(c, ncclSuccess);
+        comm_fail(c, ncclSuccess);
     else if (c->rank == 0)
-        gather(c);
+        peers_gather(c);
     else if (c->peers[0].fd < 0)
-        reach(c);
+        root_reach(c);
     else
-        hear(c);
+        root_hear(c);
     c->formed = atomic_load(&c->state) == ncclSuccess;
 }

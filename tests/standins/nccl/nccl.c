@@ -97,7 +97,7 @@ static void leave_something(void)
     cudaMalloc(&there, 1 << 20);
 }
 
-static ncclResult_t end(ncclComm_t c)
+static ncclResult_t comm_end(ncclComm_t c)
 {
     standin_drop(c);
     if (standin_fault("leak"))
@@ -109,7 +109,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     while (standin_fault("hang-in-destroy"))
         pause();
-    return end(c);
+    return comm_end(c);
 }
 
 /* Like the real call, it may never return. */
@@ -118,7 +118,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     while (standin_fault("hang-in-abort"))
         pause();
     atomic_store(&c->aborted, true);
-    return end(c);
+    return comm_end(c);
 }
 
 /* The first operation completes once all ranks could be reached. */

@@ -21,14 +21,14 @@ struct work {
 
 /* ---- bytes */
 
-static void lost(struct ncclComm *c)
+static void peer_lost(struct ncclComm *c)
 {
     if (!standin_fault("unnoticed-death"))
         atomic_store(&c->state, ncclRemoteError);
 }
 
 /* Whether all bytes were sent, or received. */
-static bool move(struct ncclComm *c, struct peer *p, char *data, size_t bytes, bool out)
+static bool bytes_move(struct ncclComm *c, struct peer *p, char *data, size_t bytes, bool out)
 {
     while (p->done < bytes) {
         ssize_t n = out ? send(p->fd, data + p->done, bytes - p->done, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -36,7 +36,7 @@ static bool move(struct ncclComm *c, struct peer *p, char *data, size_t bytes, b
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return false;
         if (n <= 0) {
-            lost(c);
+            peer_lost(c);
             return false;
         }
         p->done += (size_t)n;
@@ -51,9 +51,9 @@ static bool move_all(struct work *w, bool out)
     bool all = true;
 
     if (c->rank)
-        return move(c, &c->peers[0], w->data, w->bytes, out);
+        return bytes_move(c, &c->peers[0], w->data, w->bytes, out);
     for (int r = 1; r < c->ranks; r++)
-        all &= move(c, &c->peers[r], out ? w->data : c->peers[r].data, w->bytes, out);
+        all &= bytes_move(c, &c->peers[r], out ? w->data : c->peers[r].data, w->bytes, out);
     return all;
 }
 
@@ -74,7 +74,7 @@ static void add_floats(char *to, const char *from, size_t bytes)
         y[i] += x[i];
 }
 
-static float widened(uint16_t h)
+static float bf16_widened(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
     float x;
@@ -89,7 +89,7 @@ static void add_bfloats(char *to, const char *from, size_t bytes)
     const uint16_t *x = (const uint16_t *)(const void *)from;
 
     for (size_t i = 0; i < bytes / sizeof(*y); i++) {
-        float sum = widened(y[i]) + widened(x[i]);
+        float sum = bf16_widened(y[i]) + bf16_widened(x[i]);
         uint32_t bits;
         memcpy(&bits, &sum, sizeof(bits));
         y[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -109,7 +109,7 @@ static void add_all(struct work *w)
 
 /* ---- */
 
-static void begin(struct work *w)
+static void work_begin(struct work *w)
 {
     rewind_all(w->c);
     for (int r = 1; r < w->c->ranks && w->c->rank == 0; r++) {
@@ -119,12 +119,12 @@ static void begin(struct work *w)
     w->phase = COLLECT;
 }
 
-static bool advance(struct work *w)
+static bool work_advance(struct work *w)
 {
     bool first = w->c->rank == 0;
 
     if (w->phase == BEGIN)
-        begin(w);
+        work_begin(w);
     if (w->phase == COLLECT) {
         if (!move_all(w, !first))
             return false;
@@ -142,7 +142,7 @@ static bool collective_run(void *closure)
     struct ncclComm *c = w->c;
 
     if (!atomic_load(&c->aborted)) {
-        if (standin_fault("stall") || atomic_load(&c->state) != ncclSuccess || !advance(w))
+        if (standin_fault("stall") || atomic_load(&c->state) != ncclSuccess || !work_advance(w))
             return false;
         if (standin_fault("async-error"))
             atomic_store(&c->state, ncclInternalError);
@@ -152,7 +152,7 @@ static bool collective_run(void *closure)
 }
 
 /* The real library returns InvalidArgument if the call before has not finished. */
-static ncclResult_t ready(const struct ncclComm *c)
+static ncclResult_t comm_ready(const struct ncclComm *c)
 {
     ncclResult_t state = (ncclResult_t)atomic_load(&c->state);
 
@@ -161,9 +161,9 @@ static ncclResult_t ready(const struct ncclComm *c)
     return state == ncclInProgress ? ncclInvalidArgument : state;
 }
 
-static ncclResult_t put(struct work w, cudaStream_t stream)
+static ncclResult_t work_put(struct work w, cudaStream_t stream)
 {
-    ncclResult_t rc = ready(w.c);
+    ncclResult_t rc = comm_ready(w.c);
 
     if (rc != ncclSuccess || w.c->ranks == 1)
         return rc;
@@ -181,11 +181,11 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 {
     if (from != to || op != ncclSum || (type != ncclFloat && type != ncclBfloat16))
         return ncclInvalidArgument;
-    return put((struct work){.c = c,
-                             .kind = type == ncclFloat ? SUM_FLOATS : SUM_BFLOATS,
-                             .data = to,
-                             .bytes = count * (type == ncclFloat ? 4 : 2)},
-               stream);
+    return work_put((struct work){.c = c,
+                                  .kind = type == ncclFloat ? SUM_FLOATS : SUM_BFLOATS,
+                                  .data = to,
+                                  .bytes = count * (type == ncclFloat ? 4 : 2)},
+                    stream);
 }
 
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
@@ -193,5 +193,5 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
 {
     if (from != to || type != ncclUint8 || root < 0 || root >= c->ranks)
         return ncclInvalidArgument;
-    return put((struct work){.c = c, .kind = SPREAD, .root = root, .data = to, .bytes = count}, stream);
+    return work_put((struct work){.c = c, .kind = SPREAD, .root = root, .data = to, .bytes = count}, stream);
 }

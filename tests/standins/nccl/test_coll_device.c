@@ -149,7 +149,7 @@ struct where {
     struct coll_group *group;
 };
 
-static void until(const atomic_int *what, int value)
+static void wait_until_value(const atomic_int *what, int value)
 {
     for (int64_t deadline = clock_boot_ms() + SOON_MS; atomic_load(what) < value;) {
         if (clock_boot_ms() > deadline)
@@ -158,7 +158,7 @@ static void until(const atomic_int *what, int value)
     }
 }
 
-static void meet(struct where *w)
+static void ranks_meet(struct where *w)
 {
     struct err e = {0};
     int rank = w->rank;
@@ -168,7 +168,7 @@ static void meet(struct where *w)
     if (rank == 0 && device.base.comm)
         CHECK(device.base.comm->make_id(shared->id, sizeof(shared->id), &shared->id_size, &e) == ERR_OK);
     atomic_fetch_add(&shared->here, 1);
-    until(&shared->here, w->ranks);
+    wait_until_value(&shared->here, w->ranks);
 }
 
 static enum err_code peers_form(struct where *w, struct err *e)
@@ -208,7 +208,7 @@ static float *new_array(struct where *w)
     return data;
 }
 
-static void sums(struct where *w)
+static void sums_check(struct where *w)
 {
     struct err e = {0};
     float host[COUNT], *data = new_array(w);
@@ -224,7 +224,7 @@ static void sums(struct where *w)
     CHECK(coll_barrier(w->group, &e) == ERR_OK);
 }
 
-static void leave(struct where *w)
+static void group_leave(struct where *w)
 {
     struct err e = {0};
     int rank = w->rank;
@@ -240,11 +240,11 @@ static void good_life(struct where *w)
     struct err e = {0};
     int rank = w->rank;
 
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_OK);
     CHECK(!coll_overlaps(w->group));
-    sums(w);
-    leave(w);
+    sums_check(w);
+    group_leave(w);
 }
 
 /* NCCL notices the death on no rank; the connections of the group do. */
@@ -253,9 +253,9 @@ static void peer_dies(struct where *w)
     struct err e = {0};
     int rank = w->rank;
 
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_OK);
-    sums(w);
+    sums_check(w);
     float *data = new_array(w);
     if (rank == w->ranks - 1)
         kill(getpid(), SIGKILL);
@@ -263,7 +263,7 @@ static void peer_dies(struct where *w)
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
     CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
-    leave(w);
+    group_leave(w);
 }
 
 /* The exchange of a round fails only while the device is at it: parameters are then this rank's own still. */
@@ -274,9 +274,9 @@ static void peer_dies_in_a_round(struct where *w)
     struct sync *s;
     int rank = w->rank;
 
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_OK);
-    sums(w);
+    sums_check(w);
     struct sync_config config = {.spec = {.type = SYNC_AVERAGE, .every = 1},
                                  .rank = rank,
                                  .world_size = w->ranks,
@@ -295,7 +295,7 @@ static void peer_dies_in_a_round(struct where *w)
     dev_download(&device.base, host, config.params, sizeof(host));
     for (int i = 0; i < COUNT; i++)
         CHECK(host[i] == (float)(i % 100 + rank));
-    leave(w);
+    group_leave(w);
 }
 
 /* NCCL waits for the dead rank in the first sum for ever and reports nothing; the call itself must return. */
@@ -304,7 +304,7 @@ static void peer_dies_before_the_first_sum(struct where *w)
     struct err e = {0};
     int rank = w->rank;
 
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_OK);
     float *data = new_array(w);
     CHECK(coll_barrier(w->group, &e) == ERR_OK);
@@ -313,7 +313,7 @@ static void peer_dies_before_the_first_sum(struct where *w)
     setenv("DDP_STANDIN_NCCL_FAULT", "late-connect", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_ABORTED);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
-    leave(w);
+    group_leave(w);
 }
 
 /* NCCL reports to one rank that the group has failed. The other rank would wait on, but learns it from the group. */
@@ -322,16 +322,16 @@ static void one_is_told(struct where *w)
     struct err e = {0};
     int rank = w->rank;
 
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_OK);
     float *data = new_array(w);
     setenv("DDP_STANDIN_NCCL_FAULT", rank == 1 ? "lost-connecting" : "unnoticed-death", 1);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == (rank == 1 ? ERR_ABORTED : ERR_OK));
     CHECK(rank == 1 || dev_wait(&device.base, &e) == ERR_ABORTED);
     atomic_fetch_add(&shared->formed, 1);
-    until(&shared->formed, w->ranks);
+    wait_until_value(&shared->formed, w->ranks);
     CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
-    leave(w);
+    group_leave(w);
 }
 
 static void *abort_group(void *arg)
@@ -341,13 +341,13 @@ static void *abort_group(void *arg)
 }
 
 /* Another thread aborts the group while the device waits for a peer that hangs. */
-static void aborted(struct where *w)
+static void group_aborted(struct where *w)
 {
     struct err e = {0};
     pthread_t thread;
     int rank = w->rank;
 
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_OK);
     float *data = new_array(w);
     setenv("DDP_STANDIN_NCCL_FAULT", "stall", 1);
@@ -356,7 +356,7 @@ static void aborted(struct where *w)
     CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
     pthread_join(thread, NULL);
     CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_ABORTED);
-    leave(w);
+    group_leave(w);
 }
 
 /* The last rank dies while the group forms: it joins the control group, but never NCCL's. */
@@ -367,7 +367,7 @@ static void dies_forming(struct where *w)
 
     if (rank == w->ranks - 1)
         setenv("DDP_STANDIN_NCCL_FAULT", "late-init", 1);
-    meet(w);
+    ranks_meet(w);
     if (rank == w->ranks - 1)
         alarm(1);
     CHECK(peers_form(w, &e) == ERR_ABORTED ||
@@ -383,14 +383,14 @@ static void hangs_after_forming_failed(struct where *w)
 
     if (rank == 1)
         setenv("DDP_STANDIN_NCCL_FAULT", "init-fails,hang-in-abort", 1);
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == (rank == 1 ? ERR_INTERNAL : ERR_ABORTED));
     CHECK(rank == 0 || strstr(e.msg, "NCCL: forming the group: unhandled system error"));
     CHECK((w->group != NULL) == (rank == 1));
     for (int i = 0; rank == 1 && i < 2; i++)
         CHECK(coll_end(w->group, &stuck) == ERR_DEADLINE_EXCEEDED && strstr(stuck.msg, "did not close"));
     atomic_fetch_add(&shared->formed, 1);
-    until(&shared->formed, w->ranks); /* the stuck one still lives when its peer is through */
+    wait_until_value(&shared->formed, w->ranks); /* the stuck one still lives when its peer is through */
 }
 
 static void versions_differ(struct where *w)
@@ -400,7 +400,7 @@ static void versions_differ(struct where *w)
 
     if (rank == 1)
         setenv("DDP_STANDIN_NCCL_VERSION", "22703", 1);
-    meet(w);
+    ranks_meet(w);
     CHECK(peers_form(w, &e) == ERR_FAILED_PRECONDITION);
     CHECK(strstr(e.msg, "2.28.9 on rank 0, 2; 2.27.3 on rank 1"));
     coll_listener_free(w->listener);
@@ -418,7 +418,7 @@ static void one_without(struct where *w)
 
 typedef void rank_fn(struct where *w);
 
-static int go(rank_fn *fn, struct where w)
+static int rank_run(rank_fn *fn, struct where w)
 {
     signal(SIGALRM, SIG_DFL);
     alarm(30);
@@ -440,7 +440,7 @@ static void run_ranks(rank_fn *fn, struct where w, int dying)
         pids[r] = fork();
         assert_true(pids[r] >= 0);
         if (pids[r] == 0)
-            _exit(go(fn, w));
+            _exit(rank_run(fn, w));
     }
     for (int r = 0; r < w.ranks; r++) {
         int status = 0;
@@ -500,7 +500,7 @@ static void test_what_hangs_after_forming_failed_is_told(void **state)
 static void test_abort_ends_the_devices_wait(void **state)
 {
     (void)state;
-    run_ranks(aborted, (struct where){.ranks = 2}, -1);
+    run_ranks(group_aborted, (struct where){.ranks = 2}, -1);
 }
 
 static void test_death_while_forming(void **state)

@@ -59,7 +59,7 @@ static const struct comm_ops *const nccl = &nccl_comm_ops;
         }                                                                                                    \
     } while (0)
 
-static void until(const atomic_int *what, int value)
+static void wait_until_value(const atomic_int *what, int value)
 {
     for (int64_t deadline = clock_boot_ms() + 4 * SOON_MS; atomic_load(what) < value;) {
         if (clock_boot_ms() > deadline)
@@ -78,7 +78,7 @@ static void share_id(int r, int number)
         CHECK(nccl->make_id(shared->id, sizeof(shared->id), &shared->id_size, &e) == ERR_OK);
         atomic_store(&shared->id_made, number);
     }
-    until(&shared->id_made, number);
+    wait_until_value(&shared->id_made, number);
 }
 
 static enum err_code open_with(struct comm *_Atomic *out, int r, int ranks, int timeout_ms, int stall_ms,
@@ -117,7 +117,7 @@ static float *new_array(int r)
 }
 
 /* Everything before the join is summed; work that the device gets after the join runs later. */
-static void sums(struct comm *c, int r, int ranks)
+static void sums_check(struct comm *c, int r, int ranks)
 {
     float *data = new_array(r), host[COUNT];
     struct err e = {0};
@@ -163,7 +163,7 @@ static void close_group(struct comm *c, int r)
     CHECK(nccl->close(c, SOON_MS, &e) == ERR_OK);
 }
 
-static void fault(const char *name)
+static void fault_set(const char *name)
 {
     if (name)
         setenv("DDP_STANDIN_NCCL_FAULT", name, 1);
@@ -175,7 +175,7 @@ static void fault(const char *name)
 
 typedef void rank_fn(int r, int ranks);
 
-static int go(rank_fn *fn, int r, int ranks)
+static int rank_run(rank_fn *fn, int r, int ranks)
 {
     alarm(60);
     if (cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking))
@@ -190,12 +190,12 @@ static void run_ranks(rank_fn *fn, int ranks, int killed_rank)
     pid_t pids[MOST_RANKS];
 
     memset(shared, 0, sizeof(*shared));
-    fault(NULL);
+    fault_set(NULL);
     for (int r = 0; r < ranks; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);
         if (pids[r] == 0)
-            _exit(go(fn, r, ranks));
+            _exit(rank_run(fn, r, ranks));
     }
     bool good = true;
     for (int r = 0; r < ranks; r++) {
@@ -212,8 +212,8 @@ static void good_life(int r, int ranks)
 {
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    sums(c, r, ranks);
-    sums(c, r, ranks);
+    sums_check(c, r, ranks);
+    sums_check(c, r, ranks);
     close_group(c, r);
 }
 
@@ -237,11 +237,11 @@ static void test_streams_wait_for_each_other(void **state)
     unsetenv("DDP_EMULATED_SEED");
 }
 
-static void dies(int r, int ranks)
+static void rank_dies(int r, int ranks)
 {
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    sums(c, r, ranks);
+    sums_check(c, r, ranks);
     if (r == ranks - 1)
         kill(getpid(), SIGKILL);
     start_sum(c, r);
@@ -252,7 +252,7 @@ static void dies(int r, int ranks)
 static void test_dead_peer_is_noticed(void **state)
 {
     (void)state;
-    run_ranks(dies, 3, 2);
+    run_ranks(rank_dies, 3, 2);
 }
 
 static void *abort_it(void *c)
@@ -270,20 +270,20 @@ static void dies_unnoticed(int r, int ranks)
 
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    sums(c, r, ranks);
+    sums_check(c, r, ranks);
     if (r == ranks - 1)
         kill(getpid(), SIGKILL);
-    fault("unnoticed-death");
+    fault_set("unnoticed-death");
     start_sum(c, r);
     CHECK(nccl->check(c, &e) == ERR_OK);
     CHECK(pthread_create(&thread, NULL, abort_it, c) == 0);
     until_over(c, r, "aborted");
     pthread_join(thread, NULL);
     close_group(c, r);
-    fault(NULL);
+    fault_set(NULL);
     share_id(r, 2);
     c = open_group(r, ranks - 1);
-    sums(c, r, ranks - 1);
+    sums_check(c, r, ranks - 1);
     close_group(c, r);
 }
 
@@ -293,15 +293,15 @@ static void test_abort_ends_what_waits_for_the_dead(void **state)
     run_ranks(dies_unnoticed, 3, 2);
 }
 
-static void stalls(int r, int ranks)
+static void rank_stalls(int r, int ranks)
 {
     struct comm *_Atomic c = NULL;
     struct err e = {0};
 
     share_id(r, 1);
     CHECK(open_with(&c, r, ranks, SOON_MS, 50, &e) == ERR_OK);
-    sums(c, r, ranks);
-    fault("stall");
+    sums_check(c, r, ranks);
+    fault_set("stall");
     start_sum(c, r);
     until_over(c, r, "has not ended within 50 ms");
     close_group(c, r);
@@ -310,7 +310,7 @@ static void stalls(int r, int ranks)
 static void test_stall_is_an_error(void **state)
 {
     (void)state;
-    run_ranks(stalls, 2, -1);
+    run_ranks(rank_stalls, 2, -1);
 }
 
 /* Operations that each end in time are not a stall, however long all of them take together. */
@@ -322,7 +322,7 @@ static void goes_on(int r, int ranks)
     share_id(r, 1);
     CHECK(open_with(&c, r, ranks, SOON_MS, 400, &e) == ERR_OK);
     for (int64_t end = clock_boot_ms() + 800;;) {
-        sums(c, r, ranks);
+        sums_check(c, r, ranks);
         /* together: rank 0 says when it is over, before both make the last one */
         float *last = new_array(r), host;
         float said = r == 0 && clock_boot_ms() >= end ? 1.0f : 0.0f;
@@ -344,11 +344,11 @@ static void test_many_operations_are_no_stall(void **state)
     run_ranks(goes_on, 2, -1);
 }
 
-static void errs(int r, int ranks)
+static void rank_errs(int r, int ranks)
 {
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    fault("async-error");
+    fault_set("async-error");
     start_sum(c, r);
     until_over(c, r, "internal error");
     close_group(c, r);
@@ -357,7 +357,7 @@ static void errs(int r, int ranks)
 static void test_asynchronous_error_is_seen(void **state)
 {
     (void)state;
-    run_ranks(errs, 2, -1);
+    run_ranks(rank_errs, 2, -1);
 }
 
 /* The first sum connects to the peers, so this rank must take its failure as a peer's. */
@@ -365,21 +365,22 @@ static void connects_in_vain(int r, int ranks)
 {
     static const struct {
         const char *fault, *text;
-    } ways[] = {{"lost-connecting", "remote process exited"}, {"late-connect", "did not finish within 50 ms"}};
+    } ways[] = {{"lost-connecting", "remote process exited"},
+                {"late-connect", "did not finish within 50 ms"}};
 
     for (int i = 0; i < 2; i++) {
         struct comm *_Atomic c = NULL;
         struct err e = {0};
         share_id(r, i + 1);
         CHECK(open_with(&c, r, ranks, SOON_MS, 50, &e) == ERR_OK);
-        fault(ways[i].fault);
+        fault_set(ways[i].fault);
         CHECK(nccl->allreduce(c, new_array(r), COUNT, &e) == ERR_ABORTED);
         CHECK(strstr(e.msg, ways[i].text));
         CHECK(nccl->check(c, &e) == ERR_ABORTED);
         close_group(c, r);
-        fault(NULL);
+        fault_set(NULL);
         atomic_store(&shared->at[r], i + 1);
-        until(&shared->at[!r], i + 1);
+        wait_until_value(&shared->at[!r], i + 1);
     }
 }
 
@@ -397,7 +398,7 @@ static void has_a_broken_device(int r, int ranks)
 
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    sums(c, r, ranks);
+    sums_check(c, r, ranks);
     data = new_array(r);
     device_has_error = r == 1;
     if (r == 1) {
@@ -428,7 +429,7 @@ static void loses_its_gpu(int r, int ranks)
 
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    fault("async-error");
+    fault_set("async-error");
     start_sum(c, r);
     CHECK(cudaDeviceSynchronize() == cudaSuccess);
     if (r == 1)
@@ -450,7 +451,7 @@ static void ends_badly(int r, int ranks)
         struct err e = {0};
         share_id(r, i);
         struct comm *c = open_group(r, ranks);
-        fault("end-fails");
+        fault_set("end-fails");
         if (i == 2)
             nccl->abort(c);
         CHECK(nccl->close(c, SOON_MS, &e) == ERR_INTERNAL);
@@ -491,7 +492,7 @@ static void forms_never(int r, int ranks)
     struct err e = {0};
     pthread_t thread;
 
-    fault("late-init");
+    fault_set("late-init");
     share_id(r, 1);
     CHECK(pthread_create(&thread, NULL, abort_once_there_is_one, &l) == 0);
     CHECK(open_with(&l.c, r, ranks, 10 * SOON_MS, 0, &e) == ERR_ABORTED);
@@ -523,7 +524,7 @@ static void test_forming_can_be_ended(void **state)
     run_ranks(forms_never, 1, -1);
 }
 
-static void differs(int r, int ranks)
+static void rank_differs(int r, int ranks)
 {
     struct comm *_Atomic c = NULL;
     struct err e = {0};
@@ -540,17 +541,17 @@ static void differs(int r, int ranks)
 static void test_versions_are_not_mixed(void **state)
 {
     (void)state;
-    run_ranks(differs, 2, -1);
+    run_ranks(rank_differs, 2, -1);
 }
 
 /* The process must exit then; here it does. */
-static void hangs(int r, int ranks)
+static void rank_hangs(int r, int ranks)
 {
     struct err e = {0};
 
     share_id(r, 1);
     struct comm *c = open_group(r, ranks);
-    fault("hang-in-abort");
+    fault_set("hang-in-abort");
     nccl->abort(c);
     int64_t began = clock_boot_ms();
     CHECK(nccl->close(c, 100, &e) == ERR_DEADLINE_EXCEEDED);
@@ -560,7 +561,7 @@ static void hangs(int r, int ranks)
 static void test_late_abort_is_told(void **state)
 {
     (void)state;
-    run_ranks(hangs, 1, -1);
+    run_ranks(rank_hangs, 1, -1);
 }
 
 static int count_entries(const char *path)
@@ -577,7 +578,7 @@ static int count_entries(const char *path)
 }
 
 /* Every second one is aborted in the middle of a sum. */
-static void cycle(int r, int ranks)
+static void comm_cycle(int r, int ranks)
 {
     int files = 0, threads = 0;
     size_t bytes = 0;
@@ -585,12 +586,12 @@ static void cycle(int r, int ranks)
     for (int i = 1; i <= 100; i++) {
         share_id(r, i);
         struct comm *c = open_group(r, ranks);
-        sums(c, r, ranks);
+        sums_check(c, r, ranks);
         if (i % 2)
             nccl->abort(c);
         close_group(c, r);
         atomic_store(&shared->at[r], i);
-        until(&shared->at[!r], i);
+        wait_until_value(&shared->at[!r], i);
         if (i == 10) {
             files = count_entries("/proc/self/fd");
             threads = count_entries("/proc/self/task");
@@ -606,7 +607,7 @@ static void cycle(int r, int ranks)
 static void test_a_hundred_cycles_leak_nothing(void **state)
 {
     (void)state;
-    run_ranks(cycle, 2, -1);
+    run_ranks(comm_cycle, 2, -1);
 }
 
 /* The user's settings stay. */
@@ -640,7 +641,8 @@ static void test_interface_of_the_nodes_address(void **state)
     assert_string_equal(getenv("NCCL_SOCKET_FAMILY"), "AF_INET");
     assert_string_equal(interface_at("127.0.0.1", "eth1"), "eth1");
     assert_null(getenv("NCCL_SOCKET_FAMILY"));
-    assert_null(interface_at("192.0.2.1", NULL)); /* a documentation address (RFC 5737), which no interface has */
+    assert_null(
+        interface_at("192.0.2.1", NULL)); /* a documentation address (RFC 5737), which no interface has */
     assert_null(interface_at("localhost", NULL)); /* a host name: peers may resolve it to another address */
     assert_null(interface_at("::1", NULL));       /* NCCL does not use that interface */
     assert_null(interface_at("", NULL));

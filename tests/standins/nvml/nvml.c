@@ -54,7 +54,7 @@ static char told[TOLD_MOST][64]; /* "0:79@1" */
 static size_t told_count;
 
 /* The value of a key in the GPU's line; false: there is none. */
-static bool get(int index, const char *key, char out[128])
+static bool value_get(int index, const char *key, char out[128])
 {
     const char *path = getenv("STANDIN_NVML");
     FILE *f = path ? fopen(path, "re") : NULL;
@@ -74,19 +74,19 @@ static bool get(int index, const char *key, char out[128])
     return found;
 }
 
-static long number(int index, const char *key)
+static long value_number(int index, const char *key)
 {
     char text[128];
 
-    return get(index, key, text) ? strtol(text, NULL, 10) : 0;
+    return value_get(index, key, text) ? strtol(text, NULL, 10) : 0;
 }
 
 static int state_of(const struct gpu *g)
 {
-    return number(g->index, "lost")    ? LOST
-           : number(g->index, "stuck") ? STUCK
-           : number(g->index, "bare")  ? NOT_SUPPORTED
-                                       : OK;
+    return value_number(g->index, "lost")    ? LOST
+           : value_number(g->index, "stuck") ? STUCK
+           : value_number(g->index, "bare")  ? NOT_SUPPORTED
+                                             : OK;
 }
 
 EXPORT int nvmlInit_v2(void);
@@ -115,7 +115,7 @@ int nvmlInit_v2(void)
 
     for (int i = 0; i < GPUS_MOST; i++)
         gpus[i].index = i;
-    for (long left = number(0, "slow"); left > 0; left -= 10)
+    for (long left = value_number(0, "slow"); left > 0; left -= 10)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return path && !access(path, R_OK) ? OK : DRIVER_NOT_LOADED;
 }
@@ -129,16 +129,16 @@ int nvmlDeviceGetCount_v2(unsigned *count)
 {
     char text[128];
 
-    for (*count = 0; *count < GPUS_MOST && get((int)*count, "uuid", text);)
+    for (*count = 0; *count < GPUS_MOST && value_get((int)*count, "uuid", text);)
         ++*count;
-    return get(0, "uncounted", text) ? UNKNOWN : OK;
+    return value_get(0, "uncounted", text) ? UNKNOWN : OK;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **out)
 {
     char text[128];
 
-    if (index >= GPUS_MOST || !get((int)index, "uuid", text))
+    if (index >= GPUS_MOST || !value_get((int)index, "uuid", text))
         return NOT_FOUND;
     *out = &gpus[index];
     return OK;
@@ -148,9 +148,9 @@ int nvmlDeviceGetUUID(struct gpu *g, char *out, unsigned size)
 {
     char text[128];
 
-    if (number(g->index, "lost"))
+    if (value_number(g->index, "lost"))
         return LOST;
-    if (!get(g->index, "uuid", text))
+    if (!value_get(g->index, "uuid", text))
         return NOT_FOUND;
     snprintf(out, size, "%s", text);
     return OK;
@@ -160,7 +160,7 @@ int nvmlDeviceGetName(struct gpu *g, char *out, unsigned size)
 {
     char text[128];
 
-    if (state_of(g) || !get(g->index, "name", text))
+    if (state_of(g) || !value_get(g->index, "name", text))
         return NOT_SUPPORTED;
     for (char *at = text; (at = strchr(at, '_'));)
         *at = ' ';
@@ -176,53 +176,53 @@ int nvmlSystemGetDriverVersion(char *out, unsigned size)
 
 int nvmlDeviceGetMemoryInfo(struct gpu *g, struct memory *out)
 {
-    out->total = (unsigned long long)number(g->index, "memory") << 30;
-    out->used = (unsigned long long)number(g->index, "used") << 30;
+    out->total = (unsigned long long)value_number(g->index, "memory") << 30;
+    out->used = (unsigned long long)value_number(g->index, "used") << 30;
     out->free = out->total - out->used;
     return state_of(g);
 }
 
 int nvmlDeviceGetUtilizationRates(struct gpu *g, struct rates *out)
 {
-    out->gpu = (unsigned)number(g->index, "load");
+    out->gpu = (unsigned)value_number(g->index, "load");
     out->memory = 0;
     return state_of(g);
 }
 
 int nvmlDeviceGetTemperature(struct gpu *g, int sensor, unsigned *out)
 {
-    *out = (unsigned)number(g->index, "temperature");
+    *out = (unsigned)value_number(g->index, "temperature");
     return sensor ? NOT_SUPPORTED : state_of(g);
 }
 
 int nvmlDeviceGetPowerUsage(struct gpu *g, unsigned *out)
 {
-    *out = (unsigned)number(g->index, "power") * 1000;
+    *out = (unsigned)value_number(g->index, "power") * 1000;
     return state_of(g);
 }
 
 int nvmlDeviceGetTotalEccErrors(struct gpu *g, int type, int counter, unsigned long long *out)
 {
-    *out = (unsigned long long)number(g->index, "ecc");
+    *out = (unsigned long long)value_number(g->index, "ecc");
     return type == 1 && counter == 0 ? state_of(g) : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *g, unsigned long long *out)
 {
-    *out = (unsigned long long)number(g->index, "slowed");
+    *out = (unsigned long long)value_number(g->index, "slowed");
     return state_of(g);
 }
 
 int nvmlDeviceGetMigMode(struct gpu *g, unsigned *current, unsigned *pending)
 {
-    *current = *pending = (unsigned)number(g->index, "mig");
+    *current = *pending = (unsigned)value_number(g->index, "mig");
     return state_of(g);
 }
 
 int nvmlEventSetCreate(struct set **out)
 {
     *out = &the_set;
-    return number(0, "bare") ? NOT_SUPPORTED : OK;
+    return value_number(0, "bare") ? NOT_SUPPORTED : OK;
 }
 
 int nvmlDeviceRegisterEvents(struct gpu *g, unsigned long long types, struct set *set)
@@ -250,7 +250,7 @@ static bool next_event(struct event *out)
     for (int i = 0; i < GPUS_MOST; i++) {
         char text[128], *rest = text, *word;
 
-        if (!get(i, "xids", text))
+        if (!value_get(i, "xids", text))
             continue;
         while ((word = strsep(&rest, ",")))
             if (*word && is_new(i, word)) {

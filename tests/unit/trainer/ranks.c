@@ -47,7 +47,7 @@ struct coll_group *ranks_open(const struct ranks *r, int rank)
     return g;
 }
 
-static void die(const char *what)
+static void rank_die(const char *what)
 {
     perror(what);
     abort();
@@ -60,10 +60,10 @@ void ranks_prepare(struct ranks *r)
 
     strcpy(r->directory, "/tmp/ddp-ranks-XXXXXX");
     if (!mkdtemp(r->directory))
-        die("mkdtemp");
+        rank_die("mkdtemp");
     r->shared = mmap(NULL, sizeof(*r->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r->shared == MAP_FAILED)
-        die("mmap");
+        rank_die("mmap");
     for (int i = 0; i < r->world; i++) {
         snprintf(node, sizeof(node), "%s/%d", r->directory, r->node_of[i]);
         mkdir(node, 0700);
@@ -86,7 +86,7 @@ void ranks_start(struct ranks *r, ranks_fn fn)
     for (int i = 0; i < r->world; i++) {
         r->pids[i] = fork();
         if (r->pids[i] < 0)
-            die("fork");
+            rank_die("fork");
         if (r->pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             alarm((unsigned)(LIMIT_S * test_slow()));

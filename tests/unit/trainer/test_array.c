@@ -14,7 +14,7 @@
 
 enum { COUNT = 5000 };
 
-static void fill(struct device_array *a)
+static void array_fill(struct device_array *a)
 {
     for (size_t i = 0; i < a->count; i++)
         a->data[i] = (float)i;
@@ -57,7 +57,7 @@ static void an_array_moves_to_shared_memory_once_and_keeps_its_content(void **st
 
     (void)state;
     assert_int_equal(device_array_open(&a, NULL, COUNT, &e), ERR_OK);
-    fill(&a);
+    array_fill(&a);
     assert_int_equal(device_array_place(&a, true, &e), ERR_OK);
     check_filled(&a);
     at = a.data;
@@ -81,7 +81,7 @@ static void a_peer_of_an_aborted_group_cannot_reach_the_array(void **state)
 
         assert_int_equal(device_array_open(&a, NULL, COUNT, &e), ERR_OK);
         assert_int_equal(device_array_place(&a, true, &e), ERR_OK);
-        fill(&a);
+        array_fill(&a);
         float *peer = map_as_a_peer(&a);
         a.stale = true;
         assert_int_equal(device_array_place(&a, shared, &e), ERR_OK);

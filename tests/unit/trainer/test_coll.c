@@ -44,7 +44,7 @@ static void with_layout(struct ranks *r, const struct layout *l)
 
 /* Reproducible values of both signs and several magnitudes, so that another order of additions changes the
  * bits. */
-static float value(int rank, size_t i)
+static float value_of(int rank, size_t i)
 {
     uint64_t x = (uint64_t)i * 2654435761u + (uint64_t)rank * 40503u + 12345;
 
@@ -63,14 +63,14 @@ static void check_sum(const struct ranks *r, const float *data, size_t count, bo
 {
     for (size_t i = 0; i<count; i += count> 20000 ? 31 : 1) {
         double sum = 0, size = 0;
-        float plain = value(0, i);
+        float plain = value_of(0, i);
 
         for (int k = 0; k < r->world; k++) {
-            sum += (double)value(k, i);
-            size += fabs((double)value(k, i));
+            sum += (double)value_of(k, i);
+            size += fabs((double)value_of(k, i));
         }
         for (int k = 1; k < r->world; k++)
-            plain += value(k, i);
+            plain += value_of(k, i);
         RANK_CHECK(fabs((double)data[i] - sum) <= size * 1e-6);
         RANK_CHECK(!exact || data[i] == plain);
     }
@@ -100,7 +100,7 @@ static void sum_everything(struct ranks *r, int rank)
         float *data = c % 2 ? second + 3 + c : first;
 
         for (size_t i = 0; i < count; i++)
-            data[i] = value(rank, i);
+            data[i] = value_of(rank, i);
         RANK_OK(coll_allreduce(g, data, count, &e), &e);
         check_sum(r, data, count, one_node(r));
         hash = hash * 31 + ranks_hash(data, count * sizeof(float));
@@ -136,7 +136,7 @@ static float tree_of(const struct ranks *r, int first, int count, size_t i)
     int half = 1;
 
     if (count == 1)
-        return value(first, i);
+        return value_of(first, i);
     while (2 * half < count)
         half *= 2;
     return tree_of(r, first, half, i) + tree_of(r, first + half, count - half, i);
@@ -158,7 +158,7 @@ static void sum_as_a_tree(struct ranks *r, int rank)
         float *data = array + 5 * c;
 
         for (size_t i = 0; i < count; i++)
-            data[i] = value(rank, i);
+            data[i] = value_of(rank, i);
         RANK_OK(coll_allreduce(g, data, count, &e), &e);
         for (size_t i = 0; i<count; i += count> 20000 ? 31 : 1)
             RANK_CHECK(data[i] == tree_of(r, 0, r->world, i));
@@ -183,7 +183,7 @@ static void tree_sums_do_not_depend_on_the_layout(void **state)
 static const size_t sizes[] = {0, 1, 7, 4096, 4097, 262144, 600001};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static void fill(unsigned char *data, size_t size, int salt)
+static void bytes_fill(unsigned char *data, size_t size, int salt)
 {
     for (size_t i = 0; i < size; i++)
         data[i] = (unsigned char)(i * 7 + (size_t)salt * 13 + 1);
@@ -198,26 +198,26 @@ static void pass_everything(struct ranks *r, int rank)
 
     for (int root = 0; root < r->world; root++)
         for (size_t s = 0; s < SIZES; s++) {
-            fill(want, sizes[s], root);
+            bytes_fill(want, sizes[s], root);
             memset(data, 0, most);
             if (rank == root)
-                fill(data, sizes[s], root);
+                bytes_fill(data, sizes[s], root);
             RANK_OK(coll_broadcast(g, data, sizes[s], root, &e), &e);
             RANK_CHECK(!memcmp(data, want, sizes[s]));
         }
     for (size_t s = 0; s < SIZES; s++) {
-        fill(data, sizes[s], rank);
+        bytes_fill(data, sizes[s], rank);
         RANK_OK(coll_allgather(g, data, sizes[s], all, &e), &e);
         for (int k = 0; k < r->world; k++) {
-            fill(want, sizes[s], k);
+            bytes_fill(want, sizes[s], k);
             RANK_CHECK(!memcmp(all + (size_t)k * sizes[s], want, sizes[s]));
         }
         /* In place, too. */
         memset(all, 0, most * (size_t)r->world);
-        fill(all + (size_t)rank * sizes[s], sizes[s], rank);
+        bytes_fill(all + (size_t)rank * sizes[s], sizes[s], rank);
         RANK_OK(coll_allgather(g, all + (size_t)rank * sizes[s], sizes[s], all, &e), &e);
         for (int k = 0; k < r->world; k++) {
-            fill(want, sizes[s], k);
+            bytes_fill(want, sizes[s], k);
             RANK_CHECK(!memcmp(all + (size_t)k * sizes[s], want, sizes[s]));
         }
     }

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "tests/unit/trainer/ranks.h"
 
-static void meet(struct ranks *r, int rank)
+static void ranks_meet(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
     struct err e = {0};
@@ -32,7 +32,7 @@ static void nodes_are_reached_by_literals_and_by_names(void **state)
     for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
         struct ranks r = {.world = 2, .node_of = {0, 1}, .host = hosts[i]};
 
-        assert_true(ranks_run(&r, meet));
+        assert_true(ranks_run(&r, ranks_meet));
         ranks_release(&r);
     }
 }

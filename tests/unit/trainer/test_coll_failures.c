@@ -218,7 +218,7 @@ static void leaving_after_the_last_call_is_not_a_failure(void **state)
 
 /* ---- disagreement */
 
-static void disagree(struct ranks *r, int rank)
+static void ranks_disagree(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
     struct err e = {0};
@@ -241,7 +241,7 @@ static void ranks_that_disagree_about_a_count_get_an_error(void **state)
         struct ranks r = layouts[l];
         bool told = false;
 
-        assert_true(ranks_run(&r, disagree));
+        assert_true(ranks_run(&r, ranks_disagree));
         for (int i = 0; i < r.world; i++)
             told |= r.shared->code[i] == ERR_FAILED_PRECONDITION;
         assert_true(told);

@@ -52,7 +52,7 @@ static int dial_unix(const uint8_t *address)
 
 /* One third sends nothing, one third sends random bytes of a hello's length, one third sends single bytes
  * slowly. */
-static void talk(int fd, int i)
+static void stranger_talk(int fd, int i)
 {
     char noise[92];
 
@@ -88,14 +88,14 @@ static void form_and_sum(struct ranks *r, int rank)
     coll_close(g);
 }
 
-static void besiege(struct ranks r, int (*dial)(const uint8_t *))
+static void strangers_besiege(struct ranks r, int (*dial)(const uint8_t *))
 {
     int fds[STRANGERS];
 
     ranks_prepare(&r);
     for (int i = 0; i < STRANGERS; i++) {
         fds[i] = dial(r.addresses[i % r.world]);
-        talk(fds[i], i);
+        stranger_talk(fds[i], i);
     }
     ranks_start(&r, form_and_sum);
     /* Closes the listeners, and with them the connections that were never accepted. */
@@ -112,13 +112,13 @@ static void besiege(struct ranks r, int (*dial)(const uint8_t *))
 static void strangers_delay_no_ring_and_learn_nothing(void **state)
 {
     (void)state;
-    besiege((struct ranks){.world = 3, .node_of = {0, 1, 2}, .timeout_ms = 20000}, dial_tcp);
+    strangers_besiege((struct ranks){.world = 3, .node_of = {0, 1, 2}, .timeout_ms = 20000}, dial_tcp);
 }
 
 static void strangers_delay_no_node_and_learn_nothing(void **state)
 {
     (void)state;
-    besiege((struct ranks){.world = 3, .timeout_ms = 20000}, dial_unix);
+    strangers_besiege((struct ranks){.world = 3, .timeout_ms = 20000}, dial_unix);
 }
 
 /* ---- members of something else */

@@ -354,7 +354,7 @@ static int world_run(const struct ranks *layout, const struct setup *u, float *o
 
 /* A code may differ where a float lies next to the middle between two codes, and all codes of a block where its scale
  * does: of a few elements, by little. */
-static void check(const struct ranks *layout, const struct setup *u)
+static void rounds_check(const struct ranks *layout, const struct setup *u)
 {
     double want[PARAMS];
     float got[PARAMS];
@@ -408,7 +408,7 @@ static void rounds_are_those_of_the_reference(void **state)
         for (size_t k = 0; k < WIRES; k++) {
             struct setup u = setup_of(wires[k]);
 
-            check(&layouts[l], &u);
+            rounds_check(&layouts[l], &u);
         }
 }
 
@@ -424,7 +424,7 @@ static void overlap_and_fragments_are_those_of_the_reference(void **state)
                 u.spec.fragments = way & 2 ? 3 : 1;
                 u.spec.warm = way & 4 ? 5 : 0;
                 u.thread = way & 1;
-                check(&layouts[l], &u);
+                rounds_check(&layouts[l], &u);
             }
 }
 

@@ -134,14 +134,14 @@ static void train_on(struct trainer *t)
     RANK_OK(sync_settle(t->formation.sync, &e), &e);
 }
 
-static void leave(struct trainer *t, struct trainer_config *config)
+static void member_leave(struct trainer *t, struct trainer_config *config)
 {
     RANK_CHECK(trainer_leave(t));
     trainer_close(t);
     job_release(&config->job);
 }
 
-static void survive(struct ranks *r, int rank)
+static void member_survive(struct ranks *r, int rank)
 {
     const struct scene *scene = r->arg;
     struct board *b = board_of(r);
@@ -182,7 +182,7 @@ static void survive(struct ranks *r, int rank)
     train_on(&t);
     RANK_CHECK(hash_of(&t) != before);
     r->shared->hash[next] = ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float));
-    leave(&t, &config);
+    member_leave(&t, &config);
 }
 
 /* A new process that starts from a survivor's state must end with the same bits. */
@@ -201,15 +201,15 @@ static void begin_anew(struct ranks *r, int rank)
     train_on(&t);
     RANK_CHECK(ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float)) ==
                r->shared->hash[rank]);
-    leave(&t, &config);
+    member_leave(&t, &config);
 }
 
-static void play(const struct scene *scene)
+static void scene_play(const struct scene *scene)
 {
     struct ranks first = {.world = 3, .node_of = {0, scene->apart, 2 * scene->apart}, .arg = scene};
     struct ranks again = {.world = 2, .node_of = {0, scene->apart}, .arg = scene};
 
-    assert_true(ranks_run(&first, survive));
+    assert_true(ranks_run(&first, member_survive));
     assert_int_equal(first.shared->hash[0], first.shared->hash[1]);
     ranks_prepare(&again);
     memcpy(again.shared->hash, first.shared->hash, sizeof(first.shared->hash));
@@ -225,9 +225,9 @@ static void a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group(v
     struct scene scene = {.sync = "{type: allreduce}", .lost_at_step = BEFORE + 1};
 
     (void)state;
-    play(&scene);
+    scene_play(&scene);
     scene.apart = true;
-    play(&scene);
+    scene_play(&scene);
 }
 
 static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state)
@@ -236,9 +236,9 @@ static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state
     struct scene scene = {.sync = "{type: average, every: 4}", .lost_at_step = 8, .made = true};
 
     (void)state;
-    play(&scene);
+    scene_play(&scene);
     scene.apart = true;
-    play(&scene);
+    scene_play(&scene);
 }
 
 /* ---- survivors that hold different things */
@@ -299,7 +299,7 @@ static void form_with_difference(struct ranks *r, int rank)
         make_different(&t, scene->difference);
     RANK_CHECK(form_or_fail(r, &t, SECOND, rank, 2, &e) == ERR_FAILED_PRECONDITION);
     RANK_CHECK(strstr(e.msg, "rank 1") && strstr(e.msg, differences[scene->difference].says));
-    leave(&t, &config);
+    member_leave(&t, &config);
 }
 
 static void survivors_that_hold_different_states_do_not_train_together(void **state)

@@ -36,7 +36,7 @@ static char *path_of(const char *name)
     return xasprintf("%s/%s", dir, name);
 }
 
-static void put(const char *name, const uint8_t *bytes, size_t size)
+static void file_put(const char *name, const uint8_t *bytes, size_t size)
 {
     struct err e;
     CLEANUP(free_text) char *path = path_of(name);
@@ -67,8 +67,8 @@ static enum err_code open_pair(struct err *e)
 
 static void put_all(void)
 {
-    put("train-images-idx3-ubyte", images, sizeof(images));
-    put("train-labels-idx1-ubyte", labels, sizeof(labels));
+    file_put("train-images-idx3-ubyte", images, sizeof(images));
+    file_put("train-labels-idx1-ubyte", labels, sizeof(labels));
     put_gz("t10k-images-idx3-ubyte.gz", images, sizeof(images));
     put_gz("t10k-labels-idx1-ubyte.gz", labels, sizeof(labels));
 }
@@ -139,7 +139,7 @@ static void damaged_gzip_names_the_file(void **state)
     put_all();
     assert_int_equal(file_read(path, 1 << 20, &whole, &e), ERR_OK);
     for (size_t size = 2; size < whole.len; size++) {
-        put("t10k-images-idx3-ubyte.gz", (const uint8_t *)whole.data, size);
+        file_put("t10k-images-idx3-ubyte.gz", (const uint8_t *)whole.data, size);
         assert_int_equal(open_pair(&e), ERR_DATA_LOSS);
         assert_non_null(strstr(e.msg, path));
     }
@@ -149,7 +149,7 @@ static void damaged_gzip_names_the_file(void **state)
     int passed = 0;
     for (size_t at = 10; at < whole.len; at++) {
         whole.data[at] ^= 0x10;
-        put("t10k-images-idx3-ubyte.gz", (const uint8_t *)whole.data, whole.len);
+        file_put("t10k-images-idx3-ubyte.gz", (const uint8_t *)whole.data, whole.len);
         if (open_pair(&e) == ERR_OK)
             passed++;
         else
@@ -167,7 +167,7 @@ static void missing_and_mismatched_files(void **state)
     struct err e = {0};
     (void)state;
     put_all();
-    put("train-labels-idx1-ubyte", two, sizeof(two));
+    file_put("train-labels-idx1-ubyte", two, sizeof(two));
     assert_int_equal(open_pair(&e), ERR_DATA_LOSS);
     assert_non_null(strstr(e.msg, "train-labels-idx1-ubyte: 2 labels for 3 images"));
     put_all();

@@ -38,7 +38,7 @@ static int remove_dir(void **state)
     return file_remove_tree(dir, &e) ? -1 : 0;
 }
 
-static void put(const char *name, const char *text, size_t size)
+static void file_put(const char *name, const char *text, size_t size)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
     struct err e = {0};
@@ -52,7 +52,7 @@ static void put_model(const char *header, const void *data, size_t size)
     buf_append(&file, &length, 8);
     buf_puts(&file, header);
     buf_append(&file, data, size);
-    put("model.safetensors", file.data, file.len);
+    file_put("model.safetensors", file.data, file.len);
 }
 
 #define TENSOR(name, dtype, shape, from, to)                                                                 \
@@ -88,7 +88,7 @@ static void foreign_names_types_and_masks(void **state)
     assert_memory_equal(params + 32, plain, sizeof(plain));
 }
 
-static void refused(const char *header, size_t size, enum err_code code, const char *says)
+static void file_refused(const char *header, size_t size, enum err_code code, const char *says)
 {
     char data[64] = {0};
     float params[48] = {0};
@@ -102,22 +102,22 @@ static void refused(const char *header, size_t size, enum err_code code, const c
 static void what_does_not_fit_is_named(void **state)
 {
     (void)state;
-    refused("{" TENSOR("wte.weight", "F32", "[3,2]", 0, 24) "}", 24, ERR_NOT_FOUND,
-            "tensor 'transformer.wpe.weight' is missing");
-    refused("{" TENSOR("wte.weight", "F32", "[4,2]", 0, 32) "," TENSOR(
-                "wpe.weight", "F16", "[2,2]", 32, 40) "," TENSOR("ln_f.bias", "F32", "[2]", 40, 48) "}",
-            48, ERR_FAILED_PRECONDITION, "tensor 'wte.weight' has shape (4,2), expected (3,2)");
-    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
-                "wpe.weight", "F16", "[1,2]", 12, 16) "," TENSOR("ln_f.bias", "F32", "[2]", 16, 24) "}",
-            24, ERR_FAILED_PRECONDITION, "has shape (1,2)");
-    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
-                "wpe.weight", "F16", "[2,2]", 12, 20) "," TENSOR("ln_f.bias", "F64", "[2]", 20, 36) "}",
-            36, ERR_FAILED_PRECONDITION, "unsupported type, expected F32, F16 or BF16");
-    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0,
-                       12) "," TENSOR("wpe.weight", "F16", "[2,2]", 12,
-                                      20) "," TENSOR("ln_f.bias", "F32", "[2]", 20,
-                                                     28) "," TENSOR("ln_f.gate", "F32", "[2]", 28, 36) "}",
-            36, ERR_FAILED_PRECONDITION, "unexpected tensor 'ln_f.gate'");
+    file_refused("{" TENSOR("wte.weight", "F32", "[3,2]", 0, 24) "}", 24, ERR_NOT_FOUND,
+                 "tensor 'transformer.wpe.weight' is missing");
+    file_refused("{" TENSOR("wte.weight", "F32", "[4,2]", 0, 32) "," TENSOR(
+                     "wpe.weight", "F16", "[2,2]", 32, 40) "," TENSOR("ln_f.bias", "F32", "[2]", 40, 48) "}",
+                 48, ERR_FAILED_PRECONDITION, "tensor 'wte.weight' has shape (4,2), expected (3,2)");
+    file_refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
+                     "wpe.weight", "F16", "[1,2]", 12, 16) "," TENSOR("ln_f.bias", "F32", "[2]", 16, 24) "}",
+                 24, ERR_FAILED_PRECONDITION, "has shape (1,2)");
+    file_refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
+                     "wpe.weight", "F16", "[2,2]", 12, 20) "," TENSOR("ln_f.bias", "F64", "[2]", 20, 36) "}",
+                 36, ERR_FAILED_PRECONDITION, "unsupported type, expected F32, F16 or BF16");
+    file_refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
+                     "wpe.weight", "F16", "[2,2]", 12,
+                     20) "," TENSOR("ln_f.bias", "F32", "[2]", 20, 28) "," TENSOR("ln_f.gate", "F32", "[2]",
+                                                                                  28, 36) "}",
+                 36, ERR_FAILED_PRECONDITION, "unexpected tensor 'ln_f.gate'");
 }
 
 static void where_the_model_lies(void **state)
@@ -126,10 +126,10 @@ static void where_the_model_lies(void **state)
     struct err e = {0};
     (void)state;
     assert_int_equal(init_find(dir, NULL, &found, &e), ERR_NOT_FOUND);
-    put("pytorch_model.bin", "", 0);
+    file_put("pytorch_model.bin", "", 0);
     assert_int_equal(init_find(dir, NULL, &found, &e), ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "safe_serialization=True"));
-    put("model.safetensors", "", 0);
+    file_put("model.safetensors", "", 0);
     assert_int_equal(init_find(dir, NULL, &found, &e), ERR_OK);
     assert_string_equal(found, dir);
 }
@@ -196,7 +196,7 @@ static void config_reads_back(void **state)
     spec.data.type = DATA_TEXT;
     spec.data.symbols = SYMBOL_BYTE;
     gpt2_config_print(&text, &spec, 65);
-    put("config.json", text.data, text.len);
+    file_put("config.json", text.data, text.len);
     assert_int_equal(gpt2_config_read(dir, &back, &e), ERR_OK);
     assert_int_equal(back.model.type, MODEL_GPT);
     assert_int_equal(back.model.layers, 3);
@@ -237,7 +237,7 @@ static void other_models_are_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct train_spec spec = {0};
         struct err e = {0};
-        put("config.json", rows[i].json, strlen(rows[i].json));
+        file_put("config.json", rows[i].json, strlen(rows[i].json));
         assert_int_equal(gpt2_config_read(dir, &spec, &e), rows[i].code);
         if (!strstr(e.msg, rows[i].says))
             fail_msg("'%s' does not say '%s'", e.msg, rows[i].says);

@@ -15,7 +15,7 @@
 #include "trainer/device/plugin.h"
 
 /* name: a file in this program's directory, unless it begins with a slash. */
-static void refused(const char *name, const char *says)
+static void plugin_refused(const char *name, const char *says)
 {
     const struct plugin *p = NULL;
     struct device *d = NULL;
@@ -39,14 +39,14 @@ static void refused(const char *name, const char *says)
 static void a_plugin_of_another_version(void **state)
 {
     (void)state;
-    refused("plugin_old.so", "has another version than this program");
-    refused("plugin_small.so", "has another version than this program");
+    plugin_refused("plugin_old.so", "has another version than this program");
+    plugin_refused("plugin_small.so", "has another version than this program");
 }
 
 static void a_library_that_is_not_a_plugin(void **state)
 {
     (void)state;
-    refused("plugin_empty.so", "is not a plugin: it has no ddp_plugin");
+    plugin_refused("plugin_empty.so", "is not a plugin: it has no ddp_plugin");
 }
 
 static void a_file_that_is_not_a_library(void **state)
@@ -55,7 +55,7 @@ static void a_file_that_is_not_a_library(void **state)
     int fd = mkstemp(text);
     (void)state;
     assert_true(fd >= 0 && dprintf(fd, "no library\n") > 0);
-    refused(text, "the plugin cannot be loaded: ");
+    plugin_refused(text, "the plugin cannot be loaded: ");
     close_fd(&fd);
     remove(text);
 }
@@ -65,7 +65,7 @@ static void a_missing_file(void **state)
     const struct plugin *p = NULL;
     struct err e = {0};
     (void)state;
-    refused("/nonexistent/plugin.so", "does not exist");
+    plugin_refused("/nonexistent/plugin.so", "does not exist");
     /* dlopen would search a bare name in the system's directories */
     assert_int_equal(setenv("DDP_CUDA_PLUGIN", "libm.so.6", 1), 0);
     assert_int_equal(plugin_load(&p, &e), ERR_UNAVAILABLE);

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "trainer/data/sampler.h"
 
-static struct sampler make(int64_t samples, int64_t global, int world)
+static struct sampler sampler_make(int64_t samples, int64_t global, int world)
 {
     return (struct sampler){.samples = samples,
                             .global = global,
@@ -61,7 +61,7 @@ static void every_sample_once_an_epoch(void **state)
     for (size_t n = 0; n < ARRAY_LEN(sizes); n++)
         for (size_t w = 0; w < ARRAY_LEN(worlds); w++)
             for (int64_t accumulate = 1; accumulate <= 3; accumulate++) {
-                struct sampler s = make(sizes[n], 7 * accumulate * worlds[w], worlds[w]);
+                struct sampler s = sampler_make(sizes[n], 7 * accumulate * worlds[w], worlds[w]);
                 struct cursor c = {4, 0};
                 int *seen = xcalloc((size_t)sizes[n], sizeof(*seen));
                 int64_t steps = 0, whole = sampler_steps(&s);
@@ -90,7 +90,7 @@ static void no_sample_lost_across_resizes(void **state)
     (void)state;
     for (size_t i = 0; !over; i++) { /* another world size at every step */
         int world = worlds[i % ARRAY_LEN(worlds)];
-        struct sampler s = make(1000, 9 * world, world);
+        struct sampler s = sampler_make(1000, 9 * world, world);
         take_step(s, &c, seen);
         over = sampler_advance(&s, &c);
     }
@@ -99,7 +99,7 @@ static void no_sample_lost_across_resizes(void **state)
 
 static void order_is_that_of_one_rank(void **state)
 {
-    struct sampler one = make(500, 40, 1), four = make(500, 40, 4);
+    struct sampler one = sampler_make(500, 40, 1), four = sampler_make(500, 40, 4);
     struct cursor c = {2, 120};
     struct sampler_batch b;
     int64_t all[40], part[10];
@@ -122,7 +122,7 @@ static void the_tutorials_step_counts(void **state)
     } rows[] = {{1, 64}, {2, 32}, {4, 16}, {16, 4}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct sampler s = make(2048, 32 * rows[i].world, rows[i].world);
+        struct sampler s = sampler_make(2048, 32 * rows[i].world, rows[i].world);
         assert_int_equal(sampler_steps(&s), rows[i].steps);
     }
 }
@@ -131,7 +131,7 @@ static void the_tutorials_step_counts(void **state)
 static void pad_repeats_from_the_start(void **state)
 {
     int seen[10] = {0};
-    struct sampler s = make(10, 8, 4);
+    struct sampler s = sampler_make(10, 8, 4);
     struct cursor c = {0, 8};
     int64_t twice = 0;
     (void)state;
@@ -152,7 +152,7 @@ static void pad_repeats_from_the_start(void **state)
 
 static void epochs_and_seeds_reshuffle(void **state)
 {
-    struct sampler s = make(1000, 10, 1), other = s;
+    struct sampler s = sampler_make(1000, 10, 1), other = s;
     int same_epoch = 0, same_seed = 0, in_place = 0;
     (void)state;
     other.seed = 4;

@@ -47,8 +47,8 @@ static double quadratic_gradient(double x, int rank, size_t i)
     return x - (double)(rank + 1) * 0.25 - (double)(i % 17) * 0.125;
 }
 
-static void backward(struct sync *s, const struct setup *u, float *grads, const float *params, int rank,
-                     int step, int world)
+static void member_backward(struct sync *s, const struct setup *u, float *grads, const float *params,
+                            int rank, int step, int world)
 {
     int64_t local = samples_of(rank, step);
     double divisor = (double)sync_divisor(s, local, samples_of_all(world, step));
@@ -64,7 +64,7 @@ static void backward(struct sync *s, const struct setup *u, float *grads, const 
     }
 }
 
-static void optimize(float *params, const float *grads)
+static void member_optimize(float *params, const float *grads)
 {
     for (size_t i = 0; i < COUNT; i++)
         params[i] -= RATE * grads[i];
@@ -113,9 +113,9 @@ static void steps_train(struct ranks *r, int rank)
     alloc_all(g, &config);
     RANK_OK(sync_open(&s, g, &config, &e), &e);
     for (int step = 0; step < STEPS; step++) {
-        backward(s, u, config.grads, config.params, rank, step, r->world);
+        member_backward(s, u, config.grads, config.params, rank, step, r->world);
         RANK_OK(sync_before_step(s, &e), &e);
-        optimize(config.params, config.grads);
+        member_optimize(config.params, config.grads);
         RANK_OK(sync_after_step(s, samples_of(rank, step), samples_of_all(r->world, step), &e), &e);
         RANK_CHECK(sync_settled(s) == (u->type == SYNC_ALLREDUCE || (step + 1) % u->every == 0));
     }
@@ -179,7 +179,7 @@ static const struct ranks layouts[] = {
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
-static void check(const struct ranks *layout, const struct setup *u, uint64_t *hash, int *bytes)
+static void steps_check(const struct ranks *layout, const struct setup *u, uint64_t *hash, int *bytes)
 {
     struct ranks r = *layout;
     double want[COUNT];
@@ -209,7 +209,7 @@ static void allreduce_is_one_process_on_the_whole_batch(void **state)
         for (int way = 0; way < 4; way++) {
             struct setup u = {.type = SYNC_ALLREDUCE, .overlap = way & 1, .pieces = way & 2};
 
-            check(&layouts[l], &u, &hash[way], &bytes);
+            steps_check(&layouts[l], &u, &hash[way], &bytes);
         }
         assert_int_equal(hash[0], hash[1]); /* the thread must not change any bit */
         assert_int_equal(hash[2], hash[3]);
@@ -227,7 +227,7 @@ static void averaging_is_local_sgd(void **state)
             uint64_t hash;
             int bytes;
 
-            check(&layouts[l], &u, &hash, &bytes);
+            steps_check(&layouts[l], &u, &hash, &bytes);
         }
 }
 
@@ -239,8 +239,8 @@ static void averaging_sends_less(void **state)
 
     (void)state;
     for (size_t l = 1; l < LAYOUTS; l++) {
-        check(&layouts[l], &each, &hash, &much);
-        check(&layouts[l], &seldom, &hash, &little);
+        steps_check(&layouts[l], &each, &hash, &much);
+        steps_check(&layouts[l], &seldom, &hash, &little);
         /* A small last bucket goes through mailboxes, which takes more bytes. */
         assert_in_range(much, little * 5, little * 8);
     }
@@ -271,9 +271,9 @@ static void train_in_two_parts(struct ranks *r, int rank)
             sync_load(s, &snapshot->state);
             memcpy(config.params, snapshot->params, sizeof(snapshot->params));
         }
-        backward(s, u, config.grads, config.params, rank, step, r->world);
+        member_backward(s, u, config.grads, config.params, rank, step, r->world);
         RANK_OK(sync_before_step(s, &e), &e);
-        optimize(config.params, config.grads);
+        member_optimize(config.params, config.grads);
         RANK_OK(sync_after_step(s, samples_of(rank, step), samples_of_all(r->world, step), &e), &e);
     }
     r->shared->hash[rank] = ranks_hash(config.params, COUNT * sizeof(float));

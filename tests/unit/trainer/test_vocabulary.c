@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "trainer/data/vocabulary.h"
 
-static struct vocabulary scan(const char *text)
+static struct vocabulary text_scan(const char *text)
 {
     struct vocabulary v;
     struct err e = {0};
@@ -20,8 +20,8 @@ static struct vocabulary scan(const char *text)
 
 static void characters_are_numbered_in_rising_order(void **state)
 {
-    struct vocabulary v = scan("b\na\xc3\xa9"
-                               "a\xf0\x9f\x98\x80");
+    struct vocabulary v = text_scan("b\na\xc3\xa9"
+                                    "a\xf0\x9f\x98\x80");
     (void)state;
     assert_int_equal(v.count, 5);
     assert_int_equal(vocabulary_find(&v, '\n'), 0);
@@ -36,7 +36,7 @@ static void characters_are_numbered_in_rising_order(void **state)
 static void an_encoded_text_decodes_to_itself(void **state)
 {
     static const char text[] = "na\xc3\xafve \xe2\x82\xac \xf0\x9f\x98\x80 and plain\n";
-    struct vocabulary v = scan(text);
+    struct vocabulary v = text_scan(text);
     CLEANUP(buf_release) struct buf back = {0};
     struct err e = {0};
     int32_t *numbers;
@@ -101,7 +101,7 @@ static void bytes_that_are_not_utf8_are_named(void **state)
 
 static void json_reads_back(void **state)
 {
-    struct vocabulary v = scan("\"\\\n\x01 z\xe2\x82\xac"), back;
+    struct vocabulary v = text_scan("\"\\\n\x01 z\xe2\x82\xac"), back;
     CLEANUP(buf_release) struct buf json = {0};
     struct err e = {0};
     (void)state;

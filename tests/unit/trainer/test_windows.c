@@ -39,14 +39,14 @@ static struct train_spec spec_of(enum data_type type, char *path, int64_t contex
     return s;
 }
 
-static void row(const struct dataset *d, int64_t index, int32_t *token, int32_t *label)
+static void window_row(const struct dataset *d, int64_t index, int32_t *token, int32_t *label)
 {
     struct err e = {0};
     struct dataset_rows out = {.token = token, .label = label};
     assert_int_equal(dataset_gather(d, &index, 1, &out, &e), ERR_OK);
 }
 
-static void refused(const struct train_spec *s, enum err_code code, const char *words)
+static void dataset_refused(const struct train_spec *s, enum err_code code, const char *words)
 {
     struct dataset *train = NULL, *test = NULL;
     struct err e = {0};
@@ -58,7 +58,7 @@ static void refused(const struct train_spec *s, enum err_code code, const char *
 }
 
 /* "abracadabra" by character has the symbols a b c d r and the numbers 01402030140. */
-static void characters(void **state)
+static void text_is_read_by_character(void **state)
 {
     CLEANUP(free_text) char *path = write_text("a.txt", "abracadabraabracadabra");
     struct train_spec s = spec_of(DATA_TEXT, path, 4);
@@ -73,12 +73,12 @@ static void characters(void **state)
     assert_int_equal(train->count, 11 - 4); /* one window at each position */
     assert_int_equal(test->count, 2);       /* adjacent windows: (11 - 1) / 4 */
     assert_int_equal(train->vocabulary->count, 5);
-    row(train, 1, token, label);
+    window_row(train, 1, token, label);
     assert_memory_equal(token, ((int32_t[]){1, 4, 0, 2}), sizeof(token));
     assert_memory_equal(label, ((int32_t[]){4, 0, 2, 0}), sizeof(label));
-    row(train, 6, token, label);
+    window_row(train, 6, token, label);
     assert_memory_equal(label, ((int32_t[]){0, 1, 4, 0}), sizeof(label)); /* the last symbol of the split */
-    row(test, 1, token, label);
+    window_row(test, 1, token, label);
     assert_memory_equal(token, ((int32_t[]){2, 0, 3, 0}), sizeof(token));
     assert_memory_equal(label, ((int32_t[]){0, 3, 0, 1}), sizeof(label));
     dataset_free(train);
@@ -97,7 +97,7 @@ static void characters_beyond_ascii(void **state)
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
     assert_int_equal(train->out, 4);
     assert_int_equal(train->count, 8 - 3);
-    row(train, 1, token, label);
+    window_row(train, 1, token, label);
     assert_memory_equal(token, ((int32_t[]){1, 2, 3}), sizeof(token));
     assert_memory_equal(label, ((int32_t[]){2, 3, 0}), sizeof(label));
     dataset_free(train);
@@ -106,7 +106,7 @@ static void characters_beyond_ascii(void **state)
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
     assert_int_equal(train->out, 256);
     assert_int_equal(train->count, 20 - 3);
-    row(train, 0, token, label);
+    window_row(train, 0, token, label);
     assert_memory_equal(token, ((int32_t[]){'a', 0xc3, 0xa9}), sizeof(token));
     dataset_free(train);
     dataset_free(test);
@@ -127,7 +127,7 @@ static void many_characters(void **state)
     s = spec_of(DATA_TEXT, path, 5);
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
     assert_int_equal(train->out, 300);
-    row(train, 296, token, label);
+    window_row(train, 296, token, label);
     assert_memory_equal(token, ((int32_t[]){296, 297, 298, 299, 0}), sizeof(token));
     dataset_free(train);
     dataset_free(test);
@@ -150,14 +150,14 @@ static void validation_file(void **state)
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
     assert_int_equal(train->count, 4); /* the whole file */
     assert_int_equal(test->count, 2);
-    row(test, 1, token, label);
+    window_row(test, 1, token, label);
     assert_memory_equal(label, ((int32_t[]){2, 1}), sizeof(label));
     dataset_free(train);
     dataset_free(test);
     s.data.val_path = bad;
-    refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) does not occur in the training text");
+    dataset_refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) does not occur in the training text");
     s.data.val_path = worse;
-    refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) does not occur in the training text");
+    dataset_refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) does not occur in the training text");
 }
 
 static char *write_tokens(const char *name, const int32_t *header, size_t count)
@@ -189,7 +189,7 @@ static void token_files_of_both_formats(void **state)
         assert_int_equal(train->count, 7);
         assert_int_equal(test->count, 3);
         assert_null(train->vocabulary);
-        row(test, 0, token, label);
+        window_row(test, 0, token, label);
         assert_memory_equal(token, ((int32_t[]){10000, 11000, 12000}), sizeof(token));
         assert_memory_equal(label, ((int32_t[]){11000, 12000, 13000}), sizeof(label));
         dataset_free(train);
@@ -197,7 +197,7 @@ static void token_files_of_both_formats(void **state)
     }
 }
 
-static enum err_code gather(const struct dataset *d, int64_t index, int32_t *token, struct err *e)
+static enum err_code window_gather(const struct dataset *d, int64_t index, int32_t *token, struct err *e)
 {
     int32_t label[4];
     struct dataset_rows rows = {.token = token, .label = label};
@@ -212,9 +212,9 @@ static void an_invalid_token(void **state)
     struct train_spec s = spec_of(DATA_TOKENS, bare, 3);
     (void)state;
     s.model.vocab = 8000;
-    refused(&s, ERR_DATA_LOSS, "large.bin: token 8 is 8000, but there are only 8000");
+    dataset_refused(&s, ERR_DATA_LOSS, "large.bin: token 8 is 8000, but there are only 8000");
     s.data.path = headed;
-    refused(&s, ERR_DATA_LOSS, "behind.bin: token 8 is 8000, but there are only 8000");
+    dataset_refused(&s, ERR_DATA_LOSS, "behind.bin: token 8 is 8000, but there are only 8000");
 }
 
 /* Not every page of 65 MiB is read when the file is opened. */
@@ -232,13 +232,13 @@ static void an_invalid_token_in_a_large_file(void **state)
     assert_int_equal(ftruncate(fd, size), 0);
     assert_int_equal(pwrite(fd, "\x40\x1f", 2, 3 * 4096), 2);
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
-    assert_int_equal(gather(train, 6144 - 5, token, &e), ERR_OK);
-    assert_int_equal(gather(train, 6144 - 4, token, &e), ERR_DATA_LOSS); /* the last label */
+    assert_int_equal(window_gather(train, 6144 - 5, token, &e), ERR_OK);
+    assert_int_equal(window_gather(train, 6144 - 4, token, &e), ERR_DATA_LOSS); /* the last label */
     assert_non_null(strstr(e.msg, "vast.bin: token 6144 is 8000, but there are only 8000"));
     dataset_free(train);
     dataset_free(test);
     assert_int_equal(pwrite(fd, "\x40\x1f", 2, size - 2), 2);
-    refused(&s, ERR_DATA_LOSS, "token 34078719 is 8000");
+    dataset_refused(&s, ERR_DATA_LOSS, "token 34078719 is 8000");
 }
 
 /* The file becomes shorter while it is open: the read returns an error that names the file, and neither zeros
@@ -256,8 +256,8 @@ static void a_file_that_becomes_shorter(void **state)
         s.model.vocab = 50257;
         assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
         assert_int_equal(truncate(s.data.path, 9), 0);
-        assert_int_equal(gather(train, i ? 4 : 0, token, &e), i ? ERR_OK : ERR_DATA_LOSS);
-        assert_int_equal(gather(train, 5, token, &e), ERR_DATA_LOSS);
+        assert_int_equal(window_gather(train, i ? 4 : 0, token, &e), i ? ERR_OK : ERR_DATA_LOSS);
+        assert_int_equal(window_gather(train, 5, token, &e), ERR_DATA_LOSS);
         assert_non_null(strstr(e.msg, i ? "shorter.txt: has no byte 9: truncated"
                                         : "shorter.bin: has no byte 10: truncated"));
         dataset_free(train);
@@ -277,36 +277,37 @@ static void unusable_files_are_refused(void **state)
     CLEANUP(free_text) char *none = xasprintf("%s/none.txt", directory);
     struct train_spec s = spec_of(DATA_TEXT, none, 4);
     (void)state;
-    refused(&s, ERR_NOT_FOUND, "none.txt");
+    dataset_refused(&s, ERR_NOT_FOUND, "none.txt");
     s.data.path = directory;
-    refused(&s, ERR_FAILED_PRECONDITION, "not a file");
+    dataset_refused(&s, ERR_FAILED_PRECONDITION, "not a file");
     s.data.path = empty;
-    refused(&s, ERR_FAILED_PRECONDITION, "the file is empty");
+    dataset_refused(&s, ERR_FAILED_PRECONDITION, "the file is empty");
     s.data.path = small;
-    refused(&s, ERR_FAILED_PRECONDITION,
-            "the training split is too short for a context of 4: expected at least 5 symbols, got 3");
+    dataset_refused(&s, ERR_FAILED_PRECONDITION,
+                    "the training split is too short for a context of 4: expected at least 5 symbols, got 3");
     s.model.context = 2;
     s.data.split = 0.9;
-    refused(&s, ERR_FAILED_PRECONDITION,
-            "the validation split is too short for a context of 2: expected at least 3 symbols, got 1");
+    dataset_refused(
+        &s, ERR_FAILED_PRECONDITION,
+        "the validation split is too short for a context of 2: expected at least 3 symbols, got 1");
     s.data.split = 0.5;
     s.model.vocab = 2;
-    refused(&s, ERR_FAILED_PRECONDITION, "model.vocab: expected at least 3, the number of symbols, got 2");
+    dataset_refused(&s, ERR_FAILED_PRECONDITION,
+                    "model.vocab: expected at least 3, the number of symbols, got 2");
     s.data.path = latin;
-    refused(&s, ERR_DATA_LOSS, "byte 3 is not UTF-8");
+    dataset_refused(&s, ERR_DATA_LOSS, "byte 3 is not UTF-8");
     s = spec_of(DATA_TOKENS, odd, 1);
     s.model.vocab = 50257;
-    refused(&s, ERR_DATA_LOSS, "not 16-bit tokens: its size, 3 bytes, is odd");
+    dataset_refused(&s, ERR_DATA_LOSS, "not 16-bit tokens: its size, 3 bytes, is odd");
     s.data.path = newer;
-    refused(&s, ERR_DATA_LOSS, "token file of version 2, only version 1 is supported");
+    dataset_refused(&s, ERR_DATA_LOSS, "token file of version 2, only version 1 is supported");
     s.data.path = cut;
-    refused(&s, ERR_DATA_LOSS, "damaged: its header says 21 tokens, the file has 20.0");
+    dataset_refused(&s, ERR_DATA_LOSS, "damaged: its header says 21 tokens, the file has 20.0");
     s.data.path = wide;
-    refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), only 16-bit tokens are supported");
+    dataset_refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), only 16-bit tokens are supported");
 }
 
-/* The mark depends on the bytes of both files. */
-static void marks(void **state)
+static void the_mark_depends_on_both_files(void **state)
 {
     CLEANUP(free_text) char *one = write_text("m1.txt", "abcabcabcabc");
     CLEANUP(free_text) char *two = write_text("m2.txt", "abcabcabcabd");
@@ -345,7 +346,7 @@ static int remove_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters),
+        cmocka_unit_test(text_is_read_by_character),
         cmocka_unit_test(characters_beyond_ascii),
         cmocka_unit_test(many_characters),
         cmocka_unit_test(validation_file),
@@ -354,7 +355,7 @@ int main(void)
         cmocka_unit_test(an_invalid_token_in_a_large_file),
         cmocka_unit_test(a_file_that_becomes_shorter),
         cmocka_unit_test(unusable_files_are_refused),
-        cmocka_unit_test(marks),
+        cmocka_unit_test(the_mark_depends_on_both_files),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
