@@ -91,7 +91,7 @@ static void *saver_main(void *arg)
 }
 
 /* Starts the thread with all signals blocked, because the main thread handles them. */
-static int start_thread(struct saver *s)
+static int saver_start_thread(struct saver *s)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -126,7 +126,7 @@ enum err_code saver_open(struct saver **out, const struct saver_config *config, 
     if (!s->stage)
         err_set(e, ERR_RESOURCE_EXHAUSTED,
                 "the copy that snapshots are written from (%zu bytes): out of memory", s->bytes);
-    else if ((code = start_thread(s)) != 0)
+    else if ((code = saver_start_thread(s)) != 0)
         err_sys(e, code, "cannot start the thread that writes snapshots");
     if (!s->stage || code) {
         saver_free(s);
