@@ -1,0 +1,129 @@
+/* Tests the saver: steps go on while a snapshot is written, and a snapshot counts only once it is committed. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "tests/unit/trainer/snapshot_fixture.h"
+#include "trainer/snapshot/saver.h"
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    bool open;
+    enum err_code answer;
+};
+
+static enum err_code commit_when_open(void *arg, const struct snapshot_place *place,
+                                      const struct snapshot_files *files, struct err *e)
+{
+    struct gate *g = arg;
+    (void)place, (void)files;
+    pthread_mutex_lock(&g->lock);
+    while (!g->open)
+        pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    return g->answer ? err_set(e, g->answer, "another generation is current") : ERR_OK;
+}
+
+static void gate_open(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_broadcast(&g->moved);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static struct saver *gated_saver_open(struct gate *g, enum err_code answer)
+{
+    struct saver *s = NULL;
+    struct err e = {0};
+    *g =
+        (struct gate){.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .answer = answer};
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .writer = true,
+                                  .layout = &fixture_layout,
+                                  .commit = commit_when_open,
+                                  .arg = g};
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    return s;
+}
+
+static void a_snapshot_counts_only_once_it_is_committed(void **state)
+{
+    struct gate g;
+    struct saver *s = gated_saver_open(&g, ERR_OK);
+    struct snapshot_place place = fixture_place_at(10, 1), done;
+    struct err e = {0};
+    (void)state;
+    fixture_fill(saver_state(s), 1.0f);
+    saver_submit(s, &place, 0);
+    assert_true(saver_busy(s));
+    assert_false(fixture_file_exists("step-10-g1/COMMITTED.json"));
+    assert_false(saver_take_result(s, &done, &e));
+    gate_open(&g);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-10-g1/COMMITTED.json"));
+    assert_true(saver_take_result(s, &done, &e));
+    assert_int_equal(done.step, 10);
+    assert_int_equal(e.code, ERR_OK);
+    assert_false(saver_take_result(s, &done, &e));
+    saver_close(s);
+}
+
+static void a_refused_snapshot_does_not_count(void **state)
+{
+    struct gate g;
+    struct saver *s = gated_saver_open(&g, ERR_ABORTED);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    gate_open(&g);
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_ABORTED);
+    saver_close(s);
+    assert_false(fixture_file_exists("step-10-g1/COMMITTED.json"));
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 1);
+    assert_false(list.items[0].committed);
+    snapshot_list_release(&list);
+}
+
+static void a_directory_that_cannot_be_written_is_an_error(void **state)
+{
+    struct gate g;
+    struct err e = {0};
+    struct saver *s;
+    struct snapshot_place place = fixture_place_at(10, 1);
+    char whole[64];
+    (void)state;
+    strcpy(whole, fixture_dir);
+    strcat(fixture_dir, "/file");
+    assert_int_equal(file_write_atomic(fixture_dir, "", 0, 0600, &e), ERR_OK);
+    s = gated_saver_open(&g, ERR_OK);
+    gate_open(&g);
+    saver_submit(s, &place, 0);
+    assert_int_not_equal(saver_wait(s, &e), ERR_OK);
+    assert_non_null(strstr(e.msg, fixture_dir));
+    saver_close(s);
+    strcpy(fixture_dir, whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SNAPSHOT_TEST(a_snapshot_counts_only_once_it_is_committed),
+        SNAPSHOT_TEST(a_refused_snapshot_does_not_count),
+        SNAPSHOT_TEST(a_directory_that_cannot_be_written_is_an_error),
+    };
+    log_init("test_saver", LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

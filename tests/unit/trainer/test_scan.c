@@ -1,0 +1,241 @@
+/* Tests which snapshots of a directory are offered, removed and set aside: only committed ones count, and a damaged
+ * one is never offered. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "tests/unit/trainer/snapshot_fixture.h"
+
+static void scan_finds_which_snapshots_are_committed(void **state)
+{
+    struct snapshot_files a = {0}, b = {0}, c = {0};
+    struct snapshot_place first = fixture_place_at(10, 1), second = fixture_place_at(20, 1),
+                          third = fixture_place_at(15, 2);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    fixture_write(&first, true, &a);
+    fixture_write(&second, false, &b);
+    fixture_write(&third, true, &c);
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 2); /* nobody would choose the first snapshot */
+    assert_int_equal(list.items[0].step, 20);
+    assert_false(list.items[0].committed);
+    assert_string_equal(list.items[0].digest, b.digest);
+    assert_int_equal(list.items[1].step, 15);
+    assert_true(list.items[1].committed);
+    assert_string_equal(list.items[1].cluster, "here");
+    assert_int_equal(list.items[1].job, 7);
+    snapshot_list_release(&list);
+    assert_int_equal(snapshot_scan("/nonexistent/directory", &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    snapshot_files_release(&a);
+    snapshot_files_release(&b);
+    snapshot_files_release(&c);
+}
+
+static void write_of_job(const char *cluster, int64_t job, int64_t step, int64_t generation)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = fixture_place_at(step, generation);
+    place.job = job;
+    snprintf(place.cluster, sizeof(place.cluster), "%s", cluster);
+    fixture_write(&place, true, &files);
+    snapshot_files_release(&files);
+}
+
+/* The newest snapshots of each job, by step and by generation, are read; if they are damaged, the next
+ * ones. */
+static void scan_reads_only_snapshots_that_could_be_chosen(void **state)
+{
+    static const int64_t steps[2][4] = {{50, 40, 35, 30}, {49, 40, 35, 30}};
+    CLEANUP(free_text) char *newest = xasprintf("%s/step-50-g3/model.safetensors", fixture_dir);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    struct stat st;
+    (void)state;
+    write_of_job("here", 7, 10, 2);
+    write_of_job("here", 7, 20, 4);
+    write_of_job("here", 7, 40, 4);
+    write_of_job("here", 7, 49, 3);
+    write_of_job("here", 7, 50, 3);
+    write_of_job("here", 8, 30, 2); /* another job */
+    write_of_job("there", 7, 35, 1);
+    for (int damaged = 0; damaged < 2; damaged++) {
+        assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+        assert_int_equal(list.count, 4);
+        for (size_t i = 0; i < list.count; i++)
+            assert_int_equal(list.items[i].step, steps[damaged][i]);
+        snapshot_list_release(&list);
+        CLEANUP(close_fd) int fd = open(newest, O_WRONLY | O_CLOEXEC);
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(pwrite(fd, "\x55", 1, st.st_size - 1), 1);
+    }
+}
+
+/* A file that changed after it was written is not the committed file. */
+static void committed_json_names_the_written_bytes(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    struct stat st;
+    (void)state;
+    fixture_write(&place, false, &files);
+    CLEANUP(free_text) char *path = xasprintf("%s/model.safetensors", files.path);
+    CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(pwrite(fd, "\x55", 1, st.st_size - 1), 1);
+    assert_int_equal(snapshot_mark_committed(&files, &place, &e), ERR_OK);
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    snapshot_list_release(&list);
+    snapshot_files_release(&files);
+}
+
+/* Flips each bit of each file. The committed snapshot is then no longer offered. A direct read is an error
+ * or, if the bit is in the data, gives another value. */
+static void every_flipped_bit_is_noticed(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct snapshot_list list = {0};
+    struct stat st;
+    struct err e = {0};
+    float got[FLOATS];
+    (void)state;
+    fixture_write(&place, true, &files);
+    CLEANUP(free_text) char *path = xasprintf("%s/model.safetensors", files.path);
+    CLEANUP(buf_release) struct buf whole = {0};
+    assert_int_equal(file_read(path, 1 << 20, &whole, &e), ERR_OK);
+    assert_int_equal(stat(path, &st), 0);
+    CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    for (size_t at = 0; at < whole.len; at++) {
+        char flipped = (char)(whole.data[at] ^ (1 << at % 8));
+        assert_int_equal(pwrite(fd, &flipped, 1, (off_t)at), 1);
+        assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+        assert_int_equal(list.count, 0);
+        snapshot_list_release(&list);
+        if (snapshot_read(files.path, &fixture_layout, got, &e))
+            assert_non_null(strstr(e.msg, path));
+        assert_int_equal(pwrite(fd, &whole.data[at], 1, (off_t)at), 1);
+    }
+    snapshot_files_release(&files);
+}
+
+static void prune_counts_committed_ones_of_this_job(void **state)
+{
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    (void)state;
+    for (int64_t step = 10; step <= 50; step += 10) {
+        struct snapshot_place place = fixture_place_at(step, 1);
+        fixture_write(&place, step != 40, &f);
+        snapshot_files_release(&f);
+    }
+    struct snapshot_place other = fixture_place_at(5, 1), newer = fixture_place_at(30, 2);
+    other.job = 6;
+    fixture_write(&other, true, &f);
+    snapshot_files_release(&f);
+    other = fixture_place_at(6, 1);
+    strcpy(other.cluster, "elsewhere");
+    fixture_write(&other, true, &f);
+    snapshot_files_release(&f);
+    fixture_write(&newer, true, &f);
+    snapshot_files_release(&f);
+    CLEANUP(free_text) char *half = xasprintf("%s/.tmp-step-44-g1-j7", fixture_dir);
+    CLEANUP(free_text) char *busy = xasprintf("%s/.tmp-step-44-g2-j7", fixture_dir);
+    assert_int_equal(file_mkdirs(half, 0700, &e), ERR_OK);
+    assert_int_equal(file_mkdirs(busy, 0700, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(fixture_dir, &newer, 0, 2, 0, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-30-g2") && fixture_file_exists("step-50-g1")); /* the two newest */
+    assert_false(fixture_file_exists("step-10-g1") || fixture_file_exists("step-20-g1") ||
+                 fixture_file_exists("step-30-g1"));
+    assert_false(fixture_file_exists("step-40-g1")); /* never committed, of a generation that is over */
+    assert_true(fixture_file_exists("step-5-g1"));   /* of another job */
+    assert_true(fixture_file_exists("step-6-g1"));   /* of job 7 of another cluster */
+    assert_false(fixture_file_exists(".tmp-step-44-g1-j7"));
+    assert_true(fixture_file_exists(".tmp-step-44-g2-j7")); /* of this generation: it may still be written */
+}
+
+static void prune_keeps_the_best(void **state)
+{
+    static const double losses[] = {3.0, 1.5, 1.5, 1.0, 2.0, 4.0, 5.0};
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    struct snapshot_place place = {0};
+    (void)state;
+    for (int64_t i = 0; i < 7; i++) {
+        place = fixture_place_at(10 * (i + 1), 1);
+        place.judged = i != 3; /* the lowest loss was not measured at this snapshot */
+        place.val_loss = losses[i];
+        fixture_write(&place, true, &f);
+        snapshot_files_release(&f);
+    }
+    assert_int_equal(snapshot_prune(fixture_dir, &place, 0, 1, 2, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-70-g1"));                                      /* the newest */
+    assert_true(fixture_file_exists("step-20-g1") && fixture_file_exists("step-30-g1")); /* the best */
+    assert_false(fixture_file_exists("step-10-g1") || fixture_file_exists("step-40-g1") ||
+                 fixture_file_exists("step-50-g1"));
+    assert_int_equal(snapshot_prune(fixture_dir, &place, 0, 1, 1, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-30-g1")); /* of equal losses, the newer snapshot stays */
+    assert_false(fixture_file_exists("step-20-g1"));
+}
+
+/* For a run that starts from scratch after generation 2. */
+static void snapshots_from_before_a_start_from_scratch_are_set_aside(void **state)
+{
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    struct snapshot_place own = fixture_place_at(10, 3), other = fixture_place_at(30, 3);
+    (void)state;
+    for (int64_t generation = 1; generation <= 3; generation++) {
+        struct snapshot_place place = fixture_place_at(10 * generation, generation);
+        fixture_write(&place, true, &f);
+        snapshot_files_release(&f);
+    }
+    assert_int_equal(snapshot_prune(fixture_dir, &own, 2, 1, 0, &e), ERR_OK);
+    /* Prune must not remove these. */
+    assert_true(fixture_file_exists("step-10-g1") && fixture_file_exists("step-20-g2") &&
+                fixture_file_exists("step-30-g3"));
+    other.step = 7;
+    other.job = 6;
+    fixture_write(&other, true, &f);
+    snapshot_files_release(&f);
+    assert_int_equal(snapshot_set_aside(fixture_dir, &own, 2, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-30-g3"));
+    assert_false(fixture_file_exists("step-10-g1") || fixture_file_exists("step-20-g2") ||
+                 fixture_file_exists("step-7-g3"));
+    assert_true(fixture_file_exists("set-aside-g2/step-10-g1/COMMITTED.json") &&
+                fixture_file_exists("set-aside-g2/step-20-g2"));
+    /* The snapshots that it continued do not count any more, either. */
+    assert_true(fixture_file_exists("set-aside-g2/step-7-g3"));
+    assert_int_equal(snapshot_set_aside(fixture_dir, &own, 2, &e), ERR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SNAPSHOT_TEST(scan_finds_which_snapshots_are_committed),
+        SNAPSHOT_TEST(scan_reads_only_snapshots_that_could_be_chosen),
+        SNAPSHOT_TEST(committed_json_names_the_written_bytes),
+        SNAPSHOT_TEST(every_flipped_bit_is_noticed),
+        SNAPSHOT_TEST(prune_counts_committed_ones_of_this_job),
+        SNAPSHOT_TEST(prune_keeps_the_best),
+        SNAPSHOT_TEST(snapshots_from_before_a_start_from_scratch_are_set_aside),
+    };
+    log_init("test_scan", LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
