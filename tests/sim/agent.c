@@ -1,4 +1,5 @@
-/* The agent's stream to the coordinator: wishes down, facts up, heartbeats and their acknowledgements. */
+/* The agent's stream to the coordinator: it receives wishes, and sends facts and heartbeats, which the
+ * coordinator acknowledges. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "tests/sim/sim.h"
 
 #define HEARTBEAT_MS 3000
-#define PATIENCE_MS 9000 /* the agent gives a silent stream up after this time */
+#define PATIENCE_MS 9000 /* after this time the agent gives up a silent stream */
 
 struct up {
     enum core_event_kind kind;
@@ -17,7 +18,7 @@ struct up {
     bool found;
     uint64_t sick, lost;
     bool refused;
-    int64_t spawn, step; /* of a report of `job` */
+    int64_t spawn, step; /* of a report about `job` */
     size_t count;
     struct spawn_fact facts[];
 };
@@ -90,7 +91,7 @@ static void list_gpus(const struct machine *m, uint64_t sick, uint64_t lost, uin
     }
 }
 
-/* GPUs that are leased and not listed are reported as lost. */
+/* The agent reports a GPU as lost if it is leased but not listed, so such a GPU is no longer gone. */
 static void find_leased(struct machine *m)
 {
     for (size_t i = 0; m->wish && i < m->wish->count; i++)
@@ -125,7 +126,7 @@ static void send_hello(struct sim *sim, struct machine *m, struct session *s)
 {
     struct gpu_list list;
     struct core_event event = {.kind = CORE_HELLO, .session = s->handle};
-    bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* the machines are hosts of `ddpctl run` */
+    bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* run: the machines are hosts of ddpctl run */
 
     struct core_card_head heads[MAX_JOBS];
     struct records cards[MAX_JOBS];
@@ -170,7 +171,7 @@ static void send_hello(struct sim *sim, struct machine *m, struct session *s)
 
 static void up_arrives(struct sim *sim, struct item *item);
 
-/* A message waits until the host can receive again, and later messages wait behind it. */
+/* Delays a message until the host receives again. Later messages of the stream wait behind it. */
 static bool lies_unread(struct sim *sim, struct item *item, struct session *s)
 {
     s->unread -= item->a ? 1 : 0;
@@ -204,7 +205,7 @@ static void up_arrives(struct sim *sim, struct item *item)
     if (lies_unread(sim, item, s) || !sim->host.core || s->broken)
         return;
     if (sim->machines[s->machine].cut_until > sim->now) {
-        s->broken = true; /* the end of the stream is lost, and the agent finds out by itself */
+        s->broken = true; /* the agent is not told; it gives the silent stream up later */
         return;
     }
     if (up->kind == CORE_HELLO) {
@@ -237,7 +238,7 @@ static void up_arrives(struct sim *sim, struct item *item)
     host_up(sim, &event);
 }
 
-/* Messages of a stream arrive in the order in which they were sent. */
+/* Sends a message. Messages of a stream arrive in the order in which they were sent. */
 static void send_up(struct sim *sim, struct machine *m, struct up *up)
 {
     struct session *s = &sim->sessions[m->session];
@@ -363,7 +364,7 @@ void agent_facts(struct sim *sim, struct machine *m)
     send_up(sim, m, up);
 }
 
-/* The look may hang for a long time and then have no answer. */
+/* A look for snapshots may hang for a long time, and may never be answered. */
 void agent_looked(struct sim *sim, struct machine *m, int64_t job)
 {
     if (!m->agent || !m->welcomed || sim_lost(sim))
@@ -391,7 +392,7 @@ void agent_goodbye(struct sim *sim, struct machine *m)
         send_up(sim, m, new_up(CORE_GOODBYE, 0));
 }
 
-struct down { /* a wish follows in the same block */
+struct down { /* a wish, if there is one, follows in the same allocation */
     enum core_effect_kind kind;
     int session;
     int64_t sequence, job;
@@ -431,8 +432,7 @@ static void down_arrives(struct sim *sim, struct item *item)
     m->heard = sim->now;
     if (down->kind == EFFECT_WELCOME) {
         m->welcomed = true;
-        take_acknowledgement(sim, m,
-                             s->hello_sent); /* a welcome answers the hello as an ack does a heartbeat */
+        take_acknowledgement(sim, m, s->hello_sent); /* a welcome acknowledges the hello */
     } else if (down->kind == EFFECT_ACK) {
         take_acknowledgement(sim, m, m->sent[down->sequence % 64]);
     } else if (down->kind == EFFECT_WISH) {
@@ -468,7 +468,7 @@ static struct down *copy_wish(struct sim *sim, const char *node)
     size_t count = 0;
 
     if (core_wish(sim->host.core, node, &wish, &e) != ERR_OK)
-        return NULL; /* forgotten since */
+        return NULL; /* the node was forgotten meanwhile */
     for (size_t i = 0; i < wish.group_count; i++)
         count += wish.groups[i].spawn_count;
     size_t size = sizeof(struct wish_copy) + count * sizeof(struct wished);

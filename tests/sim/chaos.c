@@ -67,12 +67,12 @@ static void forget_node(struct sim *sim, struct item *item)
 {
     const struct machine *m = &sim->machines[item->a];
 
-    if (!m->power) /* the machine is off, so the operator is right */
+    if (!m->power) /* the machine is still off, so its processes are dead */
         client_operate(sim, CORE_FORGET, m->name, 0, false);
 }
 
-/* The operator calls a node dead that is only cut off: its workers count as dead but still hold their slots.
- */
+/* The operator forgets a node that is only cut off. Its workers count as dead, but they live and hold their
+ * slots. */
 static void forget_wrongly(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
@@ -165,8 +165,8 @@ bool restore_lost(const struct sim *sim, int64_t job)
     return true;
 }
 
-/* A backup replaces the records. As in reality the next epoch is the time or, if the clock was wrong, one
- * that nodes have seen already. A client whose request has made a job has its reply by now. */
+/* A backup replaces the records. The next epoch is the time, as it really is; or, as with a wrong clock, an
+ * epoch that nodes have seen already. Clients whose requests made jobs get their replies before. */
 static void restore_backup(struct sim *sim)
 {
     if (!sim->backup.commits)
@@ -183,12 +183,12 @@ static void restore_backup(struct sim *sim)
     int64_t next_job = sim->durable.r.next_job;
     durable_copy(&sim->durable, &sim->backup);
     sim->durable.r.age = RECORDS_RESTORED;
-    if (sim_chance(sim, 0.5)) { /* a second source still knows how many job numbers were given out */
+    if (sim_chance(sim, 0.5)) { /* the mark beside the database survived: it says which numbers were used */
         sim->durable.r.gap_from = sim->durable.r.gap_from ? sim->durable.r.gap_from : sim->durable.r.next_job;
         sim->durable.r.gap_to = sim->durable.r.next_job = next_job;
         sim->durable.r.age = RECORDS_NUMBERED;
     }
-    sim->backup.commits = 0; /* a second restore of the same backup would give numbers out twice */
+    sim->backup.commits = 0; /* restored twice, the same backup would assign numbers twice */
     if (sim_chance(sim, 0.7))
         sim->durable.epoch = 1000000 + sim->now;
     sim->restores++;
@@ -197,7 +197,7 @@ static void restore_backup(struct sim *sim)
     host_start(sim);
 }
 
-/* A file system goes away for a while, or its content is lost. */
+/* A file system is unmounted for a while, or its content is lost. */
 static void hide_snapshots(struct sim *sim, struct machine *m)
 {
     sim_say(sim, "%s: its snapshots are away", m->name);
@@ -206,8 +206,8 @@ static void hide_snapshots(struct sim *sim, struct machine *m)
         m->copy_count = 0;
 }
 
-/* An administrator restarts jobs from scratch whose snapshots are lost, or lie where the job cannot be
- * placed. */
+/* An administrator restarts jobs from scratch if their snapshots are lost, or are only on nodes where the job
+ * cannot be placed. */
 static void tend_jobs(struct sim *sim, struct item *item)
 {
     (void)item;
@@ -238,7 +238,7 @@ static void raise_fault(struct sim *sim, struct item *item)
     (void)item;
     if (!sim->faults)
         return;
-    /* restores only in every third seed, because some rules do not hold after one */
+    /* Only every third seed has restores, because some rules cannot be checked after a restore. */
     switch (sim_range(sim, 0, sim->seed % 3 == 2 ? 16 : 15)) {
     case 0:
     case 1:
@@ -304,7 +304,7 @@ static void undrain_node(struct sim *sim, struct item *item)
 {
     for (int i = 0; i < sim->machine_count; i++)
         client_operate(sim, CORE_UNDRAIN, sim->machines[i].name, 0, false);
-    if (item->a < 40) /* a node may be forgotten now and return later with an old wish to drain */
+    if (item->a < 40) /* repeated, because a forgotten node may return later and still be drained */
         sim_plan(sim, sim->now + 30000, undrain_node)->a = item->a + 1;
 }
 

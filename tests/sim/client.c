@@ -1,4 +1,5 @@
-/* Users submit until they have a reply, sometimes twice, and they cancel, drain and forget. */
+/* Users repeat a submit until they have a reply, and sometimes once more. They also cancel, drain and forget.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ struct sim_job *client_job(const struct sim *sim, int64_t id)
     return NULL;
 }
 
-/* Whether the machine, without its faults, could run the job. */
+/* Returns whether the machine could run the job if it had no faults. */
 static bool node_fits(const struct machine *m, const struct sim_job *job, int64_t per_node)
 {
     if (!job->gpus_each)
@@ -26,7 +27,7 @@ static bool node_fits(const struct machine *m, const struct sim_job *job, int64_
     return m->gpu_count >= job->gpus_each && m->gpu_count * m->gpu_slots >= per_node * job->gpus_each;
 }
 
-/* On how many nodes the job could run: of one NCCL version, if that matters. */
+/* Returns on how many nodes the job could run. If the version of NCCL matters, all must have the same. */
 static int64_t biggest_fit(const struct sim *sim, const struct sim_job *job, int64_t per_node)
 {
     int64_t any = 0, newer = 0, older = 0;
@@ -68,7 +69,7 @@ static void print_place(struct sim *sim, const struct sim_job *job, int64_t per_
         buf_printf(text, "gpus_per_proc: %" PRId64 "\n", job->gpus_each);
 }
 
-/* A job that the whole cluster could run. */
+/* Makes a job that the cluster could run if it had no faults. */
 static void make_job(struct sim *sim, int index)
 {
     struct sim_job *job = &sim->jobs[index];
@@ -93,7 +94,7 @@ static void make_job(struct sim *sim, int index)
     job->nodes_min = nodes;
     job->nodes_max = max;
     job->most = most;
-    bool equal = sim->seed % 6 != 0; /* else hosts of `ddpctl run` have their own number of processes */
+    bool equal = sim->seed % 6 != 0; /* otherwise each host of `ddpctl run` chooses its number of processes */
     if (job->native && equal && !(nodes & (nodes - 1)) && !(per_node & (per_node - 1)) &&
         sim_chance(sim, 0.4))
         job->shards = nodes * per_node * (sim_chance(sim, 0.5) ? 2 : 1);
@@ -144,7 +145,7 @@ static void cancel_job(struct sim *sim, struct item *item)
         client_operate(sim, CORE_CANCEL, NULL, job->acked, sim_chance(sim, 0.3));
 }
 
-/* A number of nodes that the cluster can give it, so that the job ends. */
+/* Resizes a job to a number of nodes that the cluster has; otherwise the job would never end. */
 static void resize_job(struct sim *sim, struct item *item)
 {
     const struct sim_job *job = &sim->jobs[item->a];

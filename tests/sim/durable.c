@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
-#define PEACE_MS 20000 /* this long after the last fault all nodes are back */
+#define PEACE_MS 20000 /* time after the last fault until all nodes are back */
 
-/* From the newest: most changes are about those. */
+/* Searches from the newest entry, because most changes concern new entries. */
 #define FIND(array, count, condition)                                                                        \
     for (size_t i_ = (count); i_-- > 0;)                                                                     \
         if ((array)[i_].condition)                                                                           \
@@ -41,7 +41,7 @@ struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t
     FIND(d->r.spawns, d->r.spawn_count, job == job && d->r.spawns[i_].spawn == spawn);
 }
 
-/* The rank of the spawn in the newest generation that has it. */
+/* Returns the spawn's rank in the newest generation that it is a member of. */
 static const struct rank_record *newest_rank(const struct durable *d, int64_t job, int64_t spawn)
 {
     const struct rank_record *found = NULL;
@@ -102,7 +102,7 @@ static void check_move(struct sim *sim, const struct sm *sm, const struct change
         kind##_copy(&(array)[(count)++], fresh);                                                             \
     } while (0)
 
-/* All ranks of the last generation exited with 0, and none was told to stop. */
+/* Checks that all ranks of the last generation have exited with 0, and that none was told to stop. */
 static void check_success(struct sim *sim, const struct job_record *job)
 {
     const struct records *r = &sim->durable.r;
@@ -159,7 +159,7 @@ static void apply_job(struct sim *sim, const struct change *c)
     }
 }
 
-/* The record of an ended job has its last progress, and no later news may come. */
+/* The record of an ended job has its last progress, so no progress may come later. */
 static void apply_progress(struct sim *sim, const struct change *c)
 {
     struct job_record *job = durable_job(&sim->durable, c->id);
@@ -172,8 +172,8 @@ static void apply_progress(struct sim *sim, const struct change *c)
     job->progress = xstrdup(c->text);
 }
 
-/* A node that sends messages is not lost, even if the host cannot receive them: they wait unread, or the node
- * cannot connect. */
+/* A node must not be lost while it tries to reach the host: while its messages wait unread, or while its
+ * connections are not accepted. */
 static void check_loss(struct sim *sim, const char *node)
 {
     for (int i = 0; i < sim->machine_count; i++) {
@@ -182,9 +182,9 @@ static void check_loss(struct sim *sim, const char *node)
         if (strcmp(m->name, node) != 0 || !m->agent || m->cut_until > sim->now)
             continue;
         if (m->session >= 0 && !sim->sessions[m->session].broken && sim->sessions[m->session].unread)
-            sim_fail(sim, "node %s is lost, and its words lie unread", node);
+            sim_fail(sim, "node %s is lost while its messages are unread", node);
         if (m->turned_away && host_shut(sim) && sim->now - m->turned_away < 2000)
-            sim_fail(sim, "node %s is lost, and nobody lets it in", node);
+            sim_fail(sim, "node %s is lost while its connections are not accepted", node);
     }
 }
 
@@ -196,7 +196,7 @@ static void apply_node(struct sim *sim, const struct change *c)
 
     if (c->kind == CHANGE_NODE_INSERT) {
         if (node)
-            sim_fail(sim, "node %s twice", c->node->name);
+            sim_fail(sim, "node %s is inserted twice", c->node->name);
         APPEND(d->r.nodes, d->r.node_count, d->node_cap, node_record, c->node);
         return;
     }
@@ -221,7 +221,8 @@ static bool open_state(enum generation_state state)
     return state != GENERATION_CLOSED && state != GENERATION_FAILED;
 }
 
-/* A job has as many nodes as it may have; without faults also as many as it has stopped for. */
+/* A job's number of nodes is within its limits. Without faults, a job that was stopped to be resized gets the
+ * nodes that it was stopped for. */
 static void check_nodes(struct sim *sim, const struct generation_record *g)
 {
     const struct job_record *job = durable_job(&sim->durable, g->job);
@@ -230,10 +231,10 @@ static void check_nodes(struct sim *sim, const struct generation_record *g)
     int64_t max = job->nodes_max ? job->nodes_max : of->nodes_max;
 
     if (g->node_count < min || g->node_count > max)
-        sim_fail(sim, "job %" PRId64 ": %d nodes, and may have %" PRId64 " to %" PRId64, g->job,
+        sim_fail(sim, "job %" PRId64 " has %d nodes, but may have %" PRId64 " to %" PRId64, g->job,
                  g->node_count, min, max);
     if (of->shards && of->shards % g->world_size)
-        sim_fail(sim, "job %" PRId64 ": a world of %d does not divide %" PRId64 " shards", g->job,
+        sim_fail(sim, "job %" PRId64 ": its world size %d does not divide its %" PRId64 " shards", g->job,
                  g->world_size, of->shards);
     if (g->node_count < of->resize_to)
         sim_fail(sim, "job %" PRId64 ": it stopped for %" PRId64 " nodes and got %d", g->job, of->resize_to,
@@ -250,7 +251,7 @@ static void check_source(struct sim *sim, const struct generation_record *g)
     for (size_t i = 0; g->source_rank < 0 && i < r->snapshot_count; i++)
         if (r->snapshots[i].job == g->job && r->snapshots[i].generation > job->scratch_generation)
             sim_fail(sim,
-                     "job %" PRId64 " generation %" PRId64 " begins at step 0, and step %" PRId64
+                     "job %" PRId64 " generation %" PRId64 " begins at step 0, although step %" PRId64
                      " was committed",
                      g->job, g->number, r->snapshots[i].step);
 }
@@ -272,8 +273,8 @@ static void check_ended(struct sim *sim, const struct generation_record *g)
     for (int i = 0; i < sim->machine_count; i++) {
         const struct card *card = machine_card(&sim->machines[i], g->job);
         if (sim->machines[i].welcomed && card && card->ended)
-            sim_fail(sim, "job %" PRId64 " has ended, as %s knows, and is run again", g->job,
-                     sim->machines[i].name);
+            sim_fail(sim, "job %" PRId64 " runs again, although the card on %s says that it has ended",
+                     g->job, sim->machines[i].name);
     }
 }
 
@@ -292,10 +293,11 @@ static void apply_generation(struct sim *sim, const struct change *c)
                 sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " while %" PRId64 " is open", other->job,
                          c->generation->number, other->number);
             if (other->job == c->generation->job && other->number >= c->generation->number)
-                sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " does not grow", other->job,
-                         other->number);
+                sim_fail(sim, "job %" PRId64 ": the new generation is not above generation %" PRId64,
+                         other->job, other->number);
         }
-        /* a card brings generations as they were on the nodes; only the core's own ones must obey the rules */
+        /* A card brings generations as they were on the nodes, so only those that the core makes are checked.
+         * */
         if (d->adopting != c->generation->job) {
             check_nodes(sim, c->generation);
             check_ended(sim, c->generation);
@@ -310,7 +312,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
         g->state = (enum generation_state)c->to;
         keep_resize(sim, c);
     } else {
-        /* members may have been told the key already */
+        /* The key may not change, because members may have it already. */
         if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);
         if (!g->has_key && c->generation->has_key)
@@ -329,7 +331,7 @@ static void apply_rank(struct sim *sim, const struct change *c)
 
     if (c->kind == CHANGE_RANK_INSERT) {
         if (rank)
-            sim_fail(sim, "a rank twice");
+            sim_fail(sim, "a rank is inserted twice");
         APPEND(d->r.ranks, d->r.rank_count, d->rank_cap, rank_record, c->rank);
         return;
     }
@@ -343,7 +345,7 @@ static void apply_rank(struct sim *sim, const struct change *c)
     }
 }
 
-/* According to the node's last message. */
+/* A GPU's state in the node's last message. */
 enum gpu_state { GPU_WELL, GPU_SICK, GPU_LOST };
 
 static enum gpu_state gpu_state(const struct durable *d, const char *node, const char *uuid)
@@ -368,8 +370,8 @@ static void check_spawn_lease(struct sim *sim, const struct spawn_record *s)
 {
     for (char **uuid = s->gpu_uuids; uuid && *uuid; uuid++)
         if (gpu_state(&sim->durable, s->node, *uuid) != GPU_WELL)
-            sim_fail(sim, "%" PRId64 "/%" PRId64 " is to work on %s of %s, which is sick or not there",
-                     s->job, s->spawn, *uuid, s->node);
+            sim_fail(sim, "%" PRId64 "/%" PRId64 " gets GPU %s of %s, which is sick or missing", s->job,
+                     s->spawn, *uuid, s->node);
 }
 
 static void apply_spawn(struct sim *sim, const struct change *c)
@@ -379,7 +381,7 @@ static void apply_spawn(struct sim *sim, const struct change *c)
 
     if (c->kind == CHANGE_SPAWN_INSERT) {
         if (s)
-            sim_fail(sim, "a spawn twice");
+            sim_fail(sim, "a spawn is inserted twice");
         if (d->adopting != c->spawn->job)
             check_spawn_lease(sim, c->spawn);
         APPEND(d->r.spawns, d->r.spawn_count, d->spawn_cap, spawn_record, c->spawn);
@@ -388,7 +390,8 @@ static void apply_spawn(struct sim *sim, const struct change *c)
     if (!s)
         MISSING("spawn");
     if ((s->dead && !c->spawn->dead) || (s->revoked && !c->spawn->revoked))
-        sim_fail(sim, "spawn %" PRId64 "/%" PRId64 " comes to life again", s->job, s->spawn);
+        sim_fail(sim, "spawn %" PRId64 "/%" PRId64 " was dead or revoked and is not any more", s->job,
+                 s->spawn);
     spawn_record_release(s);
     spawn_record_copy(s, c->spawn);
 }
@@ -403,8 +406,8 @@ static void apply_snapshot(struct sim *sim, const struct change *c)
     bool may = g && job && g->number == job->generation &&
                (g->state == GENERATION_RUNNING || g->state == GENERATION_DRAINING);
     if (!may && d->adopting != c->snapshot->job)
-        sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " commits, and may not", c->snapshot->job,
-                 c->snapshot->generation);
+        sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " commits a snapshot, but may not",
+                 c->snapshot->job, c->snapshot->generation);
     if (s && strcmp(s->digest, c->snapshot->digest) != 0)
         sim_fail(sim, "job %" PRId64 ": two digests of step %" PRId64, s->job, s->step);
     if (!s) {
@@ -447,7 +450,8 @@ static bool is_current(const struct sim *sim, const struct spawn_record *s)
     return g && open_state(g->state);
 }
 
-/* About workers from before a restore, the cards of the nodes may contradict each other. */
+/* Returns whether the node has not yet got a wish from the restored records. Until then, the cards of nodes
+ * may contradict each other about the workers there. */
 static bool is_unheard(const struct sim *sim, const char *node)
 {
     for (int i = 0; i < sim->machine_count; i++)
@@ -457,7 +461,7 @@ static bool is_unheard(const struct sim *sim, const char *node)
     return false;
 }
 
-/* No two spawns that may live hold the same slot, and a GPU has no more than may share it. */
+/* Of the spawns that may live, no two hold the same CPU slot, and no more hold a GPU than may share it. */
 static void check_slots(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;
@@ -471,8 +475,8 @@ static void check_slots(struct sim *sim)
             for (char **x = a->gpu_uuids; x && *x; x++)
                 clash |= has_gpu(b, *x) && gpu_holders(r, a->node, *x) > gpu_slots(sim, a->node);
             if (clash && (!sim->restores || (is_current(sim, a) && is_current(sim, b))))
-                sim_fail(sim, "one slot on %s for %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64, a->node,
-                         a->job, a->spawn, b->job, b->spawn);
+                sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64 " hold the same slot",
+                         a->node, a->job, a->spawn, b->job, b->spawn);
         }
 }
 
@@ -501,7 +505,8 @@ static bool rank_is_open(const struct sim *sim, const struct rank_record *rank)
     return g && open_state(g->state);
 }
 
-/* A spawn belongs to at most one open generation, and holds one rank of it. The rank is on the spawn's node. */
+/* A spawn belongs to at most one open generation, and holds one rank of it. The rank is on the spawn's node.
+ * */
 static void check_memberships(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;
@@ -519,13 +524,13 @@ static void check_memberships(struct sim *sim)
                 rank_is_open(sim, &r->ranks[k]))
                 sim_fail(sim,
                          "spawn %" PRId64 "/%" PRId64 " is rank %d of generation %" PRId64
-                         " and rank %d of generation %" PRId64 ", and both are open",
+                         " and rank %d of generation %" PRId64 ", although both are open",
                          rank->job, rank->spawn, rank->rank, rank->generation, r->ranks[k].rank,
                          r->ranks[k].generation);
     }
 }
 
-/* What must hold between transactions. */
+/* Checks what must be true after each transaction. */
 static void check_jobs(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;
@@ -543,7 +548,7 @@ static void check_jobs(struct sim *sim)
         int64_t charged = 0;
         for (size_t k = 0; k < r->generation_count; k++)
             charged += r->generations[k].job == job->id && r->generations[k].charged;
-        if (sim->restores) /* a card leaves out generations that have ended */
+        if (sim->restores) /* cards do not contain generations that have ended */
             continue;
         if (charged < job->restarts_used || charged > job->restarts_used + 1)
             sim_fail(sim, "job %" PRId64 ": %" PRId64 " charged generations, %" PRId64 " restarts used",
@@ -615,7 +620,7 @@ static void apply_change(struct sim *sim, const struct change *c)
         apply_snapshot(sim, c);
         break;
     case CHANGE_SNAPSHOT_DELETE:
-        sim_fail(sim, "a snapshot of job %" PRId64 " forgotten too early", c->snapshot->job);
+        sim_fail(sim, "a snapshot of job %" PRId64 " is removed too early", c->snapshot->job);
         break;
     case CHANGE_EVENT:
         sim_say(sim, "  job %" PRId64 ": %s", c->event->job, c->event->text);
@@ -625,12 +630,12 @@ static void apply_change(struct sim *sim, const struct change *c)
         break;
     case CHANGE_JOB_FORGET:
     case CHANGE_LOST_NUMBER_REMOVED:
-        sim_fail(sim, "job %" PRId64 " forgotten too early", c->id);
+        sim_fail(sim, "job %" PRId64 " is removed too early", c->id);
         break;
     case CHANGE_USER_PUT:
     case CHANGE_USER_DELETE:
     case CHANGE_AUDIT:
-        sim_fail(sim, "the core changed users or the audit record, which are the service's");
+        sim_fail(sim, "the core changed users or the audit log, which belong to the service");
         break;
     case CHANGE_JOB_CLEAR:
         clear_job(&sim->durable, c->id);
@@ -659,8 +664,8 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
         check_memberships(sim);
     if (noded)
         check_lost(sim);
-    if (spawned && sim->durable.r.age ==
-                       RECORDS_NEW) /* until all nodes are back, two records may name the same holder */
+    /* After a restore, until all nodes are back, two records may name the same slot. */
+    if (spawned && sim->durable.r.age == RECORDS_NEW)
         check_slots(sim);
 }
 

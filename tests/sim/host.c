@@ -1,5 +1,6 @@
-/* The coordinator's process: hands messages to the core, commits, then carries out the effects, as the
- * service does. It may die at any point: between events, before the commit, after it, during the effects. */
+/* The coordinator's process. Like the real service it passes messages to the core, commits the changes, then
+ * carries out the effects. It may die at any point: between events, before or after the commit, during the
+ * effects. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +96,7 @@ static void send_reply(struct sim *sim, const struct reply *reply)
     sim_plan(sim, sim->now + sim_delay(sim), deliver_reply)->ptr = xmemdup(reply, sizeof(*reply));
 }
 
-/* A digest of everything that a member is told, because all members must be told the same. */
+/* Makes a digest of the whole answer to a member, because all members must get the same answer. */
 static void digest_answer(const struct core *core, const struct core_effect *effect, struct reply *reply)
 {
     const struct generation_record *g = core_generation(core, effect->job, effect->generation);
@@ -119,7 +120,7 @@ static void digest_answer(const struct core *core, const struct core_effect *eff
 static void check_acknowledged(struct sim *sim, const struct core_effect *effect, enum core_event_kind kind)
 {
     if (kind == CORE_SUBMIT && !effect->err.code && !durable_job(&sim->durable, effect->job))
-        sim_fail(sim, "job %" PRId64 " is acknowledged, and not durable", effect->job);
+        sim_fail(sim, "job %" PRId64 " is acknowledged, but not durable", effect->job);
 }
 
 static void send_answer(struct sim *sim, const struct core_effect *effect)
@@ -128,7 +129,7 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
     struct pending *pending = find_pending(host, effect->call);
 
     if (!pending) {
-        sim_fail(sim, "a call is answered that nobody waits for, or twice (%s)", effect->err.msg);
+        sim_fail(sim, "a call is answered twice, or was never made (%s)", effect->err.msg);
         return;
     }
     struct reply reply = {
@@ -146,7 +147,7 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
     check_acknowledged(sim, effect, pending->kind);
     if (effect->kind == EFFECT_JOIN && effect->state == CORE_JOIN_READY)
         digest_answer(host->core, effect, &reply);
-    /* a watch stays open until it is refused */
+    /* A call is over when it has its reply; a watch gets several, and is over when it is refused. */
     if (!pending->watch || effect->kind == EFFECT_REPLY)
         *pending = host->pending[--host->pending_count];
     send_reply(sim, &reply);
@@ -234,7 +235,7 @@ bool host_shut(const struct sim *sim)
     return sim->host.core && sim->now < sim->host.shut_until;
 }
 
-/* As the service does before each tick. */
+/* Reports to the core, as the service does before each tick, how long messages were not received. */
 static void tell_deaf(struct sim *sim, int64_t until, int64_t *told, bool outside)
 {
     const int64_t end = sim->now < until ? sim->now : until;
@@ -296,7 +297,7 @@ static void plan_tick(struct sim *sim)
 
     if (at == INT64_MAX)
         return;
-    at -= 1000000; /* see sim_clock */
+    at -= 1000000; /* sim_clock adds this to `now` */
     at = at <= sim->now ? sim->now + 1 : at;
     if (at >= host->tick_at)
         return;
@@ -372,7 +373,7 @@ static void request_arrives(struct sim *sim, struct item *item)
         return;
     }
     if (sim->restores && r->kind == CORE_SUBMIT && sim->jobs[r->from.job].acked)
-        return; /* a submit that was under way during a restore would make a second job */
+        return; /* this request made a job before the restore; it must not make a second one */
     event.call = take_handle(host, r);
     if (r->from.machine >= 0) {
         const struct spawn_record *s = core_find_token(host->core, r->token, sizeof(r->token));
@@ -393,7 +394,7 @@ static void request_arrives(struct sim *sim, struct item *item)
     host_up(sim, &event);
 }
 
-/* The offers follow the request in the same block. */
+/* Sends a copy of the request, with its offers in the same allocation. */
 static void send_request(struct sim *sim, const struct request *request)
 {
     size_t size = request->offer_count * sizeof(*request->offers);
@@ -412,5 +413,5 @@ void host_request(struct sim *sim, const struct request *request)
         return;
     send_request(sim, request);
     if (sim->faults && sim_chance(sim, 0.05))
-        send_request(sim, request); /* the network or a retry delivers it twice */
+        send_request(sim, request); /* it arrives twice, as after a retry */
 }

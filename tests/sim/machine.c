@@ -1,6 +1,5 @@
-/* A machine: its disk, its supervisors and their workers. The supervisor holds the lease and the exit
- * records; the agent (agent.c) makes the processes match the wish it last stored, renews the lease, and
- * reports. */
+/* A machine: its disk, its supervisors and their workers. The supervisor has the lease and the exit records.
+ * The agent (agent.c) makes the processes match the newest wish, renews the lease, and reports. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
-#define LATE_MS 25000 /* after a restore: within this time nothing is placed again */
+#define LATE_MS 25000 /* a restored coordinator waits this long for its nodes before it places jobs again */
 
 bool sim_gpus(const struct sim *sim)
 {
@@ -78,7 +77,7 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
     p->code = code;
     p->signal = signal;
     p->ended = sim_clock(sim).wall_ms;
-    p->attempt++; /* later replies are stale */
+    p->attempt++; /* so that replies which come later are ignored */
     p->watch_attempt++;
     sim_say(sim, "    %s: %" PRId64 "/%" PRId64 " rank %d exits %d/%d%s%s", m->name, p->job, p->spawn,
             p->rank, code, signal, p->lost ? " unseen" : "", p->lease_expired ? " by its lease" : "");
@@ -87,7 +86,7 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
         sim_plan(sim, sim->now, reapply_wish)->a = m->index;
 }
 
-/* More workers than may share one of its GPUs. */
+/* Returns whether one of its GPUs would have more workers than may share it. */
 static bool is_crowded(const struct machine *m, const struct proc *fresh)
 {
     for (int gpu = 0; gpu < m->gpu_count; gpu++) {
@@ -102,18 +101,18 @@ static bool is_crowded(const struct machine *m, const struct proc *fresh)
     return false;
 }
 
-/* Checks what may run at the same time, by the processes themselves. */
+/* Checks that the new process may run beside those that run, whatever the records say. */
 static void check_start(struct sim *sim, const struct machine *m, const struct proc *fresh)
 {
     if (fresh->native && fresh->gpus && !strcmp(m->nccl, "none"))
-        sim_fail(sim, "job %" PRId64 " is to train on %s, which has no plugin", fresh->job, m->name);
+        sim_fail(sim, "job %" PRId64 " is placed on %s, which has no plugin", fresh->job, m->name);
     for (int i = 0; i < sim->machine_count; i++)
         for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
             const struct proc *p = sim->machines[i].procs[k];
             if (p == fresh || p->state == PROC_EXITED)
                 continue;
             if (!p->native && !p->disowned && p->job == fresh->job && p->generation != fresh->generation)
-                sim_fail(sim, "job %" PRId64 ": generations %" PRId64 " and %" PRId64 " live at one time",
+                sim_fail(sim, "job %" PRId64 ": generations %" PRId64 " and %" PRId64 " run at the same time",
                          p->job, p->generation, fresh->generation);
             if (p->job == fresh->job && p->generation == fresh->generation && p->native && p->gpus &&
                 strcmp(sim->machines[i].nccl, m->nccl) != 0)
@@ -164,7 +163,7 @@ static void proc_running(struct sim *sim, struct item *item)
         proc_exit(sim, m, p, 1, 0);
         return;
     }
-    if (p->gpus & m->lost) { /* the device cannot be opened */
+    if (p->gpus & m->lost) { /* a lost device cannot be opened */
         proc_exit(sim, m, p, 1, 0);
         return;
     }
@@ -208,7 +207,7 @@ static void start_proc(struct sim *sim, struct machine *m, const struct wished *
     memcpy(p->token, w->token, sizeof(p->token));
     m->procs = array_grow(m->procs, m->proc_count, &m->proc_cap, sizeof(struct proc *));
     m->procs[m->proc_count++] = p;
-    if (sim->now >= p->lease_from + p->lease_ms) { /* the last acknowledgement is too old to start anything */
+    if (sim->now >= p->lease_from + p->lease_ms) { /* the last acknowledgement is too old for a start */
         p->lease_expired = true;
         proc_exit(sim, m, p, 0, 9);
         return;
@@ -253,14 +252,14 @@ static void stop_proc(struct sim *sim, struct machine *m, struct proc *p, enum c
     worker_stop(sim, m, p, how);
 }
 
-/* An exit record may go only when the coordinator has committed it, or counts the spawn as dead for another
- * reason. */
+/* An exit record may be dropped only when the coordinator has committed it, or counts the spawn as dead for
+ * another reason. */
 static void check_unwanted(struct sim *sim, const struct machine *m, const struct proc *p)
 {
     const struct spawn_record *s = durable_spawn(&sim->durable, p->job, p->spawn);
 
     if (m->wish && m->wish->restores < sim->restores)
-        return; /* the wish came from records that are lost; the card has the rest */
+        return; /* the wish is from before a restore: the card tells the coordinator about this spawn */
     if (s && !s->dead)
         sim_fail(sim, "%s drops the exit record of %" PRId64 "/%" PRId64 ", which is not committed", m->name,
                  p->job, p->spawn);
@@ -273,8 +272,8 @@ static bool has_ended(const struct sim *sim, int64_t id)
     return job && sm_terminal(&job_sm, job->state);
 }
 
-/* A worker that no wish has is killed. The records must know it, and why it is over, unless they went on
- * without a node that came back late. */
+/* The agent kills a worker that is not in the wish. Then the records must have its spawn or the end of its
+ * job, unless the restored coordinator has stopped waiting for this node. */
 static void check_unknown(struct sim *sim, const struct machine *m, const struct proc *p)
 {
     if (sim->restores && !p->disowned && p->state != PROC_EXITED && m->wish &&
@@ -291,7 +290,7 @@ void machine_apply(struct sim *sim, struct machine *m)
         if (find_wished(m, p)) {
             i++;
         } else if (p->state == PROC_EXITED) {
-            check_unwanted(sim, m, p); /* the exit record may go */
+            check_unwanted(sim, m, p); /* the exit record is dropped */
             free(p);
             m->procs[i] = m->procs[--m->proc_count];
         } else {
@@ -305,14 +304,14 @@ void machine_apply(struct sim *sim, struct machine *m)
         struct proc *p = machine_proc(m, w->job, w->spawn);
         if (p)
             stop_proc(sim, m, p, w->stop);
-        else if (w->stop == CORE_STOP_NONE) /* a spawn that was stopped before it started never starts */
+        else if (w->stop == CORE_STOP_NONE) /* a spawn that is to stop is not started */
             start_proc(sim, m, w);
     }
     agent_facts(sim, m);
 }
 
-/* A GPU falls off the bus, and its workers wait for ever. A running agent sees that; an agent that starts
- * later may find the GPU in no list. */
+/* A GPU falls off the bus, and its workers hang. A running agent notices that. An agent that starts later may
+ * not find the GPU in any list. */
 void machine_lose_gpu(struct sim *sim, struct machine *m, int gpu)
 {
     const uint64_t bit = UINT64_C(1) << gpu;
@@ -325,7 +324,7 @@ void machine_lose_gpu(struct sim *sim, struct machine *m, int gpu)
         m->procs[i]->hung |= m->procs[i]->gpus & bit;
 }
 
-/* Workers die with their supervisor, and their exits are not seen. */
+/* Workers die with their supervisor, so their exit codes are unknown. */
 void supervisor_kill(struct sim *sim, struct machine *m, int64_t job)
 {
     for (size_t i = 0; i < m->proc_count; i++)

@@ -1,5 +1,5 @@
-/* sim [--seeds FROM:COUNT] [-v]: one run for each seed, each the life of a cluster under faults and its end
- * without them. Default: seeds from 1 on, as many as DDP_SIM_SEEDS says, else 300. */
+/* sim [--seeds FROM:COUNT] [-v]: runs a simulated cluster for each seed, first with faults, then without them
+ * until all jobs have ended. Default: the first DDP_SIM_SEEDS seeds, or the first 300. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,9 +59,9 @@ static void say_stuck(struct sim *sim)
         }
         const struct job_record *record = durable_job(&sim->durable, job->acked);
         if (restore_lost(sim, job->acked))
-            continue; /* no record and no node knows it any more, so nobody can end it */
+            continue; /* a restore has lost this job: neither the records nor any node has it */
         if (!record) {
-            sim_fail(sim, "job %" PRId64 " is known to a node, and was never adopted", job->acked);
+            sim_fail(sim, "job %" PRId64 " is known to a node, but was never adopted", job->acked);
             return;
         }
         if (sm_terminal(&job_sm, record->state) || !sim->host.core)
@@ -73,7 +73,7 @@ static void say_stuck(struct sim *sim)
         core_job_status_release(&status);
         return;
     }
-    sim_fail(sim, "all jobs have ended, and something lives on");
+    sim_fail(sim, "all jobs have ended, but a process is left");
 }
 
 static void run_to_end(struct sim *sim)

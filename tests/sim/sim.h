@@ -7,18 +7,18 @@
 
 #include "daemon/coordinator/core/core.h"
 
-/* A whole cluster in one process on a fake clock: the real core over a fake store, with fake agents,
- * supervisors, workers and clients around it, under seeded faults. Everything follows from the seed. Time is
- * in milliseconds: `now` is the true time and every machine's boot clock, and the wall clock jumps. Each rule
- * is checked where it could break:
+/* A whole cluster in one process: the real core on a fake clock and a fake store, surrounded by fake agents,
+ * supervisors, workers and clients, with random faults. The seed determines the whole run. Times are in
+ * milliseconds. `now` is the true time, and the boot clock of every machine; the wall clock jumps. Each rule
+ * is checked where it could be broken:
  *
- *   durable.c   Moves follow their tables. A job has at most one open generation, and a closed generation
- *               commits nothing. Restarts are counted. No job is lost. Jobs have as many nodes as they may.
- *               Success means that all ranks succeeded. A job with snapshots begins at step 0 only when it
- *               was told to.
+ *   durable.c   States change as their tables allow. A job has at most one open generation, and a closed
+ *               generation commits nothing. Restarts are counted. No job is lost. A job has no more and no
+ *               fewer nodes than it allows. Success means that all ranks succeeded. A job with snapshots
+ *               begins at step 0 only when a user has said so.
  *   machine.c   A slot never has two living processes. A command job never has two living generations. No
  *               exit record is lost.
- *   worker.c    All members of a generation got the same answer.
+ *   worker.c    All members of a generation get the same answer to Join.
  *   main.c      After the faults every job ends, and nothing is left running. */
 
 #define MAX_MACHINES 50
@@ -28,13 +28,13 @@ struct sim;
 struct item;
 typedef void (*item_fn)(struct sim *sim, struct item *item);
 
-/* Something that will happen. */
+/* A planned event: run is called when `now` has reached `at`. */
 struct item {
     int64_t at;
     uint64_t order;
     item_fn run;
     int64_t a, b, c, d;
-    void *ptr; /* freed after run, unless taken */
+    void *ptr; /* freed after run, unless run has taken it */
 };
 
 /* ------------------------------------------------------------------ what is durable: durable.c */
@@ -42,7 +42,7 @@ struct durable {
     struct records r;
     size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
     int64_t epoch, commits;
-    int64_t adopting; /* the job that is being inserted from a card, in this list of changes; 0: none */
+    int64_t adopting; /* the job that this list of changes inserts from a card; 0: none */
 };
 void durable_apply(struct sim *sim, const struct change *changes, size_t count);
 void durable_release(struct durable *d);
@@ -50,12 +50,12 @@ void durable_copy(struct durable *to, const struct durable *from);
 struct job_record *durable_job(const struct durable *d, int64_t id);
 struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn);
 struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
-/* The newest generation that has the spawn as a member; NULL: none. */
+/* Returns the newest generation that the spawn is a member of, or NULL. */
 const struct generation_record *durable_generation_of(const struct durable *d, const struct spawn_record *s);
 
 /* ------------------------------------------------------------------ requests and replies */
 struct caller {
-    int machine;        /* of a worker; -1: the caller is client number `job` */
+    int machine;        /* the worker's machine; -1: the caller is client number `job` */
     int64_t job, spawn; /* the worker */
     int64_t attempt;    /* replies to older attempts are stale */
 };
@@ -67,20 +67,20 @@ struct request {
     bool flag; /* kill, resume */
     uint8_t token[32], bytes[128];
     size_t size;
-    char text[1600]; /* job file, node name, digest */
+    char text[1600]; /* by kind: a job file, a node's name or a digest */
     char id[32];     /* request id */
     struct core_offer *offers;
     size_t offer_count;
 };
 struct reply {
     struct caller to;
-    enum core_event_kind kind; /* of the request */
+    enum core_event_kind kind; /* the request's */
     struct err err;
     int64_t job, generation, step;
     bool existed, member, stop;
     int rank, source_rank;
     enum core_join_state state;
-    uint8_t answer[DIGEST_BYTES]; /* over key, bootstrap id, peers and source */
+    uint8_t answer[DIGEST_BYTES]; /* digest of key, bootstrap id, peers and source */
 };
 
 /* ------------------------------------------------------------------ the coordinator's process: host.c */
@@ -94,9 +94,9 @@ struct host {
     struct core *core;
     struct core_out out;
     bool flush_planned;
-    int64_t life, tick_at; /* life grows at each start, and items of an earlier life are ignored */
-    /* Messages that arrive wait until deaf_until, and nobody can connect until shut_until. The core was told
-     * of all time up to ..._told. */
+    int64_t life, tick_at; /* life grows at each start; items of an earlier life are ignored */
+    /* Messages are not received until deaf_until, and connections are not accepted until shut_until. The core
+     * has been told of this time up to deaf_told and shut_told. */
     int64_t deaf_until, deaf_told, shut_until, shut_told;
     int crash_next; /* 0: no; 1: before the next commit, 2: after it, 3: during its effects */
     uint64_t next_handle;
@@ -105,8 +105,8 @@ struct host {
 };
 void host_start(struct sim *sim);
 void host_crash(struct sim *sim);
-void host_request(struct sim *sim,
-                  const struct request *request);        /* over the network: delay, loss, duplicates */
+/* Sends the request over the network, which may delay, lose or repeat it. */
+void host_request(struct sim *sim, const struct request *request);
 void host_up(struct sim *sim, struct core_event *event); /* an agent's message has arrived */
 bool host_deaf(const struct sim *sim);
 bool host_shut(const struct sim *sim);
@@ -115,11 +115,11 @@ void host_shut_door(struct sim *sim, int64_t ms);
 
 /* ------------------------------------------------------------------ machine.c, agent.c */
 enum proc_state { PROC_STARTING, PROC_RUNNING, PROC_EXITED };
-/* A spawn as its supervisor knows it. It survives the agent, and as a record on disk also the machine. */
+/* A spawn as its supervisor knows it. It survives the agent; its record on disk survives a power cut, too. */
 struct proc {
     int64_t job, spawn, generation;
     int rank, local_rank, world_size, cpu_slot;
-    uint64_t gpus; /* bits */
+    uint64_t gpus; /* a bit for each GPU */
     uint8_t token[32];
     bool native;
     int64_t lease_ms, grace_ms, lease_from;
@@ -131,7 +131,7 @@ struct proc {
     /* the worker itself */
     int64_t attempt, watch_attempt, step, next_snapshot;
     bool ready, leaving;
-    bool disowned; /* an operator has wrongly called it dead */
+    bool disowned; /* an operator has wrongly declared it dead */
     bool hung;     /* its GPU is lost: it waits until it is killed */
 };
 struct wished {
@@ -142,14 +142,14 @@ struct wished {
     bool native;
     enum core_stop stop;
 };
-struct card { /* its content lies in sim.contents */
+struct card { /* `content` is its index in sim.contents */
     int64_t job, progress;
     bool ended, drop;
     size_t content;
 };
 struct wish_copy {
     int64_t epoch, revision;
-    int restores; /* number of restores when it was made */
+    int restores; /* how many restores there had been when it was made */
     size_t card_count;
     struct card cards[MAX_JOBS];
     size_t count;
@@ -161,28 +161,28 @@ struct copy { /* a snapshot on a machine's disk */
 };
 struct session {
     int machine;
-    uint64_t handle; /* at the host */
+    uint64_t handle; /* by which the host knows it */
     bool broken;
-    int64_t life;                       /* of the host that knows it */
-    int64_t hello_sent, up_at, down_at; /* streams keep their order */
+    int64_t life;                       /* the host's life when it accepted the session */
+    int64_t hello_sent, up_at, down_at; /* up_at, down_at: no later message may arrive before this time */
     int unread;                         /* messages that have arrived while the host was deaf */
 };
 struct machine {
     int index;
-    int64_t account_at; /* until then users have no account here */
-    bool refused;       /* a job was refused for that, so heartbeats say so */
+    int64_t account_at; /* until this time, users have no account here */
+    bool refused;       /* a job was refused because of that; heartbeats report it */
     char name[16], instance[32];
     int cpu_slots, gpu_count, gpu_slots;
-    uint64_t sick, lost, gone; /* GPUs, as bits; GPUs that are gone are also lost, and no longer listed */
+    uint64_t sick, lost, gone; /* a bit for each GPU; gone: lost, and no longer listed either */
     const char *nccl;
     bool power, agent;
-    int64_t cut_until, life; /* life: of the agent's process */
-    int64_t unmounted_until; /* its snapshots cannot be seen */
-    int session;             /* index, -1: none */
+    int64_t cut_until, life; /* life: grows at each start of the agent */
+    int64_t unmounted_until; /* until this time, its snapshots cannot be read */
+    int session;             /* its index; -1: none */
     bool welcomed, drained;
     int64_t last_ack_sent, heard, sequence, sent[64];
-    int64_t turned_away;    /* when it last could not connect */
-    struct wish_copy *wish; /* on disk */
+    int64_t turned_away;    /* when its last attempt to connect failed */
+    struct wish_copy *wish; /* the newest, on disk */
     struct card cards[MAX_JOBS];
     size_t card_count;
     struct proc **procs;
@@ -190,7 +190,7 @@ struct machine {
     struct copy *copies;
     size_t copy_count, copy_cap;
 };
-bool sim_gpus(const struct sim *sim); /* most machines have GPUs */
+bool sim_gpus(const struct sim *sim); /* returns whether most machines of this run have GPUs */
 void machine_init(struct sim *sim, int index);
 void machine_release(struct machine *m);
 void machine_power_off(struct sim *sim, struct machine *m);
@@ -203,18 +203,19 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
 struct proc *machine_proc(const struct machine *m, int64_t job, int64_t spawn);
 void agent_start(struct sim *sim, struct machine *m);
 void agent_stop(struct sim *sim, struct machine *m);
-void agent_break(struct sim *sim, struct machine *m); /* the stream breaks */
+void agent_break(struct sim *sim, struct machine *m); /* breaks the stream */
 void agent_facts(struct sim *sim, struct machine *m);
 void agent_looked(struct sim *sim, struct machine *m, int64_t job);
 void agent_report(struct sim *sim, struct machine *m, const struct proc *p);
 void agent_goodbye(struct sim *sim, struct machine *m);
 const struct card *machine_card(const struct machine *m, int64_t job);
-void agent_down(struct sim *sim, const struct core_effect *effect); /* the host sends to a session */
+void agent_down(struct sim *sim, const struct core_effect *effect); /* sends a message of the host */
 
 /* ------------------------------------------------------------------ workers, clients, faults */
 void worker_start(struct sim *sim, struct machine *m, struct proc *p);
 void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop stop);
-bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t job); /* that counts */
+/* Returns whether the machine has a snapshot that the job can continue from. */
+bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t job);
 void worker_reply(struct sim *sim, const struct reply *reply);
 
 struct sim_job {
@@ -222,28 +223,28 @@ struct sim_job {
     char file[1600];
     bool native, doomed, no_snapshots;
     int64_t submit_at, duration, target, every, acked, attempt;
-    int64_t continues;                  /* index into jobs, -1: none */
-    int64_t nodes_min, nodes_max, most; /* as in its file; how many the cluster could give it */
-    int64_t gpus_each;                  /* as in its file; 0: on CPUs */
-    int64_t shards;                     /* of `reproducible: world`; 0: no such job */
-    int64_t resize_to;                  /* nodes that it has stopped for; 0: none */
-    int64_t lost_since;                 /* since when it waits for its snapshots; 0: it does not */
+    int64_t continues;                  /* index into jobs; -1: none */
+    int64_t nodes_min, nodes_max, most; /* as in its file; most: how many the cluster could give it */
+    int64_t gpus_each;                  /* as in its file; 0: it runs on CPUs */
+    int64_t shards;                     /* of `reproducible: world`; 0: not such a job */
+    int64_t resize_to;                  /* the number of nodes for which it was stopped; 0: none */
+    int64_t lost_since;                 /* when it began to wait for its snapshots; 0: it does not wait */
 };
 void client_start(struct sim *sim);
 void client_reply(struct sim *sim, const struct reply *reply);
-struct sim_job *client_job(const struct sim *sim, int64_t job); /* by the coordinator's id */
+struct sim_job *client_job(const struct sim *sim, int64_t job); /* job: the coordinator's id */
 void client_operate(struct sim *sim, enum core_event_kind kind, const char *node, int64_t job, bool flag);
 void chaos_start(struct sim *sim);
 void chaos_end(struct sim *sim);
-bool restore_lost(const struct sim *sim,
-                  int64_t job); /* after a restore no record and no node knows the job */
+/* Returns whether, after a restore, no record and no node knows the job. */
+bool restore_lost(const struct sim *sim, int64_t job);
 
 struct sim {
     uint64_t seed, random, orders;
     int64_t now, wall_offset, faults_end, events, resizes;
     bool faults, failed, verbose;
     char why[512];
-    double loss; /* of requests, replies and streams, while there are faults */
+    double loss; /* the probability that a message is lost, while there are faults */
     int64_t delay;
     struct item **heap;
     size_t heap_count, heap_cap;
@@ -254,19 +255,19 @@ struct sim {
     struct sim_job jobs[MAX_JOBS];
     struct session *sessions;
     size_t session_count, session_cap;
-    struct { /* answers that the first members of generations got */
+    struct { /* the answer that the first member of each generation got */
         int64_t job, generation;
         uint8_t answer[DIGEST_BYTES];
     } * answers;
     size_t answer_count, answer_cap;
-    struct { /* which client made which job */
+    struct { /* which request made which job */
         int64_t job;
         int index;
     } * requests;
     size_t request_count, request_cap;
-    struct records *contents; /* of cards */
+    struct records *contents; /* contents of cards */
     size_t content_count, content_cap;
-    struct durable backup; /* commits 0: there is none yet */
+    struct durable backup; /* its `commits` is 0 before the first backup */
     int restores;
     int64_t restored_at, adopted;
 };
@@ -275,10 +276,10 @@ struct sim {
 uint64_t sim_random(struct sim *sim);
 int64_t sim_range(struct sim *sim, int64_t low, int64_t high); /* both included */
 bool sim_chance(struct sim *sim, double p);
-bool sim_lost(struct sim *sim); /* the next message is lost */
+bool sim_lost(struct sim *sim); /* decides whether the next message is lost */
 int64_t sim_delay(struct sim *sim);
 struct item *sim_plan(struct sim *sim, int64_t at, item_fn run);
-bool sim_step(struct sim *sim); /* false: nothing is planned */
+bool sim_step(struct sim *sim); /* runs the next item; returns false if there is none */
 struct core_now sim_clock(const struct sim *sim);
 void sim_fail(struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void sim_say(const struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

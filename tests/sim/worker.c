@@ -42,7 +42,7 @@ static void leave_job(struct sim *sim, struct item *item)
         proc_exit(sim, m, p, item->d > 128 ? 0 : (int)item->d, item->d > 128 ? (int)item->d - 128 : 0);
 }
 
-/* code: 128 + signal, as in a shell. */
+/* code: 128 + N for signal N, as in a shell. */
 static void plan_exit(struct sim *sim, const struct machine *m, struct proc *p, int64_t after, int code)
 {
     p->leaving = true;
@@ -81,7 +81,7 @@ bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t id)
     return false;
 }
 
-/* Snapshots of this job, or of one that it continues, on the machine's disk. */
+/* Lists the snapshots of this job, or of the job that it continues, that are on the machine's disk. */
 static size_t offers_of(struct sim *sim, const struct machine *m, const struct proc *p,
                         struct core_offer *out, char (*digests)[64], size_t most)
 {
@@ -110,7 +110,7 @@ static void join_generation(struct sim *sim, struct item *item);
 
 static void send_join(struct sim *sim, struct machine *m, struct proc *p)
 {
-    static char digests[8][64]; /* one run at a time */
+    static char digests[8][64]; /* static: a process simulates one cluster at a time */
     struct core_offer offers[8];
     struct request r = request_of(m, p, CORE_JOIN);
 
@@ -121,7 +121,7 @@ static void send_join(struct sim *sim, struct machine *m, struct proc *p)
     plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
 }
 
-/* No reply came, or the reply says to call again. */
+/* Calls Join again: no reply came, or the reply said to call again. */
 static void join_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
@@ -136,7 +136,7 @@ static void send_bootstrap(struct sim *sim, struct machine *m, struct proc *p)
     struct request r = request_of(m, p, CORE_PUT_BOOTSTRAP);
 
     r.size = sizeof(r.bytes);
-    digest_sha256(r.bytes, p->token, sizeof(p->token)); /* a retry brings the same */
+    digest_sha256(r.bytes, p->token, sizeof(p->token)); /* the same id at each retry */
     host_request(sim, &r);
     plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, RETRY_MS), join_generation);
 }
@@ -165,7 +165,7 @@ static bool peers_alive(const struct sim *sim, const struct proc *me)
             here +=
                 p->state == PROC_RUNNING || (p->state == PROC_EXITED && p->ready && !p->code && !p->signal);
         }
-    /* records of ranks that succeeded may be gone already */
+    /* Exit records of ranks that succeeded may have been dropped already, so look into the database. */
     for (size_t i = 0; i < sim->durable.r.rank_count && here < me->world_size; i++) {
         const struct rank_record *rank = &sim->durable.r.ranks[i];
         if (rank->job != me->job || rank->generation != me->generation)
@@ -190,7 +190,7 @@ static void send_commit(struct sim *sim, struct machine *m, struct proc *p, int6
     snprintf(r.text, sizeof(r.text), "d%" PRId64 "-%" PRId64 "-%" PRId64, p->job, p->generation, step);
     host_request(sim, &r);
     if (sim_chance(sim, 0.2))
-        host_request(sim, &r); /* a retry whose first try was not lost */
+        host_request(sim, &r); /* a retry although the first try has arrived */
 }
 
 static void write_snapshot(struct sim *sim, struct machine *m, struct proc *p)
@@ -222,7 +222,7 @@ static void train_step(struct sim *sim, struct item *item)
         plan_exit(sim, m, p, sim_range(sim, 10, 2000), 0);
         return;
     }
-    /* without all peers the collectives of a step would not end, so the worker just waits */
+    /* A collective of a step ends only if all peers take part; otherwise the worker waits. */
     if (peers_alive(sim, p)) {
         p->step += 20;
         if (p->step >= p->next_snapshot) {
@@ -249,8 +249,8 @@ static void check_answer(struct sim *sim, const struct reply *reply)
         if (sim->answers[i].job != reply->job || sim->answers[i].generation != reply->generation)
             continue;
         if (memcmp(sim->answers[i].answer, reply->answer, sizeof(reply->answer)) != 0)
-            sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": two members got two answers", reply->job,
-                     reply->generation);
+            sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": two members got different answers",
+                     reply->job, reply->generation);
         return;
     }
     sim->answers = array_grow(sim->answers, sim->answer_count, &sim->answer_cap, sizeof(*sim->answers));
@@ -316,7 +316,7 @@ void worker_reply(struct sim *sim, const struct reply *reply)
     }
     if (reply->err.code != ERR_ABORTED && reply->err.code != ERR_UNAUTHENTICATED &&
         reply->err.code != ERR_FAILED_PRECONDITION)
-        sim_fail(sim, "a worker is told %d: %s", reply->err.code, reply->err.msg);
+        sim_fail(sim, "a worker got the unexpected error %d: %s", reply->err.code, reply->err.msg);
     plan_exit(sim, m, p, sim_range(sim, 1, 500), 1);
 }
 
@@ -336,7 +336,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
 void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop stop)
 {
     if (sim_chance(sim, 0.1))
-        return; /* deaf */
+        return; /* a worker that ignores the request */
     if (stop == CORE_STOP_TERM || !p->ready)
         plan_exit(sim, m, p, sim_range(sim, 5, 300), 128 + 15);
 }

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
-/* splitmix64 */
+/* The generator splitmix64. */
 uint64_t sim_random(struct sim *sim)
 {
     uint64_t z = sim->random += 0x9e3779b97f4a7c15u;
@@ -31,7 +31,7 @@ bool sim_lost(struct sim *sim)
     return sim->faults && sim_chance(sim, sim->loss);
 }
 
-/* Mostly short, and sometimes long enough for later messages to overtake. */
+/* Returns a short delay, or at times a delay so long that later messages arrive earlier. */
 int64_t sim_delay(struct sim *sim)
 {
     if (sim->faults && sim_chance(sim, 0.03))

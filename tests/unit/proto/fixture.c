@@ -18,7 +18,7 @@
 
 typedef Ddp__V1__JobStatus job_status;
 
-/* ---- unary ---- */
+/* ---- unary calls ---- */
 
 static void late_closed(uv_handle_t *handle)
 {
@@ -78,7 +78,7 @@ static void call_end(struct rpc_call *call, bool cancelled)
     atomic_fetch_add(&f->ended, 1);
 }
 
-/* ---- server stream ---- */
+/* ---- server streams ---- */
 
 static void watch_fill(struct rpc_call *call)
 {
@@ -131,7 +131,7 @@ static const struct rpc_method cluster_methods[] = {
     {0},
 };
 
-/* ---- both ways ---- */
+/* ---- sessions ---- */
 
 static void session_start(struct rpc_call *call, const void *request, void *user)
 {
@@ -179,7 +179,7 @@ static const struct rpc_method agent_methods[] = {
     {0},
 };
 
-/* ---- the server's life ---- */
+/* ---- start, drain and stop ---- */
 
 static void on_drained(void *user)
 {
@@ -221,7 +221,7 @@ static void fixture_setup(struct fixture *f, const struct fixture_options *optio
     static bool logging;
     struct err e = {0};
 
-    if (!logging) /* gRPC's threads of an earlier fixture may be logging */
+    if (!logging) /* once, because gRPC's threads of an earlier fixture may be logging */
         log_init("test", LOG_ERROR);
     logging = true;
     memset(f, 0, sizeof(*f));
@@ -263,8 +263,9 @@ void fixture_stop(struct fixture *f)
     assert_int_equal(uv_loop_close(&f->loop), 0);
 }
 
-/* The signal is waited for by a thread, not handled: ThreadSanitizer puts a handler off until the interrupted
- * thread's next call that it knows, and of a loop that goes to sleep in libuv there is none. */
+/* A thread waits for the signal, because a signal handler would come too late under ThreadSanitizer: it
+ * delays a handler until the thread's next call of a function that it intercepts, and libuv's loop may sleep
+ * before. */
 static void *drain_at_signal(void *user)
 {
     sigset_t stop;
@@ -284,7 +285,7 @@ int fixture_main(const struct fixture_options *options)
 
     sigemptyset(&stop);
     sigaddset(&stop, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &stop, NULL); /* of every thread to come, too */
+    pthread_sigmask(SIG_BLOCK, &stop, NULL); /* later threads inherit it */
     fixture_setup(&f, options);
     BUG_ON(pthread_create(&f.thread, NULL, drain_at_signal, &f));
     printf("port %d\n", f.port);

@@ -29,8 +29,8 @@
  *   Session     acknowledges each heartbeat, answers a hello with a welcome, fails the stream on a goodbye,
  *               and ends it on half close */
 struct fixture_options {
-    const char *unix_path; /* both may be given */
-    const char *tcp;       /* "127.0.0.1:0" */
+    const char *unix_path; /* unix_path, tcp or both are given */
+    const char *tcp;       /* such as "127.0.0.1:0" */
     const struct rpc_tls_files *tls;
     rpc_auth_fn auth;
     size_t send_queue, max_receive;
@@ -43,14 +43,14 @@ struct fixture {
     struct rpc_server *server;
     struct fixture_options options;
     int port;
-    char target[64]; /* of the TCP port */
+    char target[64]; /* address of the TCP port */
     atomic_int started, ended, cancelled, attempts, sent;
     atomic_bool drained;
 };
 void fixture_start(struct fixture *f, const struct fixture_options *options);
-void fixture_drain(struct fixture *f); /* begins to */
-void fixture_stop(struct fixture *f);  /* drains and waits */
-/* The same as a process: prints "port N" on stdout when it listens, drains on SIGTERM. */
+void fixture_drain(struct fixture *f); /* begins to drain */
+void fixture_stop(struct fixture *f);  /* drains and waits for the end */
+/* Runs the server as a process: prints "port N" on stdout when it listens, and drains on SIGTERM. */
 int fixture_main(const struct fixture_options *options);
 
 /* Waits up to 20 s, times DDP_TEST_SLOW, for the condition. */

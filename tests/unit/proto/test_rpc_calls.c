@@ -62,9 +62,9 @@ static struct rpc_stream *watch(int64_t job, int64_t timeout_ms)
     return stream;
 }
 
-/* ---- unary ---- */
+/* ---- unary calls ---- */
 
-static void unary_replies(void **state)
+static void a_unary_call_gets_its_reply(void **state)
 {
     CLEANUP(rpc_release) job_status *status = NULL;
     struct err e;
@@ -73,10 +73,10 @@ static void unary_replies(void **state)
     assert_int_equal(get_job(1, 5000, 0, &status, &e), ERR_OK);
     assert_int_equal(status->job, 1);
     assert_string_equal(status->name, "tcp");
-    assert_in_range(status->created_ms, 1, 5100); /* gRPC rounds the time that it sends up */
+    assert_in_range(status->created_ms, 1, 5100); /* gRPC rounds deadlines up */
 }
 
-static void unary_replies_later(void **state)
+static void a_handler_may_reply_later(void **state)
 {
     CLEANUP(rpc_release) job_status *status = NULL;
     struct err e;
@@ -85,7 +85,7 @@ static void unary_replies_later(void **state)
     assert_int_equal(get_job(4, 0, 0, &status, &e), ERR_OK);
 }
 
-static void status_crosses(void **state)
+static void a_status_reaches_the_client(void **state)
 {
     job_status *status = NULL;
     struct err e;
@@ -96,7 +96,7 @@ static void status_crosses(void **state)
     assert_null(status);
 }
 
-static void deadline_passes(void **state)
+static void a_call_ends_at_its_deadline(void **state)
 {
     job_status *status = NULL;
     struct err e;
@@ -106,7 +106,7 @@ static void deadline_passes(void **state)
     WAIT_FOR(atomic_load(&server.cancelled) == 1);
 }
 
-static void reply_that_is_not_text_is_refused(void **state)
+static void a_reply_that_is_not_utf8_is_refused(void **state)
 {
     job_status *status = NULL;
     struct err e;
@@ -132,7 +132,7 @@ static void unknown_methods_are_unimplemented(void **state)
     assert_null(reply);
 }
 
-static void idempotent_calls_are_tried_again(void **state)
+static void idempotent_calls_are_retried(void **state)
 {
     CLEANUP(rpc_release) job_status *status = NULL;
     struct err e;
@@ -142,7 +142,7 @@ static void idempotent_calls_are_tried_again(void **state)
     assert_int_equal(server.started, 3);
 }
 
-static void other_calls_are_not(void **state)
+static void other_calls_are_not_retried(void **state)
 {
     job_status *status = NULL;
     struct err e;
@@ -177,7 +177,7 @@ static void a_channel_is_cancelled_from_another_thread(void **state)
     assert_int_equal(e.code, ERR_CANCELLED);
 }
 
-static void nothing_listening_fails_at_once(void **state)
+static void a_call_without_a_server_fails_at_once(void **state)
 {
     struct rpc_channel *nobody;
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
@@ -191,7 +191,7 @@ static void nothing_listening_fails_at_once(void **state)
     rpc_channel_close(nobody);
 }
 
-static void bad_targets_are_refused(void **state)
+static void invalid_targets_and_tokens_are_refused(void **state)
 {
     static const char *const bad[] = {"",      "host",     "host:", "host:x", "host:99999", "::1:5",
                                       "[::1]", "unix:rel", ":5",    "host:0", "host:+5",    "[::1]5"};
@@ -207,7 +207,7 @@ static void bad_targets_are_refused(void **state)
 
 /* ---- server streams ---- */
 
-static void a_stream_brings_all_in_order(void **state)
+static void a_stream_delivers_all_messages_in_order(void **state)
 {
     struct rpc_stream *stream = watch(1000, 0);
     struct err e;
@@ -230,7 +230,7 @@ static void a_stream_brings_all_in_order(void **state)
     assert_int_equal(server.cancelled, 0);
 }
 
-static void a_stream_fails_after_its_messages(void **state)
+static void a_streams_status_comes_after_its_messages(void **state)
 {
     struct rpc_stream *stream = watch(-3, 0);
     job_status *status;
@@ -246,7 +246,7 @@ static void a_stream_fails_after_its_messages(void **state)
     rpc_stream_close(stream);
 }
 
-static void a_wait_may_end_before_the_stream(void **state)
+static void a_wait_for_a_message_may_time_out(void **state)
 {
     struct rpc_stream *stream = watch(-2, 0);
     job_status *status;
@@ -299,7 +299,7 @@ static void a_stream_is_cancelled_from_another_thread(void **state)
     rpc_stream_close(stream);
 }
 
-static void a_slow_reader_holds_the_sender(void **state)
+static void a_slow_reader_stops_the_sender(void **state)
 {
     struct rpc_stream *stream = watch(-1, 0);
     job_status *status;
@@ -309,7 +309,7 @@ static void a_slow_reader_holds_the_sender(void **state)
     (void)state;
     assert_int_equal(rpc_stream_next(stream, -1, (void **)&status, &e), ERR_OK);
     rpc_free(status);
-    do { /* until it stands still over a second of other traffic */
+    do { /* wait until the sender sends nothing for a second, during which other calls run */
         before = atomic_load(&server.sent);
         for (int i = 0; i < 20; i++)
             assert_int_equal(get_job(3, 50, 0, &status, &e), ERR_DEADLINE_EXCEEDED);
@@ -323,7 +323,7 @@ static void a_slow_reader_holds_the_sender(void **state)
     rpc_stream_close(stream);
 }
 
-/* ---- both ways ---- */
+/* ---- sessions ---- */
 
 static void send_heartbeat(struct rpc_stream *stream, int64_t sequence)
 {
@@ -337,7 +337,7 @@ static void send_heartbeat(struct rpc_stream *stream, int64_t sequence)
     assert_int_equal(rpc_stream_send(stream, &up, &e), ERR_OK);
 }
 
-static void both_ways(void **state)
+static void a_session_carries_messages_both_ways(void **state)
 {
     struct rpc_stream *stream;
     Ddp__V1__AgentDown *down;
@@ -357,7 +357,7 @@ static void both_ways(void **state)
     rpc_stream_close(stream);
 }
 
-static void both_ways_fails(void **state)
+static void a_session_ends_when_the_server_fails_it(void **state)
 {
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
     Ddp__V1__Goodbye goodbye = DDP__V1__GOODBYE__INIT;
@@ -381,7 +381,7 @@ static void both_ways_fails(void **state)
 #define SERVING GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
 #define NOT_SERVING GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
 
-static void health_is_told(void **state)
+static void the_health_service_reports_serving(void **state)
 {
     Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     CLEANUP(rpc_release) Grpc__Health__V1__HealthCheckResponse *reply = NULL;
@@ -423,26 +423,26 @@ static void health_watchers_see_the_drain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(unary_replies),
-        TEST(unary_replies_later),
-        TEST(status_crosses),
-        TEST(deadline_passes),
-        TEST(reply_that_is_not_text_is_refused),
+        TEST(a_unary_call_gets_its_reply),
+        TEST(a_handler_may_reply_later),
+        TEST(a_status_reaches_the_client),
+        TEST(a_call_ends_at_its_deadline),
+        TEST(a_reply_that_is_not_utf8_is_refused),
         TEST(unknown_methods_are_unimplemented),
-        TEST(idempotent_calls_are_tried_again),
-        TEST(other_calls_are_not),
+        TEST(idempotent_calls_are_retried),
+        TEST(other_calls_are_not_retried),
         TEST(a_channel_is_cancelled_from_another_thread),
-        TEST(nothing_listening_fails_at_once),
-        TEST(bad_targets_are_refused),
-        TEST(a_stream_brings_all_in_order),
-        TEST(a_stream_fails_after_its_messages),
-        TEST(a_wait_may_end_before_the_stream),
+        TEST(a_call_without_a_server_fails_at_once),
+        TEST(invalid_targets_and_tokens_are_refused),
+        TEST(a_stream_delivers_all_messages_in_order),
+        TEST(a_streams_status_comes_after_its_messages),
+        TEST(a_wait_for_a_message_may_time_out),
         TEST(a_streams_own_deadline_ends_it),
         TEST(a_stream_is_cancelled_from_another_thread),
-        TEST(a_slow_reader_holds_the_sender),
-        TEST(both_ways),
-        TEST(both_ways_fails),
-        TEST(health_is_told),
+        TEST(a_slow_reader_stops_the_sender),
+        TEST(a_session_carries_messages_both_ways),
+        TEST(a_session_ends_when_the_server_fails_it),
+        TEST(the_health_service_reports_serving),
         TEST(health_watchers_see_the_drain),
     };
 

@@ -28,7 +28,7 @@ static enum err_code unpack_up(const void *data, size_t len, struct err *e)
     return code;
 }
 
-static void packs_and_unpacks(void **state)
+static void messages_pack_and_unpack(void **state)
 {
     CLEANUP(buf_release) struct buf bytes = {0};
     Ddp__V1__JobStatus in = DDP__V1__JOB_STATUS__INIT, *out = NULL;
@@ -72,7 +72,7 @@ static void utf8_is_checked(void **state)
     assert_false(rpc_utf8_valid("a\0b", 3));
 }
 
-static void utf8_is_cleaned(void **state)
+static void invalid_utf8_is_replaced(void **state)
 {
     char text[] = "ok \xff\xc3\xa9 \xe2\x82 end\xc3";
 
@@ -81,7 +81,7 @@ static void utf8_is_cleaned(void **state)
     assert_string_equal(text, "ok ?\xc3\xa9 ?? end?");
 }
 
-static void bad_text_is_refused_both_ways(void **state)
+static void invalid_text_is_neither_packed_nor_unpacked(void **state)
 {
     CLEANUP(buf_release) struct buf bytes = {0};
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
@@ -109,13 +109,13 @@ static void bad_text_is_refused_both_ways(void **state)
                      ERR_OK);
 }
 
-static void garbage_is_refused(void **state)
+static void malformed_messages_are_refused(void **state)
 {
     static const struct {
         const char *bytes;
         size_t len;
     } bad[] = {
-        {"\x0a\x7f", 2},                                      /* longer than there is */
+        {"\x0a\x7f", 2},                                      /* a length above the rest */
         {"\x00", 1},                                          /* field 0 */
         {"\x0b", 1},                                          /* a group */
         {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11}, /* a varint without end */
@@ -129,7 +129,7 @@ static void garbage_is_refused(void **state)
         assert_int_equal(unpack_up(bad[i].bytes, bad[i].len, &e), ERR_INVALID_ARGUMENT);
 }
 
-static void unpacking_cannot_be_amplified(void **state)
+static void a_small_message_cannot_take_much_memory(void **state)
 {
     CLEANUP(buf_release) struct buf bytes = {0};
     Ddp__V1__GetMetricsReply *out;
@@ -147,7 +147,7 @@ static void unpacking_cannot_be_amplified(void **state)
     rpc_free(out);
 }
 
-static void real_metrics_fit(void **state)
+static void a_reply_with_10000_points_unpacks(void **state)
 {
     CLEANUP(buf_release) struct buf bytes = {0};
     Ddp__V1__GetMetricsReply in = DDP__V1__GET_METRICS_REPLY__INIT, *out;
@@ -170,7 +170,7 @@ static void real_metrics_fit(void **state)
     free(points);
 }
 
-/* ---- the definition itself ---- */
+/* ---- the definition in ddp.proto ---- */
 
 static void walk(const ProtobufCMessageDescriptor *type, const ProtobufCMessageDescriptor **above, int depth)
 {
@@ -199,7 +199,7 @@ static void no_message_contains_itself(void **state)
         }
 }
 
-static void statuses_map(void **state)
+static void error_codes_map_to_grpc_and_back(void **state)
 {
     struct err e;
 
@@ -219,8 +219,8 @@ static void statuses_map(void **state)
     }
 }
 
-/* Asked in a loop, by a thread that has other things to do: it waits for nobody's accept(). */
-static void a_socket_that_nobody_listens_on(void **state)
+/* The caller asks in a loop between other work, so this must not wait until the other process accepts. */
+static void a_socket_without_a_listener_is_absent(void **state)
 {
     char dir[] = "/tmp/ddp-absent-XXXXXX";
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -234,7 +234,7 @@ static void a_socket_that_nobody_listens_on(void **state)
     assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
     assert_true(rpc_address_absent(address));
     assert_int_equal(listen(fd, 0), 0);
-    for (int i = 0; i < 3; i++) /* more than its queue takes */
+    for (int i = 0; i < 3; i++) /* more connections than the queue holds */
         assert_false(rpc_address_absent(address));
     assert_false(rpc_address_absent("localhost:1"));
     unlink(at.sun_path);
@@ -244,11 +244,16 @@ static void a_socket_that_nobody_listens_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packs_and_unpacks),  cmocka_unit_test(utf8_is_checked),
-        cmocka_unit_test(utf8_is_cleaned),    cmocka_unit_test(bad_text_is_refused_both_ways),
-        cmocka_unit_test(garbage_is_refused), cmocka_unit_test(unpacking_cannot_be_amplified),
-        cmocka_unit_test(real_metrics_fit),   cmocka_unit_test(no_message_contains_itself),
-        cmocka_unit_test(statuses_map),       cmocka_unit_test(a_socket_that_nobody_listens_on),
+        cmocka_unit_test(messages_pack_and_unpack),
+        cmocka_unit_test(utf8_is_checked),
+        cmocka_unit_test(invalid_utf8_is_replaced),
+        cmocka_unit_test(invalid_text_is_neither_packed_nor_unpacked),
+        cmocka_unit_test(malformed_messages_are_refused),
+        cmocka_unit_test(a_small_message_cannot_take_much_memory),
+        cmocka_unit_test(a_reply_with_10000_points_unpacks),
+        cmocka_unit_test(no_message_contains_itself),
+        cmocka_unit_test(error_codes_map_to_grpc_and_back),
+        cmocka_unit_test(a_socket_without_a_listener_is_absent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "proto/rpc_connections.h"
 
-/* Who may come in, and who has to go for it. */
+/* Which connections are accepted, and which is dropped to make room for a new one. */
 
 #define MOST 100
 static struct rpc_connections connections;
@@ -31,7 +31,8 @@ static struct rpc_origin from(const char *text)
     return rpc_origin_of((const struct sockaddr *)&six);
 }
 
-/* Who had to go for it: its number, -1: nobody, -2: there was no room. */
+/* Offers a connection. Returns the number of the connection that was dropped for it, -1 if none was, and -2
+ * if there was no room. */
 static int come(int number, const char *text)
 {
     const struct rpc_origin origin = from(text);
@@ -77,20 +78,22 @@ static int end(void **state)
     return 0;
 }
 
-static void a_flood_pushes_out_itself(void **state)
+static void a_flood_displaces_its_own_connections(void **state)
 {
     (void)state;
     assert_int_equal(come(0, "10.0.0.1"), -1);
     for (int i = 1; i < 5; i++)
         assert_int_equal(come(i, "10.0.0.9"), -1);
     for (int i = 5; i < 20; i++)
-        assert_int_equal(come(i, "10.0.0.9"), i - 4); /* its own oldest */
+        assert_int_equal(come(i, "10.0.0.9"), i - 4); /* the oldest of this address */
     assert_int_equal(come(20, "10.0.0.2"), -1);
-    assert_int_equal(come(21, "10.0.0.3"), 16); /* six unauthenticated connections: the address with most of them loses one */
+    /* There are six unauthenticated connections, the most allowed: the address with most of them loses one.
+     * */
+    assert_int_equal(come(21, "10.0.0.3"), 16);
     assert_true(inside[0]);
 }
 
-static void those_that_say_nothing_go_first(void **state)
+static void silent_connections_are_dropped_first(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++)
@@ -108,7 +111,7 @@ static void those_that_say_nothing_go_first(void **state)
     assert_int_equal(come(7, "10.0.0.9"), 0);
 }
 
-static void the_admitted_never_go(void **state)
+static void admitted_connections_are_never_dropped(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -142,12 +145,12 @@ static void addresses_take_turns(void **state)
         move(order[i], RPC_TRIED);
     }
     assert_null(rpc_connections_next_to_hand_over(&connections));
-    assert_true(order[0] == 3 || order[1] == 3); /* not behind the other's three */
+    assert_true(order[0] == 3 || order[1] == 3); /* not after all three of the other address */
     rpc_connections_move_front(&connections, &all[2]);
     assert_ptr_equal(rpc_connections_first_of_largest(&connections, RPC_TRIED), &all[2]);
 }
 
-static void a_network_of_ipv6_is_one(void **state)
+static void an_ipv6_network_counts_as_one_address(void **state)
 {
     const struct rpc_origin one = from("2001:db8::1"), same = from("2001:db8::ffff:2"),
                             four = from("10.0.0.1"), mapped = from("::ffff:10.0.0.1"),
@@ -165,8 +168,9 @@ static void a_network_of_ipv6_is_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_flood_pushes_out_itself), TEST(those_that_say_nothing_go_first), TEST(the_admitted_never_go),
-        TEST(addresses_take_turns),      TEST(a_network_of_ipv6_is_one),
+        TEST(a_flood_displaces_its_own_connections),  TEST(silent_connections_are_dropped_first),
+        TEST(admitted_connections_are_never_dropped), TEST(addresses_take_turns),
+        TEST(an_ipv6_network_counts_as_one_address),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

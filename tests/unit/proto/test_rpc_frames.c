@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "proto/rpc_frames.h"
 
-/* What a connection may send before and after it was admitted. */
+/* What a connection may send before and after it is admitted. */
 
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 enum { DATA = 0, HEADERS = 1, RST = 3, SETTINGS = 4, PING = 6, CONTINUATION = 9 };
@@ -34,14 +34,14 @@ static void begin(struct rpc_frames *f, struct buf *b)
 }
 
 static enum rpc_frames_action feed(struct rpc_frames *f, const struct buf *b, bool admitted, int64_t now,
-                                    size_t *passed)
+                                   size_t *passed)
 {
     const char *why = NULL;
 
     return rpc_frames_feed(f, (const uint8_t *)b->data, b->len, admitted, now, passed, &why);
 }
 
-static void a_call_passes_in_whatever_pieces(void **state)
+static void a_call_passes_however_it_is_cut(void **state)
 {
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
@@ -72,7 +72,7 @@ static void a_call_passes_in_whatever_pieces(void **state)
     }
 }
 
-static void many_calls_at_once_wait_and_all_pass(void **state)
+static void many_calls_at_once_wait_then_all_pass(void **state)
 {
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
@@ -91,7 +91,7 @@ static void many_calls_at_once_wait_and_all_pass(void **state)
     assert_int_equal(feed(&f, &b, false, 2000, &passed), RPC_FRAMES_WAIT);
     assert_true(passed > 0);
     buf_consume(&b, passed);
-    assert_int_equal(feed(&f, &b, true, 2001, &passed), RPC_FRAMES_PASS); /* admitted */
+    assert_int_equal(feed(&f, &b, true, 2001, &passed), RPC_FRAMES_PASS); /* now admitted */
     assert_int_equal(passed, b.len);
     assert_true(b.len < total);
 }
@@ -131,7 +131,7 @@ static void abuse(int type, size_t len, bool with_headers)
         buf_consume(&b, passed);
     }
     assert_int_equal(action, RPC_FRAMES_ABUSE);
-    assert_true(b.len > 1000); /* not at the very end */
+    assert_true(b.len > 1000); /* long before all of it has passed */
 }
 
 static void floods_end_an_unauthenticated_connection(void **state)
@@ -149,7 +149,7 @@ static void floods_end_an_unauthenticated_connection(void **state)
     abuse(0x55, 0, false); /* unknown */
 }
 
-static void one_that_was_admitted_resets_no_faster_than_it_may(void **state)
+static void resets_of_an_admitted_connection_are_slowed_down(void **state)
 {
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
@@ -169,7 +169,7 @@ static void one_that_was_admitted_resets_no_faster_than_it_may(void **state)
     assert_true(now >= 11000);
 }
 
-static void other_protocols_are_told_by_their_first_bytes(void **state)
+static void other_protocols_are_recognised_by_their_first_bytes(void **state)
 {
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
@@ -193,17 +193,17 @@ static void other_protocols_are_told_by_their_first_bytes(void **state)
     assert_int_equal(feed(&f, &b, false, 0, &passed), RPC_FRAMES_FOREIGN);
 }
 
-static void what_asks_for_nothing_stays_outside(void **state)
+static void a_client_without_a_call_is_not_handed_to_grpc(void **state)
 {
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
 
     (void)state;
-    begin(&f, &b); /* SETTINGS, and an acknowledgement */
+    begin(&f, &b); /* puts SETTINGS and its acknowledgement */
     put(&b, 8, 4);
     assert_false(rpc_frames_asks((const uint8_t *)b.data, b.len));
     put(&b, HEADERS, 100);
-    assert_false(rpc_frames_asks((const uint8_t *)b.data, b.len - 101)); /* its head is not whole yet */
+    assert_false(rpc_frames_asks((const uint8_t *)b.data, b.len - 101)); /* the frame's head is incomplete */
     assert_true(rpc_frames_asks((const uint8_t *)b.data, b.len - 100));
     buf_clear(&b);
     begin(&f, &b);
@@ -212,7 +212,7 @@ static void what_asks_for_nothing_stays_outside(void **state)
     assert_false(rpc_frames_asks((const uint8_t *)PREFACE, 10));
 }
 
-static void tls_is_counted_in_bytes(void **state)
+static void tls_is_limited_in_bytes(void **state)
 {
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
@@ -232,14 +232,14 @@ static void tls_is_counted_in_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_passes_in_whatever_pieces),
-        cmocka_unit_test(many_calls_at_once_wait_and_all_pass),
+        cmocka_unit_test(a_call_passes_however_it_is_cut),
+        cmocka_unit_test(many_calls_at_once_wait_then_all_pass),
         cmocka_unit_test(a_large_first_message_waits_for_the_answer),
         cmocka_unit_test(floods_end_an_unauthenticated_connection),
-        cmocka_unit_test(one_that_was_admitted_resets_no_faster_than_it_may),
-        cmocka_unit_test(other_protocols_are_told_by_their_first_bytes),
-        cmocka_unit_test(what_asks_for_nothing_stays_outside),
-        cmocka_unit_test(tls_is_counted_in_bytes),
+        cmocka_unit_test(resets_of_an_admitted_connection_are_slowed_down),
+        cmocka_unit_test(other_protocols_are_recognised_by_their_first_bytes),
+        cmocka_unit_test(a_client_without_a_call_is_not_handed_to_grpc),
+        cmocka_unit_test(tls_is_limited_in_bytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

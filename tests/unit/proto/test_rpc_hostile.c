@@ -19,15 +19,15 @@
 #include "base/mem.h"
 #include "fixture.h"
 
-/* Bytes that are no gRPC, on the port and on the socket: whatever comes, a well-behaved client beside them is
- * served. */
+/* Invalid bytes on the port and on the socket. Whatever they are, a well-behaved client is served meanwhile.
+ * */
 
 #define CLUSTER &ddp__v1__cluster__descriptor
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 static struct fixture server;
 static struct rpc_channel *channel;
-static struct rpc_stream *stream; /* open all the time */
+static struct rpc_stream *stream; /* of the well-behaved client, open during all tests */
 static char *dir, *path;
 
 static int setup(void **state)
@@ -88,7 +88,7 @@ static void put(int fd, const void *data, size_t len)
         ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
 
         if (n <= 0)
-            return; /* it has hung up, as it should */
+            return; /* the server has closed the connection, as it should */
         data = (const char *)data + n;
         len -= (size_t)n;
     }
@@ -124,7 +124,7 @@ static void frame(struct buf *b, size_t len, int type, int flags, uint32_t id)
     buf_append(b, head, sizeof(head));
 }
 
-static void other_protocols_are_hung_up_on(void **state)
+static void connections_of_other_protocols_are_closed(void **state)
 {
     static const char *const bad[] = {
         "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -155,7 +155,7 @@ static void oversized_frames_are_refused(void **state)
     (void)state;
     buf_puts(&b, PREFACE);
     frame(&b, 0, 4, 0, 0);
-    frame(&b, 0xffffff, 0, 0, 1); /* 16 MiB of data on a stream that is not there */
+    frame(&b, 0xffffff, 0, 0, 1); /* 16 MiB of data on a stream that was not opened */
     put(fd, b.data, b.len);
     for (int i = 0; i < 16; i++)
         put(fd, junk, 1 << 20);
@@ -173,7 +173,7 @@ static void header_floods_are_refused(void **state)
     buf_puts(&b, PREFACE);
     frame(&b, 0, 4, 0, 0);
     put(fd, b.data, b.len);
-    for (int i = 0; i < 2000; i++) { /* headers that never end: 16 MiB of them */
+    for (int i = 0; i < 2000; i++) { /* one block of headers of 16 MiB, without an end */
         buf_clear(&b);
         frame(&b, 8192, i ? 9 : 1, 0, 1);
         for (int k = 0; k < 8192 / 16; k++)
@@ -194,8 +194,8 @@ static uint32_t random_next(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Frames of every type with plausible heads and random bodies, on connections that began well. */
-static void random_frames_change_nothing(void **state)
+/* Frames of every type with plausible heads and random bodies, on connections with a valid start. */
+static void random_frames_disturb_no_other_client(void **state)
 {
     uint32_t seed = 20;
 
@@ -222,7 +222,7 @@ static void random_frames_change_nothing(void **state)
     still_serves();
 }
 
-static void half_open_connections_do_not_count(void **state)
+static void unfinished_connections_disturb_no_other_client(void **state)
 {
     int fds[200];
 
@@ -243,9 +243,11 @@ static void half_open_connections_do_not_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(other_protocols_are_hung_up_on),     TEST(oversized_frames_are_refused),
-        TEST(header_floods_are_refused),          TEST(random_frames_change_nothing),
-        TEST(half_open_connections_do_not_count),
+        TEST(connections_of_other_protocols_are_closed),
+        TEST(oversized_frames_are_refused),
+        TEST(header_floods_are_refused),
+        TEST(random_frames_disturb_no_other_client),
+        TEST(unfinished_connections_disturb_no_other_client),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

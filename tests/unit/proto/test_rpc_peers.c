@@ -20,8 +20,8 @@
 #include "base/mem.h"
 #include "fixture.h"
 
-/* Peers that are processes of their own: this program again, as "serve ADDRESS" or "watch TARGET". They are
- * killed, stopped and replaced; the other side must see it. */
+/* Peers that are other processes: this program itself, run as "serve ADDRESS" or "watch TARGET". They are
+ * killed, stopped and replaced, and the other side must notice. */
 
 #define CLUSTER &ddp__v1__cluster__descriptor
 #define KEEPALIVE_MS (500 * test_slow())
@@ -58,8 +58,8 @@ static int peer_port(struct peer *peer)
     return port;
 }
 
-/* An address that a server can listen on again after it ended: its port is outside the range that the kernel
- * gives to connections of other programs, and outside the ranges of the cluster tests. */
+/* Chooses an address on which a second server can listen after the first. Its port is outside the kernel's
+ * ephemeral range, so no other connection gets it meanwhile, and outside the ranges of the cluster tests. */
 static void fixed_address(char target[64])
 {
     static int tried;
@@ -109,7 +109,8 @@ static enum err_code get_job(struct rpc_channel *channel, int64_t job, unsigned 
     enum err_code code;
 
     request.job = job;
-    code = rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000 * test_slow(), flags, e);
+    code = rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000 * test_slow(),
+                            flags, e);
     if (code == ERR_OK)
         rpc_free(status);
     return code;
@@ -129,7 +130,7 @@ static struct rpc_stream *watch_open(struct rpc_channel *channel)
     return stream;
 }
 
-static void a_killed_server_is_seen_and_its_successor_found(void **state)
+static void a_client_notices_a_killed_server_and_finds_its_successor(void **state)
 {
     struct peer peer;
     struct rpc_channel *channel;
@@ -155,7 +156,7 @@ static void a_killed_server_is_seen_and_its_successor_found(void **state)
     rpc_channel_close(channel);
 }
 
-static void a_call_waits_for_the_server_to_come(void **state)
+static void a_call_waits_until_a_server_starts(void **state)
 {
     struct peer peer;
     struct rpc_channel *channel;
@@ -171,7 +172,7 @@ static void a_call_waits_for_the_server_to_come(void **state)
     rpc_channel_close(channel);
 }
 
-static void a_stopped_server_is_given_up(void **state)
+static void a_client_gives_up_a_stopped_server(void **state)
 {
     struct peer peer;
     struct rpc_channel *channel;
@@ -196,7 +197,7 @@ static void a_stopped_server_is_given_up(void **state)
     rpc_channel_close(channel);
 }
 
-/* A client that goes away by the signal: the handler's on_end must come, cancelled. */
+/* Ends a client with the signal: the server must call the handler's on_end with a cancelled call. */
 static void client_lost(const char *target, struct fixture *server, int signal)
 {
     struct peer peer;
@@ -210,7 +211,7 @@ static void client_lost(const char *target, struct fixture *server, int signal)
     peer_end(&peer, SIGKILL);
 }
 
-static void lost_clients_are_seen(void **state)
+static void a_server_notices_lost_clients(void **state)
 {
     char *dir = fixture_dir();
     CLEANUP(free_text) char *path = xasprintf("%s/socket", dir);
@@ -231,7 +232,7 @@ static void lost_clients_are_seen(void **state)
     fixture_dir_remove(dir);
 }
 
-static void a_server_that_drains_exits_in_order(void **state)
+static void a_draining_server_exits_with_0(void **state)
 {
     struct peer peer;
     struct rpc_channel *channel;
@@ -254,7 +255,7 @@ static void a_server_that_drains_exits_in_order(void **state)
     rpc_channel_close(channel);
 }
 
-/* Restarts under load: no acknowledged call is lost, no idempotent one fails. */
+/* A server restarts under load: no acknowledged call is lost, and no idempotent call fails. */
 static void calls_survive_restarts(void **state)
 {
     struct peer peer;
@@ -293,11 +294,11 @@ static int watch_main(const char *target)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_server_is_seen_and_its_successor_found),
-        cmocka_unit_test(a_call_waits_for_the_server_to_come),
-        cmocka_unit_test(a_stopped_server_is_given_up),
-        cmocka_unit_test(lost_clients_are_seen),
-        cmocka_unit_test(a_server_that_drains_exits_in_order),
+        cmocka_unit_test(a_client_notices_a_killed_server_and_finds_its_successor),
+        cmocka_unit_test(a_call_waits_until_a_server_starts),
+        cmocka_unit_test(a_client_gives_up_a_stopped_server),
+        cmocka_unit_test(a_server_notices_lost_clients),
+        cmocka_unit_test(a_draining_server_exits_with_0),
         cmocka_unit_test(calls_survive_restarts),
     };
 

@@ -12,12 +12,12 @@
 #include "base/mem.h"
 #include "proto/rpc_gate_run.h"
 
-/* Which bytes that lie unread are gRPC's own lateness. */
+/* The relay measures how late gRPC reads. Tested is which unread bytes count. */
 
 struct bench {
     struct rpc_gate gate;
     struct rpc_relay relay;
-    int grpc; /* the other end */
+    int grpc; /* gRPC's end of the socket */
 };
 
 static int setup(void **state)
@@ -45,7 +45,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void bytes_that_grpc_leaves_are_unread(void **state)
+static void bytes_that_grpc_does_not_read_count_as_unread(void **state)
 {
     struct bench *b = *state;
     char taken[8];
@@ -58,8 +58,9 @@ static void bytes_that_grpc_leaves_are_unread(void **state)
     assert_false(b->relay.tracked);
 }
 
-/* gRPC reads on when its answers are taken: so a client that takes none could have us deaf for ever. */
-static void a_client_that_does_not_read_its_answers_makes_nobody_deaf(void **state)
+/* gRPC stops reading while its answers are not read. That is the fault of the client, so it must not count.
+ * */
+static void a_client_that_reads_no_answers_does_not_count_as_unread(void **state)
 {
     struct bench *b = *state;
 
@@ -106,8 +107,8 @@ static void a_closed_connection_has_no_events(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(bytes_that_grpc_leaves_are_unread, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_client_that_does_not_read_its_answers_makes_nobody_deaf, setup,
+        cmocka_unit_test_setup_teardown(bytes_that_grpc_does_not_read_count_as_unread, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_that_reads_no_answers_does_not_count_as_unread, setup,
                                         teardown),
         cmocka_unit_test(a_closed_connection_has_no_events),
     };

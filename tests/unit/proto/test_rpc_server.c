@@ -30,7 +30,7 @@ static enum err_code call_job(struct rpc_channel *channel, int64_t job, int64_t 
     return rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)out, timeout_ms, 0, e);
 }
 
-/* One call on a channel of its own; the reply's user and name are checked when given. */
+/* Makes one call on a new channel. Checks the reply's user and name unless they are NULL. */
 static enum err_code once(const char *target, const char *token, const char *user, const char *name)
 {
     struct rpc_channel_options options = {.token = token};
@@ -52,7 +52,7 @@ static enum err_code once(const char *target, const char *token, const char *use
     return code;
 }
 
-/* ---- who may ---- */
+/* ---- authentication ---- */
 
 static atomic_int asked;
 
@@ -73,7 +73,7 @@ static enum err_code auth(struct rpc_call *call, const struct rpc_auth *a, void 
     return ERR_OK;
 }
 
-static void the_hook_decides(void **state)
+static void the_auth_function_decides(void **state)
 {
     char *dir = fixture_dir();
     CLEANUP(free_text) char *path = xasprintf("%s/s/socket", dir);
@@ -112,7 +112,8 @@ static enum err_code auth_by_token(struct rpc_call *call, const struct rpc_auth 
     return err_set(e, ERR_UNAUTHENTICATED, "no token");
 }
 
-/* A connection that was admitted is never dropped for another, so only one that showed something is. */
+/* Admitted connections are never dropped. So a connection is admitted only after a call whose token is valid,
+ * not after one that must be retried. */
 static void a_call_that_must_be_retried_does_not_authenticate(void **state)
 {
     static const struct {
@@ -147,7 +148,7 @@ static void a_call_that_must_be_retried_does_not_authenticate(void **state)
     }
 }
 
-static void ipv6_is_bracketed(void **state)
+static void an_ipv6_address_has_brackets(void **state)
 {
     struct fixture_options options = {.tcp = "[::1]:0"};
     struct fixture server;
@@ -160,7 +161,7 @@ static void ipv6_is_bracketed(void **state)
     fixture_stop(&server);
 }
 
-/* ---- where it listens ---- */
+/* ---- listening ---- */
 
 static struct rpc_server *bare_server(uv_loop_t *loop)
 {
@@ -172,7 +173,7 @@ static struct rpc_server *bare_server(uv_loop_t *loop)
     return server;
 }
 
-static void a_taken_port_is_refused(void **state)
+static void a_port_in_use_is_refused(void **state)
 {
     struct fixture_options options = {.tcp = "127.0.0.1:0"};
     struct fixture first;
@@ -193,7 +194,7 @@ static void a_taken_port_is_refused(void **state)
     fixture_stop(&first);
 }
 
-static void a_served_socket_is_refused_and_a_stale_one_replaced(void **state)
+static void a_socket_in_use_is_refused_and_a_stale_one_replaced(void **state)
 {
     char *dir = fixture_dir();
     CLEANUP(free_text) char *path = xasprintf("%s/socket", dir);
@@ -206,7 +207,7 @@ static void a_served_socket_is_refused_and_a_stale_one_replaced(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(file_write_atomic(path, "", 0, 0600, &e), ERR_OK); /* what a killed server leaves */
+    assert_int_equal(file_write_atomic(path, "", 0, 0600, &e), ERR_OK); /* a file that a killed server left */
     fixture_start(&first, &options);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
@@ -215,7 +216,7 @@ static void a_served_socket_is_refused_and_a_stale_one_replaced(void **state)
     assert_int_equal(rpc_server_listen_unix(second, path, &e), ERR_FAILED_PRECONDITION);
     assert_int_equal(rpc_server_listen_unix(second, "relative", &e), ERR_INVALID_ARGUMENT);
     rpc_server_free(second);
-    assert_int_equal(once(target, NULL, NULL, "unix"), ERR_OK); /* it still serves */
+    assert_int_equal(once(target, NULL, NULL, "unix"), ERR_OK); /* the first server still serves */
     fixture_stop(&first);
     assert_int_equal(stat(path, &st), -1);
     second = bare_server(&loop);
@@ -225,7 +226,7 @@ static void a_served_socket_is_refused_and_a_stale_one_replaced(void **state)
     fixture_dir_remove(dir);
 }
 
-static void an_open_directory_is_refused(void **state)
+static void a_directory_that_others_may_enter_is_refused(void **state)
 {
     char *dir = fixture_dir();
     CLEANUP(free_text) char *path = xasprintf("%s/socket", dir);
@@ -243,9 +244,9 @@ static void an_open_directory_is_refused(void **state)
     fixture_dir_remove(dir);
 }
 
-/* ---- bounds ---- */
+/* ---- limits ---- */
 
-static void oversized_requests_fail_alone(void **state)
+static void an_oversized_request_fails_its_own_call_only(void **state)
 {
     struct fixture_options options = {.tcp = "127.0.0.1:0", .max_receive = 10000};
 
@@ -271,7 +272,7 @@ static void oversized_requests_fail_alone(void **state)
         rpc_stream_open(&stream, channel, &ddp__v1__agent__descriptor, "Session", NULL, 0, 0, &e), ERR_OK);
     (void)!rpc_stream_send(stream, &up, &e);
     assert_int_equal(rpc_stream_next(stream, -1, &message, &e), ERR_RESOURCE_EXHAUSTED);
-    assert_int_equal(call_job(channel, 1, 20000, &status, &e), ERR_OK); /* the same connection lives */
+    assert_int_equal(call_job(channel, 1, 20000, &status, &e), ERR_OK); /* on the same connection */
     rpc_free(status);
     rpc_stream_close(stream);
     rpc_channel_close(channel);
@@ -279,7 +280,7 @@ static void oversized_requests_fail_alone(void **state)
     free(data);
 }
 
-/* ---- going ---- */
+/* ---- draining ---- */
 
 struct waiting {
     struct rpc_channel *channel;
@@ -324,7 +325,7 @@ static void drain_ends_streams_and_waits_for_calls(void **state)
     assert_int_equal(rpc_stream_next(stream, -1, &message, &e), ERR_UNAVAILABLE);
     assert_string_equal(e.msg, "draining");
     pthread_join(thread, NULL);
-    assert_int_equal(stuck.e.code, ERR_UNAVAILABLE); /* the grace ran out, nobody here cancelled */
+    assert_int_equal(stuck.e.code, ERR_UNAVAILABLE); /* the grace time ended, no call was cancelled */
     fixture_stop(&server);
     assert_int_equal(server.ended, 2);
     assert_int_equal(once(server.target, NULL, NULL, NULL), ERR_UNAVAILABLE);
@@ -385,13 +386,13 @@ static void three_hundred_streams_drain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hook_decides),
+        cmocka_unit_test(the_auth_function_decides),
         cmocka_unit_test(a_call_that_must_be_retried_does_not_authenticate),
-        cmocka_unit_test(ipv6_is_bracketed),
-        cmocka_unit_test(a_taken_port_is_refused),
-        cmocka_unit_test(a_served_socket_is_refused_and_a_stale_one_replaced),
-        cmocka_unit_test(an_open_directory_is_refused),
-        cmocka_unit_test(oversized_requests_fail_alone),
+        cmocka_unit_test(an_ipv6_address_has_brackets),
+        cmocka_unit_test(a_port_in_use_is_refused),
+        cmocka_unit_test(a_socket_in_use_is_refused_and_a_stale_one_replaced),
+        cmocka_unit_test(a_directory_that_others_may_enter_is_refused),
+        cmocka_unit_test(an_oversized_request_fails_its_own_call_only),
         cmocka_unit_test(drain_ends_streams_and_waits_for_calls),
         cmocka_unit_test(drain_lets_a_call_finish),
         cmocka_unit_test(three_hundred_streams_drain),

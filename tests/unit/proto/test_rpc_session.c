@@ -14,7 +14,7 @@
 
 #define AGENT &ddp__v1__agent__descriptor
 
-/* One session on a loop of the test's own; the callbacks note what they saw, `on_ack` steers. */
+/* One session on a loop of this test. The callbacks record their calls here. */
 struct seen {
     uv_loop_t loop;
     struct rpc_client *client;
@@ -153,7 +153,7 @@ static void next_heartbeat(struct seen *seen)
         rpc_session_close_send(seen->session);
 }
 
-static void a_session_goes_both_ways(void **state)
+static void a_session_carries_messages_both_ways(void **state)
 {
     struct seen seen;
     struct err e;
@@ -169,7 +169,7 @@ static void a_session_goes_both_ways(void **state)
     seen_close(&seen);
 }
 
-static void a_full_queue_refuses(void **state)
+static void a_full_queue_refuses_messages(void **state)
 {
     struct seen seen;
     struct err e;
@@ -183,10 +183,11 @@ static void a_full_queue_refuses(void **state)
     assert_in_range(sent, 15, 20);
     assert_in_range(rpc_session_queued(seen.session), 15000, 20000);
     TURN_UNTIL(&seen, seen.sendable);
+    /* A message above the limit is refused while others wait in the queue. */
     assert_int_equal(send_heartbeat(&seen, ++sent, 100000, &e) ? e.code : ERR_RESOURCE_EXHAUSTED,
-                     ERR_RESOURCE_EXHAUSTED); /* above the cap, behind others */
+                     ERR_RESOURCE_EXHAUSTED);
     TURN_UNTIL(&seen, rpc_session_queued(seen.session) == 0);
-    assert_int_equal(send_heartbeat(&seen, sent, 100000, &e), ERR_OK); /* alone it fits */
+    assert_int_equal(send_heartbeat(&seen, sent, 100000, &e), ERR_OK); /* accepted: the queue is empty */
     TURN_UNTIL(&seen, seen.last == sent);
     seen_close(&seen);
     assert_int_equal(seen.status.code, ERR_CANCELLED);
@@ -215,7 +216,7 @@ static void a_session_is_cancelled(void **state)
     seen_close(&seen);
 }
 
-static void nobody_there(void **state)
+static void a_session_without_a_server_fails(void **state)
 {
     struct seen seen;
 
@@ -228,7 +229,7 @@ static void nobody_there(void **state)
     seen_close(&seen);
 }
 
-static void a_session_starts_anew(void **state)
+static void a_session_can_be_opened_again(void **state)
 {
     struct seen seen;
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
@@ -269,7 +270,7 @@ static void fifty_sessions_share_a_client(void **state)
         assert_int_equal(seen[i].status.code, ERR_CANCELLED);
 }
 
-static void clients_beside_share_a_thread(void **state)
+static void clients_share_a_thread(void **state)
 {
     static struct seen host, followers[20];
     struct err e;
@@ -280,7 +281,8 @@ static void clients_beside_share_a_thread(void **state)
         followers[i] = (struct seen){0};
         assert_int_equal(rpc_client_open_beside(&followers[i].client, host.client, server.target, NULL, &e),
                          ERR_OK);
-        followers[i].session = rpc_session_start(followers[i].client, AGENT, "Session", 0, &events, &followers[i]);
+        followers[i].session =
+            rpc_session_start(followers[i].client, AGENT, "Session", 0, &events, &followers[i]);
         followers[i].close_on_end = i % 2;
         assert_int_equal(send_heartbeat(&followers[i], 1, 0, &e), ERR_OK);
     }
@@ -302,10 +304,13 @@ static void clients_beside_share_a_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_session_goes_both_ways),      TEST(a_full_queue_refuses),
-        TEST(a_session_is_cancelled),        TEST(nobody_there),
-        TEST(a_session_starts_anew),         TEST(fifty_sessions_share_a_client),
-        TEST(clients_beside_share_a_thread),
+        TEST(a_session_carries_messages_both_ways),
+        TEST(a_full_queue_refuses_messages),
+        TEST(a_session_is_cancelled),
+        TEST(a_session_without_a_server_fails),
+        TEST(a_session_can_be_opened_again),
+        TEST(fifty_sessions_share_a_client),
+        TEST(clients_share_a_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ static const struct spawn_fact whole = {.job = 7,
                                         .message = "no account ana on box3",
                                         .stderr_tail = "first\n\nlast"};
 
-static void a_fact_comes_back_as_it_was(void **state)
+static void a_fact_survives_a_round_trip(void **state)
 {
     CLEANUP(spawn_fact_release) struct spawn_fact back = {0};
     Ddp__V1__SpawnFact message;
@@ -46,7 +46,7 @@ static void a_fact_comes_back_as_it_was(void **state)
     assert_string_equal(back.stderr_tail, whole.stderr_tail);
 }
 
-static void without_a_tail_none_is_sent(void **state)
+static void the_last_output_can_be_left_out(void **state)
 {
     Ddp__V1__SpawnFact message;
 
@@ -72,8 +72,8 @@ static void an_unknown_state_counts_as_starting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fact_comes_back_as_it_was),
-        cmocka_unit_test(without_a_tail_none_is_sent),
+        cmocka_unit_test(a_fact_survives_a_round_trip),
+        cmocka_unit_test(the_last_output_can_be_left_out),
         cmocka_unit_test(an_unknown_state_counts_as_starting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

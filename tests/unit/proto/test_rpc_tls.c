@@ -14,8 +14,7 @@
 #include "base/mem.h"
 #include "fixture.h"
 
-/* Certificates of two authorities, made by openssl: "ours" with a server and a client, and "foreign" with the
- * same. */
+/* openssl makes certificates of two authorities, "ours" and "foreign", each for a server and a client. */
 
 #define CLUSTER &ddp__v1__cluster__descriptor
 
@@ -110,7 +109,7 @@ static enum err_code call_on(struct rpc_channel *channel, const char *user, stru
     return ERR_OK;
 }
 
-/* tls NULL: plain text */
+/* tls: NULL for plain text. */
 static enum err_code call_as(const char *user, const char *target, const struct rpc_tls_files *tls,
                              const char *name, struct err *e)
 {
@@ -130,7 +129,7 @@ static enum err_code call_with(const char *target, const struct rpc_tls_files *t
     return call_as("agent-7", target, tls, name, e);
 }
 
-static void only_our_certificates_are_served(void **state)
+static void a_server_refuses_foreign_certificates(void **state)
 {
     struct rpc_tls_files serving = files_of(&our_server), ours = files_of(&our_client),
                          foreign = files_of(&foreign_client), mixed = files_of(&foreign_client),
@@ -140,8 +139,8 @@ static void only_our_certificates_are_served(void **state)
     struct err e;
 
     (void)state;
-    mixed.ca = our_client.ca;        /* trusts us, but is a stranger to us */
-    gullible.ca = foreign_client.ca; /* is one of ours, but trusts others */
+    mixed.ca = our_client.ca;        /* a foreign certificate that trusts our CA */
+    gullible.ca = foreign_client.ca; /* our certificate, but it trusts the foreign CA */
     fixture_start(&server, &options);
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
     assert_int_equal(call_with(server.target, &ours, "coordinator", &e), ERR_OK);
@@ -181,7 +180,7 @@ static void a_client_with_tls_refuses_plain_text(void **state)
     fixture_stop(&server);
 }
 
-static void new_files_serve_the_next_handshake(void **state)
+static void a_server_uses_replaced_files_at_the_next_handshake(void **state)
 {
     struct identity live = {xasprintf("%s/live-ca.pem", dir), xasprintf("%s/live.pem", dir),
                             xasprintf("%s/live.key", dir)};
@@ -196,7 +195,8 @@ static void new_files_serve_the_next_handshake(void **state)
           dir);
     fixture_start(&server, &options);
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
-    shell("cd %s && : >n && mv n live.pem", dir); /* half replaced: the old one goes on */
+    shell("cd %s && : >n && mv n live.pem",
+          dir); /* only the certificate is replaced, by an empty file: the server goes on with the old ones */
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
     shell("cd %s && cp foreign.pem n && mv n live-ca.pem && cp impostor.key n && mv n live.key && "
           "cp impostor.pem n && mv n live.pem",
@@ -207,8 +207,8 @@ static void new_files_serve_the_next_handshake(void **state)
     identity_release(&live);
 }
 
-/* A client whose own files are replaced, between two calls of one channel. */
-static void a_client_takes_its_new_files(void **state)
+/* A client's files are replaced between two calls of one channel. */
+static void a_client_uses_its_replaced_files(void **state)
 {
     struct identity live = {xasprintf("%s/mine-ca.pem", dir), xasprintf("%s/mine.pem", dir),
                             xasprintf("%s/mine.key", dir)};
@@ -223,8 +223,7 @@ static void a_client_takes_its_new_files(void **state)
     shell("cd %s && cp ours.pem mine-ca.pem && cp stranger.pem mine.pem && cp stranger.key mine.key", dir);
     fixture_start(&server, &options);
     assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
-    assert_int_equal(call_on(channel, "agent-7", &e),
-                     ERR_UNAVAILABLE); /* a certificate that nobody knows here */
+    assert_int_equal(call_on(channel, "agent-7", &e), ERR_UNAVAILABLE); /* a certificate of the foreign CA */
     shell("cd %s && cp agent-7.key n && mv n mine.key && : >n && mv n mine.pem", dir);
     assert_int_equal(call_on(channel, "agent-7", &e), ERR_UNAVAILABLE);
     shell("cd %s && cp agent-7.pem n && mv n mine.pem", dir);
@@ -234,7 +233,7 @@ static void a_client_takes_its_new_files(void **state)
     identity_release(&live);
 }
 
-static void bad_files_are_named_at_start(void **state)
+static void errors_name_unusable_files(void **state)
 {
     CLEANUP(free_text) char *empty = xasprintf("%s/empty.pem", dir);
     struct rpc_tls_files files = files_of(&our_server);
@@ -246,7 +245,7 @@ static void bad_files_are_named_at_start(void **state)
     files.key = our_client.key;
     assert_int_equal(rpc_tls_check(&files, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "is not the key of"));
-    files.key = files.cert; /* which others may read */
+    files.key = files.cert; /* a file that others may read */
     assert_int_equal(rpc_tls_check(&files, &e), ERR_PERMISSION_DENIED);
     files.key = "/nonexistent/key.pem";
     assert_int_equal(rpc_tls_check(&files, &e), ERR_NOT_FOUND);
@@ -264,12 +263,12 @@ static void bad_files_are_named_at_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_our_certificates_are_served),
+        cmocka_unit_test(a_server_refuses_foreign_certificates),
         cmocka_unit_test(a_client_refuses_an_impostor),
         cmocka_unit_test(a_client_with_tls_refuses_plain_text),
-        cmocka_unit_test(new_files_serve_the_next_handshake),
-        cmocka_unit_test(a_client_takes_its_new_files),
-        cmocka_unit_test(bad_files_are_named_at_start),
+        cmocka_unit_test(a_server_uses_replaced_files_at_the_next_handshake),
+        cmocka_unit_test(a_client_uses_its_replaced_files),
+        cmocka_unit_test(errors_name_unusable_files),
     };
 
     return cmocka_run_group_tests(tests, make_all, remove_all);
