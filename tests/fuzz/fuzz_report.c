@@ -79,7 +79,7 @@ static void line_check(void *ctx, const char *text)
     BUG_ON(strcmp(arrived.report.text, text));
 }
 
-static void feed(const uint8_t *data, size_t size, size_t piece, struct buf *lines)
+static void feed_pieces(const uint8_t *data, size_t size, size_t piece, struct buf *lines)
 {
     struct report_reader r = {0};
 
@@ -94,8 +94,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     CLEANUP(buf_release) struct buf whole = {0}, cut = {0};
 
-    feed(data, size, size ? size : 1, &whole);
-    feed(data, size, 7, &cut);
+    feed_pieces(data, size, size ? size : 1, &whole);
+    feed_pieces(data, size, 7, &cut);
     CLEANUP(free_text) char *text = xcalloc(1, size + 1);
     memcpy(text, data, size);
     line_compare(text, size);

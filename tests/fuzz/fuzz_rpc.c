@@ -24,7 +24,7 @@ static const ProtobufCMessageDescriptor *const types[] = {
     &grpc__health__v1__health_check_request__descriptor,
 };
 
-static void repack(const ProtobufCMessageDescriptor *type, const void *message)
+static void repack_message(const ProtobufCMessageDescriptor *type, const void *message)
 {
     CLEANUP(buf_release) struct buf first = {0}, second = {0};
     void *again = NULL;
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         BUG_ON(message || (e.code != ERR_INVALID_ARGUMENT && e.code != ERR_RESOURCE_EXHAUSTED) || !e.msg[0]);
         return 0;
     }
-    repack(type, message);
+    repack_message(type, message);
     rpc_free(message);
     return 0;
 }

@@ -20,7 +20,7 @@ static bool none_settled(void *ctx, int64_t job)
     return false;
 }
 
-static struct actions run(const Ddp__V1__Wish *wish, const struct spawn_fact *const *known, size_t count)
+static struct actions run_wish(const Ddp__V1__Wish *wish, const struct spawn_fact *const *known, size_t count)
 {
     struct reconcile_input in = {.wish = wish,
                                  .confirmed = true,
@@ -49,7 +49,7 @@ static void missing_spawns_are_started(void **state)
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
     const struct spawn_fact *there = known(7, &fact, 1, SPAWN_RUNNING);
-    CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, &there, 1);
 
     (void)state;
     assert_int_equal(out.count, 1);
@@ -66,7 +66,7 @@ static void ended_spawns_are_not_started_again(void **state)
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
     const struct spawn_fact *ended = known(7, &fact, 1, SPAWN_EXITED);
-    CLEANUP(actions_release) struct actions out = run(&wish, &ended, 1);
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, &ended, 1);
 
     (void)state;
     assert_int_equal(out.count, 0);
@@ -122,7 +122,7 @@ static void stops_are_passed_on(void **state)
     const struct spawn_fact *there[] = {known(7, &facts[0], 1, SPAWN_RUNNING),
                                         known(7, &facts[1], 2, SPAWN_STARTING)};
     group.stop_signal = 2;
-    CLEANUP(actions_release) struct actions out = run(&wish, there, 2);
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, there, 2);
 
     (void)state;
     assert_int_equal(out.count, 2);
@@ -138,7 +138,7 @@ static void a_stopped_spawn_that_never_started_does_not_start(void **state)
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, DDP__V1__STOP_MODE__STOP_TERM), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
-    CLEANUP(actions_release) struct actions out = run(&wish, NULL, 0);
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, NULL, 0);
 
     (void)state;
     assert_int_equal(out.count, 0);
@@ -161,7 +161,7 @@ static void unwanted_spawns_are_killed_or_forgotten(void **state)
     (void)state;
     group.wanted_exits = wanted;
     group.n_wanted_exits = 1;
-    out = run(&wish, there, 5);
+    out = run_wish(&wish, there, 5);
     assert_int_equal(out.count, 3);
     assert_int_equal(out.items[0].kind, ACTION_STOP);
     assert_int_equal(out.items[0].spawn, 1);
@@ -176,7 +176,7 @@ static void without_a_wish_nothing_is_touched(void **state)
 {
     struct spawn_fact fact;
     const struct spawn_fact *there = known(7, &fact, 1, SPAWN_EXITED);
-    CLEANUP(actions_release) struct actions out = run(NULL, &there, 1);
+    CLEANUP(actions_release) struct actions out = run_wish(NULL, &there, 1);
 
     (void)state;
     assert_int_equal(out.count, 0);
@@ -189,7 +189,7 @@ static void starts_come_before_forgets(void **state)
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
     const struct spawn_fact *there = known(7, &fact, 1, SPAWN_EXITED);
-    CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, &there, 1);
 
     (void)state;
     assert_int_equal(out.count,

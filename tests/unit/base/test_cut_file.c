@@ -89,7 +89,7 @@ static void read_all(const struct log *l, int64_t at, size_t piece, struct buf *
     buf_append(out, "", 0);
 }
 
-static int times(const char *text, const char *what)
+static int count_matches(const char *text, const char *what)
 {
     int n = 0;
 
@@ -117,8 +117,8 @@ static void the_middle_is_removed_and_a_line_says_so(void **state)
     for (size_t piece = 200; piece < 2 * MIB; piece = piece * 5 + 3) {
         read_all(l, 0, piece, &text);
         assert_int_equal(strncmp(text.data, "line 00000000", 13), 0);
-        assert_int_equal(times(text.data, said), 1);
-        assert_int_equal(times(text.data, "left out"), 1);
+        assert_int_equal(count_matches(text.data, said), 1);
+        assert_int_equal(count_matches(text.data, "left out"), 1);
         assert_int_equal(text.len + (size_t)left_out,
                          (size_t)lseek(l->append, 0, SEEK_END) + strlen(said) - strlen("\nline "));
     }
@@ -138,7 +138,7 @@ static void a_second_cut_extends_the_hole(void **state)
         assert_in_range(second, first + 2 * MIB, first + 4 * MIB);
         first = second;
         read_all(l, 0, 64 * KIB, &text);
-        assert_int_equal(times(text.data, "left out"), 1);
+        assert_int_equal(count_matches(text.data, "left out"), 1);
         assert_in_range(blocks(l), 0, 900 * KIB);
     }
     assert_int_equal(strncmp(text.data, "line 00000000", 13), 0);
@@ -157,7 +157,7 @@ static void a_reader_inside_the_hole_gets_the_line_first(void **state)
         read_all(l, at, 64 * KIB, &text);
         assert_int_equal(strncmp(text.data, "[ddp: ", 6), 0);
         assert_non_null(strstr(text.data, "left out here]\nline "));
-        assert_int_equal(times(text.data, "left out"), 1);
+        assert_int_equal(count_matches(text.data, "left out"), 1);
     }
 }
 
@@ -173,7 +173,7 @@ static void files_without_line_breaks_are_cut(void **state)
     cut(l, 100 * KIB, 300 * KIB);
     read_all(l, 0, 64 * KIB, &text);
     assert_in_range(text.len, 400 * KIB, 401 * KIB);
-    assert_int_equal(times(text.data, "left out"), 1);
+    assert_int_equal(count_matches(text.data, "left out"), 1);
 }
 
 static void small_files_are_not_cut(void **state)

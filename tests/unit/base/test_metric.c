@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/metric.h"
 
-static void parse(const char *text, struct metric_line *out)
+static void parse_line(const char *text, struct metric_line *out)
 {
     struct err e;
 
@@ -21,17 +21,18 @@ static void every_number_except_step_is_a_metric(void **state)
     struct metric_line l;
 
     (void)state;
-    parse("{\"step\": 7, \"loss\": 2.5, \"name\": \"x\", \"n\": 3, \"deep\": {\"a\": 1}, \"t\": true}", &l);
+    parse_line("{\"step\": 7, \"loss\": 2.5, \"name\": \"x\", \"n\": 3, \"deep\": {\"a\": 1}, \"t\": true}",
+               &l);
     assert_true(l.has_step);
     assert_int_equal(l.step, 7);
     assert_int_equal(l.count, 2);
     assert_string_equal(l.metrics[0].name, "loss");
     assert_true(l.metrics[0].value == 2.5);
     assert_string_equal(l.metrics[1].name, "n");
-    parse("{\"step\": 1.5}", &l); /* not an integer, so a metric */
+    parse_line("{\"step\": 1.5}", &l); /* not an integer, so a metric */
     assert_false(l.has_step);
     assert_int_equal(l.count, 1);
-    parse("{}", &l);
+    parse_line("{}", &l);
     assert_int_equal(l.count, 0);
 }
 
@@ -43,7 +44,7 @@ static void a_loss_that_is_nan_is_read(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        parse(texts[i], &l);
+        parse_line(texts[i], &l);
         assert_true(isnan(l.metrics[0].value));
     }
     assert_string_equal(l.metrics[0].name, "NaN"); /* in a string NaN is text, not a number */
@@ -63,7 +64,7 @@ static void too_many_or_too_long_names_are_left_out(void **state)
     for (int i = 0; i < 100; i++)
         buf_printf(&text, ", \"m%d\": %d", i, i);
     buf_puts(&text, ", \"step\": 3}");
-    parse(text.data, &l);
+    parse_line(text.data, &l);
     assert_int_equal(l.count, METRIC_LINE_COUNT);
     assert_string_equal(l.metrics[0].name, "m0");
     assert_int_equal(l.step, 3); /* found behind too many metrics, too */
@@ -119,7 +120,7 @@ static void escapes_in_names_are_decoded(void **state)
     struct metric_line l;
 
     (void)state;
-    parse("{\"\\u00e4\\/\\t\\u20ac\\ud83d\\ude00\\u0001\": 1, \"\\u0073tep\": 4}", &l);
+    parse_line("{\"\\u00e4\\/\\t\\u20ac\\ud83d\\ude00\\u0001\": 1, \"\\u0073tep\": 4}", &l);
     assert_string_equal(l.metrics[0].name, "\xc3\xa4/\t\xe2\x82\xac\xf0\x9f\x98\x80\x01");
     assert_true(l.has_step && l.step == 4);
 }
@@ -140,7 +141,7 @@ static void deep_values_have_a_limit(void **state)
             buf_putc(&text, ']');
         buf_puts(&text, ",\"loss\":1}");
         if (depth <= 64)
-            parse(text.data, &l);
+            parse_line(text.data, &l);
         else
             assert_int_equal(metric_line_parse(text.data, text.len, &l, &e), ERR_INVALID_ARGUMENT);
     }
@@ -158,7 +159,7 @@ static void a_line_has_a_limit(void **state)
         buf_putc(&text, ' ');
     buf_puts(&text, "NaN}"); /* the longest line */
     assert_int_equal(text.len, METRIC_LINE_MAX);
-    parse(text.data, &l);
+    parse_line(text.data, &l);
     assert_int_equal(l.count, 1);
     buf_putc(&text, ' ');
     assert_int_equal(metric_line_parse(text.data, text.len, &l, &e), ERR_INVALID_ARGUMENT);
@@ -180,7 +181,7 @@ static void an_encoded_line_reads_back_the_same(void **state)
     assert_true(metric_line_add(&made, "bad", NAN)); /* accepted, but not encoded */
     metric_line_encode(&made, &text);
     assert_null(strstr(text.data, "bad"));
-    parse(text.data, &back);
+    parse_line(text.data, &back);
     assert_true(back.step == made.step);
     assert_int_equal(back.count, ARRAY_LEN(values));
     for (size_t i = 0; i < ARRAY_LEN(values); i++)

@@ -103,8 +103,8 @@ static const struct option_spec table[] = {
     {0},
 };
 
-static enum err_code parse(struct sample *s, struct option_arguments *args, struct err *e,
-                           const char *const *words)
+static enum err_code parse_words(struct sample *s, struct option_arguments *args, struct err *e,
+                                 const char *const *words)
 {
     static char *argv[32];
     int argc = 0;
@@ -123,10 +123,10 @@ static void test_all_forms(void **state)
     struct sample s = {0};
     struct option_arguments args;
     struct err e;
-    assert_int_equal(parse(&s, &args, &e,
-                           WORDS("a", "--name=x", "-r3", "--set_key_of-the-file", "k=1", "-o", "json", "b",
-                                 "-f", "--set-key-of-the-file", "l=2", "--rate=1e2", "--ports", "3-7", "--fd",
-                                 "4", "-", "--", "--name")),
+    assert_int_equal(parse_words(&s, &args, &e,
+                                 WORDS("a", "--name=x", "-r3", "--set_key_of-the-file", "k=1", "-o", "json",
+                                       "b", "-f", "--set-key-of-the-file", "l=2", "--rate=1e2", "--ports",
+                                       "3-7", "--fd", "4", "-", "--", "--name")),
                      ERR_OK);
     assert_string_equal(s.name, "x");
     assert_int_equal(s.rank, 3);
@@ -155,11 +155,11 @@ static void test_value_that_may_be_left_out(void **state)
     struct sample s = {0};
     struct option_arguments args;
     struct err e;
-    assert_int_equal(parse(&s, &args, &e, WORDS("--tee", "train.py")), ERR_OK);
+    assert_int_equal(parse_words(&s, &args, &e, WORDS("--tee", "train.py")), ERR_OK);
     assert_string_equal(s.tee, "3");
     assert_int_equal(args.count, 1);
     option_arguments_release(&args);
-    assert_int_equal(parse(&s, &args, &e, WORDS("--tee", "1", "train.py")), ERR_OK);
+    assert_int_equal(parse_words(&s, &args, &e, WORDS("--tee", "1", "train.py")), ERR_OK);
     assert_string_equal(s.tee, "1");
     option_arguments_release(&args);
 }
@@ -169,7 +169,7 @@ static void refuse(const char *const *words, const char *message)
     struct sample s = {0};
     struct option_arguments args;
     struct err e;
-    assert_int_equal(parse(&s, &args, &e, words), ERR_INVALID_ARGUMENT);
+    assert_int_equal(parse_words(&s, &args, &e, words), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, message);
     option_release(table, &s);
     option_arguments_release(&args);
@@ -271,9 +271,10 @@ static void test_file_then_command_line(void **state)
     assert_true(s.rate == 2.5);
     assert_int_equal(s.last, 2);
     assert_int_equal(s.keep_ms, 2000);
-    assert_int_equal(parse(&s, &args, &e,
-                           WORDS("--slots", "7", "--set-key-of-the-file", "c", "--set-key-of-the-file", "d")),
-                     ERR_OK);
+    assert_int_equal(
+        parse_words(&s, &args, &e,
+                    WORDS("--slots", "7", "--set-key-of-the-file", "c", "--set-key-of-the-file", "d")),
+        ERR_OK);
     assert_string_equal(s.name, "box");
     assert_int_equal(s.slots, 7);
     assert_int_equal(strv_len(s.set), 2); /* the command line's list replaces the file's */

@@ -197,7 +197,7 @@ static void on_stop(uv_async_t *stop)
     rpc_server_drain(f->server, f->options.grace_ms ? f->options.grace_ms : 5000, on_drained, f);
 }
 
-static void *run(void *user)
+static void *serve_loop(void *user)
 {
     struct fixture *f = user;
 
@@ -246,7 +246,7 @@ static void fixture_setup(struct fixture *f, const struct fixture_options *optio
 void fixture_start(struct fixture *f, const struct fixture_options *options)
 {
     fixture_setup(f, options);
-    assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+    assert_int_equal(pthread_create(&f->thread, NULL, serve_loop, f), 0);
 }
 
 void fixture_drain(struct fixture *f)

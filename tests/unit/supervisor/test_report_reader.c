@@ -11,7 +11,7 @@ struct seen {
     struct buf text; /* the lines, each with its '\n' */
 };
 
-static void see(void *ctx, const char *line)
+static void note_line(void *ctx, const char *line)
 {
     struct seen *seen = ctx;
 
@@ -30,8 +30,8 @@ static void lines_may_arrive_in_pieces(void **state)
         struct seen seen = {0};
 
         for (size_t at = 0; at < sizeof(text) - 1; at += piece)
-            report_feed(&r, text + at, sizeof(text) - 1 - at < piece ? sizeof(text) - 1 - at : piece, see,
-                        &seen);
+            report_feed(&r, text + at, sizeof(text) - 1 - at < piece ? sizeof(text) - 1 - at : piece,
+                        note_line, &seen);
         assert_int_equal(seen.count, 3); /* the last line is not complete */
         assert_string_equal(seen.text.data, "{\"step\":1}\n{\"step\": 2.50, \"x\": NaN }\n{\"step\":3}\n");
         assert_int_equal(r.refused, 2);
@@ -50,9 +50,9 @@ static void an_endless_line_is_skipped(void **state)
     (void)state;
     memset(chunk, 'x', sizeof(chunk));
     for (int i = 0; i < 100; i++)
-        report_feed(&r, chunk, sizeof(chunk), see, &seen);
+        report_feed(&r, chunk, sizeof(chunk), note_line, &seen);
     assert_true(r.line.cap <= 2 * METRIC_LINE_MAX);
-    report_feed(&r, "\n{\"step\":9}\n", 12, see, &seen);
+    report_feed(&r, "\n{\"step\":9}\n", 12, note_line, &seen);
     assert_int_equal(r.refused, 1);
     assert_string_equal(r.first_error.msg, "the line is longer than 16384 bytes");
     assert_string_equal(seen.text.data, "{\"step\":9}\n");
