@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/snapshot_fixture.h"
+#include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 
 static void a_part_holds_what_is_the_ranks_own(void **state)
 {

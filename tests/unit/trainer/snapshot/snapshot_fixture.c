@@ -1,4 +1,4 @@
-#include "tests/unit/trainer/snapshot_fixture.h"
+#include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "tests/unit/trainer/snapshot_fixture.h"
+#include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 #include "trainer/snapshot/saver.h"
 
 struct gate {

@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "tests/unit/trainer/fake_coordinator.h"
+#include "tests/unit/trainer/member/link/fake_coordinator.h"
 #include "trainer/member/link/commit.h"
 
 static const struct link_snapshot snapshot = {

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/member/ranks.h"
 
 static void ranks_meet(struct ranks *r, int rank)
 {

@@ -1,5 +1,5 @@
-#ifndef DDP_TESTS_UNIT_TRAINER_RANKS_H
-#define DDP_TESTS_UNIT_TRAINER_RANKS_H
+#ifndef DDP_TESTS_UNIT_TRAINER_MEMBER_RANKS_H
+#define DDP_TESTS_UNIT_TRAINER_MEMBER_RANKS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/trainer/plain_device.h"
-#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/member/ranks.h"
+#include "tests/unit/trainer/member/sync/plain_device.h"
 #include "trainer/member/sync/squares.h"
 #include "trainer/member/sync/strategy.h"
 #include "trainer/member/sync/wire.h"

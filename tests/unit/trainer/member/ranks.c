@@ -1,4 +1,4 @@
-#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/member/ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>

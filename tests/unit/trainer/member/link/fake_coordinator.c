@@ -1,4 +1,4 @@
-#include "tests/unit/trainer/fake_coordinator.h"
+#include "tests/unit/trainer/member/link/fake_coordinator.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/snapshot_fixture.h"
+#include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 #include "trainer/snapshot/run.h"
 
 static void a_written_snapshot_reads_back_the_same(void **state)

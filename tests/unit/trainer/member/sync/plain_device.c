@@ -1,4 +1,4 @@
-#include "tests/unit/trainer/plain_device.h"
+#include "tests/unit/trainer/member/sync/plain_device.h"
 
 #include <string.h>
 

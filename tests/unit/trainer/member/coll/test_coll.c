@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/member/ranks.h"
 
 static const struct layout {
     const char *name;

@@ -17,7 +17,7 @@
 #include <sys/un.h>
 
 #include "base/id.h"
-#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/member/ranks.h"
 
 /* 100 for each of three listeners: more than may be in their handshake at the same time. */
 #define STRANGERS 300

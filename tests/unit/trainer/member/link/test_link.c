@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/fake_coordinator.h"
+#include "tests/unit/trainer/member/link/fake_coordinator.h"
 #include "trainer/member/link/commit.h"
 #include "trainer/member/link/join.h"
 #include "trainer/member/link/watch.h"

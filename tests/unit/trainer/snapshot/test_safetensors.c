@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/snapshot_fixture.h"
+#include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 #include "trainer/snapshot/safetensors.h"
 
 static void hostile_headers(void **state)

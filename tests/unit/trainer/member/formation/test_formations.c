@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/member/ranks.h"
 #include "trainer/engine/state.h"
 #include "trainer/resume.h"
 #include "trainer/step.h"
