@@ -1,4 +1,5 @@
 /* Tests the saver: steps go on while a snapshot is written, and a snapshot counts only once it is committed. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,23 +14,43 @@
 #include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 #include "trainer/snapshot/saver.h"
 
+/* What the saver's owner does in the two callbacks. */
 struct gate {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
-    bool open;
+    bool open; /* until then, both callbacks wait */
     enum err_code answer;
+    int failures;
+    int64_t failed_step; /* of the last failure */
+    enum err_code failed_code;
 };
+
+static void gate_pass(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    while (!g->open)
+        pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
 
 static enum err_code commit_when_open(void *arg, const struct snapshot_place *place,
                                       const struct snapshot_files *files, struct err *e)
 {
     struct gate *g = arg;
     (void)place, (void)files;
-    pthread_mutex_lock(&g->lock);
-    while (!g->open)
-        pthread_cond_wait(&g->moved, &g->lock);
-    pthread_mutex_unlock(&g->lock);
+    gate_pass(g);
     return g->answer ? err_set(e, g->answer, "another generation is current") : ERR_OK;
+}
+
+static void note_failure(void *arg, const struct snapshot_place *place, const struct err *why)
+{
+    struct gate *g = arg;
+    gate_pass(g);
+    pthread_mutex_lock(&g->lock);
+    g->failures++;
+    g->failed_step = place->step;
+    g->failed_code = why->code;
+    pthread_mutex_unlock(&g->lock);
 }
 
 static void gate_open(struct gate *g)
@@ -51,6 +72,7 @@ static struct saver *gated_saver_open(struct gate *g, enum err_code answer)
                                   .writer = true,
                                   .layout = &fixture_layout,
                                   .commit = commit_when_open,
+                                  .failed = note_failure,
                                   .arg = g};
     assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
     return s;
@@ -76,6 +98,7 @@ static void a_snapshot_counts_only_once_it_is_committed(void **state)
     assert_int_equal(e.code, ERR_OK);
     assert_false(saver_take_result(s, &done, &e));
     saver_close(s);
+    assert_int_equal(g.failures, 0);
 }
 
 static void a_refused_snapshot_does_not_count(void **state)
@@ -95,6 +118,27 @@ static void a_refused_snapshot_does_not_count(void **state)
     assert_int_equal(list.count, 1);
     assert_false(list.items[0].committed);
     snapshot_list_release(&list);
+}
+
+/* The snapshots fail before their commit, so that only the report of the failure waits for the gate. */
+static void the_next_snapshot_does_not_wait_for_the_report_of_a_failure(void **state)
+{
+    struct gate g;
+    struct saver *s = gated_saver_open(&g, ERR_OK);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct err e = {0};
+    (void)state;
+    saver_state(s)[0] = NAN;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_OUT_OF_RANGE);
+    place.step = 20;
+    saver_submit(s, &place, 0);
+    gate_open(&g);
+    assert_int_equal(saver_wait(s, &e), ERR_OUT_OF_RANGE);
+    saver_close(s);
+    assert_int_equal(g.failures, 2);
+    assert_int_equal(g.failed_step, 20);
+    assert_int_equal(g.failed_code, ERR_OUT_OF_RANGE);
 }
 
 static void a_directory_that_cannot_be_written_is_an_error(void **state)
@@ -122,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SNAPSHOT_TEST(a_snapshot_counts_only_once_it_is_committed),
         SNAPSHOT_TEST(a_refused_snapshot_does_not_count),
+        SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
         SNAPSHOT_TEST(a_directory_that_cannot_be_written_is_an_error),
     };
     log_init("test_saver", LOG_ERROR);
