@@ -124,6 +124,26 @@ static double *array_widened(const float *x, size_t n)
     return w;
 }
 
+/* The gradients of gain, shift and bias are sums over all tokens. y: of the reference; sums: gain, shift, bias. */
+static void norm_sums_check(const struct norm_case *c, const double *y, const float *ddelta,
+                            const float *sums)
+{
+    int64_t width = c->n.width, tokens = c->n.rows * c->n.context;
+    for (int64_t j = 0; j < width; j++) {
+        double gain = 0.0, shift = 0.0, bias = 0.0, size = 1.0;
+        for (int64_t t = 0; t < tokens; t++) {
+            double dy = (double)c->dy[t * width + j];
+            gain += dy * (y[t * width + j] - (double)c->shift[j]) / (double)c->gain[j];
+            shift += dy;
+            bias += (double)ddelta[t * width + j];
+            size += fabs(dy) * 4.0 + fabs((double)ddelta[t * width + j]);
+        }
+        assert_true(fabs(gain - (double)sums[j]) < 1e-5 * size);
+        assert_true(fabs(shift - (double)sums[width + j]) < 1e-6 * size);
+        assert_true(fabs(bias - (double)sums[2 * width + j]) < 1e-6 * size);
+    }
+}
+
 static void norm_on(int set, const struct norm_case *c, float *first[4])
 {
     int64_t width = c->n.width, tokens = c->n.rows * c->n.context;
@@ -172,30 +192,14 @@ static void norm_on(int set, const struct norm_case *c, float *first[4])
         assert_true(fabs(want - (double)ddelta[i]) < 2e-5 * most);
     }
     norm_reference(c, residual, delta, wx, wy);
-    for (int64_t j = 0; j < width; j++) {
-        double gain = 0.0, shift = 0.0, bias = 0.0, size = 1.0;
-        for (int64_t t = 0; t < tokens; t++) {
-            double dy = (double)c->dy[t * width + j];
-            gain += dy * (wy[t * width + j] - (double)c->shift[j]) / (double)c->gain[j];
-            shift += dy;
-            bias += (double)ddelta[t * width + j];
-            size += fabs(dy) * 4.0 + fabs((double)ddelta[t * width + j]);
-        }
-        assert_true(fabs(gain - (double)sums[j]) < 1e-5 * size);
-        assert_true(fabs(shift - (double)sums[width + j]) < 1e-6 * size);
-        assert_true(fabs(bias - (double)sums[2 * width + j]) < 1e-6 * size);
-    }
+    norm_sums_check(c, wy, ddelta, sums);
     same_as_first(&first[0], y, n);
     same_as_first(&first[1], dx, n);
     same_as_first(&first[2], ddelta, n);
     same_as_first(&first[3], sums, (size_t)(3 * width));
-    float *all[] = {x, y, dx, stats, ddelta, sums};
+    void *all[] = {x, y, dx, stats, ddelta, sums, wx, wy, residual, delta};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         free(all[i]);
-    free(wx);
-    free(wy);
-    free(residual);
-    free(delta);
     close_device(d);
 }
 
