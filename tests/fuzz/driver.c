@@ -19,7 +19,7 @@ int main(int argc, char **argv);
 
 static uint64_t state = 0x9e3779b97f4a7c15u;
 
-static uint64_t draw(uint64_t below)
+static uint64_t draw_below(uint64_t below)
 {
     state ^= state << 13;
     state ^= state >> 7;
@@ -28,7 +28,7 @@ static uint64_t draw(uint64_t below)
 }
 
 /* The copy has exactly the input's size, so AddressSanitizer sees a read past the end. */
-static void run(const char *data, size_t size)
+static void run_copy(const char *data, size_t size)
 {
     uint8_t *copy = xmemdup(data, size);
 
@@ -36,20 +36,20 @@ static void run(const char *data, size_t size)
     free(copy);
 }
 
-static void edit(struct buf *b)
+static void edit_bytes(struct buf *b)
 {
     static const char tokens[] = "{}[]:,\"'\\-?#&*!|>%@\n\t \0\xff\x80\x01"
                                  "0919";
-    size_t at = draw(b->len), n = 1 + draw(8);
+    size_t at = draw_below(b->len), n = 1 + draw_below(8);
 
     if (!b->len)
         return;
-    switch (draw(4)) {
+    switch (draw_below(4)) {
     case 0:
-        b->data[at] = (char)(b->data[at] ^ (1 << draw(8)));
+        b->data[at] = (char)(b->data[at] ^ (1 << draw_below(8)));
         break;
     case 1:
-        b->data[at] = tokens[draw(sizeof(tokens) - 1)];
+        b->data[at] = tokens[draw_below(sizeof(tokens) - 1)];
         break;
     case 2: /* removes a few bytes */
         n = n < b->len - at ? n : b->len - at;
@@ -66,16 +66,16 @@ static void edit(struct buf *b)
 
 static void run_seed(const struct buf *seed)
 {
-    run(seed->data, seed->len);
+    run_copy(seed->data, seed->len);
     for (size_t cut = 0; cut < 16; cut++)
-        run(seed->data, seed->len * cut / 16);
+        run_copy(seed->data, seed->len * cut / 16);
     for (int i = 0; i < MUTATIONS; i++) {
         CLEANUP(buf_release) struct buf b = {0};
 
         buf_append(&b, seed->data, seed->len);
-        for (uint64_t edits = 1 + draw(EDITS); edits; edits--)
-            edit(&b);
-        run(b.data, b.len);
+        for (uint64_t edits = 1 + draw_below(EDITS); edits; edits--)
+            edit_bytes(&b);
+        run_copy(b.data, b.len);
     }
 }
 

@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
  * rest is cut. However the bytes are cut, they get the same action, and no more bytes pass than were offered.
  */
 
-static size_t carry(struct rpc_frames *f, const uint8_t *data, size_t size, size_t piece, bool admitted,
-                    enum rpc_frames_action *action)
+static size_t carry_pieces(struct rpc_frames *f, const uint8_t *data, size_t size, size_t piece,
+                           bool admitted, enum rpc_frames_action *action)
 {
     size_t at = 0;
 
@@ -46,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rpc_frames_asks(data, size);
     rpc_frames_init(&whole, tls, 0);
     rpc_frames_init(&cut, tls, 0);
-    const size_t a = carry(&whole, data, size, size ? size : 1, admitted, &first);
-    const size_t b = carry(&cut, data, size, piece, admitted, &second);
+    const size_t a = carry_pieces(&whole, data, size, size ? size : 1, admitted, &first);
+    const size_t b = carry_pieces(&cut, data, size, piece, admitted, &second);
     /* The two may differ by the start of one frame: of a frame that may not pass, those bytes pass that
      * arrive before its head is complete. */
     BUG_ON(first != second || (a > b ? a - b : b - a) > 24);

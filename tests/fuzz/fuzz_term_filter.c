@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Returns the length of the sequence after an ESC: '[', digits and separators, a final letter. Returns 0 if
  * the sequence may not pass. */
-static size_t harmless(const char *text)
+static size_t harmless_length(const char *text)
 {
     size_t parameters = strspn(text + 1, "0123456789;:");
 
@@ -32,8 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         unsigned char c = (unsigned char)whole.data[i], before = i ? (unsigned char)whole.data[i - 1] : 0;
 
         if (c == 0x1b) {
-            BUG_ON(!harmless(whole.data + i + 1));
-            i += harmless(whole.data + i + 1);
+            BUG_ON(!harmless_length(whole.data + i + 1));
+            i += harmless_length(whole.data + i + 1);
             continue;
         }
         BUG_ON((c < 0x20 && !strchr("\n\r\b\t", c)) || c == 0 || c == 0x7f);

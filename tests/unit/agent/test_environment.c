@@ -59,7 +59,7 @@ static void close_setup(struct setup *s)
     job_release(&s->spec);
 }
 
-static void check(const struct setup *s, const char *name, const char *value)
+static void check_variable(const struct setup *s, const char *name, const char *value)
 {
     const char *got = env_get(s->order.env, name);
 
@@ -114,7 +114,7 @@ static void variables_are_those_of_torchrun(void **state)
     open_setup(&s, "command: [python3, train.py]\nworkdir: /work\n");
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
     for (size_t i = 0; i < ARRAY_LEN(expected); i++)
-        check(&s, expected[i][0], expected[i][1]);
+        check_variable(&s, expected[i][0], expected[i][1]);
     assert_string_equal(s.order.argv[1], "train.py");
     assert_string_equal(s.order.workdir, "/work");
     assert_string_equal(s.order.log_dir, "/logs/7/generation_1/box1/1");
@@ -135,12 +135,12 @@ static void later_sources_replace_earlier_ones(void **state)
     s.group.env = carried;
     s.group.n_env = 4;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
-    check(&s, "FOO", "submitter");
-    check(&s, "BAR", "agent");
-    check(&s, "BAZ", "job");
-    check(&s, "OMP_NUM_THREADS", "4");
-    check(&s, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
-    check(&s, "RANK", "4"); /* the job cannot replace it */
+    check_variable(&s, "FOO", "submitter");
+    check_variable(&s, "BAR", "agent");
+    check_variable(&s, "BAZ", "job");
+    check_variable(&s, "OMP_NUM_THREADS", "4");
+    check_variable(&s, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
+    check_variable(&s, "RANK", "4"); /* the job cannot replace it */
     close_setup(&s);
 }
 
@@ -162,12 +162,12 @@ static void jobs_of_a_daemon_do_not_see_its_environment(void **state)
     s.group.env = carried;
     s.group.n_env = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
-    check(&s, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    check(&s, "LANG", "C.UTF-8");
-    check(&s, "USER", "root");
-    check(&s, "LOGNAME", "root");
-    check(&s, "NODE_WIDE", "1");
-    check(&s, "FOO", "submitter");
+    check_variable(&s, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    check_variable(&s, "LANG", "C.UTF-8");
+    check_variable(&s, "USER", "root");
+    check_variable(&s, "LOGNAME", "root");
+    check_variable(&s, "NODE_WIDE", "1");
+    check_variable(&s, "FOO", "submitter");
     for (char **at = s.order.env; *at; at++) {
         static const char *const prefixes[] = {"DDP_",   "TORCH", "ROLE_", "GROUP_", "MASTER_",
                                                "LOCAL_", "RANK=", "WORLD", "OMP_",   "FOO="};
@@ -190,7 +190,7 @@ static void a_single_rank_keeps_its_threads(void **state)
     open_setup(&s, "command: [x]\n");
     s.group.local_world_size = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
-    check(&s, "OMP_NUM_THREADS", NULL);
+    check_variable(&s, "OMP_NUM_THREADS", NULL);
     close_setup(&s);
 }
 
@@ -259,12 +259,12 @@ static void a_native_worker_gets_its_token_and_the_coordinator(void **state)
     assert_string_equal(s.order.token, "ab01");
     assert_string_equal(s.order.argv[0], "/bin/ddp-trainer");
     assert_null(s.order.argv[1]);
-    check(&s, "DDP_COORDINATOR", "c:29600");
-    check(&s, "DDP_COORDINATOR_FILE", "/run/coordinator");
-    check(&s, "DDP_JOB_FILE", "/run/7/g1/job.yaml");
-    check(&s, "DDP_NODE_ADDRESS", "10.0.0.1");
-    check(&s, "DDP_CLUSTER_ID", "c1c2");
-    check(&s, "DDP_TLS_CERT", "/cert");
+    check_variable(&s, "DDP_COORDINATOR", "c:29600");
+    check_variable(&s, "DDP_COORDINATOR_FILE", "/run/coordinator");
+    check_variable(&s, "DDP_JOB_FILE", "/run/7/g1/job.yaml");
+    check_variable(&s, "DDP_NODE_ADDRESS", "10.0.0.1");
+    check_variable(&s, "DDP_CLUSTER_ID", "c1c2");
+    check_variable(&s, "DDP_TLS_CERT", "/cert");
     close_setup(&s);
 }
 
@@ -279,7 +279,7 @@ static void commands_see_the_nodes_gpus_in_local_rank_order(void **state)
     s.b.gpu_uuids = gpu_b;
     s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b");
+    check_variable(&s, "CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b");
     assert_string_equal(s.order.gpu_uuids[0], "GPU-b"); /* it holds only its own */
     assert_null(s.order.gpu_uuids[1]);
     close_setup(&s);
@@ -292,9 +292,9 @@ static void the_job_file_sets_role_and_run_id(void **state)
     (void)state;
     open_setup(&s, "command: [x, \"--dir=${local_rank}/${local_rank}\", $$]\nrole: trainer\nrun_id: r1\n");
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "ROLE_NAME", "trainer");
-    check(&s, "TORCHELASTIC_RUN_ID", "r1");
-    check(&s, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    check_variable(&s, "ROLE_NAME", "trainer");
+    check_variable(&s, "TORCHELASTIC_RUN_ID", "r1");
+    check_variable(&s, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     assert_string_equal(s.order.argv[1], "--dir=1/1");
     assert_string_equal(s.order.argv[2], "$$");
     close_setup(&s);
@@ -311,9 +311,9 @@ static void a_virtual_local_rank_sees_its_own_gpu(void **state)
     s.b.gpu_uuids = gpu_b;
     s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "CUDA_VISIBLE_DEVICES", "GPU-b");
-    check(&s, "LOCAL_RANK", "0");
-    check(&s, "LOCAL_WORLD_SIZE", "2");
+    check_variable(&s, "CUDA_VISIBLE_DEVICES", "GPU-b");
+    check_variable(&s, "LOCAL_RANK", "0");
+    check_variable(&s, "LOCAL_WORLD_SIZE", "2");
     assert_string_equal(s.order.argv[1], "1"); /* the real local rank */
     close_setup(&s);
 }
@@ -329,9 +329,9 @@ static void workers_that_share_a_gpu_see_it_once(void **state)
     s.a.gpu_uuids = s.b.gpu_uuids = gpu;
     s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "CUDA_VISIBLE_DEVICES", "GPU-a");
-    check(&s, "LOCAL_RANK", "0");
-    check(&s, "NCCL_HOSTID", "abc-7.box1.12");
+    check_variable(&s, "CUDA_VISIBLE_DEVICES", "GPU-a");
+    check_variable(&s, "LOCAL_RANK", "0");
+    check_variable(&s, "NCCL_HOSTID", "abc-7.box1.12");
     assert_int_equal(s.order.gpu_slots, 2);
     close_setup(&s);
 }
@@ -344,13 +344,13 @@ static void gpus_that_are_not_leased_are_hidden(void **state)
     open_setup(&s, "command: [x]\n");
     s.place.has_gpus = true;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "CUDA_VISIBLE_DEVICES", "");
-    check(&s, "NCCL_HOSTID", NULL);
+    check_variable(&s, "CUDA_VISIBLE_DEVICES", "");
+    check_variable(&s, "NCCL_HOSTID", NULL);
     close_setup(&s);
     open_setup(&s, "command: [x]\nenv: {CUDA_VISIBLE_DEVICES: '3'}\n");
     s.place.has_gpus = true;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "CUDA_VISIBLE_DEVICES", "3"); /* the job file sets it */
+    check_variable(&s, "CUDA_VISIBLE_DEVICES", "3"); /* the job file sets it */
     close_setup(&s);
 }
 

@@ -16,7 +16,7 @@ struct setup {
     char *root, *from, *to;
 };
 
-static void put(const char *dir, const char *name, const char *text)
+static void put_file(const char *dir, const char *name, const char *text)
 {
     CLEANUP(free_text) char *path = paths_join(dir, name);
     struct err e;
@@ -24,7 +24,7 @@ static void put(const char *dir, const char *name, const char *text)
     assert_ok(file_write_atomic(path, text, strlen(text), 0600, &e), &e);
 }
 
-static bool holds(const char *dir, const char *name, const char *text)
+static bool file_holds(const char *dir, const char *name, const char *text)
 {
     CLEANUP(free_text) char *path = paths_join(dir, name);
     CLEANUP(buf_release) struct buf found = {0};
@@ -44,10 +44,10 @@ static void open_setup(struct setup *s)
     s->to = paths_join(s->root, "new");
     job = paths_join(s->from, "run/7");
     assert_ok(file_mkdirs(job, 0700, &e), &e);
-    put(s->from, "instance", "abc\n");
-    put(s->from, "wish", "w");
-    put(s->from, "ddp.db", "the coordinator's");
-    put(job, "exit.1", "code 0");
+    put_file(s->from, "instance", "abc\n");
+    put_file(s->from, "wish", "w");
+    put_file(s->from, "ddp.db", "the coordinator's");
+    put_file(job, "exit.1", "code 0");
 }
 
 static void close_setup(struct setup *s)
@@ -60,7 +60,7 @@ static void close_setup(struct setup *s)
     free(s->to);
 }
 
-static void adopt(const struct setup *s, const char *expected)
+static void adopt_state(const struct setup *s, const char *expected)
 {
     CLEANUP(free_text) char *used = NULL;
     struct err e;
@@ -75,16 +75,16 @@ static void state_moves_and_old_paths_lead_to_it(void **state)
 
     (void)state;
     open_setup(&s);
-    adopt(&s, s.to);
-    assert_true(holds(s.to, "instance", "abc\n") && holds(s.to, "wish", "w"));
-    assert_true(holds(s.to, "run/7/exit.1", "code 0"));
-    assert_true(holds(s.from, "ddp.db", "the coordinator's"));
-    assert_false(holds(s.from, "instance", "abc\n"));
-    put(s.from, "run/7/exit.2", "code 1"); /* a supervisor that was started with the old path */
-    assert_true(holds(s.to, "run/7/exit.2", "code 1"));
-    put(s.to, "wish", "newer");
-    adopt(&s, s.to); /* a second time: nothing is left to move */
-    assert_true(holds(s.to, "wish", "newer"));
+    adopt_state(&s, s.to);
+    assert_true(file_holds(s.to, "instance", "abc\n") && file_holds(s.to, "wish", "w"));
+    assert_true(file_holds(s.to, "run/7/exit.1", "code 0"));
+    assert_true(file_holds(s.from, "ddp.db", "the coordinator's"));
+    assert_false(file_holds(s.from, "instance", "abc\n"));
+    put_file(s.from, "run/7/exit.2", "code 1"); /* a supervisor that was started with the old path */
+    assert_true(file_holds(s.to, "run/7/exit.2", "code 1"));
+    put_file(s.to, "wish", "newer");
+    adopt_state(&s, s.to); /* a second time: nothing is left to move */
+    assert_true(file_holds(s.to, "wish", "newer"));
     close_setup(&s);
 }
 
@@ -97,8 +97,8 @@ static void a_new_node_has_no_state_to_move(void **state)
     open_setup(&s);
     instance = paths_join(s.from, "instance");
     assert_int_equal(unlink(instance), 0);
-    adopt(&s, s.to);
-    assert_false(holds(s.to, "wish", "w"));
+    adopt_state(&s, s.to);
+    assert_false(file_holds(s.to, "wish", "w"));
     close_setup(&s);
 }
 
@@ -114,8 +114,8 @@ static void an_interrupted_move_is_finished(void **state)
     run = paths_join(s.from, "run");
     link = paths_join(s.to, "run");
     assert_int_equal(symlink(link, link), 0); /* as if the agent was killed before the exchange */
-    adopt(&s, s.to);
-    assert_true(holds(s.to, "run/7/exit.1", "code 0") && holds(s.from, "run/7/exit.1", "code 0"));
+    adopt_state(&s, s.to);
+    assert_true(file_holds(s.to, "run/7/exit.1", "code 0") && file_holds(s.from, "run/7/exit.1", "code 0"));
     close_setup(&s);
 }
 
@@ -139,8 +139,8 @@ static void moves_that_are_not_safe_are_refused(void **state)
         assert_int_equal(lchown(wish, 1, 1), 0);
         assert_int_equal(state_move(s.from, s.to, &used, &e), ERR_FAILED_PRECONDITION);
         assert_non_null(strstr(e.msg, "chown -R -h 0 "));
-        assert_true(holds(s.from, "wish", "w") && holds(s.from, "instance", "abc\n"));
-        assert_false(holds(s.to, "wish", "w"));
+        assert_true(file_holds(s.from, "wish", "w") && file_holds(s.from, "instance", "abc\n"));
+        assert_false(file_holds(s.to, "wish", "w"));
     }
     close_setup(&s);
 }
@@ -166,10 +166,10 @@ static void files_of_another_user_are_moved_back(void **state)
         assert_int_equal(state_move(s.from, s.to, &used, &e), ERR_FAILED_PRECONDITION);
         assert_int_equal(lstat(old, &st), 0);
         assert_int_equal(st.st_uid, 1); /* it is back in its place, and no part of it is in the new one */
-        assert_false(holds(s.to, names[i], "w") || holds(s.to, "instance", "abc\n"));
+        assert_false(file_holds(s.to, names[i], "w") || file_holds(s.to, "instance", "abc\n"));
         assert_int_equal(lchown(old, 0, 0), 0);
-        adopt(&s, s.to);
-        assert_true(holds(s.to, "run/7/exit.1", "code 0") && holds(s.to, "wish", "w"));
+        adopt_state(&s, s.to);
+        assert_true(file_holds(s.to, "run/7/exit.1", "code 0") && file_holds(s.to, "wish", "w"));
         close_setup(&s);
     }
 }

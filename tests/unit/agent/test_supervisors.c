@@ -12,7 +12,7 @@
 
 /* The test is the supervisor of job 7: it listens where the real one would. */
 
-struct bench {
+struct fixture {
     char dir[64];
     char *supervisor_dir;
     uv_loop_t loop;
@@ -23,7 +23,7 @@ struct bench {
 
 static void on_change(void *user)
 {
-    ((struct bench *)user)->changes++;
+    ((struct fixture *)user)->changes++;
 }
 
 static void on_report(void *user, int64_t job, const struct metric_report *report)
@@ -33,7 +33,7 @@ static void on_report(void *user, int64_t job, const struct metric_report *repor
     (void)report;
 }
 
-static void bench_open(struct bench *b)
+static void bench_open(struct fixture *b)
 {
     struct supervisor_events events = {on_change, on_report, b};
     struct err e;
@@ -49,7 +49,7 @@ static void bench_open(struct bench *b)
     assert_ok(supervisors_open(&b->supervisors, &b->loop, &b->options, &events, &e), &e);
 }
 
-static void bench_close(struct bench *b)
+static void bench_close(struct fixture *b)
 {
     struct err e;
 
@@ -61,7 +61,7 @@ static void bench_close(struct bench *b)
     free(b->supervisor_dir);
 }
 
-static enum err_code order(struct bench *b, int64_t spawn, struct err *e)
+static enum err_code order_spawn(struct fixture *b, int64_t spawn, struct err *e)
 {
     CLEANUP(spawn_order_release) struct spawn_order o = {.spawn = spawn, .first_generation = 1};
 
@@ -75,7 +75,7 @@ static enum err_code order(struct bench *b, int64_t spawn, struct err *e)
 }
 
 /* Lets the agent connect, and returns the supervisor's end. */
-static int meet(struct bench *b, int64_t now)
+static int meet_supervisor(struct fixture *b, int64_t now)
 {
     struct err e;
     int fd;
@@ -85,7 +85,7 @@ static int meet(struct bench *b, int64_t now)
     return fd;
 }
 
-static size_t known(struct bench *b)
+static size_t known_count(struct fixture *b)
 {
     size_t count;
 
@@ -95,30 +95,30 @@ static size_t known(struct bench *b)
 
 static void an_order_to_an_ending_supervisor_waits_for_the_next_one(void **state)
 {
-    struct bench b;
+    struct fixture b;
     struct control_message m;
     struct err e;
     int fd;
 
     (void)state;
     bench_open(&b);
-    assert_int_equal(order(&b, 3, &e), ERR_UNAVAILABLE); /* not connected yet */
-    fd = meet(&b, 1);
+    assert_int_equal(order_spawn(&b, 3, &e), ERR_UNAVAILABLE); /* not connected yet */
+    fd = meet_supervisor(&b, 1);
     close(fd); /* as a supervisor does when its last record was forgotten */
-    assert_int_equal(order(&b, 3, &e), ERR_UNAVAILABLE);
-    assert_int_equal(known(&b), 0);
+    assert_int_equal(order_spawn(&b, 3, &e), ERR_UNAVAILABLE);
+    assert_int_equal(known_count(&b), 0);
     uv_run(&b.loop, UV_RUN_NOWAIT);
     assert_int_equal(b.changes, 1);
     assert_true(supervisors_settled(b.supervisors, 7));
 
-    assert_int_equal(order(&b, 3, &e), ERR_UNAVAILABLE);
-    fd = meet(&b, INT64_MAX / 2);
-    assert_ok(order(&b, 3, &e), &e);
+    assert_int_equal(order_spawn(&b, 3, &e), ERR_UNAVAILABLE);
+    fd = meet_supervisor(&b, INT64_MAX / 2);
+    assert_ok(order_spawn(&b, 3, &e), &e);
     assert_ok(control_receive(fd, &m, &e), &e);
     assert_int_equal(m.op, CONTROL_START);
     assert_int_equal(m.order.spawn, 3);
     control_message_release(&m);
-    assert_int_equal(known(&b), 1);
+    assert_int_equal(known_count(&b), 1);
     close(fd);
     bench_close(&b);
 }

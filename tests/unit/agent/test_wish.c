@@ -30,7 +30,7 @@ static int remove_dir(void **state)
 
 static struct card_store no_cards;
 
-static enum err_code accept(struct wish_store *w, int64_t epoch, int64_t revision, struct err *e)
+static enum err_code accept_wish(struct wish_store *w, int64_t epoch, int64_t revision, struct err *e)
 {
     Ddp__V1__SpawnWish a = spawn_wish(revision, 0, 0), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
@@ -47,7 +47,7 @@ static void a_wish_survives_a_restart(void **state)
 
     assert_ok(wish_open(&w, *state, &e), &e);
     assert_null(w.wish);
-    assert_ok(accept(&w, 2, 5, &e), &e);
+    assert_ok(accept_wish(&w, 2, 5, &e), &e);
     assert_int_equal(stat(w.path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600); /* it contains tokens */
     wish_close(&w);
@@ -73,7 +73,7 @@ static void an_older_wish_is_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         int64_t kept = w.wish ? w.wish->revision : 0;
 
-        assert_int_equal(accept(&w, cases[i].epoch, cases[i].revision, &e),
+        assert_int_equal(accept_wish(&w, cases[i].epoch, cases[i].revision, &e),
                          cases[i].good ? ERR_OK : ERR_FAILED_PRECONDITION);
         assert_int_equal(w.wish->revision, cases[i].good ? cases[i].revision : kept);
     }
@@ -88,7 +88,7 @@ static void a_wish_of_another_cluster_is_refused_until_rejoin(void **state)
 
     other.cluster_id = (char *)"c2";
     assert_ok(wish_open(&w, *state, &e), &e);
-    assert_ok(accept(&w, 1, 1, &e), &e);
+    assert_ok(accept_wish(&w, 1, 1, &e), &e);
     assert_int_equal(wish_accept(&w, &no_cards, &other, &e), ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "--rejoin"));
     assert_ok(wish_forget(&w, &e), &e);
@@ -173,7 +173,7 @@ static void a_damaged_wish_is_an_error(void **state)
     CLEANUP(free_text) char *path = xasprintf("%s/wish", (char *)*state);
 
     assert_ok(wish_open(&w, *state, &e), &e);
-    assert_ok(accept(&w, 1, 1, &e), &e);
+    assert_ok(accept_wish(&w, 1, 1, &e), &e);
     wish_close(&w);
     assert_ok(file_read(path, 1 << 20, &text, &e), &e);
     for (size_t at = 0; at < text.len; at += 7) {

@@ -51,7 +51,7 @@ static void write_lines(struct log *l, size_t bytes)
     assert_int_equal(write(l->append, text.data, text.len), text.len);
 }
 
-static int64_t cut(struct log *l, int64_t head, int64_t tail)
+static int64_t cut_log(struct log *l, int64_t head, int64_t tail)
 {
     int64_t left_out = 0;
     struct err e;
@@ -63,7 +63,7 @@ static int64_t cut(struct log *l, int64_t head, int64_t tail)
     return left_out;
 }
 
-static int64_t blocks(const struct log *l)
+static int64_t stored_bytes(const struct log *l)
 {
     struct stat st;
 
@@ -107,9 +107,9 @@ static void the_middle_is_removed_and_a_line_says_so(void **state)
     int64_t left_out;
 
     write_lines(l, 8 * MIB);
-    left_out = cut(l, 100 * KIB, 300 * KIB);
+    left_out = cut_log(l, 100 * KIB, 300 * KIB);
     assert_in_range(left_out, 7 * MIB, 8 * MIB);
-    assert_in_range(blocks(l), 0, 600 * KIB);
+    assert_in_range(stored_bytes(l), 0, 600 * KIB);
     assert_int_equal(fstat(l->fd, &st), 0);
     assert_int_equal(lseek(l->append, 0, SEEK_END), st.st_size);
     write_lines(l, 1); /* the worker still appends at the old end */
@@ -131,15 +131,15 @@ static void a_second_cut_extends_the_hole(void **state)
     int64_t first, second;
 
     write_lines(l, 3 * MIB);
-    first = cut(l, 200 * KIB, 400 * KIB);
+    first = cut_log(l, 200 * KIB, 400 * KIB);
     for (int i = 0; i < 5; i++) {
         write_lines(l, 3 * MIB);
-        second = cut(l, 100 * KIB, 400 * KIB); /* the line stays where the first cut put it */
+        second = cut_log(l, 100 * KIB, 400 * KIB); /* the line stays where the first cut put it */
         assert_in_range(second, first + 2 * MIB, first + 4 * MIB);
         first = second;
         read_all(l, 0, 64 * KIB, &text);
         assert_int_equal(count_matches(text.data, "left out"), 1);
-        assert_in_range(blocks(l), 0, 900 * KIB);
+        assert_in_range(stored_bytes(l), 0, 900 * KIB);
     }
     assert_int_equal(strncmp(text.data, "line 00000000", 13), 0);
     assert_non_null(strstr(text.data, "bytes of this log are left out here]\nline "));
@@ -152,7 +152,7 @@ static void a_reader_inside_the_hole_gets_the_line_first(void **state)
     struct log *l = *state;
 
     write_lines(l, 4 * MIB);
-    cut(l, 100 * KIB, 300 * KIB);
+    cut_log(l, 100 * KIB, 300 * KIB);
     for (int64_t at = 102 * KIB; at < 3 * MIB; at += 99999) {
         read_all(l, at, 64 * KIB, &text);
         assert_int_equal(strncmp(text.data, "[ddp: ", 6), 0);
@@ -170,7 +170,7 @@ static void files_without_line_breaks_are_cut(void **state)
         buf_putc(&piece, 'x');
     for (int i = 0; i < 4; i++)
         assert_int_equal(write(l->append, piece.data, piece.len), piece.len);
-    cut(l, 100 * KIB, 300 * KIB);
+    cut_log(l, 100 * KIB, 300 * KIB);
     read_all(l, 0, 64 * KIB, &text);
     assert_in_range(text.len, 400 * KIB, 401 * KIB);
     assert_int_equal(count_matches(text.data, "left out"), 1);

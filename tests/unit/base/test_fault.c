@@ -15,7 +15,7 @@ struct outcome {
 };
 
 /* A process reads its plan once, so each plan is tried in a process of its own. */
-static struct outcome run(const char *plan)
+static struct outcome run_plan(const char *plan)
 {
     struct outcome out = {0};
     int status, ends[2];
@@ -45,28 +45,28 @@ static struct outcome run(const char *plan)
 static void faults_occur_at_the_planned_hits(void **state)
 {
     (void)state;
-    assert_int_equal(run("").hits, 0);
-    assert_int_equal(run("store.commit").hits, 1);
-    assert_int_equal(run("store.commit:3").hits, 4);
-    assert_int_equal(run("store.commit:2+").hits, 14);
-    assert_int_equal(run("else:1,store.commit:1").hits, 1);
-    assert_int_equal(run("store:1,store.commit.x:1").hits, 0);
+    assert_int_equal(run_plan("").hits, 0);
+    assert_int_equal(run_plan("store.commit").hits, 1);
+    assert_int_equal(run_plan("store.commit:3").hits, 4);
+    assert_int_equal(run_plan("store.commit:2+").hits, 14);
+    assert_int_equal(run_plan("else:1,store.commit:1").hits, 1);
+    assert_int_equal(run_plan("store:1,store.commit.x:1").hits, 0);
 }
 
 static void kill_ends_the_process(void **state)
 {
     (void)state;
-    assert_int_equal(run("store.commit:2=kill").signal, SIGKILL);
-    assert_int_equal(run("store.commit:5=kill").signal, 0);
+    assert_int_equal(run_plan("store.commit:2=kill").signal, SIGKILL);
+    assert_int_equal(run_plan("store.commit:5=kill").signal, 0);
 }
 
 static void an_invalid_plan_is_refused(void **state)
 {
     (void)state;
-    assert_int_equal(run("store.commit:0").signal, SIGABRT);
-    assert_int_equal(run("store.commit:x").signal, SIGABRT);
-    assert_int_equal(run(":1").signal, SIGABRT);
-    assert_int_equal(run("store.commit:1=stop").signal, SIGABRT);
+    assert_int_equal(run_plan("store.commit:0").signal, SIGABRT);
+    assert_int_equal(run_plan("store.commit:x").signal, SIGABRT);
+    assert_int_equal(run_plan(":1").signal, SIGABRT);
+    assert_int_equal(run_plan("store.commit:1=stop").signal, SIGABRT);
 }
 
 int main(void)

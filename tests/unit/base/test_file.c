@@ -51,7 +51,7 @@ static void atomic_write_replaces(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static int entries(void)
+static int count_entries(void)
 {
     struct dirent **names;
     int n = scandir(dir, &names, NULL, NULL);
@@ -70,10 +70,10 @@ static void atomic_write_leaves_nothing_on_failure(void **state)
 
     (void)state;
     assert_ok(file_mkdirs(in_dir("full"), 0700, &e), &e); /* a directory cannot be replaced by a file */
-    before = entries();
+    before = count_entries();
     assert_int_not_equal(file_write_atomic(in_dir("full"), "x", 1, 0644, &e), ERR_OK);
     assert_non_null(strstr(e.msg, "full"));
-    assert_int_equal(entries(), before);
+    assert_int_equal(count_entries(), before);
     assert_int_equal(rmdir(in_dir("full")), 0);
     assert_ok(file_mkdirs(in_dir("empty"), 0700, &e), &e);
     assert_int_not_equal(file_write_atomic(in_dir("empty/no/such"), "x", 1, 0644, &e), ERR_OK);

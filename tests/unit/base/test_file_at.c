@@ -34,7 +34,7 @@ static int remove_dir(void **state)
     return file_remove_tree(dir, &e) ? -1 : 0;
 }
 
-static void put(int at, const char *name, mode_t mode)
+static void put_file(int at, const char *name, mode_t mode)
 {
     int fd = openat(at, name, O_WRONLY | O_CREAT | O_CLOEXEC, mode);
 
@@ -100,7 +100,7 @@ static void only_plain_files_of_the_directorys_owner_are_read(void **state)
     int fd = -1;
 
     (void)state;
-    put(top, "plain", 0600);
+    put_file(top, "plain", 0600);
     assert_ok(file_at_open_plain(top, "plain", O_RDONLY, &fd, &st, &e), &e);
     assert_int_equal(st.st_size, 4);
     close(fd);
@@ -123,7 +123,7 @@ static void a_hard_link_to_roots_file_is_not_read(void **state)
     (void)state;
     if (geteuid())
         skip();
-    put(top, "secret", 0600);
+    put_file(top, "secret", 0600);
     assert_ok(file_at_make_dirs(top, "leaf", 0755, true, &at, &e), &e);
     assert_int_equal(fchown(at, USER, USER), 0);
     assert_int_equal(linkat(top, "secret", at, "stdout.log", 0), 0);
@@ -164,7 +164,7 @@ static void a_file_of_root_in_a_users_directory_is_not_given_away(void **state)
     (void)state;
     if (geteuid())
         skip();
-    put(top, "core", 0600);
+    put_file(top, "core", 0600);
     assert_ok(file_at_make_dirs(top, "his", 0755, true, &at, &e), &e);
     assert_int_equal(renameat(top, "core", at, "stdout.log"), 0);
     assert_ok(file_at_open_append(at, "stdout.log", 0640, 0, 0, &fd, &e), &e);
@@ -185,7 +185,7 @@ static void symlinks_fifos_and_hard_links_are_not_opened_for_append(void **state
     int fd = -1;
 
     (void)state;
-    put(top, "target", 0600);
+    put_file(top, "target", 0600);
     assert_int_equal(symlinkat("target", top, "a-link"), 0);
     assert_int_not_equal(file_at_open_append(top, "a-link", 0640, USER, USER, &fd, &e), ERR_OK);
     assert_int_equal(mkfifoat(top, "a-fifo", 0600), 0); /* without a reader: open must not wait */

@@ -48,7 +48,7 @@ static char *in_dir(const char *name)
     return path;
 }
 
-static void fill(const char *name, int count)
+static void fill_directory(const char *name, int count)
 {
     int at = open(in_dir(name), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -120,10 +120,10 @@ static int lost_in_a_try(uid_t user, int *removed)
     int left;
 
     assert_int_equal(mkdir(in_dir("victim"), 0755), 0);
-    fill("victim", FILES);
+    fill_directory("victim", FILES);
     assert_int_equal(mkdir(in_dir("run"), 0700), 0);
     assert_int_equal(mkdir(in_dir("run/a"), 0700), 0);
-    fill("run/a", FILES);
+    fill_directory("run/a", FILES);
     assert_int_equal(chown(in_dir("run/a"), user, user), 0);
     assert_int_equal(chown(in_dir("run"), user, user), 0);
     swapper = start_swapper(user);
@@ -196,7 +196,7 @@ static void a_deep_tree_needs_few_descriptors(void **state)
 static void make_owned(const char *name, uid_t user, mode_t mode)
 {
     assert_int_equal(mkdir(in_dir(name), 0755), 0);
-    fill(name, 3);
+    fill_directory(name, 3);
     assert_int_equal(chown(in_dir(name), user, user), 0);
     assert_int_equal(chmod(in_dir(name), mode), 0);
 }
@@ -246,7 +246,7 @@ static void another_file_system_stays(void **state)
         print_message("no file system can be mounted here: %s\n", strerror(errno));
         skip();
     }
-    fill("mounted/on", 3);
+    fill_directory("mounted/on", 3);
     assert_int_not_equal(file_remove_tree(in_dir("mounted"), &e), ERR_OK);
     assert_non_null(strstr(e.msg, "another file system"));
     assert_int_equal(files_in("mounted/on"), 3);

@@ -72,7 +72,7 @@ static void reals_are_short_and_nan_becomes_null(void **state)
     assert_string_equal(text.data, "[0.1,null,null]");
 }
 
-static void refuse(const char *text, const char *message)
+static void refuse_text(const char *text, const char *message)
 {
     struct err e = {0};
     json_t *value = NULL;
@@ -88,13 +88,13 @@ static void reader_is_strict(void **state)
     char deep[200] = {0};
 
     (void)state;
-    refuse("{\"a\": 1,\n \"a\": 2}", "JSON:2:");
-    refuse("{\"a\": NaN}", "JSON:1:");
-    refuse("{} x", "end of file expected");
-    refuse("", "JSON:");
-    refuse("{\"a\"", "JSON:1:");
+    refuse_text("{\"a\": 1,\n \"a\": 2}", "JSON:2:");
+    refuse_text("{\"a\": NaN}", "JSON:1:");
+    refuse_text("{} x", "end of file expected");
+    refuse_text("", "JSON:");
+    refuse_text("{\"a\"", "JSON:1:");
     memset(deep, '[', 65);
-    refuse(deep, "more than 64 levels deep");
+    refuse_text(deep, "more than 64 levels deep");
 }
 
 static void reader_keeps_its_limits(void **state)

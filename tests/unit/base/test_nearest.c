@@ -10,7 +10,7 @@
 
 static const char *const names[] = {"coordinator", "node", "nodes", "slots", "slots-per-gpu"};
 
-static void expect(const char *word, const char *name)
+static void expect_nearest(const char *word, const char *name)
 {
     const char *got = nearest_name(word, names, ARRAY_LEN(names));
     if (name)
@@ -22,24 +22,24 @@ static void expect(const char *word, const char *name)
 static void test_typing_errors(void **state)
 {
     (void)state;
-    expect("ndoes", "nodes"); /* two swapped letters are one edit */
-    expect("slotz", "slots");
-    expect("cordinator", "coordinator");
-    expect("slots_per_gpu", "slots-per-gpu");
+    expect_nearest("ndoes", "nodes"); /* two swapped letters are one edit */
+    expect_nearest("slotz", "slots");
+    expect_nearest("cordinator", "coordinator");
+    expect_nearest("slots_per_gpu", "slots-per-gpu");
 }
 
 static void test_abbreviations(void **state)
 {
     (void)state;
-    expect("coord", "coordinator");
-    expect("co", NULL);
+    expect_nearest("coord", "coordinator");
+    expect_nearest("co", NULL);
 }
 
 static void test_other_words(void **state)
 {
     (void)state;
-    expect("xyzzy", NULL);
-    expect("a-word-that-is-much-longer-than-any-name", NULL);
+    expect_nearest("xyzzy", NULL);
+    expect_nearest("a-word-that-is-much-longer-than-any-name", NULL);
     assert_null(nearest_name("node", NULL, 0));
 }
 

@@ -164,7 +164,7 @@ static void test_value_that_may_be_left_out(void **state)
     option_arguments_release(&args);
 }
 
-static void refuse(const char *const *words, const char *message)
+static void refuse_words(const char *const *words, const char *message)
 {
     struct sample s = {0};
     struct option_arguments args;
@@ -178,38 +178,40 @@ static void refuse(const char *const *words, const char *message)
 static void test_misuse(void **state)
 {
     (void)state;
-    refuse(WORDS("--nmae", "x"), "unknown option '--nmae', did you mean '--name'?");
-    refuse(WORDS("--foll"), "unknown option '--foll', did you mean '--follow'?");
-    refuse(WORDS("--secrt"), "unknown option '--secrt'");
-    refuse(WORDS("--xyzzy"), "unknown option '--xyzzy'");
-    refuse(WORDS("-x"), "unknown option '-x'");
-    refuse(WORDS("--rank", "two"), "invalid value for option '--rank': expected a number, got 'two'");
-    refuse(WORDS("--rank", "-1"), "invalid value for option '--rank': expected a number, got '-1'");
-    refuse(WORDS("--rank=99999999999999999999"),
-           "invalid value for option '--rank': expected a number, got '99999999999999999999'");
-    refuse(WORDS("--slots", "abc"),
-           "invalid value for option '--slots': expected a number from 1 to 4096, got 'abc'");
-    refuse(WORDS("--slots", "0"),
-           "invalid value for option '--slots': expected a number from 1 to 4096, got '0'");
-    refuse(WORDS("--slots", "4097"),
-           "invalid value for option '--slots': expected a number from 1 to 4096, got '4097'");
-    refuse(WORDS("--slots", "1.5"),
-           "invalid value for option '--slots': expected a whole number from 1 to 4096, got '1.5'");
-    refuse(WORDS("--slots="), "invalid value for option '--slots': expected a number from 1 to 4096, got ''");
-    refuse(WORDS("--rate", "0.4"),
-           "invalid value for option '--rate': expected a number of at least 0.5, got '0.4'");
-    refuse(WORDS("--rate", "nan"),
-           "invalid value for option '--rate': expected a number of at least 0.5, got 'nan'");
-    refuse(WORDS("--ports", "9"),
-           "invalid value for option '--ports': expected a range such as 1-9, got '9'");
-    refuse(WORDS("--fd", "-1"),
-           "invalid value for option '--fd': expected the number of a file descriptor, got '-1'");
-    refuse(WORDS("--name"), "option '--name' requires a value: NAME");
-    refuse(WORDS("-r"), "option '--rank' requires a value: R");
-    refuse(WORDS("-o", "yaml"),
-           "invalid value for option '--output': expected one of table|json, got 'yaml'");
-    refuse(WORDS("-o", "tab"), "invalid value for option '--output': expected one of table|json, got 'tab'");
-    refuse(WORDS("--follow=yes"), "option '--follow' does not take a value, got 'yes'");
+    refuse_words(WORDS("--nmae", "x"), "unknown option '--nmae', did you mean '--name'?");
+    refuse_words(WORDS("--foll"), "unknown option '--foll', did you mean '--follow'?");
+    refuse_words(WORDS("--secrt"), "unknown option '--secrt'");
+    refuse_words(WORDS("--xyzzy"), "unknown option '--xyzzy'");
+    refuse_words(WORDS("-x"), "unknown option '-x'");
+    refuse_words(WORDS("--rank", "two"), "invalid value for option '--rank': expected a number, got 'two'");
+    refuse_words(WORDS("--rank", "-1"), "invalid value for option '--rank': expected a number, got '-1'");
+    refuse_words(WORDS("--rank=99999999999999999999"),
+                 "invalid value for option '--rank': expected a number, got '99999999999999999999'");
+    refuse_words(WORDS("--slots", "abc"),
+                 "invalid value for option '--slots': expected a number from 1 to 4096, got 'abc'");
+    refuse_words(WORDS("--slots", "0"),
+                 "invalid value for option '--slots': expected a number from 1 to 4096, got '0'");
+    refuse_words(WORDS("--slots", "4097"),
+                 "invalid value for option '--slots': expected a number from 1 to 4096, got '4097'");
+    refuse_words(WORDS("--slots", "1.5"),
+                 "invalid value for option '--slots': expected a whole number from 1 to 4096, got '1.5'");
+    refuse_words(WORDS("--slots="),
+                 "invalid value for option '--slots': expected a number from 1 to 4096, got ''");
+    refuse_words(WORDS("--rate", "0.4"),
+                 "invalid value for option '--rate': expected a number of at least 0.5, got '0.4'");
+    refuse_words(WORDS("--rate", "nan"),
+                 "invalid value for option '--rate': expected a number of at least 0.5, got 'nan'");
+    refuse_words(WORDS("--ports", "9"),
+                 "invalid value for option '--ports': expected a range such as 1-9, got '9'");
+    refuse_words(WORDS("--fd", "-1"),
+                 "invalid value for option '--fd': expected the number of a file descriptor, got '-1'");
+    refuse_words(WORDS("--name"), "option '--name' requires a value: NAME");
+    refuse_words(WORDS("-r"), "option '--rank' requires a value: R");
+    refuse_words(WORDS("-o", "yaml"),
+                 "invalid value for option '--output': expected one of table|json, got 'yaml'");
+    refuse_words(WORDS("-o", "tab"),
+                 "invalid value for option '--output': expected one of table|json, got 'tab'");
+    refuse_words(WORDS("--follow=yes"), "option '--follow' does not take a value, got 'yes'");
 }
 
 static void test_variables(void **state)

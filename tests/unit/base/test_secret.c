@@ -16,7 +16,7 @@
 
 static char dir[] = "/tmp/ddp-secret-XXXXXX";
 
-static char *make(mode_t mode)
+static char *make_token(mode_t mode)
 {
     char *path = xasprintf("%s/token", dir);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -30,7 +30,7 @@ static char *make(mode_t mode)
 
 static enum err_code read_mode(mode_t mode, struct err *e)
 {
-    CLEANUP(free_text) char *path = make(mode);
+    CLEANUP(free_text) char *path = make_token(mode);
     CLEANUP(buf_release) struct buf text = {0};
     enum err_code code = secret_read(path, 100, &text, e);
 
@@ -75,7 +75,7 @@ static int read_as_nobody(const char *path, const char *sentence)
 
 static void the_message_names_who_may_not_read(void **state)
 {
-    CLEANUP(free_text) char *path = make(0640);
+    CLEANUP(free_text) char *path = make_token(0640);
 
     (void)state;
     if (geteuid() != 0)
@@ -112,7 +112,7 @@ static void a_pipe_of_any_mode_is_read(void **state)
 
 static void oversized_and_missing_files_are_refused(void **state)
 {
-    CLEANUP(free_text) char *path = make(0600);
+    CLEANUP(free_text) char *path = make_token(0600);
     CLEANUP(buf_release) struct buf text = {0};
     struct err e = {0};
 

@@ -10,7 +10,7 @@
 
 /* The messages for a coordinator that cannot be reached. */
 
-static struct err explain(const char *address, enum err_code code, const char *msg)
+static struct err explain_error(const char *address, enum err_code code, const char *msg)
 {
     const struct link link = {.target = {.address = (char *)(uintptr_t)address, .from = "--coordinator"}};
     struct err e;
@@ -23,8 +23,8 @@ static struct err explain(const char *address, enum err_code code, const char *m
 static void test_unreachable(void **state)
 {
     (void)state;
-    struct err e = explain("unix:/none", ERR_UNAVAILABLE,
-                           "failed to connect; last error: UNKNOWN: unix:/none: No such file");
+    struct err e = explain_error("unix:/none", ERR_UNAVAILABLE,
+                                 "failed to connect; last error: UNKNOWN: unix:/none: No such file");
     assert_int_equal(e.code, ERR_UNAVAILABLE);
     assert_non_null(strstr(e.msg, "(from --coordinator) does not answer, start ddp-coordinator there"));
     assert_non_null(strstr(e.msg, "(UNKNOWN: unix:/none: No such file)"));
@@ -33,7 +33,7 @@ static void test_unreachable(void **state)
 static void test_foreign_socket(void **state)
 {
     (void)state;
-    struct err e = explain(
+    struct err e = explain_error(
         "unix:/var/lib/ddp/coordinator.sock", ERR_UNAVAILABLE,
         "failed to connect; last error: UNKNOWN: unix:/var/lib/ddp/coordinator.sock: Permission denied");
     assert_int_equal(e.code, ERR_PERMISSION_DENIED);
@@ -43,9 +43,9 @@ static void test_foreign_socket(void **state)
 static void test_other_errors(void **state)
 {
     (void)state;
-    struct err e = explain("box1:29600", ERR_UNAUTHENTICATED, "token");
+    struct err e = explain_error("box1:29600", ERR_UNAUTHENTICATED, "token");
     assert_non_null(strstr(e.msg, "refuses a call without a token, give --token FILE"));
-    e = explain("box1:29600", ERR_NOT_FOUND, "there is no job 9");
+    e = explain_error("box1:29600", ERR_NOT_FOUND, "there is no job 9");
     assert_string_equal(e.msg, "there is no job 9");
 }
 

@@ -50,7 +50,7 @@ static enum err_code get_job(int64_t job, int64_t timeout_ms, unsigned flags, jo
     return rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)out, timeout_ms, flags, e);
 }
 
-static struct rpc_stream *watch(int64_t job, int64_t timeout_ms)
+static struct rpc_stream *watch_job(int64_t job, int64_t timeout_ms)
 {
     Ddp__V1__WatchJobRequest request = DDP__V1__WATCH_JOB_REQUEST__INIT;
     struct rpc_stream *stream;
@@ -209,7 +209,7 @@ static void invalid_targets_and_tokens_are_refused(void **state)
 
 static void a_stream_delivers_all_messages_in_order(void **state)
 {
-    struct rpc_stream *stream = watch(1000, 0);
+    struct rpc_stream *stream = watch_job(1000, 0);
     struct err e;
     job_status *status;
 
@@ -232,7 +232,7 @@ static void a_stream_delivers_all_messages_in_order(void **state)
 
 static void a_streams_status_comes_after_its_messages(void **state)
 {
-    struct rpc_stream *stream = watch(-3, 0);
+    struct rpc_stream *stream = watch_job(-3, 0);
     job_status *status;
     struct err e;
 
@@ -248,7 +248,7 @@ static void a_streams_status_comes_after_its_messages(void **state)
 
 static void a_wait_for_a_message_may_time_out(void **state)
 {
-    struct rpc_stream *stream = watch(-2, 0);
+    struct rpc_stream *stream = watch_job(-2, 0);
     job_status *status;
     struct err e;
 
@@ -265,7 +265,7 @@ static void a_wait_for_a_message_may_time_out(void **state)
 
 static void a_streams_own_deadline_ends_it(void **state)
 {
-    struct rpc_stream *stream = watch(-2, 2000);
+    struct rpc_stream *stream = watch_job(-2, 2000);
     job_status *status;
     struct err e;
 
@@ -285,7 +285,7 @@ static void *cancel_stream(void *user)
 
 static void a_stream_is_cancelled_from_another_thread(void **state)
 {
-    struct rpc_stream *stream = watch(-2, 0);
+    struct rpc_stream *stream = watch_job(-2, 0);
     pthread_t thread;
     job_status *status;
     struct err e;
@@ -301,7 +301,7 @@ static void a_stream_is_cancelled_from_another_thread(void **state)
 
 static void a_slow_reader_stops_the_sender(void **state)
 {
-    struct rpc_stream *stream = watch(-1, 0);
+    struct rpc_stream *stream = watch_job(-1, 0);
     job_status *status;
     struct err e;
     int before;

@@ -172,7 +172,8 @@ static void a_reply_with_10000_points_unpacks(void **state)
 
 /* ---- the definition in ddp.proto ---- */
 
-static void walk(const ProtobufCMessageDescriptor *type, const ProtobufCMessageDescriptor **above, int depth)
+static void walk_type(const ProtobufCMessageDescriptor *type, const ProtobufCMessageDescriptor **above,
+                      int depth)
 {
     assert_true(depth < RPC_DEPTH);
     for (int i = 0; i < depth; i++)
@@ -181,7 +182,7 @@ static void walk(const ProtobufCMessageDescriptor *type, const ProtobufCMessageD
     above[depth] = type;
     for (unsigned i = 0; i < type->n_fields; i++)
         if (type->fields[i].type == PROTOBUF_C_TYPE_MESSAGE)
-            walk(type->fields[i].descriptor, above, depth + 1);
+            walk_type(type->fields[i].descriptor, above, depth + 1);
 }
 
 static void no_message_contains_itself(void **state)
@@ -194,8 +195,8 @@ static void no_message_contains_itself(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(services); i++)
         for (unsigned m = 0; m < services[i]->n_methods; m++) {
-            walk(services[i]->methods[m].input, above, 0);
-            walk(services[i]->methods[m].output, above, 0);
+            walk_type(services[i]->methods[m].input, above, 0);
+            walk_type(services[i]->methods[m].output, above, 0);
         }
 }
 

@@ -82,7 +82,7 @@ static int connect_raw(bool local)
     return fd;
 }
 
-static void put(int fd, const void *data, size_t len)
+static void put_bytes(int fd, const void *data, size_t len)
 {
     while (len) {
         ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
@@ -115,7 +115,7 @@ static void still_serves(void)
     rpc_free(status);
 }
 
-static void frame(struct buf *b, size_t len, int type, int flags, uint32_t id)
+static void put_frame_head(struct buf *b, size_t len, int type, int flags, uint32_t id)
 {
     uint8_t head[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len,
                        (uint8_t)type,        (uint8_t)flags,      (uint8_t)(id >> 24),
@@ -139,7 +139,7 @@ static void connections_of_other_protocols_are_closed(void **state)
         for (int local = 0; local < 2; local++) {
             int fd = connect_raw(local);
 
-            put(fd, bad[i], strlen(bad[i]));
+            put_bytes(fd, bad[i], strlen(bad[i]));
             assert_true(hangs_up(fd));
             close(fd);
         }
@@ -154,11 +154,11 @@ static void oversized_frames_are_refused(void **state)
 
     (void)state;
     buf_puts(&b, PREFACE);
-    frame(&b, 0, 4, 0, 0);
-    frame(&b, 0xffffff, 0, 0, 1); /* 16 MiB of data on a stream that was not opened */
-    put(fd, b.data, b.len);
+    put_frame_head(&b, 0, 4, 0, 0);
+    put_frame_head(&b, 0xffffff, 0, 0, 1); /* 16 MiB of data on a stream that was not opened */
+    put_bytes(fd, b.data, b.len);
     for (int i = 0; i < 16; i++)
-        put(fd, junk, 1 << 20);
+        put_bytes(fd, junk, 1 << 20);
     assert_true(hangs_up(fd));
     close(fd);
     still_serves();
@@ -171,17 +171,17 @@ static void header_floods_are_refused(void **state)
 
     (void)state;
     buf_puts(&b, PREFACE);
-    frame(&b, 0, 4, 0, 0);
-    put(fd, b.data, b.len);
+    put_frame_head(&b, 0, 4, 0, 0);
+    put_bytes(fd, b.data, b.len);
     for (int i = 0; i < 2000; i++) { /* one block of headers of 16 MiB, without an end */
         buf_clear(&b);
-        frame(&b, 8192, i ? 9 : 1, 0, 1);
+        put_frame_head(&b, 8192, i ? 9 : 1, 0, 1);
         for (int k = 0; k < 8192 / 16; k++)
             buf_append(&b, "\x00\x04name\x09valuevalue", 16);
-        put(fd, b.data, b.len);
+        put_bytes(fd, b.data, b.len);
     }
-    frame(&b, 0, 9, 4, 1);
-    put(fd, b.data, b.len);
+    put_frame_head(&b, 0, 9, 4, 1);
+    put_bytes(fd, b.data, b.len);
     shutdown(fd, SHUT_WR);
     assert_true(hangs_up(fd));
     close(fd);
@@ -205,16 +205,16 @@ static void random_frames_disturb_no_other_client(void **state)
         int fd = connect_raw(i % 2);
 
         buf_puts(&b, PREFACE);
-        frame(&b, 0, 4, 0, 0);
+        put_frame_head(&b, 0, 4, 0, 0);
         for (int k = 0; k < 20; k++) {
             size_t len = random_next(&seed) % 64;
 
-            frame(&b, len, (int)(random_next(&seed) % 11), (int)(random_next(&seed) % 64),
-                  random_next(&seed) % 8);
+            put_frame_head(&b, len, (int)(random_next(&seed) % 11), (int)(random_next(&seed) % 64),
+                           random_next(&seed) % 8);
             for (size_t n = 0; n < len; n++)
                 buf_putc(&b, (char)random_next(&seed));
         }
-        put(fd, b.data, b.len);
+        put_bytes(fd, b.data, b.len);
         shutdown(fd, SHUT_WR);
         assert_true(hangs_up(fd));
         close(fd);
@@ -230,7 +230,7 @@ static void unfinished_connections_disturb_no_other_client(void **state)
     for (int i = 0; i < 200; i++) {
         fds[i] = connect_raw(i % 2);
         if (i % 3)
-            put(fds[i], PREFACE, (size_t)i % (sizeof(PREFACE) - 1));
+            put_bytes(fds[i], PREFACE, (size_t)i % (sizeof(PREFACE) - 1));
     }
     still_serves();
     for (int i = 0; i < 200; i++)

@@ -31,7 +31,7 @@ static enum err_code call_job(struct rpc_channel *channel, int64_t job, int64_t 
 }
 
 /* Makes one call on a new channel. Checks the reply's user and name unless they are NULL. */
-static enum err_code once(const char *target, const char *token, const char *user, const char *name)
+static enum err_code call_once(const char *target, const char *token, const char *user, const char *name)
 {
     struct rpc_channel_options options = {.token = token};
     struct rpc_channel *channel;
@@ -83,12 +83,12 @@ static void the_auth_function_decides(void **state)
 
     (void)state;
     fixture_start(&server, &options);
-    assert_int_equal(once(server.target, NULL, NULL, NULL), ERR_UNAUTHENTICATED);
-    assert_int_equal(once(server.target, "secreT", NULL, NULL), ERR_UNAUTHENTICATED);
-    assert_int_equal(once(server.target, "secret7", NULL, NULL), ERR_UNAUTHENTICATED);
+    assert_int_equal(call_once(server.target, NULL, NULL, NULL), ERR_UNAUTHENTICATED);
+    assert_int_equal(call_once(server.target, "secreT", NULL, NULL), ERR_UNAUTHENTICATED);
+    assert_int_equal(call_once(server.target, "secret7", NULL, NULL), ERR_UNAUTHENTICATED);
     assert_int_equal(server.started, 0);
-    assert_int_equal(once(server.target, "secret", "GetJob", "tcp"), ERR_OK);
-    assert_int_equal(once(target, NULL, "GetJob", "unix"), ERR_OK);
+    assert_int_equal(call_once(server.target, "secret", "GetJob", "tcp"), ERR_OK);
+    assert_int_equal(call_once(target, NULL, "GetJob", "unix"), ERR_OK);
     assert_int_equal(asked, 5);
     fixture_stop(&server);
     fixture_dir_remove(dir);
@@ -157,7 +157,7 @@ static void an_ipv6_address_has_brackets(void **state)
     (void)state;
     fixture_start(&server, &options);
     snprintf(target, sizeof(target), "[::1]:%d", server.port);
-    assert_int_equal(once(target, NULL, NULL, "tcp"), ERR_OK);
+    assert_int_equal(call_once(target, NULL, NULL, "tcp"), ERR_OK);
     fixture_stop(&server);
 }
 
@@ -216,7 +216,7 @@ static void a_socket_in_use_is_refused_and_a_stale_one_replaced(void **state)
     assert_int_equal(rpc_server_listen_unix(second, path, &e), ERR_FAILED_PRECONDITION);
     assert_int_equal(rpc_server_listen_unix(second, "relative", &e), ERR_INVALID_ARGUMENT);
     rpc_server_free(second);
-    assert_int_equal(once(target, NULL, NULL, "unix"), ERR_OK); /* the first server still serves */
+    assert_int_equal(call_once(target, NULL, NULL, "unix"), ERR_OK); /* the first server still serves */
     fixture_stop(&first);
     assert_int_equal(stat(path, &st), -1);
     second = bare_server(&loop);
@@ -328,7 +328,7 @@ static void drain_ends_streams_and_waits_for_calls(void **state)
     assert_int_equal(stuck.e.code, ERR_UNAVAILABLE); /* the grace time ended, no call was cancelled */
     fixture_stop(&server);
     assert_int_equal(server.ended, 2);
-    assert_int_equal(once(server.target, NULL, NULL, NULL), ERR_UNAVAILABLE);
+    assert_int_equal(call_once(server.target, NULL, NULL, NULL), ERR_UNAVAILABLE);
     rpc_stream_close(stream);
     rpc_channel_close(stuck.channel);
 }

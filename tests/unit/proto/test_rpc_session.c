@@ -193,7 +193,7 @@ static void a_full_queue_refuses_messages(void **state)
     assert_int_equal(seen.status.code, ERR_CANCELLED);
 }
 
-static void cancel(struct seen *seen)
+static void cancel_session(struct seen *seen)
 {
     struct err e;
 
@@ -208,7 +208,7 @@ static void a_session_is_cancelled(void **state)
 
     (void)state;
     seen_open(&seen, server.target, 0);
-    seen.on_ack = cancel;
+    seen.on_ack = cancel_session;
     assert_int_equal(send_heartbeat(&seen, 1, 0, &e), ERR_OK);
     TURN_UNTIL(&seen, seen.ended);
     assert_int_equal(seen.status.code, ERR_CANCELLED);

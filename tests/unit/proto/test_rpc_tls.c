@@ -25,8 +25,8 @@ struct identity {
 static char *dir;
 static struct identity our_server, our_client, foreign_server, foreign_client;
 
-static void shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void shell(const char *fmt, ...)
+static void run_shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void run_shell(const char *fmt, ...)
 {
     char command[4096];
     va_list ap;
@@ -39,7 +39,7 @@ static void shell(const char *fmt, ...)
 
 static void make_authority(const char *ca)
 {
-    shell(
+    run_shell(
         "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=%s "
         "-keyout %s.key -out %s.pem 2>/dev/null",
         dir, ca, ca, ca);
@@ -47,7 +47,7 @@ static void make_authority(const char *ca)
 
 static void make_identity(struct identity *id, const char *ca, const char *name)
 {
-    shell(
+    run_shell(
         "cd %s && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=%s -keyout %s.key "
         "-out %s.csr 2>/dev/null && printf 'subjectAltName=DNS:localhost,DNS:%s,IP:127.0.0.1\\n' >%s.ext && "
         "openssl x509 -req -in %s.csr -CA %s.pem -CAkey %s.key -CAcreateserial -days 2 -extfile %s.ext -out "
@@ -191,16 +191,18 @@ static void a_server_uses_replaced_files_at_the_next_handshake(void **state)
     struct err e;
 
     (void)state;
-    shell("cd %s && cp ours.pem live-ca.pem && cp coordinator.pem live.pem && cp coordinator.key live.key",
-          dir);
+    run_shell(
+        "cd %s && cp ours.pem live-ca.pem && cp coordinator.pem live.pem && cp coordinator.key live.key",
+        dir);
     fixture_start(&server, &options);
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
-    shell("cd %s && : >n && mv n live.pem",
-          dir); /* only the certificate is replaced, by an empty file: the server goes on with the old ones */
+    run_shell(
+        "cd %s && : >n && mv n live.pem",
+        dir); /* only the certificate is replaced, by an empty file: the server goes on with the old ones */
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
-    shell("cd %s && cp foreign.pem n && mv n live-ca.pem && cp impostor.key n && mv n live.key && "
-          "cp impostor.pem n && mv n live.pem",
-          dir);
+    run_shell("cd %s && cp foreign.pem n && mv n live-ca.pem && cp impostor.key n && mv n live.key && "
+              "cp impostor.pem n && mv n live.pem",
+              dir);
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_UNAVAILABLE);
     assert_int_equal(call_as("stranger", server.target, &theirs, NULL, &e), ERR_OK);
     fixture_stop(&server);
@@ -220,13 +222,14 @@ static void a_client_uses_its_replaced_files(void **state)
     struct err e;
 
     (void)state;
-    shell("cd %s && cp ours.pem mine-ca.pem && cp stranger.pem mine.pem && cp stranger.key mine.key", dir);
+    run_shell("cd %s && cp ours.pem mine-ca.pem && cp stranger.pem mine.pem && cp stranger.key mine.key",
+              dir);
     fixture_start(&server, &options);
     assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
     assert_int_equal(call_on(channel, "agent-7", &e), ERR_UNAVAILABLE); /* a certificate of the foreign CA */
-    shell("cd %s && cp agent-7.key n && mv n mine.key && : >n && mv n mine.pem", dir);
+    run_shell("cd %s && cp agent-7.key n && mv n mine.key && : >n && mv n mine.pem", dir);
     assert_int_equal(call_on(channel, "agent-7", &e), ERR_UNAVAILABLE);
-    shell("cd %s && cp agent-7.pem n && mv n mine.pem", dir);
+    run_shell("cd %s && cp agent-7.pem n && mv n mine.pem", dir);
     assert_int_equal(call_on(channel, "agent-7", &e), ERR_OK);
     rpc_channel_close(channel);
     fixture_stop(&server);

@@ -25,7 +25,7 @@ static int remove_dir(void **state)
     return rc;
 }
 
-static void put(const char *dir, const char *name, const char *text)
+static void put_file(const char *dir, const char *name, const char *text)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
     struct err e;
@@ -33,7 +33,7 @@ static void put(const char *dir, const char *name, const char *text)
     assert_int_equal(file_write_atomic(path, text, strlen(text), 0644, &e), ERR_OK);
 }
 
-static void says(const char *dir, const char *wanted)
+static void check_message(const char *dir, const char *wanted)
 {
     CLEANUP(free_text) char *message = outcome_message(dir);
 
@@ -50,7 +50,7 @@ static void the_last_lines_of_stderr_are_kept(void **state)
     assert_null(outcome_tail(*state));
     for (int i = 0; i < 100; i++)
         buf_printf(&text, "line %d\n", i);
-    put(*state, "stderr.log", text.data);
+    put_file(*state, "stderr.log", text.data);
     CLEANUP(free_text) char *tail = outcome_tail(*state);
     assert_int_equal(strncmp(tail, "line 80\n", 8), 0);
     assert_string_equal(strrchr(tail, '\n'), "\nline 99");
@@ -58,15 +58,16 @@ static void the_last_lines_of_stderr_are_kept(void **state)
 
 static void the_message_of_torchruns_error_file_is_read(void **state)
 {
-    says(*state, NULL);
-    put(*state, "error.json", "{\"message\": {\"message\": \"ValueError: bad\\nmore\", \"extraInfo\": {}}}");
-    says(*state, "ValueError: bad");
-    put(*state, "error.json", "{\"message\": \"plain\"}");
-    says(*state, "plain");
-    put(*state, "error.json", "{\"message\": ");
-    says(*state, NULL);
-    put(*state, "error.json", "");
-    says(*state, NULL);
+    check_message(*state, NULL);
+    put_file(*state, "error.json",
+             "{\"message\": {\"message\": \"ValueError: bad\\nmore\", \"extraInfo\": {}}}");
+    check_message(*state, "ValueError: bad");
+    put_file(*state, "error.json", "{\"message\": \"plain\"}");
+    check_message(*state, "plain");
+    put_file(*state, "error.json", "{\"message\": ");
+    check_message(*state, NULL);
+    put_file(*state, "error.json", "");
+    check_message(*state, NULL);
 }
 
 /* A supervisor may be root, and reads files that a user has made. */
@@ -76,12 +77,12 @@ static void links_and_fifos_are_not_opened(void **state)
     CLEANUP(free_text) char *fifo = xasprintf("%s/stderr.log", (char *)*state);
     CLEANUP(free_text) char *target = xasprintf("%s/secret", (char *)*state);
 
-    put(*state, "secret", "{\"message\": \"secret\"}");
+    put_file(*state, "secret", "{\"message\": \"secret\"}");
     assert_int_equal(symlink(target, link), 0);
-    says(*state, NULL);
+    check_message(*state, NULL);
     assert_int_equal(unlink(link), 0);
     assert_int_equal(mkfifo(link, 0600), 0);
-    says(*state, NULL);
+    check_message(*state, NULL);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_null(outcome_tail(*state));
 }

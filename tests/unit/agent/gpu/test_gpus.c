@@ -16,7 +16,7 @@
 #include "daemon/agent/gpu/gpu_health.h"
 #include "daemon/agent/gpu/gpus.h"
 
-struct bench {
+struct fixture {
     char dir[32];
     char *file;
     uv_loop_t loop;
@@ -26,7 +26,7 @@ struct bench {
     int64_t patience_ms;
 };
 
-static void write_file(const struct bench *b, const char *text)
+static void write_file(const struct fixture *b, const char *text)
 {
     struct err e;
 
@@ -36,7 +36,7 @@ static void write_file(const struct bench *b, const char *text)
 
 static int set_up(void **state)
 {
-    struct bench *b = xcalloc(1, sizeof(*b));
+    struct fixture *b = xcalloc(1, sizeof(*b));
 
     b->patience_ms = 20000;
     strcpy(b->dir, "/tmp/ddp-gpus-XXXXXX");
@@ -48,7 +48,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static void close_gpus(struct bench *b)
+static void close_gpus(struct fixture *b)
 {
     gpus_close(steal(b->gpus));
     uv_run(&b->loop, UV_RUN_DEFAULT);
@@ -56,7 +56,7 @@ static void close_gpus(struct bench *b)
 
 static int tear_down(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     static const char *const files[] = {"nvml", "gpus.json"};
 
     close_gpus(b);
@@ -73,22 +73,22 @@ static int tear_down(void **state)
 
 static void on_change(void *user)
 {
-    ((struct bench *)user)->changes++;
+    ((struct fixture *)user)->changes++;
 }
 
 static void on_arrival(void *user)
 {
-    ((struct bench *)user)->arrivals++;
+    ((struct fixture *)user)->arrivals++;
 }
 
 static bool is_leased(void *user, const char *uuid)
 {
-    const char *leased = ((const struct bench *)user)->leased;
+    const char *leased = ((const struct fixture *)user)->leased;
 
     return leased && !strcmp(leased, uuid);
 }
 
-static enum err_code open_gpus(struct bench *b, const char *configured, const char *visible, struct err *e)
+static enum err_code open_gpus(struct fixture *b, const char *configured, const char *visible, struct err *e)
 {
     struct gpus_options options = {.state = b->dir,
                                    .configured = configured,
@@ -102,7 +102,7 @@ static enum err_code open_gpus(struct bench *b, const char *configured, const ch
     return gpus_open(&b->gpus, &b->loop, &options, e);
 }
 
-static Ddp__V1__Gpu *gpu(struct bench *b, size_t at)
+static Ddp__V1__Gpu *gpu_message(struct fixture *b, size_t at)
 {
     size_t count;
     Ddp__V1__Gpu **list = gpus_messages(b->gpus, &count);
@@ -117,14 +117,14 @@ static void on_tick(uv_timer_t *timer)
 }
 
 /* Turns the loop until the GPU has this health; healthy -1: until there is one. */
-static void until(struct bench *b, size_t at, int healthy)
+static void wait_for_health(struct fixture *b, size_t at, int healthy)
 {
     int64_t end = clock_boot_ms() + 20000;
     uv_timer_t tick;
 
     uv_timer_init(&b->loop, &tick);
     uv_timer_start(&tick, on_tick, 20, 20);
-    while (healthy < 0 ? !b->arrivals : gpu(b, at)->healthy != healthy) {
+    while (healthy < 0 ? !b->arrivals : gpu_message(b, at)->healthy != healthy) {
         assert_true(clock_boot_ms() < end);
         uv_run(&b->loop, UV_RUN_ONCE);
     }
@@ -138,13 +138,13 @@ static void until(struct bench *b, size_t at, int healthy)
 
 static void the_drivers_values_are_reported(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, TWO);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 2);
-    const Ddp__V1__Gpu *g = gpu(b, 0);
+    const Ddp__V1__Gpu *g = gpu_message(b, 0);
     assert_string_equal(g->uuid, "GPU-aa1");
     assert_string_equal(g->name, "H200");
     assert_true(g->memory_bytes == INT64_C(141) << 30 && g->memory_used == INT64_C(3) << 30);
@@ -157,36 +157,36 @@ static void the_drivers_values_are_reported(void **state)
 
 static void a_driver_without_optional_calls_works(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, "uuid=GPU-aa1 bare=1\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 1);
-    assert_true(gpu(b, 0)->healthy);
-    assert_string_equal(gpu(b, 0)->name, "");
-    assert_int_equal(gpu(b, 0)->temperature, 0);
+    assert_true(gpu_message(b, 0)->healthy);
+    assert_string_equal(gpu_message(b, 0)->name, "");
+    assert_int_equal(gpu_message(b, 0)->temperature, 0);
     write_file(b, "uuid=GPU-aa1 bare=1 lost=1\n"); /* without events the next reading finds it */
-    until(b, 0, false);
-    assert_true(gpu(b, 0)->lost);
+    wait_for_health(b, 0, false);
+    assert_true(gpu_message(b, 0)->lost);
 }
 
 static void a_gpu_lost_before_leaves_the_others_their_numbers(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, "uuid=GPU-aa1 lost=1\nuuid=GPU-bb2\n");
     assert_int_equal(open_gpus(b, "1", NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 1);
-    assert_string_equal(gpu(b, 0)->uuid, "GPU-bb2");
-    assert_int_equal(gpu(b, 0)->index, 1);
+    assert_string_equal(gpu_message(b, 0)->uuid, "GPU-bb2");
+    assert_int_equal(gpu_message(b, 0)->index, 1);
 }
 
 /* Without a driver, or while it cannot count its GPUs, there are none. */
 static void a_driver_may_come_later(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     for (int counts = 0; counts < 2; counts++) {
@@ -195,10 +195,10 @@ static void a_driver_may_come_later(void **state)
         assert_int_equal(open_gpus(b, counts ? "1" : NULL, NULL, &e), ERR_OK);
         assert_int_equal(gpus_count(b->gpus), 0);
         write_file(b, TWO);
-        until(b, 0, -1);
+        wait_for_health(b, 0, -1);
         assert_int_equal(b->arrivals, 1);
         assert_int_equal(gpus_count(b->gpus), counts ? 1 : 2); /* the list counts then as well */
-        assert_string_equal(gpu(b, 0)->uuid, counts ? "GPU-ab2" : "GPU-aa1");
+        assert_string_equal(gpu_message(b, 0)->uuid, counts ? "GPU-ab2" : "GPU-aa1");
         write_file(b, TWO "uuid=GPU-ac3\n");
         close_gpus(b);
         write_file(b, "");
@@ -209,20 +209,20 @@ static void a_driver_may_come_later(void **state)
 /* A driver that takes longer than patience_ms counts as one that comes later. */
 static void a_slow_driver_counts_as_late(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     b->patience_ms = 50;
     write_file(b, "uuid=GPU-aa1 slow=2000\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 0);
-    until(b, 0, -1);
-    assert_string_equal(gpu(b, 0)->uuid, "GPU-aa1");
+    wait_for_health(b, 0, -1);
+    assert_string_equal(gpu_message(b, 0)->uuid, "GPU-aa1");
 }
 
 static void a_wrong_list_offers_none_when_the_driver_comes_late(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     assert_int_equal(open_gpus(b, "0,7", NULL, &e), ERR_OK);
@@ -238,7 +238,7 @@ static void a_wrong_list_offers_none_when_the_driver_comes_late(void **state)
 
 static void a_gpu_missing_after_a_restart_is_lost(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, TWO);
@@ -248,32 +248,32 @@ static void a_gpu_missing_after_a_restart_is_lost(void **state)
     write_file(b, "uuid=GPU-aa1 name=NVIDIA_H200\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 2);
-    assert_true(gpu(b, 0)->healthy);
-    assert_string_equal(gpu(b, 1)->uuid, "GPU-ab2");
-    assert_string_equal(gpu(b, 1)->name, "H200");
-    assert_int_equal(gpu(b, 1)->index, 1);
-    assert_true(gpu(b, 1)->lost && !gpu(b, 1)->healthy);
-    assert_non_null(strstr(gpu(b, 1)->problem, "not listed by the driver any more"));
+    assert_true(gpu_message(b, 0)->healthy);
+    assert_string_equal(gpu_message(b, 1)->uuid, "GPU-ab2");
+    assert_string_equal(gpu_message(b, 1)->name, "H200");
+    assert_int_equal(gpu_message(b, 1)->index, 1);
+    assert_true(gpu_message(b, 1)->lost && !gpu_message(b, 1)->healthy);
+    assert_non_null(strstr(gpu_message(b, 1)->problem, "not listed by the driver any more"));
     gpus_clear_faults(b->gpus);
-    assert_true(gpu(b, 1)->lost); /* it is still missing */
+    assert_true(gpu_message(b, 1)->lost); /* it is still missing */
     close_gpus(b);
     b->leased = NULL; /* nobody has leased it, but it still needs repair */
     assert_int_equal(open_gpus(b, "0,1", NULL, &e),
                      ERR_OK); /* the list was right before the loss: no error */
     assert_int_equal(gpus_count(b->gpus), 1);
-    assert_true(gpu(b, 0)->lost);
+    assert_true(gpu_message(b, 0)->lost);
     close_gpus(b);
     write_file(b, TWO);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 2);
-    assert_true(gpu(b, 1)->lost); /* it is back, but the operator has not cleared it */
+    assert_true(gpu_message(b, 1)->lost); /* it is back, but the operator has not cleared it */
     gpus_clear_faults(b->gpus);
-    assert_true(gpu(b, 1)->healthy);
+    assert_true(gpu_message(b, 1)->healthy);
 }
 
 static void a_missing_gpu_that_was_well_and_free_is_left_out(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, TWO);
@@ -286,12 +286,12 @@ static void a_missing_gpu_that_was_well_and_free_is_left_out(void **state)
     write_file(b, "uuid=GPU-ad4\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 1);
-    assert_string_equal(gpu(b, 0)->uuid, "GPU-ad4");
+    assert_string_equal(gpu_message(b, 0)->uuid, "GPU-ad4");
 }
 
 static void lists_narrow_the_offered_gpus(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     static const struct {
         const char *configured, *visible;
         size_t count;
@@ -318,7 +318,7 @@ static void lists_narrow_the_offered_gpus(void **state)
         if (gpus_count(b->gpus) != cases[i].count)
             fail_msg("case %zu: %zu GPUs", i, gpus_count(b->gpus));
         if (cases[i].first)
-            assert_string_equal(gpu(b, 0)->uuid, cases[i].first);
+            assert_string_equal(gpu_message(b, 0)->uuid, cases[i].first);
         close_gpus(b);
     }
     assert_int_equal(open_gpus(b, "2", NULL, &e), ERR_INVALID_ARGUMENT);
@@ -330,44 +330,44 @@ static void lists_narrow_the_offered_gpus(void **state)
 
 static void a_gpu_is_sick_after_an_xid_until_it_is_cleared(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, TWO);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     write_file(b, "uuid=GPU-aa1 xids=31@1,13@1\nuuid=GPU-ab2 xids=31@1,94@1\n");
-    until(b, 1, false);
-    assert_true(gpu(b, 0)->healthy); /* Xids 31 and 13 are faults of programs */
-    assert_true(strstr(gpu(b, 1)->problem, "Xid 94 at ") == gpu(b, 1)->problem);
-    assert_false(gpu(b, 1)->lost);
+    wait_for_health(b, 1, false);
+    assert_true(gpu_message(b, 0)->healthy); /* Xids 31 and 13 are faults of programs */
+    assert_true(strstr(gpu_message(b, 1)->problem, "Xid 94 at ") == gpu_message(b, 1)->problem);
+    assert_false(gpu_message(b, 1)->lost);
     assert_true(b->changes >= 1);
     close_gpus(b);
     write_file(b, TWO);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK); /* a restarted agent still knows it */
-    assert_false(gpu(b, 1)->healthy);
-    assert_true(gpu(b, 0)->healthy);
+    assert_false(gpu_message(b, 1)->healthy);
+    assert_true(gpu_message(b, 0)->healthy);
     gpus_clear_faults(b->gpus);
-    assert_true(gpu(b, 1)->healthy);
+    assert_true(gpu_message(b, 1)->healthy);
     close_gpus(b);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
-    assert_true(gpu(b, 1)->healthy);
+    assert_true(gpu_message(b, 1)->healthy);
 }
 
 static void faults_that_nvml_still_reports_stay(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     struct err e;
 
     write_file(b, "uuid=GPU-aa1 ecc=2\nuuid=GPU-ab2 mig=1\nuuid=GPU-ac3 slowed=64\nuuid=GPU-ad4 stuck=1\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
-    assert_non_null(strstr(gpu(b, 0)->problem, "2 memory errors"));
-    assert_non_null(strstr(gpu(b, 1)->problem, "MIG"));
+    assert_non_null(strstr(gpu_message(b, 0)->problem, "2 memory errors"));
+    assert_non_null(strstr(gpu_message(b, 1)->problem, "MIG"));
     gpus_clear_faults(b->gpus);
-    assert_false(gpu(b, 0)->healthy);
-    assert_false(gpu(b, 1)->healthy);
-    assert_true(gpu(b, 2)->healthy); /* a slow GPU is not sick */
-    assert_string_equal(gpu(b, 2)->problem, "is slowed down by heat");
-    assert_non_null(strstr(gpu(b, 3)->problem, "needs a reset, the driver said"));
+    assert_false(gpu_message(b, 0)->healthy);
+    assert_false(gpu_message(b, 1)->healthy);
+    assert_true(gpu_message(b, 2)->healthy); /* a slow GPU is not sick */
+    assert_string_equal(gpu_message(b, 2)->problem, "is slowed down by heat");
+    assert_non_null(strstr(gpu_message(b, 3)->problem, "needs a reset, the driver said"));
 }
 
 static void the_worst_xid_is_reported(void **state)

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "daemon/agent/gpu/trainer_plugin.h"
 
-struct bench {
+struct fixture {
     char dir[32];
     char *path;
     uv_loop_t loop;
@@ -23,7 +23,7 @@ struct bench {
 
 static int set_up(void **state)
 {
-    struct bench *b = xcalloc(1, sizeof(*b));
+    struct fixture *b = xcalloc(1, sizeof(*b));
 
     strcpy(b->dir, "/tmp/ddp-plugin-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
@@ -35,7 +35,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
 
     assert_int_equal(uv_loop_close(&b->loop), 0);
     unlink(b->path);
@@ -47,14 +47,14 @@ static int tear_down(void **state)
 
 static void on_answer(void *user, const char *nccl, const char *version)
 {
-    struct bench *b = user;
+    struct fixture *b = user;
 
     b->answers++;
     snprintf(b->nccl, sizeof(b->nccl), "%s", nccl);
     snprintf(b->version, sizeof(b->version), "%s", version);
 }
 
-static void write_script(const struct bench *b, const char *script)
+static void write_script(const struct fixture *b, const char *script)
 {
     CLEANUP(free_text) char *text = xasprintf("#!/bin/sh\n%s\n", script);
     struct err e;
@@ -65,7 +65,7 @@ static void write_script(const struct bench *b, const char *script)
 
 static void the_plugins_libraries_are_reported(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     static const char *const cases[][3] = {
         {"[ $1 = --plugin ] && echo '{\"version\": \"CUDA 13.0, cuDNN 9.19.0\", \"nccl\": \"2.28.9\"}'",
          "2.28.9", "CUDA 13.0, cuDNN 9.19.0"},
@@ -87,7 +87,7 @@ static void the_plugins_libraries_are_reported(void **state)
 
 static void a_trainer_that_does_not_start_has_no_plugin(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
 
     (void)trainer_plugin_ask(&b->loop, "/nowhere/ddp-trainer", on_answer, b);
     assert_int_equal(b->answers, 0); /* the answer comes from the loop only */
@@ -98,7 +98,7 @@ static void a_trainer_that_does_not_start_has_no_plugin(void **state)
 
 static void a_query_can_be_cancelled(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
 
     write_script(b, "exec sleep 1000");
     trainer_plugin_close(trainer_plugin_ask(&b->loop, b->path, on_answer, b));

@@ -47,7 +47,7 @@ static bool wants_9(void *ctx, int64_t job)
     return job == 9;
 }
 
-static bool there(const char *dir, const char *name)
+static bool log_exists(const char *dir, const char *name)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
 
@@ -74,8 +74,9 @@ static void old_logs_of_finished_jobs_are_removed(void **state)
     make_file(dir, "2025/generation_1", 99);
     assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
     assert_int_equal(removed, 1);
-    assert_true(!there(dir, "7") && there(dir, "8") && there(dir, "9") && there(dir, "others") &&
-                there(dir, "10x") && there(dir, "2024") && there(dir, "2025"));
+    assert_true(!log_exists(dir, "7") && log_exists(dir, "8") && log_exists(dir, "9") &&
+                log_exists(dir, "others") && log_exists(dir, "10x") && log_exists(dir, "2024") &&
+                log_exists(dir, "2025"));
     assert_ok(file_remove_tree(dir, &e), &e);
     assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
     assert_int_equal(removed, 0);

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "daemon/agent/logs/log_readers.h"
 
-struct desk {
+struct fixture {
     char dir[64];
     struct log_readers *logs;
     struct buf got;
@@ -24,9 +24,9 @@ struct desk {
     char error[128];
 };
 
-static enum err_code take(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
+static enum err_code take_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
 {
-    struct desk *d = ctx;
+    struct fixture *d = ctx;
 
     if (d->full)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "full");
@@ -41,18 +41,18 @@ static enum err_code take(void *ctx, const Ddp__V1__LogChunk *chunk, struct err 
     return ERR_OK;
 }
 
-static bool ended(void *ctx, int64_t job, int64_t generation, int local_rank)
+static bool rank_ended(void *ctx, int64_t job, int64_t generation, int local_rank)
 {
-    struct desk *d = ctx;
+    struct fixture *d = ctx;
 
     assert_true(job == 7 && generation == 2 && local_rank == 1);
     return d->ended;
 }
 
-static int open_desk(void **state)
+static int fixture_open(void **state)
 {
-    struct desk *d = xcalloc(1, sizeof(*d));
-    struct log_readers_options options = {d->dir, "box1", take, ended, d};
+    struct fixture *d = xcalloc(1, sizeof(*d));
+    struct log_readers_options options = {d->dir, "box1", take_chunk, rank_ended, d};
 
     strcpy(d->dir, "/tmp/ddp-test-logs-XXXXXX");
     d->logs = mkdtemp(d->dir) ? log_readers_create(&options) : NULL;
@@ -60,9 +60,9 @@ static int open_desk(void **state)
     return d->logs ? 0 : -1;
 }
 
-static int close_desk(void **state)
+static int fixture_close(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
     struct err e;
     enum err_code code = file_remove_tree(d->dir, &e);
 
@@ -72,7 +72,7 @@ static int close_desk(void **state)
     return code ? -1 : 0;
 }
 
-static void write_log(struct desk *d, const char *mode, const char *text)
+static void write_log(struct fixture *d, const char *mode, const char *text)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_2/box1/1", d->dir);
     CLEANUP(free_text) char *path = xasprintf("%s/stdout.log", dir);
@@ -86,7 +86,7 @@ static void write_log(struct desk *d, const char *mode, const char *text)
     fclose(f);
 }
 
-static void ask(struct desk *d, int64_t offset, int64_t limit, int64_t tail, bool follow)
+static void ask_for_log(struct fixture *d, int64_t offset, int64_t limit, int64_t tail, bool follow)
 {
     Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
 
@@ -103,10 +103,10 @@ static void ask(struct desk *d, int64_t offset, int64_t limit, int64_t tail, boo
 
 static void a_read_reaches_the_end(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
     write_log(d, "w", "one\ntwo\n");
-    ask(d, 4, 0, 0, false);
+    ask_for_log(d, 4, 0, 0, false);
     assert_false(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "two\n");
     assert_int_equal(d->offset, 4);
@@ -115,14 +115,14 @@ static void a_read_reaches_the_end(void **state)
 
 static void a_read_returns_at_most_its_limit(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
     write_log(d, "w", "0123456789");
-    ask(d, 0, 4, 0, true);
+    ask_for_log(d, 0, 4, 0, true);
     assert_false(log_readers_pump(d->logs)); /* nothing is left to send */
     assert_string_equal(d->got.data, "0123");
     assert_false(d->over);
-    ask(d, 4, 100, 0, true);
+    ask_for_log(d, 4, 100, 0, true);
     d->ended = true;
     assert_false(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "0123456789");
@@ -133,28 +133,28 @@ static void a_read_returns_at_most_its_limit(void **state)
  * then no byte of the agent's own memory may be sent. */
 static void a_hole_does_not_exceed_the_limit(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
     CLEANUP(free_text) char *path = xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
 
     write_log(d, "w", "");
     assert_int_equal(truncate(path, 1 << 20), 0);
     write_log(d, "a", "end\n");
-    ask(d, 0, 10, 0, true);
+    ask_for_log(d, 0, 10, 0, true);
     log_readers_pump(d->logs);
     assert_int_equal(d->last, 10);
     assert_memory_equal(d->got.data, "[ddp: 000\n", 10);
     d->ended = true;
-    ask(d, d->offset + (int64_t)d->last, 0, 0, true);
+    ask_for_log(d, d->offset + (int64_t)d->last, 0, 0, true);
     log_readers_pump(d->logs);
     assert_string_equal(d->got.data, "[ddp: 000\nend\n");
 }
 
 static void a_tail_starts_before_the_end(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
     write_log(d, "w", "0123456789");
-    ask(d, 0, 0, 3, false);
+    ask_for_log(d, 0, 0, 3, false);
     log_readers_pump(d->logs);
     assert_string_equal(d->got.data, "789");
     assert_int_equal(d->offset, 7);
@@ -162,9 +162,9 @@ static void a_tail_starts_before_the_end(void **state)
 
 static void follow_handles_absence_growth_rotation_and_the_end(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
-    ask(d, 0, 0, 0, true);
+    ask_for_log(d, 0, 0, 0, true);
     assert_true(log_readers_pump(d->logs)); /* no file yet */
     write_log(d, "w", "one\n");
     assert_true(log_readers_pump(d->logs));
@@ -184,9 +184,9 @@ static void follow_handles_absence_growth_rotation_and_the_end(void **state)
 
 static void a_missing_log_is_reported(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
-    ask(d, 0, 0, 0, false);
+    ask_for_log(d, 0, 0, 0, false);
     log_readers_pump(d->logs);
     assert_true(d->over);
     assert_non_null(strstr(d->error, "no such log"));
@@ -194,11 +194,11 @@ static void a_missing_log_is_reported(void **state)
 
 static void a_full_stream_loses_nothing(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
     write_log(d, "w", "0123456789");
     d->full = true;
-    ask(d, 0, 0, 0, false);
+    ask_for_log(d, 0, 0, 0, false);
     assert_true(log_readers_pump(d->logs));
     assert_int_equal(d->chunks, 0);
     d->full = false;
@@ -209,10 +209,10 @@ static void a_full_stream_loses_nothing(void **state)
 
 static void a_cancelled_read_sends_nothing(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
     Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
 
-    ask(d, 0, 0, 0, true);
+    ask_for_log(d, 0, 0, 0, true);
     q.read = 5;
     q.cancel = true;
     log_readers_request(d->logs, &q);
@@ -220,7 +220,7 @@ static void a_cancelled_read_sends_nothing(void **state)
     assert_int_equal(d->chunks, 0);
 }
 
-static char *log_path(struct desk *d)
+static char *log_path(struct fixture *d)
 {
     return xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
 }
@@ -228,7 +228,7 @@ static char *log_path(struct desk *d)
 /* As the coordinator does: asks from the offset at which the last piece ended. */
 static void a_part_that_was_cut_out_is_skipped(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(free_text) char *path = log_path(d);
     CLEANUP(close_fd) int fd = -1;
@@ -247,7 +247,7 @@ static void a_part_that_was_cut_out_is_skipped(void **state)
     d->ended = true;
     for (int64_t at = 0; !d->over; at = d->offset + (int64_t)d->last) {
         d->full = d->chunks == 2; /* refused once: the same piece is sent again */
-        ask(d, at, 64 << 10, 0, true);
+        ask_for_log(d, at, 64 << 10, 0, true);
         log_readers_pump(d->logs);
         d->full = false;
         log_readers_pump(d->logs);
@@ -261,11 +261,11 @@ static void a_part_that_was_cut_out_is_skipped(void **state)
     assert_int_equal(memcmp(d->got.data + d->got.len - 14, text.data + text.len - 14, 14), 0);
 }
 
-static void says_nothing_of_it(struct desk *d)
+static void says_nothing_of_it(struct fixture *d)
 {
     buf_clear(&d->got);
     d->over = false;
-    ask(d, 0, 0, 0, false);
+    ask_for_log(d, 0, 0, 0, false);
     log_readers_pump(d->logs);
     assert_int_equal(d->got.len, 0);
     assert_true(d->over);
@@ -275,7 +275,7 @@ static void says_nothing_of_it(struct desk *d)
 /* The agent may be root, and a log's directory belongs to the job's user. */
 static void only_plain_files_are_read_as_logs(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
     CLEANUP(free_text) char *path = log_path(d);
     CLEANUP(free_text) char *leaf = xasprintf("%s/7/generation_2/box1/1", d->dir);
     CLEANUP(free_text) char *moved = xasprintf("%s/moved", d->dir);
@@ -306,17 +306,17 @@ static void only_plain_files_are_read_as_logs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_read_reaches_the_end, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_read_returns_at_most_its_limit, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_hole_does_not_exceed_the_limit, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_tail_starts_before_the_end, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(follow_handles_absence_growth_rotation_and_the_end, open_desk,
-                                        close_desk),
-        cmocka_unit_test_setup_teardown(a_missing_log_is_reported, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_skipped, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(only_plain_files_are_read_as_logs, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_cancelled_read_sends_nothing, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_read_reaches_the_end, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_read_returns_at_most_its_limit, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_hole_does_not_exceed_the_limit, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_tail_starts_before_the_end, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(follow_handles_absence_growth_rotation_and_the_end, fixture_open,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(a_missing_log_is_reported, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_skipped, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(only_plain_files_are_read_as_logs, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_cancelled_read_sends_nothing, fixture_open, fixture_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@
 
 /* Real children that are stopped, wait or compute, and their children. */
 
-static pid_t start(void (*body)(int fd), int fd)
+static pid_t process_start(void (*body)(int fd), int fd)
 {
     pid_t pid = fork();
 
@@ -28,7 +28,7 @@ static pid_t start(void (*body)(int fd), int fd)
     _exit(0);
 }
 
-static void end(pid_t pid)
+static void process_end(pid_t pid)
 {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -41,7 +41,7 @@ static void wait_in_read(int fd)
     (void)!read(fd, &byte, 1);
 }
 
-static void compute(int fd)
+static void compute_forever(int fd)
 {
     (void)fd;
     for (volatile unsigned long i = 0;; i++)
@@ -50,7 +50,7 @@ static void compute(int fd)
 
 static void wait_for_child(int fd)
 {
-    start(wait_in_read, fd);
+    process_start(wait_in_read, fd);
     wait(NULL);
 }
 
@@ -75,7 +75,7 @@ static void a_process_shows_its_state(void **state)
 
     (void)state;
     assert_int_equal(pipe(fds), 0);
-    pid = start(wait_in_read, fds[0]);
+    pid = process_start(wait_in_read, fds[0]);
     p = await_state(pid, 'S');
     assert_int_equal(p.parent, getpid());
     assert_in_range(p.threads, 1, 2); /* ThreadSanitizer adds one */
@@ -83,7 +83,7 @@ static void a_process_shows_its_state(void **state)
     assert_true(!strncmp(p.name, "test_process", 12));
     kill(pid, SIGSTOP);
     await_state(pid, 'T');
-    end(pid);
+    process_end(pid);
     assert_false(process_read(pid, &p));
 }
 
@@ -111,10 +111,10 @@ static void the_system_call_is_named(void **state)
         skip();
     }
     assert_int_equal(pipe(fds), 0);
-    pid = start(wait_in_read, fds[0]);
+    pid = process_start(wait_in_read, fds[0]);
     await_state(pid, 'S');
     process_wait(pid, call, target);
-    end(pid);
+    process_end(pid);
     if (!strcmp(call, "read")) /* where /proc/PID/syscall may be read */
         assert_string_equal(target, "pipe");
     else
@@ -132,7 +132,7 @@ static void a_tree_holds_all_descendants(void **state)
 
     (void)state;
     assert_int_equal(pipe(fds), 0);
-    pid = start(wait_for_child, fds[0]);
+    pid = process_start(wait_for_child, fds[0]);
     while (tree.count < 2 && clock_boot_ms() < end_ms) {
         process_list_release(&all);
         process_list_release(&tree);
@@ -142,7 +142,7 @@ static void a_tree_holds_all_descendants(void **state)
     assert_int_equal(tree.count, 2);
     assert_int_equal(tree.items[0].pid, pid);
     assert_int_equal(tree.items[1].parent, pid);
-    end(pid);
+    process_end(pid);
     kill(tree.items[1].pid, SIGKILL);
     process_list_release(&all);
     process_list_all(&all);
@@ -172,7 +172,7 @@ static void a_sample_tells_stuck_from_busy_workers(void **state)
     CLEANUP(free_text) char *log = xasprintf("%s/stderr.log", dir);
     assert_int_equal(file_write_atomic(log, "x", 1, 0600, &e), ERR_OK);
 
-    pid = start(wait_in_read, fds[0]);
+    pid = process_start(wait_in_read, fds[0]);
     await_state(pid, 'S');
     l = (struct worker_sample){.pid = pid, .log_dir = dir};
     look_at(&l, &look);
@@ -190,20 +190,20 @@ static void a_sample_tells_stuck_from_busy_workers(void **state)
     assert_int_equal(l.processes[0].p.state, 'T');
     strv_free(l.processes[0].stack);
     free(l.processes);
-    end(pid);
+    process_end(pid);
 
     l = (struct worker_sample){.pid = pid, .log_dir = dir};
     look_at(&l, &look);
     assert_false(l.there);
 
-    pid = start(compute, -1);
+    pid = process_start(compute_forever, -1);
     int64_t end_ms = clock_boot_ms() + 20000;
     do {
         l = (struct worker_sample){.pid = pid, .log_dir = dir};
         look_at(&l, &look);
     } while (l.cpu_ms < 50 && clock_boot_ms() < end_ms);
     assert_true(l.cpu_ms >= 50);
-    end(pid);
+    process_end(pid);
     assert_int_equal(file_remove_tree(dir, &e), ERR_OK);
 }
 

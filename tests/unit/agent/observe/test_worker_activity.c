@@ -4,7 +4,8 @@
 
 #define WALL 1000000 /* the wall clock is this much ahead of the boot clock */
 
-static void sample(struct worker_activity *a, int64_t at, int64_t cpu_ms, char stuck, int64_t output_at)
+static void activity_sample(struct worker_activity *a, int64_t at, int64_t cpu_ms, char stuck,
+                            int64_t output_at)
 {
     struct worker_sample s = {.there = true, .stuck = stuck, .cpu_ms = cpu_ms};
 
@@ -12,7 +13,8 @@ static void sample(struct worker_activity *a, int64_t at, int64_t cpu_ms, char s
     worker_activity_update(a, &s, at);
 }
 
-static Ddp__V1__SpawnActivity told(struct worker_activity *a, int64_t stall_ms, int64_t now, bool *news)
+static Ddp__V1__SpawnActivity activity_told(struct worker_activity *a, int64_t stall_ms, int64_t now,
+                                            bool *news)
 {
     Ddp__V1__SpawnActivity out;
 
@@ -26,17 +28,17 @@ static void a_worker_is_idle_after_a_while_without_cpu_time(void **state)
     bool news;
 
     (void)state;
-    sample(&a, 1000, 500, 0, 1000);
-    sample(&a, 2000, 501, 0, 2000); /* 0.1 %: idle */
-    assert_int_equal(told(&a, 0, 2000, &news).idle_ms, -1);
+    activity_sample(&a, 1000, 500, 0, 1000);
+    activity_sample(&a, 2000, 501, 0, 2000); /* 0.1 %: idle */
+    assert_int_equal(activity_told(&a, 0, 2000, &news).idle_ms, -1);
     assert_false(news);
-    assert_int_equal(told(&a, 0, 2500, &news).idle_ms, 1500);
+    assert_int_equal(activity_told(&a, 0, 2500, &news).idle_ms, 1500);
     assert_true(news);
-    sample(&a, 3000, 502, 0, 3000);
-    (void)told(&a, 0, 3000, &news); /* still idle since the same time */
+    activity_sample(&a, 3000, 502, 0, 3000);
+    (void)activity_told(&a, 0, 3000, &news); /* still idle since the same time */
     assert_false(news);
-    sample(&a, 4000, 530, 0, 4000); /* 2.8 %: busy */
-    assert_int_equal(told(&a, 0, 4000, &news).idle_ms, -1);
+    activity_sample(&a, 4000, 530, 0, 4000); /* 2.8 %: busy */
+    assert_int_equal(activity_told(&a, 0, 4000, &news).idle_ms, -1);
     assert_true(news);
 }
 
@@ -46,12 +48,12 @@ static void a_worker_is_stuck_only_while_it_is_idle(void **state)
     bool news;
 
     (void)state;
-    sample(&a, 1000, 0, 'D', 1000);
-    assert_string_equal(told(&a, 0, 1000, &news).state, "");
-    sample(&a, 3000, 0, 'D', 3000);
-    assert_string_equal(told(&a, 0, 3000, &news).state, "D");
-    sample(&a, 4000, 0, 'T', 4000);
-    assert_string_equal(told(&a, 0, 4000, &news).state, "T");
+    activity_sample(&a, 1000, 0, 'D', 1000);
+    assert_string_equal(activity_told(&a, 0, 1000, &news).state, "");
+    activity_sample(&a, 3000, 0, 'D', 3000);
+    assert_string_equal(activity_told(&a, 0, 3000, &news).state, "D");
+    activity_sample(&a, 4000, 0, 'T', 4000);
+    assert_string_equal(activity_told(&a, 0, 4000, &news).state, "T");
     assert_true(news);
 }
 
@@ -61,11 +63,11 @@ static void silence_ends_with_output_or_a_report(void **state)
     bool news;
 
     (void)state;
-    sample(&a, 1000, 1, 0, 1000);
-    assert_int_equal(told(&a, 0, 30999, &news).silent_ms, -1);
-    assert_int_equal(told(&a, 0, 31000, &news).silent_ms, 30000);
+    activity_sample(&a, 1000, 1, 0, 1000);
+    assert_int_equal(activity_told(&a, 0, 30999, &news).silent_ms, -1);
+    assert_int_equal(activity_told(&a, 0, 31000, &news).silent_ms, 30000);
     a.report_at = 31000;
-    assert_int_equal(told(&a, 0, 31500, &news).silent_ms, -1);
+    assert_int_equal(activity_told(&a, 0, 31500, &news).silent_ms, -1);
     assert_true(news);
 }
 
@@ -75,9 +77,9 @@ static void a_short_stall_timeout_is_told_of_in_time(void **state)
     bool news;
 
     (void)state;
-    sample(&a, 1000, 1, 0, 1000);
-    assert_int_equal(told(&a, 10000, 5999, &news).silent_ms, -1);
-    assert_int_equal(told(&a, 10000, 6000, &news).silent_ms, 5000);
+    activity_sample(&a, 1000, 1, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 5999, &news).silent_ms, -1);
+    assert_int_equal(activity_told(&a, 10000, 6000, &news).silent_ms, 5000);
 }
 
 static void a_wall_clock_that_was_set_back_is_no_silence(void **state)
@@ -86,8 +88,8 @@ static void a_wall_clock_that_was_set_back_is_no_silence(void **state)
     bool news;
 
     (void)state;
-    sample(&a, 1000, 1, 0, 900000);
-    assert_int_equal(told(&a, 0, 60000, &news).silent_ms, -1);
+    activity_sample(&a, 1000, 1, 0, 900000);
+    assert_int_equal(activity_told(&a, 0, 60000, &news).silent_ms, -1);
 }
 
 int main(void)

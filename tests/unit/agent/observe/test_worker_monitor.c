@@ -15,7 +15,7 @@
 #include "daemon/agent/observe/worker_monitor.h"
 
 /* The monitor on a loop of its own, with real children; sent messages are recorded. */
-struct desk {
+struct fixture {
     uv_loop_t loop;
     struct worker_monitor *watch;
     bool full;
@@ -30,9 +30,9 @@ struct desk {
     int64_t report_age;
 };
 
-static enum err_code take(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
+static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
 {
-    struct desk *d = ctx;
+    struct fixture *d = ctx;
 
     if (d->full)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "full");
@@ -56,10 +56,10 @@ static enum err_code take(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
     return ERR_OK;
 }
 
-static int open_desk(void **state)
+static int fixture_open(void **state)
 {
-    struct desk *d = xcalloc(1, sizeof(*d));
-    struct worker_monitor_options options = {"/nonexistent", "box1", take, d};
+    struct fixture *d = xcalloc(1, sizeof(*d));
+    struct worker_monitor_options options = {"/nonexistent", "box1", take_message, d};
 
     assert_int_equal(uv_loop_init(&d->loop), 0);
     d->watch = worker_monitor_create(&d->loop, &options);
@@ -67,9 +67,9 @@ static int open_desk(void **state)
     return 0;
 }
 
-static int close_desk(void **state)
+static int fixture_close(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
 
     worker_monitor_close(d->watch);
     uv_run(&d->loop, UV_RUN_DEFAULT);
@@ -84,7 +84,7 @@ static void on_tick(uv_timer_t *timer)
 }
 
 /* Turns the loop until done(d), within a deadline. */
-static void turn_until(struct desk *d, bool (*done)(const struct desk *d))
+static void turn_until(struct fixture *d, bool (*done)(const struct fixture *d))
 {
     int64_t end = clock_boot_ms() + 20000;
     uv_timer_t tick;
@@ -98,7 +98,7 @@ static void turn_until(struct desk *d, bool (*done)(const struct desk *d))
     assert_true(done(d));
 }
 
-static bool sleeps(pid_t pid)
+static bool process_sleeps(pid_t pid)
 {
     struct process p;
 
@@ -106,13 +106,13 @@ static bool sleeps(pid_t pid)
 }
 
 /* Starts a child; it sleeps when this returns. */
-static pid_t sleeper(void)
+static pid_t sleeper_start(void)
 {
     pid_t parent = getpid(), pid = fork();
 
     if (pid) {
         int64_t end_ms = clock_boot_ms() + 30000;
-        while (!sleeps(pid)) {
+        while (!process_sleeps(pid)) {
             assert_true(clock_boot_ms() < end_ms);
             sched_yield();
         }
@@ -124,31 +124,31 @@ static pid_t sleeper(void)
     _exit(0);
 }
 
-static void end(pid_t pid)
+static void sleeper_end(pid_t pid)
 {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
 
-static bool says_quiet(const struct desk *d)
+static bool says_quiet(const struct fixture *d)
 {
     return d->quiet == 1;
 }
 
-static bool says_stopped(const struct desk *d)
+static bool says_stopped(const struct fixture *d)
 {
     return d->quiet == 1 && !strcmp(d->state, "T");
 }
 
-static bool answered(const struct desk *d)
+static bool probe_answered(const struct fixture *d)
 {
     return d->answers > 0;
 }
 
 static void an_idle_worker_is_reported_once_per_session(void **state)
 {
-    struct desk *d = *state;
-    pid_t pid = sleeper();
+    struct fixture *d = *state;
+    pid_t pid = sleeper_start();
     struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
 
     worker_monitor_set(d->watch, &who, 1);
@@ -159,13 +159,13 @@ static void an_idle_worker_is_reported_once_per_session(void **state)
     turn_until(d, says_quiet);
     kill(pid, SIGSTOP);
     turn_until(d, says_stopped);
-    end(pid);
+    sleeper_end(pid);
 }
 
 static void activity_that_could_not_be_sent_is_sent_later(void **state)
 {
-    struct desk *d = *state;
-    pid_t pid = sleeper();
+    struct fixture *d = *state;
+    pid_t pid = sleeper_start();
     struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
@@ -180,13 +180,13 @@ static void activity_that_could_not_be_sent_is_sent_later(void **state)
     assert_int_equal(d->activities, 0);
     d->full = false;
     turn_until(d, says_quiet);
-    end(pid);
+    sleeper_end(pid);
 }
 
 static void a_probe_is_answered_with_the_workers_of_its_job(void **state)
 {
-    struct desk *d = *state;
-    pid_t pid = sleeper();
+    struct fixture *d = *state;
+    pid_t pid = sleeper_start();
     struct monitored_worker who[] = {{.job = 7, .spawn = 3, .first_generation = 2, .pid = pid},
                                      {.job = 8, .spawn = 1, .first_generation = 1, .pid = pid}};
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
@@ -196,7 +196,7 @@ static void a_probe_is_answered_with_the_workers_of_its_job(void **state)
     probe.probe = 41;
     probe.job = 7;
     worker_monitor_probe(d->watch, &probe);
-    turn_until(d, answered);
+    turn_until(d, probe_answered);
     assert_int_equal(d->probe, 41);
     assert_int_equal(d->workers, 1);
     assert_true(d->probed);
@@ -206,15 +206,15 @@ static void a_probe_is_answered_with_the_workers_of_its_job(void **state)
     probe.probe = 42;
     probe.job = 9; /* no worker of it lives here */
     worker_monitor_probe(d->watch, &probe);
-    turn_until(d, answered);
+    turn_until(d, probe_answered);
     assert_int_equal(d->probe, 42);
     assert_int_equal(d->workers, 0);
-    end(pid);
+    sleeper_end(pid);
 }
 
 static void without_workers_a_probe_is_answered_at_once(void **state)
 {
-    struct desk *d = *state;
+    struct fixture *d = *state;
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
     probe.probe = 5;
@@ -225,12 +225,12 @@ static void without_workers_a_probe_is_answered_at_once(void **state)
 
 int main(void)
 {
-#define DESK(test) cmocka_unit_test_setup_teardown(test, open_desk, close_desk)
+#define TEST(test) cmocka_unit_test_setup_teardown(test, fixture_open, fixture_close)
     const struct CMUnitTest tests[] = {
-        DESK(an_idle_worker_is_reported_once_per_session),
-        DESK(activity_that_could_not_be_sent_is_sent_later),
-        DESK(a_probe_is_answered_with_the_workers_of_its_job),
-        DESK(without_workers_a_probe_is_answered_at_once),
+        TEST(an_idle_worker_is_reported_once_per_session),
+        TEST(activity_that_could_not_be_sent_is_sent_later),
+        TEST(a_probe_is_answered_with_the_workers_of_its_job),
+        TEST(without_workers_a_probe_is_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 static const uint8_t key[CHECK_KEY] = "0123456789abcde", wrong[CHECK_KEY] = "0123456789abcdX";
 
 /* Starts a listener in a process of its own, as the agent does; its ports go to *out. */
-static pid_t serve(Ddp__V1__CheckListenResult *out)
+static pid_t listener_start(Ddp__V1__CheckListenResult *out)
 {
     const struct check_ports ports = {24100, 24199};
     int fds[2];
@@ -39,8 +39,8 @@ static pid_t serve(Ddp__V1__CheckListenResult *out)
     return pid;
 }
 
-static void dial(int32_t *ports, size_t count, const uint8_t *with, bool measure, Ddp__V1__CheckLink ***links,
-                 size_t *got)
+static void dial_ports(int32_t *ports, size_t count, const uint8_t *with, bool measure,
+                       Ddp__V1__CheckLink ***links, size_t *got)
 {
     Ddp__V1__CheckTarget target = DDP__V1__CHECK_TARGET__INIT, *list[] = {&target};
     Ddp__V1__CheckConnect ask = DDP__V1__CHECK_CONNECT__INIT;
@@ -60,13 +60,13 @@ static void ports_are_reached_and_the_link_measured(void **state)
 {
     Ddp__V1__CheckListenResult listen;
     Ddp__V1__CheckLink **links;
-    pid_t pid = serve(&listen);
+    pid_t pid = listener_start(&listen);
     int32_t ports[] = {listen.master_port, listen.other_port};
     size_t count;
     int status;
 
     (void)state;
-    dial(ports, 2, key, true, &links, &count);
+    dial_ports(ports, 2, key, true, &links, &count);
     assert_int_equal(count, 2);
     for (size_t i = 0; i < 2; i++) {
         assert_string_equal(links[i]->problem, "");
@@ -85,12 +85,12 @@ static void another_key_is_refused(void **state)
 {
     Ddp__V1__CheckListenResult listen;
     Ddp__V1__CheckLink **links;
-    pid_t pid = serve(&listen);
+    pid_t pid = listener_start(&listen);
     int32_t port = listen.other_port;
     size_t count;
 
     (void)state;
-    dial(&port, 1, wrong, true, &links, &count);
+    dial_ports(&port, 1, wrong, true, &links, &count);
     assert_non_null(strstr(links[0]->problem, "another program answers"));
     assert_true(links[0]->bytes_per_s == 0);
     check_links_free(links, count);
@@ -102,14 +102,14 @@ static void a_closed_port_refuses_the_connection(void **state)
 {
     Ddp__V1__CheckListenResult listen;
     Ddp__V1__CheckLink **links;
-    pid_t pid = serve(&listen);
+    pid_t pid = listener_start(&listen);
     int32_t port = listen.other_port;
     size_t count;
 
     (void)state;
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    dial(&port, 1, key, true, &links, &count);
+    dial_ports(&port, 1, key, true, &links, &count);
     assert_non_null(strstr(links[0]->problem, "connection refused"));
     check_links_free(links, count);
 }

@@ -40,7 +40,7 @@ static int close_place(void **state)
     return 0;
 }
 
-static void put(const struct place *p, const char *name, const char *text, size_t size)
+static void put_file(const struct place *p, const char *name, const char *text, size_t size)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", p->dir, name);
     struct err e;
@@ -56,8 +56,8 @@ static void data_differs_by_content_and_by_name(void **state)
     p->ask.paths = paths;
     p->ask.n_paths = 1;
     p->ask.hash = true;
-    put(p, "a", "123", 3);
-    put(p, "b", "45", 2);
+    put_file(p, "a", "123", 3);
+    put_file(p, "b", "45", 2);
     struct check_place *c = check_place_look(&p->ask, &p->got);
     assert_string_equal(p->got.paths[0]->problem, "");
     assert_int_equal(p->got.paths[0]->files, 2);
@@ -70,7 +70,7 @@ static void data_differs_by_content_and_by_name(void **state)
     assert_string_equal(p->got.paths[0]->digest, first);
     check_place_free(c);
 
-    put(p, "b", "46", 2);
+    put_file(p, "b", "46", 2);
     c = check_place_look(&p->ask, &p->got);
     assert_string_not_equal(p->got.paths[0]->digest, first);
     check_place_free(c);
@@ -91,13 +91,13 @@ static void large_files_are_sampled_in_three_places(void **state)
     p->ask.paths = paths;
     p->ask.n_paths = 1;
     p->ask.hash = true;
-    put(p, "big", text, size);
+    put_file(p, "big", text, size);
     struct check_place *c = check_place_look(&p->ask, &p->got);
     assert_true(p->got.paths[0]->sampled);
     strcpy(first, p->got.paths[0]->digest);
     check_place_free(c);
     text[size - 1] = 1;
-    put(p, "big", text, size);
+    put_file(p, "big", text, size);
     c = check_place_look(&p->ask, &p->got);
     assert_string_not_equal(p->got.paths[0]->digest, first);
     check_place_free(c);
@@ -115,7 +115,7 @@ static void of_much_data_only_the_first_files_are_read(void **state)
     p->ask.hash = true;
     for (int i = 0; i < 17; i++) {
         snprintf(name, sizeof(name), "%s/%02d", p->dir, i);
-        put(p, name + strlen(p->dir) + 1, "", 0);
+        put_file(p, name + strlen(p->dir) + 1, "", 0);
         assert_int_equal(truncate(name, 8 << 20), 0);
     }
     struct check_place *c = check_place_look(&p->ask, &p->got);
@@ -138,7 +138,7 @@ static void missing_files_are_named(void **state)
     char *paths[] = {gone}, *writable[] = {below, fine};
     char *command[] = {TEXT("no-such-interpreter"), TEXT("-m"), TEXT("train.py"), TEXT("words")};
 
-    put(p, "file", "x", 1);
+    put_file(p, "file", "x", 1);
     p->ask.workdir = gone;
     p->ask.paths = paths;
     p->ask.n_paths = 1;
@@ -167,7 +167,7 @@ static void the_jobs_own_path_finds_the_interpreter(void **state)
     char *env[] = {path}, *command[] = {TEXT("python-x")};
     CLEANUP(free_text) char *before = xstrdup(getenv("PATH"));
 
-    put(p, "python-x", script, sizeof(script) - 1);
+    put_file(p, "python-x", script, sizeof(script) - 1);
     assert_int_equal(chmod(program, 0755), 0);
     p->ask.workdir = p->dir;
     p->ask.env = env;

@@ -41,7 +41,7 @@ static const struct conf_field fields[] = {
     {0},
 };
 
-static void release(struct target *t)
+static void target_release(struct target *t)
 {
     free(t->text);
     strv_free(t->list);
@@ -64,7 +64,7 @@ static enum err_code read_with(struct target *t, const char *text, const char *s
 
 static void refuse_set(const char *text, const char *set, const char *message)
 {
-    CLEANUP(release) struct target t = {0};
+    CLEANUP(target_release) struct target t = {0};
     struct err e = {0};
 
     if (!read_with(&t, text, set, &e))
@@ -73,7 +73,7 @@ static void refuse_set(const char *text, const char *set, const char *message)
     assert_string_equal(e.msg, message);
 }
 
-static void refuse(const char *text, const char *message)
+static void refuse_text(const char *text, const char *message)
 {
     refuse_set(text, NULL, message);
 }
@@ -91,7 +91,7 @@ static void every_type_is_read(void **state)
                                "env: {A: b, _C1: \"\"}\n"
                                "inner:\n"
                                "  depth: 3\n";
-    CLEANUP(release) struct target t = {0};
+    CLEANUP(target_release) struct target t = {0};
     struct err e = {0};
 
     (void)state;
@@ -111,7 +111,7 @@ static void every_type_is_read(void **state)
 
 static void absent_keys_keep_their_defaults(void **state)
 {
-    CLEANUP(release) struct target t = {.text = xstrdup("old"), .count = 7};
+    CLEANUP(target_release) struct target t = {.text = xstrdup("old"), .count = 7};
     struct err e = {0};
 
     (void)state;
@@ -125,23 +125,23 @@ static void absent_keys_keep_their_defaults(void **state)
 static void errors_of_syntax_name_line_and_column(void **state)
 {
     (void)state;
-    refuse("count: 1\n  yes: true\n", "f.yaml:2:6: mapping values are not allowed in this context");
-    refuse(
+    refuse_text("count: 1\n  yes: true\n", "f.yaml:2:6: mapping values are not allowed in this context");
+    refuse_text(
         "text: \"open\ncount: 1\n",
         "f.yaml:3:1: found unexpected end of stream, while scanning a quoted scalar that starts at line 1");
-    refuse("list: [a, b\n",
-           "f.yaml:2:1: did not find expected ',' or ']', while parsing a flow sequence that "
-           "starts at line 1");
-    refuse("text: a\n\tcount: 1\n",
-           "f.yaml:2:1: found a tab character that violates indentation, while scanning "
-           "a plain scalar that starts at line 1");
-    refuse("just words\n", "f.yaml:1:1: expected a map of 'key: value' lines");
-    refuse("- a\n", "f.yaml:1:1: expected a map of 'key: value' lines");
-    refuse("text: a\n---\ntext: b\n",
-           "f.yaml:2:1: a second YAML document starts here: put only one into a file");
-    refuse("text: \"\\0\"\n", "f.yaml:1:7: text must not contain a NUL byte");
-    refuse("[a]: b\n", "f.yaml:1:1: a key must be text");
-    refuse("text: \xff\n", "f.yaml: not UTF-8 text: invalid leading UTF-8 octet at byte 6");
+    refuse_text("list: [a, b\n",
+                "f.yaml:2:1: did not find expected ',' or ']', while parsing a flow sequence that "
+                "starts at line 1");
+    refuse_text("text: a\n\tcount: 1\n",
+                "f.yaml:2:1: found a tab character that violates indentation, while scanning "
+                "a plain scalar that starts at line 1");
+    refuse_text("just words\n", "f.yaml:1:1: expected a map of 'key: value' lines");
+    refuse_text("- a\n", "f.yaml:1:1: expected a map of 'key: value' lines");
+    refuse_text("text: a\n---\ntext: b\n",
+                "f.yaml:2:1: a second YAML document starts here: put only one into a file");
+    refuse_text("text: \"\\0\"\n", "f.yaml:1:7: text must not contain a NUL byte");
+    refuse_text("[a]: b\n", "f.yaml:1:1: a key must be text");
+    refuse_text("text: \xff\n", "f.yaml: not UTF-8 text: invalid leading UTF-8 octet at byte 6");
 }
 
 static void anchors_aliases_and_tags_are_refused(void **state)
@@ -151,15 +151,15 @@ static void anchors_aliases_and_tags_are_refused(void **state)
 
     (void)state;
     snprintf(want, sizeof(want), "f.yaml:1:7: %s", message);
-    refuse("text: &a b\n", want);
-    refuse("text: !!int 3\n", want);
-    refuse("text: *a\n", want);
+    refuse_text("text: &a b\n", want);
+    refuse_text("text: !!int 3\n", want);
+    refuse_text("text: *a\n", want);
 }
 
 static void size_depth_and_values_are_limited(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
-    CLEANUP(release) struct target t = {0};
+    CLEANUP(target_release) struct target t = {0};
     struct err e = {0};
 
     (void)state;
@@ -182,45 +182,48 @@ static void size_depth_and_values_are_limited(void **state)
 static void keys_are_checked(void **state)
 {
     (void)state;
-    refuse("text: a\ncuont: 1\n", "f.yaml:2:1: unknown key 'cuont', did you mean 'count'?");
-    refuse("inner: {dept: 3}\n", "f.yaml:1:9: unknown key 'dept', did you mean 'depth'?");
-    refuse("quantity: 1\n",
-           "f.yaml:1:1: unknown key 'quantity', expected one of text, count, rate, yes, color, "
-           "time, list, env, inner");
-    refuse("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice, first at line 1");
+    refuse_text("text: a\ncuont: 1\n", "f.yaml:2:1: unknown key 'cuont', did you mean 'count'?");
+    refuse_text("inner: {dept: 3}\n", "f.yaml:1:9: unknown key 'dept', did you mean 'depth'?");
+    refuse_text("quantity: 1\n",
+                "f.yaml:1:1: unknown key 'quantity', expected one of text, count, rate, yes, color, "
+                "time, list, env, inner");
+    refuse_text("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice, first at line 1");
 }
 
 static void errors_name_the_expected_type(void **state)
 {
     (void)state;
-    refuse("count: two\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got 'two'");
-    refuse("count: 2.0\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got '2.0'");
-    refuse("count: \"2\"\n",
-           "f.yaml:1:8: invalid value for 'count': expected a whole number, got the text \"2\"");
-    refuse("count: [2]\n",
-           "f.yaml:1:8: invalid value for 'count': expected a whole number, got a list of 1 value");
-    refuse("count:\n", "f.yaml:1:7: invalid value for 'count': expected a whole number, got no value");
-    refuse("count: 0x10\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got '0x10'");
-    refuse("rate: 1e-3x\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got '1e-3x'");
-    refuse("rate: .nan\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got '.nan'");
-    refuse("rate: nan\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got 'nan'");
-    refuse("yes: yes\n", "f.yaml:1:6: invalid value for 'yes': expected true or false, got 'yes'");
-    refuse("color: pink\n", "f.yaml:1:8: invalid value for 'color': expected red, green or blue, got 'pink'");
-    refuse("text: {a: b}\n", "f.yaml:1:7: invalid value for 'text': expected text, got a map");
-    refuse("text: ~\n", "f.yaml:1:7: invalid value for 'text': expected text, got no value");
-    refuse("list: a b\n",
-           "f.yaml:1:7: invalid value for 'list': expected a list such as [first, second], got 'a b'");
-    refuse("list: [a, [b]]\n",
-           "f.yaml:1:11: invalid value for 'list': expected text in the list, got a list of 1 value");
-    refuse(
+    refuse_text("count: two\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got 'two'");
+    refuse_text("count: 2.0\n", "f.yaml:1:8: invalid value for 'count': expected a whole number, got '2.0'");
+    refuse_text("count: \"2\"\n",
+                "f.yaml:1:8: invalid value for 'count': expected a whole number, got the text \"2\"");
+    refuse_text("count: [2]\n",
+                "f.yaml:1:8: invalid value for 'count': expected a whole number, got a list of 1 value");
+    refuse_text("count:\n", "f.yaml:1:7: invalid value for 'count': expected a whole number, got no value");
+    refuse_text("count: 0x10\n",
+                "f.yaml:1:8: invalid value for 'count': expected a whole number, got '0x10'");
+    refuse_text("rate: 1e-3x\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got '1e-3x'");
+    refuse_text("rate: .nan\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got '.nan'");
+    refuse_text("rate: nan\n", "f.yaml:1:7: invalid value for 'rate': expected a number, got 'nan'");
+    refuse_text("yes: yes\n", "f.yaml:1:6: invalid value for 'yes': expected true or false, got 'yes'");
+    refuse_text("color: pink\n",
+                "f.yaml:1:8: invalid value for 'color': expected red, green or blue, got 'pink'");
+    refuse_text("text: {a: b}\n", "f.yaml:1:7: invalid value for 'text': expected text, got a map");
+    refuse_text("text: ~\n", "f.yaml:1:7: invalid value for 'text': expected text, got no value");
+    refuse_text("list: a b\n",
+                "f.yaml:1:7: invalid value for 'list': expected a list such as [first, second], got 'a b'");
+    refuse_text("list: [a, [b]]\n",
+                "f.yaml:1:11: invalid value for 'list': expected text in the list, got a list of 1 value");
+    refuse_text(
         "env: [a]\n",
         "f.yaml:1:6: invalid value for 'env': expected a map such as {NAME: value}, got a list of 1 value");
-    refuse("env: {1A: b}\n", "f.yaml:1:7: invalid name of an environment variable: '1A'");
-    refuse(
+    refuse_text("env: {1A: b}\n", "f.yaml:1:7: invalid name of an environment variable: '1A'");
+    refuse_text(
         "env: {A: [b]}\n",
         "f.yaml:1:10: invalid value for 'A': expected text, or \"\" for an empty value, got a list of 1 value");
-    refuse("inner: 3\n", "f.yaml:1:8: invalid value for 'inner': expected a map of keys and values, got '3'");
-    refuse(
+    refuse_text("inner: 3\n",
+                "f.yaml:1:8: invalid value for 'inner': expected a map of keys and values, got '3'");
+    refuse_text(
         "time: soon\n",
         "f.yaml:1:7: invalid value for 'time': expected a duration such as 90s, 15m, 2h or 1d, got 'soon'");
 }
@@ -228,17 +231,18 @@ static void errors_name_the_expected_type(void **state)
 static void ranges_are_checked(void **state)
 {
     (void)state;
-    refuse("count: 0\n", "f.yaml:1:8: invalid value for 'count': expected a number from 1 to 100, got '0'");
-    refuse("count: 101\n",
-           "f.yaml:1:8: invalid value for 'count': expected a number from 1 to 100, got '101'");
-    refuse("count: 99999999999999999999\n",
-           "f.yaml:1:8: invalid value for 'count': 99999999999999999999 is too large");
-    refuse("rate: 0\n", "f.yaml:1:7: invalid value for 'rate': expected a number above 0, got '0'");
-    refuse("rate: 1e999\n", "f.yaml:1:7: invalid value for 'rate': 1e999 is too large");
-    refuse("time: 0s\n",
-           "f.yaml:1:7: invalid value for 'time': expected a duration of at least 1 s, got '0s'");
-    refuse("inner:\n  depth: 10\n",
-           "f.yaml:2:10: invalid value for 'depth': expected a number from 1 to 9, got '10'");
+    refuse_text("count: 0\n",
+                "f.yaml:1:8: invalid value for 'count': expected a number from 1 to 100, got '0'");
+    refuse_text("count: 101\n",
+                "f.yaml:1:8: invalid value for 'count': expected a number from 1 to 100, got '101'");
+    refuse_text("count: 99999999999999999999\n",
+                "f.yaml:1:8: invalid value for 'count': 99999999999999999999 is too large");
+    refuse_text("rate: 0\n", "f.yaml:1:7: invalid value for 'rate': expected a number above 0, got '0'");
+    refuse_text("rate: 1e999\n", "f.yaml:1:7: invalid value for 'rate': 1e999 is too large");
+    refuse_text("time: 0s\n",
+                "f.yaml:1:7: invalid value for 'time': expected a duration of at least 1 s, got '0s'");
+    refuse_text("inner:\n  depth: 10\n",
+                "f.yaml:2:10: invalid value for 'depth': expected a number from 1 to 9, got '10'");
 }
 
 static void required_keys(void **state)
@@ -262,7 +266,7 @@ static void required_keys(void **state)
 
 static void set_replaces_and_adds(void **state)
 {
-    CLEANUP(release) struct target t = {0};
+    CLEANUP(target_release) struct target t = {0};
     struct err e = {0};
 
     (void)state;
@@ -297,7 +301,7 @@ static void printed_text_reads_back_the_same(void **state)
     static const char text[] =
         "text: \"5\"\ncount: 5\nlist: [\"a: b\", '#c', \"\", plain, \"line\\nbreak\"]\n"
         "env: {A: \"null\"}\n";
-    CLEANUP(release) struct target t = {0};
+    CLEANUP(target_release) struct target t = {0};
     CLEANUP(free_text) char *printed = NULL;
     CLEANUP(free_text) char *again = NULL;
     struct conf_doc *doc;
@@ -322,7 +326,7 @@ static void printed_text_reads_back_the_same(void **state)
     assert_string_equal(again, printed);
 }
 
-static void durations(void **state)
+static void durations_have_a_unit_and_a_limit(void **state)
 {
     struct err e;
     int64_t ms;
@@ -358,7 +362,7 @@ int main(void)
         cmocka_unit_test(set_replaces_and_adds),
         cmocka_unit_test(set_errors_name_the_option),
         cmocka_unit_test(printed_text_reads_back_the_same),
-        cmocka_unit_test(durations),
+        cmocka_unit_test(durations_have_a_unit_and_a_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@
 #define GPT "train:\n  model: {type: gpt, layers: 2, heads: 4, width: 64, context: 32}\n"
 #define RUN "  batch: 4\n  steps: 3\n"
 
-static void accept(struct job_spec *spec, const char *text)
+static void accept_job(struct job_spec *spec, const char *text)
 {
     struct err e = {0};
 
@@ -28,7 +28,7 @@ static void accept(struct job_spec *spec, const char *text)
         fail_msg("%s", e.msg);
 }
 
-static void refuse(const char *text, const char *message)
+static void refuse_job(const char *text, const char *message)
 {
     CLEANUP(job_release) struct job_spec spec;
     struct err e = {0};
@@ -46,7 +46,7 @@ static void refuse_reserved(const char *name)
     char *message = xasprintf("job.yaml:1:%zu: ddp sets '%s' for each rank: remove it from 'env'",
                               strlen("env: {: ") + strlen(name) + 1, name);
 
-    refuse(text, message);
+    refuse_job(text, message);
 }
 
 static void command_defaults(void **state)
@@ -54,7 +54,7 @@ static void command_defaults(void **state)
     CLEANUP(job_release) struct job_spec spec;
 
     (void)state;
-    accept(&spec, "command: [python3, train.py, --epochs, 50]\n");
+    accept_job(&spec, "command: [python3, train.py, --epochs, 50]\n");
     assert_int_equal(spec.kind, JOB_COMMAND);
     assert_string_equal(spec.name, "job");
     assert_int_equal(spec.nodes_min, 1);
@@ -77,7 +77,7 @@ static void train_defaults(void **state)
     const struct train_spec *t = &spec.train;
 
     (void)state;
-    accept(&spec, TRAIN);
+    accept_job(&spec, TRAIN);
     assert_int_equal(spec.kind, JOB_TRAIN);
     assert_int_equal(spec.lease_ms, 600000);
     assert_int_equal(t->loss, LOSS_MSE);
@@ -102,15 +102,15 @@ static void muon_keys(void **state)
     const struct train_spec *t = &defaults.train;
 
     (void)state;
-    accept(&defaults, MLP "  optimizer: {type: muon}\n");
+    accept_job(&defaults, MLP "  optimizer: {type: muon}\n");
     assert_int_equal(t->optimizer.type, OPTIMIZER_MUON);
     assert_true(t->optimizer.lr == 0.02 && t->optimizer.momentum == 0.95);
     assert_true(t->optimizer.weight_decay == 0.01 && t->optimizer.clip == 0.0);
     assert_true(t->optimizer.adamw_lr == 1e-3 && t->optimizer.eps == 1e-8);
     assert_true(t->optimizer.betas[0] == 0.9 && t->optimizer.betas[1] == 0.999);
     t = &spec.train;
-    accept(&spec, MLP "  optimizer: {type: muon, lr: 0.05, momentum: 0.9, weight_decay: 0.1, clip: 1.0,\n"
-                      "    adamw: {lr: 2.0e-3, betas: [0.9, 0.99], eps: 1.0e-9}}\n");
+    accept_job(&spec, MLP "  optimizer: {type: muon, lr: 0.05, momentum: 0.9, weight_decay: 0.1, clip: 1.0,\n"
+                          "    adamw: {lr: 2.0e-3, betas: [0.9, 0.99], eps: 1.0e-9}}\n");
     assert_true(t->optimizer.lr == 0.05 && t->optimizer.momentum == 0.9);
     assert_true(t->optimizer.weight_decay == 0.1 && t->optimizer.clip == 1.0);
     assert_true(t->optimizer.adamw_lr == 2e-3 && t->optimizer.eps == 1e-9);
@@ -123,28 +123,29 @@ static void all_keys_are_read(void **state)
     const struct train_spec *t = &spec.train;
 
     (void)state;
-    accept(&spec, "name: fashion\n"
-                  "nodes: 1:4\n"
-                  "procs_per_node: gpu\n"
-                  "gpus_per_proc: all\n"
-                  "device: cuda\n"
-                  "time_limit: 2h\n"
-                  "env: {FOO: bar}\n"
-                  "workdir: .\n"
-                  "train:\n"
-                  "  model: {type: mlp, sizes: [784, 512, 10], activation: tanh}\n"
-                  "  data: {type: idx, dir: /data, pad: true}\n"
-                  "  optimizer: {type: adamw, lr: 3.0e-4, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}\n"
-                  "  schedule: {type: cosine, warmup: 100}\n"
-                  "  global_batch: 128\n"
-                  "  steps: 5000\n"
-                  "  precision: fp32\n"
-                  "  reproducible: layout\n"
-                  "  isa: avx2\n"
-                  "  sync: {type: average, every: 16}\n"
-                  "  snapshot: {dir: out, every: 15m, keep: 5}\n"
-                  "  resume: continue\n"
-                  "  eval: {every: \"10 epochs\", batches: 50}\n");
+    accept_job(&spec,
+               "name: fashion\n"
+               "nodes: 1:4\n"
+               "procs_per_node: gpu\n"
+               "gpus_per_proc: all\n"
+               "device: cuda\n"
+               "time_limit: 2h\n"
+               "env: {FOO: bar}\n"
+               "workdir: .\n"
+               "train:\n"
+               "  model: {type: mlp, sizes: [784, 512, 10], activation: tanh}\n"
+               "  data: {type: idx, dir: /data, pad: true}\n"
+               "  optimizer: {type: adamw, lr: 3.0e-4, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}\n"
+               "  schedule: {type: cosine, warmup: 100}\n"
+               "  global_batch: 128\n"
+               "  steps: 5000\n"
+               "  precision: fp32\n"
+               "  reproducible: layout\n"
+               "  isa: avx2\n"
+               "  sync: {type: average, every: 16}\n"
+               "  snapshot: {dir: out, every: 15m, keep: 5}\n"
+               "  resume: continue\n"
+               "  eval: {every: \"10 epochs\", batches: 50}\n");
     assert_string_equal(spec.name, "fashion");
     assert_int_equal(spec.nodes_max, 4);
     assert_int_equal(spec.procs, JOB_PROCS_GPU);
@@ -186,16 +187,16 @@ static void every_form(void **state)
         CLEANUP(buf_release) struct buf text = {0};
 
         buf_printf(&text, "%s  eval: {every: %s}\n", TRAIN, forms[i].text);
-        accept(&spec, text.data);
+        accept_job(&spec, text.data);
         assert_int_equal(spec.train.eval.every.count, forms[i].count);
         assert_int_equal(spec.train.eval.every.unit, forms[i].unit);
     }
-    refuse(TRAIN "  eval: {every: 0}\n",
-           "job.yaml:6:17: invalid value for 'every': expected a number of at least 1, got '0'");
-    refuse(
+    refuse_job(TRAIN "  eval: {every: 0}\n",
+               "job.yaml:6:17: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse_job(
         TRAIN "  eval: {every: 5 weeks}\n",
         "job.yaml:6:17: invalid value for 'every': expected steps, epochs or a time, such as 500, \"10 epochs\", \"15m\" or never, got '5 weeks'");
-    refuse(
+    refuse_job(
         TRAIN "  eval: {every: [5]}\n",
         "job.yaml:6:17: invalid value for 'every': expected steps, epochs or a time, such as 500, \"10 epochs\", \"15m\" or never, got a list of 1 value");
 }
@@ -203,96 +204,103 @@ static void every_form(void **state)
 static void kinds_exclude_each_other(void **state)
 {
     (void)state;
-    refuse("name: x\n", "job.yaml:1:1: a job needs one of the keys 'command' and 'train'");
-    refuse("", "job.yaml:1:1: a job needs one of the keys 'command' and 'train'");
-    refuse("command: [ls]\n" TRAIN, "job.yaml:3:3: 'command' and 'train' exclude each other: give only one");
-    refuse(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n",
-           "job.yaml:2:3: 'train' needs 'epochs' or 'steps': add one of them");
-    refuse(TRAIN "  steps: 3\n", "job.yaml:6:10: 'epochs' and 'steps' exclude each other: give only one");
-    refuse(TRAIN "  global_batch: 3\n",
-           "job.yaml:6:17: 'batch' and 'global_batch' exclude each other: give only one");
-    refuse(TRAIN_HEAD "  data: {type: synthetic}\n  epochs: 2\n",
-           "job.yaml:2:3: 'train' needs 'batch' or 'global_batch': add one of them");
-    refuse("procs_per_node: gpu\ndevice: cpu\ncommand: [ls]\n",
-           "job.yaml:1:17: 'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");
-    refuse(IDX "  loss: mse\n",
-           "job.yaml:6:9: 'loss: mse' needs real targets, but data of type idx has labels");
-    refuse(TRAIN "  loss: cross_entropy\n",
-           "job.yaml:6:9: 'loss: cross_entropy' needs labels, but synthetic data has real targets");
-    refuse(TRAIN "  resume: continue\n",
-           "job.yaml:6:11: 'resume: continue' needs a snapshot directory: add 'snapshot.dir'");
+    refuse_job("name: x\n", "job.yaml:1:1: a job needs one of the keys 'command' and 'train'");
+    refuse_job("", "job.yaml:1:1: a job needs one of the keys 'command' and 'train'");
+    refuse_job("command: [ls]\n" TRAIN,
+               "job.yaml:3:3: 'command' and 'train' exclude each other: give only one");
+    refuse_job(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n",
+               "job.yaml:2:3: 'train' needs 'epochs' or 'steps': add one of them");
+    refuse_job(TRAIN "  steps: 3\n", "job.yaml:6:10: 'epochs' and 'steps' exclude each other: give only one");
+    refuse_job(TRAIN "  global_batch: 3\n",
+               "job.yaml:6:17: 'batch' and 'global_batch' exclude each other: give only one");
+    refuse_job(TRAIN_HEAD "  data: {type: synthetic}\n  epochs: 2\n",
+               "job.yaml:2:3: 'train' needs 'batch' or 'global_batch': add one of them");
+    refuse_job(
+        "procs_per_node: gpu\ndevice: cpu\ncommand: [ls]\n",
+        "job.yaml:1:17: 'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");
+    refuse_job(IDX "  loss: mse\n",
+               "job.yaml:6:9: 'loss: mse' needs real targets, but data of type idx has labels");
+    refuse_job(TRAIN "  loss: cross_entropy\n",
+               "job.yaml:6:9: 'loss: cross_entropy' needs labels, but synthetic data has real targets");
+    refuse_job(TRAIN "  resume: continue\n",
+               "job.yaml:6:11: 'resume: continue' needs a snapshot directory: add 'snapshot.dir'");
 }
 
 static void ranges(void **state)
 {
     (void)state;
-    refuse("nodes: 0\ncommand: [ls]\n",
-           "job.yaml:1:8: invalid value for 'nodes': expected numbers from 1 to 10000, got '0'");
-    refuse("nodes: 4:2\ncommand: [ls]\n",
-           "job.yaml:1:8: invalid value for 'nodes': expected MIN:MAX with MIN <= MAX, got '4:2'");
-    refuse("nodes: two\ncommand: [ls]\n",
-           "job.yaml:1:8: invalid value for 'nodes': expected N or MIN:MAX, such as 2 or \"1:4\", got 'two'");
-    refuse("nodes: 1:\ncommand: [ls]\n", "job.yaml:1:9: mapping values are not allowed in this context");
-    refuse(
+    refuse_job("nodes: 0\ncommand: [ls]\n",
+               "job.yaml:1:8: invalid value for 'nodes': expected numbers from 1 to 10000, got '0'");
+    refuse_job("nodes: 4:2\ncommand: [ls]\n",
+               "job.yaml:1:8: invalid value for 'nodes': expected MIN:MAX with MIN <= MAX, got '4:2'");
+    refuse_job(
+        "nodes: two\ncommand: [ls]\n",
+        "job.yaml:1:8: invalid value for 'nodes': expected N or MIN:MAX, such as 2 or \"1:4\", got 'two'");
+    refuse_job("nodes: 1:\ncommand: [ls]\n", "job.yaml:1:9: mapping values are not allowed in this context");
+    refuse_job(
         "nodes: \"1:\"\ncommand: [ls]\n",
         "job.yaml:1:8: invalid value for 'nodes': expected N or MIN:MAX, such as 2 or \"1:4\", got the text \"1:\"");
-    refuse("procs_per_node: 0\ncommand: [ls]\n",
-           "job.yaml:1:17: invalid value for 'procs_per_node': expected a number from 1 to 1024, got '0'");
-    refuse(
+    refuse_job(
+        "procs_per_node: 0\ncommand: [ls]\n",
+        "job.yaml:1:17: invalid value for 'procs_per_node': expected a number from 1 to 1024, got '0'");
+    refuse_job(
         "procs_per_node: many\ncommand: [ls]\n",
         "job.yaml:1:17: invalid value for 'procs_per_node': expected a number, gpu, cpu or auto, got 'many'");
-    refuse("max_restarts: -1\ncommand: [ls]\n",
-           "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
-    refuse(TRAIN "  optimizer: {lr: 0}\n",
-           "job.yaml:6:19: invalid value for 'lr': expected a number above 0, got '0'");
-    refuse(TRAIN "  optimizer: {momentum: 1}\n",
-           "job.yaml:6:25: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
-    refuse(TRAIN "  optimizer: {nesterov: true}\n", "job.yaml:6:14: 'nesterov' needs 'momentum' above 0");
-    refuse(TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
-           "job.yaml:6:41: invalid value for 'betas': expected a number >= 0 and < 1, got '1'");
-    refuse(TRAIN "  optimizer: {type: adamw, betas: 0.9}\n",
-           "job.yaml:6:35: invalid value for 'betas': expected two numbers, such as [0.9, 0.999], got '0.9'");
-    refuse(MLP "  optimizer: {type: muon, adamw: {lr: 0}}\n",
-           "job.yaml:6:39: invalid value for 'lr': expected a number above 0, got '0'");
-    refuse(MLP "  optimizer: {type: muon, momentum: 1}\n",
-           "job.yaml:6:37: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
-    refuse(
+    refuse_job(
+        "max_restarts: -1\ncommand: [ls]\n",
+        "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
+    refuse_job(TRAIN "  optimizer: {lr: 0}\n",
+               "job.yaml:6:19: invalid value for 'lr': expected a number above 0, got '0'");
+    refuse_job(TRAIN "  optimizer: {momentum: 1}\n",
+               "job.yaml:6:25: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
+    refuse_job(TRAIN "  optimizer: {nesterov: true}\n", "job.yaml:6:14: 'nesterov' needs 'momentum' above 0");
+    refuse_job(TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
+               "job.yaml:6:41: invalid value for 'betas': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
+        TRAIN "  optimizer: {type: adamw, betas: 0.9}\n",
+        "job.yaml:6:35: invalid value for 'betas': expected two numbers, such as [0.9, 0.999], got '0.9'");
+    refuse_job(MLP "  optimizer: {type: muon, adamw: {lr: 0}}\n",
+               "job.yaml:6:39: invalid value for 'lr': expected a number above 0, got '0'");
+    refuse_job(MLP "  optimizer: {type: muon, momentum: 1}\n",
+               "job.yaml:6:37: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
         MLP "  optimizer: {type: muon, betas: [0.9, 0.99]}\n",
         "job.yaml:6:27: unknown key 'betas', expected one of type, lr, weight_decay, clip, momentum, adamw");
-    refuse(MLP "  optimizer: {type: muon, adamw: {beta: 1}}\n",
-           "job.yaml:6:35: unknown key 'beta', did you mean 'betas'?");
-    refuse(
+    refuse_job(MLP "  optimizer: {type: muon, adamw: {beta: 1}}\n",
+               "job.yaml:6:35: unknown key 'beta', did you mean 'betas'?");
+    refuse_job(
         TRAIN "  optimizer: {type: muon}\n",
         "job.yaml:6:21: optimizer muon needs a model with hidden layers: a gpt, or an mlp of three or more "
         "sizes; use adamw");
-    refuse(
+    refuse_job(
         IDX "  optimizer: {type: muon}\n",
         "job.yaml:6:21: optimizer muon needs a model with hidden layers: a gpt, or an mlp of three or more "
         "sizes; use adamw");
-    refuse(TRAIN "  optimizer: {type: lion}\n",
-           "job.yaml:6:21: invalid optimizer type: expected sgd, adamw or muon, got 'lion'");
-    refuse(TRAIN "  schedule: {min_lr: 1}\n",
-           "job.yaml:6:13: 'min_lr' must not be above the learning rate 'optimizer.lr'");
-    refuse(TRAIN "  accumulate: 0\n",
-           "job.yaml:6:15: invalid value for 'accumulate': expected a number from 1 to 65536, got '0'");
-    refuse(TRAIN "  snapshot: {dir: out, keep: 0}\n",
-           "job.yaml:6:30: invalid value for 'keep': expected a number of at least 1, got '0'");
-    refuse(TRAIN "  snapshot: {every: 5}\n", "job.yaml:6:13: 'snapshot' has no key 'dir', which is required");
-    refuse(
+    refuse_job(TRAIN "  optimizer: {type: lion}\n",
+               "job.yaml:6:21: invalid optimizer type: expected sgd, adamw or muon, got 'lion'");
+    refuse_job(TRAIN "  schedule: {min_lr: 1}\n",
+               "job.yaml:6:13: 'min_lr' must not be above the learning rate 'optimizer.lr'");
+    refuse_job(TRAIN "  accumulate: 0\n",
+               "job.yaml:6:15: invalid value for 'accumulate': expected a number from 1 to 65536, got '0'");
+    refuse_job(TRAIN "  snapshot: {dir: out, keep: 0}\n",
+               "job.yaml:6:30: invalid value for 'keep': expected a number of at least 1, got '0'");
+    refuse_job(TRAIN "  snapshot: {every: 5}\n",
+               "job.yaml:6:13: 'snapshot' has no key 'dir', which is required");
+    refuse_job(
         "grace: forever\ncommand: [ls]\n",
         "job.yaml:1:8: invalid value for 'grace': expected a duration such as 90s, 15m, 2h or 1d, got 'forever'");
-    refuse(
+    refuse_job(
         "name: ../etc\ncommand: [ls]\n",
         "job.yaml:1:7: invalid value for 'name': expected 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit, got '../etc'");
-    refuse(
+    refuse_job(
         "name: a b\ncommand: [ls]\n",
         "job.yaml:1:7: invalid value for 'name': expected only letters, digits, '.', '_' and '-', got 'a b'");
-    refuse("command: []\n", "job.yaml:1:10: 'command' is empty: give the program and its arguments");
-    refuse(
+    refuse_job("command: []\n", "job.yaml:1:10: 'command' is empty: give the program and its arguments");
+    refuse_job(
         "command: ls -l\n",
         "job.yaml:1:10: invalid value for 'command': expected a list such as [first, second], got 'ls -l'");
-    refuse("env: {RANK: 3}\ncommand: [ls]\n",
-           "job.yaml:1:13: ddp sets 'RANK' for each rank: remove it from 'env'");
+    refuse_job("env: {RANK: 3}\ncommand: [ls]\n",
+               "job.yaml:1:13: ddp sets 'RANK' for each rank: remove it from 'env'");
     refuse_reserved("DDP_NODE");
     refuse_reserved("DDP_SPAWN");
     refuse_reserved("DDP_RUN_DIR");
@@ -305,29 +313,30 @@ static void ranges(void **state)
 static void shapes(void **state)
 {
     (void)state;
-    refuse(
+    refuse_job(
         "train:\n  model: {type: mlp, sizes: [5]}\n",
         "job.yaml:2:29: invalid value for 'sizes': expected a list of 2 to 64 widths, input first, such as [784, 512, 10], got a list of 1 value");
-    refuse("train:\n  model: {type: mlp, sizes: [5, 0]}\n",
-           "job.yaml:2:33: invalid value for 'sizes': expected a number from 1 to 16777216, got '0'");
-    refuse("train:\n  model: {type: mlp, sizes: [5, a]}\n",
-           "job.yaml:2:33: invalid value for 'sizes': expected a whole number, got 'a'");
-    refuse("train:\n  model: {type: linear, in: 5}\n",
-           "job.yaml:2:10: 'model' has no key 'out', which is required");
-    refuse("train:\n  model: {in: 5}\n",
-           "job.yaml:2:10: 'model' has no key 'type', which is required: linear, mlp or gpt");
-    refuse("train:\n  model: linear\n",
-           "job.yaml:2:10: invalid value for 'model': expected a map such as {type: linear}, got 'linear'");
-    refuse("train:\n  model: {type: cnn}\n",
-           "job.yaml:2:17: invalid model type: expected linear, mlp or gpt, got 'cnn'");
-    refuse("train:\n  model: {type: linear, in: 5, out: 1, activation: relu}\n",
-           "job.yaml:2:40: unknown key 'activation', expected one of type, in, out");
-    refuse("train:\n  model: {type: linear, in: 5, out: 1}\n",
-           "job.yaml:2:3: 'train' has no key 'data', which is required");
-    refuse(TRAIN_HEAD "  data: {type: synthetic, in: 7}\n  batch: 1\n  epochs: 1\n",
-           "job.yaml:3:31: the data has 7 inputs, but the model takes 20");
-    refuse(TRAIN_HEAD "  data: {type: synthetic, out: 7}\n  batch: 1\n  epochs: 1\n",
-           "job.yaml:3:32: the data has 7 outputs, but the model gives 1");
+    refuse_job("train:\n  model: {type: mlp, sizes: [5, 0]}\n",
+               "job.yaml:2:33: invalid value for 'sizes': expected a number from 1 to 16777216, got '0'");
+    refuse_job("train:\n  model: {type: mlp, sizes: [5, a]}\n",
+               "job.yaml:2:33: invalid value for 'sizes': expected a whole number, got 'a'");
+    refuse_job("train:\n  model: {type: linear, in: 5}\n",
+               "job.yaml:2:10: 'model' has no key 'out', which is required");
+    refuse_job("train:\n  model: {in: 5}\n",
+               "job.yaml:2:10: 'model' has no key 'type', which is required: linear, mlp or gpt");
+    refuse_job(
+        "train:\n  model: linear\n",
+        "job.yaml:2:10: invalid value for 'model': expected a map such as {type: linear}, got 'linear'");
+    refuse_job("train:\n  model: {type: cnn}\n",
+               "job.yaml:2:17: invalid model type: expected linear, mlp or gpt, got 'cnn'");
+    refuse_job("train:\n  model: {type: linear, in: 5, out: 1, activation: relu}\n",
+               "job.yaml:2:40: unknown key 'activation', expected one of type, in, out");
+    refuse_job("train:\n  model: {type: linear, in: 5, out: 1}\n",
+               "job.yaml:2:3: 'train' has no key 'data', which is required");
+    refuse_job(TRAIN_HEAD "  data: {type: synthetic, in: 7}\n  batch: 1\n  epochs: 1\n",
+               "job.yaml:3:31: the data has 7 inputs, but the model takes 20");
+    refuse_job(TRAIN_HEAD "  data: {type: synthetic, out: 7}\n  batch: 1\n  epochs: 1\n",
+               "job.yaml:3:32: the data has 7 outputs, but the model gives 1");
 }
 
 static void diloco_keys(void **state)
@@ -336,34 +345,35 @@ static void diloco_keys(void **state)
     CLEANUP(job_release) struct job_spec all;
 
     (void)state;
-    accept(&s, TRAIN "  sync: {type: diloco}\n");
+    accept_job(&s, TRAIN "  sync: {type: diloco}\n");
     assert_int_equal(s.train.sync.type, SYNC_DILOCO);
     assert_int_equal(s.train.sync.every, 50);
     assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.6);
     assert_int_equal(s.train.sync.wire, WIRE_FP32);
     assert_true(s.train.sync.warm == 0 && s.train.sync.fragments == 1 && s.train.sync.overlap == 0);
     assert_true(s.train.sync.mix == 0.5);
-    accept(&all, TRAIN "  sync: {type: diloco, every: 200, outer_lr: 0.7, outer_momentum: 0.9, wire: int4,"
-                       " warm: 300, fragments: 4, overlap: 49, mix: 0}\n");
+    accept_job(&all,
+               TRAIN "  sync: {type: diloco, every: 200, outer_lr: 0.7, outer_momentum: 0.9, wire: int4,"
+                     " warm: 300, fragments: 4, overlap: 49, mix: 0}\n");
     assert_int_equal(all.train.sync.wire, WIRE_INT4);
     assert_true(all.train.sync.warm == 300 && all.train.sync.fragments == 4 && all.train.sync.overlap == 49);
 
-    refuse(TRAIN "  sync: {type: diloco, outer_lr: 0}\n",
-           "job.yaml:6:34: invalid value for 'outer_lr': expected a number above 0, got '0'");
-    refuse(TRAIN "  sync: {type: diloco, outer_momentum: 1}\n",
-           "job.yaml:6:40: invalid value for 'outer_momentum': expected a number >= 0 and < 1, got '1'");
-    refuse(TRAIN "  sync: {type: diloco, wire: fp8}\n",
-           "job.yaml:6:30: invalid value for 'wire': expected fp32, bf16, int8 or int4, got 'fp8'");
-    refuse(TRAIN "  sync: {type: diloco, mix: 2}\n",
-           "job.yaml:6:29: invalid value for 'mix': expected a number from 0 to 1, got '2'");
-    refuse(TRAIN "  sync: {type: diloco, every: 3, fragments: 4}\n",
-           "job.yaml:6:45: 'fragments' must not be above 'every', which is 3");
-    refuse(TRAIN "  sync: {type: diloco, every: 50, fragments: 4, overlap: 12}\n",
-           "job.yaml:6:58: 'overlap' must be below 12, the number of steps between two exchanges");
-    refuse(TRAIN "  sync: {type: average, every: 5, wire: int4}\n",
-           "job.yaml:6:35: unknown key 'wire', expected one of type, every");
-    refuse(TRAIN "  sync: {type: diloco}\n  reproducible: world\n",
-           "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
+    refuse_job(TRAIN "  sync: {type: diloco, outer_lr: 0}\n",
+               "job.yaml:6:34: invalid value for 'outer_lr': expected a number above 0, got '0'");
+    refuse_job(TRAIN "  sync: {type: diloco, outer_momentum: 1}\n",
+               "job.yaml:6:40: invalid value for 'outer_momentum': expected a number >= 0 and < 1, got '1'");
+    refuse_job(TRAIN "  sync: {type: diloco, wire: fp8}\n",
+               "job.yaml:6:30: invalid value for 'wire': expected fp32, bf16, int8 or int4, got 'fp8'");
+    refuse_job(TRAIN "  sync: {type: diloco, mix: 2}\n",
+               "job.yaml:6:29: invalid value for 'mix': expected a number from 0 to 1, got '2'");
+    refuse_job(TRAIN "  sync: {type: diloco, every: 3, fragments: 4}\n",
+               "job.yaml:6:45: 'fragments' must not be above 'every', which is 3");
+    refuse_job(TRAIN "  sync: {type: diloco, every: 50, fragments: 4, overlap: 12}\n",
+               "job.yaml:6:58: 'overlap' must be below 12, the number of steps between two exchanges");
+    refuse_job(TRAIN "  sync: {type: average, every: 5, wire: int4}\n",
+               "job.yaml:6:35: unknown key 'wire', expected one of type, every");
+    refuse_job(TRAIN "  sync: {type: diloco}\n  reproducible: world\n",
+               "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
 static void language_model(void **state)
@@ -371,7 +381,7 @@ static void language_model(void **state)
     CLEANUP(job_release) struct job_spec s;
 
     (void)state;
-    accept(&s, GPT "  data: {type: text, path: in.txt}\n" RUN);
+    accept_job(&s, GPT "  data: {type: text, path: in.txt}\n" RUN);
     assert_int_equal(s.train.model.type, MODEL_GPT);
     assert_int_equal(s.train.model.layers, 2);
     assert_int_equal(s.train.model.heads, 4);
@@ -395,11 +405,11 @@ static void language_model_keys(void **state)
     CLEANUP(job_release) struct job_spec s;
 
     (void)state;
-    accept(&s, "train:\n  model: {type: gpt, layers: 2, heads: 4, width: 64, context: 32, vocab: 300, "
-               "dropout: 0.1, activation: gelu, tied: false}\n"
-               "  data: {type: text, path: in.txt, val_path: val.txt, symbols: byte}\n"
-               "  global_batch: 8\n  steps: 3\n  precision: bf16\n  reproducible: world\n  shards: 8\n"
-               "  init_from: gpt2\n  snapshot: {dir: out, keep_best: 2}\n");
+    accept_job(&s, "train:\n  model: {type: gpt, layers: 2, heads: 4, width: 64, context: 32, vocab: 300, "
+                   "dropout: 0.1, activation: gelu, tied: false}\n"
+                   "  data: {type: text, path: in.txt, val_path: val.txt, symbols: byte}\n"
+                   "  global_batch: 8\n  steps: 3\n  precision: bf16\n  reproducible: world\n  shards: 8\n"
+                   "  init_from: gpt2\n  snapshot: {dir: out, keep_best: 2}\n");
     assert_int_equal(s.train.model.vocab, 300);
     assert_int_equal(s.train.model.activation, ACTIVATION_GELU);
     assert_false(s.train.model.tied);
@@ -417,51 +427,51 @@ static void language_model_keys(void **state)
 static void language_model_errors(void **state)
 {
     (void)state;
-    refuse("train:\n  model: {type: gpt, layers: 8}\n",
-           "job.yaml:2:10: 'model' has no key 'heads', which is required");
-    refuse("train:\n  model: {type: gpt, layers: 1, heads: 3, width: 64, context: 8}\n",
-           "job.yaml:2:50: invalid value for 'width': expected a multiple of 'heads' (3), got 64");
-    refuse("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, activation: relu}\n",
-           "job.yaml:2:78: invalid value for 'activation': expected gelu_tanh or gelu, got 'relu'");
-    refuse("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
-           "job.yaml:2:75: invalid value for 'dropout': expected a number >= 0 and < 1, got '1'");
-    refuse(GPT "  data: {type: synthetic}\n" RUN,
-           "job.yaml:3:16: a gpt model needs data of type text or tokens");
-    refuse(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN,
-           "job.yaml:2:17: data of type text needs a gpt model");
-    refuse(
+    refuse_job("train:\n  model: {type: gpt, layers: 8}\n",
+               "job.yaml:2:10: 'model' has no key 'heads', which is required");
+    refuse_job("train:\n  model: {type: gpt, layers: 1, heads: 3, width: 64, context: 8}\n",
+               "job.yaml:2:50: invalid value for 'width': expected a multiple of 'heads' (3), got 64");
+    refuse_job("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, activation: relu}\n",
+               "job.yaml:2:78: invalid value for 'activation': expected gelu_tanh or gelu, got 'relu'");
+    refuse_job("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
+               "job.yaml:2:75: invalid value for 'dropout': expected a number >= 0 and < 1, got '1'");
+    refuse_job(GPT "  data: {type: synthetic}\n" RUN,
+               "job.yaml:3:16: a gpt model needs data of type text or tokens");
+    refuse_job(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN,
+               "job.yaml:2:17: data of type text needs a gpt model");
+    refuse_job(
         GPT "  data: {type: tokens, path: x.bin}\n" RUN,
         "job.yaml:2:10: a file of tokens does not contain the size of its vocabulary: add 'vocab' (50257 for GPT-2's tokens)");
-    refuse(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' has no key 'path', which is required");
-    refuse(GPT "  data: {type: text, path: x, split: 1}\n" RUN,
-           "job.yaml:3:38: invalid value for 'split': expected a number > 0 and < 1, got '1'");
-    refuse(GPT "  data: {type: text, path: x, val_path: y, split: 0.5}\n" RUN,
-           "job.yaml:3:51: 'val_path' and 'split' exclude each other: give only one");
-    refuse(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,
-           "job.yaml:4:9: 'loss: mse' needs real targets, but data of type text has labels");
-    refuse(TRAIN "  precision: bf16\n", "job.yaml:6:14: 'precision: bf16' needs a gpt model");
-    refuse(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' needs a gpt model");
-    refuse(TRAIN "  precision: fp16\n",
-           "job.yaml:6:14: invalid value for 'precision': expected fp32 or bf16, got 'fp16'");
-    refuse(
+    refuse_job(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' has no key 'path', which is required");
+    refuse_job(GPT "  data: {type: text, path: x, split: 1}\n" RUN,
+               "job.yaml:3:38: invalid value for 'split': expected a number > 0 and < 1, got '1'");
+    refuse_job(GPT "  data: {type: text, path: x, val_path: y, split: 0.5}\n" RUN,
+               "job.yaml:3:51: 'val_path' and 'split' exclude each other: give only one");
+    refuse_job(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,
+               "job.yaml:4:9: 'loss: mse' needs real targets, but data of type text has labels");
+    refuse_job(TRAIN "  precision: bf16\n", "job.yaml:6:14: 'precision: bf16' needs a gpt model");
+    refuse_job(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' needs a gpt model");
+    refuse_job(TRAIN "  precision: fp16\n",
+               "job.yaml:6:14: invalid value for 'precision': expected fp32 or bf16, got 'fp16'");
+    refuse_job(
         TRAIN "  reproducible: world\n",
         "job.yaml:6:17: 'reproducible: world' needs 'global_batch' in place of 'batch', because the batch must be "
         "the same at every world size");
-    refuse(
+    refuse_job(
         "nodes: 3\n" GPT
         "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n",
         "job.yaml:3:3: reproducible: world with 4 shards needs a world size that divides the number of shards, got 3");
-    refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' applies to 'reproducible: world' only");
-    refuse(TRAIN "  shards: 6\n",
-           "job.yaml:6:11: invalid value for 'shards': expected a power of two, got '6'");
-    refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
-           "job.yaml:6:35: 'keep_best' needs validation losses: set 'eval.every'");
+    refuse_job(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' applies to 'reproducible: world' only");
+    refuse_job(TRAIN "  shards: 6\n",
+               "job.yaml:6:11: invalid value for 'shards': expected a power of two, got '6'");
+    refuse_job(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
+               "job.yaml:6:35: 'keep_best' needs validation losses: set 'eval.every'");
 }
 
 static void keys_are_checked(void **state)
 {
     (void)state;
-    refuse(
+    refuse_job(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
         "max_restarts, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
@@ -469,17 +479,17 @@ static void keys_are_checked(void **state)
         "command, role, "
         "run_id, "
         "logs, virtual_local_rank, train");
-    refuse("role: \"\"\ncommand: [ls]\n",
-           "job.yaml:1:7: invalid value for 'role': expected text of 1 to 128 bytes, got the text \"\"");
-    refuse("run_id: \"a\\nb\"\ncommand: [ls]\n",
-           "job.yaml:1:9: invalid value for 'run_id': it contains a control character");
-    refuse("procs_per_nodes: 2\ncommand: [ls]\n",
-           "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
-    refuse(TRAIN "  optimiser: {lr: 1}\n",
-           "job.yaml:6:3: unknown key 'optimiser', did you mean 'optimizer'?");
-    refuse(TRAIN "  optimizer: {learning: 1}\n",
-           "job.yaml:6:15: unknown key 'learning', expected one of type, "
-           "lr, weight_decay, clip, momentum, nesterov");
+    refuse_job("role: \"\"\ncommand: [ls]\n",
+               "job.yaml:1:7: invalid value for 'role': expected text of 1 to 128 bytes, got the text \"\"");
+    refuse_job("run_id: \"a\\nb\"\ncommand: [ls]\n",
+               "job.yaml:1:9: invalid value for 'run_id': it contains a control character");
+    refuse_job("procs_per_nodes: 2\ncommand: [ls]\n",
+               "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
+    refuse_job(TRAIN "  optimiser: {lr: 1}\n",
+               "job.yaml:6:3: unknown key 'optimiser', did you mean 'optimizer'?");
+    refuse_job(TRAIN "  optimizer: {learning: 1}\n",
+               "job.yaml:6:15: unknown key 'learning', expected one of type, "
+               "lr, weight_decay, clip, momentum, nesterov");
 }
 
 /* A printed job is read and printed again: both texts are equal. */
@@ -509,9 +519,9 @@ static void print_round_trip(void **state)
         CLEANUP(free_text) char *first = NULL;
         CLEANUP(free_text) char *second = NULL;
 
-        accept(&one, texts[i]);
+        accept_job(&one, texts[i]);
         first = job_print(&one);
-        accept(&two, first);
+        accept_job(&two, first);
         second = job_print(&two);
         assert_string_equal(first, second);
         assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);

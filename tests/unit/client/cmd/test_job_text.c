@@ -115,7 +115,7 @@ static char *const environment[] = {
     (char[]){"PWD=/x"},    (char[]){"SECRET=1"},           NULL,
 };
 
-static void carried(const char *export, const char *wanted)
+static void check_carried(const char *export, const char *wanted)
 {
     CLEANUP(buf_release) struct buf got = {0};
     char **exports = export ? strv_append(NULL, export) : NULL, **list = NULL;
@@ -131,10 +131,10 @@ static void carried(const char *export, const char *wanted)
 static void test_environment(void **state)
 {
     (void)state;
-    carried(NULL, "PATH=/bin WANDB_MODE=offline ");
-    carried("SECRET", "PATH=/bin WANDB_MODE=offline SECRET=1 ");
-    carried("NONE", "");
-    carried("ALL", "PATH=/bin WANDB_MODE=offline SECRET=1 ");
+    check_carried(NULL, "PATH=/bin WANDB_MODE=offline ");
+    check_carried("SECRET", "PATH=/bin WANDB_MODE=offline SECRET=1 ");
+    check_carried("NONE", "");
+    check_carried("ALL", "PATH=/bin WANDB_MODE=offline SECRET=1 ");
 }
 
 int main(void)

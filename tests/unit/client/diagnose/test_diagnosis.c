@@ -376,7 +376,7 @@ static void add_rank(struct fixture *f, int i, const struct rank_row *row)
     w->processes = &f->process_list[i];
 }
 
-static void build(struct fixture *f, const struct pattern *p)
+static void build_status(struct fixture *f, const struct pattern *p)
 {
     *f = (struct fixture){0};
     ddp__v1__job_status__init(&f->job);
@@ -405,7 +405,7 @@ static void test_patterns(void **state)
         const struct pattern *p = &patterns[i];
         CLEANUP(diagnosis_release) struct diagnosis v = {0};
         struct fixture f;
-        build(&f, p);
+        build_status(&f, p);
         diagnosis_find(&f.reply, &v);
         if (v.kind != p->kind || (v.rank ? v.rank->rank : -1) != p->rank ||
             strcmp(v.sentence.data, p->sentence) != 0)
@@ -438,7 +438,7 @@ static void test_process_that_does_the_work(void **state)
     assert_null(worker_probe_process(&w));
 }
 
-static const struct pattern *named(const char *name)
+static const struct pattern *pattern_named(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
         if (strcmp(patterns[i].name, name) == 0)
@@ -461,7 +461,7 @@ static void test_screens(void **state)
         CLEANUP(diagnosis_release) struct diagnosis v = {0};
         CLEANUP(buf_release) struct buf out = {0};
         struct fixture f;
-        build(&f, named(shown[i][0]));
+        build_status(&f, pattern_named(shown[i][0]));
         f.processes[2].stack = stack;
         f.processes[2].n_stack = ARRAY_LEN(stack);
         f.workers[1].stderr_tail = tail;

@@ -106,7 +106,7 @@ static int teardown(void **state)
 }
 
 /* Expects exactly one finding. */
-static void expect(struct fixture *b, const char *node, const char *what)
+static void expect_finding(struct fixture *b, const char *node, const char *what)
 {
     preflight_check(&b->preflight, &b->found);
     if (b->found.count != 1)
@@ -229,7 +229,7 @@ static void test_minority_differs(void **state)
 {
     struct fixture *b = *state;
     b->paths[0].digest = TEXT("bb");
-    expect(b, "box1", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
+    expect_finding(b, "box1", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
 }
 
 static void test_different_size(void **state)
@@ -237,28 +237,29 @@ static void test_different_size(void **state)
     struct fixture *b = *state;
     b->paths[2].bytes = 900000000;
     b->paths[2].digest = TEXT("cc");
-    expect(b, "box3", "/data/train.bin differs from box1's: 900 MB in 1 file here, 1.2 GB in 1 file there");
+    expect_finding(b, "box3",
+                   "/data/train.bin differs from box1's: 900 MB in 1 file here, 1.2 GB in 1 file there");
 }
 
 static void test_file_that_only_others_have(void **state)
 {
     struct fixture *b = *state;
     b->results[1].n_paths = 0;
-    expect(b, "box2", "/data/train.bin: does not exist");
+    expect_finding(b, "box2", "/data/train.bin: does not exist");
 }
 
 static void test_versions(void **state)
 {
     struct fixture *b = *state;
     b->places[1].version = TEXT("0.2.0");
-    expect(b, "box2", "its agent is version 0.2.0, the coordinator 0.3.0");
+    expect_finding(b, "box2", "its agent is version 0.2.0, the coordinator 0.3.0");
 }
 
 static void test_interpreters(void **state)
 {
     struct fixture *b = *state;
     b->results[2].interpreter_version = TEXT("Python 3.9.2");
-    expect(b, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
+    expect_finding(b, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
 }
 
 static void test_uids(void **state)
@@ -268,14 +269,14 @@ static void test_uids(void **state)
     b->results[0].user_number = 0; /* an older agent */
     b->results[1].user_number = 1001;
     b->results[2].user_number = 10001;
-    expect(b, "box3", "jobs run as trainer with uid 10000 here, as trainer with uid 1000 on box2");
+    expect_finding(b, "box3", "jobs run as trainer with uid 10000 here, as trainer with uid 1000 on box2");
 }
 
 static void test_clock(void **state)
 {
     struct fixture *b = *state;
     b->places[1].skew_ms = 3200;
-    expect(b, "box2", "its clock is 3.2 s ahead of the coordinator's");
+    expect_finding(b, "box2", "its clock is 3.2 s ahead of the coordinator's");
 }
 
 /* After a slow answer the clock's difference is uncertain. */
@@ -292,28 +293,28 @@ static void test_low_disk_space(void **state)
 {
     struct fixture *b = *state;
     b->results[0].disk_free = 100000000;
-    expect(b, "box1", "only 100 MB of disk space are free where jobs run");
+    expect_finding(b, "box1", "only 100 MB of disk space are free where jobs run");
 }
 
 static void test_low_memory(void **state)
 {
     struct fixture *b = *state;
     b->results[0].memory_free = 300000000;
-    expect(b, "box1", "only 300 MB of 16.0 GB of memory are free");
+    expect_finding(b, "box1", "only 300 MB of 16.0 GB of memory are free");
 }
 
 static void test_one_port(void **state)
 {
     struct fixture *b = *state;
     b->between[0][1].problem = TEXT("refused");
-    expect(b, "box1", "cannot reach port 41001 of box2 at 10.0.0.2: refused");
+    expect_finding(b, "box1", "cannot reach port 41001 of box2 at 10.0.0.2: refused");
 }
 
 static void test_all_ports(void **state)
 {
     struct fixture *b = *state;
     b->between[0][0].problem = b->between[0][1].problem = TEXT("no route to it");
-    expect(b, "box1", "cannot reach box2 at 10.0.0.2: no route to it");
+    expect_finding(b, "box1", "cannot reach box2 at 10.0.0.2: no route to it");
 }
 
 static void test_no_answer(void **state)
@@ -322,7 +323,7 @@ static void test_no_answer(void **state)
     b->places[2].error = TEXT("the check hangs, does a file system there?");
     b->places[2].place = NULL;
     b->preflight.links = b->preflight.listens = NULL;
-    expect(b, "box3", "no answer: the check hangs, does a file system there?");
+    expect_finding(b, "box3", "no answer: the check hangs, does a file system there?");
 }
 
 static void test_screen(void **state)
@@ -389,27 +390,27 @@ static void test_no_nodes(void **state)
 
 int main(void)
 {
-#define BENCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        BENCH(test_no_problems),
-        BENCH(test_size),
-        BENCH(test_usable_gpus),
-        BENCH(test_instruction_sets),
-        BENCH(test_no_nodes),
-        BENCH(test_minority_differs),
-        BENCH(test_different_size),
-        BENCH(test_file_that_only_others_have),
-        BENCH(test_versions),
-        BENCH(test_interpreters),
-        BENCH(test_uids),
-        BENCH(test_clock),
-        BENCH(test_clock_behind_a_slow_answer),
-        BENCH(test_low_disk_space),
-        BENCH(test_low_memory),
-        BENCH(test_one_port),
-        BENCH(test_all_ports),
-        BENCH(test_no_answer),
-        BENCH(test_screen),
+        TEST(test_no_problems),
+        TEST(test_size),
+        TEST(test_usable_gpus),
+        TEST(test_instruction_sets),
+        TEST(test_no_nodes),
+        TEST(test_minority_differs),
+        TEST(test_different_size),
+        TEST(test_file_that_only_others_have),
+        TEST(test_versions),
+        TEST(test_interpreters),
+        TEST(test_uids),
+        TEST(test_clock),
+        TEST(test_clock_behind_a_slow_answer),
+        TEST(test_low_disk_space),
+        TEST(test_low_memory),
+        TEST(test_one_port),
+        TEST(test_all_ports),
+        TEST(test_no_answer),
+        TEST(test_screen),
         cmocka_unit_test(test_request_for_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

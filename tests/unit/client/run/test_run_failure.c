@@ -26,7 +26,7 @@ struct failed {
     struct buf out;
 };
 
-static void begin(struct failed *f, size_t count, int failing)
+static void failed_begin(struct failed *f, size_t count, int failing)
 {
     memset(f, 0, sizeof(*f));
     ddp__v1__job_status__init(&f->job);
@@ -48,7 +48,7 @@ static void begin(struct failed *f, size_t count, int failing)
     assert_non_null(mkdtemp(f->dir));
 }
 
-static void end(struct failed *f)
+static void failed_end(struct failed *f)
 {
     struct err e;
     run_error_release(&f->first);
@@ -65,7 +65,7 @@ static void write_error(const struct failed *f, int rank, const char *text)
     assert_int_equal(file_write_atomic(path, text, strlen(text), 0600, &e), ERR_OK);
 }
 
-static void find(struct failed *f)
+static void find_error(struct failed *f)
 {
     run_error_find(&f->first, &f->job, "box1", f->dir);
 }
@@ -76,16 +76,16 @@ static void test_earliest_error_counts(void **state)
 {
     (void)state;
     struct failed f;
-    begin(&f, 4, 1);
+    failed_begin(&f, 4, 1);
     write_error(&f, 1, ERROR_AT("RuntimeError: peer", "1700000005"));
     write_error(&f, 2, ERROR_AT("ValueError: cause\\nmore", "1700000003"));
     write_error(&f, 3, "no json");
-    find(&f);
+    find_error(&f);
     assert_int_equal(f.first.rank, 2);
     assert_string_equal(f.first.message, "ValueError: cause");
     run_failure_print(&f.job, false, &f.first, &f.out);
     assert_string_equal(f.out.data, "ddpctl: the first error was rank 2's: ValueError: cause\n");
-    end(&f);
+    failed_end(&f);
 }
 
 /* torchrun's timestamps are whole seconds. Within one second, the rank that was seen to fail first counts. */
@@ -93,34 +93,34 @@ static void test_equal_times_prefer_the_rank_that_failed(void **state)
 {
     (void)state;
     struct failed f;
-    begin(&f, 3, 1);
+    failed_begin(&f, 3, 1);
     for (int rank = 0; rank < 3; rank++)
         write_error(&f, rank, ERROR_AT("E", "1700000005"));
-    find(&f);
+    find_error(&f);
     assert_int_equal(f.first.rank, 1);
     run_failure_print(&f.job, false, &f.first, &f.out);
     assert_int_equal(f.out.len, 0);
-    end(&f);
+    failed_end(&f);
 }
 
 static void test_short_form_of_the_error_file(void **state)
 {
     (void)state;
     struct failed f;
-    begin(&f, 2, 0);
+    failed_begin(&f, 2, 0);
     write_error(&f, 0, ERROR_AT("late", "1700000005"));
     write_error(&f, 1, "{\"message\":\"early\",\"timestamp\":1700000004}");
-    find(&f);
+    find_error(&f);
     assert_int_equal(f.first.rank, 1);
     assert_string_equal(f.first.message, "early");
-    end(&f);
+    failed_end(&f);
 }
 
 static void test_peers_are_listed_as_consequences(void **state)
 {
     (void)state;
     struct failed f;
-    begin(&f, 12, 1);
+    failed_begin(&f, 12, 1);
     char *tail[] = {(char *)"1", (char *)"2", (char *)"3", (char *)"4", (char *)"5", (char *)"\033[31msix"};
     f.failure.stderr_tail = tail;
     f.failure.n_stderr_tail = 6;
@@ -128,7 +128,7 @@ static void test_peers_are_listed_as_consequences(void **state)
     f.failure.out_of_memory = true;
     for (int i = 0; i < 12; i++)
         f.ranks[i].detail = (char *)(i == 1 ? "killed by signal 9" : i == 2 ? "" : "exited with code 1");
-    find(&f);
+    find_error(&f);
     assert_int_equal(f.first.rank, -1);
     run_failure_print(&f.job, true, &f.first, &f.out);
     const char *wanted = "ddpctl: first to fail: rank 1 on box1 killed by signal 9 (SIGKILL), out of memory\n"
@@ -142,7 +142,7 @@ static void test_peers_are_listed_as_consequences(void **state)
     buf_clear(&f.out);
     run_failure_print(&f.job, true, &f.first, &f.out);
     assert_int_equal(f.out.len, 0);
-    end(&f);
+    failed_end(&f);
 }
 
 static void test_error_file_for_the_parent_has_the_exit_code(void **state)
@@ -151,10 +151,10 @@ static void test_error_file_for_the_parent_has_the_exit_code(void **state)
     struct failed f;
     CLEANUP(buf_release) struct buf text = {0};
     struct err e;
-    begin(&f, 1, 0);
+    failed_begin(&f, 1, 0);
     CLEANUP(free_text) char *path = xasprintf("%s/up.json", f.dir);
     write_error(&f, 0, ERROR_AT("ValueError: x", "1700000005"));
-    find(&f);
+    find_error(&f);
     assert_int_equal(run_error_copy(&f.first, &f.failure, path, &e), ERR_OK);
     assert_int_equal(file_read(path, 1 << 16, &text, &e), ERR_OK);
     assert_string_equal(text.data, "{\"message\":{\"message\":\"ValueError: x\",\"extraInfo\":{\"timestamp\":"
@@ -166,7 +166,7 @@ static void test_error_file_for_the_parent_has_the_exit_code(void **state)
     assert_int_equal(file_read(path, 1 << 16, &text, &e), ERR_OK);
     assert_non_null(strstr(text.data, "\"message\":\"rank 0 on box1 killed by signal 15 (SIGTERM)\""));
     assert_non_null(strstr(text.data, "\"errorCode\":-15"));
-    end(&f);
+    failed_end(&f);
 }
 
 static void test_each_run_has_a_log_directory(void **state)
@@ -175,7 +175,7 @@ static void test_each_run_has_a_log_directory(void **state)
     struct failed f;
     struct err e;
     char *one = NULL, *two = NULL;
-    begin(&f, 1, 0);
+    failed_begin(&f, 1, 0);
     CLEANUP(free_text) char *base = xasprintf("%s/deep/er", f.dir);
     assert_int_equal(run_logs_claim(base, "../a b", &one, &e), ERR_OK);
     assert_int_equal(run_logs_claim(base, "../a b", &two, &e), ERR_OK);
@@ -189,7 +189,7 @@ static void test_each_run_has_a_log_directory(void **state)
     assert_int_equal(access(linked, F_OK), 0);
     free(one);
     free(two);
-    end(&f);
+    failed_end(&f);
 }
 
 int main(void)

@@ -30,7 +30,7 @@ struct given {
 #define NONE ((const char *const[]){NULL})
 #define VARIABLES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void give(struct given *g, const char *const *words, const char *const *variables)
+static void give_words(struct given *g, const char *const *words, const char *const *variables)
 {
     static char *argv[32];
     int argc = 0;
@@ -61,17 +61,17 @@ static void take_back(struct given *g)
     free(g->text);
 }
 
-static void accept(struct given *g, const char *const *words, const char *const *variables)
+static void accept_words(struct given *g, const char *const *words, const char *const *variables)
 {
-    give(g, words, variables);
+    give_words(g, words, variables);
     if (g->e.code != ERR_OK)
         fail_msg("%s", g->e.msg);
 }
 
-static void refuse(const char *const *words, const char *const *variables, const char *message)
+static void refuse_words(const char *const *words, const char *const *variables, const char *message)
 {
     struct given g;
-    give(&g, words, variables);
+    give_words(&g, words, variables);
     assert_int_equal(g.e.code, ERR_INVALID_ARGUMENT);
     assert_string_equal(g.e.msg, message);
     take_back(&g);
@@ -89,7 +89,7 @@ static void test_command_lines_of_the_tutorials(void **state)
 {
     (void)state;
     struct given g;
-    accept(&g, WORDS("--standalone", "--nproc_per_node=gpu", "multigpu_torchrun.py", "50", "10"), NONE);
+    accept_words(&g, WORDS("--standalone", "--nproc_per_node=gpu", "multigpu_torchrun.py", "50", "10"), NONE);
     check_command(&g, "python3 -u multigpu_torchrun.py 50 10");
     assert_int_equal(g.spec.procs, JOB_PROCS_GPU);
     assert_int_equal(g.spec.max_restarts, 0);
@@ -97,10 +97,11 @@ static void test_command_lines_of_the_tutorials(void **state)
     assert_null(g.launch.host);
     take_back(&g);
 
-    accept(&g,
-           WORDS("--nproc_per_node=2", "--nnodes=2", "--node_rank=1", "--rdzv_id=456", "--rdzv_backend=c10d",
-                 "--rdzv_endpoint=172.31.43.139:29603", "multinode_torchrun.py", "--batch_size=32", "-m"),
-           NONE);
+    accept_words(&g,
+                 WORDS("--nproc_per_node=2", "--nnodes=2", "--node_rank=1", "--rdzv_id=456",
+                       "--rdzv_backend=c10d", "--rdzv_endpoint=172.31.43.139:29603", "multinode_torchrun.py",
+                       "--batch_size=32", "-m"),
+                 NONE);
     check_command(&g, "python3 -u multinode_torchrun.py --batch_size=32 -m");
     assert_int_equal(g.launch.nodes_min, 2);
     assert_int_equal(g.launch.nodes_max, 2);
@@ -115,7 +116,7 @@ static void test_command_lines_of_the_tutorials(void **state)
     assert_int_equal(g.talk.len, 0);
     take_back(&g);
 
-    accept(
+    accept_words(
         &g,
         WORDS("--nnodes=1:4", "--max-restarts=3", "--rdzv-endpoint=[fd00::1]", "--rdzv-backend=c10d", "t.py"),
         NONE);
@@ -131,22 +132,22 @@ static void test_static_rendezvous(void **state)
 {
     (void)state;
     struct given g;
-    accept(&g,
-           WORDS("--nnodes", "2", "--node-rank", "0", "--master-addr", "box1", "--master-port", "1234", "x"),
-           NONE);
+    accept_words(
+        &g, WORDS("--nnodes", "2", "--node-rank", "0", "--master-addr", "box1", "--master-port", "1234", "x"),
+        NONE);
     assert_string_equal(g.launch.host, "box1");
     assert_int_equal(g.launch.port, 1234);
     assert_int_equal(g.launch.is_host, 1);
     take_back(&g);
-    accept(&g, WORDS("--nnodes", "2", "--node-rank", "1", "x"), NONE);
+    accept_words(&g, WORDS("--nnodes", "2", "--node-rank", "1", "x"), NONE);
     assert_string_equal(g.launch.host, "127.0.0.1");
     assert_int_equal(g.launch.port, 29500);
     assert_int_equal(g.launch.is_host, 0);
     take_back(&g);
-    accept(&g, WORDS("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "x"), NONE);
+    accept_words(&g, WORDS("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "x"), NONE);
     assert_null(g.launch.host);
     take_back(&g);
-    accept(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no endpoint */
+    accept_words(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no endpoint */
     assert_null(g.launch.host);
     take_back(&g);
 }
@@ -171,18 +172,19 @@ static void test_command_that_is_executed(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct given g;
-        accept(&g, cases[i].words, NONE);
+        accept_words(&g, cases[i].words, NONE);
         check_command(&g, cases[i].command);
         take_back(&g);
     }
     struct given g;
-    accept(&g, WORDS("spawn.py"), NONE); /* one process, which may start ranks of its own: it gets all GPUs */
+    accept_words(&g, WORDS("spawn.py"),
+                 NONE); /* one process, which may start ranks of its own: it gets all GPUs */
     assert_int_equal(g.spec.gpus_per_proc, JOB_GPUS_ALL);
     take_back(&g);
-    accept(&g, WORDS("--nproc-per-node=1", "train.py"), NONE);
+    accept_words(&g, WORDS("--nproc-per-node=1", "train.py"), NONE);
     assert_int_equal(g.spec.gpus_per_proc, 1);
     take_back(&g);
-    accept(&g, WORDS("train.py"), VARIABLES("PYTHON_EXEC=/venv/bin/python"));
+    accept_words(&g, WORDS("train.py"), VARIABLES("PYTHON_EXEC=/venv/bin/python"));
     check_command(&g, "/venv/bin/python -u train.py");
     take_back(&g);
 }
@@ -196,7 +198,7 @@ static void test_pet_variables(void **state)
         VARIABLES("PET_NNODES=2", "PET_NPROC_PER_NODE=8", "PET_RDZV_ENDPOINT=h:1", "PET_NODE_RANK=1",
                   "PET_MAX_RESTARTS=5", "PET_ROLE=worker", "PET_RDZV_ID=", "PET_STANDALONE=0", "PET_MODULE=1",
                   "PET_LOG_DIR=/l", "PET_TEE=3", "PETS=1");
-    accept(&g, WORDS("--nproc-per-node=4", "mod"), variables);
+    accept_words(&g, WORDS("--nproc-per-node=4", "mod"), variables);
     check_command(&g, "python3 -u -m mod");
     assert_int_equal(g.spec.procs_per_node, 4);
     assert_int_equal(g.spec.nodes_min, 2);
@@ -208,33 +210,33 @@ static void test_pet_variables(void **state)
     assert_string_equal(g.launch.tee, "3");
     assert_string_equal(g.launch.id, "none");
     take_back(&g);
-    accept(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
+    accept_words(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
     assert_null(g.launch.log_dir);
     take_back(&g);
-    refuse(WORDS("x"), VARIABLES("PET_NNODES=two"),
-           "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
+    refuse_words(WORDS("x"), VARIABLES("PET_NNODES=two"),
+                 "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
 
 static void test_rdzv_conf(void **state)
 {
     (void)state;
     struct given g;
-    accept(&g,
-           WORDS("--nnodes=2", "--rdzv-endpoint=h:1", "--shutdown-timeout=1.5", "--rdzv-conf",
-                 "join_timeout=60,timeout=900,last_call_timeout=5,is_host=true,read_timeout=60,colour=red",
-                 "x"),
-           NONE);
+    accept_words(
+        &g,
+        WORDS("--nnodes=2", "--rdzv-endpoint=h:1", "--shutdown-timeout=1.5", "--rdzv-conf",
+              "join_timeout=60,timeout=900,last_call_timeout=5,is_host=true,read_timeout=60,colour=red", "x"),
+        NONE);
     assert_int_equal(g.launch.join_timeout_ms, 60000);
     assert_int_equal(g.launch.last_call_ms, 5000);
     assert_int_equal(g.launch.is_host, 1);
     assert_int_equal(g.spec.grace_ms, 1500);
     assert_string_equal(g.talk.data, "ddpctl: warning: --rdzv-conf: unknown key 'colour' has no effect\n");
     take_back(&g);
-    refuse(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
-           "invalid value for option '--rdzv-conf is_host': expected 1 or 0, got 'maybe'");
-    refuse(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
-           "invalid value for option '--rdzv-conf': expected KEY=VALUE,..., got 'join_timeout'");
-    accept(&g, WORDS("x"), VARIABLES("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"));
+    refuse_words(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
+                 "invalid value for option '--rdzv-conf is_host': expected 1 or 0, got 'maybe'");
+    refuse_words(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
+                 "invalid value for option '--rdzv-conf': expected KEY=VALUE,..., got 'join_timeout'");
+    accept_words(&g, WORDS("x"), VARIABLES("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"));
     assert_int_equal(g.spec.grace_ms, 7000);
     take_back(&g);
 }
@@ -243,13 +245,13 @@ static void test_signals(void **state)
 {
     (void)state;
     struct given g;
-    accept(&g, WORDS("x"), NONE);
+    accept_words(&g, WORDS("x"), NONE);
     assert_int_equal(g.launch.signals[0], SIGTERM);
     assert_int_equal(g.launch.signals[3], SIGQUIT);
     assert_int_equal(g.launch.signals[4], 0);
     assert_null(g.spec.env);
     take_back(&g);
-    accept(&g, WORDS("--signals-to-handle", "SIGUSR1,TERM", "x"), NONE);
+    accept_words(&g, WORDS("--signals-to-handle", "SIGUSR1,TERM", "x"), NONE);
     assert_int_equal(g.launch.signals[0], SIGUSR1);
     assert_int_equal(g.launch.signals[1], SIGTERM);
     assert_int_equal(g.launch.signals[2], 0);
@@ -261,7 +263,8 @@ static void test_options_without_effect_are_reported(void **state)
 {
     (void)state;
     struct given g;
-    accept(&g, WORDS("--start-method=spawn", "--numa-binding", "node", "--monitor-interval=5", "x"), NONE);
+    accept_words(&g, WORDS("--start-method=spawn", "--numa-binding", "node", "--monitor-interval=5", "x"),
+                 NONE);
     assert_string_equal(g.talk.data,
                         "ddpctl: warning: --start-method has no effect: workers are separate programs, "
                         "never forked from Python\n"
@@ -273,43 +276,50 @@ static void test_options_without_effect_are_reported(void **state)
 static void test_misuse(void **state)
 {
     (void)state;
-    refuse(WORDS("--nproc-pre-node=2", "x"), NONE,
-           "unknown option '--nproc-pre-node', did you mean '--nproc-per-node'?");
-    refuse(WORDS("--nproc-per-node=xpu", "x"), NONE,
-           "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
-    refuse(
+    refuse_words(WORDS("--nproc-pre-node=2", "x"), NONE,
+                 "unknown option '--nproc-pre-node', did you mean '--nproc-per-node'?");
+    refuse_words(
+        WORDS("--nproc-per-node=xpu", "x"), NONE,
+        "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
+    refuse_words(
         WORDS("--nproc-per-node=0", "x"), NONE,
         "invalid value for option '--nproc-per-node': expected a number from 1 to 1024, gpu, cpu or auto, got '0'");
-    refuse(WORDS("--nnodes=3:2", "x"), NONE,
-           "invalid value for option '--nnodes': expected N or MIN:MAX with 1 <= MIN <= MAX, got '3:2'");
-    refuse(WORDS("--rdzv-backend=etcd-v2", "x"), NONE,
-           "option '--rdzv-backend': etcd-v2 is not needed; give c10d and an endpoint on one of the nodes");
-    refuse(WORDS("--rdzv-backend=zeus", "x"), NONE,
-           "invalid value for option '--rdzv-backend': expected c10d or static, got 'zeus'");
-    refuse(WORDS("--rdzv-endpoint=h:99999", "x"), NONE,
-           "invalid value for option '--rdzv-endpoint': expected HOST:PORT or [IPv6]:PORT, got 'h:99999'");
-    refuse(WORDS("--rdzv-endpoint=[::1", "x"), NONE,
-           "invalid value for option '--rdzv-endpoint': expected HOST:PORT or [IPv6]:PORT, got '[::1'");
-    refuse(
+    refuse_words(
+        WORDS("--nnodes=3:2", "x"), NONE,
+        "invalid value for option '--nnodes': expected N or MIN:MAX with 1 <= MIN <= MAX, got '3:2'");
+    refuse_words(
+        WORDS("--rdzv-backend=etcd-v2", "x"), NONE,
+        "option '--rdzv-backend': etcd-v2 is not needed; give c10d and an endpoint on one of the nodes");
+    refuse_words(WORDS("--rdzv-backend=zeus", "x"), NONE,
+                 "invalid value for option '--rdzv-backend': expected c10d or static, got 'zeus'");
+    refuse_words(
+        WORDS("--rdzv-endpoint=h:99999", "x"), NONE,
+        "invalid value for option '--rdzv-endpoint': expected HOST:PORT or [IPv6]:PORT, got 'h:99999'");
+    refuse_words(WORDS("--rdzv-endpoint=[::1", "x"), NONE,
+                 "invalid value for option '--rdzv-endpoint': expected HOST:PORT or [IPv6]:PORT, got '[::1'");
+    refuse_words(
         WORDS("-r", "4", "x"), NONE,
         "invalid value for option '--redirects': expected 0 to 3, or one for each local rank, such as 0:3,1:2, got '4'");
-    refuse(WORDS("--local-ranks-filter=a", "x"), NONE,
-           "invalid value for option '--local-ranks-filter': expected local ranks, such as 0,2, got 'a'");
-    refuse(WORDS("--nnodes=2", "x"), NONE,
-           "2 nodes need a place to meet: give --rdzv-endpoint HOST:PORT, the same on each, or --hosts, or "
-           "--nodes 1");
-    refuse(WORDS("--standalone", "--nnodes=2", "x"), NONE,
-           "option '--standalone' runs the job on this machine only, but the job needs 2 nodes");
-    refuse(WORDS("--nnodes=2", "--node-rank=2", "--master-addr=h", "x"), NONE,
-           "--node-rank 2: there are 2 nodes, counted from 0");
-    refuse(WORDS("--nnodes=2", "--rdzv-endpoint=h:0", "x"), NONE,
-           "--rdzv-endpoint h:0: give a port; the other nodes cannot know one that is chosen here");
-    refuse(WORDS("-m", "--no-python", "x"), NONE, "--no-python and --module contradict each other");
-    refuse(
+    refuse_words(
+        WORDS("--local-ranks-filter=a", "x"), NONE,
+        "invalid value for option '--local-ranks-filter': expected local ranks, such as 0,2, got 'a'");
+    refuse_words(
+        WORDS("--nnodes=2", "x"), NONE,
+        "2 nodes need a place to meet: give --rdzv-endpoint HOST:PORT, the same on each, or --hosts, or "
+        "--nodes 1");
+    refuse_words(WORDS("--standalone", "--nnodes=2", "x"), NONE,
+                 "option '--standalone' runs the job on this machine only, but the job needs 2 nodes");
+    refuse_words(WORDS("--nnodes=2", "--node-rank=2", "--master-addr=h", "x"), NONE,
+                 "--node-rank 2: there are 2 nodes, counted from 0");
+    refuse_words(WORDS("--nnodes=2", "--rdzv-endpoint=h:0", "x"), NONE,
+                 "--rdzv-endpoint h:0: give a port; the other nodes cannot know one that is chosen here");
+    refuse_words(WORDS("-m", "--no-python", "x"), NONE, "--no-python and --module contradict each other");
+    refuse_words(
         WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
         "invalid value for option '--signals-to-handle': expected signals such as SIGTERM, SIGINT or SIGUSR1, got 'SIGKILL'");
-    refuse(WORDS("--"), NONE, "a COMMAND is missing after --");
-    refuse((const char *const[]){"run", NULL}, NONE, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
+    refuse_words(WORDS("--"), NONE, "a COMMAND is missing after --");
+    refuse_words((const char *const[]){"run", NULL}, NONE,
+                 "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
 }
 
 static void test_tee_with_and_without_a_value(void **state)
@@ -328,7 +338,7 @@ static void test_tee_with_and_without_a_value(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct given g;
-        accept(&g, cases[i].words, NONE);
+        accept_words(&g, cases[i].words, NONE);
         assert_string_equal(g.launch.tee, cases[i].tee);
         check_command(&g, cases[i].command);
         take_back(&g);
@@ -336,7 +346,7 @@ static void test_tee_with_and_without_a_value(void **state)
 }
 
 /* "o": shown, "O": shown with a label, "-": not shown; stdout and stderr of local ranks 0, 1, 2. */
-static void shows(const char *redirects, const char *tee, const char *ranks, const char *wanted)
+static void check_shown(const char *redirects, const char *tee, const char *ranks, const char *wanted)
 {
     struct run_request l = {
         .redirects = xstrdup(redirects), .tee = xstrdup(tee), .local_ranks = xstrdup(ranks)};
@@ -354,17 +364,17 @@ static void shows(const char *redirects, const char *tee, const char *ranks, con
 static void test_which_output_is_shown(void **state)
 {
     (void)state;
-    shows(NULL, NULL, NULL, "oooooo");
-    shows("3", NULL, NULL, "------");
-    shows("1", NULL, NULL, "-o-o-o");
-    shows("2", NULL, NULL, "o-o-o-");
-    shows(NULL, "3", NULL, "OOOOOO");
-    shows("3", "1", NULL, "O-O-O-");
-    shows("0:3,1:2", NULL, NULL, "--o-oo");
-    shows(NULL, "0:3,2:1", NULL, "OOooOo");
-    shows(NULL, NULL, "0,2", "oo--oo");
-    shows(NULL, "3", "1", "--OO--");
-    shows("0", "0", NULL, "oooooo");
+    check_shown(NULL, NULL, NULL, "oooooo");
+    check_shown("3", NULL, NULL, "------");
+    check_shown("1", NULL, NULL, "-o-o-o");
+    check_shown("2", NULL, NULL, "o-o-o-");
+    check_shown(NULL, "3", NULL, "OOOOOO");
+    check_shown("3", "1", NULL, "O-O-O-");
+    check_shown("0:3,1:2", NULL, NULL, "--o-oo");
+    check_shown(NULL, "0:3,2:1", NULL, "OOooOo");
+    check_shown(NULL, NULL, "0,2", "oo--oo");
+    check_shown(NULL, "3", "1", "--OO--");
+    check_shown("0", "0", NULL, "oooooo");
 }
 
 static void test_labels(void **state)
@@ -387,7 +397,7 @@ static void test_job_file_keeps_its_keys(void **state)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    accept(&g, WORDS("--nproc-per-node=2", path, "--tee"), NONE);
+    accept_words(&g, WORDS("--nproc-per-node=2", path, "--tee"), NONE);
     assert_string_equal(g.spec.run_id, "r7");
     assert_string_equal(g.launch.role, "filed");
     assert_int_equal(g.spec.max_restarts, 2);

@@ -17,13 +17,13 @@
 static char queued[] = "queued", starting[] = "starting", running[] = "running", recovering[] = "recovering",
             no_reason[] = "", waits[] = "waits for 2 CPU slots: job 7", tokens[] = "tokens";
 
-static void at(struct follow_view *v, int64_t ms, const Ddp__V1__JobStatus *job, struct buf *out)
+static void update_at(struct follow_view *v, int64_t ms, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     v->term.now_ms = NOW + ms;
     follow_view_update(v, job, out);
 }
 
-static void play(struct term term, struct buf *out)
+static void play_job(struct term term, struct buf *out)
 {
     struct follow_view v;
     Ddp__V1__JobStatus job;
@@ -38,29 +38,29 @@ static void play(struct term term, struct buf *out)
     job.reason = waits;
     *step = 0;
     job.progress->n_metrics = 0;
-    at(&v, 0, &job, out);
-    at(&v, 500, &job, out); /* nothing is new, so a pipe gets nothing */
+    update_at(&v, 0, &job, out);
+    update_at(&v, 500, &job, out); /* nothing is new, so a pipe gets nothing */
     job.state = starting;
     job.reason = no_reason;
     job.generation = 1;
     job.n_nodes = nodes;
-    at(&v, 1000, &job, out);
+    update_at(&v, 1000, &job, out);
     job.joined = 3;
-    at(&v, 1020, &job, out);
+    update_at(&v, 1020, &job, out);
     job.state = running;
     job.joined = 4;
     job.progress->n_metrics = 9;
-    at(&v, 1038, &job, out);
+    update_at(&v, 1038, &job, out);
     *step = 10;
-    at(&v, 3100, &job, out);
+    update_at(&v, 3100, &job, out);
     *step = 20;
-    at(&v, 3200, &job, out); /* too soon for a pipe */
+    update_at(&v, 3200, &job, out); /* too soon for a pipe */
     *step = 30;
-    at(&v, 6000, &job, out);
+    update_at(&v, 6000, &job, out);
     follow_view_away(&v, out);
     follow_view_away(&v, out);
     *step = 40;
-    at(&v, 9000, &job, out);
+    update_at(&v, 9000, &job, out);
     Ddp__V1__JobStatus failed;
     struct Ddp__V1__Progress kept = *job.progress;
     sample_failed(&failed);
@@ -69,19 +69,19 @@ static void play(struct term term, struct buf *out)
     job.failure->generation = 1;
     job.state = recovering;
     job.restarts_used = 1;
-    at(&v, 9500, &job, out);
-    at(&v, 9600, &job, out); /* printed once */
+    update_at(&v, 9500, &job, out);
+    update_at(&v, 9600, &job, out); /* printed once */
     job.state = running;
     job.generation = 2;
-    at(&v, 9900, &job, out);
+    update_at(&v, 9900, &job, out);
     *step = 50;
-    at(&v, 12000, &job, out);
+    update_at(&v, 12000, &job, out);
     sample_succeeded(&failed);
     failed.job = 9;
     failed.progress->metrics[3]->name = tokens;
     failed.progress->metrics[3]->value = 12.5e6;
-    at(&v, 13000, &failed, out);
-    at(&v, 13001, &failed, out); /* over */
+    update_at(&v, 13000, &failed, out);
+    update_at(&v, 13001, &failed, out); /* over */
 }
 
 /* A job that ends before a running state was seen still gets its first line, before the failure. */
@@ -95,12 +95,12 @@ static void test_failure_before_running(void **state)
     follow_view_init(&v, (struct term){0});
     sample_failed(&job);
     job.state = stopping;
-    at(&v, 0, &job, &out);
+    update_at(&v, 0, &job, &out);
     assert_memory_equal(out.data, "#8 ", 3);
     assert_non_null(strstr(out.data, "rank 3 on "));
     assert_null(strstr(out.data, " started"));
     size_t len = out.len;
-    at(&v, 10, &job, &out);
+    update_at(&v, 10, &job, &out);
     assert_int_equal(out.len, len);
 }
 
@@ -108,7 +108,7 @@ static void test_job_in_a_pipe(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
-    play((struct term){0}, &out);
+    play_job((struct term){0}, &out);
     golden_check("follow.pipe", &out);
 }
 
@@ -116,7 +116,7 @@ static void test_job_on_a_terminal(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
-    play((struct term){.live = true, .colour = true, .columns = 100}, &out);
+    play_job((struct term){.live = true, .colour = true, .columns = 100}, &out);
     golden_check("follow.term", &out);
 }
 
@@ -124,7 +124,7 @@ static void test_narrow_terminal_is_never_wrapped(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
-    play((struct term){.live = true, .columns = 40}, &out);
+    play_job((struct term){.live = true, .columns = 40}, &out);
     golden_check("follow-narrow.term", &out);
 }
 
@@ -136,7 +136,7 @@ static void test_failure_names_the_next_command(void **state)
     Ddp__V1__JobStatus job;
     follow_view_init(&v, (struct term){0});
     sample_failed(&job);
-    at(&v, 0, &job, &out);
+    update_at(&v, 0, &job, &out);
     golden_check("follow-failed.pipe", &out);
 }
 
@@ -149,10 +149,10 @@ static void test_brief_prints_failures_only(void **state)
     follow_view_init(&v, (struct term){0});
     v.brief = true;
     sample_running(&job);
-    at(&v, 0, &job, &out);
+    update_at(&v, 0, &job, &out);
     assert_int_equal(out.len, 0);
     sample_failed(&job);
-    at(&v, 10, &job, &out);
+    update_at(&v, 10, &job, &out);
     golden_check("follow-brief.pipe", &out);
 }
 
@@ -169,14 +169,14 @@ static void test_corrected_first_failure_is_printed(void **state)
         v.brief = brief;
         sample_failed(&job);
         job.state = stopping;
-        at(&v, 0, &job, &out);
+        update_at(&v, 0, &job, &out);
         assert_non_null(strstr(out.data, "rank 3 on box1"));
         buf_clear(&out);
         job.failure->rank = 1;
-        at(&v, 10, &job, &out);
+        update_at(&v, 10, &job, &out);
         assert_non_null(strstr(out.data, "rank 1 on box1"));
         buf_clear(&out);
-        at(&v, 20, &job, &out);
+        update_at(&v, 20, &job, &out);
         assert_int_equal(out.len, 0);
     }
 }
@@ -192,9 +192,9 @@ static void test_brief_prints_the_end_of_training(void **state)
         v.brief = true;
         v.tells_end = told;
         sample_running(&job);
-        at(&v, 0, &job, &out);
+        update_at(&v, 0, &job, &out);
         sample_succeeded(&job);
-        at(&v, 10, &job, &out);
+        update_at(&v, 10, &job, &out);
         if (!told)
             assert_int_equal(out.len, 0);
     }

@@ -19,7 +19,8 @@ struct curve {
 };
 
 /* A falling loss with some noise, and with a gap where it is not a number. */
-static struct plot_curve falling(struct curve *c, const char *label, double from, double to, int64_t every)
+static struct plot_curve falling_curve(struct curve *c, const char *label, double from, double to,
+                                       int64_t every)
 {
     for (int64_t i = 0; i < POINTS; i++) {
         c->steps[i] = i * every;
@@ -29,7 +30,7 @@ static struct plot_curve falling(struct curve *c, const char *label, double from
     return (struct plot_curve){(char *)(uintptr_t)label, {c->steps, c->values, POINTS}};
 }
 
-static void draw(const char *name, const struct plot *p, const struct plot_curve *curves, size_t count)
+static void draw_plot(const char *name, const struct plot *p, const struct plot_curve *curves, size_t count)
 {
     CLEANUP(buf_release) struct buf out = {0};
     plot_draw(p, curves, count, &out);
@@ -39,24 +40,25 @@ static void draw(const char *name, const struct plot *p, const struct plot_curve
 static void test_one_curve_is_drawn_in_dots(void **state)
 {
     static struct curve a;
-    struct plot_curve curve = falling(&a, "#9 loss", 4.2, 1.4, 25);
+    struct plot_curve curve = falling_curve(&a, "#9 loss", 4.2, 1.4, 25);
     (void)state;
-    draw("plot-one.term", &(struct plot){.columns = 72, .rows = 14, .utf8 = true, .colour = true}, &curve, 1);
-    draw("plot-one.pipe", &(struct plot){.columns = 72, .rows = 14, .utf8 = true}, &curve, 1);
-    draw("plot-one.ascii", &(struct plot){.columns = 72, .rows = 14}, &curve, 1);
+    draw_plot("plot-one.term", &(struct plot){.columns = 72, .rows = 14, .utf8 = true, .colour = true},
+              &curve, 1);
+    draw_plot("plot-one.pipe", &(struct plot){.columns = 72, .rows = 14, .utf8 = true}, &curve, 1);
+    draw_plot("plot-one.ascii", &(struct plot){.columns = 72, .rows = 14}, &curve, 1);
 }
 
 static void test_several_curves_have_different_marks(void **state)
 {
     static struct curve a, b, c;
-    struct plot_curve curves[3] = {falling(&a, "#9 loss", 4.2, 1.4, 25),
-                                   falling(&b, "#9 val_loss", 4.3, 1.9, 25),
-                                   falling(&c, "#10 loss", 4.2, 2.4, 15)};
+    struct plot_curve curves[3] = {falling_curve(&a, "#9 loss", 4.2, 1.4, 25),
+                                   falling_curve(&b, "#9 val_loss", 4.3, 1.9, 25),
+                                   falling_curve(&c, "#10 loss", 4.2, 2.4, 15)};
     (void)state;
-    draw("plot-three.term", &(struct plot){.columns = 72, .rows = 14, .utf8 = true, .colour = true}, curves,
-         3);
-    draw("plot-three.pipe", &(struct plot){.columns = 72, .rows = 14, .utf8 = true}, curves, 3);
-    draw("plot-three.ascii", &(struct plot){.columns = 72, .rows = 14}, curves, 3);
+    draw_plot("plot-three.term", &(struct plot){.columns = 72, .rows = 14, .utf8 = true, .colour = true},
+              curves, 3);
+    draw_plot("plot-three.pipe", &(struct plot){.columns = 72, .rows = 14, .utf8 = true}, curves, 3);
+    draw_plot("plot-three.ascii", &(struct plot){.columns = 72, .rows = 14}, curves, 3);
 }
 
 /* One point, equal points, nothing at all, nothing finite, a narrow terminal, small and negative numbers. */

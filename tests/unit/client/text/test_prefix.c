@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "client/text/prefix.h"
 
-static void add(struct prefixer *p, int rank, const char *text, struct buf *out)
+static void add_text(struct prefixer *p, int rank, const char *text, struct buf *out)
 {
     prefixer_add(p, rank, false, text, strlen(text), out);
 }
@@ -21,10 +21,10 @@ static void test_ranks_never_mix_within_a_line(void **state)
     struct prefixer p;
     struct buf out = {0};
     prefixer_init(&p, true, false);
-    add(&p, 0, "he", &out);
-    add(&p, 1, "wor", &out);
-    add(&p, 0, "llo\nmo", &out);
-    add(&p, 1, "ld\n\n", &out);
+    add_text(&p, 0, "he", &out);
+    add_text(&p, 1, "wor", &out);
+    add_text(&p, 0, "llo\nmo", &out);
+    add_text(&p, 1, "ld\n\n", &out);
     prefixer_finish(&p, &out);
     assert_string_equal(out.data, "[0] hello\n[1] world\n[1] \n[0] mo\n");
     prefixer_release(&p);
@@ -38,8 +38,8 @@ static void test_raw_passes_bytes(void **state)
     struct buf out = {0};
     prefixer_init(&p, false, false);
     p.raw = true;
-    add(&p, 0, "50%\r", &out);
-    add(&p, 0, "60%", &out);
+    add_text(&p, 0, "50%\r", &out);
+    add_text(&p, 0, "60%", &out);
     prefixer_finish(&p, &out);
     assert_string_equal(out.data, "50%\r60%");
     prefixer_release(&p);
@@ -54,9 +54,9 @@ static void test_label_of_a_stream(void **state)
     prefixer_init(&p, false, false);
     p.raw = true;
     prefixer_label(&p, 3, false, "[trainer1]:");
-    add(&p, 3, "he", &out);
-    add(&p, 0, "raw ", &out);
-    add(&p, 3, "llo\nend", &out);
+    add_text(&p, 3, "he", &out);
+    add_text(&p, 0, "raw ", &out);
+    add_text(&p, 3, "llo\nend", &out);
     prefixer_finish(&p, &out);
     assert_string_equal(out.data, "raw [trainer1]:hello\n[trainer1]:end\n");
     prefixer_release(&p);
@@ -94,7 +94,7 @@ static void test_long_line_stays_whole(void **state)
         prefixer_add(&p, 0, false, piece.data, piece.len, &out);
         prefixer_add(&p, 1, false, "other\n", 6, &out);
     }
-    add(&p, 0, "end\n", &out);
+    add_text(&p, 0, "end\n", &out);
     assert_int_equal(strncmp(out.data, "[1] other\n[1] other\n[1] other\n[1] other\n[1] other\n[0] xxx", 57),
                      0);
     assert_int_equal(out.len, 5 * strlen("[1] other\n") + strlen("[0] ") + 5 * piece.len + strlen("end\n"));

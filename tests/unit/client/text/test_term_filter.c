@@ -13,7 +13,7 @@
 
 /* What a job's output may do to a terminal. Each case is tried in one piece, and cut in two at every byte. */
 
-static void filtered(const char *text, size_t len, const char *expected)
+static void check_filtered(const char *text, size_t len, const char *expected)
 {
     for (size_t cut = 0; cut <= len; cut++) {
         CLEANUP(buf_release) struct buf out = {0};
@@ -26,7 +26,7 @@ static void filtered(const char *text, size_t len, const char *expected)
         assert_string_equal(out.data, expected);
     }
 }
-#define FILTERED(text, expected) filtered(text, sizeof(text) - 1, expected)
+#define FILTERED(text, expected) check_filtered(text, sizeof(text) - 1, expected)
 
 static void test_harmless_output_passes(void **state)
 {

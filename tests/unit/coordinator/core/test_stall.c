@@ -198,18 +198,18 @@ static void a_worker_that_is_slow_to_die_is_waited_for(void **state)
 
 int main(void)
 {
-#define BENCH(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
+#define TEST(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        BENCH(a_stopped_rank_ends_the_generation_even_if_others_print),
-        BENCH(an_idle_rank_counts_when_all_are_silent),
-        BENCH(one_rank_that_prints_renews_the_lease),
-        BENCH(ranks_that_all_compute_renew_the_lease),
-        BENCH(activity_is_forgotten_with_the_session),
-        BENCH(a_rank_that_works_again_is_forgiven),
-        BENCH(without_a_timeout_a_stall_is_only_shown),
-        BENCH(the_stall_message_survives_the_exit),
-        BENCH(a_worker_that_cannot_be_killed_is_given_up_and_its_node_drained),
-        BENCH(a_worker_that_is_slow_to_die_is_waited_for),
+        TEST(a_stopped_rank_ends_the_generation_even_if_others_print),
+        TEST(an_idle_rank_counts_when_all_are_silent),
+        TEST(one_rank_that_prints_renews_the_lease),
+        TEST(ranks_that_all_compute_renew_the_lease),
+        TEST(activity_is_forgotten_with_the_session),
+        TEST(a_rank_that_works_again_is_forgiven),
+        TEST(without_a_timeout_a_stall_is_only_shown),
+        TEST(the_stall_message_survives_the_exit),
+        TEST(a_worker_that_cannot_be_killed_is_given_up_and_its_node_drained),
+        TEST(a_worker_that_is_slow_to_die_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

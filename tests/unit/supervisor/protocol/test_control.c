@@ -9,7 +9,7 @@
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-static char *encode(const struct control_message *m)
+static char *encode_message(const struct control_message *m)
 {
     struct buf text = {0};
 
@@ -20,12 +20,12 @@ static char *encode(const struct control_message *m)
 /* Encodes, decodes and encodes again: the texts must be equal. */
 static void check_round_trip(const struct control_message *m, struct control_message *back)
 {
-    CLEANUP(free_text) char *text = encode(m);
+    CLEANUP(free_text) char *text = encode_message(m);
     CLEANUP(free_text) char *again = NULL;
     struct err e;
 
     assert_ok(control_decode(back, text, strlen(text), &e), &e);
-    again = encode(back);
+    again = encode_message(back);
     assert_string_equal(text, again);
 }
 

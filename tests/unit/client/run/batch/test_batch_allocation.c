@@ -28,7 +28,7 @@ static struct batch_allocation read_ok(char *const *environment, const char *hos
     return a;
 }
 
-static void refused(char *const *environment, const char *why)
+static void allocation_is_refused(char *const *environment, const char *why)
 {
     struct batch_allocation a;
     struct err e;
@@ -120,9 +120,9 @@ static void test_slurm_batch(void **state)
 static void test_slurm_invalid_values(void **state)
 {
     (void)state;
-    refused(ENV("SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n[1-"), "n[1-");
-    refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=x"), "SLURM_STEP_ID=x is not a number");
-    refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=1", "SLURM_NODEID=-1"), "SLURM_NODEID=-1");
+    allocation_is_refused(ENV("SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n[1-"), "n[1-");
+    allocation_is_refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=x"), "SLURM_STEP_ID=x is not a number");
+    allocation_is_refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=1", "SLURM_NODEID=-1"), "SLURM_NODEID=-1");
 }
 
 static char *node_file(const char *text)
@@ -168,7 +168,7 @@ static void test_pbs(void **state)
     a = read_ok(ENV(file, "PBS_JOBID=77.head"), "box1.example.com");
     assert_int_equal(a.node_rank, -1); /* another domain is another host */
     batch_allocation_release(&a);
-    refused(ENV(file, "PBS_NODENUM=2"), "names 2 nodes");
+    allocation_is_refused(ENV(file, "PBS_NODENUM=2"), "names 2 nodes");
     unlink(strchr(file, '=') + 1);
     free(file);
 }
@@ -184,7 +184,7 @@ static void test_pbs_one_node(void **state)
     unlink(strchr(file, '=') + 1);
     free(file);
     file = node_file("\n");
-    refused(ENV(file), "names no node");
+    allocation_is_refused(ENV(file), "names no node");
     unlink(strchr(file, '=') + 1);
     free(file);
 }
@@ -245,9 +245,10 @@ static void test_mpich(void **state)
     assert_int_equal(a.node_rank, -1); /* by the order of joining */
     assert_null(a.host);
     batch_allocation_release(&a);
-    refused(ENV("PMI_RANK=0", "PMI_SIZE=9223372036854775807", "MPI_LOCALRANKID=0"), "PMI_SIZE=92");
-    refused(ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=2"),
-            "contradict each other");
+    allocation_is_refused(ENV("PMI_RANK=0", "PMI_SIZE=9223372036854775807", "MPI_LOCALRANKID=0"),
+                          "PMI_SIZE=92");
+    allocation_is_refused(ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=2"),
+                          "contradict each other");
 }
 
 /* srun --mpi=pmi2 sets PMI_RANK too. */

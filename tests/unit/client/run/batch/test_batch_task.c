@@ -19,7 +19,7 @@ static struct run_request request_unset(void)
 }
 
 /* The second of two nodes of a step of Slurm, the first of `tasks` tasks there. */
-static struct batch_allocation slurm(int64_t tasks)
+static struct batch_allocation slurm_allocation(int64_t tasks)
 {
     struct batch_allocation a = {.kind = BATCH_SLURM,
                                  .id = xstrdup("12.3"),
@@ -35,7 +35,7 @@ static void test_fills_what_is_unset(void **state)
 {
     (void)state;
     struct run_request l = request_unset();
-    struct batch_allocation a = slurm(1);
+    struct batch_allocation a = slurm_allocation(1);
     batch_task_fill(&a, &l);
     assert_int_equal(l.nodes_min, 2);
     assert_int_equal(l.nodes_max, 2);
@@ -54,7 +54,7 @@ static void test_first_node_hosts_the_run(void **state)
 {
     (void)state;
     struct run_request l = request_unset();
-    struct batch_allocation a = slurm(1);
+    struct batch_allocation a = slurm_allocation(1);
     a.node_rank = 0;
     a.first = true;
     batch_task_fill(&a, &l);
@@ -68,7 +68,7 @@ static void test_tasks_of_a_node_become_workers(void **state)
 {
     (void)state;
     struct run_request l = request_unset();
-    struct batch_allocation a = slurm(4);
+    struct batch_allocation a = slurm_allocation(4);
     batch_task_fill(&a, &l);
     assert_string_equal(l.procs, "4");
     run_request_release(&l);
@@ -84,7 +84,7 @@ static void test_keeps_what_is_set(void **state)
 {
     (void)state;
     struct run_request l = request_unset();
-    struct batch_allocation a = slurm(4);
+    struct batch_allocation a = slurm_allocation(4);
     l.nodes_min = 1;
     l.nodes_max = 4;
     l.procs = xstrdup("gpu");
@@ -120,7 +120,7 @@ static void nothing_filled(const struct batch_allocation *a, bool standalone)
 static void test_one_node_has_no_endpoint(void **state)
 {
     (void)state;
-    struct batch_allocation a = slurm(1);
+    struct batch_allocation a = slurm_allocation(1);
     nothing_filled(&a, true);
     a.node_count = 1;
     a.node_rank = 0;

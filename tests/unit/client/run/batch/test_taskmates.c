@@ -78,7 +78,7 @@ static void test_unknown_number_of_tasks(void **state)
     assert_int_equal(code_of(mate), 0);
 }
 
-static bool ignores(pid_t pid, int signal_number)
+static bool ignores_signal(pid_t pid, int signal_number)
 {
     CLEANUP(free_text) char *path = xasprintf("/proc/%d/status", (int)pid);
     unsigned long long ignored = 0;
@@ -100,7 +100,7 @@ static void test_waiting_tasks_ignore_signals(void **state)
     (void)state;
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
     pid_t mate = start_mate();
-    while (!ignores(mate, SIGUSR2)) /* the last one that it sets */
+    while (!ignores_signal(mate, SIGUSR2)) /* the last one that it sets */
         sched_yield();
     kill(mate, SIGTERM);
     kill(mate, SIGINT);

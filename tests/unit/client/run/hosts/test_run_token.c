@@ -40,7 +40,7 @@ static int remove_home(void **state)
     return file_remove_tree(home, &e) != ERR_OK;
 }
 
-static void put(const char *text, mode_t mode)
+static void put_token(const char *text, mode_t mode)
 {
     struct err e;
     assert_int_equal(file_write_atomic(file, text, strlen(text), mode, &e), ERR_OK);
@@ -67,7 +67,7 @@ static void test_environment_wins_and_is_cleared(void **state)
     struct globals g = {0};
     CLEANUP(free_text) char *token = NULL;
     struct err e;
-    put("ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff\n", 0600);
+    put_token("ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff\n", 0600);
     setenv("DDP_TOKEN", TOKEN, 1);
     assert_int_equal(run_token_find(&g, &token, &e), ERR_OK);
     assert_string_equal(token, TOKEN);
@@ -80,7 +80,7 @@ static void test_private_file(void **state)
     struct globals g = {0};
     CLEANUP(free_text) char *token = NULL;
     struct err e;
-    put(TOKEN "\n", 0600);
+    put_token(TOKEN "\n", 0600);
     assert_int_equal(run_token_find(&g, &token, &e), ERR_OK);
     assert_string_equal(token, TOKEN);
 }
@@ -91,7 +91,7 @@ static void test_file_readable_by_others_is_refused(void **state)
     struct globals g = {0};
     char *token;
     struct err e;
-    put(TOKEN "\n", 0644);
+    put_token(TOKEN "\n", 0644);
     assert_int_equal(run_token_find(&g, &token, &e), ERR_PERMISSION_DENIED);
     assert_non_null(strstr(e.msg, "chmod 600"));
 }
@@ -104,7 +104,7 @@ static void test_invalid_tokens(void **state)
     struct err e;
     static const char *const bad[] = {"", "\n", "secret\n", TOKEN "00\n"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        put(bad[i], 0600);
+        put_token(bad[i], 0600);
         assert_int_equal(run_token_find(&g, &token, &e), ERR_INVALID_ARGUMENT);
         assert_non_null(strstr(e.msg, "openssl rand -hex 32"));
     }

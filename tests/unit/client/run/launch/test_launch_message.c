@@ -81,7 +81,7 @@ static void test_fills_what_is_unset(void **state)
 
 /* A child with this stdin. It exits with 2 if nothing came, and with 3 if something else came. Otherwise it
  * writes a byte to `ready` and waits for the end of its lifeline. */
-static pid_t receive(const int lifeline[2], int ready)
+static pid_t receiver_start(const int lifeline[2], int ready)
 {
     char dash[] = "-";
     struct launch_message at = {.env = dash};
@@ -121,7 +121,7 @@ static void receives_and_ends(bool socket, bool before)
     assert_int_equal(socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, lifeline) : pipe(lifeline), 0);
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(write(lifeline[1], packed, size), (ssize_t)size);
-    pid_t child = receive(lifeline, ready[1]);
+    pid_t child = receiver_start(lifeline, ready[1]);
     if (!before)
         assert_int_equal(read(ready[0], &byte, 1), 1);
     close(lifeline[1]);
@@ -148,7 +148,7 @@ static void test_launcher_that_died(void **state)
     (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "DDP_TOKEN=sec", 13), 13);
-    pid_t child = receive(ends, -1);
+    pid_t child = receiver_start(ends, -1);
     close(ends[1]);
     int status = status_of(child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);

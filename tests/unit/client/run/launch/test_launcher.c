@@ -75,7 +75,7 @@ static void test_pbs_without_pbsdsh(void **state)
     assert_int_equal(launcher, LAUNCHER_SSH);
 }
 
-static void refused(struct run_request l, const char *why)
+static void launcher_is_refused(struct run_request l, const char *why)
 {
     struct batch_allocation a = {0};
     enum launcher launcher;
@@ -89,13 +89,13 @@ static void test_contradictions(void **state)
 {
     (void)state;
     struct run_request l = request_with("auto", NULL);
-    refused(l, "give --hosts");
+    launcher_is_refused(l, "give --hosts");
     l = request_with(NULL, two_hosts);
     l.standalone = true;
-    refused(l, "--standalone");
+    launcher_is_refused(l, "--standalone");
     l = request_with(NULL, two_hosts);
     l.node_rank = 1;
-    refused(l, "--node-rank");
+    launcher_is_refused(l, "--node-rank");
 }
 
 /* The shell must read the words back unchanged. */
