@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/job/job_sync.h"
 #include "base/job/job_variant.h"
@@ -10,17 +11,38 @@
 
 #define AT(member) offsetof(struct train_spec, member)
 
+#define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
+
+/* Reads 50 or "30s". */
+static enum err_code read_round(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct conf_field steps[] = {{"every", CONF_INT, 0, JOB_FROM_ONE}, {0}};
+    struct sync_spec *sync = at;
+    const char *text = conf_scalar(node);
+    struct err why;
+    int64_t ms = 0;
+
+    /* A number without unit is a number of steps; conf_duration would read it as seconds. */
+    if (conf_is_plain(node) && text && *text && text[strspn(text, "+-0123456789")] == '\0')
+        return conf_read_value(node, steps, &sync->every, e);
+    if (!text || !text[strspn(text, "0123456789")] || conf_duration(text, &ms, &why) || ms <= 0)
+        return conf_refuse(node, "every", "steps or a time, such as 50 or \"30s\"", e);
+    sync->every = FIRST_ROUND;
+    sync->every_ms = ms;
+    return ERR_OK;
+}
+
 static const struct conf_field allreduce_keys[] = {JOB_TYPE, {0}};
 static const struct conf_field average_keys[] = {
     JOB_TYPE,
-    {"every", CONF_INT, AT(sync.every), .required = true, JOB_FROM_ONE},
+    {"every", CONF_CUSTOM, AT(sync), .required = true, .fn = read_round},
     {0},
 };
 
 static const char *const wire_names[] = {"fp32", "bf16", "int8", "int4", NULL};
 static const struct conf_field diloco_keys[] = {
     JOB_TYPE,
-    {"every", CONF_INT, AT(sync.every), JOB_FROM_ONE},
+    {"every", CONF_CUSTOM, AT(sync), .fn = read_round},
     {"outer_lr", CONF_REAL, AT(sync.outer_lr), JOB_ABOVE_ZERO},
     {"outer_momentum", CONF_REAL, AT(sync.outer_momentum), JOB_BELOW_ONE},
     {"wire", CONF_ENUM, AT(sync.wire), .names = wire_names},
@@ -46,6 +68,12 @@ static const bool independent_of_world_size[ARRAY_LEN(strategies)] = {[SYNC_ALLR
 /* An exchange ends before the next one begins, and each fragment has its own. */
 static enum err_code check_rounds(const struct sync_spec *s, const struct conf_node *map, struct err *e)
 {
+    const char *split = s->fragments > 1 ? "fragments" : "overlap";
+
+    if (s->every_ms && (s->fragments > 1 || s->overlap))
+        return conf_fail(conf_get(map, "every"), e,
+                         "'%s' needs 'every' as a number of steps, because it divides the round by steps",
+                         split);
     if (s->fragments > s->every)
         return conf_fail(job_either(map, "fragments"), e,
                          "'fragments' must not be above 'every', which is %lld", (long long)s->every);
@@ -122,6 +150,17 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
     return ERR_OK;
 }
 
+enum err_code job_sync_check_clock(const struct train_spec *train, const struct conf_node *place,
+                                   struct err *e)
+{
+    if (!train->sync.every_ms)
+        return ERR_OK;
+    return conf_fail(
+        place, e,
+        "'reproducible' needs 'sync.every' as a number of steps: with a time, the clock decides at "
+        "which steps rounds end");
+}
+
 void job_sync_print(struct buf *out, const struct train_spec *train)
 {
     const struct job_variant *chosen = &strategies[train->sync.type];
@@ -138,8 +177,12 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
             buf_printf(out, ", %s: %.17g", f->key, *(const double *)(const void *)value);
         else if (f->type == CONF_ENUM)
             buf_printf(out, ", %s: %s", f->key, f->names[*(const int *)(const void *)value]);
+        else if (f->fn == read_round && train->sync.every_ms)
+            buf_printf(out, ", every: \"%lldms\"", (long long)train->sync.every_ms);
+        else if (f->fn == read_round)
+            buf_printf(out, ", every: %lld", (long long)train->sync.every);
         else
-            BUG_ON(f->type != CONF_CUSTOM); /* add the output of another type of key here */
+            BUG_ON(f->fn != job_ignore); /* add the output of another type of key here */
     }
     buf_puts(out, "}\n");
 }

@@ -226,6 +226,8 @@ static enum err_code check_reproducible(struct train_spec *t, const struct conf_
 {
     const struct conf_node *key = conf_get(map, "reproducible");
 
+    if (key && job_sync_check_clock(t, key, e))
+        return e->code;
     if (t->reproducible != REPRODUCIBLE_WORLD) {
         if (conf_get(map, "shards"))
             return conf_fail(conf_get(map, "shards"), e, "'shards' applies to 'reproducible: world' only");

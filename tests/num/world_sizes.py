@@ -110,6 +110,19 @@ def rounds_are_reported(directory):
     return f"agreement {min(agreed):.2f} to {max(agreed):.2f}"
 
 
+def rounds_of_a_time_end_at_the_same_steps(directory):
+    """On all ranks, although each has its own clock. The first round has 4 steps, and all rounds together have all steps."""
+    kinds = {"average": "{type: average, every: 10ms}", "diloco": '{type: diloco, every: "10ms", wire: int4}'}
+    for name, world, nodes in (("average", 2, 1), ("diloco", 3, 1), ("diloco", 2, 2)):
+        text = job(f"{name}{world}{nodes}", batch="batch: 8", optimizer=PLAIN_SGD, sync=kinds[name])
+        text = text.replace("epochs: 3", "steps: 1000").replace('"1 epochs"', '"99 epochs"')
+        w, _ = run(directory, text, world=world, nodes=nodes)
+        rounds = [[(r["step"], r["round_steps"]) for r in rank.reports if "round" in r] for rank in w.ranks]
+        assert rounds[0][0] == (4, 4) and len(rounds[0]) > 2, rounds[0]
+        assert sum(steps for _, steps in rounds[0]) == 1000, rounds[0]
+        assert all(those == rounds[0] for those in rounds), rounds
+
+
 def tutorial_lines(directory):
     """DistributedSampler's step counts: 2,048 samples in batches of 32."""
     text = """
@@ -134,4 +147,4 @@ train:
 
 
 sweep("world_sizes", [every_world_equals_one, micro_batches_equal_one_batch, same_layout_twice_is_the_same_bits,
-                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, rounds_are_reported, tutorial_lines])
+                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, rounds_are_reported, rounds_of_a_time_end_at_the_same_steps, tutorial_lines])

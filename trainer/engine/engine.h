@@ -25,7 +25,7 @@
 /* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it.
  */
 enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_USED };
-_Static_assert(TAIL_USED < TAIL_FLOATS, "the last float is the strategy's (sync_config.tail)");
+_Static_assert(TAIL_USED + 2 <= TAIL_FLOATS, "the last two floats are the strategy's (sync_config.tail)");
 
 /* The results of a step in device memory, which the host reads when the step is over. */
 struct engine_outcome {

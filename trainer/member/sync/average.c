@@ -16,7 +16,7 @@
 static bool average_wants(const struct sync_spec *c, size_t array)
 {
     (void)array;
-    return c->every > 1;
+    return c->every > 1 || c->every_ms;
 }
 
 static enum err_code average_check_tune(const struct sync *s, const struct sync_spec *to, struct err *e)
@@ -78,24 +78,6 @@ static float *lengths_slot(const struct sync *s, float *array)
     return s->shared && s->config.tail ? array + (s->config.count - 1) : NULL;
 }
 
-static void float_write(struct device *d, float *to, float x)
-{
-    if (d->host)
-        *to = x;
-    else
-        d->ops->upload(d, to, &x, sizeof(x));
-}
-
-static float float_read(struct device *d, const float *from)
-{
-    float x;
-
-    if (d->host)
-        return *from;
-    d->ops->download(d, &x, from, sizeof(x));
-    return x;
-}
-
 enum err_code average_begin(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
@@ -114,7 +96,7 @@ enum err_code average_begin(struct sync *s, struct err *e)
         d->ops->scale(d, sum + at, n, (float)weight);
     }
     if (slot)
-        float_write(d, slot, (float)(weight * sqrt(squares)));
+        sync_put_float(s, slot, (float)(weight * sqrt(squares)));
     int64_t began = clock_mono_ns();
     enum err_code rc = coll_start(s->group, s->config.grads, s->config.count, e);
 
@@ -142,7 +124,7 @@ enum err_code average_join(struct sync *s, struct err *e)
             d->ops->copy(d, s->shared + at, sum + at, n * sizeof(float));
     }
     if (slot)
-        sync_measure(s, d->host ? squares : device_squares(s), (double)float_read(d, slot));
+        sync_measure(s, d->host ? squares : device_squares(s), (double)sync_get_float(s, slot));
     if (s->shared && !d->host)
         d->ops->copy(d, s->shared, params, s->config.count * sizeof(float));
     return ERR_OK;

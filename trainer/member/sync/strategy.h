@@ -59,6 +59,10 @@ struct sync {
     float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
     int64_t round, overlap;         /* in steps; set by open */
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
+    /* Of rounds with a given time: when the last exchange began (0: no step was made yet), and the steps since then. */
+    struct {
+        int64_t since_ns, steps;
+    } clock;
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */
     float votes[SYNC_MAX_TAIL];
@@ -78,6 +82,10 @@ MUST_CHECK enum err_code sync_begin(struct sync *s, struct err *e);
 /* Waits for the sum that coll_start began. Succeeds only if the sum is known to be complete, on any device,
  * so that it may be applied. */
 MUST_CHECK enum err_code sync_await_sum(struct sync *s, struct err *e);
+
+/* A float of the arrays, in the device's memory. Reading it waits for the device. */
+void sync_put_float(struct sync *s, float *to, float x);
+float sync_get_float(struct sync *s, const float *from);
 
 /* Fills in norm and agreement of the round; `join` calls it. squares: of D; lengths: the sum over ranks of weight times length of the delta. */
 void sync_measure(struct sync *s, double squares, double lengths);

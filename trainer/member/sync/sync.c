@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/job/job_sync.h"
 #include "base/mem.h"
+#include "trainer/member/sync/round_clock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
             BUG_ON(!s->arrays[i]);
         }
     s->local_steps = ops->local_steps;
-    BUG_ON(config->tail > SYNC_MAX_TAIL);
+    BUG_ON(config->tail > SYNC_MAX_TAIL || (config->spec.every_ms && config->tail < 2));
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
         s->config.bucket = DEFAULT_BUCKET;
@@ -90,9 +91,13 @@ enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err
     if (job_sync_check_change(&s->config.spec, spec, e) ||
         (s->ops->check_tune && s->ops->check_tune(s, spec, e)))
         return e->code;
+    int64_t agreed = s->config.spec.every_ms && spec->every_ms ? s->round : 0;
+
     s->config.spec = *spec;
     if (s->ops->tuned)
         s->ops->tuned(s);
+    if (agreed) /* steps of a round are still those that the ranks' clocks have found */
+        s->round = agreed;
     return ERR_OK;
 }
 
@@ -103,6 +108,7 @@ void sync_at_step(struct sync *s, int64_t step)
     s->next_step = step;
     if (s->ops->at_step)
         s->ops->at_step(s, step);
+    round_clock_start(s);
 }
 
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples)
@@ -130,9 +136,11 @@ enum err_code sync_begin(struct sync *s, struct err *e)
     struct coll_stats stats;
 
     coll_get_stats(s->group, &stats);
-    s->made = (struct sync_round){.round = s->rounds + 1, .norm = NAN, .agreement = NAN};
+    s->made =
+        (struct sync_round){.round = s->rounds + 1, .steps = s->state.steps, .norm = NAN, .agreement = NAN};
     s->made_told = true;
     s->bytes_before = stats.bytes;
+    round_clock_propose(s);
     if (s->ops->begin(s, e))
         return e->code;
     s->under_way = s->state;
@@ -187,6 +195,7 @@ static enum err_code exchange_join(struct sync *s, struct err *e)
     s->made.bytes = stats.bytes - s->bytes_before;
     s->made_told = false;
     s->rounds++;
+    round_clock_take(s);
     s->under_way = (struct sync_state){0};
     s->voted = true;
     s->votes_kept = false; /* the new ones are in place */
@@ -200,6 +209,7 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     if (!s->local_steps)
         return ERR_OK;
     s->state.steps++;
+    s->clock.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;
     if (s->votes_kept)
@@ -248,6 +258,27 @@ enum err_code sync_await_sum(struct sync *s, struct err *e)
 }
 
 /* ---- what a round was like */
+
+void sync_put_float(struct sync *s, float *to, float x)
+{
+    struct device *d = s->config.device;
+
+    if (d->host)
+        *to = x;
+    else
+        d->ops->upload(d, to, &x, sizeof(x));
+}
+
+float sync_get_float(struct sync *s, const float *from)
+{
+    struct device *d = s->config.device;
+    float x = 0.0f;
+
+    if (d->host)
+        return *from;
+    d->ops->download(d, &x, from, sizeof(x));
+    return x;
+}
 
 void sync_measure(struct sync *s, double squares, double lengths)
 {

@@ -59,7 +59,7 @@ struct sync_config {
     float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
     /* Number of floats at the end of each array that carry the loss and the votes. Averaging writes the last
-     * of them itself, to measure the round (sync_round). */
+     * of them itself, to measure the round (sync_round), and the one before it if rounds have a given time. */
     size_t tail;
     /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one
      * tensor. */
@@ -115,6 +115,7 @@ bool sync_settled(const struct sync *s);
  * world of one, or if no parameter moved. norm and agreement are the same on all ranks. */
 struct sync_round {
     int64_t round;    /* 1 is the first that the group made */
+    int64_t steps;    /* since the exchange before it */
     uint64_t wait_ns; /* this rank stood still for the exchange */
     uint64_t bytes;   /* that this rank sent, as coll_get_stats counts them */
     double norm, agreement;

@@ -376,6 +376,41 @@ static void diloco_keys(void **state)
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
+static void rounds_of_a_given_time(void **state)
+{
+    CLEANUP(job_release) struct job_spec average;
+    CLEANUP(job_release) struct job_spec diloco;
+
+    (void)state;
+    accept(&average, TRAIN "  sync: {type: average, every: 30s}\n");
+    assert_int_equal(average.train.sync.every_ms, 30000);
+    assert_in_range(average.train.sync.every, 1, 10); /* the first round */
+    accept(&diloco, TRAIN "  sync: {type: diloco, every: \"2m\", wire: int4}\n");
+    assert_int_equal(diloco.train.sync.every_ms, 120000);
+
+    refuse(
+        TRAIN "  sync: {type: diloco, every: 10 epochs}\n",
+        "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got '10 epochs'");
+    refuse(
+        TRAIN "  sync: {type: diloco, every: 0s}\n",
+        "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got '0s'");
+    refuse(
+        TRAIN "  sync: {type: diloco, every: \"50\"}\n",
+        "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got the text \"50\"");
+    refuse(TRAIN "  sync: {type: average, every: 0}\n",
+           "job.yaml:6:32: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse(
+        TRAIN "  sync: {type: diloco, every: 30s, fragments: 2}\n",
+        "job.yaml:6:31: 'fragments' needs 'every' as a number of steps, because it divides the round by steps");
+    refuse(
+        TRAIN "  sync: {type: diloco, every: 30s, overlap: 1}\n",
+        "job.yaml:6:31: 'overlap' needs 'every' as a number of steps, because it divides the round by steps");
+    refuse(
+        TRAIN "  sync: {type: average, every: 30s}\n  reproducible: layout\n",
+        "job.yaml:7:17: 'reproducible' needs 'sync.every' as a number of steps: with a time, the clock decides at "
+        "which steps rounds end");
+}
+
 static void language_model(void **state)
 {
     CLEANUP(job_release) struct job_spec s;
@@ -500,6 +535,7 @@ static void print_round_trip(void **state)
         IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
         TRAIN
         "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
+        TRAIN "  sync: {type: average, every: 30s}\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
@@ -588,6 +624,7 @@ int main(void)
         cmocka_unit_test(ranges),
         cmocka_unit_test(shapes),
         cmocka_unit_test(diloco_keys),
+        cmocka_unit_test(rounds_of_a_given_time),
         cmocka_unit_test(language_model),
         cmocka_unit_test(language_model_keys),
         cmocka_unit_test(language_model_errors),
