@@ -382,30 +382,30 @@ static void rounds_of_a_given_time(void **state)
     CLEANUP(job_release) struct job_spec diloco;
 
     (void)state;
-    accept(&average, TRAIN "  sync: {type: average, every: 30s}\n");
+    accept_job(&average, TRAIN "  sync: {type: average, every: 30s}\n");
     assert_int_equal(average.train.sync.every_ms, 30000);
     assert_in_range(average.train.sync.every, 1, 10); /* the first round */
-    accept(&diloco, TRAIN "  sync: {type: diloco, every: \"2m\", wire: int4}\n");
+    accept_job(&diloco, TRAIN "  sync: {type: diloco, every: \"2m\", wire: int4}\n");
     assert_int_equal(diloco.train.sync.every_ms, 120000);
 
-    refuse(
+    refuse_job(
         TRAIN "  sync: {type: diloco, every: 10 epochs}\n",
         "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got '10 epochs'");
-    refuse(
+    refuse_job(
         TRAIN "  sync: {type: diloco, every: 0s}\n",
         "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got '0s'");
-    refuse(
+    refuse_job(
         TRAIN "  sync: {type: diloco, every: \"50\"}\n",
         "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got the text \"50\"");
-    refuse(TRAIN "  sync: {type: average, every: 0}\n",
-           "job.yaml:6:32: invalid value for 'every': expected a number of at least 1, got '0'");
-    refuse(
+    refuse_job(TRAIN "  sync: {type: average, every: 0}\n",
+               "job.yaml:6:32: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse_job(
         TRAIN "  sync: {type: diloco, every: 30s, fragments: 2}\n",
         "job.yaml:6:31: 'fragments' needs 'every' as a number of steps, because it divides the round by steps");
-    refuse(
+    refuse_job(
         TRAIN "  sync: {type: diloco, every: 30s, overlap: 1}\n",
         "job.yaml:6:31: 'overlap' needs 'every' as a number of steps, because it divides the round by steps");
-    refuse(
+    refuse_job(
         TRAIN "  sync: {type: average, every: 30s}\n  reproducible: layout\n",
         "job.yaml:7:17: 'reproducible' needs 'sync.every' as a number of steps: with a time, the clock decides at "
         "which steps rounds end");
