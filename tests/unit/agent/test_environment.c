@@ -215,7 +215,7 @@ static void logs_are_where_the_spawn_was_formed_for(void **state)
     close_setup(&s);
 }
 
-/* An older coordinator does not say where: its spawns have one membership only. */
+/* An older coordinator does not send the first membership: its spawns have only one. */
 static void without_a_first_membership_the_only_one_counts(void **state)
 {
     struct setup s;
@@ -280,7 +280,8 @@ static void commands_see_the_nodes_gpus_in_local_rank_order(void **state)
     s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
     check_variable(&s, "CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b");
-    assert_string_equal(s.order.gpu_uuids[0], "GPU-b"); /* it holds only its own */
+    /* The command sees both GPUs, but the spawn locks only its own. */
+    assert_string_equal(s.order.gpu_uuids[0], "GPU-b");
     assert_null(s.order.gpu_uuids[1]);
     close_setup(&s);
 }

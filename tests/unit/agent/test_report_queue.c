@@ -1,5 +1,5 @@
-/* A worker's line on its way: from the report pipe over the supervisor's socket, the agent's queue and the
- * message to the coordinator into the store. */
+/* Follows a worker's line from the report pipe to the store: over the supervisor's socket, the agent's queue
+ * and the message to the coordinator. */
 #include "tests/unit/base/check.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@
 
 #define JOB 7
 
-/* What the supervisor and the agent do with a good line. */
+/* Does with a valid line what the supervisor and the agent do. */
 static void line_forward(void *ctx, const char *line)
 {
     CLEANUP(control_message_release) struct control_message arrived = {0};
@@ -74,7 +74,8 @@ static void lines_arrive_byte_for_byte(void **state)
     assert_ok(metrics_open(&store, dir, &e), &e);
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
         report_feed(&reader, lines[i], strlen(lines[i]), line_forward, queue);
-        report_feed(&reader, "\nnot a report\n", 14, line_forward, queue); /* goes no further */
+        /* The supervisor refuses this line. */
+        report_feed(&reader, "\nnot a report\n", 14, line_forward, queue);
     }
     assert_int_equal(reader.refused, ARRAY_LEN(lines));
     Ddp__V1__Reports *reports = batch_receive(queue);
@@ -97,8 +98,8 @@ static void lines_arrive_byte_for_byte(void **state)
         assert_int_equal(points[i].step, i + 1);
         if (isnan(values[i]))
             assert_true(isnan(points[i].metric.value));
-        else
-            assert_true(points[i].metric.value == values[i]); /* SQLite keeps no sign of a zero */
+        else /* -0.0 may come back as 0.0: SQLite drops the sign */
+            assert_true(points[i].metric.value == values[i]);
     }
     free(points);
     metrics_close(store);
@@ -127,7 +128,7 @@ static void long_lines_fill_neither_memory_nor_a_message(void **state)
     assert_int_equal(batch.dropped, queue->dropped);
     report_queue_sent(queue, &batch);
     assert_int_equal(queue->dropped, 0);
-    while (queue->count) { /* down to the last one */
+    while (queue->count) { /* until the last report is sent */
         report_queue_batch(queue, &batch, items);
         assert_true(batch.n_reports > 0);
         report_queue_sent(queue, &batch);

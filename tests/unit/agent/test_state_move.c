@@ -10,7 +10,7 @@
 #include "base/paths.h"
 #include "daemon/agent/state_move.h"
 
-/* The state of an older agent in `from`, while one of its supervisors runs. */
+/* `from` holds the state of an older agent, of which a supervisor still runs; `to` is the new directory. */
 
 struct setup {
     char *root, *from, *to;
@@ -80,7 +80,8 @@ static void state_moves_and_old_paths_lead_to_it(void **state)
     assert_true(file_holds(s.to, "run/7/exit.1", "code 0"));
     assert_true(file_holds(s.from, "ddp.db", "the coordinator's"));
     assert_false(file_holds(s.from, "instance", "abc\n"));
-    put_file(s.from, "run/7/exit.2", "code 1"); /* a supervisor that was started with the old path */
+    put_file(s.from, "run/7/exit.2",
+             "code 1"); /* written by a supervisor that was started with the old path */
     assert_true(file_holds(s.to, "run/7/exit.2", "code 1"));
     put_file(s.to, "wish", "newer");
     adopt_state(&s, s.to); /* a second time: nothing is left to move */
@@ -134,7 +135,7 @@ static void moves_that_are_not_safe_are_refused(void **state)
     assert_int_equal(state_move(s.from, s.to, &used, &e), ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "an older ddp-agent still runs"));
     close(fd);
-    if (geteuid() == 0) { /* the coordinator's account could have written it */
+    if (geteuid() == 0) { /* a file that the coordinator's account could have written */
         wish = paths_join(s.from, "wish");
         assert_int_equal(lchown(wish, 1, 1), 0);
         assert_int_equal(state_move(s.from, s.to, &used, &e), ERR_FAILED_PRECONDITION);
@@ -165,7 +166,8 @@ static void files_of_another_user_are_moved_back(void **state)
         assert_int_equal(lchown(old, 1, 1), 0);
         assert_int_equal(state_move(s.from, s.to, &used, &e), ERR_FAILED_PRECONDITION);
         assert_int_equal(lstat(old, &st), 0);
-        assert_int_equal(st.st_uid, 1); /* it is back in its place, and no part of it is in the new one */
+        /* The file is back in the old directory, and nothing of it is in the new one. */
+        assert_int_equal(st.st_uid, 1);
         assert_false(file_holds(s.to, names[i], "w") || file_holds(s.to, "instance", "abc\n"));
         assert_int_equal(lchown(old, 0, 0), 0);
         adopt_state(&s, s.to);

@@ -10,7 +10,7 @@
 #include "daemon/agent/supervisors.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-/* The test is the supervisor of job 7: it listens where the real one would. */
+/* The test plays the supervisor of job 7: it listens where a supervisor would. */
 
 struct fixture {
     char dir[64];
@@ -33,94 +33,94 @@ static void on_report(void *user, int64_t job, const struct metric_report *repor
     (void)report;
 }
 
-static void bench_open(struct fixture *b)
+static void fixture_open(struct fixture *f)
 {
-    struct supervisor_events events = {on_change, on_report, b};
+    struct supervisor_events events = {on_change, on_report, f};
     struct err e;
 
-    memset(b, 0, sizeof(*b));
-    strcpy(b->dir, "/tmp/ddp-test-supervisors-XXXXXX");
-    assert_non_null(mkdtemp(b->dir));
-    b->supervisor_dir = xasprintf("%s/run/7", b->dir);
-    assert_ok(file_mkdirs(b->supervisor_dir, 0700, &e), &e);
-    assert_ok(control_listen(b->supervisor_dir, &b->listener, &e), &e);
-    assert_int_equal(uv_loop_init(&b->loop), 0);
-    b->options = (struct supervisors_options){.state = b->dir, .log_dir = b->dir, .node = "box1"};
-    assert_ok(supervisors_open(&b->supervisors, &b->loop, &b->options, &events, &e), &e);
+    memset(f, 0, sizeof(*f));
+    strcpy(f->dir, "/tmp/ddp-test-supervisors-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    f->supervisor_dir = xasprintf("%s/run/7", f->dir);
+    assert_ok(file_mkdirs(f->supervisor_dir, 0700, &e), &e);
+    assert_ok(control_listen(f->supervisor_dir, &f->listener, &e), &e);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->options = (struct supervisors_options){.state = f->dir, .log_dir = f->dir, .node = "box1"};
+    assert_ok(supervisors_open(&f->supervisors, &f->loop, &f->options, &events, &e), &e);
 }
 
-static void bench_close(struct fixture *b)
+static void fixture_close(struct fixture *f)
 {
     struct err e;
 
-    supervisors_close(b->supervisors);
-    uv_run(&b->loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&b->loop), 0);
-    close(b->listener);
-    assert_ok(file_remove_tree(b->dir, &e), &e);
-    free(b->supervisor_dir);
+    supervisors_close(f->supervisors);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    close(f->listener);
+    assert_ok(file_remove_tree(f->dir, &e), &e);
+    free(f->supervisor_dir);
 }
 
-static enum err_code order_spawn(struct fixture *b, int64_t spawn, struct err *e)
+static enum err_code order_spawn(struct fixture *f, int64_t spawn, struct err *e)
 {
     CLEANUP(spawn_order_release) struct spawn_order o = {.spawn = spawn, .first_generation = 1};
 
     o.id = xstrdup("7.b.3");
     o.owner = xstrdup("o");
-    o.log_dir = xstrdup(b->dir);
+    o.log_dir = xstrdup(f->dir);
     o.argv = xcalloc(2, sizeof(*o.argv));
     o.argv[0] = xstrdup("true");
     o.env = xcalloc(1, sizeof(*o.env));
-    return supervisors_start(b->supervisors, 7, &o, e);
+    return supervisors_start(f->supervisors, 7, &o, e);
 }
 
-/* Lets the agent connect, and returns the supervisor's end. */
-static int meet_supervisor(struct fixture *b, int64_t now)
+/* Lets the agent connect, and returns the supervisor's end of the connection. */
+static int meet_supervisor(struct fixture *f, int64_t now)
 {
     struct err e;
     int fd;
 
-    supervisors_tend(b->supervisors, now);
-    assert_ok(control_accept(b->listener, &fd, &e), &e);
+    supervisors_tend(f->supervisors, now);
+    assert_ok(control_accept(f->listener, &fd, &e), &e);
     return fd;
 }
 
-static size_t known_count(struct fixture *b)
+static size_t known_count(struct fixture *f)
 {
     size_t count;
 
-    free(supervisors_known(b->supervisors, &count));
+    free(supervisors_known(f->supervisors, &count));
     return count;
 }
 
 static void an_order_to_an_ending_supervisor_waits_for_the_next_one(void **state)
 {
-    struct fixture b;
+    struct fixture f;
     struct control_message m;
     struct err e;
     int fd;
 
     (void)state;
-    bench_open(&b);
-    assert_int_equal(order_spawn(&b, 3, &e), ERR_UNAVAILABLE); /* not connected yet */
-    fd = meet_supervisor(&b, 1);
-    close(fd); /* as a supervisor does when its last record was forgotten */
-    assert_int_equal(order_spawn(&b, 3, &e), ERR_UNAVAILABLE);
-    assert_int_equal(known_count(&b), 0);
-    uv_run(&b.loop, UV_RUN_NOWAIT);
-    assert_int_equal(b.changes, 1);
-    assert_true(supervisors_settled(b.supervisors, 7));
+    fixture_open(&f);
+    assert_int_equal(order_spawn(&f, 3, &e), ERR_UNAVAILABLE); /* not connected yet */
+    fd = meet_supervisor(&f, 1);
+    close(fd); /* as a supervisor does when its last record has been deleted */
+    assert_int_equal(order_spawn(&f, 3, &e), ERR_UNAVAILABLE);
+    assert_int_equal(known_count(&f), 0);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    assert_int_equal(f.changes, 1);
+    assert_true(supervisors_settled(f.supervisors, 7));
 
-    assert_int_equal(order_spawn(&b, 3, &e), ERR_UNAVAILABLE);
-    fd = meet_supervisor(&b, INT64_MAX / 2);
-    assert_ok(order_spawn(&b, 3, &e), &e);
+    assert_int_equal(order_spawn(&f, 3, &e), ERR_UNAVAILABLE);
+    fd = meet_supervisor(&f, INT64_MAX / 2);
+    assert_ok(order_spawn(&f, 3, &e), &e);
     assert_ok(control_receive(fd, &m, &e), &e);
     assert_int_equal(m.op, CONTROL_START);
     assert_int_equal(m.order.spawn, 3);
     control_message_release(&m);
-    assert_int_equal(known_count(&b), 1);
+    assert_int_equal(known_count(&f), 1);
     close(fd);
-    bench_close(&b);
+    fixture_close(&f);
 }
 
 int main(void)

@@ -49,7 +49,7 @@ static void a_wish_survives_a_restart(void **state)
     assert_null(w.wish);
     assert_ok(accept_wish(&w, 2, 5, &e), &e);
     assert_int_equal(stat(w.path, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600); /* it contains tokens */
+    assert_int_equal(st.st_mode & 0777, 0600); /* the wish contains tokens, so nobody else may read it */
     wish_close(&w);
     assert_ok(wish_open(&w, *state, &e), &e);
     assert_int_equal(w.wish->epoch, 2);
@@ -156,7 +156,7 @@ static void the_newest_cards_of_ended_jobs_are_kept(void **state)
         Ddp__V1__JobCard card = card_of(job, 1, job != 2, "x"), *one[] = {&card};
         assert_ok(cards_keep(&cards, one, 1, &e), &e);
     }
-    assert_int_equal(cards.count, 11); /* ten of ended jobs and the one that runs */
+    assert_int_equal(cards.count, 11); /* the cards of ten ended jobs and of the one that runs */
     assert_null(cards_read(&cards, 1));
     assert_null(cards_read(&cards, 3));
     Ddp__V1__JobCard *live = cards_read(&cards, 2);
@@ -182,7 +182,7 @@ static void a_damaged_wish_is_an_error(void **state)
         assert_int_equal(wish_open(&w, *state, &e), ERR_DATA_LOSS);
         assert_non_null(strstr(e.msg, path));
         text.data[at] ^= 4;
-        assert_ok(file_write_atomic(path, text.data, at, 0600, &e), &e); /* a file that was cut */
+        assert_ok(file_write_atomic(path, text.data, at, 0600, &e), &e); /* a truncated file */
         assert_int_equal(wish_open(&w, *state, &e), ERR_DATA_LOSS);
     }
 }

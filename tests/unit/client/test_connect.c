@@ -8,7 +8,7 @@
 
 #include "client/connect.h"
 
-/* The messages for a coordinator that cannot be reached. */
+/* Tests the messages for a coordinator that cannot be reached. */
 
 static struct err explain_error(const char *address, enum err_code code, const char *msg)
 {

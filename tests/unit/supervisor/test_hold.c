@@ -1,4 +1,4 @@
-/* Locks on GPUs, shared and exclusive, and the directory that all users of a machine have in common. */
+/* Tests shared and exclusive locks on GPUs, and the lock directory that all users of a machine share. */
 #include "tests/unit/base/check.h"
 
 #include <stdio.h>

@@ -33,7 +33,7 @@ static void sigterm_comes_a_grace_before_the_end(void **state)
     (void)state;
     lease_renew(&l, 1000, 60000);
     assert_int_equal(lease_term(&l, 5000), 56000);
-    assert_int_equal(lease_term(&l, 50000), 51000); /* a sixth of the lease at most */
+    assert_int_equal(lease_term(&l, 50000), 51000); /* the grace is at most a sixth of the lease */
     assert_int_equal(lease_term(&l, 0), lease_end(&l));
 }
 

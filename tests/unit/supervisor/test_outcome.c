@@ -70,7 +70,7 @@ static void the_message_of_torchruns_error_file_is_read(void **state)
     check_message(*state, NULL);
 }
 
-/* A supervisor may be root, and reads files that a user has made. */
+/* A supervisor may be root, and the files that it reads were made by a user. */
 static void links_and_fifos_are_not_opened(void **state)
 {
     CLEANUP(free_text) char *link = xasprintf("%s/error.json", (char *)*state);

@@ -35,7 +35,7 @@ static void lines_may_arrive_in_pieces(void **state)
         assert_int_equal(seen.count, 3); /* the last line is not complete */
         assert_string_equal(seen.text.data, "{\"step\":1}\n{\"step\": 2.50, \"x\": NaN }\n{\"step\":3}\n");
         assert_int_equal(r.refused, 2);
-        assert_string_equal(r.first_error.msg, "byte 5 of the line: expected ':'"); /* of the first one */
+        assert_string_equal(r.first_error.msg, "byte 5 of the line: expected ':'"); /* of two */
         buf_release(&seen.text);
         report_reader_release(&r);
     }

@@ -1,4 +1,4 @@
-/* Scripts in place of ddp-trainer answer the query for the plugin for GPUs. */
+/* Tests the query for the GPU plugin of ddp-trainer. Shell scripts stand in for ddp-trainer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,49 +23,49 @@ struct fixture {
 
 static int set_up(void **state)
 {
-    struct fixture *b = xcalloc(1, sizeof(*b));
+    struct fixture *f = xcalloc(1, sizeof(*f));
 
-    strcpy(b->dir, "/tmp/ddp-plugin-XXXXXX");
-    assert_non_null(mkdtemp(b->dir));
-    b->path = xasprintf("%s/trainer", b->dir);
-    assert_int_equal(uv_loop_init(&b->loop), 0);
-    *state = b;
+    strcpy(f->dir, "/tmp/ddp-plugin-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    f->path = xasprintf("%s/trainer", f->dir);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    *state = f;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
 
-    assert_int_equal(uv_loop_close(&b->loop), 0);
-    unlink(b->path);
-    rmdir(b->dir);
-    free(b->path);
-    free(b);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    unlink(f->path);
+    rmdir(f->dir);
+    free(f->path);
+    free(f);
     return 0;
 }
 
 static void on_answer(void *user, const char *nccl, const char *version)
 {
-    struct fixture *b = user;
+    struct fixture *f = user;
 
-    b->answers++;
-    snprintf(b->nccl, sizeof(b->nccl), "%s", nccl);
-    snprintf(b->version, sizeof(b->version), "%s", version);
+    f->answers++;
+    snprintf(f->nccl, sizeof(f->nccl), "%s", nccl);
+    snprintf(f->version, sizeof(f->version), "%s", version);
 }
 
-static void write_script(const struct fixture *b, const char *script)
+static void write_script(const struct fixture *f, const char *script)
 {
     CLEANUP(free_text) char *text = xasprintf("#!/bin/sh\n%s\n", script);
     struct err e;
 
-    if (file_write_atomic(b->path, text, strlen(text), 0700, &e))
+    if (file_write_atomic(f->path, text, strlen(text), 0700, &e))
         fail_msg("%s", e.msg);
 }
 
 static void the_plugins_libraries_are_reported(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
     static const char *const cases[][3] = {
         {"[ $1 = --plugin ] && echo '{\"version\": \"CUDA 13.0, cuDNN 9.19.0\", \"nccl\": \"2.28.9\"}'",
          "2.28.9", "CUDA 13.0, cuDNN 9.19.0"},
@@ -76,34 +76,34 @@ static void the_plugins_libraries_are_reported(void **state)
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        write_script(b, cases[i][0]);
-        (void)trainer_plugin_ask(&b->loop, b->path, on_answer, b);
-        uv_run(&b->loop, UV_RUN_DEFAULT);
-        assert_int_equal(b->answers, (int)i + 1);
-        assert_string_equal(b->nccl, cases[i][1]);
-        assert_string_equal(b->version, cases[i][2]);
+        write_script(f, cases[i][0]);
+        (void)trainer_plugin_ask(&f->loop, f->path, on_answer, f);
+        uv_run(&f->loop, UV_RUN_DEFAULT);
+        assert_int_equal(f->answers, (int)i + 1);
+        assert_string_equal(f->nccl, cases[i][1]);
+        assert_string_equal(f->version, cases[i][2]);
     }
 }
 
 static void a_trainer_that_does_not_start_has_no_plugin(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
 
-    (void)trainer_plugin_ask(&b->loop, "/nowhere/ddp-trainer", on_answer, b);
-    assert_int_equal(b->answers, 0); /* the answer comes from the loop only */
-    uv_run(&b->loop, UV_RUN_DEFAULT);
-    assert_int_equal(b->answers, 1);
-    assert_string_equal(b->nccl, "none");
+    (void)trainer_plugin_ask(&f->loop, "/nowhere/ddp-trainer", on_answer, f);
+    assert_int_equal(f->answers, 0); /* the callback is called from the loop, never from trainer_plugin_ask */
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->answers, 1);
+    assert_string_equal(f->nccl, "none");
 }
 
 static void a_query_can_be_cancelled(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
 
-    write_script(b, "exec sleep 1000");
-    trainer_plugin_close(trainer_plugin_ask(&b->loop, b->path, on_answer, b));
-    uv_run(&b->loop, UV_RUN_DEFAULT);
-    assert_int_equal(b->answers, 0);
+    write_script(f, "exec sleep 1000");
+    trainer_plugin_close(trainer_plugin_ask(&f->loop, f->path, on_answer, f));
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->answers, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -66,10 +66,10 @@ static void old_logs_of_finished_jobs_are_removed(void **state)
     make_supervisor_log(dir, "7/supervisor.box1.log");
     make_file(dir, "8/generation_1/box1/0", 15);
     make_file(dir, "8/generation_2/box1/0", 13); /* the newest file counts */
-    make_file(dir, "9/generation_1/box1/0", 15); /* the job runs */
+    make_file(dir, "9/generation_1/box1/0", 15); /* the job still runs */
     make_file(dir, "others", 99);                /* not a job */
     make_file(dir, "10x", 99);
-    make_file(dir, "2024", 99); /* a user's directory with a number for a name */
+    make_file(dir, "2024", 99); /* a user's directory that is named like a job */
     make_file(dir, "2025/notes", 99);
     make_file(dir, "2025/generation_1", 99);
     assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);

@@ -17,8 +17,8 @@ struct fixture {
     char dir[64];
     struct log_readers *logs;
     struct buf got;
-    int64_t offset; /* of the last piece with data */
-    size_t last;    /* its bytes */
+    int64_t offset; /* of the last chunk that had data */
+    size_t last;    /* the number of bytes in that chunk */
     int chunks;
     bool over, ended, full;
     char error[128];
@@ -225,7 +225,7 @@ static char *log_path(struct fixture *d)
     return xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
 }
 
-/* As the coordinator does: asks from the offset at which the last piece ended. */
+/* Asks from the offset at which the last chunk ended, as the coordinator does. */
 static void a_part_that_was_cut_out_is_skipped(void **state)
 {
     struct fixture *d = *state;
@@ -246,7 +246,7 @@ static void a_part_that_was_cut_out_is_skipped(void **state)
     assert_ok(code, &e);
     d->ended = true;
     for (int64_t at = 0; !d->over; at = d->offset + (int64_t)d->last) {
-        d->full = d->chunks == 2; /* refused once: the same piece is sent again */
+        d->full = d->chunks == 2; /* the stream refused this chunk once, so it was sent again */
         ask_for_log(d, at, 64 << 10, 0, true);
         log_readers_pump(d->logs);
         d->full = false;

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "daemon/agent/observe/worker_samples.h"
 
-/* Real children that are stopped, wait or compute, and their children. */
+/* The tests look at child processes that are stopped, wait or compute, and at their children. */
 
 static pid_t process_start(void (*body)(int fd), int fd)
 {
@@ -78,7 +78,7 @@ static void a_process_shows_its_state(void **state)
     pid = process_start(wait_in_read, fds[0]);
     p = await_state(pid, 'S');
     assert_int_equal(p.parent, getpid());
-    assert_in_range(p.threads, 1, 2); /* ThreadSanitizer adds one */
+    assert_in_range(p.threads, 1, 2); /* ThreadSanitizer adds a thread */
     assert_true(p.memory_bytes > 0);
     assert_true(!strncmp(p.name, "test_process", 12));
     kill(pid, SIGSTOP);
@@ -115,7 +115,7 @@ static void the_system_call_is_named(void **state)
     await_state(pid, 'S');
     process_wait(pid, call, target);
     process_end(pid);
-    if (!strcmp(call, "read")) /* where /proc/PID/syscall may be read */
+    if (!strcmp(call, "read")) /* only where /proc/PID/syscall may be read */
         assert_string_equal(target, "pipe");
     else
         assert_non_null(strstr(call, "pipe"));

@@ -29,7 +29,7 @@ static void a_worker_is_idle_after_a_while_without_cpu_time(void **state)
 
     (void)state;
     activity_sample(&a, 1000, 500, 0, 1000);
-    activity_sample(&a, 2000, 501, 0, 2000); /* 0.1 %: idle */
+    activity_sample(&a, 2000, 501, 0, 2000); /* 0.1 % of a CPU counts as idle */
     assert_int_equal(activity_told(&a, 0, 2000, &news).idle_ms, -1);
     assert_false(news);
     assert_int_equal(activity_told(&a, 0, 2500, &news).idle_ms, 1500);
@@ -37,7 +37,7 @@ static void a_worker_is_idle_after_a_while_without_cpu_time(void **state)
     activity_sample(&a, 3000, 502, 0, 3000);
     (void)activity_told(&a, 0, 3000, &news); /* still idle since the same time */
     assert_false(news);
-    activity_sample(&a, 4000, 530, 0, 4000); /* 2.8 %: busy */
+    activity_sample(&a, 4000, 530, 0, 4000); /* 2.8 % of a CPU counts as busy */
     assert_int_equal(activity_told(&a, 0, 4000, &news).idle_ms, -1);
     assert_true(news);
 }

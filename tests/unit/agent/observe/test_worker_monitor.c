@@ -14,16 +14,16 @@
 #include "daemon/agent/observe/process.h"
 #include "daemon/agent/observe/worker_monitor.h"
 
-/* The monitor on a loop of its own, with real children; sent messages are recorded. */
+/* The monitor runs on a loop of its own and watches child processes. The fixture records what it sends. */
 struct fixture {
     uv_loop_t loop;
-    struct worker_monitor *watch;
+    struct worker_monitor *monitor;
     bool full;
     int activities, answers;
-    size_t quiet;    /* in the newest Activity */
-    int64_t idle_ms; /* of the first one in it */
+    size_t quiet;    /* workers in the newest Activity */
+    int64_t idle_ms; /* of the first worker in the newest Activity */
     char state[4];
-    int64_t probe; /* of the newest answer */
+    int64_t probe; /* from here on: of the newest answer to a probe */
     size_t workers;
     bool probed;
     char process_state[4];
@@ -32,49 +32,49 @@ struct fixture {
 
 static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
 {
-    struct fixture *d = ctx;
+    struct fixture *f = ctx;
 
-    if (d->full)
+    if (f->full)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "full");
     if (up->body_case == DDP__V1__AGENT_UP__BODY_ACTIVITY) {
-        d->activities++;
-        d->quiet = up->activity->n_spawns;
-        d->idle_ms = d->quiet ? up->activity->spawns[0]->idle_ms : -1;
-        strcpy(d->state, d->quiet ? up->activity->spawns[0]->state : "");
+        f->activities++;
+        f->quiet = up->activity->n_spawns;
+        f->idle_ms = f->quiet ? up->activity->spawns[0]->idle_ms : -1;
+        strcpy(f->state, f->quiet ? up->activity->spawns[0]->state : "");
         return ERR_OK;
     }
     assert_int_equal(up->body_case, DDP__V1__AGENT_UP__BODY_PROBE_ANSWER);
-    d->answers++;
-    d->probe = up->probe_answer->probe;
-    d->workers = up->probe_answer->n_workers;
-    if (d->workers) {
+    f->answers++;
+    f->probe = up->probe_answer->probe;
+    f->workers = up->probe_answer->n_workers;
+    if (f->workers) {
         const Ddp__V1__WorkerProbe *w = up->probe_answer->workers[0];
-        d->probed = w->probed;
-        d->report_age = w->report_age_ms;
-        strcpy(d->process_state, w->n_processes ? w->processes[0]->state : "");
+        f->probed = w->probed;
+        f->report_age = w->report_age_ms;
+        strcpy(f->process_state, w->n_processes ? w->processes[0]->state : "");
     }
     return ERR_OK;
 }
 
 static int fixture_open(void **state)
 {
-    struct fixture *d = xcalloc(1, sizeof(*d));
-    struct worker_monitor_options options = {"/nonexistent", "box1", take_message, d};
+    struct fixture *f = xcalloc(1, sizeof(*f));
+    struct worker_monitor_options options = {"/nonexistent", "box1", take_message, f};
 
-    assert_int_equal(uv_loop_init(&d->loop), 0);
-    d->watch = worker_monitor_create(&d->loop, &options);
-    *state = d;
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->monitor = worker_monitor_create(&f->loop, &options);
+    *state = f;
     return 0;
 }
 
 static int fixture_close(void **state)
 {
-    struct fixture *d = *state;
+    struct fixture *f = *state;
 
-    worker_monitor_close(d->watch);
-    uv_run(&d->loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&d->loop), 0);
-    free(d);
+    worker_monitor_close(f->monitor);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    free(f);
     return 0;
 }
 
@@ -83,19 +83,19 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* Turns the loop until done(d), within a deadline. */
-static void turn_until(struct fixture *d, bool (*done)(const struct fixture *d))
+/* Runs the loop until `done` is true; fails the test after a deadline. */
+static void run_loop_until(struct fixture *f, bool (*done)(const struct fixture *f))
 {
     int64_t end = clock_boot_ms() + 20000;
     uv_timer_t tick;
 
-    uv_timer_init(&d->loop, &tick);
+    uv_timer_init(&f->loop, &tick);
     uv_timer_start(&tick, on_tick, 10, 10);
-    while (!done(d) && clock_boot_ms() < end)
-        uv_run(&d->loop, UV_RUN_ONCE);
+    while (!done(f) && clock_boot_ms() < end)
+        uv_run(&f->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)&tick, NULL);
-    uv_run(&d->loop, UV_RUN_NOWAIT);
-    assert_true(done(d));
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    assert_true(done(f));
 }
 
 static bool process_sleeps(pid_t pid)
@@ -105,7 +105,7 @@ static bool process_sleeps(pid_t pid)
     return process_read(pid, &p) && p.state == 'S';
 }
 
-/* Starts a child; it sleeps when this returns. */
+/* Starts a child, and returns once it sleeps. */
 static pid_t sleeper_start(void)
 {
     pid_t parent = getpid(), pid = fork();
@@ -130,97 +130,97 @@ static void sleeper_end(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-static bool says_quiet(const struct fixture *d)
+static bool says_quiet(const struct fixture *f)
 {
-    return d->quiet == 1;
+    return f->quiet == 1;
 }
 
-static bool says_stopped(const struct fixture *d)
+static bool says_stopped(const struct fixture *f)
 {
-    return d->quiet == 1 && !strcmp(d->state, "T");
+    return f->quiet == 1 && !strcmp(f->state, "T");
 }
 
-static bool probe_answered(const struct fixture *d)
+static bool probe_answered(const struct fixture *f)
 {
-    return d->answers > 0;
+    return f->answers > 0;
 }
 
 static void an_idle_worker_is_reported_once_per_session(void **state)
 {
-    struct fixture *d = *state;
+    struct fixture *f = *state;
     pid_t pid = sleeper_start();
     struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
 
-    worker_monitor_set(d->watch, &who, 1);
-    turn_until(d, says_quiet);
-    assert_true(d->idle_ms >= 1500);
-    d->quiet = 0;
-    worker_monitor_new_session(d->watch);
-    turn_until(d, says_quiet);
+    worker_monitor_set(f->monitor, &who, 1);
+    run_loop_until(f, says_quiet);
+    assert_true(f->idle_ms >= 1500);
+    f->quiet = 0;
+    worker_monitor_new_session(f->monitor);
+    run_loop_until(f, says_quiet);
     kill(pid, SIGSTOP);
-    turn_until(d, says_stopped);
+    run_loop_until(f, says_stopped);
     sleeper_end(pid);
 }
 
 static void activity_that_could_not_be_sent_is_sent_later(void **state)
 {
-    struct fixture *d = *state;
+    struct fixture *f = *state;
     pid_t pid = sleeper_start();
     struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
-    d->full = true;
+    f->full = true;
     probe.probe = 1;
     probe.job = 7;
-    worker_monitor_set(d->watch, &who, 1);
-    worker_monitor_probe(d->watch, &probe); /* its answer is lost: the stream is full */
+    worker_monitor_set(f->monitor, &who, 1);
+    worker_monitor_probe(f->monitor, &probe); /* the stream is full, so the answer is lost */
     int64_t end_ms = clock_boot_ms() + 2500;
-    while (clock_boot_ms() < end_ms) /* long enough for a message that must not come */
-        uv_run(&d->loop, UV_RUN_ONCE);
-    assert_int_equal(d->activities, 0);
-    d->full = false;
-    turn_until(d, says_quiet);
+    while (clock_boot_ms() < end_ms) /* long enough for an Activity to be sent, if the stream were not full */
+        uv_run(&f->loop, UV_RUN_ONCE);
+    assert_int_equal(f->activities, 0);
+    f->full = false;
+    run_loop_until(f, says_quiet);
     sleeper_end(pid);
 }
 
 static void a_probe_is_answered_with_the_workers_of_its_job(void **state)
 {
-    struct fixture *d = *state;
+    struct fixture *f = *state;
     pid_t pid = sleeper_start();
     struct monitored_worker who[] = {{.job = 7, .spawn = 3, .first_generation = 2, .pid = pid},
                                      {.job = 8, .spawn = 1, .first_generation = 1, .pid = pid}};
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
-    worker_monitor_set(d->watch, who, 2);
-    worker_monitor_reported(d->watch, 7, 3);
+    worker_monitor_set(f->monitor, who, 2);
+    worker_monitor_reported(f->monitor, 7, 3);
     probe.probe = 41;
     probe.job = 7;
-    worker_monitor_probe(d->watch, &probe);
-    turn_until(d, probe_answered);
-    assert_int_equal(d->probe, 41);
-    assert_int_equal(d->workers, 1);
-    assert_true(d->probed);
-    assert_string_equal(d->process_state, "S");
-    assert_true(d->report_age >= 0);
-    d->answers = 0;
+    worker_monitor_probe(f->monitor, &probe);
+    run_loop_until(f, probe_answered);
+    assert_int_equal(f->probe, 41);
+    assert_int_equal(f->workers, 1);
+    assert_true(f->probed);
+    assert_string_equal(f->process_state, "S");
+    assert_true(f->report_age >= 0);
+    f->answers = 0;
     probe.probe = 42;
-    probe.job = 9; /* no worker of it lives here */
-    worker_monitor_probe(d->watch, &probe);
-    turn_until(d, probe_answered);
-    assert_int_equal(d->probe, 42);
-    assert_int_equal(d->workers, 0);
+    probe.job = 9; /* no worker of job 9 runs on this node */
+    worker_monitor_probe(f->monitor, &probe);
+    run_loop_until(f, probe_answered);
+    assert_int_equal(f->probe, 42);
+    assert_int_equal(f->workers, 0);
     sleeper_end(pid);
 }
 
 static void without_workers_a_probe_is_answered_at_once(void **state)
 {
-    struct fixture *d = *state;
+    struct fixture *f = *state;
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
 
     probe.probe = 5;
-    worker_monitor_probe(d->watch, &probe);
-    assert_int_equal(d->answers, 1);
-    assert_int_equal(d->workers, 0);
+    worker_monitor_probe(f->monitor, &probe);
+    assert_int_equal(f->answers, 1);
+    assert_int_equal(f->workers, 0);
 }
 
 int main(void)

@@ -18,7 +18,7 @@
 
 static const uint8_t key[CHECK_KEY] = "0123456789abcde", wrong[CHECK_KEY] = "0123456789abcdX";
 
-/* Starts a listener in a process of its own, as the agent does; its ports go to *out. */
+/* Starts a listener in a process of its own, as the agent does, and stores its ports in *out. */
 static pid_t listener_start(Ddp__V1__CheckListenResult *out)
 {
     const struct check_ports ports = {24100, 24199};

@@ -12,7 +12,7 @@
 #include "client/screen/screen_why.h"
 #include "tests/unit/client/golden.h"
 
-/* From the probes to the sentence: each row is one pattern. */
+/* Tests which sentence ddpctl why derives from the probes of a job. Each row of the table is one pattern. */
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define RANKS 4
@@ -21,7 +21,7 @@
 struct rank_row {
     const char *state; /* of its process; NULL: it was not probed */
     const char *in, *on;
-    int64_t idle, quiet, report; /* ms; report NEVER: none came */
+    int64_t idle, quiet, report; /* milliseconds; `report` is NEVER if no report came */
     bool ended;
     int code, signal;
     bool oom;
@@ -33,7 +33,7 @@ struct rank_row {
 struct pattern {
     const char *name, *job_state, *reason;
     struct rank_row ranks[RANKS];
-    int failed; /* rank + 1 */
+    int failed; /* the failed rank plus 1; 0 if none failed */
     enum diagnosis_kind kind;
     int rank; /* -1: none */
     const char *sentence;

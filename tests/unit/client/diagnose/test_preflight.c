@@ -11,7 +11,7 @@
 #include "client/screen/screen_check.h"
 #include "tests/unit/client/golden.h"
 
-/* From the nodes' answers to the problems of each node. */
+/* Tests which problems ddpctl check derives from the nodes' answers. */
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define NODES 3
@@ -28,50 +28,50 @@ struct fixture {
     struct findings found;
 };
 
-static void build_node(struct fixture *b, size_t i)
+static void build_node(struct fixture *f, size_t i)
 {
     static const char *const names[] = {"box1", "box2", "box3"}, *const addresses[] = {"10.0.0.1", "10.0.0.2",
                                                                                        "10.0.0.3"};
-    Ddp__V1__CheckPlaceResult *p = &b->results[i];
-    ddp__v1__node_status__init(&b->nodes[i]);
-    ddp__v1__check_answer__init(&b->places[i]);
-    ddp__v1__check_answer__init(&b->listens[i]);
-    ddp__v1__check_answer__init(&b->links[i]);
+    Ddp__V1__CheckPlaceResult *p = &f->results[i];
+    ddp__v1__node_status__init(&f->nodes[i]);
+    ddp__v1__check_answer__init(&f->places[i]);
+    ddp__v1__check_answer__init(&f->listens[i]);
+    ddp__v1__check_answer__init(&f->links[i]);
     ddp__v1__check_place_result__init(p);
-    ddp__v1__check_path__init(&b->paths[i]);
-    b->nodes[i].name = TEXT(names[i]);
-    b->nodes[i].address = TEXT(addresses[i]);
-    b->paths[i].path = TEXT("/data/train.bin");
-    b->paths[i].bytes = 1200000000;
-    b->paths[i].files = 1;
-    b->paths[i].digest = TEXT("aa");
-    b->path_list[i] = &b->paths[i];
+    ddp__v1__check_path__init(&f->paths[i]);
+    f->nodes[i].name = TEXT(names[i]);
+    f->nodes[i].address = TEXT(addresses[i]);
+    f->paths[i].path = TEXT("/data/train.bin");
+    f->paths[i].bytes = 1200000000;
+    f->paths[i].files = 1;
+    f->paths[i].digest = TEXT("aa");
+    f->path_list[i] = &f->paths[i];
     p->user = TEXT("ana");
-    p->paths = &b->path_list[i];
+    p->paths = &f->path_list[i];
     p->n_paths = 1;
     p->interpreter = TEXT("/usr/bin/python3");
     p->interpreter_version = TEXT("Python 3.11.2");
     p->memory_bytes = 16000000000;
     p->memory_free = 12100000000;
     p->disk_free = 120000000000;
-    b->places[i].version = TEXT("0.3.0");
-    b->places[i].trip_ms = 3;
-    b->places[i].place = p;
-    b->node_list[i] = &b->nodes[i];
-    b->place_list[i] = &b->places[i];
-    b->listen_list[i] = &b->listens[i];
-    b->answer_list[i] = &b->links[i];
+    f->places[i].version = TEXT("0.3.0");
+    f->places[i].trip_ms = 3;
+    f->places[i].place = p;
+    f->node_list[i] = &f->nodes[i];
+    f->place_list[i] = &f->places[i];
+    f->listen_list[i] = &f->listens[i];
+    f->answer_list[i] = &f->links[i];
 }
 
-static void build_links(struct fixture *b, size_t from)
+static void build_links(struct fixture *f, size_t from)
 {
-    Ddp__V1__CheckAnswer *a = &b->links[from];
-    a->links = b->link_list[from];
+    Ddp__V1__CheckAnswer *a = &f->links[from];
+    a->links = f->link_list[from];
     for (size_t to = 0; to < NODES; to++)
         for (int port = 0; to != from && port < 2; port++) {
-            Ddp__V1__CheckLink *link = b->link_list[from][a->n_links] = &b->between[from][a->n_links];
+            Ddp__V1__CheckLink *link = f->link_list[from][a->n_links] = &f->between[from][a->n_links];
             ddp__v1__check_link__init(link);
-            link->node = b->nodes[to].name;
+            link->node = f->nodes[to].name;
             link->port = port ? 41000 + (int32_t)to : 30699;
             link->connect_ms = 0.3;
             if (!port && to == (from + 1) % NODES)
@@ -82,90 +82,90 @@ static void build_links(struct fixture *b, size_t from)
 
 static int setup(void **state)
 {
-    struct fixture *b = xcalloc(1, sizeof(*b));
+    struct fixture *f = xcalloc(1, sizeof(*f));
     for (size_t i = 0; i < NODES; i++)
-        build_node(b, i);
+        build_node(f, i);
     for (size_t i = 0; i < NODES; i++)
-        build_links(b, i);
-    b->preflight = (struct preflight){.nodes = b->node_list,
-                                      .places = b->place_list,
-                                      .listens = b->listen_list,
-                                      .links = b->answer_list,
+        build_links(f, i);
+    f->preflight = (struct preflight){.nodes = f->node_list,
+                                      .places = f->place_list,
+                                      .listens = f->listen_list,
+                                      .links = f->answer_list,
                                       .count = NODES,
                                       .version = "0.3.0"};
-    *state = b;
+    *state = f;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    struct fixture *b = *state;
-    findings_release(&b->found);
+    struct fixture *f = *state;
+    findings_release(&f->found);
     free_text((char **)state);
     return 0;
 }
 
 /* Expects exactly one finding. */
-static void expect_finding(struct fixture *b, const char *node, const char *what)
+static void expect_finding(struct fixture *f, const char *node, const char *what)
 {
-    preflight_check(&b->preflight, &b->found);
-    if (b->found.count != 1)
-        fail_msg("%zu findings, the first: %s", b->found.count,
-                 b->found.count ? b->found.items[0].what : "none");
-    assert_string_equal(b->found.items[0].node, node);
-    assert_string_equal(b->found.items[0].what, what);
-    assert_non_null(b->found.items[0].fix);
+    preflight_check(&f->preflight, &f->found);
+    if (f->found.count != 1)
+        fail_msg("%zu findings, the first: %s", f->found.count,
+                 f->found.count ? f->found.items[0].what : "none");
+    assert_string_equal(f->found.items[0].node, node);
+    assert_string_equal(f->found.items[0].what, what);
+    assert_non_null(f->found.items[0].fix);
 }
 
 static void test_no_problems(void **state)
 {
-    struct fixture *b = *state;
-    b->places[1].skew_ms = -900; /* below the limit */
-    preflight_check(&b->preflight, &b->found);
-    assert_int_equal(b->found.count, 0);
+    struct fixture *f = *state;
+    f->places[1].skew_ms = -900; /* below the limit */
+    preflight_check(&f->preflight, &f->found);
+    assert_int_equal(f->found.count, 0);
 }
 
 /* The size of the nodes, no matter what is busy: slots, or GPUs if the job needs them. */
 static void test_size(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
     Ddp__V1__Gpu gpu[2] = {DDP__V1__GPU__INIT, DDP__V1__GPU__INIT}, *gpus[2] = {&gpu[0], &gpu[1]};
     struct job_spec spec = {
         .nodes_min = 2, .procs = JOB_PROCS_NUMBER, .procs_per_node = 4, .gpus_per_proc = 1};
     for (size_t i = 0; i < NODES; i++)
-        b->nodes[i].slots = 4;
-    preflight_check_size(&b->preflight, &spec, &b->found);
+        f->nodes[i].slots = 4;
+    preflight_check_size(&f->preflight, &spec, &f->found);
     spec.procs = JOB_PROCS_AUTO;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 0);
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 0);
 
     spec.procs = JOB_PROCS_NUMBER;
     spec.procs_per_node = 8;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 1);
-    assert_string_equal(b->found.items[0].what,
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 1);
+    assert_string_equal(f->found.items[0].what,
                         "the job needs 2 nodes with 8 slots each, 0 of these 3 have them");
     spec.procs_per_node = 2;
     spec.device = JOB_DEVICE_CUDA;
     gpu[0].healthy = gpu[1].healthy = true;
-    b->nodes[1].gpus = gpus;
-    b->nodes[1].n_gpus = 2;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 2);
-    assert_string_equal(b->found.items[1].what,
+    f->nodes[1].gpus = gpus;
+    f->nodes[1].n_gpus = 2;
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 2);
+    assert_string_equal(f->found.items[1].what,
                         "the job needs 2 nodes with 2 GPUs each, 1 of these 3 have them");
     spec.nodes_min = 4;
     spec.device = JOB_DEVICE_CPU;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 3);
-    assert_string_equal(b->found.items[2].what, "the job needs 4 nodes, 3 can take work");
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 3);
+    assert_string_equal(f->found.items[2].what, "the job needs 4 nodes, 3 can take work");
 }
 
 /* GPUs that the coordinator would not assign do not count: a sick GPU, one GPU twice for the same worker, and
  * any GPU of a node whose trainer has no plugin. */
 static void test_usable_gpus(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
     Ddp__V1__Gpu gpu = DDP__V1__GPU__INIT, *gpus[1] = {&gpu};
     struct job_spec spec = {.kind = JOB_TRAIN,
                             .nodes_min = 1,
@@ -173,174 +173,174 @@ static void test_usable_gpus(void **state)
                             .procs_per_node = 1,
                             .device = JOB_DEVICE_CUDA,
                             .gpus_per_proc = 1};
-    b->nodes[1].gpus = gpus;
-    b->nodes[1].n_gpus = 1;
-    b->nodes[1].slots_per_gpu = 2;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 1); /* it is sick */
+    f->nodes[1].gpus = gpus;
+    f->nodes[1].n_gpus = 1;
+    f->nodes[1].slots_per_gpu = 2;
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 1); /* it is sick */
     gpu.healthy = true;
-    preflight_check_size(&b->preflight, &spec, &b->found);
+    preflight_check_size(&f->preflight, &spec, &f->found);
     spec.procs_per_node = 2;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 1);
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 1);
     spec.procs_per_node = 1;
     spec.gpus_per_proc = 2;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 2); /* a GPU with two slots is not two GPUs */
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 2); /* a GPU with two slots is not two GPUs */
     spec.gpus_per_proc = 1;
-    b->nodes[1].nccl_version = TEXT("none");
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 3);
+    f->nodes[1].nccl_version = TEXT("none");
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 3);
     spec.kind = JOB_COMMAND;
-    preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 3);
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 3);
 }
 
 static void test_instruction_sets(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
     struct job_spec spec = {.kind = JOB_TRAIN, .device = JOB_DEVICE_CPU};
-    b->results[0].isa = TEXT("avx512");
-    b->results[2].isa = TEXT("avx512"); /* box2 has an older agent that does not report it */
-    preflight_check_isa(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 0);
-    b->results[1].isa = TEXT("avx2");
-    preflight_check_isa(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 1);
-    assert_string_equal(b->found.items[0].what,
+    f->results[0].isa = TEXT("avx512");
+    f->results[2].isa = TEXT("avx512"); /* the older agent of box2 does not report it */
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 0);
+    f->results[1].isa = TEXT("avx2");
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 1);
+    assert_string_equal(f->found.items[0].what,
                         "the nodes' CPUs have instruction sets from avx2 to avx512: the "
                         "bits of a run depend on where its ranks are");
-    assert_string_equal(b->found.items[0].fix, "set train.isa: avx2 for the same bits on all of them");
+    assert_string_equal(f->found.items[0].fix, "set train.isa: avx2 for the same bits on all of them");
     spec.train.isa = ISA_AVX2;
-    preflight_check_isa(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 1);
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 1);
     spec.train.isa = ISA_AVX512;
-    preflight_check_isa(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 2);
-    assert_string_equal(b->found.items[1].node, "box2");
-    assert_string_equal(b->found.items[1].what, "its CPU has no more than avx2, the job needs avx512");
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 2);
+    assert_string_equal(f->found.items[1].node, "box2");
+    assert_string_equal(f->found.items[1].what, "its CPU has no more than avx2, the job needs avx512");
     spec.kind = JOB_COMMAND;
-    preflight_check_isa(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 2);
+    preflight_check_isa(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 2);
 }
 
 /* Two nodes agree, so the other one is reported, although it comes first. */
 static void test_minority_differs(void **state)
 {
-    struct fixture *b = *state;
-    b->paths[0].digest = TEXT("bb");
-    expect_finding(b, "box1", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
+    struct fixture *f = *state;
+    f->paths[0].digest = TEXT("bb");
+    expect_finding(f, "box1", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
 }
 
 static void test_different_size(void **state)
 {
-    struct fixture *b = *state;
-    b->paths[2].bytes = 900000000;
-    b->paths[2].digest = TEXT("cc");
-    expect_finding(b, "box3",
+    struct fixture *f = *state;
+    f->paths[2].bytes = 900000000;
+    f->paths[2].digest = TEXT("cc");
+    expect_finding(f, "box3",
                    "/data/train.bin differs from box1's: 900 MB in 1 file here, 1.2 GB in 1 file there");
 }
 
 static void test_file_that_only_others_have(void **state)
 {
-    struct fixture *b = *state;
-    b->results[1].n_paths = 0;
-    expect_finding(b, "box2", "/data/train.bin: does not exist");
+    struct fixture *f = *state;
+    f->results[1].n_paths = 0;
+    expect_finding(f, "box2", "/data/train.bin: does not exist");
 }
 
 static void test_versions(void **state)
 {
-    struct fixture *b = *state;
-    b->places[1].version = TEXT("0.2.0");
-    expect_finding(b, "box2", "its agent is version 0.2.0, the coordinator 0.3.0");
+    struct fixture *f = *state;
+    f->places[1].version = TEXT("0.2.0");
+    expect_finding(f, "box2", "its agent is version 0.2.0, the coordinator 0.3.0");
 }
 
 static void test_interpreters(void **state)
 {
-    struct fixture *b = *state;
-    b->results[2].interpreter_version = TEXT("Python 3.9.2");
-    expect_finding(b, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
+    struct fixture *f = *state;
+    f->results[2].interpreter_version = TEXT("Python 3.9.2");
+    expect_finding(f, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
 }
 
 static void test_uids(void **state)
 {
-    struct fixture *b = *state;
-    b->results[0].user = b->results[1].user = b->results[2].user = TEXT("trainer");
-    b->results[0].user_number = 0; /* an older agent */
-    b->results[1].user_number = 1001;
-    b->results[2].user_number = 10001;
-    expect_finding(b, "box3", "jobs run as trainer with uid 10000 here, as trainer with uid 1000 on box2");
+    struct fixture *f = *state;
+    f->results[0].user = f->results[1].user = f->results[2].user = TEXT("trainer");
+    f->results[0].user_number = 0; /* an older agent */
+    f->results[1].user_number = 1001;
+    f->results[2].user_number = 10001;
+    expect_finding(f, "box3", "jobs run as trainer with uid 10000 here, as trainer with uid 1000 on box2");
 }
 
 static void test_clock(void **state)
 {
-    struct fixture *b = *state;
-    b->places[1].skew_ms = 3200;
-    expect_finding(b, "box2", "its clock is 3.2 s ahead of the coordinator's");
+    struct fixture *f = *state;
+    f->places[1].skew_ms = 3200;
+    expect_finding(f, "box2", "its clock is 3.2 s ahead of the coordinator's");
 }
 
 /* After a slow answer the clock's difference is uncertain. */
 static void test_clock_behind_a_slow_answer(void **state)
 {
-    struct fixture *b = *state;
-    b->places[1].skew_ms = 3200;
-    b->places[1].trip_ms = 2500;
-    preflight_check(&b->preflight, &b->found);
-    assert_int_equal(b->found.count, 0);
+    struct fixture *f = *state;
+    f->places[1].skew_ms = 3200;
+    f->places[1].trip_ms = 2500;
+    preflight_check(&f->preflight, &f->found);
+    assert_int_equal(f->found.count, 0);
 }
 
 static void test_low_disk_space(void **state)
 {
-    struct fixture *b = *state;
-    b->results[0].disk_free = 100000000;
-    expect_finding(b, "box1", "only 100 MB of disk space are free where jobs run");
+    struct fixture *f = *state;
+    f->results[0].disk_free = 100000000;
+    expect_finding(f, "box1", "only 100 MB of disk space are free where jobs run");
 }
 
 static void test_low_memory(void **state)
 {
-    struct fixture *b = *state;
-    b->results[0].memory_free = 300000000;
-    expect_finding(b, "box1", "only 300 MB of 16.0 GB of memory are free");
+    struct fixture *f = *state;
+    f->results[0].memory_free = 300000000;
+    expect_finding(f, "box1", "only 300 MB of 16.0 GB of memory are free");
 }
 
 static void test_one_port(void **state)
 {
-    struct fixture *b = *state;
-    b->between[0][1].problem = TEXT("refused");
-    expect_finding(b, "box1", "cannot reach port 41001 of box2 at 10.0.0.2: refused");
+    struct fixture *f = *state;
+    f->between[0][1].problem = TEXT("refused");
+    expect_finding(f, "box1", "cannot reach port 41001 of box2 at 10.0.0.2: refused");
 }
 
 static void test_all_ports(void **state)
 {
-    struct fixture *b = *state;
-    b->between[0][0].problem = b->between[0][1].problem = TEXT("no route to it");
-    expect_finding(b, "box1", "cannot reach box2 at 10.0.0.2: no route to it");
+    struct fixture *f = *state;
+    f->between[0][0].problem = f->between[0][1].problem = TEXT("no route to it");
+    expect_finding(f, "box1", "cannot reach box2 at 10.0.0.2: no route to it");
 }
 
 static void test_no_answer(void **state)
 {
-    struct fixture *b = *state;
-    b->places[2].error = TEXT("the check hangs, does a file system there?");
-    b->places[2].place = NULL;
-    b->preflight.links = b->preflight.listens = NULL;
-    expect_finding(b, "box3", "no answer: the check hangs, does a file system there?");
+    struct fixture *f = *state;
+    f->places[2].error = TEXT("the check hangs, does a file system there?");
+    f->places[2].place = NULL;
+    f->preflight.links = f->preflight.listens = NULL;
+    expect_finding(f, "box3", "no answer: the check hangs, does a file system there?");
 }
 
 static void test_screen(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
     const struct term terminal = {.live = true, .colour = true, .columns = 140}, plain = {0};
     CLEANUP(buf_release) struct buf out = {0};
-    screen_check(&b->preflight, &b->found, &plain, &out);
+    screen_check(&f->preflight, &f->found, &plain, &out);
     golden_check("check-well.pipe", &out);
-    b->results[1].workdir_problem = TEXT("/home/ana/x: does not exist");
-    b->paths[1].problem = TEXT("does not exist\033[2J");
-    b->places[1].skew_ms = -4000;
-    b->between[2][0].problem = b->between[2][1].problem = TEXT("no route to it");
-    preflight_check(&b->preflight, &b->found);
-    screen_check(&b->preflight, &b->found, &plain, &out);
+    f->results[1].workdir_problem = TEXT("/home/ana/x: does not exist");
+    f->paths[1].problem = TEXT("does not exist\033[2J");
+    f->places[1].skew_ms = -4000;
+    f->between[2][0].problem = f->between[2][1].problem = TEXT("no route to it");
+    preflight_check(&f->preflight, &f->found);
+    screen_check(&f->preflight, &f->found, &plain, &out);
     golden_check("check-ill.pipe", &out);
-    screen_check(&b->preflight, &b->found, &terminal, &out);
+    screen_check(&f->preflight, &f->found, &terminal, &out);
     golden_check("check-ill.term", &out);
 }
 
@@ -379,12 +379,12 @@ static void test_request_for_a_job(void **state)
 /* Without nodes there is no table, not even its headings. */
 static void test_no_nodes(void **state)
 {
-    struct fixture *b = *state;
+    struct fixture *f = *state;
     CLEANUP(buf_release) struct buf out = {0};
     const struct term plain = {0};
-    b->preflight.count = 0;
-    findings_add(&b->found, "", xstrdup("no node can take work"), NULL);
-    screen_check(&b->preflight, &b->found, &plain, &out);
+    f->preflight.count = 0;
+    findings_add(&f->found, "", xstrdup("no node can take work"), NULL);
+    screen_check(&f->preflight, &f->found, &plain, &out);
     assert_string_equal(out.data, "no node can take work\n1 problem\n");
 }
 

@@ -162,7 +162,8 @@ static void test_error_file_for_the_parent_has_the_exit_code(void **state)
     run_error_release(&f.first);
     f.failure.signal = 15;
     buf_clear(&text);
-    assert_int_equal(run_error_copy(&f.first, &f.failure, path, &e), ERR_OK); /* replaces the file */
+    /* The error file of the parent is replaced. */
+    assert_int_equal(run_error_copy(&f.first, &f.failure, path, &e), ERR_OK);
     assert_int_equal(file_read(path, 1 << 16, &text, &e), ERR_OK);
     assert_non_null(strstr(text.data, "\"message\":\"rank 0 on box1 killed by signal 15 (SIGTERM)\""));
     assert_non_null(strstr(text.data, "\"errorCode\":-15"));

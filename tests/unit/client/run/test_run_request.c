@@ -15,8 +15,8 @@
 #include "client/run/torchrun.h"
 #include "client/run/worker_output.h"
 
-/* From words and variables to a run request and the text of a job, as in `ddpctl run`. */
-struct given {
+/* Turns the words and environment variables of a `ddpctl run` into a run request and the text of a job. */
+struct run_case {
     struct run_options options;
     struct option_arguments args;
     struct run_request launch;
@@ -30,14 +30,14 @@ struct given {
 #define NONE ((const char *const[]){NULL})
 #define VARIABLES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void give_words(struct given *g, const char *const *words, const char *const *variables)
+static void run_case_read(struct run_case *g, const char *const *words, const char *const *variables)
 {
     static char *argv[32];
     int argc = 0;
     for (; words[argc]; argc++)
         argv[argc] = (char *)(uintptr_t)words[argc];
     argv[argc] = NULL;
-    *g = (struct given){0};
+    *g = (struct run_case){0};
     const struct option_set sets[] = {
         {run_option_table, &g->options}, {job_flag_options, &g->options}, {NULL, NULL}};
     if (option_parse(sets, argc, argv, run_begins_command, &g->args, &g->e) != ERR_OK ||
@@ -50,7 +50,7 @@ static void give_words(struct given *g, const char *const *words, const char *co
     g->e = (struct err){0};
 }
 
-static void take_back(struct given *g)
+static void run_case_release(struct run_case *g)
 {
     run_request_release(&g->launch);
     job_release(&g->spec);
@@ -61,23 +61,23 @@ static void take_back(struct given *g)
     free(g->text);
 }
 
-static void accept_words(struct given *g, const char *const *words, const char *const *variables)
+static void accept_words(struct run_case *g, const char *const *words, const char *const *variables)
 {
-    give_words(g, words, variables);
+    run_case_read(g, words, variables);
     if (g->e.code != ERR_OK)
         fail_msg("%s", g->e.msg);
 }
 
 static void refuse_words(const char *const *words, const char *const *variables, const char *message)
 {
-    struct given g;
-    give_words(&g, words, variables);
+    struct run_case g;
+    run_case_read(&g, words, variables);
     assert_int_equal(g.e.code, ERR_INVALID_ARGUMENT);
     assert_string_equal(g.e.msg, message);
-    take_back(&g);
+    run_case_release(&g);
 }
 
-static void check_command(const struct given *g, const char *wanted)
+static void check_command(const struct run_case *g, const char *wanted)
 {
     CLEANUP(buf_release) struct buf line = {0};
     for (size_t i = 0; g->spec.command && g->spec.command[i]; i++)
@@ -88,14 +88,14 @@ static void check_command(const struct given *g, const char *wanted)
 static void test_command_lines_of_the_tutorials(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     accept_words(&g, WORDS("--standalone", "--nproc_per_node=gpu", "multigpu_torchrun.py", "50", "10"), NONE);
     check_command(&g, "python3 -u multigpu_torchrun.py 50 10");
     assert_int_equal(g.spec.procs, JOB_PROCS_GPU);
     assert_int_equal(g.spec.max_restarts, 0);
     assert_int_equal(strlen(g.spec.run_id), 36);
     assert_null(g.launch.host);
-    take_back(&g);
+    run_case_release(&g);
 
     accept_words(&g,
                  WORDS("--nproc_per_node=2", "--nnodes=2", "--node_rank=1", "--rdzv_id=456",
@@ -114,7 +114,7 @@ static void test_command_lines_of_the_tutorials(void **state)
     assert_int_equal(g.launch.join_timeout_ms, 600000);
     assert_int_equal(g.launch.last_call_ms, 30000);
     assert_int_equal(g.talk.len, 0);
-    take_back(&g);
+    run_case_release(&g);
 
     accept_words(
         &g,
@@ -125,31 +125,31 @@ static void test_command_lines_of_the_tutorials(void **state)
     assert_int_equal(g.spec.nodes_min, 1);
     assert_int_equal(g.spec.nodes_max, 4);
     assert_int_equal(g.spec.max_restarts, 3);
-    take_back(&g);
+    run_case_release(&g);
 }
 
 static void test_static_rendezvous(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     accept_words(
         &g, WORDS("--nnodes", "2", "--node-rank", "0", "--master-addr", "box1", "--master-port", "1234", "x"),
         NONE);
     assert_string_equal(g.launch.host, "box1");
     assert_int_equal(g.launch.port, 1234);
     assert_int_equal(g.launch.is_host, 1);
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("--nnodes", "2", "--node-rank", "1", "x"), NONE);
     assert_string_equal(g.launch.host, "127.0.0.1");
     assert_int_equal(g.launch.port, 29500);
     assert_int_equal(g.launch.is_host, 0);
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "x"), NONE);
     assert_null(g.launch.host);
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no endpoint */
     assert_null(g.launch.host);
-    take_back(&g);
+    run_case_release(&g);
 }
 
 static void test_command_that_is_executed(void **state)
@@ -171,29 +171,30 @@ static void test_command_that_is_executed(void **state)
         {WORDS("./bench", "--nnodes=3"), "./bench --nnodes=3"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct given g;
+        struct run_case g;
         accept_words(&g, cases[i].words, NONE);
         check_command(&g, cases[i].command);
-        take_back(&g);
+        run_case_release(&g);
     }
-    struct given g;
-    accept_words(&g, WORDS("spawn.py"),
-                 NONE); /* one process, which may start ranks of its own: it gets all GPUs */
+    struct run_case g;
+    accept_words(
+        &g, WORDS("spawn.py"),
+        NONE); /* the command is one process, which may start ranks of its own, so it gets all GPUs */
     assert_int_equal(g.spec.gpus_per_proc, JOB_GPUS_ALL);
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("--nproc-per-node=1", "train.py"), NONE);
     assert_int_equal(g.spec.gpus_per_proc, 1);
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("train.py"), VARIABLES("PYTHON_EXEC=/venv/bin/python"));
     check_command(&g, "/venv/bin/python -u train.py");
-    take_back(&g);
+    run_case_release(&g);
 }
 
 /* The command line wins over PET_*, and PET_* over the defaults. */
 static void test_pet_variables(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     const char *const *variables =
         VARIABLES("PET_NNODES=2", "PET_NPROC_PER_NODE=8", "PET_RDZV_ENDPOINT=h:1", "PET_NODE_RANK=1",
                   "PET_MAX_RESTARTS=5", "PET_ROLE=worker", "PET_RDZV_ID=", "PET_STANDALONE=0", "PET_MODULE=1",
@@ -209,10 +210,10 @@ static void test_pet_variables(void **state)
     assert_string_equal(g.launch.log_dir, "/l");
     assert_string_equal(g.launch.tee, "3");
     assert_string_equal(g.launch.id, "none");
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
     assert_null(g.launch.log_dir);
-    take_back(&g);
+    run_case_release(&g);
     refuse_words(WORDS("x"), VARIABLES("PET_NNODES=two"),
                  "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
@@ -220,7 +221,7 @@ static void test_pet_variables(void **state)
 static void test_rdzv_conf(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     accept_words(
         &g,
         WORDS("--nnodes=2", "--rdzv-endpoint=h:1", "--shutdown-timeout=1.5", "--rdzv-conf",
@@ -231,38 +232,38 @@ static void test_rdzv_conf(void **state)
     assert_int_equal(g.launch.is_host, 1);
     assert_int_equal(g.spec.grace_ms, 1500);
     assert_string_equal(g.talk.data, "ddpctl: warning: --rdzv-conf: unknown key 'colour' has no effect\n");
-    take_back(&g);
+    run_case_release(&g);
     refuse_words(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
                  "invalid value for option '--rdzv-conf is_host': expected 1 or 0, got 'maybe'");
     refuse_words(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
                  "invalid value for option '--rdzv-conf': expected KEY=VALUE,..., got 'join_timeout'");
     accept_words(&g, WORDS("x"), VARIABLES("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"));
     assert_int_equal(g.spec.grace_ms, 7000);
-    take_back(&g);
+    run_case_release(&g);
 }
 
 static void test_signals(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     accept_words(&g, WORDS("x"), NONE);
     assert_int_equal(g.launch.signals[0], SIGTERM);
     assert_int_equal(g.launch.signals[3], SIGQUIT);
     assert_int_equal(g.launch.signals[4], 0);
     assert_null(g.spec.env);
-    take_back(&g);
+    run_case_release(&g);
     accept_words(&g, WORDS("--signals-to-handle", "SIGUSR1,TERM", "x"), NONE);
     assert_int_equal(g.launch.signals[0], SIGUSR1);
     assert_int_equal(g.launch.signals[1], SIGTERM);
     assert_int_equal(g.launch.signals[2], 0);
     assert_string_equal(g.spec.env[0], "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGUSR1,TERM");
-    take_back(&g);
+    run_case_release(&g);
 }
 
 static void test_options_without_effect_are_reported(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     accept_words(&g, WORDS("--start-method=spawn", "--numa-binding", "node", "--monitor-interval=5", "x"),
                  NONE);
     assert_string_equal(g.talk.data,
@@ -270,7 +271,7 @@ static void test_options_without_effect_are_reported(void **state)
                         "never forked from Python\n"
                         "ddpctl: warning: --numa-binding has no effect: workers are not bound to NUMA nodes; "
                         "put numactl before the command\n");
-    take_back(&g);
+    run_case_release(&g);
 }
 
 static void test_misuse(void **state)
@@ -337,15 +338,16 @@ static void test_tee_with_and_without_a_value(void **state)
         {WORDS("--tee", "0:1", "x"), "0:1", "x"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct given g;
+        struct run_case g;
         accept_words(&g, cases[i].words, NONE);
         assert_string_equal(g.launch.tee, cases[i].tee);
         check_command(&g, cases[i].command);
-        take_back(&g);
+        run_case_release(&g);
     }
 }
 
-/* "o": shown, "O": shown with a label, "-": not shown; stdout and stderr of local ranks 0, 1, 2. */
+/* `wanted` has a character each for stdout and stderr of local ranks 0, 1 and 2: "o" for shown, "O" for shown with
+ * a label, "-" for not shown. */
 static void check_shown(const char *redirects, const char *tee, const char *ranks, const char *wanted)
 {
     struct run_request l = {
@@ -390,7 +392,7 @@ static void test_labels(void **state)
 static void test_job_file_keeps_its_keys(void **state)
 {
     (void)state;
-    struct given g;
+    struct run_case g;
     char path[] = "/tmp/ddp-test-XXXXXX.yaml";
     int fd = mkstemps(path, 5);
     const char *text = "command: [x]\nrole: filed\nrun_id: r7\nmax_restarts: 2\nprocs_per_node: 3\n";
@@ -402,7 +404,7 @@ static void test_job_file_keeps_its_keys(void **state)
     assert_string_equal(g.launch.role, "filed");
     assert_int_equal(g.spec.max_restarts, 2);
     assert_int_equal(g.spec.procs_per_node, 2);
-    take_back(&g);
+    run_case_release(&g);
     unlink(path);
 }
 

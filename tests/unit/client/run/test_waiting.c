@@ -21,7 +21,7 @@ static void test_reason_is_printed_once_after_a_second(void **state)
     assert_false(waiting_turn(&w, "queued", gpus, 60000));
     assert_false(waiting_turn(&w, "queued", "waits for 1 slot", 61000));
     assert_true(waiting_turn(&w, "queued", "waits for 1 slot", 62000));
-    assert_int_equal(w.since_ms, 5000); /* it has waited all the time */
+    assert_int_equal(w.since_ms, 5000); /* the job has waited all the time */
 }
 
 static void test_recovering_job_waits_too(void **state)
@@ -47,7 +47,7 @@ static void test_running_job_does_not_wait(void **state)
     assert_false(waiting_turn(&w, "queued", gpus, 1000));
     assert_false(waiting_turn(&w, "running", "", 2000));
     assert_int_equal(w.since_ms, 0);
-    assert_false(waiting_turn(&w, "recovering", gpus, 3000)); /* a new wait must hold for a second again */
+    assert_false(waiting_turn(&w, "recovering", gpus, 3000)); /* a new wait is printed after a second again */
     assert_true(waiting_turn(&w, "recovering", gpus, 4000));
 }
 

@@ -12,7 +12,7 @@
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"
 
-/* What --follow prints from the start of a job to its end, on a terminal and in a pipe. */
+/* Tests what --follow prints from the start of a job to its end, on a terminal and in a pipe. */
 
 static char queued[] = "queued", starting[] = "starting", running[] = "running", recovering[] = "recovering",
             no_reason[] = "", waits[] = "waits for 2 CPU slots: job 7", tokens[] = "tokens";
@@ -81,7 +81,7 @@ static void play_job(struct term term, struct buf *out)
     failed.progress->metrics[3]->name = tokens;
     failed.progress->metrics[3]->value = 12.5e6;
     update_at(&v, 13000, &failed, out);
-    update_at(&v, 13001, &failed, out); /* over */
+    update_at(&v, 13001, &failed, out); /* the job has ended already: nothing is printed */
 }
 
 /* A job that ends before a running state was seen still gets its first line, before the failure. */

@@ -19,7 +19,7 @@
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"
 
-/* Each screen on a terminal with colour (.term) and in a pipe (.pipe). */
+/* Compares each screen with golden/NAME.term (a terminal with colours) and golden/NAME.pipe (a pipe). */
 
 static const struct term terminal = {.live = true, .colour = true, .columns = 120, .now_ms = NOW};
 static const struct term narrow = {.live = true, .columns = 80, .now_ms = NOW};
@@ -201,7 +201,7 @@ static void test_reasons_have_no_control_sequences(void **state)
     list.jobs = jobs;
     list.n_jobs = 1;
     screen_job(&job, &pipe_term, &out);
-    screen_jobs(&list, &pipe_term, &out); /* the list has the last words instead */
+    screen_jobs(&list, &pipe_term, &out); /* shows the last line on stderr, not the reason */
     job.failure->message = reason;
     screen_jobs(&list, &pipe_term, &out);
     follow_view_init(&view, pipe_term);

@@ -61,7 +61,7 @@ static void test_several_curves_have_different_marks(void **state)
     draw_plot("plot-three.ascii", &(struct plot){.columns = 72, .rows = 14}, curves, 3);
 }
 
-/* One point, equal points, nothing at all, nothing finite, a narrow terminal, small and negative numbers. */
+/* One point, equal points, no points, no finite value, a narrow terminal, small and negative numbers. */
 static void test_curves_without_a_range(void **state)
 {
     int64_t steps[] = {100, 200, 300};

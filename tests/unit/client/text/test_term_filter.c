@@ -11,7 +11,7 @@
 #include "client/text/term.h"
 #include "client/text/term_filter.h"
 
-/* What a job's output may do to a terminal. Each case is tried in one piece, and cut in two at every byte. */
+/* Tests which of a job's bytes reach a terminal. Each case is tried whole, and cut in two at every byte. */
 
 static void check_filtered(const char *text, size_t len, const char *expected)
 {
@@ -66,7 +66,7 @@ static void test_other_sequences_are_removed(void **state)
 {
     (void)state;
     FILTERED("a\033[2J\033[H\033[3Ab\033[6nc\033[?1049hd\033[!pe\033[5i", "abcde");
-    FILTERED("a\033[>4;2mb\033[?4mc\033[<1md\033[1 qe", "abcde"); /* no colours: other commands */
+    FILTERED("a\033[>4;2mb\033[?4mc\033[<1md\033[1 qe", "abcde"); /* these sequences are no colours */
     FILTERED("a\033(0b\033)Bc\033cd\0337e\0338f\033=g\033#8h\033%@i", "abcdefghi");
     FILTERED("a\016b\017c\ad\013e\014f\177g\005h", "abcdefgh");
     FILTERED("a\033[31\rb", "a\rb");

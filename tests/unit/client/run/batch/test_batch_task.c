@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "client/run/batch/batch_task.h"
 
-/* A request that nothing has filled yet. */
+/* A request in which nothing is set. */
 static struct run_request request_unset(void)
 {
     return (struct run_request){
@@ -98,7 +98,7 @@ static void test_keeps_what_is_set(void **state)
     assert_string_equal(l.procs, "gpu");
     assert_string_equal(l.host, "other");
     assert_int_equal(l.port, 29400);
-    assert_int_equal(l.is_host, -1); /* the owner of that address hosts */
+    assert_int_equal(l.is_host, -1); /* the node with that address hosts */
     assert_int_equal(l.node_rank, 3);
     assert_string_equal(l.id, "456");
     run_request_release(&l);

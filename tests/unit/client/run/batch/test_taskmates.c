@@ -49,7 +49,7 @@ static void test_all_get_the_exit_code_of_the_leader(void **state)
     pid_t mates[MATES];
     struct err e;
     (void)state;
-    mates[0] = start_mate(); /* before there is a leader */
+    mates[0] = start_mate(); /* this task starts before there is a leader */
     assert_int_equal(taskmates_lead(&lead, name, MATES, &e), ERR_OK);
     for (int i = 1; i < MATES; i++)
         mates[i] = start_mate();
@@ -70,7 +70,8 @@ static void test_unknown_number_of_tasks(void **state)
     assert_int_equal(taskmates_lead(&lead, name, -1, &e), ERR_OK);
     taskmates_end(&lead, 3);
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
-    lead.until_ms = 0; /* half a minute later: a task that has not connected is not waited for */
+    lead.until_ms =
+        0; /* as if half a minute had passed: the leader does not wait for a task that has not connected */
     taskmates_end(&lead, 3);
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
     pid_t mate = start_mate();
@@ -100,7 +101,7 @@ static void test_waiting_tasks_ignore_signals(void **state)
     (void)state;
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
     pid_t mate = start_mate();
-    while (!ignores_signal(mate, SIGUSR2)) /* the last one that it sets */
+    while (!ignores_signal(mate, SIGUSR2)) /* the last signal that a task begins to ignore */
         sched_yield();
     kill(mate, SIGTERM);
     kill(mate, SIGINT);

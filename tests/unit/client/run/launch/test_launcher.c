@@ -44,7 +44,7 @@ static void test_choice(void **state)
 {
     (void)state;
     expect_choice(NULL, NULL, BATCH_NONE, false, LAUNCHER_NONE);
-    expect_choice(NULL, NULL, BATCH_SLURM, false, LAUNCHER_NONE); /* only when request_with */
+    expect_choice(NULL, NULL, BATCH_SLURM, false, LAUNCHER_NONE); /* srun is used only when it is asked for */
     expect_choice(NULL, two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
     expect_choice("auto", two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
     expect_choice("auto", NULL, BATCH_SLURM, false, LAUNCHER_SRUN);
