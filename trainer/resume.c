@@ -48,8 +48,9 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
             const struct snapshot_found *f = &found->items[i];
             if (f->committed != committed || (!committed && (t->config->standalone || !offer_job(t, f))))
                 continue;
-            out->offers[out->count++] = (struct link_offer){offer_job(t, f), f->generation, f->step,
-                                                            f->digest,       f->path,       f->committed};
+            out->offers[out->count++] =
+                (struct link_offer){offer_job(t, f), f->generation, f->step,       f->digest,
+                                    f->path,         f->committed,  (int)f->parts, f->elsewhere};
         }
     return ERR_OK;
 }
@@ -254,5 +255,9 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
     enum err_code code = restore_from(t, t->formation.info.source.path, state, e);
     free(state);
+    /* A file was lost or damaged after this rank had offered it. The next generation looks again, and the coordinator then
+     * chooses a snapshot that is whole. So this error must not end the job, as these codes do. */
+    if (code == ERR_NOT_FOUND || code == ERR_DATA_LOSS)
+        code = e->code = ERR_INTERNAL;
     return code;
 }

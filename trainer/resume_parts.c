@@ -70,9 +70,9 @@ static enum err_code part_is_missing(const struct trainer *t, const struct snaps
     CLEANUP(free_text) char *dir = snapshot_parts_dir(t->snapshot_dir ? t->snapshot_dir : "", place);
     return err_set(
         e, ERR_NOT_FOUND,
-        "%s/rank-%05d.safetensors is missing: rank %d wrote it on '%.64s'; bring it back, or remove "
-        "the snapshot of step %lld to continue from an older one",
-        dir, part, part, parts[part].node, (long long)place->step);
+        "%s/rank-%05d.safetensors of step %lld is missing: rank %d wrote it on '%.64s'; bring it back, or "
+        "continue without it: `ddpctl drain %.64s`",
+        dir, part, (long long)place->step, part, parts[part].node, parts[part].node);
 }
 
 /* The part that a rank takes instead of one that nobody has. -1: there is none. */

@@ -196,12 +196,22 @@ static enum err_code part_check(const char *dir, const struct snapshot_place *pl
     return digest64(all, &samples, sizeof(samples)) == want->digest ? ERR_OK : part_damaged(path, e);
 }
 
+static bool node_is_listed(char **nodes, const char *node)
+{
+    for (; nodes && *nodes; nodes++)
+        if (!strcmp(*nodes, node))
+            return true;
+    return false;
+}
+
 enum err_code snapshot_parts_check(const char *dir, const char *path, const struct snapshot_place *place,
-                                   struct err *e)
+                                   char ***elsewhere, struct err *e)
 {
     CLEANUP(free_text) char *memory = NULL;
+    char **away = NULL;
     struct snapshot_part *parts = NULL;
     int64_t home = -1;
+    *elsewhere = NULL;
     if (snapshot_parts_read(path, place, &parts, e))
         return e->code;
     if (!parts)
@@ -209,15 +219,24 @@ enum err_code snapshot_parts_check(const char *dir, const char *path, const stru
     memory = (char *)parts;
     for (int r = 0; r < (int)place->parts && home < 0; r++)
         home = snapshot_part_exists(dir, place, r) ? parts[r].home : -1;
-    /* A rank that writes the shared files writes its part, too: some part is always here. */
+    if (home < 0) { /* a rank that writes the shared files writes its part, too: some part is always here */
+        CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
+        return err_set(e, ERR_NOT_FOUND, "%s: none of its parts is in %s", path, at);
+    }
     for (int r = 0; r < (int)place->parts; r++) {
         bool here = snapshot_part_exists(dir, place, r);
-        if (!here && (home < 0 || parts[r].home == home)) {
+        if (!here && parts[r].home == home) {
             CLEANUP(free_text) char *at = part_path(dir, place, r);
+            strv_free(away);
             return err_set(e, ERR_NOT_FOUND, "%s: %s is missing", path, at);
         }
-        if (here && part_check(dir, place, r, &parts[r], e))
+        if (here && part_check(dir, place, r, &parts[r], e)) {
+            strv_free(away);
             return err_wrap(e, "%s", path);
+        }
+        if (!here && !node_is_listed(away, parts[r].node))
+            away = strv_append(away, parts[r].node);
     }
+    *elsewhere = away;
     return ERR_OK;
 }

@@ -18,7 +18,8 @@
  * files are on disk.
  *
  * A directory that holds a part should hold all parts of the same home. If one is missing or damaged there, the
- * snapshot is not offered; the coordinator's rules for lost snapshots then apply. */
+ * snapshot is not offered there. The coordinator then chooses an older snapshot that all nodes of the generation have
+ * whole, or its rules for lost snapshots apply. */
 
 #define SNAPSHOT_PARTS_FILE "parts.json"
 #define SNAPSHOT_NODE 64
@@ -53,9 +54,11 @@ MUST_CHECK enum err_code snapshot_part_read(const char *dir, const struct snapsh
                                             const struct snapshot_part *want, float *state, int64_t *samples,
                                             struct err *e);
 
-/* Checks the parts in dir that belong to the snapshot at `path`. NOT_FOUND: one is missing that should be in this
- * directory; DATA_LOSS: one is damaged. */
+/* Checks the parts in dir that belong to the snapshot at `path`. *elsewhere: the nodes that wrote the parts which are not
+ * here, each once; NULL: all are here, or the snapshot has none. The caller frees. NOT_FOUND: a part is missing that should
+ * be in this directory; DATA_LOSS: one is damaged. */
 MUST_CHECK enum err_code snapshot_parts_check(const char *dir, const char *path,
-                                              const struct snapshot_place *place, struct err *e);
+                                              const struct snapshot_place *place, char ***elsewhere,
+                                              struct err *e);
 
 #endif

@@ -147,7 +147,8 @@ static enum err_code snapshot_examine(const char *dir, struct snapshot_found *f,
     memcpy(f->digest, files.digest, sizeof(f->digest));
     if (check_committed(f, e) || snapshot_read_place(f->path, &place, e))
         return e->code;
-    return snapshot_parts_check(dir, f->path, &place, e);
+    f->parts = place.parts;
+    return snapshot_parts_check(dir, f->path, &place, &f->elsewhere, e);
 }
 
 static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
@@ -212,23 +213,37 @@ static int newest_first(const void *a, const void *b)
     return x->generation > y->generation ? -1 : x->generation < y->generation;
 }
 
+/* Good snapshots whose parts lie on several nodes: so many are read, because another node may have lost its parts of
+ * the newest ones. */
+#define READ_APART 4
+
 /* Whether f need not be read, because its job has a committed snapshot in `by` of the same or a later step
  * and generation. */
 static bool found_outdone(const struct snapshot_found *f, const struct snapshot_list *by)
 {
+    int apart = 0;
     for (size_t i = 0; i < by->count; i++) {
         const struct snapshot_found *b = &by->items[i];
-        if (b->committed && b->job == f->job && !strcmp(b->cluster, f->cluster) && b->step >= f->step &&
-            b->generation >= f->generation)
+        if (!b->committed || b->job != f->job || strcmp(b->cluster, f->cluster) || b->step < f->step ||
+            b->generation < f->generation)
+            continue;
+        if (!b->elsewhere)
             return true;
+        apart++;
     }
-    return false;
+    return apart >= READ_APART;
 }
 
 static void list_unusable(struct snapshot_list *l, const struct err *why)
 {
     log_warn("snapshot_unusable", "why=%s", LOG_Q(why->msg));
     l->unusable = strv_append(l->unusable, why->msg);
+}
+
+static void found_release(struct snapshot_found *f)
+{
+    free(f->path);
+    strv_free(f->elsewhere);
 }
 
 /* Removes the snapshots that need not be offered, in place, and releases them. The list is newest first, so
@@ -246,7 +261,7 @@ static void select_usable(const char *dir, struct snapshot_list *l, size_t count
         }
         if (!out)
             list_unusable(l, &why);
-        free(f.path);
+        found_release(&f);
     }
 }
 
@@ -277,7 +292,7 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
 void snapshot_list_release(struct snapshot_list *l)
 {
     for (size_t i = 0; i < l->count; i++)
-        free(l->items[i].path);
+        found_release(&l->items[i]);
     free(l->items);
     strv_free(l->unusable);
     *l = (struct snapshot_list){0};

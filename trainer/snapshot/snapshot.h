@@ -132,7 +132,9 @@ struct snapshot_found {
     char cluster[SNAPSHOT_CLUSTER];
     int64_t job, generation, step;
     char digest[DIGEST_TEXT];
-    bool committed; /* its COMMITTED.json names exactly these bytes */
+    bool committed;   /* its COMMITTED.json names exactly these bytes */
+    int64_t parts;    /* number of its parts; 0: it has none */
+    char **elsewhere; /* nodes that wrote parts which are not in this directory; NULL: all are here */
 };
 struct snapshot_list {
     struct snapshot_found *items; /* newest first, by (step, generation) */
@@ -141,8 +143,9 @@ struct snapshot_list {
 };
 /* Lists the snapshots in dir that could be loaded. Those that cannot be read are logged, and listed as
  * unusable. Reading a snapshot sums up all its files, so a snapshot that nobody would choose is skipped
- * unread: its job has a committed snapshot of the same or a later step and generation. A missing directory
- * counts as empty. */
+ * unread: its job has a committed snapshot of the same or a later step and generation, with all its parts in this
+ * directory. If parts lie elsewhere, another node may have lost them, so some older snapshots are read, too. A missing
+ * directory counts as empty. */
 MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
 void snapshot_list_release(struct snapshot_list *l);
 

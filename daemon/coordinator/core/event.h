@@ -54,7 +54,9 @@ struct core_hello {
 struct core_offer { /* a snapshot that a joining process could load */
     int64_t job, generation, step;
     const char *digest, *path;
-    bool committed; /* it has a COMMITTED.json, which the process has checked */
+    bool committed;         /* it has a COMMITTED.json, which the process has checked */
+    int parts;              /* that ranks wrote; 0: none */
+    char *const *elsewhere; /* nodes that wrote the parts that this process does not see; NULL: none */
 };
 
 /* A quiet worker: milliseconds without CPU time, and without output; -1: it is not idle, or not silent. */

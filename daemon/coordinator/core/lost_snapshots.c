@@ -7,7 +7,8 @@
  * nodes are asked whether the files are there. As soon as a node has them, the job is placed with that node
  * among its nodes. Files that exist but cannot be loaded would start a new generation each time, so the pause
  * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
- * says so. */
+ * says so. A snapshot with parts that some node of the generation lacks counts as not offered (offered_parts.h); the
+ * wait for it ends when those nodes have their files again, or are gone. */
 #include "daemon/coordinator/core/lost_snapshots.h"
 
 #include <inttypes.h>
@@ -19,6 +20,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/offered_parts.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/snapshots.h"
 
@@ -38,13 +40,24 @@ static const struct rank *first_rank_on(const struct generation *g, const char *
     return NULL;
 }
 
-/* The rank whose node should have the snapshot. expected NULL: a rank that has snapshots which cannot be
- * used. Returns NULL if the generation has no such rank. */
+static bool rank_offers(const struct rank *rank, const struct snapshot_record *expected)
+{
+    const struct spawn *s = rank->spawn;
+
+    for (size_t i = 0; i < s->offer_count; i++)
+        if (!strcmp(s->offers[i].digest, expected->digest))
+            return true;
+    return false;
+}
+
+/* The rank whose node should have the snapshot and does not offer it. expected NULL: a rank that has snapshots which
+ * cannot be used. Returns NULL if the generation has no such rank. */
 static const struct rank *expected_holder(const struct generation *g, const struct snapshot_record *expected)
 {
     for (int i = 0; i < g->r.world_size; i++) {
         const struct rank *rank = &g->ranks[i];
-        if (expected ? rank->r.local_rank == 0 && snapshots_has_node(expected, rank->r.node)
+        if (expected ? rank->r.local_rank == 0 && snapshots_has_node(expected, rank->r.node) &&
+                           !rank_offers(rank, expected)
                      : rank->spawn->unusable != NULL)
             return rank;
     }
@@ -129,9 +142,10 @@ static void forget_lost(struct job *job)
 {
     free(job->lost.said);
     strv_free(job->lost.found);
+    strv_free(job->lost.lacks);
     free(job->went_back);
     job->went_back = job->lost.said = NULL;
-    job->lost.found = NULL;
+    job->lost.found = job->lost.lacks = NULL;
     job->lost.look_at = job->lost.pause_ms = 0;
 }
 
@@ -146,6 +160,14 @@ static void say_older_source(struct core *core, const struct generation *g,
     describe_missing(core, g, expected, true, &text);
     emit_event(core, job, "snapshot_older", "%s", text.data);
     text_set(&job->went_back, "%s", text.data);
+}
+
+/* The newest snapshot is there, but these nodes of the generation lack parts of it. The caller frees; NULL: none. */
+static char **lost_list_lacking(const struct generation *g, const struct snapshot_record *expected)
+{
+    const struct core_offer *offer = expected ? offered_parts_find(g, expected->digest) : NULL;
+
+    return offer ? offered_parts_lacking(g, offer) : NULL;
 }
 
 static void wait_for_snapshots(struct core *core, struct generation *g, bool only_tries_show,
@@ -190,8 +212,12 @@ bool lost_snapshots_check(struct core *core, struct generation *g)
         generation_fail(core, g, &(struct failure_cause){.fatal = true, .exit_code = 125, .text = text.data});
         return true;
     }
-    buf_printf(&text, "%s `ddpctl restart %" PRId64 " --from-scratch` starts again at step 0",
-               text.data[text.len - 1] == '?' ? "" : ";", job->r.id);
+    strv_free(job->lost.lacks);
+    job->lost.lacks = lost_list_lacking(g, expected);
+    buf_puts(&text, text.data[text.len - 1] == '?' ? "" : ";");
+    if (job->lost.lacks)
+        buf_printf(&text, " `ddpctl drain %s` continues without its parts,", job->lost.lacks[0]);
+    buf_printf(&text, " `ddpctl restart %" PRId64 " --from-scratch` starts again at step 0", job->r.id);
     wait_for_snapshots(core, g, unknown, text.data);
     return true;
 }
@@ -211,7 +237,8 @@ void lost_snapshots_tick(struct core *core, struct job *job)
         return;
     job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
     core_wake(core, job->lost.look_at);
-    if (!expected) { /* the paths are not known, so only a new generation can look */
+    strv_free(steal(job->lost.found)); /* what an earlier look found is asked for again */
+    if (!expected) {                   /* the paths are not known, so only a new generation can look */
         job->lost.look_at = 0;
         core_capacity_changed(core);
         return;
@@ -243,6 +270,17 @@ void lost_snapshots_node_back(struct core *core)
     }
 }
 
+/* A node that lacked parts has not found them yet, and will be in the next generation. */
+static bool parts_still_lack(const struct core *core, const struct job *job)
+{
+    for (char **name = job->lost.lacks; name && *name; name++) {
+        const struct node *node = core_find_node(core, *name);
+        if (node && !node_gone(node) && !node->r.drain && !names_contain(job->lost.found, *name))
+            return true;
+    }
+    return false;
+}
+
 void lost_snapshots_looked(struct core *core, struct node *node, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->looked.job);
@@ -250,9 +288,11 @@ void lost_snapshots_looked(struct core *core, struct node *node, const struct co
     if (!job || !event->looked.found || job->r.state != JOB_RECOVERING ||
         !(lost_snapshots_waits(job) || job->lost.found) || names_contain(job->lost.found, node->r.name))
         return;
-    if (!job->lost.found)
-        emit_event(core, job, "snapshots_found", "%s has its snapshots", node->r.name);
     job->lost.found = strv_append(job->lost.found, node->r.name);
+    if (parts_still_lack(core, job))
+        return;
+    if (job->lost.look_at)
+        emit_event(core, job, "snapshots_found", "%s has its snapshots", node->r.name);
     job->lost.look_at = 0;
     core_capacity_changed(core);
 }
@@ -260,6 +300,7 @@ void lost_snapshots_looked(struct core *core, struct node *node, const struct co
 void lost_snapshots_retry(struct job *job)
 {
     strv_free(steal(job->lost.found));
+    strv_free(steal(job->lost.lacks));
     job->lost.look_at = job->lost.pause_ms = 0;
 }
 

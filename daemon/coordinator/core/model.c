@@ -154,14 +154,21 @@ struct job *core_add_job(struct core *core, const struct job_record *record)
     return job;
 }
 
-static void free_spawn(struct spawn *s)
+void spawn_drop_offers(struct spawn *s)
 {
     for (size_t i = 0; i < s->offer_count; i++) {
         free((char *)s->offers[i].digest);
         free((char *)s->offers[i].path);
+        strv_free((char **)s->offers[i].elsewhere);
     }
-    free(s->offers);
-    strv_free(s->unusable);
+    free(steal(s->offers));
+    strv_free(steal(s->unusable));
+    s->offer_count = 0;
+}
+
+static void free_spawn(struct spawn *s)
+{
+    spawn_drop_offers(s);
     spawn_record_release(&s->r);
     free(s);
 }
@@ -191,6 +198,7 @@ static void free_job(struct job *job)
     strv_free(job->grow.nodes);
     free(job->lost.said);
     strv_free(job->lost.found);
+    strv_free(job->lost.lacks);
     for (size_t i = 0; i < job->snapshot_fault_count; i++) {
         free(job->snapshot_faults[i].node);
         free(job->snapshot_faults[i].why);

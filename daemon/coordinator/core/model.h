@@ -105,6 +105,7 @@ struct job {
         int64_t pause_ms; /* time between two looks */
         char *said;       /* the last reason, so that it becomes only one event */
         char **found;     /* nodes that have the snapshots; the job continues on one of them */
+        char **lacks;     /* nodes that should have parts of them, and had not; NULL: none */
     } lost;
     struct pending_parts parts;
     struct snapshot_fault *snapshot_faults; /* snapshot_faults.c: by node */
@@ -203,6 +204,7 @@ bool spawn_is_member(const struct spawn *s); /* of its job's open generation, wi
 /* It is between two generations: its last one has ended without stopping it. The next one gives it a rank, or
  * stops it (generation_form.c). */
 bool spawn_is_between(const struct spawn *s);
+void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */
 bool job_finished(const struct job *job);
 bool job_keeps_state(const struct job *job); /* a train job that continues from its snapshots */
 bool node_gone(const struct node *node);     /* lost or left */

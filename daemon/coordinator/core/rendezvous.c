@@ -24,6 +24,7 @@
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/offered_parts.h"
 #include "daemon/coordinator/core/snapshots.h"
 
 #define ADDRESS_LIMIT 4096
@@ -75,11 +76,7 @@ static void answer_join(struct core *core, struct spawn *s, enum core_join_state
 /* Copies the snapshots that the rank could offer, and its complaints about those that it could not. */
 static void keep_offers(struct spawn *s, const struct core_event *event)
 {
-    for (size_t i = 0; i < s->offer_count; i++) {
-        free((char *)s->offers[i].digest);
-        free((char *)s->offers[i].path);
-    }
-    free(steal(s->offers));
+    spawn_drop_offers(s);
     s->offer_count = event->join.offer_count;
     if (s->offer_count)
         s->offers = xcalloc(s->offer_count, sizeof(*s->offers));
@@ -87,8 +84,8 @@ static void keep_offers(struct spawn *s, const struct core_event *event)
         s->offers[i] = event->join.offers[i];
         s->offers[i].digest = xstrdup(event->join.offers[i].digest ? event->join.offers[i].digest : "");
         s->offers[i].path = xstrdup(event->join.offers[i].path ? event->join.offers[i].path : "");
+        s->offers[i].elsewhere = strv_dup(event->join.offers[i].elsewhere);
     }
-    strv_free(steal(s->unusable));
     for (size_t i = 0; i < event->join.unusable_count && i < UNUSABLE_KEPT; i++) {
         CLEANUP(free_text) char *line = xasprintf("%.*s", UNUSABLE_CHARS, event->join.unusable[i]);
         s->unusable = strv_append(s->unusable, line);
@@ -125,6 +122,7 @@ static void make_ready(struct core *core, struct generation *g)
     snapshots_choose(core, g);
     if (lost_snapshots_check(core, g))
         return; /* its snapshots are missing, and the generation has ended */
+    offered_parts_say(core, g);
     core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));
     g->r.has_key = true;
     g->r.ready_ms = core->now.wall_ms;

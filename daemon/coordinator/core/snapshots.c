@@ -1,6 +1,7 @@
 /* Committed snapshots: which process may commit, and which snapshot a generation starts from. Only a member
  * of the current generation may commit, so two generations can never both add to a job's history. A snapshot with
- * parts is committed when all ranks have called; until then they are told to call again. */
+ * parts is committed when all ranks have called; until then they are told to call again. A generation starts from such a
+ * snapshot only if none of its nodes lacks parts that it wrote (offered_parts.c). */
 #include "daemon/coordinator/core/snapshots.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/offered_parts.h"
 #include "daemon/coordinator/core/pending_parts.h"
 
 #define LINEAGE_DEPTH 100
@@ -257,9 +259,23 @@ static bool offer_is_admissible(const struct core *core, const struct job *job,
     return offer->committed && job->spec.train.resume == RESUME_CONTINUE;
 }
 
+/* Offers of one snapshot, which have one digest, are judged once: broken has those that are not whole. */
+static bool offer_is_whole(const struct generation *g, const struct core_offer *offer, char ***broken)
+{
+    if (names_contain(*broken, offer->digest))
+        return false;
+    char **lacking = offered_parts_lacking(g, offer);
+    if (!lacking)
+        return true;
+    strv_free(lacking);
+    *broken = strv_append(*broken, offer->digest);
+    return false;
+}
+
 void snapshots_choose(struct core *core, struct generation *g)
 {
     struct candidate best = {0};
+    char **broken = NULL;
 
     g->r.source_rank = -1;
     if (g->job->spec.train.resume == RESUME_NEVER)
@@ -271,7 +287,8 @@ void snapshots_choose(struct core *core, struct generation *g)
             /* Of equal candidates the lowest rank's stays, so the choice does not depend on the order of
              * joins. */
             if (!offer_is_admissible(core, g->job, &s->offers[i], &c) ||
-                (g->r.source_rank >= 0 && !candidate_is_newer(&c, &best)))
+                (g->r.source_rank >= 0 && !candidate_is_newer(&c, &best)) ||
+                !offer_is_whole(g, &s->offers[i], &broken))
                 continue;
             best = c;
             g->r.source_rank = rank;
@@ -282,4 +299,5 @@ void snapshots_choose(struct core *core, struct generation *g)
             g->r.source_path = xstrdup(s->offers[i].path);
         }
     }
+    strv_free(broken);
 }

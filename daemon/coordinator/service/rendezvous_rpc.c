@@ -1,5 +1,7 @@
 #include "daemon/coordinator/service/rendezvous_rpc.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/identity.h"
 #include "daemon/coordinator/service/calls.h"
@@ -40,6 +42,17 @@ static struct core_event worker_event(struct rpc_call *rpc, enum core_event_kind
     return event;
 }
 
+/* NULL-terminated; NULL: none. */
+static char **worker_names(struct pool *pool, const Ddp__V1__StateOffer *offer)
+{
+    if (!offer->n_elsewhere)
+        return NULL;
+    char **names = pool_alloc(pool, (offer->n_elsewhere + 1) * sizeof *names);
+    memcpy(names, offer->elsewhere, offer->n_elsewhere * sizeof *names);
+    names[offer->n_elsewhere] = NULL;
+    return names;
+}
+
 static void worker_join(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
@@ -51,7 +64,8 @@ static void worker_join(struct rpc_call *rpc, const void *message, void *user)
     struct core_offer *offers = pool_alloc(&pool, m->n_offers * sizeof *offers);
     for (size_t i = 0; i < m->n_offers; i++) {
         const Ddp__V1__StateOffer *o = m->offers[i];
-        offers[i] = (struct core_offer){o->job, o->generation, o->step, o->digest, o->path, o->committed};
+        offers[i] = (struct core_offer){o->job,  o->generation, o->step,  o->digest,
+                                        o->path, o->committed,  o->parts, worker_names(&pool, o)};
     }
     struct core_event event = worker_event(rpc, CORE_JOIN, call_open(s, rpc, CALL_JOIN, true)->handle);
     event.join.generation = m->generation;

@@ -52,6 +52,9 @@ static void request_init(struct request *q, const struct link *r, const struct l
         q->offers[i].digest = (char *)(uintptr_t)(o->digest ? o->digest : "");
         q->offers[i].path = (char *)(uintptr_t)(o->path ? o->path : "");
         q->offers[i].committed = o->committed;
+        q->offers[i].parts = o->parts;
+        q->offers[i].elsewhere = (char **)(uintptr_t)o->elsewhere;
+        q->offers[i].n_elsewhere = strv_len(o->elsewhere);
         q->list[i] = &q->offers[i];
     }
     q->texts = join->unusable ? strv_dup(join->unusable) : NULL;
@@ -207,6 +210,7 @@ static enum err_code join_alone(const struct link_member *as, const struct link_
         out->source = join->offers[0];
         out->source.digest = xstrdup(join->offers[0].digest);
         out->source.path = xstrdup(join->offers[0].path);
+        out->source.elsewhere = NULL; /* borrowed, and of no use here */
     }
     return ERR_OK;
 }

@@ -9,7 +9,9 @@
 struct link_offer {
     int64_t job, generation, step;
     const char *digest, *path;
-    bool committed; /* it has a COMMITTED.json, which this process has checked */
+    bool committed;         /* it has a COMMITTED.json, which this process has checked */
+    int parts;              /* that ranks wrote; 0: none */
+    char *const *elsewhere; /* nodes that wrote the parts that this process does not see; NULL: none */
 };
 /* Makes the bootstrap id. Called on rank 0 only, when all ranks have joined. Writes at most cap (4096)
  * bytes. */

@@ -120,6 +120,37 @@ static void a_directory_without_its_parts_offers_nothing(void **state)
     snapshot_files_release(&files);
 }
 
+/* Another node may have lost its parts of the newest snapshot, so older ones are offered, too: four of them are read. */
+static void a_snapshot_with_parts_elsewhere_hides_no_older_one(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    for (int64_t step = 10; step <= 60; step += 10) {
+        struct snapshot_place place = fixture_place_of_parts(step, 1, false);
+        fixture_write_with_parts(&place, 2, &files); /* ranks 0 and 1 wrote their parts on another node */
+        snapshot_files_release(&files);
+    }
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(list.items[i].step, 60 - 10 * i);
+        assert_int_equal(list.items[i].parts, PARTS);
+        assert_int_equal(strv_len(list.items[i].elsewhere), 1);
+        assert_string_equal(list.items[i].elsewhere[0], "box");
+    }
+    snapshot_list_release(&list);
+    struct snapshot_place place = fixture_place_of_parts(40, 1, false);
+    fixture_write_part(&place, 0);
+    fixture_write_part(&place, 1); /* all parts of step 40 are here: nothing older is needed */
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 3);
+    assert_int_equal(list.items[2].step, 40);
+    assert_null(list.items[2].elsewhere);
+    snapshot_list_release(&list);
+}
+
 static bool parts_exist(const struct snapshot_place *place)
 {
     return snapshot_part_exists(fixture_dir, place, 2);
@@ -161,6 +192,7 @@ int main(void)
         SNAPSHOT_TEST(a_part_holds_what_is_the_ranks_own),
         SNAPSHOT_TEST(parts_of_earlier_versions_can_be_read),
         SNAPSHOT_TEST(a_directory_without_its_parts_offers_nothing),
+        SNAPSHOT_TEST(a_snapshot_with_parts_elsewhere_hides_no_older_one),
         SNAPSHOT_TEST(parts_go_with_their_snapshot),
     };
     log_init("test_parts", LOG_ERROR);

@@ -1,0 +1,226 @@
+/* Which snapshots with parts a generation may start from. Each node has its own directory, and its own part of each
+ * snapshot. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+#define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
+
+static void all_obey(struct core_fixture *f)
+{
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+    fixture_all_obey(f, "box3");
+}
+
+static bool waits_for_them(struct core_fixture *f, int64_t job)
+{
+    return fixture_job(f, job) == JOB_RECOVERING &&
+           strstr(fixture_waits(f, job), "waits for its snapshots: ");
+}
+
+/* Two ranks on box1 and box2; steps 10 and 20 are committed by both. box3 is free. */
+static int64_t job_with_parts(struct core_fixture *f, const char *keys)
+{
+    CLEANUP(free_text) char *file = xasprintf("nodes: 2\n%smax_restarts: 3\n" TRAIN SNAPSHOTS, keys);
+    bool pending;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, file);
+    fixture_form(f, job);
+    for (int64_t step = 10; step <= 20; step += 10)
+        for (int rank = 0; rank < 2; rank++)
+            assert_int_equal(fixture_commit_part(f, job, rank, step, 2, step == 10 ? "d10" : "d20", &pending),
+                             ERR_OK);
+    assert_false(pending);
+    fixture_node(f, "box3", 1);
+    return job;
+}
+
+static char *const on_box1[] = {(char *)"box1", NULL}, *const on_box2[] = {(char *)"box2", NULL};
+
+static struct core_offer part_offer(int64_t job, int64_t step, char *const *elsewhere)
+{
+    return (struct core_offer){.job = job,
+                               .generation = 1,
+                               .step = step,
+                               .digest = step == 10 ? "d10" : "d20",
+                               .path = "/out/step",
+                               .committed = true,
+                               .parts = 2,
+                               .elsewhere = elsewhere};
+}
+
+/* The job's first rank was killed; its nodes start its processes again. */
+static void kill_and_start(struct core_fixture *f, int64_t job)
+{
+    fixture_exit(f, job, 0, 0, 9);
+    all_obey(f);
+    fixture_pass_beating(f, 2000, "box1 box2 box3");
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    fixture_all_run(f, "box3");
+}
+
+static char *const part_is_gone[] = {
+    (char *)"/out/step: /out/parts-step-20-g1-j1/rank-00001.safetensors is missing", NULL};
+
+static void a_snapshot_that_lacks_a_part_is_not_the_source(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    const struct core_offer one[] = {part_offer(job, 20, on_box2), part_offer(job, 10, on_box2)};
+    const struct core_offer two[] = {part_offer(job, 10, on_box1)};
+
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, one, 2);
+    fixture_join_telling(f, job, 1, two, 1, part_is_gone);
+    assert_int_equal(fixture_generation(f, job)->source_step, 10);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_true(
+        fixture_said(f, "went back to step 10: on box2 /out/step: "
+                        "/out/parts-step-20-g1-j1/rank-00001.safetensors is missing; step 20 was committed"));
+    assert_false(fixture_said(f, "wrote are dropped"));
+}
+
+static void parts_of_all_nodes_make_a_snapshot_whole(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    const struct core_offer one = part_offer(job, 20, on_box2), two = part_offer(job, 20, on_box1),
+                            all = part_offer(job, 20, NULL);
+
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    fixture_put(f, job, "id");
+    /* the parts may lie on any of its nodes: here on box1, to which they were copied */
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &all, 1);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_false(fixture_said(f, "went back to"));
+}
+
+static void lose_box2s_parts(struct core_fixture *f, int64_t job)
+{
+    const struct core_offer one[] = {part_offer(job, 20, on_box2), part_offer(job, 10, on_box2)};
+
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, one, 2);
+    fixture_join_with(f, job, 1, NULL, 0);
+}
+
+/* The file system of box2 is away. box1 has its files all the time: they alone do not end the wait. */
+static void a_job_waits_for_the_node_that_lacks_its_parts(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+
+    lose_box2s_parts(f, job);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(strstr(fixture_waits(f, job), "/out on box2 has none, step 20 was committed there at "));
+    assert_non_null(strstr(fixture_waits(f, job),
+                           "`ddpctl drain box2` continues without its parts, `ddpctl restart 1 "
+                           "--from-scratch` starts again at step 0"));
+    all_obey(f);
+    int64_t generation = core_job(f->core, job)->generation;
+    fixture_looked(f, job, "box1", true);
+    fixture_looked(f, job, "box3", false);
+    assert_true(waits_for_them(f, job));
+    fixture_pass_beating(f, 90000, "box1 box2 box3");
+    fixture_looked(f, job, "box1", true);
+    assert_int_equal(core_job(f->core, job)->generation, generation); /* no process is started to look */
+    fixture_looked(f, job, "box2", true);
+    assert_int_equal(core_job(f->core, job)->generation, generation + 1);
+    assert_true(fixture_said(f, "box2 has its snapshots"));
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    const struct core_offer one = part_offer(job, 20, on_box2), two = part_offer(job, 20, on_box1);
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+static void on_lost_snapshots_fail_counts_for_parts(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "on_lost_snapshots: fail\n");
+
+    lose_box2s_parts(f, job);
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_FAILED);
+    all_obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_non_null(
+        strstr(core_job(f->core, job)->reason, "its snapshots cannot be found: /out on box2 has none"));
+}
+
+/* box2 is gone for good while its parts are waited for, or from the start: box3 takes its place. */
+static void the_parts_of_a_lost_node_are_dropped(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    const struct core_offer one = part_offer(job, 20, on_box2);
+
+    lose_box2s_parts(f, job);
+    all_obey(f);
+    fixture_operator(f, CORE_DRAIN, "box2");
+    fixture_pass_beating(f, 31000, "box1 box2 box3");
+    fixture_looked(f, job, "box1", true);
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box3");
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    assert_string_equal(fixture_node_of(f, job, 1), "box3");
+    assert_true(
+        fixture_said(f, "the parts of step 20 that box2 wrote are dropped: each rank without a part starts "
+                        "from the shared model and another rank's moments"));
+}
+
+static void other_numbers_of_ranks_are_said(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    struct core_offer o = part_offer(job, 20, NULL);
+
+    o.parts = 4;
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &o, 1);
+    fixture_join_with(f, job, 1, &o, 1);
+    assert_true(fixture_said(
+        f, "step 20 was saved by 4 ranks, and 2 continue: what ranks 2 to 3 had of their own is dropped"));
+    fixture_put(f, job, "id");
+    o.parts = 1;
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &o, 1);
+    fixture_join_with(f, job, 1, &o, 1);
+    assert_true(fixture_said(
+        f, "step 20 was saved by 1 rank, and 2 continue: rank 1 starts from the shared model and other "
+           "ranks' moments"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_snapshot_that_lacks_a_part_is_not_the_source), TEST(parts_of_all_nodes_make_a_snapshot_whole),
+        TEST(a_job_waits_for_the_node_that_lacks_its_parts),  TEST(on_lost_snapshots_fail_counts_for_parts),
+        TEST(the_parts_of_a_lost_node_are_dropped),           TEST(other_numbers_of_ranks_are_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
