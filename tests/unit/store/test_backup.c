@@ -51,7 +51,7 @@ static void must_not_restore(const char *state, const char *file, enum err_code 
         fail_msg("%s", e.msg);
 }
 
-static struct records load(struct store *s)
+static struct records load_records(struct store *s)
 {
     struct err e = {0};
     struct records got;
@@ -61,7 +61,7 @@ static struct records load(struct store *s)
 
 static size_t jobs_in(struct store *s)
 {
-    CLEANUP(records_release) struct records got = load(s);
+    CLEANUP(records_release) struct records got = load_records(s);
     return got.job_count;
 }
 
@@ -108,7 +108,7 @@ static void restore_goes_back_to_the_backup(void **state)
     must_restore(dir, copy);
 
     s = must_open(dir);
-    CLEANUP(records_release) struct records got = load(s);
+    CLEANUP(records_release) struct records got = load_records(s);
     assert_int_equal(got.job_count, 2);
     assert_int_equal(got.next_job, 4); /* the lost job 3 keeps its number */
     assert_string_equal(store_cluster_id(s), id);

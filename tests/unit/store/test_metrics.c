@@ -35,7 +35,7 @@ static struct metrics *must_open_metrics(const char *dir)
     return m;
 }
 
-static void add(struct metrics *m, int64_t job, const char *name, int rank, int64_t step, double value)
+static void add_point(struct metrics *m, int64_t job, const char *name, int rank, int64_t step, double value)
 {
     struct err e = {0};
     struct metric_point p = {
@@ -58,11 +58,11 @@ static size_t read_all(struct metrics *m, int64_t job, const char *name, size_t 
 static void points_are_read_in_order(void **state)
 {
     struct metrics *m = must_open_metrics(*state);
-    add(m, 1, "loss", 1, 20, 0.5);
-    add(m, 1, "loss", 0, 20, 0.25);
-    add(m, 1, "loss", 0, 10, NAN);
-    add(m, 1, "lr", 0, 10, 1e-3);
-    add(m, 2, "loss", 0, 10, 9);
+    add_point(m, 1, "loss", 1, 20, 0.5);
+    add_point(m, 1, "loss", 0, 20, 0.25);
+    add_point(m, 1, "loss", 0, 10, NAN);
+    add_point(m, 1, "lr", 0, 10, 1e-3);
+    add_point(m, 2, "loss", 0, 10, 9);
     metrics_close(m);
     m = must_open_metrics(*state);
     struct metric_point *p;
@@ -83,8 +83,8 @@ static void points_are_read_in_order(void **state)
 static void a_repeated_step_replaces_its_point(void **state)
 {
     struct metrics *m = must_open_metrics(*state);
-    add(m, 1, "loss", 0, 10, 1);
-    add(m, 1, "loss", 0, 10, 2);
+    add_point(m, 1, "loss", 0, 10, 1);
+    add_point(m, 1, "loss", 0, 10, 2);
     struct metric_point *p;
     size_t n = read_all(m, 1, "loss", 0, &p);
     assert_int_equal(n, 1);
@@ -119,8 +119,8 @@ static void points_of_a_job_are_removed(void **state)
 {
     struct err e = {0};
     struct metrics *m = must_open_metrics(*state);
-    add(m, 1, "loss", 0, 1, 1);
-    add(m, 2, "loss", 0, 1, 1);
+    add_point(m, 1, "loss", 0, 1, 1);
+    add_point(m, 2, "loss", 0, 1, 1);
     assert_int_equal(metrics_forget(m, 1, &e), ERR_OK);
     struct metric_point *p;
     size_t n = read_all(m, 1, NULL, 0, &p);
@@ -138,7 +138,7 @@ static void trimming_removes_the_oldest_jobs(void **state)
     struct metrics *m = must_open_metrics(*state);
     for (int64_t job = 1; job <= 20; job++)
         for (int64_t step = 0; step < 500; step++)
-            add(m, job, "loss", 0, step, 1);
+            add_point(m, job, "loss", 0, step, 1);
     assert_int_equal(metrics_trim(m, 1 << 30, &e), ERR_OK);
     struct metric_point *p;
     size_t n = read_all(m, 1, NULL, 0, &p);
@@ -164,7 +164,7 @@ static void a_damaged_file_is_moved_aside(void **state)
     struct err e = {0};
     assert_int_equal(file_write_atomic(path, junk, sizeof junk, 0600, &e), ERR_OK);
     struct metrics *m = must_open_metrics(*state);
-    add(m, 1, "loss", 0, 1, 1);
+    add_point(m, 1, "loss", 0, 1, 1);
     metrics_close(m);
     assert_true(file_exists(bad));
 }

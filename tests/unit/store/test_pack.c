@@ -7,7 +7,7 @@
 #include "store/pack.h"
 #include "tests/unit/store/store_test.h"
 
-static void fill(struct records *r)
+static void fill_records(struct records *r)
 {
     struct job_record job = sample_job(7);
     struct generation_record g = sample_generation(7, 2);
@@ -37,7 +37,7 @@ static void records_survive_a_round_trip(void **state)
     struct err e;
 
     (void)state;
-    fill(&r);
+    fill_records(&r);
     pack_records(&packed, &r);
     assert_ok(pack_read(&back, packed.data, packed.len, &e), &e);
     assert_int_equal(back.job_count, 1);
@@ -60,7 +60,7 @@ static void unknown_columns_are_skipped(void **state)
     struct err e;
 
     (void)state;
-    fill(&r);
+    fill_records(&r);
     pack_records(&packed, &r);
     char *name = memmem(packed.data, packed.len, "restarts_used", 13);
     assert_non_null(name);
@@ -78,7 +78,7 @@ static void truncated_and_damaged_packs_are_refused(void **state)
     struct err e;
 
     (void)state;
-    fill(&r);
+    fill_records(&r);
     pack_records(&packed, &r);
     for (size_t i = 0; i < packed.len; i++) {
         CLEANUP(records_release) struct records back = {0};

@@ -269,7 +269,7 @@ static void ids_are_never_reused(void **state)
     store_close(s);
 }
 
-static void finish(struct store *s, int64_t id)
+static void cancel_job(struct store *s, int64_t id)
 {
     const struct change moves[] = {
         {.kind = CHANGE_JOB_MOVE, .id = id, .from = JOB_QUEUED, .to = JOB_CANCELLED, .text = T("by ana")},
@@ -301,7 +301,7 @@ static void load_skips_old_generations_of_finished_jobs(void **state)
                                          {.kind = CHANGE_SPAWN_INSERT, .spawn = &spawns[i]}};
         must_commit(s, changes, 3);
     }
-    finish(s, 1);
+    cancel_job(s, 1);
     CLEANUP(records_release) struct records got;
     assert_int_equal(store_load(s, &got, &e), ERR_OK);
     assert_int_equal(got.job_count, 2);
@@ -348,7 +348,7 @@ static void a_spawn_in_two_generations_is_loaded_once(void **state)
     assert_int_equal(got.spawn_count, 1);
     assert_int_equal(got.spawns[0].first_generation, 1);
     assert_int_equal(got.spawns[0].first_local_rank, 1);
-    finish(s, 1);
+    cancel_job(s, 1);
     /* The job is over but its spawn still lives, so both generations are loaded, and the spawn once. */
     assert_int_equal(store_load(s, &finished, &e), ERR_OK);
     assert_int_equal(finished.generation_count, 2);

@@ -100,7 +100,7 @@ static void acknowledged_jobs_survive_sigkill(void **state)
 }
 
 /* Inserts big jobs until the store refuses one; returns the id of the refused job. */
-static int64_t fill(struct store *s, int64_t id, char *big, int64_t limit)
+static int64_t fill_disk(struct store *s, int64_t id, char *big, int64_t limit)
 {
     for (; id < limit; id++) {
         struct err e = {0};
@@ -143,7 +143,7 @@ static void a_commit_refused_by_a_file_size_limit_passes_later(void **state)
     small.rlim_max = old.rlim_max;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    const int64_t refused = fill(s, 1, big, 1000);
+    const int64_t refused = fill_disk(s, 1, big, 1000);
     assert_true(refused > 1);
     check_count(s, refused - 1); /* still readable, without the refused job */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
@@ -164,7 +164,7 @@ static void a_commit_refused_by_a_full_disk_passes_later(void **state)
     assert_int_equal(fwrite(big, 50000, 1, file), 1);
     assert_int_equal(fclose(file), 0);
     struct store *s = must_open(*state);
-    const int64_t refused = fill(s, 1, big, 1000);
+    const int64_t refused = fill_disk(s, 1, big, 1000);
     assert_true(refused > 1);
     check_count(s, refused - 1);
     assert_int_equal(unlink(ballast), 0);

@@ -62,7 +62,7 @@ static char *killed_state(const char *dir, int jobs)
     return left;
 }
 
-static void flip(const char *path, double at)
+static void flip_bit(const char *path, double at)
 {
     struct stat st;
     char byte;
@@ -127,10 +127,10 @@ static void a_flipped_byte_in_the_log_is_refused(void **state)
 {
     CLEANUP(free_text) char *dir = killed_state(*state, JOBS);
     CLEANUP(free_text) char *log = file_of(dir, "ddp.db-wal");
-    flip(log, 0.5);
+    flip_bit(log, 0.5);
     must_refuse(dir, "to 40 are missing");
     must_refuse(dir, "to 40 are missing"); /* a refusal changes no file, so the files can be examined ... */
-    flip(log, 0.5);                        /* ... and repaired */
+    flip_bit(log, 0.5);                    /* ... and repaired */
     struct store *s = must_open(dir);
     assert_int_equal(jobs_in(s), JOBS);
     store_close(s);
@@ -140,7 +140,7 @@ static void an_accepted_loss_is_recorded(void **state)
 {
     CLEANUP(free_text) char *dir = killed_state(*state, JOBS);
     CLEANUP(free_text) char *log = file_of(dir, "ddp.db-wal");
-    flip(log, 0.5);
+    flip_bit(log, 0.5);
     struct store *s = must_accept(dir);
     const size_t left = jobs_in(s);
     assert_true(left > 0 && left < JOBS);
@@ -266,11 +266,11 @@ static void one_torn_slot_leaves_the_other_valid(void **state)
     for (int slot = 0; slot < 2; slot++)
         for (int byte = 0; byte < 512; byte += 7) {
             const double at = (slot * 4096 + byte + 0.5) / 8192;
-            flip(path, at);
+            flip_bit(path, at);
             assert_int_equal(mark_read(*state, &got, &found, &e), ERR_OK);
             assert_int_equal(found, MARK_GOOD);
             assert_in_range(got.sequence, 10, 11);
-            flip(path, at);
+            flip_bit(path, at);
         }
 }
 

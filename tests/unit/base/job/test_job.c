@@ -226,7 +226,7 @@ static void kinds_exclude_each_other(void **state)
                "job.yaml:6:11: 'resume: continue' needs a snapshot directory: add 'snapshot.dir'");
 }
 
-static void ranges(void **state)
+static void values_out_of_range_are_refused(void **state)
 {
     (void)state;
     refuse_job("nodes: 0\ncommand: [ls]\n",
@@ -310,7 +310,7 @@ static void ranges(void **state)
     refuse_reserved("TORCHELASTIC_MAX_RESTARTS");
 }
 
-static void shapes(void **state)
+static void models_and_data_of_other_shapes_are_refused(void **state)
 {
     (void)state;
     refuse_job(
@@ -621,8 +621,8 @@ int main(void)
         cmocka_unit_test(all_keys_are_read),
         cmocka_unit_test(every_form),
         cmocka_unit_test(kinds_exclude_each_other),
-        cmocka_unit_test(ranges),
-        cmocka_unit_test(shapes),
+        cmocka_unit_test(values_out_of_range_are_refused),
+        cmocka_unit_test(models_and_data_of_other_shapes_are_refused),
         cmocka_unit_test(diloco_keys),
         cmocka_unit_test(rounds_of_a_given_time),
         cmocka_unit_test(language_model),

@@ -221,7 +221,8 @@ void fixture_goodbye(struct core_fixture *f, uint64_t session)
     hand_in(f, &(struct core_event){.kind = CORE_GOODBYE, .session = session});
 }
 
-/* Facts for the whole wish; `about` replaces what is said of its spawn, `obey` has stopped ones exited. */
+/* Sends a fact about each spawn of the node's wish. With `obey`, the spawns that the wish stops have exited;
+ * `about` replaces the fact about its spawn. */
 static void tell_facts(struct core_fixture *f, const char *node, const struct spawn_fact *about, bool obey)
 {
     struct spawn_fact facts[64];
@@ -549,7 +550,7 @@ uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn)
     return event.call;
 }
 
-/* ---- what came out */
+/* ---- effects */
 
 const struct core_effect *fixture_reply(const struct core_fixture *f, uint64_t call)
 {

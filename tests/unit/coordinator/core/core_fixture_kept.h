@@ -3,10 +3,8 @@
 
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-/* What a restart of the coordinator finds: the records that a store would hold after all changes so far. The
- * texts of the events are collected too. */
-
-/* Applies the changes of f->out that have not been applied yet to f->kept and f->events. */
+/* Applies the changes of f->out that are new since the last call to f->kept, the records that a store would
+ * hold, and appends the texts of their events to f->events. */
 void fixture_keep_changes(struct core_fixture *f);
 
 #endif

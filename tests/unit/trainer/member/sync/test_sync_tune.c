@@ -107,7 +107,7 @@ static void member_change(struct member *m, const struct change *c, const struct
 }
 
 /* Leaves rank 0's bytes in code[0], and in `result` at which steps a boundary was. */
-static void train(struct ranks *r, int rank)
+static void train_rank(struct ranks *r, int rank)
 {
     const struct change *c = r->arg;
     struct coll_stats stats;
@@ -139,13 +139,13 @@ struct outcome {
     char boundaries[STEPS + 1];
 };
 
-static struct outcome run(const struct ranks *layout, const struct change *c)
+static struct outcome run_layout(const struct ranks *layout, const struct change *c)
 {
     struct ranks r = *layout;
     struct outcome out = {0};
 
     r.arg = c;
-    assert_true(ranks_run(&r, train));
+    assert_true(ranks_run(&r, train_rank));
     memcpy(out.hash, r.shared->hash, sizeof(out.hash));
     memcpy(out.boundaries, r.shared->result, STEPS);
     ranks_release(&r);
@@ -162,8 +162,8 @@ static void check_equals_reopened(struct change c)
 
         again.reopen = true;
         unchanged.to = c.from;
-        struct outcome tuned = run(&layouts[l], &c), reopened = run(&layouts[l], &again);
-        struct outcome plain_run = run(&layouts[l], &unchanged);
+        struct outcome tuned = run_layout(&layouts[l], &c), reopened = run_layout(&layouts[l], &again);
+        struct outcome plain_run = run_layout(&layouts[l], &unchanged);
         assert_string_equal(tuned.boundaries, reopened.boundaries);
         assert_memory_equal(tuned.hash, reopened.hash, sizeof(tuned.hash));
         assert_memory_not_equal(tuned.hash, plain_run.hash, sizeof(tuned.hash));
@@ -195,13 +195,13 @@ static void rounds_become_longer_and_shorter(void **state)
 
     (void)state;
     c.to.every = 9;
-    o = run(&three, &c);
+    o = run_layout(&three, &c);
     assert_string_equal(o.boundaries, ".....x.....x........x........x........x.");
     c.to.every = 2;
-    o = run(&three, &c);
+    o = run_layout(&three, &c);
     assert_string_equal(o.boundaries, ".....x.....x.x.x.x.x.x.x.x.x.x.x.x.x.x.x");
     c.back = true;
-    o = run(&three, &c);
+    o = run_layout(&three, &c);
     assert_string_equal(o.boundaries, ".....x.....x.x.....x.....x.....x.....x..");
 }
 
@@ -239,7 +239,7 @@ static void averaging_is_tuned(void **state)
 
     (void)state;
     again.reopen = true;
-    struct outcome tuned = run(&three, &c), reopened = run(&three, &again);
+    struct outcome tuned = run_layout(&three, &c), reopened = run_layout(&three, &again);
     assert_string_equal(tuned.boundaries, ".....x...x...x...x...x...x...x...x...x..");
     assert_memory_equal(tuned.hash, reopened.hash, sizeof(tuned.hash));
 }
@@ -256,14 +256,14 @@ static void steps_of_all_reduce_become_fewer_and_more(void **state)
     c.to.warm = 14;
     c.after = 12; /* the last that is possible */
     check_equals_reopened(c);
-    assert_string_equal(run(&three, &c).boundaries, "xxxxxxxxxxxxxx.....x.....x.....x.....x..");
+    assert_string_equal(run_layout(&three, &c).boundaries, "xxxxxxxxxxxxxx.....x.....x.....x.....x..");
     c.to.warm = 5;
     c.after = 7;
-    assert_string_equal(run(&three, &c).boundaries, "xxxxxxx.....x.....x.....x.....x.....x...");
+    assert_string_equal(run_layout(&three, &c).boundaries, "xxxxxxx.....x.....x.....x.....x.....x...");
     c.refused = true; /* after the first round, ranks have moments of their own */
     c.to.warm = 30;
     c.after = 13;
-    assert_string_equal(run(&three, &c).boundaries, "xxxxxxxxxxxx.....x.....x.....x.....x....");
+    assert_string_equal(run_layout(&three, &c).boundaries, "xxxxxxxxxxxx.....x.....x.....x.....x....");
 }
 
 static void values_that_need_other_arrays_are_refused(void **state)
@@ -283,12 +283,12 @@ static void values_that_need_other_arrays_are_refused(void **state)
     others[5].warm = 30; /* there was no all-reduce */
     others[6].fragments = 0;
     others[7].type = SYNC_ALLREDUCE;
-    struct outcome want = run(&three, &plain_run);
+    struct outcome want = run_layout(&three, &plain_run);
     c.refused = true;
     for (size_t i = 0; i < 8; i++) {
         c.to = others[i];
         c.to.every = 3; /* and nothing of it is taken */
-        assert_memory_equal(run(&three, &c).hash, want.hash, sizeof(want.hash));
+        assert_memory_equal(run_layout(&three, &c).hash, want.hash, sizeof(want.hash));
     }
 }
 
