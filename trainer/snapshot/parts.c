@@ -142,6 +142,17 @@ enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout 
     return ERR_OK;
 }
 
+enum err_code snapshot_part_remove(const char *dir, const struct snapshot_place *place, int part,
+                                   struct err *e)
+{
+    CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
+    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    if (unlink(path) < 0 && errno != ENOENT && errno != ENOTDIR)
+        return err_sys(e, errno, "cannot remove %s", path);
+    rmdir(at); /* the last rank of this directory succeeds */
+    return ERR_OK;
+}
+
 static void close_part(struct safetensors **f)
 {
     safetensors_close(*f);

@@ -47,6 +47,9 @@ uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snap
 MUST_CHECK enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
                                              const struct snapshot_place *place, int part, const float *state,
                                              int64_t samples, int64_t *bytes, struct err *e);
+/* A part that does not exist counts as removed. */
+MUST_CHECK enum err_code snapshot_part_remove(const char *dir, const struct snapshot_place *place, int part,
+                                              struct err *e);
 /* Into state, snapshot_floats() of it; arrays that the part does not hold are left as they are. DATA_LOSS: it is not the
  * part that `want` describes. */
 MUST_CHECK enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *l,

@@ -40,13 +40,29 @@ static enum err_code saver_write(struct saver *s, const struct snapshot_place *p
     return ERR_OK;
 }
 
+/* A failed snapshot would stay until the generation ends. If one node cannot write, all others would fill their disks. */
+static void saver_discard(struct saver *s, const struct snapshot_place *place)
+{
+    struct err e = {0};
+    if (place->parts && snapshot_discard(s->dir, place, s->config.part, s->config.writer, &e))
+        log_warn("snapshot_not_removed", "step=%lld why=%s", (long long)place->step, LOG_Q(e.msg));
+}
+
 static enum err_code saver_save(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
                                 struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
     struct err warning = {0};
-    if (saver_write(s, place, part_samples, &files, e) || s->config.commit(s->config.arg, place, &files, e))
+    if (saver_write(s, place, part_samples, &files, e)) {
+        saver_discard(s, place); /* the other parts cannot become a snapshot without this one */
         return e->code;
+    }
+    /* After another error than ABORTED the snapshot may be committed: the answer did not come. */
+    if (s->config.commit(s->config.arg, place, &files, e)) {
+        if (e->code == ERR_ABORTED)
+            saver_discard(s, place);
+        return e->code;
+    }
     if (!s->config.writer)
         return ERR_OK;
     if (snapshot_mark_committed(&files, place, e))

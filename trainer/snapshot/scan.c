@@ -428,6 +428,17 @@ static enum err_code remove_lone_parts(const char *dir, const struct snapshot_pl
     return ERR_OK;
 }
 
+enum err_code snapshot_discard(const char *dir, const struct snapshot_place *place, int part, bool writer,
+                               struct err *e)
+{
+    CLEANUP(free_text)
+    char *shared = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
+    /* The shared files first: what a crash leaves is then parts, which are no snapshot. */
+    if (writer && file_remove_tree(shared, e))
+        return e->code;
+    return snapshot_part_remove(dir, place, part, e);
+}
+
 enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after, int64_t keep,
                              int64_t best, struct err *e)
 {

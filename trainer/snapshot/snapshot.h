@@ -154,6 +154,11 @@ void snapshot_list_release(struct snapshot_list *l);
 MUST_CHECK enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own,
                                             int64_t generation, struct err *e);
 
+/* Removes a snapshot with parts that was not committed and never will be: this rank's part and, if this rank is a writer,
+ * the shared files. */
+MUST_CHECK enum err_code snapshot_discard(const char *dir, const struct snapshot_place *place, int part,
+                                          bool writer, struct err *e);
+
 /* Keeps the `keep` newest committed snapshots of own's job and its `best` committed ones with the lowest
  * val_loss. Removes its other committed ones, its uncommitted ones of older generations than own's, incomplete ones,
  * and the parts of all these. Does not touch other jobs' snapshots, nor those of own's generations up to `after` (0:

@@ -44,7 +44,7 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     do {
         /* Do not wait for a coordinator that would refuse the snapshot. */
         if (link_over(r))
-            rc = err_set(e, ERR_ABORTED, "generation %lld is over, so its snapshot is not committed",
+            rc = err_set(e, ERR_CANCELLED, "generation %lld is over, so its snapshot is not committed",
                          (long long)q.generation);
         else
             rc = link_call(r, "CommitSnapshot", &q, (void **)&reply, CALL_MS, e);

@@ -12,8 +12,9 @@ struct link_snapshot {
     const char *path;   /* absolute; NULL as above */
 };
 /* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. With
- * parts, also until all ranks have called it. ABORTED: another generation is current, or another rank could not write
- * its part, so the snapshot must not count. */
+ * parts, also until all ranks have called it. ABORTED: the coordinator refuses the snapshot for good, because another
+ * generation is current or another rank could not write its part. After other errors it may be committed: CANCELLED if
+ * this worker or its generation ends. */
 MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e);
 /* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way.
  */

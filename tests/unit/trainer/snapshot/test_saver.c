@@ -120,6 +120,79 @@ static void a_refused_snapshot_does_not_count(void **state)
     snapshot_list_release(&list);
 }
 
+/* ---- parts: this rank is a writer, and writes its part */
+
+static struct saver *parts_saver_open(struct gate *g, enum err_code answer)
+{
+    struct saver *s = NULL;
+    struct err e = {0};
+    *g = (struct gate){
+        .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .open = true, .answer = answer};
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .parts = PARTS,
+                                  .part = 0,
+                                  .writer = true,
+                                  .layout = &fixture_apart,
+                                  .commit = commit_when_open,
+                                  .arg = g};
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    memset(saver_state(s), 0, FLOATS * sizeof(float));
+    memset(saver_model(s), 0, 32 * sizeof(float));
+    return s;
+}
+
+/* As when another node's disk is full for hours: this node must not keep what can never be committed. */
+static void a_refused_snapshot_with_parts_is_removed(void **state)
+{
+    struct gate g;
+    struct saver *s = parts_saver_open(&g, ERR_ABORTED);
+    struct snapshot_place place = fixture_place_of_parts(10, 1, false);
+    struct err e = {0};
+    (void)state;
+    fixture_write_part(&place, 1); /* of another rank of this node, which removes it itself */
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_ABORTED);
+    assert_false(fixture_file_exists("step-10-g1"));
+    assert_false(snapshot_part_exists(fixture_dir, &place, 0));
+    assert_true(snapshot_part_exists(fixture_dir, &place, 1));
+    place.step = 20;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_ABORTED);
+    assert_false(fixture_file_exists("parts-step-20-g1-j7"));
+    saver_close(s);
+}
+
+static void a_snapshot_without_an_answer_is_not_removed(void **state)
+{
+    struct gate g;
+    struct saver *s = parts_saver_open(&g, ERR_CANCELLED);
+    struct snapshot_place place = fixture_place_of_parts(10, 1, false);
+    struct err e = {0};
+    (void)state;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_CANCELLED);
+    assert_true(fixture_file_exists("step-10-g1"));
+    assert_true(snapshot_part_exists(fixture_dir, &place, 0));
+    saver_close(s);
+}
+
+/* The part is written, the shared files cannot be: the part is removed. */
+static void a_failed_write_leaves_no_part(void **state)
+{
+    struct gate g;
+    struct saver *s = parts_saver_open(&g, ERR_OK);
+    struct snapshot_place place = fixture_place_of_parts(10, 1, false);
+    struct err e = {0};
+    (void)state;
+    saver_model(s)[0] = NAN;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_OUT_OF_RANGE);
+    assert_false(fixture_file_exists("step-10-g1"));
+    assert_false(fixture_file_exists("parts-step-10-g1-j7"));
+    saver_close(s);
+}
+
 /* The snapshots fail before their commit, so that only the report of the failure waits for the gate. */
 static void the_next_snapshot_does_not_wait_for_the_report_of_a_failure(void **state)
 {
@@ -166,6 +239,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SNAPSHOT_TEST(a_snapshot_counts_only_once_it_is_committed),
         SNAPSHOT_TEST(a_refused_snapshot_does_not_count),
+        SNAPSHOT_TEST(a_refused_snapshot_with_parts_is_removed),
+        SNAPSHOT_TEST(a_snapshot_without_an_answer_is_not_removed),
+        SNAPSHOT_TEST(a_failed_write_leaves_no_part),
         SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
         SNAPSHOT_TEST(a_directory_that_cannot_be_written_is_an_error),
     };
