@@ -30,7 +30,7 @@ struct coll_array {
 };
 
 struct shm;
-struct ring;
+struct flow;
 struct comm;
 struct coll_ops;
 
@@ -50,7 +50,7 @@ struct coll_group {
     struct err late; /* set if comm did not end: the device must not be used any more */
     struct coll_stop stop;
     struct shm *shm;   /* NULL: this rank is alone on its node */
-    struct ring *ring; /* NULL: there is one node only, or this rank is not on a ring */
+    struct flow *ring; /* NULL: there is one node only, or this rank is not on a ring */
     bool tree;
     float *gathered; /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;

@@ -1,0 +1,36 @@
+#ifndef DDP_TRAINER_MEMBER_COLL_FLOW_H
+#define DDP_TRAINER_MEMBER_COLL_FLOW_H
+
+#include "trainer/member/coll/group.h"
+#include "trainer/member/coll/handshake.h"
+
+/* Two connections of a rank: one to a rank that it sends to, one from a rank that it receives from. A call is one
+ * outgoing and one incoming list of pieces of the caller's memory. All ranks make the same calls on a flow. */
+
+enum flow_kind { FLOW_ALLREDUCE = 1, FLOW_BROADCAST, FLOW_ALLGATHER, FLOW_EXCHANGE };
+
+struct flow;
+struct flow_config {
+    enum coll_handshake_purpose purpose;
+    int to, from;  /* ranks */
+    size_t pieces; /* the most pieces of a call in one direction */
+    struct coll_listener *listener;
+    int64_t deadline;
+};
+/* Sets *out as soon as there is something to close, also if it fails. */
+MUST_CHECK enum err_code flow_open(struct flow **out, struct coll_group *g, const struct flow_config *config,
+                                   struct err *e);
+void flow_close(struct flow *f);                  /* NULL is fine */
+void flow_abort(struct flow *f);                  /* shuts the connections down; any thread; NULL is fine */
+void flow_ends(const struct flow *f, int fds[2]); /* gets the connections */
+
+/* A call: flow_start, the pieces in the order of their bytes, flow_run. size: compared between ranks. */
+void flow_start(struct flow *f, enum flow_kind kind, uint64_t size);
+/* lead: this rank has the data now. Otherwise it is the data that earlier bytes of the incoming stream bring; then no
+ * piece with `lead` may follow. */
+void flow_send(struct flow *f, const void *data, size_t size, bool lead);
+/* add: the incoming floats are added to the floats at `data`. */
+void flow_receive(struct flow *f, void *data, size_t size, bool add);
+MUST_CHECK enum err_code flow_run(struct coll_group *g, struct flow *f, struct err *e);
+
+#endif
