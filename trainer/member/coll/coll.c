@@ -10,6 +10,7 @@
 #include "trainer/device/comm.h"
 #include "trainer/member/coll/fd_passing.h"
 #include "trainer/member/coll/group.h"
+#include "trainer/member/coll/pairs.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shm.h"
 
@@ -40,6 +41,7 @@ void coll_fail(struct coll_group *g)
     group_stop(g);
     shm_abort(g);
     ring_abort(g);
+    pairs_abort(g);
     device_comm_abort(g);
 }
 
@@ -53,6 +55,7 @@ void coll_abort(struct coll_group *g, int64_t generation)
     if (atomic_load(&g->formed)) {
         shm_abort(g);
         ring_abort(g);
+        pairs_abort(g);
     }
 }
 
@@ -65,7 +68,7 @@ static const struct coll_ops *group_kind(const struct coll_layout *l)
     return l->nodes == 1 ? &coll_shared_memory_ops : &coll_hierarchical_ops;
 }
 
-static enum err_code group_form(struct coll_group *g, struct coll_listener *l, int64_t deadline,
+static enum err_code group_form(struct coll_group *g, struct coll_listener *l, bool pairs, int64_t deadline,
                                 struct err *e)
 {
     g->ops = group_kind(&g->layout);
@@ -73,8 +76,10 @@ static enum err_code group_form(struct coll_group *g, struct coll_listener *l, i
         return e->code;
     if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
         return e->code;
+    if (g->layout.nodes > 1 && pairs && pairs_open(g, l, deadline, e))
+        return e->code;
     atomic_store(&g->formed, true);
-    /* An abort before `formed` was set did not reach shared memory and ring, so it is passed on now. */
+    /* An abort before `formed` was set did not reach the connections, so it is passed on now. */
     if (atomic_load(&g->stop.set)) {
         coll_fail(g);
         return coll_stopped(e);
@@ -120,7 +125,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
         rc = coll_listener_begin(l, g, e);
     }
     if (!rc)
-        rc = group_form(g, l, deadline, e);
+        rc = group_form(g, l, c->pairs, deadline, e);
     if (!rc)
         rc = device_comm_form(g, c, deadline, e);
     if (rc) {
@@ -165,6 +170,7 @@ void coll_close(struct coll_group *g)
     for (size_t i = 0; i < g->array_count; i++)
         detach_array(g, &g->arrays[i]);
     free(g->arrays);
+    pairs_close(g);
     ring_close(g);
     shm_close(g);
     free(g->gathered);
@@ -347,6 +353,12 @@ enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int 
 enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
 {
     return group_call_begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
+}
+
+enum err_code coll_exchange(struct coll_group *g, const void *mine, const size_t *offsets, void *out,
+                            struct err *e)
+{
+    return group_call_begin(g, e) ? e->code : g->ops->exchange(g, mine, offsets, out, e);
 }
 
 enum err_code coll_barrier(struct coll_group *g, struct err *e)

@@ -10,7 +10,8 @@
 #include "trainer/device/device.h"
 
 /* Collectives over one process group. There are three tables of functions: single (a world of one), shared
- * memory on one node, and hierarchical, a TCP ring across nodes with shared memory inside each node. A
+ * memory on one node, and hierarchical, a TCP ring across nodes with shared memory inside each node. Data
+ * that differs by receiver goes over connections between all pairs of ranks instead of the ring. A
  * device may bring collectives of its own, NCCL in the CUDA plugin: device_comm.c calls these through
  * comm_ops. This module does not look for peers: the caller passes their addresses, the generation key and
  * the bootstrap id as bytes.
@@ -55,6 +56,7 @@ struct coll_config {
     const uint8_t *bootstrap;
     size_t bootstrap_size;
     bool loopback; /* all members are on this node */
+    bool pairs;    /* connect every rank with every other rank, for coll_exchange */
     bool tree;     /* take sums as a binary tree over the ranks, for every layout; else in rank order */
     /* Where the arrays are; must outlive the group. NULL, or a device with host memory: in host memory. Only
      * the owner's thread works on arrays in device memory. They are summed by the device's own collectives
@@ -100,6 +102,11 @@ MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t
  * crosses each link once. `mine` may lie where it belongs in `out`. */
 MUST_CHECK enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
                                         struct err *e);
+/* Each rank sends another part of its data to each rank: the part for rank k is at mine + offsets[k], up to offsets[k +
+ * 1]. out: the parts that all ranks have for this rank, by rank. The offsets, world_size + 1 of them, are the same on
+ * every rank, so the parts of `out` have one size. Any host memory; needs coll_config.pairs. */
+MUST_CHECK enum err_code coll_exchange(struct coll_group *g, const void *mine, const size_t *offsets,
+                                       void *out, struct err *e);
 MUST_CHECK enum err_code coll_barrier(struct coll_group *g, struct err *e);
 
 /* Whether a second thread for collectives pays off: true across nodes, where it waits for the network; false

@@ -31,12 +31,13 @@ struct coll_array {
 
 struct shm;
 struct flow;
+struct pairs;
 struct comm;
 struct coll_ops;
 
 struct coll_group {
     const struct coll_ops *ops;
-    /* True: shm and ring stay until coll_close, so an abort by another thread may use them. */
+    /* True: shm, ring and pairs stay until coll_close, so an abort by another thread may use them. */
     atomic_bool formed;
     struct coll_listener *listener; /* borrowed; NULL before coll_listener_begin */
     int64_t job, generation;
@@ -49,8 +50,9 @@ struct coll_group {
     int end_ms;      /* limit for ending comm */
     struct err late; /* set if comm did not end: the device must not be used any more */
     struct coll_stop stop;
-    struct shm *shm;   /* NULL: this rank is alone on its node */
-    struct flow *ring; /* NULL: there is one node only, or this rank is not on a ring */
+    struct shm *shm;     /* NULL: this rank is alone on its node */
+    struct flow *ring;   /* NULL: there is one node only, or this rank is not on a ring */
+    struct pairs *pairs; /* NULL: coll_config.pairs is not set, or there is one node only */
     bool tree;
     float *gathered; /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;
@@ -69,6 +71,8 @@ struct coll_ops {
                                struct err *e);
     enum err_code (*broadcast)(struct coll_group *g, void *data, size_t size, int root, struct err *e);
     enum err_code (*allgather)(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e);
+    enum err_code (*exchange)(struct coll_group *g, const void *mine, const size_t *offsets, void *out,
+                              struct err *e);
     enum err_code (*barrier)(struct coll_group *g, struct err *e);
 };
 extern const struct coll_ops coll_single_ops;       /* a world of one */

@@ -6,7 +6,7 @@
 /* Connects a rank with its peers while a group forms: at most one connection to another rank, any number from
  * other ranks. Both ends of a connection prove that they know the generation's key; see handshake.c. */
 
-enum coll_handshake_purpose { COLL_HANDSHAKE_NODE = 1, COLL_HANDSHAKE_RING = 2 };
+enum coll_handshake_purpose { COLL_HANDSHAKE_NODE = 1, COLL_HANDSHAKE_RING = 2, COLL_HANDSHAKE_PAIR = 3 };
 
 struct coll_handshake {
     struct coll_group *group;

@@ -8,6 +8,7 @@
  * finished must not leave before the barrier, because the other ranks would take the end of its connections
  * for its death. */
 #include "trainer/member/coll/group.h"
+#include "trainer/member/coll/pairs.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/shm.h"
@@ -141,6 +142,23 @@ static enum err_code hierarchical_allgather(struct coll_group *g, const void *mi
     return rc;
 }
 
+/* Ranks of one node use their connections, too. */
+static enum err_code hierarchical_exchange(struct coll_group *g, const void *mine, const size_t *offsets,
+                                           void *out, struct err *e)
+{
+    struct shm_intent intent = {.kind = SHM_EXCHANGE, .size = offsets[g->layout.world_size]};
+
+    BUG_ON(!g->pairs);
+    if (g->shm) {
+        shm_begin(g);
+        if (shm_meet(g, &intent, e))
+            return e->code;
+    }
+    if (pairs_exchange(g, mine, offsets, out, e))
+        return e->code;
+    return g->shm ? shm_barrier(g, e) : ERR_OK;
+}
+
 static enum err_code hierarchical_barrier(struct coll_group *g, struct err *e)
 {
     struct shm_intent intent = {.kind = SHM_BARRIER};
@@ -172,5 +190,6 @@ const struct coll_ops coll_hierarchical_ops = {
     .allreduce = hierarchical_allreduce,
     .broadcast = hierarchical_broadcast,
     .allgather = hierarchical_allgather,
+    .exchange = hierarchical_exchange,
     .barrier = hierarchical_barrier,
 };

@@ -154,6 +154,34 @@ enum err_code shared_memory_allgather(struct coll_group *g, const void *mine, si
     return ERR_OK;
 }
 
+/* All data passes through the rank's place, piece by piece. Each rank reads its own part of each piece alone. */
+static enum err_code ranks_exchange(struct coll_group *g, const void *mine, const size_t *offsets, void *out,
+                                    struct err *e)
+{
+    int n = g->layout.locals, local = g->layout.local;
+    size_t size = offsets[n], begin = offsets[local], end = offsets[local + 1];
+    struct gather_places p = gather_plan(g, size);
+
+    for (size_t at = 0; at < size || at == 0; at += p.most) {
+        size_t part = size_min(size - at, p.most), lo = begin > at ? begin : at,
+               hi = size_min(end, at + part);
+        struct shm_intent intent = {SHM_EXCHANGE, 0, at, size};
+
+        shm_begin(g);
+        if (part)
+            memcpy(gather_place(g, &p, local), (const char *)mine + at, part);
+        if (shm_meet(g, &intent, e))
+            return e->code;
+        if (lo >= hi)
+            continue;
+        for (int i = 0; i < n; i++)
+            memcpy((char *)out + (size_t)i * (end - begin) + (lo - begin), gather_place(g, &p, i) + (lo - at),
+                   hi - lo);
+        g->bytes += (size_t)(n - 1) * (hi - lo);
+    }
+    return ERR_OK;
+}
+
 static enum err_code ranks_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     return shared_memory_broadcast(g, data, size, g->layout.local_of[root], e);
@@ -179,5 +207,6 @@ const struct coll_ops coll_shared_memory_ops = {
     .allreduce = shared_memory_allreduce,
     .broadcast = ranks_broadcast,
     .allgather = ranks_allgather,
+    .exchange = ranks_exchange,
     .barrier = ranks_barrier,
 };

@@ -31,6 +31,7 @@ void ranks_config(const struct ranks *r, int rank, struct coll_config *out)
         .rank = rank,
         .world_size = r->world,
         .peers = r->peers,
+        .pairs = r->pairs,
         .timeout_ms = r->timeout_ms ? r->timeout_ms : 30000 * test_slow(),
     };
     memset(out->key, 0x5a, sizeof(out->key));

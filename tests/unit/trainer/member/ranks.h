@@ -26,6 +26,7 @@ struct ranks {
     int node_of[RANKS_MAX];
     const char *host; /* NULL: 127.0.0.1 */
     bool no_directory;
+    bool pairs; /* connections for coll_exchange */
     int timeout_ms;
     const void *arg;
     /* filled by ranks_start */

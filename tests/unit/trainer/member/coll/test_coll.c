@@ -240,6 +240,87 @@ static void broadcast_and_allgather_bring_every_byte(void **state)
     }
 }
 
+/* Parts of unequal sizes; the last rank gets nothing. */
+static void cut_parts(size_t size, int world, size_t *offsets)
+{
+    for (int k = 0; k < world; k++)
+        offsets[k] = world == 1 ? 0 : size * (size_t)(k * k) / (size_t)((world - 1) * (world - 1));
+    offsets[world] = size;
+}
+
+static void exchange_everything(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t most = sizes[SIZES - 1], offsets[9];
+    unsigned char *data = malloc(most), *want = malloc(most), *got = malloc(most * (size_t)r->world);
+    struct err e = {0};
+
+    for (size_t s = 0; s < SIZES; s++) {
+        cut_parts(sizes[s], r->world, offsets);
+        size_t at = offsets[rank], part = offsets[rank + 1] - at;
+
+        bytes_fill(data, sizes[s], rank);
+        RANK_OK(coll_exchange(g, data, offsets, got, &e), &e);
+        for (int k = 0; k < r->world; k++) {
+            bytes_fill(want, sizes[s], k);
+            RANK_CHECK(!memcmp(got + (size_t)k * part, want + at, part));
+        }
+        RANK_OK(coll_allgather(g, data, sizes[s], got, &e), &e); /* calls of two kinds in turn */
+    }
+    free(data);
+    free(want);
+    free(got);
+    coll_close(g);
+}
+
+static void an_exchange_brings_each_rank_its_part_of_all(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r;
+
+        with_layout(&r, &layouts[l]);
+        r.pairs = true;
+        if (!ranks_run(&r, exchange_everything))
+            fail_msg("layout %s", layouts[l].name);
+        ranks_release(&r);
+    }
+}
+
+static void exchange_much(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t offsets[] = {0, 250000, 500000, 750000, 1000000};
+    char *data = calloc(1, 1000000), *got = malloc(1000000);
+    struct coll_stats before, after;
+    struct err e = {0};
+
+    coll_get_stats(g, &before);
+    RANK_OK(coll_exchange(g, data, offsets, got, &e), &e);
+    coll_get_stats(g, &after);
+    r->shared->code[rank] = (int)(after.bytes - before.bytes);
+    free(data);
+    free(got);
+    coll_close(g);
+}
+
+/* Nothing is passed on by a third rank. */
+static void an_exchange_sends_each_part_once(void **state)
+{
+    struct ranks far = {.world = 4, .node_of = {0, 1, 2, 3}, .pairs = true};
+    struct ranks near = {.world = 4};
+
+    (void)state;
+    assert_true(ranks_run(&far, exchange_much));
+    assert_true(ranks_run(&near, exchange_much));
+    for (int k = 0; k < 4; k++) {
+        assert_in_range(far.shared->code[k], 750000, 750000 + 100);
+        assert_int_equal(near.shared->code[k], 750000);
+    }
+    ranks_release(&far);
+    ranks_release(&near);
+}
+
 /* Each block crosses each link between nodes once. */
 static void gather_much(struct ranks *r, int rank)
 {
@@ -324,6 +405,8 @@ int main(void)
         cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
         cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
         cmocka_unit_test(a_gather_sends_no_byte_twice),
+        cmocka_unit_test(an_exchange_brings_each_rank_its_part_of_all),
+        cmocka_unit_test(an_exchange_sends_each_part_once),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
         cmocka_unit_test(rings_go_over_ipv6_too),
         cmocka_unit_test(ranks_without_a_directory_connect_by_tcp),

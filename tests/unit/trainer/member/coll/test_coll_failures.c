@@ -109,6 +109,86 @@ static void a_death_in_a_gather_aborts_everyone_else(void **state)
     }
 }
 
+/* ---- in an exchange */
+
+static void offsets_fill(const struct ranks *r, size_t size, size_t *offsets)
+{
+    for (int k = 0; k <= r->world; k++)
+        offsets[k] = size * (size_t)k / (size_t)r->world;
+}
+
+static void exchange_until_a_death(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    char *data = calloc(1, COUNT), *got = calloc(1, 2 * COUNT);
+    size_t offsets[RANKS_MAX + 1];
+    struct err e = {0};
+
+    offsets_fill(r, COUNT, offsets);
+    for (int i = 0; i < 3; i++)
+        RANK_OK(coll_exchange(g, data, offsets, got, &e), &e);
+    if (rank == victim_of(r))
+        raise(SIGKILL);
+    while (!coll_exchange(g, data, offsets, got, &e))
+        ;
+    RANK_CHECK(e.code == ERR_ABORTED);
+    RANK_CHECK(coll_exchange(g, data, offsets, got, &e) == ERR_ABORTED);
+    free(data);
+    free(got);
+    coll_close(g);
+}
+
+static void a_death_in_an_exchange_aborts_everyone_else(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (int victim = 0; victim < layouts[l].world; victim++) {
+            struct ranks r = layouts[l];
+
+            r.arg = &victim;
+            r.pairs = true;
+            ranks_prepare(&r);
+            ranks_start(&r, exchange_until_a_death);
+            assert_true(ranks_finish(&r, victim));
+            ranks_release(&r);
+        }
+}
+
+static void exchange_another_size(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    char *data = calloc(1, COUNT), *got = calloc(1, 2 * COUNT);
+    size_t offsets[RANKS_MAX + 1];
+    struct err e = {0};
+    enum err_code rc;
+
+    offsets_fill(r, rank == r->world - 1 ? COUNT - 8 : COUNT, offsets);
+    rc = coll_exchange(g, data, offsets, got, &e);
+    if (!rc)
+        rc = coll_barrier(g, &e);
+    RANK_CHECK(rc == ERR_FAILED_PRECONDITION || rc == ERR_ABORTED);
+    r->shared->code[rank] = (int)rc;
+    free(data);
+    free(got);
+    coll_close(g);
+}
+
+static void ranks_that_disagree_about_an_exchange_get_an_error(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+        bool told = false;
+
+        r.pairs = true;
+        assert_true(ranks_run(&r, exchange_another_size));
+        for (int i = 0; i < r.world; i++)
+            told |= r.shared->code[i] == ERR_FAILED_PRECONDITION;
+        assert_true(told);
+        ranks_release(&r);
+    }
+}
+
 /* ---- a silent peer, and an abort from another thread */
 
 struct watcher {
@@ -127,6 +207,19 @@ static void *abort_when_told(void *arg)
     return NULL;
 }
 
+/* Calls until one fails: all-reduces, or exchanges in a group that has the connections for them. */
+static enum err_code call_on(const struct ranks *r, struct coll_group *g, float *data, struct err *e)
+{
+    char *got = calloc(1, 2 * COUNT);
+    size_t offsets[RANKS_MAX + 1];
+
+    offsets_fill(r, COUNT, offsets);
+    while (r->pairs && !coll_exchange(g, data, offsets, got, e))
+        ;
+    free(got);
+    return r->pairs ? e->code : reduce_on(g, data, e);
+}
+
 static void until_an_abort(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
@@ -142,7 +235,7 @@ static void until_an_abort(struct ranks *r, int rank)
         raise(SIGSTOP);
     atomic_fetch_add(&r->shared->counter, 1);
     RANK_CHECK(pthread_create(&thread, NULL, abort_when_told, &w) == 0);
-    RANK_CHECK(reduce_on(g, data, &e) == ERR_ABORTED);
+    RANK_CHECK(call_on(r, g, data, &e) == ERR_ABORTED);
     RANK_CHECK(atomic_load(&r->shared->flag)); /* the call must not fail before the abort */
     pthread_join(thread, NULL);
     coll_close(g);
@@ -151,11 +244,12 @@ static void until_an_abort(struct ranks *r, int rank)
 static void an_abort_ends_the_wait_for_a_silent_peer(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < LAYOUTS; l++) {
-        struct ranks r = layouts[l];
+    for (size_t l = 0; l < 2 * LAYOUTS; l++) {
+        struct ranks r = layouts[l / 2];
         int victim = r.world - 1, status;
 
         r.arg = &victim;
+        r.pairs = l % 2;
         ranks_prepare(&r);
         ranks_start(&r, until_an_abort);
         assert_int_equal(waitpid(r.pids[victim], &status, WUNTRACED), r.pids[victim]);
@@ -361,6 +455,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_aborts_everyone_else),
         cmocka_unit_test(a_death_in_a_gather_aborts_everyone_else),
+        cmocka_unit_test(a_death_in_an_exchange_aborts_everyone_else),
+        cmocka_unit_test(ranks_that_disagree_about_an_exchange_get_an_error),
         cmocka_unit_test(an_abort_ends_the_wait_for_a_silent_peer),
         cmocka_unit_test(leaving_after_the_last_call_is_not_a_failure),
         cmocka_unit_test(ranks_that_disagree_about_a_count_get_an_error),
