@@ -266,7 +266,7 @@ static struct rpc_relay *gate_hand_over_next(struct rpc_gate *gate, int64_t now)
     if (handover == RELAY_LATER)
         return NULL;
     if (handover == RELAY_FAILED) {
-        gate_log_drop(gate, relay, "no way to gRPC");
+        gate_log_drop(gate, relay, "cannot connect to gRPC's unix socket");
         relay_close(relay, true);
         return relay;
     }

@@ -56,7 +56,9 @@ static void watch_start(struct rpc_call *call, const void *request, void *user)
 
     (void)request;
     if (server->health_watchers == WATCHERS_MAX) {
-        rpc_call_fail_with(call, ERR_RESOURCE_EXHAUSTED, "%d watch already", WATCHERS_MAX);
+        rpc_call_fail_with(call, ERR_RESOURCE_EXHAUSTED,
+                           "too many clients watch the health of this server: at most %d are allowed",
+                           WATCHERS_MAX);
         return;
     }
     server->health_watchers++;

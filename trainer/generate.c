@@ -116,9 +116,10 @@ static enum err_code read_numbers(struct speaker *s, const char *text, struct er
             return ERR_OK;
         long long token = strtoll(text, &end, 10);
         if (end == text || token < 0 || token >= s->spec.model.vocab)
-            return err_set(e, ERR_INVALID_ARGUMENT,
-                           "'%.20s': this model has no vocabulary, give token numbers from 0 to %lld", text,
-                           (long long)s->spec.model.vocab - 1);
+            return err_set(
+                e, ERR_INVALID_ARGUMENT,
+                "invalid token '%.20s': this model has no vocabulary, so expected numbers from 0 to %lld",
+                text, (long long)s->spec.model.vocab - 1);
         token_remember(s, (int32_t)token);
         text = end;
     }

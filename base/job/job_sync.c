@@ -62,7 +62,8 @@ static const struct job_variant strategies[] = {
 static const struct sync_spec sync_defaults = {
     .every = 50, .outer_lr = 0.9, .outer_momentum = 0.6, .wire = WIRE_FP32, .fragments = 1, .mix = 0.5};
 
-/* The strategies that `reproducible: world` allows: their arithmetic does not depend on the number of ranks. */
+/* The strategies that `reproducible: world` allows: their arithmetic does not depend on the number of ranks.
+ * */
 static const bool independent_of_world_size[ARRAY_LEN(strategies)] = {[SYNC_ALLREDUCE] = true};
 
 /* An exchange ends before the next one begins, and each fragment has its own. */
@@ -133,20 +134,19 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
         return change_refuse(e, "fragments", "");
     /* A value that is 0 (or a round of one step, for average) needs one array less. */
     if ((from->outer_momentum > 0.0) != (to->outer_momentum > 0.0))
-        return change_refuse(
-            e, "outer_momentum",
-            " between 0 and a number above 0: only the latter needs memory for the momentum");
+        return change_refuse(e, "outer_momentum",
+                             " from or to 0: only a momentum above 0 has memory of its own");
     if ((from->overlap > 0) != (to->overlap > 0))
         return change_refuse(
-            e, "overlap", " between 0 and a number above 0: only the latter needs memory for what is sent");
+            e, "overlap",
+            " from or to 0: only an overlap above 0 has memory for the data that is being sent");
     if (from->type == SYNC_AVERAGE && (from->every > 1) != (to->every > 1))
-        return change_refuse(
-            e, "every", " between 1 and a number above 1: only the latter needs memory for the last mean");
+        return change_refuse(e, "every", " from or to 1: only a number above 1 has memory for the last mean");
     /* The mean is made without a shared model where there is one rank. */
     if (from->type == SYNC_DILOCO && job_sync_is_mean(from) != job_sync_is_mean(to))
         return change_refuse(e, "outer_lr",
-                             " between 1 and another number if 'sync.outer_momentum' is 0: rounds are "
-                             "plain averaging with the former only");
+                             " from or to 1 if 'sync.outer_momentum' is 0: only with 1, rounds are "
+                             "plain averaging");
     return ERR_OK;
 }
 

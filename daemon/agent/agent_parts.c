@@ -27,7 +27,7 @@ static enum err_code instance_read(struct agent *a, struct err *e)
         if (file_read(path, 256, &text, e))
             return e->code;
         if (text.len != ID_TEXT || text.data[ID_TEXT - 1] != '\n')
-            return err_set(e, ERR_DATA_LOSS, "%s is damaged, remove it", path);
+            return err_set(e, ERR_DATA_LOSS, "%s is damaged: remove it", path);
         memcpy(a->instance, text.data, ID_TEXT - 1);
         return ERR_OK;
     }

@@ -138,7 +138,8 @@ enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct
     if (!count)
         return ERR_OK;
     if (count > HOLD_GPUS_MAX)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%zu GPUs for one worker", count);
+        return err_set(e, ERR_INVALID_ARGUMENT, "expected at most %d GPUs for a worker, got %zu",
+                       HOLD_GPUS_MAX, count);
     dir = hold_open_dir(places, ARRAY_LEN(places));
     if (dir < 0)
         return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written by all users");

@@ -1,6 +1,6 @@
-/* Runs the plugin's device beside work that never ends, like an NCCL sum whose peer hangs. What a step may do for the
- * first time (growing a workspace, timing algorithms) must not wait for that work. Also tests an invalid environment. On
- * the emulated GPU, whose cudaFree waits like the real one. */
+/* Runs the plugin's device beside work that never ends, like an NCCL sum whose peer hangs. What a step may do
+ * for the first time (growing a workspace, timing algorithms) must not wait for that work. Also tests an
+ * invalid environment. On the emulated GPU, whose cudaFree waits like the real one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,8 +105,8 @@ static void an_invalid_workspace_limit_is_refused(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(setenv("DDP_CUDNN_WORKSPACE_MB", wrong[i], 1), 0);
         assert_int_equal(cuda_open(&d, &e), ERR_INVALID_ARGUMENT);
-        assert_non_null(strstr(e.msg, "DDP_CUDNN_WORKSPACE_MB is \""));
-        assert_non_null(strstr(e.msg, "expected megabytes, 0 to 1048576"));
+        assert_non_null(strstr(e.msg, "invalid value for DDP_CUDNN_WORKSPACE_MB"));
+        assert_non_null(strstr(e.msg, "expected a number of megabytes from 0 to 1048576"));
     }
     for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
         assert_int_equal(setenv("DDP_CUDNN_WORKSPACE_MB", right[i], 1), 0);

@@ -80,7 +80,7 @@ def ranks_that_differ_are_named(directory):
     codes, _, _, ranks = train(directory, "isa: avx2", world=3, nodes=3, env={1: AVX2})
     assert codes == [0] * 3 and all("ranks_compute_differently" not in r.err for r in ranks)
     codes, _, _, ranks = train(directory, "reproducible: world", world=2, nodes=2, env={1: AVX2})
-    assert codes == [78] * 2 and all("set isa to what all CPUs have" in r.err for r in ranks), [r.err for r in ranks]
+    assert codes == [78] * 2 and all("set train.isa to an instruction set that all CPUs have" in r.err for r in ranks), [r.err for r in ranks]
 
 
 sweep("isa", [pinned_by_the_job_file, a_set_that_the_cpu_lacks, ranks_that_differ_are_named])

@@ -113,13 +113,13 @@ def changed_data_and_order_are_refused(directory):
     with World(directory, job(steps=100), world=2, snapshots=committed, generation=2) as w:
         assert w.wait() == [78, 78]
         for r in w.ranks:
-            assert "the data is not what the snapshot of step 50 was trained on (20000 bytes then, 20000 now, changed)" \
+            assert "the data is not the data of the snapshot of step 50 (20000 bytes then, 20000 now, changed)" \
                 in r.err, r.err
     with open(f"{directory}/input.txt", "w") as f:
         f.write(text)
-    for other, says in ((job(steps=100, extra="seed: 6"), "of a run with seed 1, but the job file has seed 6"),
+    for other, says in ((job(steps=100, extra="seed: 6"), "has seed 1, but the job file has seed 6"),
                         (job(steps=100, data=", split: 0.8"), "training samples, but the data now has"),
-                        (job(steps=100, data=", shuffle: false"), "of a run with shuffle: true")):
+                        (job(steps=100, data=", shuffle: false"), "another train.data.shuffle: set it to true")):
         with World(directory, other, snapshots=committed, generation=2) as w:
             assert w.wait() == [78] and says in w.ranks[0].err, (says, w.ranks[0].err)
     with World(directory, job(steps=100), world=2, snapshots=committed, generation=3) as w:
@@ -167,7 +167,7 @@ def tokens(directory):
         .replace("dir: out", "dir: bad")
     with World(directory, text) as w:
         assert w.wait() == [78]
-        assert "bare.bin: token 1234 is 50, but there are only 50" in w.ranks[0].err, w.ranks[0].err
+        assert "bare.bin: token 1234 is 50, but model.vocab is 50" in w.ranks[0].err, w.ranks[0].err
 
 
 def a_file_that_becomes_shorter(directory):

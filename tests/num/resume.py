@@ -163,7 +163,7 @@ def another_optimizer_is_refused(directory):
         w.run()
     with World(directory, job(steps=80, resume="continue"), world=1, generation=2) as w:
         assert w.wait() == [78]
-        assert "has 7 tensors, expected 8 for the job's model and optimizer" in w.ranks[0].err, w.ranks[0].err
+        assert "expected 8 tensors for the job's model and optimizer, got 7" in w.ranks[0].err, w.ranks[0].err
 
 
 def resume_in_mid_round(directory, sync):
@@ -363,7 +363,7 @@ def another_model_names_the_tensor(directory):
         codes = w.wait()
         assert codes == [78, 78], codes
         for r in w.ranks:
-            assert "model.safetensors: tensor 'layers.0.weight' has shape (64,12), expected (32,12)" in r.err
+            assert "model.safetensors: tensor 'layers.0.weight': expected shape (32,12), got (64,12)" in r.err
 
 
 def a_sum_that_overflows_has_a_cause(directory):

@@ -199,7 +199,7 @@ def one_model_of_device(directory):
         finally:
             del os.environ["DDP_STRICT_OTHER"]
         assert codes == ([78, 78] if refused else [0, 0]), (codes, [r.err[-300:] for r in w.ranks])
-        says = "optimizer muon needs one model of GPU on all ranks (strict on rank 0 (node0); strict 2 on rank 1 (node0))"
+        says = "optimizer muon needs the same model of GPU on all ranks (strict on rank 0 (node0); strict 2 on rank 1 (node0))"
         assert all((says in r.err) == refused for r in w.ranks), [r.err[-300:] for r in w.ranks]
 
 

@@ -193,10 +193,11 @@ static enum err_code parse_header(struct corpus_tokens *out, const uint8_t *byte
 {
     int64_t version = header_number(bytes, 1), count = header_number(bytes, 2);
     if (version != 1)
-        return err_set(e, ERR_DATA_LOSS, "token file of version %lld, only version 1 is supported",
+        return err_set(e, ERR_DATA_LOSS, "unsupported version of a token file: expected 1, got %lld",
                        (long long)version);
     if (count < 0 || (size_t)count != (size - HEADER_BYTES) / 2 || size % 2)
-        return err_set(e, ERR_DATA_LOSS, "damaged: its header says %lld tokens, the file has %.1f",
+        return err_set(e, ERR_DATA_LOSS,
+                       "truncated or damaged: expected %lld tokens, as its header says, got %.1f",
                        (long long)count, (double)(size - HEADER_BYTES) / 2);
     *out = (struct corpus_tokens){HEADER_BYTES, count};
     return ERR_OK;
@@ -208,10 +209,10 @@ enum err_code corpus_parse_tokens(struct corpus_tokens *out, const uint8_t *byte
     if (magic == MAGIC_16)
         return parse_header(out, bytes, size, e);
     if (magic == MAGIC_32)
-        return err_set(e, ERR_DATA_LOSS, "32-bit tokens (magic %d), only 16-bit tokens are supported",
+        return err_set(e, ERR_DATA_LOSS, "unsupported 32-bit tokens (magic %d): convert them to 16 bits",
                        MAGIC_32);
     if (size % 2)
-        return err_set(e, ERR_DATA_LOSS, "not 16-bit tokens: its size, %zu bytes, is odd", size);
+        return err_set(e, ERR_DATA_LOSS, "not a file of 16-bit tokens: its size, %zu bytes, is odd", size);
     *out = (struct corpus_tokens){0, (int64_t)(size / 2)};
     return ERR_OK;
 }
@@ -223,9 +224,11 @@ static int32_t token_at(const uint8_t *bytes)
 
 static enum err_code strange_token(const struct corpus *c, int64_t at, int32_t token, struct err *e)
 {
-    return err_set(e, ERR_DATA_LOSS,
-                   "%s: token %lld is %d, but there are only %lld: wrong vocab, or not 16-bit tokens",
-                   c->path, (long long)at, (int)token, (long long)c->symbols);
+    return err_set(
+        e, ERR_DATA_LOSS,
+        "%s: token %lld is %d, but model.vocab is %lld: raise it, or check that the file has 16-bit "
+        "tokens",
+        c->path, (long long)at, (int)token, (long long)c->symbols);
 }
 
 /* Checks the tokens in the pages that are read for the mark anyway. This finds a wrong vocab when the file is

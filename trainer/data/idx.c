@@ -25,14 +25,15 @@ enum err_code idx_parse(struct idx_array *out, const uint8_t *bytes, size_t size
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0)
         return err_set(e, ERR_DATA_LOSS, "not an IDX file: it must start with two zero bytes");
     if (bytes[2] != IDX_UBYTE)
-        return err_set(e, ERR_DATA_LOSS, "IDX type 0x%02x, only unsigned bytes (0x08) are supported",
+        return err_set(e, ERR_DATA_LOSS, "unsupported IDX type: expected 0x08 (unsigned bytes), got 0x%02x",
                        bytes[2]);
     a.dims = bytes[3];
     if (a.dims < 1 || a.dims > IDX_DIMS)
-        return err_set(e, ERR_DATA_LOSS, "IDX with %d dimensions, 1 to %d are supported", a.dims, IDX_DIMS);
+        return err_set(e, ERR_DATA_LOSS, "unsupported number of IDX dimensions: expected 1 to %d, got %d",
+                       IDX_DIMS, a.dims);
     size_t header = 4 + 4 * (size_t)a.dims;
     if (size < header)
-        return err_set(e, ERR_DATA_LOSS, "truncated IDX header: %zu of %zu bytes", size, header);
+        return err_set(e, ERR_DATA_LOSS, "truncated IDX header: expected %zu bytes, got %zu", header, size);
     for (int i = 0; i < a.dims; i++) {
         a.shape[i] = big_endian(bytes + 4 + 4 * i);
         /* Compared with IDX_LIMIT divided by the product so far, so that the product cannot overflow. */
@@ -43,7 +44,7 @@ enum err_code idx_parse(struct idx_array *out, const uint8_t *bytes, size_t size
     }
     if (size - header != (size_t)a.count)
         return err_set(e, ERR_DATA_LOSS,
-                       "truncated or damaged: the IDX header says %lld bytes of data, the file has %zu",
+                       "truncated or damaged: expected %lld bytes of data, as the IDX header says, got %zu",
                        (long long)a.count, size - header);
     a.data = xmemdup(bytes + header, (size_t)a.count);
     *out = a;
@@ -93,7 +94,7 @@ enum err_code idx_read(struct idx_array *out, const char *path, struct err *e)
         free(name);
         name = xasprintf("%s.gz", path);
         if (!file_exists(name))
-            return err_set(e, ERR_NOT_FOUND, "%s: no such file, and no %s", path, name);
+            return err_set(e, ERR_NOT_FOUND, "%s: no such file, and %s does not exist either", path, name);
     }
     if (read_maybe_gz(name, &bytes, e))
         return e->code;
@@ -141,10 +142,10 @@ static enum err_code read_pair(struct idx_set *s, const char *dir, const char *s
     if (idx_read(&s->images, images, e) || idx_read(&s->labels, labels, e))
         return e->code;
     if (s->images.dims < 2)
-        return err_set(e, ERR_DATA_LOSS, "%s: images need at least 2 dimensions, this file has %d", images,
+        return err_set(e, ERR_DATA_LOSS, "%s: expected images of at least 2 dimensions, got %d", images,
                        s->images.dims);
     if (s->labels.dims != 1 || s->labels.shape[0] != s->images.shape[0])
-        return err_set(e, ERR_DATA_LOSS, "%s: %lld labels for %lld images", labels,
+        return err_set(e, ERR_DATA_LOSS, "%s: %lld labels, but %lld images", labels,
                        (long long)s->labels.count, (long long)s->images.shape[0]);
     s->base.count = s->images.shape[0];
     s->base.in = s->images.count / s->images.shape[0];
@@ -192,8 +193,8 @@ static enum err_code open_both(struct idx_set *train, struct idx_set *test, cons
     if (read_pair(train, dir, "train", e) || read_pair(test, dir, "t10k", e))
         return e->code;
     if (train->base.in != test->base.in)
-        return err_set(e, ERR_DATA_LOSS, "%s: training images have %lld pixels, test images %lld", dir,
-                       (long long)train->base.in, (long long)test->base.in);
+        return err_set(e, ERR_DATA_LOSS, "%s: training images have %lld pixels, but test images have %lld",
+                       dir, (long long)train->base.in, (long long)test->base.in);
     int classes = largest_label(train) + 1;
     if (largest_label(test) >= classes)
         return err_set(e, ERR_DATA_LOSS, "%s: test label %d is larger than the largest training label, %d",

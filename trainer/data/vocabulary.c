@@ -47,8 +47,9 @@ static enum err_code mark_all(uint8_t *seen, const char *text, size_t size, cons
         uint32_t symbol;
         size_t length = utf8_decode(text + at, size - at, &symbol);
         if (length == 0 || symbol == 0)
-            return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s; with 'symbols: byte' any file can be used",
-                           where, at, length ? "a NUL" : "not UTF-8");
+            return err_set(e, ERR_DATA_LOSS,
+                           "%s: byte %zu is %s: to train on any bytes, set train.data.symbols to byte", where,
+                           at, length ? "a NUL" : "not UTF-8");
         seen[symbol / 8] |= (uint8_t)(1 << symbol % 8);
         at += length;
     }
@@ -179,7 +180,7 @@ enum err_code vocabulary_parse(struct vocabulary *out, const char *json, size_t 
     {
         uint32_t *symbol = &out->symbols[out->count];
         if (!*key || utf8_decode(key, strlen(key), symbol) != strlen(key))
-            return err_set(e, ERR_DATA_LOSS, "%s: '%.40s' is not one character", where, key);
+            return err_set(e, ERR_DATA_LOSS, "%s: expected a single character, got '%.40s'", where, key);
         out->count++;
     }
     /* The numbers follow from the order of the characters. The numbers in the file are only compared with
@@ -190,7 +191,9 @@ enum err_code vocabulary_parse(struct vocabulary *out, const char *json, size_t 
         uint32_t symbol = 0;
         utf8_decode(key, strlen(key), &symbol);
         if (!json_is_integer(value) || json_integer_value(value) != vocabulary_find(out, symbol))
-            return err_set(e, ERR_DATA_LOSS, "%s: '%s' has the wrong number", where, key);
+            return err_set(e, ERR_DATA_LOSS,
+                           "%s: '%s' does not have the number that follows from the order of characters",
+                           where, key);
     }
     return out->count ? ERR_OK : err_set(e, ERR_DATA_LOSS, "%s: has no characters", where);
 }

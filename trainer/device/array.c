@@ -53,7 +53,8 @@ enum err_code device_array_open(struct device_array *a, struct device *device, s
 {
     *a = (struct device_array){.device = device && !device->host ? device : NULL, .count = count, .fd = -1};
     if (count > SIZE_MAX / 8)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "an array of %zu floats is too large for any memory",
+                       count);
     a->bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
     if (!a->device)
         return private_pages(a->bytes, &a->data, e);

@@ -103,8 +103,8 @@ static enum err_code describe_check_vocabulary(const struct engine *n, const cha
                 !memcmp(there.symbols, here->symbols, (size_t)here->count * sizeof(*here->symbols));
     if (!same)
         err_set(e, ERR_FAILED_PRECONDITION,
-                "%s: invalid vocabulary: %lld symbols that differ from the %lld of %s", path,
-                (long long)there.count, (long long)here->count, n->spec->data.path);
+                "%s: its vocabulary (%lld symbols) is not that of %s (%lld symbols)", path,
+                (long long)there.count, n->spec->data.path, (long long)here->count);
     return same ? ERR_OK : e->code;
 }
 
@@ -122,22 +122,22 @@ static enum err_code describe_check_config(const struct engine *n, const char *d
     }
     const struct train_spec *here = n->spec;
     if (there.model.heads != here->model.heads)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: has %lld heads, but the job's model has %lld: set train.model.heads to %lld", dir,
-                       (long long)there.model.heads, (long long)here->model.heads,
-                       (long long)there.model.heads);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s: the model has %lld heads, but the job's model has %lld: set train.model.heads to %lld", dir,
+            (long long)there.model.heads, (long long)here->model.heads, (long long)there.model.heads);
     if (there.data.type == DATA_TEXT && here->data.type == DATA_TEXT &&
         there.data.symbols != here->data.symbols)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: was trained on other symbols: set train.data.symbols to %s", dir,
+                       "%s: the model was trained on other symbols: set train.data.symbols to %s", dir,
                        there.data.symbols == SYMBOL_BYTE ? "byte" : "character");
     if (there.model.activation != here->model.activation)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: has another activation than the job's model: set train.model.activation to %s",
-                       dir, there.model.activation == ACTIVATION_GELU ? "gelu" : "gelu_tanh");
+                       "%s: the model has another activation: set train.model.activation to %s", dir,
+                       there.model.activation == ACTIVATION_GELU ? "gelu" : "gelu_tanh");
     if (there.model.tied != here->model.tied)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: has %s head: set train.model.tied to %s", dir,
-                       there.model.tied ? "a tied" : "an untied", there.model.tied ? "true" : "false");
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: the model has %s head: set train.model.tied to %s",
+                       dir, there.model.tied ? "a tied" : "an untied", there.model.tied ? "true" : "false");
     return ERR_OK;
 }
 

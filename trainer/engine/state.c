@@ -80,21 +80,21 @@ static enum err_code check_order(const struct engine *n, const struct snapshot_p
     if (place->seed != n->spec->seed)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "the snapshot of step %lld is of a run with seed %lld, but the job file has seed %lld, which "
-            "would train on the data in another order: set seed: %lld, or start a new run with init_from",
+            "the snapshot of step %lld has seed %lld, but the job file has seed %lld, which gives another "
+            "order of the data: set seed: %lld, or start a new run with init_from",
             step, (long long)place->seed, (long long)n->spec->seed, (long long)place->seed);
     if (!place->epoch_samples) /* an older snapshot, which does not say */
         return ERR_OK;
     if (place->shuffled != n->spec->data.shuffle)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "the snapshot of step %lld is of a run with shuffle: %s: set train.data.shuffle to that, or "
-            "start a new run with init_from",
+            "the snapshot of step %lld is from a run with another train.data.shuffle: set it to %s, or start "
+            "a new run with init_from",
             step, place->shuffled ? "true" : "false");
     if (place->epoch_samples != n->train->count)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "the snapshot of step %lld is of a run with %lld training samples, but the data now has "
+            "the snapshot of step %lld is from a run with %lld training samples, but the data now has "
             "%lld: set the same split and context, or start a new run with init_from",
             step, (long long)place->epoch_samples, (long long)n->train->count);
     return ERR_OK;
@@ -107,8 +107,8 @@ enum err_code state_check_data(const struct engine *n, const struct snapshot_pla
         return check_order(n, place, e);
     return err_set(
         e, ERR_FAILED_PRECONDITION,
-        "the data is not what the snapshot of step %lld was trained on (%lld bytes then, %lld now%s): "
-        "to start a new run from its parameters with other data, set init_from",
+        "the data is not the data of the snapshot of step %lld (%lld bytes then, %lld now%s): to start a new "
+        "run from its parameters with other data, set init_from",
         (long long)place->step, (long long)place->data_bytes, (long long)mark->bytes,
         place->data_bytes == mark->bytes ? ", changed" : "");
 }

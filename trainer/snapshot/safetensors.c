@@ -98,14 +98,15 @@ static enum err_code read_shape(const struct safetensors *f, const char *name, c
                                 struct safetensor *t, struct err *e)
 {
     if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_DIMS)
-        return tensor_bad(f, name, "its shape is not a list of at most 4 numbers", e);
+        return tensor_bad(f, name, "invalid shape: expected a list of at most 4 numbers", e);
     t->dims = (int)json_array_size(shape);
     int64_t room = INT64_MAX / 4;
     for (int i = 0; i < t->dims; i++) {
         const json_t *d = json_array_get(shape, (size_t)i);
         t->shape[i] = json_is_integer(d) ? (int64_t)json_integer_value(d) : -1;
         if (t->shape[i] < 1 || t->shape[i] > room)
-            return tensor_bad(f, name, "its shape cannot be", e);
+            return tensor_bad(f, name, "invalid shape: expected positive sizes whose product fits in memory",
+                              e);
         room /= t->shape[i];
     }
     return ERR_OK;
@@ -117,14 +118,14 @@ static enum err_code read_offsets(const struct safetensors *f, const char *name,
     const json_t *from = json_array_get(offsets, 0), *to = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(from) || !json_is_integer(to) ||
         json_integer_value(from) < 0 || json_integer_value(to) < json_integer_value(from))
-        return tensor_bad(f, name, "its data_offsets are not two rising numbers", e);
+        return tensor_bad(f, name, "invalid data_offsets: expected two numbers in rising order", e);
     t->from = (uint64_t)json_integer_value(from);
     t->to = (uint64_t)json_integer_value(to);
     if (t->to > f->data_size)
-        return tensor_bad(f, name, "its data lies past the end of the file: truncated or damaged", e);
+        return tensor_bad(f, name, "its data ends after the end of the file: truncated or damaged", e);
     uint64_t bytes = (uint64_t)types[t->type].bytes;
     if (bytes && t->to - t->from != (uint64_t)shape_product(t) * bytes)
-        return tensor_bad(f, name, "its data is not as long as its shape says", e);
+        return tensor_bad(f, name, "its data_offsets do not match its shape", e);
     return ERR_OK;
 }
 
@@ -135,7 +136,7 @@ static enum err_code read_tensor(const struct safetensors *f, const char *name, 
         return tensor_bad(f, name, "its name is too long", e);
     strcpy(t->name, name);
     if (!json_is_object(value))
-        return tensor_bad(f, name, "not an object", e);
+        return tensor_bad(f, name, "expected an object", e);
     const char *dtype = json_get_text(value, "dtype", "");
     t->type = SAFETENSORS_F32;
     while (t->type != SAFETENSORS_OTHER && strcmp(dtype, types[t->type].name))
@@ -156,11 +157,12 @@ static enum err_code check_cover(const struct safetensors *f, struct err *e)
     uint64_t at = 0;
     for (size_t i = 0; i < f->count; i++) {
         if (f->tensors[i].from != at)
-            return tensor_bad(f, f->tensors[i].name, "its data overlaps another's, or leaves a hole", e);
+            return tensor_bad(f, f->tensors[i].name,
+                              "its data overlaps that of another tensor, or leaves a hole", e);
         at = f->tensors[i].to;
     }
     if (at != f->data_size)
-        return err_set(e, ERR_DATA_LOSS, "%s: the header describes %llu bytes of data, the file has %llu",
+        return err_set(e, ERR_DATA_LOSS, "%s: expected %llu bytes of data, as the header says, got %llu",
                        f->path, (unsigned long long)at, (unsigned long long)f->data_size);
     return ERR_OK;
 }
@@ -171,9 +173,9 @@ static enum err_code take_metadata(struct safetensors *f, json_t *root, struct e
     const char *key;
     json_t *value;
     if (m && !json_is_object(m))
-        return err_set(e, ERR_DATA_LOSS, "%s: __metadata__ is not an object", f->path);
+        return err_set(e, ERR_DATA_LOSS, "%s: invalid __metadata__: expected an object", f->path);
     json_object_foreach(m, key, value) if (!json_is_string(value)) return err_set(
-        e, ERR_DATA_LOSS, "%s: __metadata__ '%.64s' is not a text", f->path, key);
+        e, ERR_DATA_LOSS, "%s: invalid __metadata__ '%.64s': expected a string", f->path, key);
     f->metadata = m ? json_incref(m) : json_object();
     json_object_del(root, "__metadata__");
     return ERR_OK;
@@ -264,15 +266,15 @@ void safetensors_close(struct safetensors *f)
 static enum err_code check_shape(const struct safetensors *f, const struct safetensor *t, int dims,
                                  const int64_t *shape, struct err *e)
 {
-    CLEANUP(buf_release) struct buf has = {0}, wants = {0};
+    CLEANUP(buf_release) struct buf got = {0}, expected = {0};
     if (t->dims == dims && !memcmp(t->shape, shape, (size_t)dims * sizeof(*shape)))
         return ERR_OK;
     for (int i = 0; i < t->dims; i++)
-        buf_printf(&has, "%s%lld", i ? "," : "", (long long)t->shape[i]);
+        buf_printf(&got, "%s%lld", i ? "," : "", (long long)t->shape[i]);
     for (int i = 0; i < dims; i++)
-        buf_printf(&wants, "%s%lld", i ? "," : "", (long long)shape[i]);
-    return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s' has shape (%s), expected (%s)", f->path,
-                   t->name, has.data ? has.data : "", wants.data ? wants.data : "");
+        buf_printf(&expected, "%s%lld", i ? "," : "", (long long)shape[i]);
+    return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s': expected shape (%s), got (%s)", f->path,
+                   t->name, expected.data ? expected.data : "", got.data ? got.data : "");
 }
 
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name)

@@ -18,8 +18,8 @@
 #include "trainer/snapshot/safetensors.h"
 #include "trainer/snapshot/tensors.h"
 
-/* The metadata keys of the numbers of a place (safetensors has texts only). The numbers that name the run are in run.json,
- * so that equal runs write equal files. */
+/* The metadata keys of the numbers of a place (safetensors has texts only). The numbers that name the run are
+ * in run.json, so that equal runs write equal files. */
 static const struct {
     const char *key;
     size_t offset;
@@ -314,7 +314,7 @@ enum err_code snapshot_metadata_int(const struct safetensors *f, const char *key
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (!*text || *end || errno || value < 0)
-        return err_set(e, ERR_DATA_LOSS, "%s: metadata '%s' is not a number", f->path, key);
+        return err_set(e, ERR_DATA_LOSS, "%s: invalid metadata '%s': expected a number", f->path, key);
     *out = value;
     return ERR_OK;
 }
@@ -382,8 +382,8 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     if (read_judgement(f, &p, e) || read_run(f, path, &p, e))
         return e->code;
     if (p.parts > 0 && p.parts != p.world_size)
-        return err_set(e, ERR_DATA_LOSS, "%s: %lld parts of %lld ranks", f->path, (long long)p.parts,
-                       (long long)p.world_size);
+        return err_set(e, ERR_DATA_LOSS, "%s: expected a part of each of %lld ranks, got %lld", f->path,
+                       (long long)p.world_size, (long long)p.parts);
     *out = p;
     return ERR_OK;
 }
@@ -393,8 +393,8 @@ enum err_code snapshot_read_tensors(const struct safetensors *f, const struct sn
 {
     if (f->count != count_chosen(l, choice))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: has %zu tensors, expected %zu for the job's model and optimizer", f->path,
-                       f->count, count_chosen(l, choice));
+                       "%s: expected %zu tensors for the job's model and optimizer, got %zu", f->path,
+                       count_chosen(l, choice), f->count);
     for (int moment = -1; moment < (int)l->moment_count; moment++) {
         for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++) {
             struct safetensor want = {0};

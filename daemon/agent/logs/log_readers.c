@@ -93,7 +93,7 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
     if (!r && l->count == READS_MAX) { /* refused at once: a reader that waits silently looks like a hang */
         struct log_read over = {.id = q->read};
 
-        (void)chunk_answer(l, &over, NULL, 0, true, "too many log readers on this node, try again later");
+        (void)chunk_answer(l, &over, NULL, 0, true, "too many log readers on this node: try again later");
         return;
     }
     if (!r) {

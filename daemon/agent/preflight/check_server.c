@@ -272,7 +272,7 @@ static enum err_code check_start(struct check_server *c, const Ddp__V1__CheckAsk
 
     /* each check is a process: users must not be able to fill the node with them */
     if (c->count >= CHECKS_MAX)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at once, try again later");
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at the same time: try again later");
     if (check_choose_user(c, ask, &user, e))
         return e->code;
     in = ask_to_file(ask, e);

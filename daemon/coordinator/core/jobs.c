@@ -153,7 +153,8 @@ void jobs_submit(struct core *core, const struct core_event *event)
     else if (former)
         emit_job_reply(core, event->call, former, true);
     else if (count_unfinished(core) >= (size_t)core->config.max_queued)
-        err_set(&e, ERR_RESOURCE_EXHAUSTED, "%" PRId64 " jobs are queued or running, try again later",
+        err_set(&e, ERR_RESOURCE_EXHAUSTED,
+                "%" PRId64 " jobs are queued or running, the most allowed: try again later",
                 core->config.max_queued);
     else if (check_request_size(event, &e) == ERR_OK &&
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==

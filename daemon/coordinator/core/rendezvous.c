@@ -211,8 +211,8 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
         return;
     }
     if (size < 1 || size > BOOTSTRAP_LIMIT) {
-        emit_fail(core, event->call, ERR_INVALID_ARGUMENT, "a bootstrap id has 1 to %d bytes, not %zu",
-                  BOOTSTRAP_LIMIT, size);
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
+                  "expected a bootstrap id of 1 to %d bytes, got %zu", BOOTSTRAP_LIMIT, size);
         return;
     }
     /* Rank 0 may repeat its call, because the reply was lost. The same bytes are fine. Others would split the

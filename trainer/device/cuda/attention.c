@@ -46,9 +46,11 @@ static enum err_code cudnn_workspace(int64_t *out, struct err *e)
     if (text)
         mb = strtoll(text, &end, 10);
     if (text && (*text < '0' || *text > '9' || *end || errno || mb > CUDNN_MOST_MB))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "DDP_CUDNN_WORKSPACE_MB is \"%.40s\": expected megabytes, 0 to %d", text,
-                       CUDNN_MOST_MB);
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "invalid value for DDP_CUDNN_WORKSPACE_MB: expected a number of megabytes from 0 to %d, got "
+            "'%.40s'",
+            CUDNN_MOST_MB, text);
     *out = (int64_t)mb << 20;
     return ERR_OK;
 }
@@ -122,8 +124,8 @@ static size_t own_room(const struct device_attention *h)
     return (size_t)(h->n.rows * h->heads * h->n.context) * sizeof(float);
 }
 
-/* While cuDNN looks for a plan, some of its calls of CUDA fail. CUDA remembers such an error and would report it for
- * the next kernel launch, so it is cleared here. */
+/* While cuDNN looks for a plan, some of its calls of CUDA fail. CUDA remembers such an error and would report
+ * it for the next kernel launch, so it is cleared here. */
 static enum err_code attention_prepare_cudnn(struct attention *a, const struct device_attention *h,
                                              bool backward, bool make, size_t *room, struct err *e)
 {
@@ -139,7 +141,8 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
     struct device_attention h = {.n = sizes->n, .heads = sizes->heads, .kept = sizes->type};
     size_t most = own_room(&h), room = 0;
     if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
-        return err_set(e, ERR_INVALID_ARGUMENT, "attention: head size %lld, a GPU supports at most %d",
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "attention: head size %lld is too large: a GPU supports at most %d",
                        (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
     /* cuDNN declines dropout. Evaluation has none, so the forward plan is prepared in any case. */
     for (int backward = 0; a->cudnn && backward < (sizes->dropout ? 1 : 2); backward++)
@@ -151,8 +154,8 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
     return attention_grow_room(a, own_room(&h), e);
 }
 
-/* Whether the stream is being captured into a graph. Nothing can be loaded or allocated then, so our own kernels do the
- * shapes that were not prepared. */
+/* Whether the stream is being captured into a graph. Nothing can be loaded or allocated then, so our own
+ * kernels do the shapes that were not prepared. */
 static bool is_recorded(const struct attention *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -247,8 +247,8 @@ static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct 
         failed = all[r] ? r : -1;
     if (failed >= 0 && !rc)
         rc = all[failed] == ERR_RESOURCE_EXHAUSTED
-                 ? err_set(e, ERR_RESOURCE_EXHAUSTED, "rank %d has not enough memory", failed)
-                 : err_set(e, (enum err_code)all[failed], "rank %d cannot bring its array to the group: %s",
+                 ? err_set(e, ERR_RESOURCE_EXHAUSTED, "rank %d does not have enough memory", failed)
+                 : err_set(e, (enum err_code)all[failed], "rank %d cannot attach its array to the group: %s",
                            failed, err_code_name((enum err_code)all[failed]));
     free(all);
     return rc;
@@ -283,7 +283,8 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
     struct err failed = {0};
 
     if (count > SIZE_MAX / 8)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "an array of %zu floats is too large for any memory",
+                       count);
     if (group_call_begin(g, e))
         return e->code;
     memory = xcalloc(1, sizeof(*memory));

@@ -113,7 +113,7 @@ static enum err_code means_compare(const struct means *all, int world_size, bool
         list_version(all, world_size, all[0].version, &said);
         list_version(all, world_size, all[r].version, &said);
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "ranks have different versions of %s, install the same version on all nodes (%.150s)",
+                       "ranks have different versions of %s: install the same version on all nodes (%.150s)",
                        all[0].name, said.data);
     }
     return ERR_OK;

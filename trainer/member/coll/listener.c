@@ -265,7 +265,7 @@ enum err_code coll_address_decode(struct coll_address *out, const uint8_t *data,
     memset(out, 0, sizeof(*out));
     if (size < 6 || data[0] != ADDRESS_VERSION)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "is of another version of ddp-trainer: install the same on all nodes");
+                       "is from another version of ddp-trainer: install the same version on all nodes");
     host = data[3];
     if (host >= sizeof(out->host) || size < 6 + host)
         return err_set(e, ERR_INVALID_ARGUMENT, "is truncated");
@@ -276,7 +276,7 @@ enum err_code coll_address_decode(struct coll_address *out, const uint8_t *data,
     memcpy(out->host, data + 4, host);
     memcpy(out->path, data + 6 + host, path);
     if (memchr(out->host, 0, host) || memchr(out->path, 0, path) || (path && out->path[0] != '/'))
-        return err_set(e, ERR_INVALID_ARGUMENT, "has a bad host or path");
+        return err_set(e, ERR_INVALID_ARGUMENT, "has an invalid host or path");
     return ERR_OK;
 }
 

@@ -214,20 +214,19 @@ static enum err_code compare_arithmetic(const struct formation *f, const struct 
     list_arithmetic(f, all, other, by_kind, &said);
     if (by_kind)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "ranks compute on different devices, set device: cpu or device: cuda (%.150s)",
+                       "ranks compute on different devices: set device: cpu or device: cuda (%.150s)",
                        said.data);
     if (same_bits)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "reproducible: world needs ranks that compute alike, set isa to what all CPUs have "
-                       "(%.130s)",
+                       "reproducible: world needs the same arithmetic on all ranks: set train.isa to an "
+                       "instruction set that all CPUs have (%.130s)",
                        said.data);
     if (one_model)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "optimizer muon needs one model of GPU on all ranks (%.300s)", said.data);
+                       "optimizer muon needs the same model of GPU on all ranks (%.300s)", said.data);
     if (f->rank == 0)
         log_warn("ranks_compute_differently",
-                 "devices=%s effect=\"with other places for its ranks the job gives "
-                 "other bits\"",
+                 "devices=%s effect=\"the bits of the result depend on which rank runs on which device\"",
                  LOG_Q(said.data));
     return ERR_OK;
 }

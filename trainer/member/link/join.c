@@ -160,7 +160,7 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
     if (reply->world_size < 1 || reply->n_peers != (size_t)reply->world_size || g.rank >= g.world_size ||
         reply->generation_key.len != sizeof(g.key))
         return err_set(e, ERR_INTERNAL,
-                       "the coordinator's answer to Join does not fit together: world size %d, %zu peers",
+                       "invalid answer of the coordinator to Join: world size %d, but %zu peers",
                        reply->world_size, reply->n_peers);
     memcpy(g.key, reply->generation_key.data, sizeof(g.key));
     g.bootstrap = xmemdup(reply->bootstrap.data, reply->bootstrap.len);

@@ -209,7 +209,7 @@ static enum err_code words_compare(const struct delta *d, struct err *e)
     if (!d->mine.finite)
         return err_set(
             e, ERR_OUT_OF_RANGE,
-            "parameters are not finite before exchange %lld on rank %d, lower the learning rate or set "
+            "parameters are not finite before exchange %lld on rank %d: lower the learning rate or set "
             "clip",
             (long long)d->send.round, d->config->rank);
     for (int r = 0; r < d->config->world_size; r++)

@@ -169,7 +169,7 @@ static void missing_and_mismatched_files(void **state)
     put_all();
     file_put("train-labels-idx1-ubyte", two, sizeof(two));
     assert_int_equal(open_pair(&e), ERR_DATA_LOSS);
-    assert_non_null(strstr(e.msg, "train-labels-idx1-ubyte: 2 labels for 3 images"));
+    assert_non_null(strstr(e.msg, "train-labels-idx1-ubyte: 2 labels, but 3 images"));
     put_all();
     put_gz("t10k-labels-idx1-ubyte.gz", beyond, sizeof(beyond));
     assert_int_equal(open_pair(&e), ERR_DATA_LOSS);

@@ -80,7 +80,7 @@ static void bytes_that_are_not_utf8_are_named(void **state)
         size_t size;
         const char *says;
     } bad[] = {
-        {"ab\xff", 3, "t.txt: byte 2 is not UTF-8; with 'symbols: byte' any file can be used"},
+        {"ab\xff", 3, "t.txt: byte 2 is not UTF-8: to train on any bytes, set train.data.symbols to byte"},
         {"a\xc3", 2, "byte 1 is not UTF-8"},        /* truncated */
         {"\xc0\xaf", 2, "byte 0 is not UTF-8"},     /* overlong */
         {"\xed\xa0\x80", 3, "byte 0 is not UTF-8"}, /* a surrogate */
@@ -118,12 +118,12 @@ static void invalid_vocab_json_is_refused(void **state)
     static const struct {
         const char *json, *says;
     } bad[] = {
-        {"{\"a\":0,\"bc\":1}", "vocab.json: 'bc' is not one character"},
-        {"{\"a\":1,\"b\":0}", "has the wrong number"},
-        {"{\"a\":\"0\"}", "has the wrong number"},
+        {"{\"a\":0,\"bc\":1}", "vocab.json: expected a single character, got 'bc'"},
+        {"{\"a\":1,\"b\":0}", "does not have the number that follows"},
+        {"{\"a\":\"0\"}", "does not have the number that follows"},
         {"{}", "has no characters"},
         {"{\"a\":0", "vocab.json"},
-        {"{\"\":0}", "is not one character"},
+        {"{\"\":0}", "expected a single character, got ''"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {

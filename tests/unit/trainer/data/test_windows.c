@@ -212,9 +212,9 @@ static void an_invalid_token(void **state)
     struct train_spec s = spec_of(DATA_TOKENS, bare, 3);
     (void)state;
     s.model.vocab = 8000;
-    dataset_refused(&s, ERR_DATA_LOSS, "large.bin: token 8 is 8000, but there are only 8000");
+    dataset_refused(&s, ERR_DATA_LOSS, "large.bin: token 8 is 8000, but model.vocab is 8000");
     s.data.path = headed;
-    dataset_refused(&s, ERR_DATA_LOSS, "behind.bin: token 8 is 8000, but there are only 8000");
+    dataset_refused(&s, ERR_DATA_LOSS, "behind.bin: token 8 is 8000, but model.vocab is 8000");
 }
 
 /* Not every page of 65 MiB is read when the file is opened. */
@@ -234,7 +234,7 @@ static void an_invalid_token_in_a_large_file(void **state)
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
     assert_int_equal(window_gather(train, 6144 - 5, token, &e), ERR_OK);
     assert_int_equal(window_gather(train, 6144 - 4, token, &e), ERR_DATA_LOSS); /* the last label */
-    assert_non_null(strstr(e.msg, "vast.bin: token 6144 is 8000, but there are only 8000"));
+    assert_non_null(strstr(e.msg, "vast.bin: token 6144 is 8000, but model.vocab is 8000"));
     dataset_free(train);
     dataset_free(test);
     assert_int_equal(pwrite(fd, "\x40\x1f", 2, size - 2), 2);
@@ -298,13 +298,14 @@ static void unusable_files_are_refused(void **state)
     dataset_refused(&s, ERR_DATA_LOSS, "byte 3 is not UTF-8");
     s = spec_of(DATA_TOKENS, odd, 1);
     s.model.vocab = 50257;
-    dataset_refused(&s, ERR_DATA_LOSS, "not 16-bit tokens: its size, 3 bytes, is odd");
+    dataset_refused(&s, ERR_DATA_LOSS, "not a file of 16-bit tokens: its size, 3 bytes, is odd");
     s.data.path = newer;
-    dataset_refused(&s, ERR_DATA_LOSS, "token file of version 2, only version 1 is supported");
+    dataset_refused(&s, ERR_DATA_LOSS, "unsupported version of a token file: expected 1, got 2");
     s.data.path = cut;
-    dataset_refused(&s, ERR_DATA_LOSS, "damaged: its header says 21 tokens, the file has 20.0");
+    dataset_refused(&s, ERR_DATA_LOSS,
+                    "truncated or damaged: expected 21 tokens, as its header says, got 20.0");
     s.data.path = wide;
-    dataset_refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), only 16-bit tokens are supported");
+    dataset_refused(&s, ERR_DATA_LOSS, "unsupported 32-bit tokens (magic 20240801): convert them to 16 bits");
 }
 
 static void the_mark_depends_on_both_files(void **state)

@@ -106,10 +106,10 @@ static void what_does_not_fit_is_named(void **state)
                  "tensor 'transformer.wpe.weight' is missing");
     file_refused("{" TENSOR("wte.weight", "F32", "[4,2]", 0, 32) "," TENSOR(
                      "wpe.weight", "F16", "[2,2]", 32, 40) "," TENSOR("ln_f.bias", "F32", "[2]", 40, 48) "}",
-                 48, ERR_FAILED_PRECONDITION, "tensor 'wte.weight' has shape (4,2), expected (3,2)");
+                 48, ERR_FAILED_PRECONDITION, "tensor 'wte.weight': expected shape (3,2), got (4,2)");
     file_refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
                      "wpe.weight", "F16", "[1,2]", 12, 16) "," TENSOR("ln_f.bias", "F32", "[2]", 16, 24) "}",
-                 24, ERR_FAILED_PRECONDITION, "has shape (1,2)");
+                 24, ERR_FAILED_PRECONDITION, "expected shape (2,2), got (1,2)");
     file_refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
                      "wpe.weight", "F16", "[2,2]", 12, 20) "," TENSOR("ln_f.bias", "F64", "[2]", 20, 36) "}",
                  36, ERR_FAILED_PRECONDITION, "unsupported type, expected F32, F16 or BF16");
