@@ -197,7 +197,7 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     /* A first attempt without waiting, so that a coordinator that is down is reported before the user
      * wonders. */
     if (code == ERR_UNAVAILABLE && patience_ms) {
-        buf_printf(&talk, "ddpctl: the coordinator at %s does not answer, trying for another %lld s\n",
+        buf_printf(&talk, "ddpctl: the coordinator at %s does not answer; retrying for %lld s\n",
                    link->target.address, (long long)patience_ms / 1000);
         stderr_put(&talk);
         code =
@@ -240,13 +240,13 @@ static enum err_code connect_explain_refusal(const struct target *t, const char 
     if (t->tls_ca)
         return err_set(
             e, ERR_UNAVAILABLE,
-            "%s (from %s) listens but the TLS handshake fails, check the certificates of both sides and the "
-            "host name in the coordinator's certificate (%.120s)",
+            "%s (from %s) accepts connections, but the TLS handshake fails (%.120s): check the certificates "
+            "of both sides and the host name in the coordinator's certificate",
             t->address, t->from, cause);
     return err_set(
         e, ERR_UNAVAILABLE,
-        "%s (from %s) listens but closes the connection, check that it is a coordinator, and give --tls-ca, "
-        "--tls-cert and --tls-key if it uses TLS (%.100s)",
+        "%s (from %s) accepts connections, but closes them (%.100s): check that a coordinator listens there; "
+        "if it uses TLS, give --tls-ca, --tls-cert and --tls-key",
         t->address, t->from, cause);
 }
 
@@ -259,8 +259,7 @@ enum err_code link_explain(const struct link *link, struct err *e)
         if (strncmp(t->address, "unix:", 5) == 0 && strstr(was.msg, "Permission denied"))
             return err_set(
                 e, ERR_PERMISSION_DENIED,
-                "%s (from %s) is open to its owner and root only, use --coordinator HOST:PORT and a token "
-                "instead",
+                "%s (from %s) is open to its owner and root only: use --coordinator HOST:PORT and a token",
                 t->address, t->from);
         if (connect_explain_name(t, e) != ERR_OK)
             return e->code;
@@ -273,14 +272,14 @@ enum err_code link_explain(const struct link *link, struct err *e)
             return e->code;
         return err_set(
             e, ERR_UNAVAILABLE,
-            "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or give another "
-            "address with --coordinator (%.160s)",
+            "the coordinator at %s (from %s) does not answer (%.160s): start ddp-coordinator there, or give "
+            "another address with --coordinator",
             t->address, t->from, connect_last_cause(was.msg));
     case ERR_UNAUTHENTICATED:
         return err_set(e, was.code,
-                       "the coordinator at %s refuses %s, give --token FILE (on the coordinator's machine, "
+                       "the coordinator at %s refuses %s: give --token FILE; on the coordinator's machine, "
                        "`ddp-coordinator token` prints the cluster token and "
-                       "`ddp-coordinator user add NAME` makes a user token)",
+                       "`ddp-coordinator user add NAME` makes a user token",
                        t->address, t->token ? "this token" : "a call without a token");
     default:
         return was.code;

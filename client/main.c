@@ -128,7 +128,7 @@ static int main_report_no_command(const char *name)
     else if (near)
         err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', did you mean '%s'?", name, near);
     else
-        err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', see ddpctl --help", name);
+        err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s': `ddpctl --help` lists the commands", name);
     return error_print(&e);
 }
 
@@ -136,7 +136,7 @@ static enum err_code main_check_arguments(const struct command *c, const struct 
                                           struct err *e)
 {
     if (args->tail && !c->tail)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s takes no '-- COMMAND', see ddpctl %s --help", c->name,
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s takes no '-- COMMAND': see `ddpctl %s --help`", c->name,
                        c->name);
     if (args->count < c->least || args->count > c->most)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: %s, usage: ddpctl %.*s", c->name,

@@ -13,7 +13,8 @@ enum err_code job_number_parse(const char *text, int64_t *job, struct err *e)
     errno = 0;
     long long value = strtoll(digits, &end, 10);
     if (*digits < '1' || *digits > '9' || *end || errno)
-        return err_set(e, ERR_INVALID_ARGUMENT, "invalid job number '%s', see ddpctl status", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "invalid job number '%s': `ddpctl status` lists the jobs",
+                       text);
     *job = value;
     return ERR_OK;
 }

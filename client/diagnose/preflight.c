@@ -363,12 +363,12 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
         return;
     if ((int64_t)f->count < spec->nodes_min)
         findings_add(out, "",
-                     xasprintf("the job needs %s, %zu can take work",
+                     xasprintf("the job needs %s, but only %zu can take work",
                                text_counted(spec->nodes_min, "node").text, f->count),
                      xstrdup("`ddpctl nodes` shows the state of the others"));
     else
         findings_add(out, "",
-                     xasprintf("the job needs %s with %s each, %lld of these %zu have them",
+                     xasprintf("the job needs %s with %s each, but only %lld of %zu have them",
                                text_counted(spec->nodes_min, "node").text,
                                text_counted(each ? each : 1, gpus ? "GPU" : "slot").text, (long long)fit,
                                f->count),
@@ -402,7 +402,7 @@ void preflight_check_isa(const struct preflight *f, const struct job_spec *spec,
         most = isa > most ? isa : most;
         if (isa < spec->train.isa)
             findings_add(out, f->nodes[i]->name,
-                         xasprintf("its CPU has no more than %s, the job needs %s", isa_names[isa],
+                         xasprintf("its CPU has no more than %s, but the job needs %s", isa_names[isa],
                                    isa_names[spec->train.isa]),
                          xasprintf("set train.isa: %s, or give the job other nodes", isa_names[isa]));
     }

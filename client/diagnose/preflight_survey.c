@@ -218,6 +218,6 @@ void preflight_survey_warn(struct link *link, const char *job_file, char *const 
         buf_putc(&talk, '\n');
     }
     if (found.count > WARNINGS)
-        buf_printf(&talk, "ddpctl: warning: and %zu more, see ddpctl check\n", found.count - WARNINGS);
+        buf_printf(&talk, "ddpctl: warning: %zu more problems: run `ddpctl check`\n", found.count - WARNINGS);
     stderr_put(&talk);
 }

@@ -292,8 +292,8 @@ static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
         {"start-method", o->start_method, "workers are separate programs, never forked from Python"},
         {"event-log-handler", o->event_log_handler, "the coordinator keeps the events"},
         {"logs-specs", o->logs_specs, "ddpctl runs no Python; --log-dir, -r and -t choose where logs go"},
-        {"duplicate-stdout-filters", o->stdout_filters, "the log files hold every line, grep them"},
-        {"duplicate-stderr-filters", o->stderr_filters, "the log files hold every line, grep them"},
+        {"duplicate-stdout-filters", o->stdout_filters, "the log files hold every line; use grep"},
+        {"duplicate-stderr-filters", o->stderr_filters, "the log files hold every line; use grep"},
         {"numa-binding", o->numa_binding,
          "workers are not bound to NUMA nodes; put numactl before the command"},
     };

@@ -19,7 +19,7 @@ static void test_job_numbers(void **state)
     assert_int_equal(job_number_parse("0", &job, &e), ERR_INVALID_ARGUMENT);
     assert_int_equal(job_number_parse("9x", &job, &e), ERR_INVALID_ARGUMENT);
     assert_int_equal(job_number_parse("99999999999999999999", &job, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "invalid job number '99999999999999999999', see ddpctl status");
+    assert_string_equal(e.msg, "invalid job number '99999999999999999999': `ddpctl status` lists the jobs");
 }
 
 static void test_rank_numbers(void **state)

@@ -291,7 +291,7 @@ static const struct pattern patterns[] = {
      DIAGNOSIS_FAILED,
      0,
      "rank 0 on n1 exited with code 1: ValueError: bad shape"},
-    {"for want of one that left",
+    {"a rank failed because its peer had left",
      "failed",
      "",
      {DONE(2000), FAILED(1, 0, 5000)},

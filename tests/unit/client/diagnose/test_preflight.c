@@ -144,7 +144,7 @@ static void test_size(void **state)
     preflight_check_size(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 1);
     assert_string_equal(f->found.items[0].what,
-                        "the job needs 2 nodes with 8 slots each, 0 of these 3 have them");
+                        "the job needs 2 nodes with 8 slots each, but only 0 of 3 have them");
     spec.procs_per_node = 2;
     spec.device = JOB_DEVICE_CUDA;
     gpu[0].healthy = gpu[1].healthy = true;
@@ -153,12 +153,12 @@ static void test_size(void **state)
     preflight_check_size(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 2);
     assert_string_equal(f->found.items[1].what,
-                        "the job needs 2 nodes with 2 GPUs each, 1 of these 3 have them");
+                        "the job needs 2 nodes with 2 GPUs each, but only 1 of 3 have them");
     spec.nodes_min = 4;
     spec.device = JOB_DEVICE_CPU;
     preflight_check_size(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 3);
-    assert_string_equal(f->found.items[2].what, "the job needs 4 nodes, 3 can take work");
+    assert_string_equal(f->found.items[2].what, "the job needs 4 nodes, but only 3 can take work");
 }
 
 /* GPUs that the coordinator would not assign do not count: a sick GPU, one GPU twice for the same worker, and
@@ -218,7 +218,7 @@ static void test_instruction_sets(void **state)
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 2);
     assert_string_equal(f->found.items[1].node, "box2");
-    assert_string_equal(f->found.items[1].what, "its CPU has no more than avx2, the job needs avx512");
+    assert_string_equal(f->found.items[1].what, "its CPU has no more than avx2, but the job needs avx512");
     spec.kind = JOB_COMMAND;
     preflight_check_isa(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 2);

@@ -168,10 +168,10 @@ static void test_warning_signal(void **state)
     batch_task_signals(&b, JOB_TRAIN, &l);
     assert_int_equal(l.signals[2], SIGUSR1);
     assert_int_equal(l.signals[3], 0);
-    batch_task_signals(&b, JOB_TRAIN, &l); /* --signals-to-handle has it already */
+    batch_task_signals(&b, JOB_TRAIN, &l); /* SIGUSR1 is in the list already */
     assert_int_equal(l.signals[3], 0);
     l = request_unset();
-    batch_task_signals(&b, JOB_COMMAND, &l); /* the command handles it: ddpctl ignores it */
+    batch_task_signals(&b, JOB_COMMAND, &l); /* a command may handle SIGUSR1 itself, so ddpctl ignores it */
     assert_int_equal(l.signals[2], 0);
     raise(SIGUSR1);
     b.allocation.kind = BATCH_NONE;
