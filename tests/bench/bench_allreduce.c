@@ -112,7 +112,7 @@ static void run_rank(int rank)
     struct err e = {0};
     float *data;
 
-    if (strcmp(opt.kind, "tcp")) /* Gloo, which TCP is compared with, is not pinned either */
+    if (strcmp(opt.kind, "tcp")) /* TCP is compared with Gloo, whose processes are not pinned either */
         rank_pin(rank);
     if (coll_open(&g, listeners[rank], &config, &e) ||
         coll_alloc(g, opt.size[opt.sizes - 1] / sizeof(float), &data, &e))
@@ -156,7 +156,7 @@ static void run_copy(int rank)
     free(to);
 }
 
-/* ---- all of them */
+/* ---- the processes */
 
 static void listeners_open(void)
 {

@@ -263,7 +263,7 @@ void host_deafen(struct sim *sim, int64_t ms)
     if (!sim->host.core || host_deaf(sim))
         return;
     tell_hearing(sim);
-    sim_say(sim, "coordinator hears nothing for %" PRId64 " ms", ms);
+    sim_say(sim, "coordinator receives nothing for %" PRId64 " ms", ms);
     sim->host.deaf_told = sim->now;
     sim->host.deaf_until = until_peace(sim, ms);
 }
@@ -273,7 +273,7 @@ void host_shut_door(struct sim *sim, int64_t ms)
     if (!sim->host.core || host_shut(sim))
         return;
     tell_hearing(sim);
-    sim_say(sim, "coordinator lets nobody in for %" PRId64 " ms", ms);
+    sim_say(sim, "coordinator accepts no connections for %" PRId64 " ms", ms);
     sim->host.shut_told = sim->now;
     sim->host.shut_until = until_peace(sim, ms);
 }

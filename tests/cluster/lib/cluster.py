@@ -236,8 +236,8 @@ class Cluster:
         return self.agents[name].start()
 
     def agent_config(self):
-        """Jobs see nothing of their agent's environment but what this names: sanitizers, fault points, emulated GPUs
-        and close() want it."""
+        """Of their agent's environment, jobs see only the variables in this file. Sanitizers, fault points, emulated GPUs
+        and close() need them."""
         path = os.path.join(self.dir, "agent-defaults.yaml")
         with open(path, "w") as f:
             json.dump({"env": {k: v for k, v in self.env.items()
@@ -411,7 +411,7 @@ class Network:
         self.ip("link", "set", self.device[name], "master", self.bridge)
 
     def close(self):
-        for device in self.device.values():  # it would go with its namespace too, but later
+        for device in self.device.values():  # the kernel would remove it with its namespace, but later
             subprocess.run(["ip", "link", "del", device], stderr=subprocess.DEVNULL)
         for space in self.space.values():
             subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
@@ -423,7 +423,7 @@ def need_root():
     if os.geteuid() != 0 or shutil.which("ip") is None:
         print("skipped: network namespaces need root and iproute2")
         sys.exit(77)
-    # A chroot's / is often no mount, and then no namespace of mounts can be set apart.
+    # In a chroot, / is often not a mount point. Then no mount namespace can be made.
     probe = subprocess.run(["unshare", "--net", "--mount", "--propagation", "private", "true"], stderr=subprocess.PIPE,
                            text=True)
     if probe.returncode:

@@ -1,7 +1,7 @@
-"""A worker that sums a number around a ring of sockets, step after step, and prints each step, as a collective does but without a
-library. The first argument is a directory. Rank R writes its pid to pid.R there. When it finds a file do.R, it does once what the
-file says (sleep; kernel; exit CODE; crash SIGNAL; say CODE WORDS...). With "spin" as a further argument it does not sleep while it
-waits for a peer."""
+"""A worker that sums a number around a ring of sockets, step after step: a collective without a library. It prints each step. The
+first argument is a directory. Rank R writes its pid to pid.R there. When it finds a file do.R, it does once what the file says
+(sleep; kernel; exit CODE; crash SIGNAL; say CODE WORDS...). With "spin" as a further argument it does not sleep while it waits for
+a peer."""
 import os
 import socket
 import sys

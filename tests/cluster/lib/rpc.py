@@ -96,7 +96,7 @@ def code_of(call, *args, **options):
 
 
 class FakeAgent:
-    """A node's agent that only talks: it keeps the newest wish, and reports about the spawns in it what the test tells it to.
+    """An agent that starts no processes: it keeps the newest wish, and reports about the spawns in it what the test says.
     It answers log reads from `files`: {(job, first local rank, standard_error): bytes}. gpus: their UUIDs."""
 
     def __init__(self, rpc, node, slots=2, instance=None, heartbeat=0.2, gpus=(), nccl=""):

@@ -173,8 +173,8 @@ class Slurm(Cluster):
             text, job, self.output(job), self.output(job, "err")), timeout)
 
     def start_again(self, job):
-        """Starts a requeued job. Slurm would let it wait for minutes after its previous end. Here it waits two seconds: a node takes a
-        start within the second of the kill for the killed one."""
+        """Starts a requeued job two seconds after its previous end; Slurm would wait for minutes. An earlier start would fail: within
+        a second of the kill, a node takes the new job for the killed one."""
         begin = time.time() + 2
 
         def runs():

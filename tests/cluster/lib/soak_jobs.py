@@ -123,7 +123,7 @@ class Jobs:
     def top_up(self):
         for _ in range(OPEN_MOST - len(self.open())):
             if self.any() is None:
-                return  # not now
+                return  # the coordinator does not answer; the next call tries again
 
     # ---- looking
 
