@@ -140,6 +140,8 @@ static void take_part(struct trainer *t, const struct snapshot_place *place, con
     bool whole = p->whole[t->formation.rank];
     state_in_own(&t->engine, state, whole && place->own_params, whole);
     round->local_samples = whole ? samples : 0;
+    round->rank = p->part[t->formation.rank];
+    round->world_size = whole ? p->parts : 0;
 }
 
 /* One part, from the rank that has it to a rank that does not; all ranks pass it on. */

@@ -81,6 +81,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
         .bootstrap_size = info->bootstrap_size,
         .loopback = info->loopback,
         .tree = c->tree,
+        .pairs = sync_wants_pairs(&c->sync, f->world_size),
         .device = c->device,
         .timeout_ms = CONNECT_MS,
     };

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/mem.h"
+#include "trainer/member/sync/slices.h"
 #include "trainer/member/sync/squares.h"
 #include "trainer/member/sync/wire.h"
 
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW ((size_t)1 << 16) /* floats that are worked on at a time; whole blocks */
+#define SLICED_FROM                                                                                          \
+    3 /* ranks. With two, a gather sends as little as the exchange of slices, and rounds once */
 
 /* What each rank says before it sends codes. */
 struct delta_word {
@@ -32,9 +34,17 @@ struct delta {
     struct delta_word mine, *words; /* by rank */
     float *weights;                 /* by rank */
     size_t lo, hi;                  /* the floats from the first tensor to the last */
-    uint8_t *codes;                 /* all ranks' */
-    size_t code_bytes, code_room;   /* of one rank */
-    float *room[2];                 /* windows of device memory; NULL: it is the host's */
+    struct slices slices;           /* one slice where codes are not sent, or gathered */
+    uint8_t *memory;                /* for all of the following */
+    size_t memory_room;
+    uint8_t *codes;                  /* this rank's */
+    uint8_t *gathered;               /* all ranks', this one's included; NULL: slices are exchanged */
+    uint8_t *heard;                  /* all ranks' codes of this rank's slice */
+    uint8_t *answers;                /* the codes of all owners' sums */
+    size_t code_bytes, answer_bytes; /* of one rank */
+    float *own;      /* in this rank's slice: w (x - e) + e; then S; then what the codes of S lose */
+    size_t own_room; /* floats */
+    float *room[2];  /* windows of device memory; NULL: it is the host's */
     bool threaded;
     pthread_t thread;
     struct err error; /* of the thread */
@@ -51,7 +61,7 @@ struct delta *delta_open(struct sync *s)
     d->words = xcalloc((size_t)config->world_size, sizeof(*d->words));
     d->weights = xcalloc((size_t)config->world_size, sizeof(*d->weights));
     for (int i = 0; i < 2 && !config->device->host; i++)
-        d->room[i] = xcalloc(WINDOW, sizeof(float));
+        d->room[i] = xcalloc(SLICES_WINDOW, sizeof(float));
     return d;
 }
 
@@ -69,34 +79,15 @@ void delta_close(struct delta *d)
     delta_finish_thread(d);
     free(d->words);
     free(d->weights);
-    free(d->codes);
+    free(d->memory);
+    free(d->own);
+    slices_release(&d->slices);
     free(d->room[0]);
     free(d->room[1]);
     free(d);
 }
 
-/* ---- windows: pieces of the tensors, in the host's memory */
-
-struct window {
-    size_t tensor, done; /* which, and floats of it before this window */
-    size_t at, count;    /* in the array */
-    size_t code;         /* where its codes are among a rank's */
-};
-
-static bool window_next(const struct delta *d, struct window *w)
-{
-    const struct sync_tensor *t = d->send.tensors;
-
-    w->code += wire_bytes(d->config->spec.wire, w->count);
-    w->done += w->count;
-    for (; w->tensor < d->send.tensor_count && w->done == t[w->tensor].count; w->tensor++)
-        w->done = 0;
-    if (w->tensor == d->send.tensor_count)
-        return false;
-    w->count = t[w->tensor].count - w->done < WINDOW ? t[w->tensor].count - w->done : WINDOW;
-    w->at = t[w->tensor].offset + w->done;
-    return true;
-}
+/* ---- windows, in the host's memory */
 
 static float *window_read(struct delta *d, int room, float *from, size_t count)
 {
@@ -120,14 +111,27 @@ static void window_write(struct delta *d, float *to, const float *from, size_t c
 
 /* ---- what this rank sends */
 
-static uint8_t *rank_codes(const struct delta *d, int rank)
-{
-    return d->codes + (size_t)rank * d->code_bytes;
-}
-
 static bool sends_codes(const struct delta *d)
 {
     return d->config->spec.wire != WIRE_FP32;
+}
+
+bool delta_sliced(const struct sync_spec *spec, int world_size)
+{
+    return spec->wire != WIRE_FP32 && world_size >= SLICED_FROM;
+}
+
+/* If nobody saw a sample, all weigh the same. */
+static float sample_weight(const struct delta *d, int64_t samples, int64_t all)
+{
+    return (float)(all > 0 ? (double)samples / (double)all : 1.0 / d->config->world_size);
+}
+
+static bool window_is_owned(const struct delta *d, size_t i)
+{
+    int rank = d->config->rank;
+
+    return d->slices.owners > 1 && i >= d->slices.first[rank] && i < d->slices.first[rank + 1];
 }
 
 static bool floats_finite(const float *x, size_t count)
@@ -144,29 +148,52 @@ static bool floats_finite(const float *x, size_t count)
     return most < 0x7f800000;
 }
 
-/* This rank's codes, and its word. */
+/* This rank's codes of one window. Codes of values that are not finite are not written. */
+static bool window_encode(struct delta *d, const struct slices_window *w, const float *x)
+{
+    enum wire_type wire = d->config->spec.wire;
+
+    if (!wire_encode(wire, x, w->count, d->codes + w->code))
+        return false;
+    d->mine.squares += wire_squares(wire, d->codes + w->code, w->count);
+    return true;
+}
+
+/* What this rank adds to the sum of its own slice. */
+static bool window_keep(struct delta *d, const struct slices_window *w, const float *x, float *own)
+{
+    float weight = sample_weight(d, d->send.local_samples, d->send.global_samples);
+    const float *e = window_read(d, 1, d->send.error + w->at, w->count);
+
+    d->mine.squares += squares_of_difference(x, e, w->count);
+    for (size_t i = 0; i < w->count; i++)
+        own[i] = weight * (x[i] - e[i]) + e[i];
+    return floats_finite(x, w->count);
+}
+
+/* This rank's codes, its part of the sum of its slice, and its word. */
 static enum err_code delta_prepare(struct delta *d, struct err *e)
 {
     struct device *device = d->config->device;
-    float *shared = (float *)(uintptr_t)d->send.shared; /* read only */
+    float *shared = (float *)(uintptr_t)d->send.shared, *own = d->own; /* shared: read only */
     bool finite = true;
 
     d->mine = (struct delta_word){.round = d->send.round, .samples = d->send.local_samples};
-    for (struct window w = {0}; window_next(d, &w);) {
-        const float *x = window_read(d, 0, d->send.x + w.at, w.count);
+    for (size_t i = 0; i < d->slices.count; i++) {
+        const struct slices_window *w = &d->slices.windows[i];
+        const float *x = window_read(d, 0, d->send.x + w->at, w->count);
 
-        if (sends_codes(d)) {
-            uint8_t *codes = rank_codes(d, d->config->rank) + w.code;
-
-            finite &= wire_encode(d->config->spec.wire, x, w.count, codes);
-            /* Codes of values that are not finite are not written. */
-            d->mine.squares += finite ? wire_squares(d->config->spec.wire, codes, w.count) : 0.0;
+        if (!sends_codes(d)) {
+            finite &= floats_finite(x, w->count);
+            d->mine.squares += squares_sum(x, w->count);
+        } else if (window_is_owned(d, i)) {
+            finite &= window_keep(d, w, x, own);
+            own += w->count;
         } else {
-            finite &= floats_finite(x, w.count);
-            d->mine.squares += squares_sum(x, w.count);
+            finite &= window_encode(d, w, x);
         }
-        x = window_read(d, 0, shared + w.at, w.count);
-        d->mine.digest = digest64(d->mine.digest, x, w.count * sizeof(float));
+        x = window_read(d, 0, shared + w->at, w->count);
+        d->mine.digest = digest64(d->mine.digest, x, w->count * sizeof(float));
     }
     memcpy(d->mine.tail, window_read(d, 0, d->send.tail, d->config->tail), d->config->tail * sizeof(float));
     d->mine.finite = finite;
@@ -219,12 +246,6 @@ static enum err_code words_compare(const struct delta *d, struct err *e)
     return ERR_OK;
 }
 
-/* If nobody saw a sample, all weigh the same. */
-static float sample_weight(const struct delta *d, int64_t samples, int64_t all)
-{
-    return (float)(all > 0 ? (double)samples / (double)all : 1.0 / d->config->world_size);
-}
-
 static void weights_take(struct delta *d)
 {
     int64_t all = 0;
@@ -245,13 +266,58 @@ static enum err_code words_exchange(struct delta *d, struct err *e)
     return ERR_OK;
 }
 
+/* S, its codes, and what they lose. An answer begins with a byte that says whether its codes are valid. */
+static void slice_sum(struct delta *d, uint8_t *answer)
+{
+    const struct slices *s = &d->slices;
+    enum wire_type wire = d->config->spec.wire;
+    int rank = d->config->rank;
+    size_t begin = s->codes[rank], bytes = s->codes[rank + 1] - begin;
+    float *own = d->own;
+
+    answer[0] = 1;
+    for (size_t i = s->first[rank]; i < s->first[rank + 1]; own += s->windows[i++].count) {
+        size_t count = s->windows[i].count, at = s->windows[i].code - begin;
+
+        for (int r = 0; r < d->config->world_size; r++)
+            if (r != rank)
+                wire_add(wire, d->heard + (size_t)r * bytes + at, count, d->weights[r], own);
+        if (wire_encode(wire, own, count, answer + 1 + at))
+            wire_subtract(wire, answer + 1 + at, count, own);
+        else
+            answer[0] = 0;
+    }
+}
+
+static enum err_code slices_exchange(struct delta *d, struct err *e)
+{
+    int rank = d->config->rank;
+    uint8_t *answer = d->answers + (size_t)rank * d->answer_bytes;
+
+    if (coll_exchange(d->group, d->codes, d->slices.codes, d->heard, e))
+        return e->code;
+    slice_sum(d, answer);
+    if (coll_allgather(d->group, answer, d->answer_bytes, d->answers, e))
+        return e->code;
+    for (int r = 0; r < d->config->world_size; r++)
+        if (!d->answers[(size_t)r * d->answer_bytes])
+            return err_set(
+                e, r == rank ? ERR_OUT_OF_RANGE : ERR_ABORTED,
+                "changes of the parameters are too large to be sent in exchange %lld on rank %d, lower "
+                "the learning rate or set clip",
+                (long long)d->send.round, r);
+    return ERR_OK;
+}
+
 static enum err_code delta_exchange(struct delta *d, struct err *e)
 {
     if (words_exchange(d, e))
         return e->code;
-    if (sends_codes(d))
-        return coll_allgather(d->group, rank_codes(d, d->config->rank), d->code_bytes, d->codes, e);
-    return coll_start(d->group, d->send.x + d->lo, d->hi - d->lo, e);
+    if (!sends_codes(d))
+        return coll_start(d->group, d->send.x + d->lo, d->hi - d->lo, e);
+    if (d->slices.owners > 1)
+        return slices_exchange(d, e);
+    return coll_allgather(d->group, d->codes, d->code_bytes, d->gathered, e);
 }
 
 static void *delta_serve(void *arg)
@@ -285,19 +351,47 @@ static bool wants_thread(const struct delta *d)
     return thread < 0 ? coll_overlaps(d->group) : thread > 0;
 }
 
-static void delta_measure(struct delta *d)
+static void memory_take(struct delta *d, size_t bytes)
+{
+    if (bytes <= d->memory_room)
+        return;
+    free(d->memory);
+    d->memory = xcalloc(1, bytes);
+    d->memory_room = bytes;
+}
+
+/* Cuts the slices, and makes room for what is sent and received. */
+static void delta_cut(struct delta *d)
 {
     const struct sync_tensor *t = d->send.tensors, *last = t + d->send.tensor_count - 1;
+    int world = d->config->world_size, rank = d->config->rank;
+    size_t ranks = (size_t)world;
 
     d->lo = t->offset;
     d->hi = last->offset + last->count;
-    d->code_bytes = 0;
-    for (; sends_codes(d) && t <= last; t++)
-        d->code_bytes += wire_bytes(d->config->spec.wire, t->count);
-    if (d->code_bytes > d->code_room) {
-        free(d->codes);
-        d->codes = xmalloc(d->code_bytes * (size_t)d->config->world_size);
-        d->code_room = d->code_bytes;
+    slices_cut(&d->slices, t, d->send.tensor_count, d->config->spec.wire,
+               delta_sliced(&d->config->spec, world) ? world : 1);
+    if (!sends_codes(d))
+        return;
+    if (d->slices.owners == 1) {
+        d->code_bytes = d->slices.codes[1];
+        memory_take(d, ranks * d->code_bytes);
+        d->gathered = d->memory;
+        d->codes = d->gathered + (size_t)rank * d->code_bytes;
+        return;
+    }
+    size_t heard = d->slices.codes[rank + 1] - d->slices.codes[rank], own = slices_floats(&d->slices, rank);
+
+    d->code_bytes = d->slices.codes[world];
+    d->answer_bytes = 1 + slices_most(&d->slices);
+    memory_take(d, d->code_bytes + ranks * (heard + d->answer_bytes));
+    d->codes = d->memory;
+    d->heard = d->codes + d->code_bytes;
+    d->answers = d->heard + ranks * heard;
+    if (own > d->own_room) {
+        free(d->own);
+        d->own = xcalloc(own, sizeof(*d->own));
+        d->own_room = own;
     }
 }
 
@@ -307,7 +401,7 @@ enum err_code delta_start(struct delta *d, const struct delta_send *send, struct
 
     d->send = *send;
     d->error = (struct err){0};
-    delta_measure(d);
+    delta_cut(d);
     if (delta_prepare(d, e))
         return e->code;
     if (!sends_codes(d))
@@ -344,35 +438,85 @@ static void round_measure(const struct delta *d, double squares)
     sync_measure(d->sync, squares, lengths);
 }
 
-void delta_sum(struct delta *d, float *error)
+/* Votes are weighted as the deltas are. */
+static void votes_sum(struct delta *d)
 {
-    struct device *device = d->config->device;
-    enum wire_type wire = d->config->spec.wire;
     float tail[SYNC_MAX_TAIL] = {0};
-    double squares = 0.0;
 
-    /* Votes are weighted as the deltas are. */
     for (int r = 0; r < d->config->world_size; r++)
         for (size_t i = 0; i < d->config->tail; i++)
             tail[i] += d->weights[r] * d->words[r].tail[i];
     window_write(d, d->send.tail, tail, d->config->tail);
+}
+
+/* D of a window, from what all ranks have received: so all ranks get the same bits. */
+static void window_sum(const struct delta *d, int owner, const struct slices_window *w, float *sum)
+{
+    enum wire_type wire = d->config->spec.wire;
+
+    memset(sum, 0, w->count * sizeof(*sum));
+    if (d->slices.owners > 1) {
+        const uint8_t *codes = d->answers + (size_t)owner * d->answer_bytes + 1;
+
+        wire_add(wire, codes + (w->code - d->slices.codes[owner]), w->count, 1.0f, sum);
+        return;
+    }
+    for (int r = 0; r < d->config->world_size; r++)
+        wire_add(wire, d->gathered + (size_t)r * d->code_bytes + w->code, w->count, d->weights[r], sum);
+}
+
+void delta_sum(struct delta *d)
+{
+    struct device *device = d->config->device;
+    float *own = d->own;
+    double squares = 0.0;
+    int owner = 0;
+
+    votes_sum(d);
     if (!sends_codes(d)) {
         round_measure(d, squares_on_device(device, d->send.x + d->lo, d->hi - d->lo, d->sync->squares_room));
         return;
     }
-    for (struct window w = {0}; window_next(d, &w);) {
-        float *x = window_read(d, 0, d->send.x + w.at, w.count);
-        /* All ranks, the codes' owner too, add decoded values in rank order, so they get the same bits. */
-        float *rest = device->host ? error + w.at : d->room[1];
+    for (size_t i = 0; i < d->slices.count; i++) {
+        const struct slices_window *w = &d->slices.windows[i];
+        float *x = window_read(d, 0, d->send.x + w->at, w->count);
+        float *rest = device->host ? d->send.error + w->at : d->room[1];
 
-        memcpy(rest, x, w.count * sizeof(float));
-        wire_subtract(wire, rank_codes(d, d->config->rank) + w.code, w.count, rest);
-        memset(x, 0, w.count * sizeof(float));
-        for (int r = 0; r < d->config->world_size; r++)
-            wire_add(wire, rank_codes(d, r) + w.code, w.count, d->weights[r], x);
-        squares += squares_sum(x, w.count);
-        window_write(d, error + w.at, rest, w.count);
-        window_write(d, d->send.x + w.at, x, w.count);
+        while (i >= d->slices.first[owner + 1])
+            owner++;
+        if (window_is_owned(d, i)) {
+            memcpy(rest, own, w->count * sizeof(*rest));
+            own += w->count;
+        } else {
+            memcpy(rest, x, w->count * sizeof(*rest));
+            wire_subtract(d->config->spec.wire, d->codes + w->code, w->count, rest);
+        }
+        window_sum(d, owner, w, x);
+        squares += squares_sum(x, w->count);
+        window_write(d, d->send.error + w->at, rest, w->count);
+        window_write(d, d->send.x + w->at, x, w->count);
     }
     round_measure(d, squares);
+}
+
+/* ---- ranks that change */
+
+static void slice_zero(struct delta *d, float *error, int rank, int world_size)
+{
+    struct device *device = d->config->device;
+
+    if (!delta_sliced(&d->config->spec, world_size))
+        return;
+    slices_cut(&d->slices, d->send.tensors, d->send.tensor_count, d->config->spec.wire, world_size);
+    for (size_t i = d->slices.first[rank]; i < d->slices.first[rank + 1]; i++)
+        device->ops->zero(device, error + d->slices.windows[i].at,
+                          d->slices.windows[i].count * sizeof(*error));
+}
+
+void delta_drop_slices(struct delta *d, float *error, const struct sync_tensor *tensors, size_t count,
+                       int old_rank, int old_world_size)
+{
+    d->send = (struct delta_send){.tensors = tensors, .tensor_count = count};
+    slice_zero(d, error, old_rank, old_world_size);
+    slice_zero(d, error, d->config->rank, d->config->world_size);
 }

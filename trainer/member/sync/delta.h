@@ -3,10 +3,18 @@
 
 #include "trainer/member/sync/strategy.h"
 
-/* The weighted sum of all ranks' deltas, in one of the wire's formats (wire.h). First the ranks agree that they mean
- * the same round and start from the same shared model; the votes travel with that. Then fp32 is summed by an
- * all-reduce; in other formats each rank gets the codes of all ranks and adds up the decoded values in rank order, so
- * all ranks get the same bits. One exchange at a time.
+/* The weighted sum D of all ranks' deltas, in one of the wire's formats (wire.h). First the ranks agree that they mean
+ * the same round and start from the same shared model; the votes travel with that. fp32 is then summed by an
+ * all-reduce. Codes of two ranks are gathered: each rank adds up the decoded values in rank order, so both get the same
+ * bits. With more ranks (delta_sliced) each rank owns a slice of the floats, so that what a rank sends does not grow
+ * with their number:
+ *
+ *     every rank sends each owner the codes of the owner's slice
+ *     the owner of a slice: S = sum of w q over the other ranks + w (x - e) + e, then sends the codes of S to all
+ *     D is what these codes decode to, for the owner too; e becomes S - D in the owner's slice, else x - q
+ *
+ * The owner's own delta takes part without rounding, so in its slice e is not needed for it and keeps what the codes of
+ * the sum lost. One exchange at a time.
  *
  * Until delta_wait has succeeded, nothing but `x` was written. Where codes are sent, x is as it was until delta_sum. */
 
@@ -15,7 +23,8 @@ struct delta *delta_open(struct sync *s); /* borrows s */
 void delta_close(struct delta *d);        /* waits for what is under way; NULL is fine */
 
 struct delta_send {
-    float *x;            /* device memory, like the others; attached to the group */
+    float *x;            /* device memory, like the others; attached to the group. Holds e already */
+    float *error;        /* e; NULL with fp32. delta_sum writes the new one */
     const float *shared; /* compared between ranks; parameters of the round's start */
     float *tail;         /* config.tail floats: votes; the sum over ranks comes back by delta_sum */
     const struct sync_tensor
@@ -28,8 +37,13 @@ struct delta_send {
  * ranks differ. All may come from delta_wait instead. */
 MUST_CHECK enum err_code delta_start(struct delta *d, const struct delta_send *send, struct err *e);
 MUST_CHECK enum err_code delta_wait(struct delta *d, struct err *e);
-/* Measures the round (sync_measure). x becomes the sum; error (device memory; NULL with fp32) becomes x minus the
- * decoded value of this rank's codes. */
-void delta_sum(struct delta *d, float *error);
+/* Measures the round (sync_measure). x becomes D. */
+void delta_sum(struct delta *d);
+
+bool delta_sliced(const struct sync_spec *spec, int world_size);
+/* For a rank that had another rank or world size when `error` was written: zeroes the slice that it owned then, and the
+ * one that it owns now, because e has another meaning inside a slice. */
+void delta_drop_slices(struct delta *d, float *error, const struct sync_tensor *tensors, size_t count,
+                       int old_rank, int old_world_size);
 
 #endif

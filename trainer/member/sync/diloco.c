@@ -3,7 +3,7 @@
  *
  *     x = (g - theta) + e           g: the shared model; theta: this rank's parameters; e: error feedback
  *     q, e = what the wire's format makes of x, and x - q
- *     D = sum over ranks of (n_m / n) q_m          n_m: samples of the round
+ *     D = sum over ranks of (n_m / n) q_m          n_m: samples of the round; delta.h says how it is made
  *     u = mu u + D;  g = g - eta (D + mu u);  theta = g
  *
  * Fragments (Streaming DiLoCo, arXiv 2501.18512): fragment f of F, some tensors in a row, makes its round from step
@@ -11,7 +11,8 @@
  * first `warm` steps all-reduce gradients instead of making rounds.
  *
  * Failure: g, u, e and theta change only after the exchange has succeeded. Without overlap, a rank that repeats the
- * exchange in another group sends the same codes; with overlap, the round has become longer by the steps in between. */
+ * exchange in another group sends the same codes; with overlap, the round has become longer by the steps in between.
+ * If its rank or the world size changed, the slices of e that it owned before and owns now are zeroed first. */
 #include "trainer/member/sync/average.h"
 #include "trainer/member/sync/delta.h"
 
@@ -250,6 +251,7 @@ static enum err_code diloco_begin(struct sync *s, struct err *e)
         ops->add(device, x + at, s->arrays[FEEDBACK] + at, count);
     struct delta_send send = {
         .x = x,
+        .error = s->arrays[FEEDBACK],
         .shared = s->shared,
         .tail = s->config.params + (s->config.count - s->config.tail),
         .tensors = f->tensors,
@@ -320,7 +322,7 @@ static enum err_code diloco_join(struct sync *s, struct err *e)
         return average_join(s, e);
     if (delta_wait(d->delta, e) || sync_await_sum(s, e))
         return e->code;
-    delta_sum(d->delta, s->arrays[FEEDBACK]);
+    delta_sum(d->delta);
     outer_step(s, f);
     turn_end(s, d);
     return ERR_OK;
@@ -361,6 +363,11 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
         turn++;
     turn_set(s, d, turn);
     s->state.steps = in->steps - d->fragments[d->turn].begin;
+    bool moved = in->world_size && (in->world_size != s->config.world_size || in->rank != s->config.rank);
+
+    for (int64_t f = 0; moved && s->arrays[FEEDBACK] && f < s->config.spec.fragments; f++)
+        delta_drop_slices(d->delta, s->arrays[FEEDBACK], d->fragments[f].tensors, d->fragments[f].count,
+                          in->rank, in->world_size);
     /* Snapshots do not record `uneven`, so it is derived here. */
     if (!in->turn)
         s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
@@ -377,6 +384,7 @@ const struct sync_ops sync_diloco_ops = {
             [SENT] = {"sent"},
         },
     .wants = diloco_wants,
+    .wants_pairs = delta_sliced,
     .open = diloco_open,
     .close = diloco_close,
     .check_tune = diloco_check_tune,

@@ -20,6 +20,7 @@ struct sync_ops {
     struct sync_array arrays[SYNC_MAX_ARRAYS]; /* the strategy's own arrays, of config.count floats each */
     /* Whether a job needs this array; NULL: it needs all arrays. */
     bool (*wants)(const struct sync_spec *spec, size_t array);
+    bool (*wants_pairs)(const struct sync_spec *spec, int world_size); /* see sync_wants_pairs; NULL: false */
 
     enum err_code (*open)(struct sync *s, struct err *e);
     void (*close)(struct sync *s); /* also after a failed open, and after an abort */

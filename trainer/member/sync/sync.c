@@ -363,6 +363,8 @@ void sync_save(const struct sync *s, struct sync_state *out)
         .global_samples = s->state.global_samples + s->under_way.global_samples,
         .rounds = s->rounds,
         .uneven = s->uneven,
+        .rank = s->config.rank,
+        .world_size = s->config.world_size,
     };
     if (s->ops->save)
         s->ops->save(s, out);
@@ -387,4 +389,11 @@ size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_
         if (array_wanted(ops, spec, i))
             out[count++] = ops->arrays[i];
     return count;
+}
+
+bool sync_wants_pairs(const struct sync_spec *spec, int world_size)
+{
+    const struct sync_ops *ops = strategies[spec->type];
+
+    return ops->wants_pairs && ops->wants_pairs(spec, world_size);
 }

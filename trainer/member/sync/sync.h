@@ -46,6 +46,9 @@ struct sync_array {
 };
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS]);
 
+/* Whether the strategy's group needs the connections of coll_config.pairs. */
+bool sync_wants_pairs(const struct sync_spec *spec, int world_size);
+
 /* Floats of one tensor. */
 struct sync_tensor {
     size_t offset, count;
@@ -167,6 +170,8 @@ struct sync_state {
     int64_t rounds; /* exchanges that the group has made */
     int64_t turn;   /* 1 + the fragment whose turn it is; 0: `steps` tells */
     bool uneven;    /* parameters differ between ranks also when steps is 0 */
+    /* Of the group in which this rank got its own arrays (sync_array.own); world_size 0: there was none. */
+    int rank, world_size;
 };
 void sync_save(const struct sync *s, struct sync_state *out);
 void sync_load(struct sync *s, const struct sync_state *in);

@@ -23,8 +23,10 @@ enum { TAIL = 3, PARAMS = 1040, COUNT = PARAMS + TAIL, EVERY = 6, STEPS = 6 * EV
 
 struct setup {
     struct sync_spec spec;
-    bool same_data;   /* all ranks have the samples of rank 0 */
-    int reopen_after; /* steps, then a snapshot and back from it; 0: never */
+    bool same_data;      /* all ranks have the samples of rank 0 */
+    int reopen_after;    /* steps, then a snapshot and back from it; 0: never */
+    int dies_at_gather;  /* rank 1, in its second round */
+    int fails_at_gather; /* all ranks; they then open the strategy again */
     int thread;
 };
 
@@ -131,6 +133,25 @@ static void member_reopen(struct member *m)
     sync_load(m->sync, &kept);
 }
 
+/* ---- gathers that fail */
+
+/* At this call of this process a rank dies, or the call fails; 0: at none. The linker passes all calls of coll_allgather
+ * on to here. */
+static int dies_at_gather, fails_at_gather;
+enum err_code __real_coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                    struct err *e);
+enum err_code __wrap_coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                    struct err *e);
+enum err_code __wrap_coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                    struct err *e)
+{
+    if (dies_at_gather && --dies_at_gather == 0)
+        _exit(0);
+    if (fails_at_gather && --fails_at_gather == 0)
+        return err_set(e, ERR_ABORTED, "a test made it fail");
+    return __real_coll_allgather(g, mine, size, out, e);
+}
+
 static void member_train(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
@@ -140,13 +161,17 @@ static void member_train(struct ranks *r, int rank)
     uint64_t hash = 0;
 
     member_open(r, rank, &u->spec, u->thread, &m);
+    fails_at_gather = u->fails_at_gather;
     for (int step = 0; step < STEPS; step++) {
         if (u->reopen_after && step == u->reopen_after)
             member_reopen(&m);
         sync_at_step(m.sync, step);
         member_compute(&m, u, step);
-        RANK_OK(sync_after_step(m.sync, samples_of(u, rank, step), samples_of_all(u, r->world, step), &e),
-                &e);
+        if (sync_after_step(m.sync, samples_of(u, rank, step), samples_of_all(u, r->world, step), &e)) {
+            RANK_CHECK(u->fails_at_gather && !fails_at_gather && e.code == ERR_ABORTED);
+            member_reopen(&m);
+            RANK_OK(sync_after_step(m.sync, 0, 0, &e), &e);
+        }
         if (sync_voted(m.sync) && u->spec.every == EVERY) /* a vote counts by its rank's samples */
             RANK_CHECK(sync_carrier(m.sync)[PARAMS] > 0.0f);
         hash = hash * 31 +
@@ -225,25 +250,64 @@ static void reference_send(struct world *w, int fragment)
     }
 }
 
+/* Owners have whole blocks, dealt in rows. -1: everybody gets the codes of all. */
+static int owner_of(const struct setup *u, int world, int fragment, size_t element)
+{
+    size_t all = 0, block = 0;
+
+    for (size_t t = 0; t < TENSORS; t++) {
+        if (!in_fragment(u, t, fragment))
+            continue;
+        if (element >= tensors[t].offset && element < tensors[t].offset + tensors[t].count)
+            block = all + (element - tensors[t].offset) / 64;
+        all += (tensors[t].count + 63) / 64;
+    }
+    for (int k = 0; k < world && world >= 3 && u->spec.wire != WIRE_FP32; k++)
+        if (block < all * (size_t)(k + 1) / (size_t)world)
+            return k;
+    return -1;
+}
+
+/* D, and what remains of each member's x. */
+static void reference_merge(struct world *w, int fragment, size_t t, double *merged)
+{
+    static double q[WORLD_MOST][PARAMS], sum[PARAMS];
+
+    for (int m = 0; m < w->size; m++)
+        wire_pass(w->u->spec.wire, &tensors[t], w->x[m], q[m]);
+    for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
+        int owner = owner_of(w->u, w->size, fragment, i);
+
+        sum[i] = owner < 0 ? 0 : w->weights[owner] * (w->x[owner][i] - w->e[owner][i]) + w->e[owner][i];
+        for (int m = 0; m < w->size; m++)
+            if (m != owner) {
+                sum[i] += w->weights[m] * q[m][i];
+                w->e[m][i] = w->x[m][i] - q[m][i];
+            }
+    }
+    wire_pass(w->u->spec.wire, &tensors[t], sum, merged);
+    for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
+        int owner = owner_of(w->u, w->size, fragment, i);
+
+        if (owner < 0)
+            merged[i] = sum[i];
+        else
+            w->e[owner][i] = sum[i] - merged[i];
+    }
+}
+
 static void reference_apply(struct world *w, int fragment, double mix)
 {
     const struct sync_spec *c = &w->u->spec;
-    static double q[WORLD_MOST][PARAMS];
+    static double merged[PARAMS];
 
     for (size_t t = 0; t < TENSORS; t++) {
         if (!in_fragment(w->u, t, fragment))
             continue;
-        for (int m = 0; m < w->size; m++)
-            wire_pass(c->wire, &tensors[t], w->x[m], q[m]);
+        reference_merge(w, fragment, t, merged);
         for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
-            double sum = 0;
-
-            for (int m = 0; m < w->size; m++) {
-                sum += w->weights[m] * q[m][i];
-                w->e[m][i] = w->x[m][i] - q[m][i];
-            }
-            w->v[i] = c->outer_momentum * w->v[i] + sum;
-            w->g[i] -= c->outer_lr * (sum + c->outer_momentum * w->v[i]);
+            w->v[i] = c->outer_momentum * w->v[i] + merged[i];
+            w->g[i] -= c->outer_lr * (merged[i] + c->outer_momentum * w->v[i]);
             for (int m = 0; m < w->size; m++)
                 w->theta[m][i] = mix * w->theta[m][i] + (1 - mix) * w->g[i];
         }
@@ -342,6 +406,7 @@ static int world_run(const struct ranks *layout, const struct setup *u, float *o
     int bytes;
 
     r.arg = u;
+    r.pairs = sync_wants_pairs(&u->spec, r.world);
     assert_true(ranks_run(&r, member_train));
     memcpy(out, r.shared->result, PARAMS * sizeof(float));
     for (int k = 1; k < r.world; k++)
@@ -526,6 +591,24 @@ static void codes_are_a_part_of_the_bytes(void **state)
                 much); /* 38 steps and 7 exchanges of an eighth; words and headers are most of it here */
 }
 
+/* Two legs of (n - 1) / n of the codes, whatever the number of ranks; fp32 takes two legs of floats. */
+static void bytes_do_not_grow_with_the_ranks(void **state)
+{
+    (void)state;
+    for (size_t k = 1; k < WIRES; k++) {
+        struct setup u = setup_of(wires[k]);
+        struct ranks three = {.world = 3, .node_of = {0, 1, 2}},
+                     five = {.world = 5, .node_of = {0, 1, 2, 3, 4}};
+        /* Seven exchanges of 17 blocks; words, headers and padding are most of the rest. */
+        int code = wires[k] == WIRE_BF16 ? 128 : wires[k] == WIRE_INT8 ? 66 : 34, rest = 7 * 5 * 300;
+        float out[PARAMS];
+        uint64_t hash;
+
+        assert_in_range(world_run(&three, &u, out, &hash), 1, 7 * 17 * code * 2 * 2 / 3 + rest);
+        assert_in_range(world_run(&five, &u, out, &hash), 1, 7 * 17 * code * 2 * 4 / 5 + rest);
+    }
+}
+
 /* ---- failures */
 
 static uint64_t state_hash(const struct member *m)
@@ -552,7 +635,7 @@ static void lose_a_peer_in_a_round(struct ranks *r, int rank)
         hash = state_hash(&m);
         sync_save(m.sync, &before);
         if (step + 1 == 2 * EVERY && rank == 1)
-            _exit(0);
+            dies_at_gather = u->dies_at_gather;
         if (sync_after_step(m.sync, samples_of(u, rank, step), samples_of_all(u, r->world, step), &e)) {
             RANK_CHECK(step + 1 == 2 * EVERY && e.code == ERR_ABORTED);
             RANK_CHECK(state_hash(&m) == hash);
@@ -568,14 +651,106 @@ static void lose_a_peer_in_a_round(struct ranks *r, int rank)
 static void a_death_in_a_round_changes_nothing(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < WIRES; k++) {
-        struct setup u = setup_of(wires[k]);
-        struct ranks near = {.world = 3, .arg = &u}, far = {.world = 3, .node_of = {0, 1, 2}, .arg = &u};
+    for (size_t k = 0; k < WIRES; k++)
+        for (int gather = 1; gather <= (wires[k] == WIRE_FP32 ? 1 : 2); gather++) {
+            struct setup u = setup_of(wires[k]);
+            struct ranks near = {.world = 3, .arg = &u, .pairs = true};
+            struct ranks far = {.world = 3, .node_of = {0, 1, 2}, .arg = &u, .pairs = true};
 
-        assert_true(ranks_run(&near, lose_a_peer_in_a_round));
-        ranks_release(&near);
-        assert_true(ranks_run(&far, lose_a_peer_in_a_round));
-        ranks_release(&far);
+            /* Before the ranks say what they have, or after the owners have got their slices. */
+            u.dies_at_gather = gather;
+            assert_true(ranks_run(&near, lose_a_peer_in_a_round));
+            ranks_release(&near);
+            assert_true(ranks_run(&far, lose_a_peer_in_a_round));
+            ranks_release(&far);
+        }
+}
+
+/* The same ranks make the exchange again, and send the same codes. */
+static void a_failed_exchange_is_repeated_bit_for_bit(void **state)
+{
+    (void)state;
+    for (size_t k = 1; k < WIRES; k++) {
+        struct setup u = setup_of(wires[k]);
+        float got[PARAMS];
+        uint64_t whole, cut;
+
+        world_run(&layouts[3], &u, got, &whole);
+        u.fails_at_gather = 4; /* the answers of the second round */
+        world_run(&layouts[3], &u, got, &cut);
+        assert_true(whole == cut);
+    }
+}
+
+/* e of another rank or world means something else in the slices that a rank owned and owns. */
+static void move_to_another_rank(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    const struct sync_state was = {.rank = 4, .world_size = 5};
+    bool sliced = u->spec.wire != WIRE_FP32 && r->world >= 3;
+    struct member m;
+    float *e;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    e = m.config.arrays[2];
+    for (size_t i = 0; i < PARAMS; i++)
+        e[i] = 1;
+    sync_load(m.sync, &was);
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].count; i++) {
+            int f = 0;
+
+            while (!in_fragment(u, t, f))
+                f++;
+            bool dropped = owner_of(u, 5, f, i) == 4 || (sliced && owner_of(u, r->world, f, i) == rank);
+
+            RANK_CHECK(e[i] == (dropped ? 0.0f : 1.0f));
+        }
+    member_close(&m);
+}
+
+static void other_ranks_drop_what_slices_kept(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 3; world++)
+        for (int fragments = 1; fragments <= 3; fragments += 2) {
+            struct setup u = setup_of(WIRE_INT4);
+            struct ranks r = {.world = world, .arg = &u};
+
+            u.spec.fragments = fragments;
+            assert_true(ranks_run(&r, move_to_another_rank));
+            ranks_release(&r);
+        }
+}
+
+/* Alone with the samples of a round, an owner may have more than the wire's formats hold. */
+static void overflow_in_rank_0(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct err e = {0};
+    struct member m;
+
+    member_open(r, rank, &u->spec, 0, &m);
+    for (int step = 0; step < EVERY && !e.code; step++) {
+        if (step + 1 == EVERY && rank == 0)
+            m.config.params[0] = -3.4e38f;
+        (void)!sync_after_step(m.sync, rank == 0, 1, &e);
+    }
+    RANK_CHECK(e.code == (rank == 0 ? ERR_OUT_OF_RANGE : ERR_ABORTED) && strstr(e.msg, "rank 0"));
+    for (size_t i = 0; i < PARAMS; i++)
+        RANK_CHECK(isfinite(sync_shared(m.sync)[i]));
+    member_close(&m);
+}
+
+static void a_sum_that_is_too_large_is_not_applied(void **state)
+{
+    (void)state;
+    for (size_t k = 1; k < WIRES; k++) {
+        struct setup u = setup_of(wires[k]);
+        struct ranks r = {.world = 3, .arg = &u};
+
+        assert_true(ranks_run(&r, overflow_in_rank_0));
+        ranks_release(&r);
     }
 }
 
@@ -674,8 +849,12 @@ int main(void)
         cmocka_unit_test(two_members_with_equal_data_are_one),
         cmocka_unit_test(a_resumed_round_gives_the_same_bits),
         cmocka_unit_test(codes_are_a_part_of_the_bytes),
+        cmocka_unit_test(bytes_do_not_grow_with_the_ranks),
         cmocka_unit_test(votes_of_an_early_join_are_told_at_the_next_step),
         cmocka_unit_test(a_death_in_a_round_changes_nothing),
+        cmocka_unit_test(a_failed_exchange_is_repeated_bit_for_bit),
+        cmocka_unit_test(other_ranks_drop_what_slices_kept),
+        cmocka_unit_test(a_sum_that_is_too_large_is_not_applied),
         cmocka_unit_test(the_rank_that_differs_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,7 +172,9 @@ static void measure_known_deltas(struct ranks *r, int rank)
 
 static void check_known_deltas(int world, const struct setup *u)
 {
-    struct ranks near = {.world = world, .arg = u}, far = {.world = world, .node_of = {0, 1, 1, 2}, .arg = u};
+    struct ranks near = {.world = world, .arg = u};
+    struct ranks far = {
+        .world = world, .node_of = {0, 1, 1, 2}, .arg = u, .pairs = sync_wants_pairs(&u->spec, world)};
 
     assert_true(ranks_run(&near, measure_known_deltas));
     ranks_release(&near);

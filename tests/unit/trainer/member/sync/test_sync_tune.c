@@ -145,6 +145,7 @@ static struct outcome run_layout(const struct ranks *layout, const struct change
     struct outcome out = {0};
 
     r.arg = c;
+    r.pairs = sync_wants_pairs(&c->from, r.world);
     assert_true(ranks_run(&r, train_rank));
     memcpy(out.hash, r.shared->hash, sizeof(out.hash));
     memcpy(out.boundaries, r.shared->result, STEPS);
