@@ -81,6 +81,27 @@ static enum err_code set_aside(const struct trainer *t, struct err *e)
     return snapshot_set_aside(t->snapshot_dir, &own, t->formation.info.scratch_generation, e);
 }
 
+/* A writer that did not get the answer to its commit does not know that the snapshot counts, and would remove it as one
+ * that was never committed. */
+static void mark_unanswered(const struct trainer *t)
+{
+    const struct link_group *g = &t->formation.info;
+    for (size_t i = 0; i < g->committed_count; i++) {
+        const struct link_committed *c = &g->committed[i];
+        CLEANUP(free_text)
+        char *path =
+            xasprintf("%s/step-%lld-g%lld", t->snapshot_dir, (long long)c->step, (long long)c->generation);
+        CLEANUP(free_text) char *mark = xasprintf("%s/COMMITTED.json", path);
+        struct err e = {0};
+        if (!file_exists(path) || file_exists(mark))
+            continue;
+        if (snapshot_mark_digest(path, c->digest, &e))
+            log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
+        else
+            log_info("snapshot_marked", "path=%s why=\"the answer to its commit was lost\"", LOG_Q(path));
+    }
+}
+
 enum err_code keep_open(struct trainer *t, struct err *e)
 {
     bool writer = false, differ = sync_ranks_differ(t->formation.sync);
@@ -93,6 +114,8 @@ enum err_code keep_open(struct trainer *t, struct err *e)
     /* Done before this generation writes its first snapshot. */
     if (writer && set_aside(t, e))
         return err_wrap(e, "snapshot.dir");
+    if (writer)
+        mark_unanswered(t);
     struct saver_config config = {
         .dir = t->snapshot_dir,
         .keep = t->spec->snapshot.keep,

@@ -175,23 +175,12 @@ static enum err_code restore_old_parts(struct trainer *t, const char *path,
     return ERR_OK;
 }
 
-static enum err_code mark_as(const char *path, const char *digest, const struct snapshot_place *place,
-                             struct err *e)
-{
-    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
-    if (snapshot_sum(path, &files, e))
-        return e->code;
-    if (strcmp(files.digest, digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed", path);
-    return snapshot_mark_committed(&files, place, e);
-}
-
 /* Marks a snapshot that the coordinator has committed, if a crash came before COMMITTED.json was written. */
-static void mark_committed(const struct trainer *t, const char *path, const struct snapshot_place *place)
+static void mark_committed(const struct trainer *t, const char *path)
 {
     struct err e = {0};
     if (t->formation.rank == t->formation.info.source_rank && !t->formation.info.source.committed &&
-        mark_as(path, t->formation.info.source.digest, place, &e))
+        snapshot_mark_digest(path, t->formation.info.source.digest, &e))
         log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
 }
 
@@ -239,7 +228,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
     state_take_place(&t->engine, &place);
     t->last_snapshot_step = place.step;
     t->resumed = true;
-    mark_committed(t, path, &place);
+    mark_committed(t, path);
     log_info("resumed", "rank=%d step=%lld epoch=%lld position=%lld from=%s", t->formation.rank,
              (long long)t->engine.step, (long long)t->engine.cursor.epoch,
              (long long)t->engine.cursor.position, LOG_Q(path ? path : "peer"));

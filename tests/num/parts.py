@@ -182,6 +182,21 @@ def a_damaged_part_is_not_taken(directory):
         assert "rank-00001.safetensors: not the part that was committed: damaged" in w.ranks[0].err, w.ranks[0].err
 
 
+def a_lost_answer_costs_no_snapshot(directory):
+    """Rank 1 is killed before it hears that its snapshot is committed. It is not removed as one that never was."""
+    committed = {}
+    with World(directory, job(60), world=2, nodes=2, snapshots=committed, own_dirs=True) as w:
+        w.kill_at_commit(1, 20)
+        w.wait()
+    step = max(step for _, step in committed)
+    kept = f"{directory}/node1/out/step-{step}-g1"
+    assert not os.path.exists(kept + "/COMMITTED.json")
+    with World(directory, job(60), world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True) as w:
+        w.run()
+        assert os.path.exists(kept + "/COMMITTED.json"), os.listdir(f"{directory}/node1/out")
+        assert len(said(w, "event=snapshot_marked")) >= 1
+
+
 def a_part_that_cannot_be_written_costs_one_snapshot(directory):
     """Rank 1 cannot write its part of step 16: rank 0 hears of it and removes its files, and the next snapshot works."""
     os.makedirs(f"{directory}/node1/out")
@@ -197,4 +212,4 @@ def a_part_that_cannot_be_written_costs_one_snapshot(directory):
 
 sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
                 goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_said,
-                a_damaged_part_is_not_taken, a_part_that_cannot_be_written_costs_one_snapshot])
+                a_damaged_part_is_not_taken, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])

@@ -69,6 +69,8 @@ class Rendezvous:
                                 address=self.joined[rank].address)
             if best:
                 reply.source.CopyFrom(best[1])
+            for (generation, step), digest in self.snapshots.items():
+                reply.committed.add(job=self.job, generation=generation, step=step, digest=digest)
             return reply
 
     def place(self, rank):

@@ -151,6 +151,17 @@ static enum err_code snapshot_examine(const char *dir, struct snapshot_found *f,
     return snapshot_parts_check(dir, f->path, &place, &f->elsewhere, e);
 }
 
+enum err_code snapshot_mark_digest(const char *path, const char *digest, struct err *e)
+{
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    struct snapshot_place place;
+    if (snapshot_sum(path, &files, e))
+        return e->code;
+    if (strcmp(files.digest, digest))
+        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed", path);
+    return snapshot_read_place(path, &place, e) ? e->code : snapshot_mark_committed(&files, &place, e);
+}
+
 static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
 {
     CLEANUP(free_text) char *file = xasprintf("%s/%s", path, name);

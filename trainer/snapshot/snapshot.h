@@ -108,6 +108,10 @@ MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_l
 MUST_CHECK enum err_code snapshot_mark_committed(const struct snapshot_files *files,
                                                  const struct snapshot_place *place, struct err *e);
 
+/* Writes COMMITTED.json into the snapshot at `path`, which the coordinator has committed with this digest. DATA_LOSS: its
+ * files have another digest. */
+MUST_CHECK enum err_code snapshot_mark_digest(const char *path, const char *digest, struct err *e);
+
 /* Checks a directory before a model is read from it: model.safetensors, config.json and vocab.json must be
  * the files that COMMITTED.json names. digest: the snapshot that it must be, or NULL. A directory without
  * COMMITTED.json must have this digest, or a name that is not a snapshot's: then it is a user's copy, or

@@ -43,6 +43,26 @@ const struct snapshot_record *snapshots_newest(const struct job *job)
     return best;
 }
 
+size_t core_committed_snapshots(const struct core *core, int64_t id, const struct snapshot_record **out,
+                                size_t most)
+{
+    const struct job *job = core_find_job(core, id);
+    size_t count = 0;
+
+    for (size_t i = 0; job && i < job->snapshot_count; i++) {
+        const struct snapshot_record *s = &job->snapshots[i];
+        size_t at = count;
+        while (at > 0 && snapshot_is_older(out[at - 1], s))
+            at--;
+        if (s->generation <= job->r.scratch_generation || at == most)
+            continue;
+        count += count < most;
+        memmove(out + at + 1, out + at, (count - at - 1) * sizeof(struct snapshot_record *));
+        out[at] = s;
+    }
+    return count;
+}
+
 const struct snapshot_record *snapshots_expected(const struct core *core, const struct job *job)
 {
     const struct job *of = job;

@@ -72,6 +72,9 @@ struct core_member *core_members(const struct core *core, int64_t job, int64_t g
 /* One file of each of the job's newest committed snapshots that count: the snapshot is there if its file is.
  * The caller frees (strv_free); NULL: there are none. */
 char **core_snapshot_paths(const struct core *core, int64_t job);
+/* The job's newest committed snapshots that count, the newest first. Fills at most `most`; returns how many. */
+size_t core_committed_snapshots(const struct core *core, int64_t job, const struct snapshot_record **out,
+                                size_t most);
 /* Job numbers above `after`, growing; the caller frees. */
 int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count);
 

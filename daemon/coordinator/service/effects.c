@@ -142,6 +142,24 @@ static void join_fill_source(const struct generation_record *g, Ddp__V1__StateOf
     reply->source = source;
 }
 
+#define TELL_COMMITTED 32 /* a directory keeps fewer, unless snapshot.keep says otherwise */
+
+static void join_fill_committed(struct service *s, struct pool *pool, int64_t job, Ddp__V1__JoinReply *reply)
+{
+    const struct snapshot_record *newest[TELL_COMMITTED];
+    reply->n_committed = core_committed_snapshots(s->core, job, newest, TELL_COMMITTED);
+    reply->committed = pool_alloc(pool, reply->n_committed * sizeof *reply->committed);
+    for (size_t i = 0; i < reply->n_committed; i++) {
+        Ddp__V1__StateOffer *o = reply->committed[i] = pool_alloc(pool, sizeof *o);
+        ddp__v1__state_offer__init(o);
+        o->job = job;
+        o->generation = newest[i]->generation;
+        o->step = newest[i]->step;
+        o->digest = newest[i]->digest;
+        o->committed = true;
+    }
+}
+
 static void effect_join(struct service *s, const struct core_effect *f)
 {
     struct call *c = call_take(s, f->call);
@@ -160,6 +178,7 @@ static void effect_join(struct service *s, const struct core_effect *f)
         reply.bootstrap = (ProtobufCBinaryData){g->bootstrap_size, g->bootstrap};
         join_fill_peers(s, &pool, f, &reply);
         join_fill_source(g, &source, &reply);
+        join_fill_committed(s, &pool, f->job, &reply);
         reply.scratch_generation = core_job(s->core, f->job)->scratch_generation;
     }
     rpc_call_reply(c->rpc, &reply);

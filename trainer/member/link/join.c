@@ -148,6 +148,17 @@ static void read_source(struct link_group *g, const Ddp__V1__JoinReply *reply)
     };
 }
 
+static void read_committed(struct link_group *g, const Ddp__V1__JoinReply *reply)
+{
+    g->committed = xcalloc(reply->n_committed, sizeof(*g->committed));
+    g->committed_count = reply->n_committed;
+    for (size_t i = 0; i < reply->n_committed; i++) {
+        const Ddp__V1__StateOffer *o = reply->committed[i];
+
+        g->committed[i] = (struct link_committed){o->generation, o->step, xstrdup(o->digest)};
+    }
+}
+
 static enum err_code read_group(const struct link_member *as, const Ddp__V1__JoinReply *reply,
                                 struct link_group *out, struct err *e)
 {
@@ -167,6 +178,7 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
     g.bootstrap_size = reply->bootstrap.len;
     read_peers(&g, reply);
     read_source(&g, reply);
+    read_committed(&g, reply);
     *out = g;
     return ERR_OK;
 }
@@ -177,6 +189,9 @@ void link_group_release(struct link_group *g)
         free(g->peers[i].node);
         free(g->peers[i].address);
     }
+    for (size_t i = 0; i < g->committed_count; i++)
+        free(g->committed[i].digest);
+    free(g->committed);
     free(g->peers);
     free(g->bootstrap);
     free((char *)(uintptr_t)g->source.digest);

@@ -13,6 +13,10 @@ struct link_offer {
     int parts;              /* that ranks wrote; 0: none */
     char *const *elsewhere; /* nodes that wrote the parts that this process does not see; NULL: none */
 };
+struct link_committed { /* a snapshot of this job that the coordinator has committed */
+    int64_t generation, step;
+    char *digest;
+};
 /* Makes the bootstrap id. Called on rank 0 only, when all ranks have joined. Writes at most cap (4096)
  * bytes. */
 typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e);
@@ -39,9 +43,11 @@ struct link_group {
     uint8_t *bootstrap;
     size_t bootstrap_size;
     uint8_t key[32];
-    bool loopback;              /* all members are on one node */
-    int source_rank;            /* the rank that loads and broadcasts the state; -1: all start from scratch */
-    struct link_offer source;   /* the snapshot that the source rank loads; the group owns its texts */
+    bool loopback;            /* all members are on one node */
+    int source_rank;          /* the rank that loads and broadcasts the state; -1: all start from scratch */
+    struct link_offer source; /* the snapshot that the source rank loads; the group owns its texts */
+    struct link_committed *committed; /* the newest ones */
+    size_t committed_count;
     int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
 };
 /* Checks that the coordinator's name resolves on this node, and retries for a while. The caller exits with a

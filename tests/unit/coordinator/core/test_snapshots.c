@@ -140,6 +140,25 @@ static void old_snapshot_records_are_dropped(void **state)
     core_job_status_release(&status);
 }
 
+/* What a joining writer is told, so that it knows of a commit whose answer it has missed. */
+static void the_newest_committed_snapshots_are_listed(void **state)
+{
+    struct core_fixture *f = *state;
+    const struct snapshot_record *list[3];
+    int64_t job = two_running_ranks(f);
+    static const int steps[] = {30, 10, 50, 20, 40};
+
+    assert_int_equal(core_committed_snapshots(f->core, job, list, 3), 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, steps[i], "d"), ERR_OK);
+        assert_int_equal(core_committed_snapshots(f->core, job, list, 3), i < 3 ? i + 1 : 3);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(list[i]->step, 50 - 10 * i);
+    assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
+    assert_int_equal(core_committed_snapshots(f->core, job, list, 3), 0);
+}
+
 static void join_again(struct core_fixture *f, int64_t job, const struct core_offer *zero, size_t zero_count,
                        const struct core_offer *one, size_t one_count)
 {
@@ -222,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_repeated_commit_adds_its_node),
         TEST(old_snapshot_records_are_dropped),
+        TEST(the_newest_committed_snapshots_are_listed),
         TEST(the_newest_committed_offer_is_the_source),
         TEST(a_later_generation_beats_a_later_step),
         TEST(offers_of_other_lineages_are_ignored),
