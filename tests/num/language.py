@@ -84,7 +84,7 @@ def averaging_learns(directory):
         assert [r["step"] for r in w.ranks[0].reports if "digest_low" in r] == list(range(0, 101, 10))
 
 
-def memory_is_what_was_announced(directory):
+def memory_equals_the_announced_sizes(directory):
     """The highest resident size is within 10 % of the sum in the log. The model is so large that the memory of oneDNN and
     malloc, about 16 MB for any model, is the smaller part."""
     write_text(directory)
@@ -198,6 +198,6 @@ def larger_than_memory(directory):
         resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
-sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, averaging_learns, memory_is_what_was_announced,
+sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, averaging_learns, memory_equals_the_announced_sizes,
                    changed_data_and_order_are_refused, other_symbols_are_no_beginning, tokens, a_file_that_becomes_shorter,
                    larger_than_memory])

@@ -153,7 +153,7 @@ def a_missing_part_is_named(directory):
         assert all("rank-00001.safetensors of step 20 is missing: rank 1 wrote it on 'node1'" in r.err for r in w.ranks), w.ranks[0].err
 
 
-def a_lost_node_is_said(directory):
+def a_lost_node_is_reported(directory):
     """Its name is not in the group: its rank goes on with the shared model and the moments of the other."""
     committed = {}
     first_half(directory, committed)
@@ -211,5 +211,5 @@ def a_part_that_cannot_be_written_costs_one_snapshot(directory):
 
 
 sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
-                goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_said,
+                goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_reported,
                 a_damaged_part_is_not_taken, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])

@@ -222,7 +222,7 @@ def which_device(directory):
     assert code == 78 and not where and "rank 0: device: cuda: " in err and "/nonexistent.so" in err, (code, err)
 
 
-def what_the_plugin_is(directory):
+def the_plugins_versions_are_reported(directory):
     """Tests `ddp-trainer --plugin`, by which agents learn the versions of their node's GPU libraries."""
     def asked(plugin):
         done = subprocess.run([f"{BIN}/ddp-trainer", "--plugin"], env=dict(os.environ, DDP_CUDA_PLUGIN=plugin),
@@ -235,5 +235,5 @@ def what_the_plugin_is(directory):
     assert code == 1 and list(said) == ["why"] and "/nonexistent.so" in said["why"], said
 
 
-sweep("strict", (what_the_plugin_is, same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up, bf16_is_kept,
+sweep("strict", (the_plugins_versions_are_reported, same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up, bf16_is_kept,
                  a_loss_that_is_no_number, one_kind_of_device, one_model_of_device, which_device))

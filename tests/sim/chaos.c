@@ -165,8 +165,8 @@ bool restore_lost(const struct sim *sim, int64_t job)
     return true;
 }
 
-/* A backup replaces the records. The next epoch is the time, as it really is; or, as with a wrong clock, an
- * epoch that nodes have seen already. Clients whose requests made jobs get their replies before. */
+/* A backup replaces the records. The next epoch follows from the time; if the clock was wrong, it is one that
+ * nodes have seen already. Before the restore, clients whose requests made jobs get their replies. */
 static void restore_backup(struct sim *sim)
 {
     if (!sim->backup.commits)

@@ -128,14 +128,16 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     if (hello->epoch > core->config.epoch && !hello->keeps_cards)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "node %s has a wish of epoch %" PRId64 ", this coordinator is at epoch %" PRId64
-            ": its records are older than the node's; run ddp-agent --rejoin there if that is intended",
+            "node %s has a wish of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
+            ": its records are older than the node's; to let the node join anyway, run ddp-agent --rejoin "
+            "there, which ends the node's jobs",
             hello->node, hello->epoch, core->config.epoch);
     /* our epoch is raised above the node's and never lowered: one made-up number must not use up the range */
     if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at epoch %" PRId64
-                       ": no backup is that old; run ddp-agent --rejoin there if that is intended",
+                       "node %s has a wish of epoch %" PRId64 ", but this coordinator is at epoch %" PRId64
+                       ", and no backup is that old; to let the node join anyway, run ddp-agent --rejoin "
+                       "there, which ends the node's jobs",
                        hello->node, hello->epoch, core->config.epoch);
     if (adopt_check(core, hello, e) != ERR_OK)
         return e->code;
@@ -340,7 +342,8 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
                 .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
             generation_fail(core, g, &cause);
         }
-        /* A job that stops or drains does not wait for workers on a lost node, and may have waited for these alone. */
+        /* A job that stops or drains does not wait for workers on a lost node, and may have waited for these
+         * alone. */
         job_settle(core, jobs[i]);
     }
     free(jobs);
@@ -396,7 +399,8 @@ static void expire_leases(struct core *core, struct node *node)
         text_set(&s->r.message, "its lease on %s has run out", node->r.name);
         spawn_mark_dead(core, s);
     }
-    /* After a restart of the coordinator, a job that stops may wait only for workers on nodes that were lost before. */
+    /* After a restart of the coordinator, a job that stops may wait only for workers on nodes that were lost
+     * before. */
     for (size_t i = 0; i < count; i++)
         job_settle(core, jobs[i]);
     free(jobs);

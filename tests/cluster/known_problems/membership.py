@@ -144,7 +144,7 @@ def test_host_names_do_not_matter():
         renamed = os.geteuid() == 0
         for name in ("n1", "n2"):
             c.start_agent(name)
-            if renamed:  # the same arguments, on a machine with that name
+            if renamed:  # starts the agent again, on a machine whose name cannot be resolved
                 c.agents[name].kill()
                 c.agents[name].prefix = ["unshare", "--uts", "sh", "-c", 'hostname no-such-host.invalid && exec "$@"', "sh"]
                 c.agents[name].start()

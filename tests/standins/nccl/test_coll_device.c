@@ -316,7 +316,8 @@ static void peer_dies_before_the_first_sum(struct where *w)
     group_leave(w);
 }
 
-/* NCCL reports to one rank that the group has failed. The other rank would wait on, but learns it from the group. */
+/* NCCL reports to one rank that the group has failed. The other rank would wait on, but learns it from the
+ * group. */
 static void one_is_told(struct where *w)
 {
     struct err e = {0};
@@ -375,7 +376,8 @@ static void dies_forming(struct where *w)
     coll_listener_free(w->listener);
 }
 
-/* NCCL fails to form the group and then does not return: every later call reports that. The peer is told at once. */
+/* NCCL fails to form the group and then does not return: every later call reports that. The peer is told at
+ * once. */
 static void hangs_after_forming_failed(struct where *w)
 {
     struct err e = {0}, stuck = {0};
@@ -491,7 +493,7 @@ static void test_one_ranks_error_ends_all(void **state)
     run_ranks(one_is_told, (struct where){.ranks = 2}, -1);
 }
 
-static void test_what_hangs_after_forming_failed_is_told(void **state)
+static void test_a_hang_after_failed_forming_is_reported(void **state)
 {
     (void)state;
     run_ranks(hangs_after_forming_failed, (struct where){.ranks = 2, .end_ms = 100}, -1);
@@ -509,7 +511,7 @@ static void test_death_while_forming(void **state)
     run_ranks(dies_forming, (struct where){.ranks = 3}, 2);
 }
 
-static void test_versions_are_told_apart(void **state)
+static void test_different_versions_are_an_error(void **state)
 {
     (void)state;
     run_ranks(versions_differ, (struct where){.ranks = 3}, -1);
@@ -526,8 +528,8 @@ int main(void)
         cmocka_unit_test(test_one_ranks_error_ends_all),
         cmocka_unit_test(test_abort_ends_the_devices_wait),
         cmocka_unit_test(test_death_while_forming),
-        cmocka_unit_test(test_what_hangs_after_forming_failed_is_told),
-        cmocka_unit_test(test_versions_are_told_apart),
+        cmocka_unit_test(test_a_hang_after_failed_forming_is_reported),
+        cmocka_unit_test(test_different_versions_are_an_error),
     };
 
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

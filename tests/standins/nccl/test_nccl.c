@@ -261,8 +261,8 @@ static void *abort_it(void *c)
     return NULL;
 }
 
-/* As on one machine, where NCCL does not notice a death: until another thread aborts, or it takes too long. The survivors
- * then form another group in the same process. */
+/* As on one machine, where NCCL does not notice a death: until another thread aborts, or it takes too long.
+ * The survivors then form another group in the same process. */
 static void dies_unnoticed(int r, int ranks)
 {
     struct err e = {0};
@@ -287,7 +287,7 @@ static void dies_unnoticed(int r, int ranks)
     close_group(c, r);
 }
 
-static void test_abort_ends_what_waits_for_the_dead(void **state)
+static void test_abort_ends_waits_for_lost_peers(void **state)
 {
     (void)state;
     run_ranks(dies_unnoticed, 3, 2);
@@ -390,7 +390,8 @@ static void test_peer_lost_at_the_first_sum(void **state)
     run_ranks(connects_in_vain, 2, -1);
 }
 
-/* Values that a failed GPU did not compute stay out of the other ranks' sums, and the other ranks are not blamed. */
+/* Values that a failed GPU did not compute stay out of the other ranks' sums, and the other ranks are not
+ * blamed. */
 static void has_a_broken_device(int r, int ranks)
 {
     float *data, host[COUNT];
@@ -460,7 +461,7 @@ static void ends_badly(int r, int ranks)
     }
 }
 
-static void test_complaints_at_the_end_are_told(void **state)
+static void test_errors_at_the_end_are_reported(void **state)
 {
     (void)state;
     run_ranks(ends_badly, 1, -1);
@@ -558,7 +559,7 @@ static void rank_hangs(int r, int ranks)
     CHECK(strstr(e.msg, "within 100 ms") && clock_boot_ms() - began >= 99); /* it had them all */
 }
 
-static void test_late_abort_is_told(void **state)
+static void test_late_abort_is_reported(void **state)
 {
     (void)state;
     run_ranks(rank_hangs, 1, -1);
@@ -656,17 +657,17 @@ int main(void)
         cmocka_unit_test(test_ranks_sum),
         cmocka_unit_test(test_streams_wait_for_each_other),
         cmocka_unit_test(test_dead_peer_is_noticed),
-        cmocka_unit_test(test_abort_ends_what_waits_for_the_dead),
+        cmocka_unit_test(test_abort_ends_waits_for_lost_peers),
         cmocka_unit_test(test_stall_is_an_error),
         cmocka_unit_test(test_many_operations_are_no_stall),
         cmocka_unit_test(test_asynchronous_error_is_seen),
         cmocka_unit_test(test_peer_lost_at_the_first_sum),
         cmocka_unit_test(test_broken_device_takes_no_part),
         cmocka_unit_test(test_lost_gpu_is_its_ranks_own),
-        cmocka_unit_test(test_complaints_at_the_end_are_told),
+        cmocka_unit_test(test_errors_at_the_end_are_reported),
         cmocka_unit_test(test_forming_can_be_ended),
         cmocka_unit_test(test_versions_are_not_mixed),
-        cmocka_unit_test(test_late_abort_is_told),
+        cmocka_unit_test(test_late_abort_is_reported),
         cmocka_unit_test(test_a_hundred_cycles_leak_nothing),
     };
 

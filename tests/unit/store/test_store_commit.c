@@ -465,7 +465,7 @@ static void the_audit_log_is_bounded(void **state)
     assert_int_equal(list[2].time_ms, 60);
     store_audit_free(list, count);
     assert_int_equal(store_trim_audit(s, 11, 50, &e), ERR_OK);
-    assert_int_equal(count_audit(s, 0, "job_cancel"), 20); /* the first ten were older than 11 ms */
+    assert_int_equal(count_audit(s, 0, "job_cancel"), 20); /* the first ten have times before 11 ms */
     assert_int_equal(count_audit(s, 0, STORE_AUDIT_REFUSED), 5);
     assert_int_equal(store_trim_audit(s, 0, 10, &e), ERR_OK);
     assert_int_equal(count_audit(s, 0, "job_cancel") + count_audit(s, 0, STORE_AUDIT_REFUSED), 10);

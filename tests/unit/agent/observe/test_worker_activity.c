@@ -71,7 +71,7 @@ static void silence_ends_with_output_or_a_report(void **state)
     assert_true(news);
 }
 
-static void a_short_stall_timeout_is_told_of_in_time(void **state)
+static void a_short_stall_timeout_is_reported_in_time(void **state)
 {
     struct worker_activity a = {0};
     bool news;
@@ -98,7 +98,7 @@ int main(void)
         cmocka_unit_test(a_worker_is_idle_after_a_while_without_cpu_time),
         cmocka_unit_test(a_worker_is_stuck_only_while_it_is_idle),
         cmocka_unit_test(silence_ends_with_output_or_a_report),
-        cmocka_unit_test(a_short_stall_timeout_is_told_of_in_time),
+        cmocka_unit_test(a_short_stall_timeout_is_reported_in_time),
         cmocka_unit_test(a_wall_clock_that_was_set_back_is_no_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -309,7 +309,7 @@ static void after_a_coordinator_restart_leases_count_in_full(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void a_coordinator_restart_costs_nothing(void **state)
+static void a_coordinator_restart_affects_no_worker(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -489,7 +489,7 @@ int main(void)
         TEST(a_fixed_job_waits_for_its_node),
         TEST(absence_counts_only_in_answers_to_the_wish),
         TEST(after_a_coordinator_restart_leases_count_in_full),
-        TEST(a_coordinator_restart_costs_nothing),
+        TEST(a_coordinator_restart_affects_no_worker),
         TEST(a_stalled_coordinator_loses_no_node),
         TEST(deaf_time_does_not_count_as_silence),
         TEST(half_deaf_time_counts_half),

@@ -1,5 +1,5 @@
-/* Which snapshots with parts a generation may start from. Each node has its own directory, and its own part of each
- * snapshot. */
+/* Which snapshots with parts a generation may start from. Each node has its own directory, and its own part
+ * of each snapshot. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -191,7 +191,7 @@ static void the_parts_of_a_lost_node_are_dropped(void **state)
                         "from the shared model and another rank's moments"));
 }
 
-static void other_numbers_of_ranks_are_said(void **state)
+static void another_number_of_ranks_is_reported(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = job_with_parts(f, "");
@@ -220,7 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_snapshot_that_lacks_a_part_is_not_the_source), TEST(parts_of_all_nodes_make_a_snapshot_whole),
         TEST(a_job_waits_for_the_node_that_lacks_its_parts),  TEST(on_lost_snapshots_fail_counts_for_parts),
-        TEST(the_parts_of_a_lost_node_are_dropped),           TEST(other_numbers_of_ranks_are_said),
+        TEST(the_parts_of_a_lost_node_are_dropped),           TEST(another_number_of_ranks_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,7 @@ static void an_exit_before_joining_closes_the_generation(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
 }
 
-static void a_former_member_is_told_so(void **state)
+static void watch_reports_the_end_of_a_membership(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -189,7 +189,7 @@ int main(void)
         TEST(a_repeated_join_replaces_the_first),
         TEST(ranks_that_do_not_join_are_named),
         TEST(an_exit_before_joining_closes_the_generation),
-        TEST(a_former_member_is_told_so),
+        TEST(watch_reports_the_end_of_a_membership),
         TEST(tokens_are_found_by_their_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

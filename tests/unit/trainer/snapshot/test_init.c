@@ -99,7 +99,7 @@ static void file_refused(const char *header, size_t size, enum err_code code, co
         fail_msg("'%s' does not say '%s'", e.msg, says);
 }
 
-static void what_does_not_fit_is_named(void **state)
+static void errors_name_the_tensor_that_does_not_fit(void **state)
 {
     (void)state;
     file_refused("{" TENSOR("wte.weight", "F32", "[3,2]", 0, 24) "}", 24, ERR_NOT_FOUND,
@@ -249,8 +249,9 @@ static void other_models_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(foreign_names_types_and_masks), TEST(what_does_not_fit_is_named), TEST(where_the_model_lies),
-        TEST(the_newest_committed_snapshot), TEST(one_snapshot_by_itself),     TEST(config_reads_back),
+        TEST(foreign_names_types_and_masks), TEST(errors_name_the_tensor_that_does_not_fit),
+        TEST(where_the_model_lies),          TEST(the_newest_committed_snapshot),
+        TEST(one_snapshot_by_itself),        TEST(config_reads_back),
         TEST(other_models_are_refused),
     };
     return cmocka_run_group_tests_name("init", tests, NULL, NULL);

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 
-static void a_part_holds_what_is_the_ranks_own(void **state)
+static void a_part_holds_the_ranks_own_values(void **state)
 {
     struct err e = {0};
     (void)state;
@@ -120,7 +120,8 @@ static void a_directory_without_its_parts_offers_nothing(void **state)
     snapshot_files_release(&files);
 }
 
-/* Another node may have lost its parts of the newest snapshot, so older ones are offered, too: four of them are read. */
+/* Another node may have lost its parts of the newest snapshot, so older ones are offered, too: four of them
+ * are read. */
 static void a_snapshot_with_parts_elsewhere_hides_no_older_one(void **state)
 {
     struct snapshot_files files = {0};
@@ -189,7 +190,7 @@ static void parts_go_with_their_snapshot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SNAPSHOT_TEST(a_part_holds_what_is_the_ranks_own),
+        SNAPSHOT_TEST(a_part_holds_the_ranks_own_values),
         SNAPSHOT_TEST(parts_of_earlier_versions_can_be_read),
         SNAPSHOT_TEST(a_directory_without_its_parts_offers_nothing),
         SNAPSHOT_TEST(a_snapshot_with_parts_elsewhere_hides_no_older_one),

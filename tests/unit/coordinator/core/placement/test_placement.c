@@ -98,7 +98,7 @@ static void nothing_is_reserved_on_a_node_that_may_never_work(void **state)
     assert_int_equal(fixture_job(f, head), JOB_STARTING);
 }
 
-static void a_job_too_big_for_the_cluster_blocks_nobody(void **state)
+static void a_job_too_big_for_the_cluster_blocks_no_other_job(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -314,7 +314,7 @@ int main(void)
         TEST(a_blocked_head_is_not_starved),
         TEST(small_jobs_run_where_the_head_does_not_wait),
         TEST(nothing_is_reserved_on_a_node_that_may_never_work),
-        TEST(a_job_too_big_for_the_cluster_blocks_nobody),
+        TEST(a_job_too_big_for_the_cluster_blocks_no_other_job),
         TEST(elastic_jobs_take_the_nodes_that_exist),
         TEST(a_layout_is_repeated),
         TEST(a_recovering_job_keeps_its_slots),

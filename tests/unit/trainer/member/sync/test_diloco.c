@@ -774,7 +774,7 @@ static void join_between_steps(struct ranks *r, int rank)
     member_close(&m);
 }
 
-static void votes_of_an_early_join_are_told_at_the_next_step(void **state)
+static void votes_of_an_early_join_count_at_the_next_step(void **state)
 {
     struct setup u = setup_of(WIRE_INT8);
     struct ranks two = {.world = 2, .arg = &u};
@@ -850,7 +850,7 @@ int main(void)
         cmocka_unit_test(a_resumed_round_gives_the_same_bits),
         cmocka_unit_test(codes_are_a_part_of_the_bytes),
         cmocka_unit_test(bytes_do_not_grow_with_the_ranks),
-        cmocka_unit_test(votes_of_an_early_join_are_told_at_the_next_step),
+        cmocka_unit_test(votes_of_an_early_join_count_at_the_next_step),
         cmocka_unit_test(a_death_in_a_round_changes_nothing),
         cmocka_unit_test(a_failed_exchange_is_repeated_bit_for_bit),
         cmocka_unit_test(other_ranks_drop_what_slices_kept),

@@ -1,4 +1,5 @@
-/* What a round of averaging or diloco says of itself: norm and agreement of known deltas, and the bytes it took. */
+/* What a round of averaging or diloco says of itself: norm and agreement of known deltas, and the bytes it
+ * took. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -291,7 +292,7 @@ static void sums_of_squares_are_those_of_a_plain_loop(void **state)
     }
 }
 
-static void codes_have_the_squares_of_what_they_decode_to(void **state)
+static void squares_of_codes_equal_those_of_the_decoded_values(void **state)
 {
     static const size_t counts[] = {1, 63, 64, 65, 200};
     float x[200], q[200];
@@ -340,7 +341,7 @@ int main(void)
         cmocka_unit_test(one_member_has_a_norm_and_no_agreement),
         cmocka_unit_test(rounds_of_a_step_are_not_measured),
         cmocka_unit_test(sums_of_squares_are_those_of_a_plain_loop),
-        cmocka_unit_test(codes_have_the_squares_of_what_they_decode_to),
+        cmocka_unit_test(squares_of_codes_equal_those_of_the_decoded_values),
         cmocka_unit_test(low_agreement_is_said_once_after_five_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,8 +92,9 @@ static void sizes_are_small(void **state)
     assert_int_equal(wire_bytes(WIRE_INT4, 0), 0);
 }
 
-/* What was not sent is kept, and goes out later: the sum of all that was sent follows the sum of the deltas. */
-static void the_error_is_what_was_not_sent(void **state)
+/* What was not sent is kept, and goes out later: the sum of all that was sent follows the sum of the deltas.
+ * */
+static void the_error_is_the_part_that_was_not_sent(void **state)
 {
     float x[MOST], kept[MOST] = {0}, sent[MOST] = {0};
     uint8_t codes[4 * MOST];
@@ -138,7 +139,7 @@ static void zeros_and_the_smallest_numbers(void **state)
     assert_true(wire_encode(WIRE_INT4, x, 100, codes));
 }
 
-static void what_is_not_finite_is_refused(void **state)
+static void values_that_are_not_finite_are_refused(void **state)
 {
     static const float bad[] = {INFINITY, -INFINITY, NAN};
     uint8_t codes[4 * MOST];
@@ -165,9 +166,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_definition),
         cmocka_unit_test(sizes_are_small),
-        cmocka_unit_test(the_error_is_what_was_not_sent),
+        cmocka_unit_test(the_error_is_the_part_that_was_not_sent),
         cmocka_unit_test(zeros_and_the_smallest_numbers),
-        cmocka_unit_test(what_is_not_finite_is_refused),
+        cmocka_unit_test(values_that_are_not_finite_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
