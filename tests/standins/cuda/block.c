@@ -21,8 +21,8 @@
 
 enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 101376, POISON = 0xff, COPIES = 64 };
 
-/* The values that the lanes of a mask exchange. Taken when the first lane comes; released when all lanes have gone on to
- * their next exchange. */
+/* The values that the lanes of a mask exchange. Taken when the first lane comes; released when all lanes have
+ * gone on to their next exchange. */
 struct exchange {
     unsigned mask, arrived, holders;
     enum emulated_kind kind;
@@ -58,7 +58,7 @@ struct order { /* i -> (i * step + first) % count */
 static struct {
     const struct kernel_call *kernel;
     void *arguments;
-    struct thread *threads[THREADS]; /* all fibers that were ever needed */
+    struct thread *threads[THREADS]; /* all fibers made so far; they are used again */
     unsigned made;
     struct thread *idle[THREADS], *ready[THREADS], *waiting[THREADS];
     unsigned n_idle, ready_first, n_ready, n_waiting;
@@ -73,7 +73,7 @@ static struct {
     struct thread *now;
     struct emulated_place place; /* of the block */
     struct fiber main;
-    char *shared; /* room for the largest; a page follows that nothing may touch */
+    char *shared; /* as large as a block may have; an inaccessible page follows */
     char fault[512];
 } at;
 
@@ -154,7 +154,8 @@ static void ready_push(struct thread *t)
     at.ready[(at.ready_first + at.n_ready++) % THREADS] = t;
 }
 
-/* Chooses the next fiber, when the calling one cannot go on. NULL, for the launch's own context: no fiber can. */
+/* Chooses the next fiber, when the calling one cannot go on. NULL, for the launch's own context: no fiber
+ * can. */
 static void pass_on(void)
 {
     struct thread *next = ready_pop();
@@ -206,7 +207,7 @@ void emulated_trap(const char *format, ...)
     snprintf(at.fault, sizeof at.fault, "thread (%u,%u,%u) of block (%u,%u,%u): %s", t->x, t->y, t->z, b->x,
              b->y, b->z, what);
     thread_resume(NULL);
-    BUG_ON(true); /* its fiber has been started afresh */
+    BUG_ON(true); /* the fiber of this thread was restarted, so this point is never reached */
     __builtin_unreachable();
 }
 

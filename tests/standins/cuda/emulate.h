@@ -6,28 +6,31 @@
 
 #include "include/cuda_runtime_api.h"
 
-/* For stand-ins of other libraries (NCCL), and for the emulator's own tests. */
+/* Functions for stand-ins of other libraries (NCCL), and for the emulator's own tests. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Does a queued piece of work: true when it is done; false: not yet, ask again. Device memory may be touched
- * here, and by kernels, only. The closure is the queue's own copy, aligned to 64 bytes. */
+/* Runs a queued operation. Returns true when it has finished; false: call it again later. Only these
+ * functions and kernels may access device memory. The closure is the queue's own copy, aligned to 64 bytes.
+ * */
 typedef bool emulated_run(void *closure);
 
-/* Behind what the stream was told so far. The name is kept as it is. */
+/* Queues an operation behind those that the stream has already. The name is borrowed: it must outlive the
+ * operation. */
 cudaError_t emulated_enqueue(cudaStream_t stream, const char *name, emulated_run *run, const void *closure,
                              size_t bytes);
 
-/* Every later call of the runtime fails with that error, as after a fault on a GPU. */
+/* Makes every later call of the runtime fail with this error, as after a fault on a GPU. */
 void emulated_break(cudaError_t error, const char *why);
 
-/* For tests: the last error that a program's own fault gave rise to, as it was logged; "" without one. */
+/* For tests: returns the last logged error that the program itself caused, or "". */
 const char *emulated_fault(void);
-/* As in a new process: the error that stuck, the seed, and the call that is to fail (0: none) are set. */
+/* Resets the runtime to the state of a new process, with this seed. fault: the number of the call that is to
+ * fail; 0: none. */
 void emulated_restart(unsigned long long seed, unsigned long long fault);
-size_t emulated_device_bytes(void); /* allocated now */
+size_t emulated_device_bytes(void); /* returns how many bytes of device memory are allocated */
 
 #ifdef __cplusplus
 }

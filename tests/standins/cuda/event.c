@@ -1,4 +1,4 @@
-/* Events: the version that the last record gave, and the last version that a stream has reached. */
+/* Events. Each record gives the event a new version; `done` is the last version that a stream has reached. */
 #include <stdlib.h>
 #include <time.h>
 

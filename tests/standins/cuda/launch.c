@@ -20,7 +20,7 @@ static bool copy_run(void *closure)
     return true;
 }
 
-/* Staged: it brings the bytes as they are now. */
+/* staged: the bytes are copied now, so later changes of `from` have no effect. */
 static struct operation *copy_create(void *to, const void *from, size_t bytes, bool staged)
 {
     struct copy c = {to, staged ? NULL : from, bytes};
@@ -45,7 +45,7 @@ static cudaError_t copy_check(const void *to, const void *from, size_t bytes, en
     return wants_to == to_device && wants_from == from_device ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/* From ordinary memory: read before the call returns. To it: there when the call returns. */
+/* A copy from ordinary memory has read it when the call returns; a copy to ordinary memory has ended then. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -157,7 +157,7 @@ static cudaError_t launch_check(const void *kernel, const unsigned grid[3], cons
     return shared > most ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-/* The one that DDP_EMULATED_MISHAP names. */
+/* Returns whether this launch is the one that DDP_EMULATED_MISHAP names. */
 static bool launch_is_refused(void)
 {
     static unsigned long long launches;

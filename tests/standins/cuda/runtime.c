@@ -12,13 +12,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     bool begun;
-    uint64_t seed, state; /* of what is drawn */
+    uint64_t seed, state; /* of the random numbers */
     uint64_t calls, fault;
     cudaError_t broken, last;
     char why[640];
 } now;
 
-/* ---- errors, and what is drawn */
+/* ---- errors and random numbers */
 
 static uint64_t environment_number(const char *name)
 {
@@ -166,7 +166,7 @@ const char *cudaGetErrorString(cudaError_t error)
     return "unknown error";
 }
 
-/* ---- the device: one of a kind for each that CUDA_VISIBLE_DEVICES names, one without it */
+/* ---- the devices: equal ones, as many as CUDA_VISIBLE_DEVICES lists, or one if it is not set */
 
 static int device_count(void)
 {
@@ -239,7 +239,7 @@ cudaError_t cudaDeviceReset(void)
     return device_check(0);
 }
 
-/* Shared memory: the least that a block may have on any GPU that kernels are compiled for (8.6, 8.9). */
+/* Shared memory of a block: the smallest limit of the GPUs that kernels are compiled for (8.6, 8.9). */
 const struct cudaDeviceProp device_properties = {
     .name = "Emulated H200",
     .uuid = {{'d', 'd', 'p', ' ', 'e', 'm', 'u', 'l', 'a', 't', 'e', 'd', ' ', 'g', 'p', 'u'}},

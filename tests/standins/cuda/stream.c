@@ -1,6 +1,7 @@
-/* Streams: queues of operations. Without a seed, every operation runs as soon as it can. With a seed, nothing runs before
- * the host waits or asks, and then operations run in any order that is allowed: streams that nobody waits for run ahead
- * or lag behind as far as events allow. So a missing wait for an event shows in the numbers. */
+/* Streams: queues of operations. Without a seed, every operation runs as soon as it can. With a seed, nothing
+ * runs before the host waits or asks, and then operations run in any order that is allowed: streams that
+ * nobody waits for run ahead or lag behind as far as events allow. So a missing wait for an event shows in
+ * the numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 enum { MOST_QUEUED = 4096 };
 
 static struct {
-    cudaStream_t all; /* the default stream is none of them: it is always drained */
+    cudaStream_t all; /* without the default stream, which is always empty */
     size_t queued;
     cudaGraph_t capturing;
 } streams;
@@ -64,7 +65,7 @@ void operations_drop(struct operations *list)
 
 /* ---- running them */
 
-/* The first of a stream; false: there is none, or it is not done. */
+/* Runs the first operation of a stream. Returns false if there is none, or if it has not finished. */
 static bool stream_advance(cudaStream_t s)
 {
     struct operation *o = s->queue.first;
@@ -92,7 +93,7 @@ static bool advance_any(cudaStream_t but)
     if (!count)
         return false;
     uint64_t skip = emulated_draw(count);
-    for (unsigned pass = 0; pass < 2; pass++) { /* the ones behind the drawn, then those before it */
+    for (unsigned pass = 0; pass < 2; pass++) { /* from the drawn stream to the last, then from the first */
         uint64_t i = 0;
         for (cudaStream_t s = streams.all; s; s = s->next, i++)
             if ((i >= skip) == (pass == 0) && s != but && stream_advance(s))
@@ -107,8 +108,8 @@ static void advance_all(void)
         ;
 }
 
-/* Runs operations until done(what); those of other streams run before it, after it, or in between. Returns false if
- * nothing can go on. */
+/* Runs operations until done(what); those of other streams run before it, after it, or in between. Returns
+ * false if nothing can go on. */
 static bool advance_until(bool (*done)(const void *), const void *what, cudaStream_t stream)
 {
     enum { LAG, AHEAD, MIXED, POLICIES } policy = emulated_seed() ? emulated_draw(POLICIES) : MIXED;
@@ -126,7 +127,7 @@ static bool advance_until(bool (*done)(const void *), const void *what, cudaStre
 
 cudaError_t stream_wait(bool (*done)(const void *), const void *what, cudaStream_t stream)
 {
-    while (!advance_until(done, what, stream)) { /* a stand-in waits for another process */
+    while (!advance_until(done, what, stream)) { /* NCCL's stand-in waits for another process */
         if (runtime_broken())
             break;
         runtime_leave(cudaSuccess);
@@ -162,7 +163,7 @@ static bool ordinary_are_idle(const void *unused)
     return true;
 }
 
-/* The default stream's: after all that ordinary streams have, and at once. */
+/* Runs an operation of the default stream at once, after all operations of ordinary streams. */
 static cudaError_t default_put(struct operation *o)
 {
     cudaError_t error = stream_wait(ordinary_are_idle, NULL, NULL);

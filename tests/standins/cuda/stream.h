@@ -3,14 +3,14 @@
 
 #include "internal.h"
 
-/* What streams, events and graphs share. */
+/* Shared by streams, events and graphs. */
 
 struct CUstream_st {
     cudaStream_t next;
     struct operations queue;
-    cudaGraph_t capture; /* what is told is written down */
+    cudaGraph_t capture; /* operations are recorded in this graph instead of run; NULL: not capturing */
     bool ordinary;       /* waits for the default stream */
-    bool running;        /* its first operation is */
+    bool running;        /* its first operation is running */
 };
 
 struct CUgraph_st {
@@ -23,11 +23,12 @@ void operations_add(struct operations *list, struct operation *o);
 void operations_copy(struct operations *to, const struct operations *from);
 void operations_drop(struct operations *list);
 
-/* Runs what there is until done(what); the stream is the one that it is about, NULL: no one's. */
+/* Runs queued operations until done(what). stream: the stream that is waited for; NULL: none in particular.
+ * */
 cudaError_t stream_wait(bool (*done)(const void *what), const void *what, cudaStream_t stream);
-/* A question lets some time pass. */
+/* A query of a stream or an event calls this, so that programs which poll make progress. */
 void stream_pass_time(cudaStream_t stream);
-/* One at a time; the graph is written to from here on, and no longer. */
+/* Begins and ends the recording of a stream into a graph. Only one stream is recorded at a time. */
 cudaError_t stream_capture(cudaStream_t stream, cudaGraph_t graph);
 void stream_capture_end(cudaGraph_t graph);
 

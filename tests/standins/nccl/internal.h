@@ -8,35 +8,35 @@
 
 #include "nccl.h"
 
-/* A star: rank 0 holds a connection to everyone, the others one to it. */
+/* The group is a star: rank 0 has a connection to every other rank, each other rank one to rank 0. */
 
 struct peer {
-    int fd;      /* -1: not there */
-    size_t done; /* of what is now being sent or received */
-    char *data;  /* rank 0: what came of it */
+    int fd;      /* -1: not connected */
+    size_t done; /* bytes that have been sent or received in the present transfer */
+    char *data;  /* rank 0: the data received from this peer */
 };
 
 struct ncclComm {
-    atomic_int holders; /* its owner, and every operation that is queued */
+    atomic_int holders; /* references: its owner, and every queued operation */
     atomic_bool aborted;
-    int rank, ranks, listener; /* listener: rank 0's, of the id */
-    struct peer *peers;        /* by rank; of the others, only [0] */
+    int rank, ranks, listener; /* listener: rank 0's socket, on which the id's address listens */
+    struct peer *peers;        /* rank 0: by rank; other ranks: only [0] */
     ncclUniqueId id;
-    bool formed, connected; /* connected: by the first operation, as the real one */
-    int refused;            /* connecting: how often */
-    _Atomic int state;      /* ncclResult_t: what ncclCommGetAsyncError says */
+    bool formed, connected; /* connected: since the first operation, as in the real NCCL */
+    int refused;            /* rank 0: a rank with another version of NCCL has connected */
+    _Atomic int state;      /* ncclResult_t that ncclCommGetAsyncError returns */
 };
 
-/* Whether DDP_STANDIN_NCCL_FAULT names it. */
+/* Returns whether DDP_STANDIN_NCCL_FAULT names this fault. */
 bool standin_fault(const char *name);
 int standin_version(void);
 void standin_hold(struct ncclComm *c);
-void standin_drop(struct ncclComm *c); /* the last one frees it */
+void standin_drop(struct ncclComm *c); /* the last reference frees it */
 
-/* form.c: takes the group a bit further; its state is ncclInProgress until all are there. */
+/* form.c: makes one step towards the group. Its state is ncclInProgress until all ranks have connected. */
 void standin_form(struct ncclComm *c);
-/* Rank 0's socket of an id that this process made; -1: it made none, or gave it away. */
+/* Returns rank 0's socket of an id that this process made. -1: it made none, or has given it away. */
 int standin_take_listener(const ncclUniqueId *id);
-void standin_close_listener(struct ncclComm *c); /* where it has one */
+void standin_close_listener(struct ncclComm *c); /* if it has one */
 
 #endif

@@ -5,9 +5,9 @@
 #include <limits.h>
 #include <stddef.h>
 
-/* As much of NCCL's interface as is used, in front of a stand-in that sums over unix sockets in the
- * emulator's memory: so that what is done with NCCL can be tested where no GPU is. See README.md for what it
- * can be told to do wrong. */
+/* The part of NCCL's interface that ddp uses. Behind it is a stand-in that sums over unix sockets in the
+ * emulator's memory, so that the code that calls NCCL can be tested without a GPU. README.md lists the faults
+ * that it can produce. */
 
 #ifdef __cplusplus
 extern "C" {
