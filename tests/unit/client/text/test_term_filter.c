@@ -101,7 +101,7 @@ static void test_c1_controls_are_removed(void **state)
              "ab");
     FILTERED("a\x9b"
              "31mb\033[0m",
-             "a\033[31mb\033[0m"); /* what passes passes as ESC [ */
+             "a\033[31mb\033[0m"); /* an allowed CSI (0x9b) becomes ESC [ */
 }
 
 static void test_invalid_utf8(void **state)
