@@ -96,14 +96,14 @@ class Rendezvous:
 
     def commit(self, request, context):
         with self.lock:
+            if request.parts and (request.generation, request.step) in self.snapshots:
+                return pb.CommitSnapshotReply()  # repeated, since the reply was lost, perhaps after the generation ended
             if request.generation != self.generation or self.stale:
                 context.abort(grpc.StatusCode.ABORTED, "stale generation")
             if request.parts:
                 there = self.parts.setdefault(request.step, {})
                 if None in there:
                     context.abort(grpc.StatusCode.ABORTED, "a rank could not write its part")
-                if len(there) == request.parts:
-                    return pb.CommitSnapshotReply()  # it is committed already
                 there[request.rank] = request
                 if len(there) < request.parts:
                     return pb.CommitSnapshotReply(pending=True)
