@@ -69,3 +69,16 @@ enum err_code paths_program(const char *name, char **out, struct err *e)
     *out = steal(path);
     return ERR_OK;
 }
+
+bool paths_finds_program(const char *name)
+{
+    const char *path = getenv("PATH");
+    CLEANUP(free_text) char *copy = xstrdup(path ? path : "/usr/bin:/bin");
+    char *rest = copy;
+    for (char *dir; (dir = strsep(&rest, ":"));) {
+        CLEANUP(free_text) char *file = xasprintf("%s/%s", *dir ? dir : ".", name);
+        if (access(file, X_OK) == 0)
+            return true;
+    }
+    return false;
+}

@@ -13,8 +13,12 @@ _ddpctl() {
             _ddpctl_command $((i + 1))
             return
         fi
-        if [[ $command == run && ${COMP_WORDS[i]} == *.py ]]; then # and behind a script its arguments
+        if [[ $command == @(run|submit|check) && ${COMP_WORDS[i]} == *.py ]]; then # and behind a script its arguments
             COMPREPLY=($(compgen -f -- "$current"))
+            return
+        fi
+        if [[ $command == @(run|submit|check) && ${COMP_WORDS[i]} == ?(*/)python?(3) ]]; then
+            _ddpctl_command $i
             return
         fi
     done

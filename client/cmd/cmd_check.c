@@ -14,6 +14,7 @@
 
 struct check_options {
     struct job_flags job; /* first: job_flag_options fill it */
+    struct command_form form;
     const char *output;
     char **exports;
 };
@@ -24,6 +25,7 @@ static const struct option_spec options[] = {
      .offset = offsetof(struct check_options, exports),
      .value = "NAME",
      .help = "as for submit: also pass this variable to the workers"},
+    COMMAND_FORM_OPTIONS(check_options, form),
     OPTION_OUTPUT(check_options, output),
     {0},
 };
@@ -46,6 +48,11 @@ static bool check_is_job_number(const char *text)
 {
     text += *text == '#';
     return *text && strspn(text, "0123456789") == strlen(text);
+}
+
+static bool check_begins_command(const char *argument)
+{
+    return !check_is_job_number(argument) && command_words_begin(argument);
 }
 
 static enum err_code check_read_job(struct link *link, const char *name, struct subject *s, struct err *e)
@@ -73,7 +80,7 @@ static enum err_code check_find_subject(const struct invocation *in, struct link
         return ERR_OK;
     if (!in->args.tail && check_is_job_number(in->args.list[0]))
         return check_read_job(link, in->args.list[0], s, e);
-    if (submit_text(&in->args, &o->job, &s->text, e) != ERR_OK)
+    if (submit_text(&in->args, &o->form, &o->job, &s->text, e) != ERR_OK)
         return e->code;
     if (!in->args.tail && !o->exports)
         return ERR_OK;
@@ -175,7 +182,7 @@ static int cmd_check_run(struct invocation *in)
 
 const struct command cmd_check = {
     .name = "check",
-    .usage = "check [JOB | JOB.yaml] [OPTIONS]\ncheck [OPTIONS] -- COMMAND [ARGUMENTS]",
+    .usage = "check [JOB | JOB.yaml] [OPTIONS]\ncheck [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]",
     .summary = "check that the nodes can run a job, before it runs",
     .help =
         "On each node, as the user that jobs run as, checks the working directory, the data (size and content,\n"
@@ -189,6 +196,7 @@ const struct command cmd_check = {
     .shared = job_flag_options,
     .size = sizeof(struct check_options),
     .most = 1,
+    .ends = check_begins_command,
     .tail = true,
     .run = cmd_check_run,
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/paths.h"
 #include "client/cmd/submit.h"
 #include "client/interrupts.h"
 #include "client/run/batch/batch_task.h"
@@ -27,15 +28,17 @@
 
 /* Checks the job against this machine. *slots: what the private agent has to offer, at least as many as the
  * job has workers here, even if there are fewer cores. */
-static enum err_code run_check_job(const struct job_spec *spec, int64_t *slots, struct err *e)
+static enum err_code run_check_job(const struct invocation *in, const struct job_spec *spec, int64_t *slots,
+                                   struct err *e)
 {
+    const struct run_options *o = in->options;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *slots = cores > 0 ? cores : 1;
     if (spec->procs == JOB_PROCS_NUMBER && spec->procs_per_node > *slots)
         *slots = spec->procs_per_node;
     if (access(spec->workdir, X_OK) != 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "workdir %s: %s", spec->workdir, strerror(errno));
-    return ERR_OK;
+    return in->args.tail ? command_words_check(&o->form, in->args.tail[0], spec->workdir, e) : ERR_OK;
 }
 
 static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)
@@ -103,7 +106,7 @@ static enum err_code run_read_request(struct invocation *in, struct batch_task *
         launch_message_apply(&at, r);
     *launcher = LAUNCHER_NONE;
     if (batch_allocation_here(&batch->allocation, e) != ERR_OK ||
-        (!launched && launcher_choose(r, &batch->allocation, launcher_on_path, launcher, e) != ERR_OK))
+        (!launched && launcher_choose(r, &batch->allocation, paths_finds_program, launcher, e) != ERR_OK))
         return e->code;
     if (!*launcher)
         batch_task_enter(batch, r);
@@ -170,7 +173,7 @@ static int cmd_run_run(struct invocation *in)
     if (launcher)
         return remote_launch_run(launcher, in->globals, &request, &batch.allocation, in->argv);
     if (run_plan_job(in, &batch, &request, &text, &spec, &e) != ERR_OK ||
-        run_check_job(&spec, &slots, &e) != ERR_OK)
+        run_check_job(in, &spec, &slots, &e) != ERR_OK)
         return error_print(&e);
     /* Checks come first, so that every task of a node reports a mistake; then one of them runs the job. */
     if (batch_task_lead(&batch, &leads, &code, &e) != ERR_OK)
@@ -209,7 +212,7 @@ const struct command cmd_run = {
     .shared = job_flag_options,
     .size = sizeof(struct run_options),
     .most = 1,
-    .ends = run_begins_command,
+    .ends = command_words_begin,
     .tail = true,
     .offline = true,
     .run = cmd_run_run,

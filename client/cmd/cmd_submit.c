@@ -8,6 +8,7 @@
 
 struct submit_options {
     struct job_flags job; /* first: job_flag_options fill it */
+    struct command_form form;
     bool resume, follow;
     const char *output;
     char **exports;
@@ -28,6 +29,7 @@ static const struct option_spec options[] = {
      .offset = offsetof(struct submit_options, exports),
      .value = "NAME",
      .help = "also pass this variable to the workers; or ALL, or NONE; may be repeated"},
+    COMMAND_FORM_OPTIONS(submit_options, form),
     OPTION_OUTPUT(submit_options, output),
     {0},
 };
@@ -72,7 +74,7 @@ static int cmd_submit_run(struct invocation *in)
     struct link link;
     struct err e;
     int64_t job;
-    if (submit_text(&in->args, &o->job, &text, &e) != ERR_OK ||
+    if (submit_text(&in->args, &o->form, &o->job, &text, &e) != ERR_OK ||
         submit_read_environment(o, in->args.tail, &env, &e) != ERR_OK)
         return error_print(&e);
     submit_warn_missing(text);
@@ -101,18 +103,22 @@ static int cmd_submit_run(struct invocation *in)
 
 const struct command cmd_submit = {
     .name = "submit",
-    .usage = "submit JOB.yaml [OPTIONS]\nsubmit [OPTIONS] -- COMMAND [ARGUMENTS]",
+    .usage = "submit JOB.yaml [OPTIONS]\nsubmit [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]",
     .summary = "queue a job and print its number",
     .help =
         "Queues a job: a job file (docs/jobfile.md), or any command, which gets the environment variables\n"
         "that torchrun would set. Options override the job file. Relative paths are relative to the current\n"
         "directory. The job's number goes to stdout.\n\n"
+        "A file that ends in .yaml or .yml is a job file. Any other first word that is not an option begins\n"
+        "the script or command, and every word after it belongs to it, as for `ddpctl run`. SCRIPT.py runs\n"
+        "under python3 -u (or $PYTHON_EXEC).\n\n"
         "  ddpctl submit fashion.yaml --set train.epochs=20 --follow\n"
-        "  ddpctl submit --nodes 2 --procs-per-node 4 -- python3 train.py --lr 0.1",
+        "  ddpctl submit --nodes 2 --procs-per-node 4 train.py --lr 0.1",
     .options = options,
     .shared = job_flag_options,
     .size = sizeof(struct submit_options),
     .most = 1,
+    .ends = command_words_begin,
     .tail = true,
     .run = cmd_submit_run,
 };

@@ -168,31 +168,13 @@ static enum err_code job_text_finish(struct conf_doc *doc, const struct job_flag
     return e->code;
 }
 
-static bool job_text_ends_in(const char *path, const char *ending)
-{
-    size_t len = strlen(path), tail = strlen(ending);
-    return len > tail && strcmp(path + len - tail, ending) == 0;
-}
-
-/* A file that cannot be parsed may be a program that the user wants to run. If its name says that it is a job
- * file, the parser's message is the better one. */
-static enum err_code job_text_explain_parse_error(const char *path, struct err *e)
-{
-    struct err was = *e;
-    if (was.code != ERR_INVALID_ARGUMENT || job_text_ends_in(path, ".yaml") || job_text_ends_in(path, ".yml"))
-        return was.code;
-    return err_set(e, was.code, "%s is not a job file (%s); a COMMAND goes after --", path, was.msg);
-}
-
 enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text, struct err *e)
 {
     struct conf_doc *doc;
     *e = (struct err){0};
-    if (conf_open_file(&doc, path, e) != ERR_OK) {
-        if (e->code == ERR_NOT_FOUND)
-            return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file; a COMMAND goes after --", path);
-        return job_text_explain_parse_error(path, e);
-    }
+    if (conf_open_file(&doc, path, e) != ERR_OK)
+        return e->code == ERR_NOT_FOUND ? err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file", path)
+                                        : e->code;
     return job_text_finish(doc, flags, path, text, e);
 }
 

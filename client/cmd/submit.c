@@ -1,6 +1,7 @@
 #include "client/cmd/submit.h"
 
 #include <pwd.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,17 +12,36 @@
 
 #define PATIENCE_MS 10000
 
-enum err_code submit_text(const struct option_arguments *args, const struct job_flags *flags, char **text,
-                          struct err *e)
+/* Checks the script on this machine, in the working directory that the job has there. */
+static enum err_code submit_check_script(const struct command_form *form, const char *word, const char *text,
+                                         struct err *e)
 {
+    CLEANUP(job_release) struct job_spec spec = {0};
+    if (job_parse(&spec, text, strlen(text), "job file", e) != ERR_OK)
+        return e->code;
+    return command_words_check(form, word, spec.workdir, e);
+}
+
+enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
+                          const struct job_flags *flags, char **text, struct err *e)
+{
+    CLEANUP(free_text) char *made = NULL;
+    char **words;
     if (args->tail && args->count)
-        return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or -- COMMAND, not both: '%s'",
+        return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or a COMMAND, not both: '%s'",
                        args->list[0]);
-    if (args->tail)
-        return job_text_from_command(args->tail, flags, text, e);
-    if (!args->count)
-        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml or -- COMMAND");
-    return job_text_from_file(args->list[0], flags, text, e);
+    if (!args->tail && !args->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
+    if (!args->tail)
+        return job_text_from_file(args->list[0], flags, text, e);
+    if (command_words_make(form, args->tail, getenv("PYTHON_EXEC"), &words, e) != ERR_OK)
+        return e->code;
+    enum err_code code = job_text_from_command(words, flags, &made, e);
+    strv_free(words);
+    if (code != ERR_OK || submit_check_script(form, args->tail[0], made, e) != ERR_OK)
+        return e->code;
+    *text = steal(made);
+    return ERR_OK;
 }
 
 static const char *submit_user_name(void)

@@ -1,14 +1,15 @@
 #ifndef DDP_CLIENT_CMD_SUBMIT_H
 #define DDP_CLIENT_CMD_SUBMIT_H
 
+#include "client/cmd/command_words.h"
 #include "client/cmd/job_text.h"
 #include "client/connect.h"
 
 /* What submit, resume and run share: making a job's text, sending it, and reporting its number. */
 
-/* The job's text from the arguments: JOB.yaml, or -- COMMAND. */
-MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct job_flags *flags,
-                                     char **text, struct err *e);
+/* The job's text from the arguments: JOB.yaml, or SCRIPT.py or COMMAND with its arguments. */
+MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
+                                     const struct job_flags *flags, char **text, struct err *e);
 
 struct submission {
     const char *text;  /* of the job file */

@@ -82,13 +82,7 @@ const struct option_spec run_option_table[] = {
     TEXT_OPTION(local_addr, "local-addr", "ADDRESS", "address at which the other nodes reach this one",
                 .default_text = "detected"),
     TEXT_OPTION(role, "role", "NAME", "name of the workers in their output", .default_text = "default"),
-    {.name = "module",
-     .letter = 'm',
-     .type = OPTION_FLAG,
-     .offset = offsetof(struct run_options, module),
-     .help = "SCRIPT is a Python module: python3 -u -m SCRIPT"},
-    FLAG_OPTION(no_python, "no-python", "run SCRIPT without Python, even if it ends in .py"),
-    FLAG_OPTION(run_path, "run-path", "run SCRIPT with python3 -u, whatever it ends in"),
+    COMMAND_FORM_OPTIONS(run_options, form),
     TEXT_OPTION(signals, "signals-to-handle", "SIGTERM,...", "signals that stop the run",
                 .default_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
     TEXT_OPTION(shutdown_timeout, "shutdown-timeout", "SECONDS", "time from the signal to SIGKILL",
@@ -109,12 +103,6 @@ const struct option_spec run_option_table[] = {
     IGNORED(stderr_filters, "duplicate-stderr-filters"),
     {0},
 };
-
-bool run_begins_command(const char *argument)
-{
-    const char *dot = strrchr(argument, '.');
-    return !dot || (strcmp(dot, ".yaml") != 0 && strcmp(dot, ".yml") != 0);
-}
 
 bool run_streams_fit(const char *text)
 {

@@ -1,6 +1,7 @@
 #ifndef DDP_CLIENT_RUN_RUN_OPTIONS_H
 #define DDP_CLIENT_RUN_RUN_OPTIONS_H
 
+#include "client/cmd/command_words.h"
 #include "client/cmd/job_text.h"
 
 /* The options of `ddpctl run`, its own and torchrun's, as they were typed. Each of torchrun's options is also
@@ -14,13 +15,12 @@ struct run_options {
     const char *signals, *shutdown_timeout, *monitor_interval;
     const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* have no effect here */
     const char *stdout_filters, *stderr_filters;                              /* nor have these */
-    bool module, no_python, run_path, virtual_local_rank, quiet, raw;
+    struct command_form form;
+    bool virtual_local_rank, quiet, raw;
 };
 
 extern const struct option_spec run_option_table[];
 
-/* True if the argument begins a script or command, false if it names a job file. */
-bool run_begins_command(const char *argument);
 /* Checks a choice of streams: "0" to "3" (1 stdout, 2 stderr, 3 both), or one for each local rank: "0:3,1:2". */
 bool run_streams_fit(const char *text);
 

@@ -302,30 +302,6 @@ static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
             buf_printf(talk, "ddpctl: warning: --%s has no effect: %s\n", given[i].name, given[i].why);
 }
 
-/* The words to execute: python3 -u SCRIPT, as in torchrun. A script whose name does not end in .py is
- * executed directly; torchrun wants --no-python for that. */
-static enum err_code torchrun_read_command(const struct run_options *o, char *const *tail, char *const *env,
-                                           struct run_request *r, struct err *e)
-{
-    const char *python = torchrun_variable(env, "PYTHON_EXEC"), *dot = tail[0] ? strrchr(tail[0], '.') : NULL;
-    bool script = o->module || o->run_path || (dot && strcmp(dot, ".py") == 0);
-    if (!tail[0])
-        return err_set(e, ERR_INVALID_ARGUMENT, "a COMMAND is missing after --");
-    if (o->no_python && o->module)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--no-python and --module contradict each other");
-    if (o->module && o->run_path)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--module and --run-path contradict each other");
-    if (script && (o->run_path || !o->no_python)) {
-        r->command = strv_append(r->command, python ? python : "python3");
-        r->command = strv_append(r->command, "-u");
-        if (o->module)
-            r->command = strv_append(r->command, "-m");
-    }
-    for (; *tail; tail++)
-        r->command = strv_append(r->command, *tail);
-    return ERR_OK;
-}
-
 static enum err_code torchrun_read_all(struct run_request *r, const struct run_options *o, char *const *tail,
                                        char *const *env, struct buf *talk, struct err *e)
 {
@@ -342,7 +318,9 @@ static enum err_code torchrun_read_all(struct run_request *r, const struct run_o
         return e->code;
     if (torchrun_read_output(o, env, r, e) != ERR_OK || torchrun_read_signals(o->signals, r, e) != ERR_OK)
         return e->code;
-    return tail ? torchrun_read_command(o, tail, env, r, e) : ERR_OK;
+    if (!tail)
+        return ERR_OK;
+    return command_words_make(&o->form, tail, torchrun_variable(env, "PYTHON_EXEC"), &r->command, e);
 }
 
 enum err_code torchrun_read(struct run_request *r, struct run_options *o, char *const *tail, char *const *env,

@@ -6,19 +6,6 @@
 
 #include "base/mem.h"
 
-bool launcher_on_path(const char *program)
-{
-    const char *path = getenv("PATH");
-    CLEANUP(free_text) char *copy = xstrdup(path ? path : "/usr/bin:/bin");
-    char *rest = copy;
-    for (char *dir; (dir = strsep(&rest, ":"));) {
-        CLEANUP(free_text) char *file = xasprintf("%s/%s", *dir ? dir : ".", program);
-        if (access(file, X_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
 static enum err_code launcher_choose_auto(const struct run_request *r, const struct batch_allocation *a,
                                           bool (*on_path)(const char *program), enum launcher *out,
                                           struct err *e)

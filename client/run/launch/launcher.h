@@ -13,7 +13,6 @@ enum launcher { LAUNCHER_NONE, LAUNCHER_SRUN, LAUNCHER_PBSDSH, LAUNCHER_SSH, LAU
 MUST_CHECK enum err_code launcher_choose(const struct run_request *r, const struct batch_allocation *a,
                                          bool (*on_path)(const char *program), enum launcher *out,
                                          struct err *e);
-bool launcher_on_path(const char *program);
 
 /* Appends a word as a shell reads it back. */
 void shell_quote(struct buf *out, const char *word);

@@ -40,7 +40,7 @@ static void run_case_read(struct run_case *g, const char *const *words, const ch
     *g = (struct run_case){0};
     const struct option_set sets[] = {
         {run_option_table, &g->options}, {job_flag_options, &g->options}, {NULL, NULL}};
-    if (option_parse(sets, argc, argv, run_begins_command, &g->args, &g->e) != ERR_OK ||
+    if (option_parse(sets, argc, argv, command_words_begin, &g->args, &g->e) != ERR_OK ||
         torchrun_read(&g->launch, &g->options, g->args.tail, (char *const *)(uintptr_t)variables, &g->talk,
                       &g->e) != ERR_OK ||
         run_request_job_text(&g->launch, &g->options, g->args.list[0], &g->text, &g->e) != ERR_OK ||
