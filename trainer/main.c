@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/choose_sync.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
 #include "trainer/options.h"
@@ -99,7 +100,7 @@ static int worker_run(const struct trainer_config *config, struct link *link)
     struct err e = {0};
     if (trainer_open(&t, config, link, &e) == ERR_OK &&
         trainer_join(&t, link_first_member(link), &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
-        trainer_run(&t, &e) == ERR_OK)
+        trainer_choose_sync(&t, &e) == ERR_OK && trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     /* The process ends with its generation, and the coordinator starts a new process for each rank of the
      * next generation. Staying would need one state for survivors that hold different ones; see

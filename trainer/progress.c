@@ -101,6 +101,8 @@ static void add_sizes(const struct trainer *t, struct metric_line *l)
     line_add(l, "optimizer_bytes", (double)s->optimizer);
     line_add(l, "activation_bytes", (double)s->activations);
     line_add(l, "bytes", (double)s->sum);
+    if (t->spec->sync.type == SYNC_AUTO && t->formation.rank == 0)
+        sync_choice_put(l, &t->facts, &t->sync);
 }
 
 static void add_validation(const struct trainer *t, struct metric_line *l)
@@ -158,7 +160,7 @@ static bool add_round(struct trainer *t, struct metric_line *l)
 void progress_round(struct trainer *t)
 {
     struct metric_line l = {.has_step = true, .step = t->engine.step};
-    if (t->spec->sync.every > 1 && add_round(t, &l))
+    if (t->sync.every > 1 && add_round(t, &l))
         link_progress(t->link, &l);
 }
 

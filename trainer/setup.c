@@ -73,7 +73,8 @@ static bool wants_tree(const struct trainer *t)
  * rounded differently by two models of GPU. CPUs give the same bits (trainer/device/cpu/muon.c). */
 static bool wants_one_model(const struct trainer *t)
 {
-    return t->spec->optimizer.type == OPTIMIZER_MUON && t->spec->sync.type == SYNC_ALLREDUCE &&
+    return t->spec->optimizer.type == OPTIMIZER_MUON &&
+           (t->spec->sync.type == SYNC_ALLREDUCE || t->spec->sync.type == SYNC_AUTO) &&
            !t->engine.device->host;
 }
 
@@ -91,11 +92,14 @@ static enum err_code sum_peaks(struct trainer *t, struct err *e)
 
 /* Continues a round that the last group could not end. Its samples are those of the ranks that are still
  * there. At the start there is no such round. */
-static enum err_code carry_round(struct trainer *t, struct err *e)
+static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 {
     if (trainer_compare_places(t, e))
         return e->code;
-    sync_load(t->formation.sync, &t->round);
+    if (rounds)
+        sync_load(t->formation.sync, &t->round);
+    else
+        sync_start(t->formation.sync);
     return ERR_OK;
 }
 
@@ -124,11 +128,11 @@ static struct sync_tensor *list_tensors(const struct model *m)
     return out;
 }
 
-static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
+static void fill_config(struct trainer *t, bool watched, const struct sync_tensor *tensors,
+                        struct formation_config *out)
 {
     struct engine *n = &t->engine;
-    struct sync_tensor *tensors = list_tensors(n->model);
-    struct formation_config config = {
+    *out = (struct formation_config){
         .link = watched ? t->link : NULL,
         .woken = peer_loss_wake,
         .stop_signal = &trainer_stop_signal,
@@ -136,7 +140,7 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
         .device = n->device,
         .tree = wants_tree(t),
         .one_model = wants_one_model(t),
-        .sync = t->spec->sync,
+        .sync = t->sync,
         .params = &n->params,
         .grads = &n->grads,
         .extra = n->extra,
@@ -145,19 +149,48 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
         .tensors = tensors,
         .tensor_count = n->model->tensor_count,
     };
+}
+
+static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
+{
+    struct sync_tensor *tensors = list_tensors(t->engine.model);
+    struct formation_config config;
+    t->sync = t->spec->sync;
+    if (t->sync.type == SYNC_AUTO)
+        sync_choice_base(&t->sync); /* until trainer_choose_sync */
+    fill_config(t, watched, tensors, &config);
     enum err_code code = formation_form(&t->formation, &config, e);
     free(tensors);
     return code;
+}
+
+enum err_code trainer_open_sync(struct trainer *t, const struct sync_spec *spec, struct err *e)
+{
+    struct sync_tensor *tensors = list_tensors(t->engine.model);
+    struct formation_config config;
+    t->sync = *spec;
+    fill_config(t, false, tensors, &config);
+    enum err_code code = formation_open_sync(&t->formation, &config, e);
+    free(tensors);
+    return code;
+}
+
+void trainer_take_sizes(struct trainer *t)
+{
+    memory_take(&t->sizes, &t->engine, keep_bytes(t),
+                t->formation.world_size > 1 ? t->config->local_world_size - 1 : 0);
 }
 
 enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
 {
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
-    if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || carry_round(t, e) ||
-        keep_open(t, e) || sum_peaks(t, e))
+    /* The last formation had rounds, so the shared model is in its array. */
+    bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
+    if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) ||
+        carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
-    memory_take(&t->sizes, n, keep_bytes(t), f->world_size > 1 ? t->config->local_world_size - 1 : 0);
+    trainer_take_sizes(t);
     memory_log(&t->sizes, n, f->rank);
     t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
     t->digest_step = -1;                                          /* the new group has not compared yet */

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/job/sync_choice.h"
 #include "trainer/config.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/memory.h"
@@ -38,6 +39,8 @@ struct trainer {
     double peak_flops;   /* sum over all ranks' devices; 0: not measured */
     struct memory_sizes sizes;
     bool told_sizes;
+    struct sync_spec sync;   /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
+    struct sync_facts facts; /* `sync: auto`: what the choice follows from */
 
     /* The state of the run. */
     struct sync_state round; /* the round that the last formation left open */
@@ -64,6 +67,9 @@ MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_membe
 /* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
  * the generation. FAILED_PRECONDITION: the ranks do not hold the same place of the run. */
 MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct err *e);
+/* Opens the strategy of the formation again, with these keys. The caller carries its state over. */
+MUST_CHECK enum err_code trainer_open_sync(struct trainer *t, const struct sync_spec *spec, struct err *e);
+void trainer_take_sizes(struct trainer *t); /* fills in `sizes` */
 /* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later
  * trainer_join uses them if all ranks hold the same place of the run (trainer_compare_places). After a failed
  * sum of gradients on a GPU, parameters may hold a part of it; therefore ddp-trainer ends with its generation.

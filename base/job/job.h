@@ -25,7 +25,7 @@ enum data_type { DATA_SYNTHETIC, DATA_IDX, DATA_TEXT, DATA_TOKENS };
 enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
 enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_MUON };
 enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
-enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE, SYNC_DILOCO };
+enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE, SYNC_DILOCO, SYNC_AUTO };
 enum wire_type { WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4 };
 /* How ranks are kept in step: the strategy, and the keys of all strategies (job_sync.c). */
 struct sync_spec {

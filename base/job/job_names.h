@@ -14,5 +14,6 @@ extern const char *const job_activation_names[];
 extern const char *const job_loss_names[];
 extern const char *const job_schedule_names[];
 extern const char *const job_resume_names[];
+extern const char *const job_wire_names[];
 
 #endif

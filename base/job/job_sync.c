@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/job/job_names.h"
 #include "base/job/job_sync.h"
 #include "base/job/job_variant.h"
 #include "base/mem.h"
@@ -33,19 +34,20 @@ static enum err_code read_round(const struct conf_node *node, void *at, struct e
 }
 
 static const struct conf_field allreduce_keys[] = {JOB_TYPE, {0}};
+static const struct conf_field auto_keys[] = {JOB_TYPE, {0}};
 static const struct conf_field average_keys[] = {
     JOB_TYPE,
     {"every", CONF_CUSTOM, AT(sync), .required = true, .fn = read_round},
     {0},
 };
 
-static const char *const wire_names[] = {"fp32", "bf16", "int8", "int4", NULL};
+const char *const job_wire_names[] = {"fp32", "bf16", "int8", "int4", NULL};
 static const struct conf_field diloco_keys[] = {
     JOB_TYPE,
     {"every", CONF_CUSTOM, AT(sync), .fn = read_round},
     {"outer_lr", CONF_REAL, AT(sync.outer_lr), JOB_ABOVE_ZERO},
     {"outer_momentum", CONF_REAL, AT(sync.outer_momentum), JOB_BELOW_ONE},
-    {"wire", CONF_ENUM, AT(sync.wire), .names = wire_names},
+    {"wire", CONF_ENUM, AT(sync.wire), .names = job_wire_names},
     {"warm", CONF_INT, AT(sync.warm), JOB_FROM_ZERO},
     {"fragments", CONF_INT, AT(sync.fragments), .min = 1, .max = 1024},
     {"overlap", CONF_INT, AT(sync.overlap), JOB_FROM_ZERO},
@@ -57,6 +59,7 @@ static const struct job_variant strategies[] = {
     [SYNC_ALLREDUCE] = {"allreduce", allreduce_keys},
     [SYNC_AVERAGE] = {"average", average_keys},
     [SYNC_DILOCO] = {"diloco", diloco_keys},
+    [SYNC_AUTO] = {"auto", auto_keys},
 };
 /* Of the keys that the strategy has. */
 static const struct sync_spec sync_defaults = {
@@ -90,6 +93,10 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
     struct train_spec *train = at;
     int type;
 
+    if (conf_scalar(node) && !strcmp(conf_scalar(node), strategies[SYNC_AUTO].name)) {
+        train->sync.type = SYNC_AUTO;
+        return ERR_OK;
+    }
     if (job_pick(node, strategies, ARRAY_LEN(strategies), SYNC_ALLREDUCE, "sync", &type, e))
         return e->code;
     if (type == SYNC_DILOCO)
@@ -153,6 +160,11 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
 enum err_code job_sync_check_clock(const struct train_spec *train, const struct conf_node *place,
                                    struct err *e)
 {
+    if (train->sync.type == SYNC_AUTO)
+        return conf_fail(
+            place, e,
+            "'reproducible' and 'sync: auto' exclude each other: the measured speed of the link chooses "
+            "the strategy, so two runs may differ");
     if (!train->sync.every_ms)
         return ERR_OK;
     return conf_fail(
@@ -167,6 +179,10 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
 
     if (train->sync.type == SYNC_ALLREDUCE) /* the default */
         return;
+    if (train->sync.type == SYNC_AUTO) {
+        buf_puts(out, "  sync: auto\n");
+        return;
+    }
     buf_printf(out, "  sync: {type: %s", chosen->name);
     for (const struct conf_field *f = chosen->fields; f->key; f++) {
         const char *value = (const char *)train + f->offset;

@@ -17,7 +17,7 @@ MUST_CHECK enum err_code job_sync_check_change(const struct sync_spec *from, con
                                                struct err *e);
 /* Whether diloco with these values gives the plain mean of the ranks' parameters. */
 bool job_sync_is_mean(const struct sync_spec *s);
-/* For the key `reproducible`: refuses rounds whose ends depend on the clock. */
+/* For the key `reproducible`: refuses a choice, and rounds, that depend on the clock. */
 MUST_CHECK enum err_code job_sync_check_clock(const struct train_spec *train, const struct conf_node *place,
                                               struct err *e);
 void job_sync_print(struct buf *out, const struct train_spec *train);

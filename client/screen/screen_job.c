@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/sync_choice.h"
 #include "base/mem.h"
 #include "client/job_status.h"
 #include "client/screen/screen_parts.h"
@@ -104,13 +105,15 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
 static bool job_metric_is_shown(const char *name)
 {
     static const char *const known[] = {
-        "loss",           "val_loss",        "val_acc",          "lr",
-        "grad_norm",      "tokens_per_s",    "samples_per_s",    "gflops",
-        "peak_share",     "exposed",         "ms_per_step",      "wait_ms",
-        "steps",          "epoch",           "memory_bytes",     "parameters",
-        "bytes",          "tokens",          "sync_bytes",       "parameter_bytes",
-        "gradient_bytes", "optimizer_bytes", "activation_bytes", "digest_high",
-        "digest_low",     "bits_per_char",   "bits_per_byte"};
+        "loss",           "val_loss",        "val_acc",           "lr",
+        "grad_norm",      "tokens_per_s",    "samples_per_s",     "gflops",
+        "peak_share",     "exposed",         "ms_per_step",       "wait_ms",
+        "steps",          "epoch",           "memory_bytes",      "parameters",
+        "bytes",          "tokens",          "sync_bytes",        "parameter_bytes",
+        "gradient_bytes", "optimizer_bytes", "activation_bytes",  "digest_high",
+        "digest_low",     "bits_per_char",   "bits_per_byte",     "sync_every",
+        "sync_bits",      "sync_compute_ms", "sync_allreduce_ms", "sync_allreduce_bytes",
+        "sync_nodes",     "sync_ranks"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(name, known[i]) == 0)
             return true;
@@ -191,6 +194,19 @@ static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
     buf_putc(out, '\n');
 }
 
+/* "sync auto: diloco every 50, wire int4" */
+static void job_put_choice(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    struct sync_spec chosen;
+    double every, bits;
+    if (!job_status_metric(job, "sync_every", &every) || !job_status_metric(job, "sync_bits", &bits))
+        return;
+    sync_choice_spec(every, bits, &chosen);
+    buf_puts(out, "sync auto: ");
+    sync_print(out, &chosen);
+    buf_putc(out, '\n');
+}
+
 static void job_decimal_cell(struct table *t, double value)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -246,6 +262,7 @@ void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct b
     if (job->progress && (job->progress->step || job->progress->n_metrics)) {
         job_put_step(job, term, out);
         job_put_speed(job, out);
+        job_put_choice(job, out);
         job_put_sizes(job, out);
     }
     if (job->n_ranks) {

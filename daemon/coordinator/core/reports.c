@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/job/sync_choice.h"
+#include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/model.h"
@@ -116,6 +118,20 @@ static void keep_step(struct core *core, struct spawn *s, int64_t step)
     keep_pace(&job->progress, core->now.boot_ms);
 }
 
+/* The trainer of rank 0 reports its choice once in each generation. */
+static void tell_choice(struct core *core, const struct job *job, const struct metric_line *line)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct sync_facts facts;
+    struct sync_spec chosen;
+
+    if (job->spec.kind != JOB_TRAIN || job->spec.train.sync.type != SYNC_AUTO ||
+        !sync_choice_get(line, &facts, &chosen))
+        return;
+    sync_print_choice(&text, &facts, &chosen);
+    emit_event(core, job, "sync_chosen", "%s", text.data);
+}
+
 static void take_report(struct core *core, struct spawn *s, const struct metric_line *line)
 {
     struct job *job = s->job;
@@ -131,6 +147,8 @@ static void take_report(struct core *core, struct spawn *s, const struct metric_
         keep_metric(job, rank->r.rank, &line->metrics[i]);
         keep_rank(s, line->metrics[i].name, line->metrics[i].value);
     }
+    if (rank->r.rank == 0)
+        tell_choice(core, job, line);
     if (rank->generation->r.state != GENERATION_RUNNING)
         return;
     if (line->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))

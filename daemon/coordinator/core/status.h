@@ -17,7 +17,7 @@ struct core;
 struct core_now;
 
 /* What ddpctl shows of a job. Texts are borrowed; release frees the arrays. */
-#define CORE_METRICS 32
+#define CORE_METRICS METRIC_LINE_COUNT
 #define CORE_LOSS_HISTORY 32
 struct core_progress {
     int64_t step, steps, updated_ms; /* steps 0: unknown */

@@ -118,6 +118,13 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
     if (open_group(f, c, e) || formation_check_devices(f, c->device, c->tree, c->one_model, e) ||
         attach_arrays(f, c, e))
         return e->code;
+    return formation_open_sync(f, c, e);
+}
+
+enum err_code formation_open_sync(struct formation *f, const struct formation_config *c, struct err *e)
+{
+    sync_close(f->sync);
+    f->sync = NULL;
     struct sync_config config = {
         .spec = c->sync,
         .rank = f->rank,

@@ -65,6 +65,10 @@ struct formation_config {
  * FAILED_PRECONDITION: the ranks do not fit together. */
 MUST_CHECK enum err_code formation_form(struct formation *f, const struct formation_config *config,
                                         struct err *e);
+/* Closes the strategy and opens it by config's keys, in the same group. No exchange may be under way. config->extra: at
+ * least the arrays of sync_arrays. */
+MUST_CHECK enum err_code formation_open_sync(struct formation *f, const struct formation_config *config,
+                                             struct err *e);
 /* Leaves arrays and link as they are. DEADLINE_EXCEEDED: the device's collectives did not end, so the process
  * must exit without touching the device again. */
 MUST_CHECK enum err_code formation_end(struct formation *f, struct err *e);

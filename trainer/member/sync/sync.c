@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/job/job_sync.h"
+#include "base/job/sync_choice.h"
 #include "base/mem.h"
 #include "trainer/member/sync/round_clock.h"
 
@@ -382,8 +383,14 @@ void sync_load(struct sync *s, const struct sync_state *in)
 
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS])
 {
-    const struct sync_ops *ops = strategies[spec->type];
+    struct sync_spec base;
     size_t count = 0;
+
+    if (spec->type == SYNC_AUTO) {
+        sync_choice_base(&base);
+        return sync_arrays(&base, out);
+    }
+    const struct sync_ops *ops = strategies[spec->type];
 
     for (size_t i = 0; i < SYNC_MAX_ARRAYS; i++)
         if (array_wanted(ops, spec, i))

@@ -44,6 +44,7 @@ struct sync_array {
      * true. A snapshot keeps a shared array once, and an own array in each rank's part. */
     bool own;
 };
+/* auto: those of all its choices. */
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS]);
 
 /* Whether the strategy's group needs the connections of coll_config.pairs. */

@@ -411,6 +411,24 @@ static void rounds_of_a_given_time(void **state)
         "which steps rounds end");
 }
 
+static void strategy_by_measurement(void **state)
+{
+    CLEANUP(job_release) struct job_spec one;
+    CLEANUP(job_release) struct job_spec two;
+
+    (void)state;
+    accept_job(&one, TRAIN "  sync: auto\n");
+    assert_int_equal(one.train.sync.type, SYNC_AUTO);
+    accept_job(&two, TRAIN "  sync: {type: auto}\n");
+    assert_int_equal(two.train.sync.type, SYNC_AUTO);
+    refuse_job(TRAIN "  sync: {type: auto, every: 5}\n",
+               "job.yaml:6:22: unknown key 'every', expected one of type");
+    refuse_job(
+        TRAIN "  sync: auto\n  reproducible: layout\n",
+        "job.yaml:7:17: 'reproducible' and 'sync: auto' exclude each other: the measured speed of the link "
+        "chooses the strategy, so two runs may differ");
+}
+
 static void language_model(void **state)
 {
     CLEANUP(job_release) struct job_spec s;
@@ -536,6 +554,7 @@ static void print_round_trip(void **state)
         TRAIN
         "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
         TRAIN "  sync: {type: average, every: 30s}\n",
+        TRAIN "  sync: auto\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
@@ -625,6 +644,7 @@ int main(void)
         cmocka_unit_test(models_and_data_of_other_shapes_are_refused),
         cmocka_unit_test(diloco_keys),
         cmocka_unit_test(rounds_of_a_given_time),
+        cmocka_unit_test(strategy_by_measurement),
         cmocka_unit_test(language_model),
         cmocka_unit_test(language_model_keys),
         cmocka_unit_test(language_model_errors),

@@ -528,18 +528,24 @@ enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int r
     return fixture_reply(f, event.call)->err.code;
 }
 
+void fixture_report_line(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line)
+{
+    struct metric_report report = {.job = job, .spawn = fixture_spawn(f, job, rank), .line = line};
+    struct core_event event = {.kind = CORE_REPORTS, .session = session_of(fixture_node_of(f, job, rank))};
+
+    event.reports.reports = &report;
+    event.reports.count = 1;
+    hand_in(f, &event);
+}
+
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,
                     double value)
 {
     struct metric_line line = {.has_step = true, .step = step};
-    struct metric_report report = {.job = job, .spawn = fixture_spawn(f, job, rank), .line = &line};
-    struct core_event event = {.kind = CORE_REPORTS, .session = session_of(fixture_node_of(f, job, rank))};
 
     if (metric)
         assert_true(metric_line_add(&line, metric, value));
-    event.reports.reports = &report;
-    event.reports.count = 1;
-    hand_in(f, &event);
+    fixture_report_line(f, job, rank, &line);
 }
 
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn)

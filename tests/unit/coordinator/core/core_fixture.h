@@ -88,6 +88,7 @@ enum err_code fixture_commit(struct core_fixture *f, int64_t job, int64_t spawn,
 /* A commit in the current generation by a rank that wrote a part. `digest` is "" if it wrote nothing else. */
 enum err_code fixture_commit_part(struct core_fixture *f, int64_t job, int rank, int64_t step, int parts,
                                   const char *digest, bool *pending);
+void fixture_report_line(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line);
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,
                     double value);
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn);

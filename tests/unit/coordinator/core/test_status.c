@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/job/sync_choice.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"
@@ -68,6 +69,33 @@ static void a_wait_has_an_estimate(void **state)
     assert_string_equal(fixture_waits(f, next), "waits for 1 slot on box1: job 1 holds it, for about 1m30s");
 }
 
+/* The trainer of rank 0 reports the choice of `sync: auto` with its first line. */
+static void a_chosen_strategy_is_an_event(void **state)
+{
+    static const char said[] =
+        "sync auto: diloco every 32, wire int4: an all-reduce of 4.8 MB takes 3.8 s on this link "
+        "(10 Mbit/s), a step computes 170 ms";
+    struct sync_facts facts = {
+        .compute_ms = 170, .allreduce_ms = 3840, .bytes = 4.8e6, .nodes = 2, .world_size = 2};
+    struct metric_line line = {.has_step = true};
+    struct core_fixture *f = *state;
+    struct sync_spec chosen;
+
+    sync_choose(&facts, &chosen);
+    sync_choice_put(&line, &facts, &chosen);
+    fixture_node(f, "box1", 4);
+    int64_t named = fixture_submit(f, "procs_per_node: 2\n" IN_OUT);
+    fixture_form(f, named);
+    fixture_report_line(f, named, 0, &line); /* not a job of sync: auto */
+    assert_false(fixture_said(f, "sync auto"));
+    int64_t job = fixture_submit(f, "procs_per_node: 2\n" TRAIN "  sync: auto\n");
+    fixture_form(f, job);
+    fixture_report_line(f, job, 1, &line);
+    assert_false(fixture_said(f, "sync auto"));
+    fixture_report_line(f, job, 0, &line);
+    assert_true(fixture_said(f, said));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -76,6 +104,7 @@ int main(void)
         TEST(status_has_ranks_and_progress),
         TEST(the_loss_history_spans_the_whole_run),
         TEST(a_wait_has_an_estimate),
+        TEST(a_chosen_strategy_is_an_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
