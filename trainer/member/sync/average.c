@@ -43,15 +43,6 @@ static bool nothing_to_average(const struct sync *s, const struct sync_state *ro
     return s->config.world_size == 1 || round->global_samples == 0;
 }
 
-/* On the host, what is measured is also copied while it is in the cache. A device gets each array whole. */
-#define PIECE ((size_t)1 << 16)
-static size_t piece_count(const struct sync *s, size_t at)
-{
-    size_t rest = s->config.count - at;
-
-    return s->config.device->host && rest > PIECE ? PIECE : rest;
-}
-
 /* Of shared - params, on a device that is not the host. The gradients give room for the difference. */
 static double device_squares(const struct sync *s)
 {
@@ -64,14 +55,6 @@ static double device_squares(const struct sync *s)
     return squares_on_device(d, s->config.grads, count, s->squares_room);
 }
 
-/* Of shared - x in a piece of the arrays, in the host's memory. The tail does not count. */
-static double piece_squares(const struct sync *s, const float *x, size_t at, size_t count)
-{
-    size_t all = s->config.count - s->config.tail, end = at + count < all ? at + count : all;
-
-    return at < end ? squares_of_difference(s->shared + at, x + at, end - at) : 0.0;
-}
-
 /* The float that brings the sum of the members' weighted lengths; NULL: nothing is measured. */
 static float *lengths_slot(const struct sync *s, float *array)
 {
@@ -81,20 +64,21 @@ static float *lengths_slot(const struct sync *s, float *array)
 enum err_code average_begin(struct sync *s, struct err *e)
 {
     struct device *d = s->config.device;
-    double weight = (double)s->state.local_samples / (double)s->state.global_samples;
+    double weight = (double)s->state.local_samples / (double)s->state.global_samples, squares = 0.0;
 
     if (nothing_to_average(s, &s->state)) /* no rank saw a sample, so parameters are still equal */
         return ERR_OK;
     float *slot = lengths_slot(s, s->config.grads), *params = s->config.params, *sum = s->config.grads;
-    double squares = slot && !d->host ? device_squares(s) : 0.0;
+    size_t all = s->config.count, done = 0;
 
-    for (size_t at = 0, n; at < s->config.count; at += n) {
-        n = piece_count(s, at);
-        if (slot && d->host)
-            squares += piece_squares(s, params, at, n);
-        d->ops->copy(d, sum + at, params + at, n * sizeof(float));
-        d->ops->scale(d, sum + at, n, (float)weight);
+    if (slot && d->host) {
+        done = all - s->config.tail; /* the tail does not count */
+        squares = squares_scaled(sum, params, s->shared, (float)weight, done);
+    } else if (slot) {
+        squares = device_squares(s);
     }
+    d->ops->copy(d, sum + done, params + done, (all - done) * sizeof(float));
+    d->ops->scale(d, sum + done, all - done, (float)weight);
     if (slot)
         sync_put_float(s, slot, (float)(weight * sqrt(squares)));
     int64_t began = clock_mono_ns();
@@ -109,24 +93,22 @@ enum err_code average_join(struct sync *s, struct err *e)
     struct device *d = s->config.device;
     float *params = s->config.params, *sum = s->config.grads;
     const float *slot = lengths_slot(s, params);
+    size_t all = s->config.count, done = 0;
     double squares = 0.0;
 
     if (nothing_to_average(s, &s->under_way))
         return ERR_OK;
     if (sync_await_sum(s, e))
         return e->code;
-    for (size_t at = 0, n; at < s->config.count; at += n) {
-        n = piece_count(s, at);
-        if (slot && d->host)
-            squares += piece_squares(s, sum, at, n);
-        d->ops->copy(d, params + at, sum + at, n * sizeof(float));
-        if (s->shared && d->host)
-            d->ops->copy(d, s->shared + at, sum + at, n * sizeof(float));
+    if (slot && d->host) {
+        done = all - s->config.tail;
+        squares = squares_moved(params, sum, s->shared, done);
     }
+    d->ops->copy(d, params + done, sum + done, (all - done) * sizeof(float));
     if (slot)
         sync_measure(s, d->host ? squares : device_squares(s), (double)sync_get_float(s, slot));
-    if (s->shared && !d->host)
-        d->ops->copy(d, s->shared, params, s->config.count * sizeof(float));
+    if (s->shared)
+        d->ops->copy(d, s->shared + done, params + done, (all - done) * sizeof(float));
     return ERR_OK;
 }
 

@@ -274,18 +274,26 @@ static void rounds_of_a_step_are_not_measured(void **state)
 
 static void sums_of_squares_are_those_of_a_plain_loop(void **state)
 {
-    float x[200], y[200];
+    enum { MOST = 1100 };
+    float x[MOST], y[MOST], out[MOST], old[MOST];
     double sum = 0, away = 0;
 
     (void)state;
-    for (size_t i = 0; i < 200; i++) {
-        x[i] = (float)i * 0.37f - 20;
-        y[i] = (float)(i % 5);
+    for (size_t i = 0; i < MOST; i++) {
+        x[i] = (float)i * 0.037f - 20;
+        y[i] = old[i] = (float)(i % 5);
     }
-    for (size_t n = 0; n <= 200; n++) {
-        assert_true(near_to(squares_sum(x, n), sum, 1e-12 * sum));
-        assert_true(near_to(squares_of_difference(x, y, n), away, 1e-12 * away));
-        if (n < 200) {
+    for (size_t n = 0; n <= MOST; n++) {
+        assert_true(near_to(squares_sum(x, n), sum, 1e-6 * sum));
+        assert_true(near_to(squares_of_difference(x, y, n), away, 1e-6 * away));
+        assert_true(near_to(squares_scaled(out, x, y, 0.75f, n), away, 1e-6 * away));
+        for (size_t i = 0; i < n; i++)
+            assert_true(out[i] == x[i] * 0.75f);
+        assert_true(near_to(squares_moved(out, x, y, n), away, 1e-6 * away));
+        assert_memory_equal(out, x, n * sizeof(float));
+        assert_memory_equal(y, x, n * sizeof(float));
+        memcpy(y, old, sizeof(y));
+        if (n < MOST) {
             sum += (double)x[n] * (double)x[n];
             away += ((double)x[n] - (double)y[n]) * ((double)x[n] - (double)y[n]);
         }
@@ -309,7 +317,7 @@ static void squares_of_codes_equal_those_of_the_decoded_values(void **state)
             assert_true(wire_encode((enum wire_type)wire, x, counts[k], codes));
             wire_add((enum wire_type)wire, codes, counts[k], 1, q);
             want = squares_sum(q, counts[k]);
-            assert_true(near_to(wire_squares((enum wire_type)wire, codes, counts[k]), want, 1e-12 * want));
+            assert_true(near_to(wire_squares((enum wire_type)wire, codes, counts[k]), want, 1e-6 * want));
         }
 }
 
