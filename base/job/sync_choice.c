@@ -170,9 +170,11 @@ void sync_print(struct buf *out, const struct sync_spec *spec)
         buf_printf(out, ", wire %s", job_wire_names[spec->wire]);
 }
 
-void sync_print_rate(struct buf *out, double bytes, double ms)
+void sync_print_link(struct buf *out, const struct sync_facts *f)
 {
-    double mbit = ms > 0 ? bytes * 8 / 1e3 / ms : 0;
+    /* What a node sends of the sum around the ring. */
+    double bytes = f->bytes * 2 * (f->nodes - 1) / f->nodes;
+    double mbit = f->allreduce_ms > 0 ? bytes * 8 / 1e3 / f->allreduce_ms : 0;
     bool giga = mbit >= 1000;
 
     buf_printf(out, "%.*f %s", giga || mbit < 10 ? 1 : 0, giga ? mbit / 1000 : mbit,
@@ -201,8 +203,7 @@ void sync_print_choice(struct buf *out, const struct sync_facts *f, const struct
     duration_print(out, f->allreduce_ms);
     if (f->nodes > 1) {
         buf_puts(out, " on this link (");
-        /* A node sends this much of the sum around the ring. */
-        sync_print_rate(out, f->bytes * 2 * (f->nodes - 1) / f->nodes, f->allreduce_ms);
+        sync_print_link(out, f);
         buf_putc(out, ')');
     }
     buf_puts(out, ", a step computes ");

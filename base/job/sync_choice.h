@@ -40,8 +40,8 @@ void sync_choice_spec(double every, double bits, struct sync_spec *out);
 
 /* "diloco every 50, wire int4" */
 void sync_print(struct buf *out, const struct sync_spec *spec);
-/* "10 Mbit/s" */
-void sync_print_rate(struct buf *out, double bytes, double ms);
+/* The speed of the link between nodes that the time of the all-reduce means: "10 Mbit/s" */
+void sync_print_link(struct buf *out, const struct sync_facts *f);
 /* "sync auto: diloco every 50, wire int4: an all-reduce of 4.8 MB takes 3.9 s on this link (10 Mbit/s), a step computes
  * 170 ms" */
 void sync_print_choice(struct buf *out, const struct sync_facts *f, const struct sync_spec *spec);

@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include "base/job/job_names.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "client/diagnose/diagnosis_failure.h"
+#include "client/diagnose/link_wait.h"
 #include "client/diagnose/worker_probe.h"
 #include "client/text/term.h"
 
@@ -15,9 +17,9 @@
 
 const char *diagnosis_name(enum diagnosis_kind kind)
 {
-    static const char *const names[] = {"queued", "starting",   "running",  "slow",    "stopped",
-                                        "kernel", "left_early", "asleep",   "waiting", "silent",
-                                        "unseen", "restarting", "stopping", "failed",  "ended"};
+    static const char *const names[] = {"queued",     "starting",   "running", "slow",    "link",   "stopped",
+                                        "kernel",     "left_early", "asleep",  "waiting", "silent", "unseen",
+                                        "restarting", "stopping",   "failed",  "ended"};
     return names[kind];
 }
 
@@ -304,9 +306,35 @@ static void diagnosis_find_slow(const Ddp__V1__ProbeJobReply *reply, struct diag
                (sum - most) / (double)(count - 1));
 }
 
-static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
+static void diagnosis_put_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
 {
     const Ddp__V1__Progress *progress = reply->job->progress;
+    buf_puts(&d->sentence, "it runs");
+    if (progress && progress->step)
+        buf_printf(&d->sentence, ", at step %s", text_count(progress->step).text);
+    buf_printf(&d->sentence, ", the last output or report was %s ago", text_duration(quiet).text);
+}
+
+/* Comes before the search for a rank that is asleep or slow: ranks that wait for the link sleep, and report seldom. */
+static bool diagnosis_find_link(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
+{
+    struct link_wait w;
+    if (!link_wait_find(reply, &w) || quiet >= STILL_MS + 2 * w.report_ms)
+        return false;
+    d->kind = DIAGNOSIS_LINK;
+    diagnosis_put_running(reply, d, quiet);
+    buf_puts(&d->sentence, "; ");
+    link_wait_print(&w, &d->sentence);
+    buf_printf(
+        &d->next,
+        "sync: {type: diloco, every: %lld, wire: %s}    below train in the job file; ranks then differ for "
+        "some steps, which costs a little loss\n",
+        (long long)w.better.every, job_wire_names[w.better.wire]);
+    return true;
+}
+
+static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
+{
     d->kind = quiet < STILL_MS ? DIAGNOSIS_RUNNING : DIAGNOSIS_SILENT;
     if (d->kind == DIAGNOSIS_SILENT) {
         buf_printf(&d->sentence,
@@ -315,10 +343,7 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
                    text_duration(quiet).text);
         return;
     }
-    buf_puts(&d->sentence, "it runs");
-    if (progress && progress->step)
-        buf_printf(&d->sentence, ", at step %s", text_count(progress->step).text);
-    buf_printf(&d->sentence, ", the last output or report was %s ago", text_duration(quiet).text);
+    diagnosis_put_running(reply, d, quiet);
     diagnosis_find_slow(reply, d);
 }
 
@@ -338,6 +363,8 @@ static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagno
         buf_puts(&d->sentence, "no node has answered, so the state of its processes is unknown");
         return;
     }
+    if (diagnosis_find_link(reply, d, quiet < 0 ? 0 : quiet))
+        return;
     if (quiet >= STILL_MS && diagnosis_find_asleep(reply, d, quiet))
         return;
     diagnosis_working(reply, d, quiet < 0 ? 0 : quiet);

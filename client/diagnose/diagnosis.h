@@ -21,6 +21,7 @@ enum diagnosis_kind {
     DIAGNOSIS_STARTING,   /* a rank has not joined yet */
     DIAGNOSIS_RUNNING,    /* nothing is wrong */
     DIAGNOSIS_SLOW,       /* runs, but one rank holds up the others */
+    DIAGNOSIS_LINK,       /* runs, but all ranks wait for the link between the nodes */
     DIAGNOSIS_STOPPED,    /* a rank's process is stopped by a signal, or by a debugger */
     DIAGNOSIS_KERNEL,     /* a rank's process is stuck in the kernel */
     DIAGNOSIS_LEFT_EARLY, /* a rank has exited with code 0 while its peers go on */

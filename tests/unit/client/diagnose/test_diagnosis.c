@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -37,7 +38,17 @@ struct pattern {
     enum diagnosis_kind kind;
     int rank; /* -1: none */
     const char *sentence;
+    const char *sync; /* of a train job; NULL: a command */
+    double exposed;   /* metric of the job */
 };
+
+#define TRAIN_JOB                                                                                             \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  batch: 4\n  steps: 5000\n" \
+    "  sync: "
+#define STEPS(step, wait)                                                                                    \
+    {                                                                                                        \
+        "R", "", "", 0, 100, 100, .step_ms = (step), .wait_ms = (wait)                                       \
+    }
 
 #define WORKS(q)                                                                                             \
     {                                                                                                        \
@@ -241,6 +252,60 @@ static const struct pattern patterns[] = {
      "it runs, the last output or report was 0.1 s ago, held up by rank 1 on n2 (pid 4101, python3): it computes 49.0 "
      "ms a step, the "
      "others 40.0 ms"},
+    {"all wait for the link, also the slowest",
+     "running",
+     "",
+     {STEPS(1000, 700), STEPS(1000, 690)},
+     0,
+     DIAGNOSIS_LINK,
+     -1,
+     "it runs, the last output or report was 0.1 s ago; 69 % of each step waits for the link (95 Mbit/s): sync diloco "
+     "every 8, wire int8 would run 3.0 times as fast",
+     "{type: allreduce}",
+     0.7},
+    {"asleep, because the link takes long",
+     "running",
+     "",
+     {{"S", "poll", "socket", 12000, 12000, 12000, .step_ms = 4000, .wait_ms = 3800},
+      {"S", "poll", "socket", 12000, 12000, 12000, .step_ms = 4000, .wait_ms = 3800}},
+     0,
+     DIAGNOSIS_LINK,
+     -1,
+     "it runs, the last output or report was 12 s ago; 95 % of each step waits for the link (17 Mbit/s): sync diloco every "
+     "32, wire int4 would run 19 times as fast",
+     "{type: allreduce}",
+     0.95},
+    {"the wait is for a slow rank, not for the link",
+     "running",
+     "",
+     {STEPS(1000, 700), STEPS(1000, 5)},
+     0,
+     DIAGNOSIS_SLOW,
+     1,
+     "it runs, the last output or report was 0.1 s ago, held up by rank 1 on n2 (pid 4101, python3): it computes 995.0 "
+     "ms a step, the others 300.0 ms",
+     "{type: allreduce}",
+     0.7},
+    {"backward hides the wait",
+     "running",
+     "",
+     {STEPS(1000, 700), STEPS(1000, 690)},
+     0,
+     DIAGNOSIS_RUNNING,
+     -1,
+     "it runs, the last output or report was 0.1 s ago",
+     "{type: allreduce}",
+     0.05},
+    {"rounds wait for the link already",
+     "running",
+     "",
+     {STEPS(1000, 700), STEPS(1000, 690)},
+     0,
+     DIAGNOSIS_RUNNING,
+     -1,
+     "it runs, the last output or report was 0.1 s ago",
+     "{type: diloco}",
+     0.7},
     {"nobody could look",
      "running",
      "",
@@ -336,6 +401,9 @@ static const struct pattern patterns[] = {
 
 struct fixture {
     Ddp__V1__JobStatus job;
+    Ddp__V1__Progress progress;
+    Ddp__V1__Metric metrics[2], *metric_list[2];
+    char job_file[512];
     Ddp__V1__Failure failure;
     Ddp__V1__ProbeJobReply reply;
     Ddp__V1__WorkerProbe workers[RANKS], *worker_list[RANKS];
@@ -376,6 +444,24 @@ static void add_rank(struct fixture *f, int i, const struct rank_row *row)
     w->processes = &f->process_list[i];
 }
 
+static void add_train_job(struct fixture *f, const struct pattern *p)
+{
+    static const char *const names[] = {"exposed", "gradient_bytes"};
+    const double values[] = {p->exposed, 8.2e6};
+    ddp__v1__progress__init(&f->progress);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        ddp__v1__metric__init(&f->metrics[i]);
+        f->metrics[i].name = TEXT(names[i]);
+        f->metrics[i].value = values[i];
+        f->metric_list[i] = &f->metrics[i];
+    }
+    f->progress.metrics = f->metric_list;
+    f->progress.n_metrics = ARRAY_LEN(names);
+    f->job.progress = &f->progress;
+    snprintf(f->job_file, sizeof(f->job_file), TRAIN_JOB "%s\n", p->sync);
+    f->job.job_file = f->job_file;
+}
+
 static void build_status(struct fixture *f, const struct pattern *p)
 {
     *f = (struct fixture){0};
@@ -390,6 +476,8 @@ static void build_status(struct fixture *f, const struct pattern *p)
     f->reply.workers = f->worker_list;
     for (int i = 0; i < RANKS && p->ranks[i].in; i++)
         add_rank(f, i, &p->ranks[i]);
+    if (p->sync)
+        add_train_job(f, p);
     if (!p->failed)
         return;
     ddp__v1__failure__init(&f->failure);
@@ -452,7 +540,8 @@ static void test_screens(void **state)
     static const char *const shown[][2] = {{"stopped, its peers in a socket", "why-stopped"},
                                            {"a dead disk", "why-kernel"},
                                            {"a signal, then the others", "why-failed"},
-                                           {"in the queue", "why-queued"}};
+                                           {"in the queue", "why-queued"},
+                                           {"all wait for the link, also the slowest", "why-link"}};
     static char *stack[] = {TEXT("folio_wait_bit_common"), TEXT("filemap_read")},
                 *tail[] = {TEXT("Traceback:"), TEXT("Killed\033[2J")};
     const struct term terminal = {.live = true, .colour = true, .columns = 120}, plain = {0};
