@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "tests/unit/trainer/member/sync/plain_device.h"
 #include "tests/unit/trainer/member/ranks.h"
+#include "tests/unit/trainer/member/sync/plain_device.h"
 #include "trainer/member/sync/round_clock.h"
 
 #define SECOND 1000000000LL
