@@ -18,7 +18,7 @@
 #include "trainer/resume.h"
 #include "trainer/step.h"
 
-enum { WORLD = 2, GENERATION = 5, STATE = 16384 };
+enum { WORLD = 2, STATE = 16384 };
 
 #define JOB                                                                                                  \
     "name: choice\n"                                                                                         \
@@ -40,24 +40,18 @@ struct board {
     size_t size[WORLD];
 };
 
-static void trainer_begin(struct ranks *r, int rank, const char *sync, struct trainer *t,
-                          struct trainer_config *config)
+static void group_form(struct ranks *r, int rank, int64_t generation, struct trainer *t)
 {
-    CLEANUP(free_text) char *text = xasprintf(JOB, sync);
     CLEANUP(free_text) char *node = xasprintf("%s/%d", r->directory, rank);
-    struct board *b = (struct board *)(void *)r->shared->result;
-    struct link_group info = {.generation = GENERATION, .rank = rank, .world_size = WORLD, .source_rank = -1};
-    struct link *link;
+    struct board *b = &((struct board *)(void *)r->shared->result)[generation];
+    struct link_group info = {.generation = generation, .rank = rank, .world_size = WORLD, .source_rank = -1};
     struct err e = {0};
 
-    *config = (struct trainer_config){.standalone = true, .local_world_size = 1};
-    RANK_OK(job_parse(&config->job, text, strlen(text), "job", &e), &e);
-    RANK_OK(link_open(&link, true, &e), &e);
-    RANK_OK(trainer_open(t, config, link, &e), &e);
     RANK_OK(formation_listen(&t->formation, NULL, node, &e), &e);
     b->size[rank] = coll_listener_address(t->formation.listener, b->address[rank], sizeof(b->address[rank]));
     atomic_fetch_add(&r->shared->counter, 1);
-    for (int64_t end = clock_boot_ms() + 20000; atomic_load(&r->shared->counter) < WORLD;) {
+    for (int64_t end = clock_boot_ms() + 20000;
+         atomic_load(&r->shared->counter) < WORLD * (generation + 1);) {
         RANK_CHECK(clock_boot_ms() < end);
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -69,6 +63,20 @@ static void trainer_begin(struct ranks *r, int rank, const char *sync, struct tr
                                            .address_size = b->size[i]};
     formation_be_told(&t->formation, &info);
     RANK_OK(trainer_form(t, false, &e), &e);
+}
+
+static void trainer_begin(struct ranks *r, int rank, const char *sync, struct trainer *t,
+                          struct trainer_config *config)
+{
+    CLEANUP(free_text) char *text = xasprintf(JOB, sync);
+    struct link *link;
+    struct err e = {0};
+
+    *config = (struct trainer_config){.standalone = true, .local_world_size = 1};
+    RANK_OK(job_parse(&config->job, text, strlen(text), "job", &e), &e);
+    RANK_OK(link_open(&link, true, &e), &e);
+    RANK_OK(trainer_open(t, config, link, &e), &e);
+    group_form(r, rank, 0, t);
     RANK_OK(trainer_restore(t, &e), &e);
 }
 
@@ -200,6 +208,7 @@ static void change_and_change_back(struct ranks *r, int rank)
     struct trainer_config config;
     struct trainer t;
     struct sync_state round;
+    struct err e = {0};
 
     sync_choice_base(&coarse);
     coarse.every = 4;
@@ -222,6 +231,7 @@ static void change_and_change_back(struct ranks *r, int rank)
     adopt(&t, &fine); /* the round goes on */
     sync_save(t.formation.sync, &round);
     RANK_CHECK(round.steps == 2 && array_is_zero(&t, "feedback") && !array_is_zero(&t, "outer_momentum"));
+    RANK_OK(sync_tune(t.formation.sync, &config.job.train.sync, &e), &e); /* auto: the choice stays */
     make_steps(&t, 1);
     RANK_CHECK(sync_settled(t.formation.sync) && all_ranks_have(&t, params_hash(&t)));
     make_steps(&t, 1);
@@ -244,12 +254,57 @@ static void state_is_sound_when_the_strategy_changes(void **state)
     ranks_release(&r);
 }
 
+/* ---- a process that outlives its generation */
+
+/* The next generation begins with rounds until it has chosen: at the survivors' parameters after all-reduce, else with the
+ * round that was open. */
+static void choose_in_the_next_generation(struct ranks *r, int rank)
+{
+    const struct sync_spec *before = r->arg;
+    bool rounds = before->type != SYNC_ALLREDUCE;
+    struct trainer_config config;
+    struct trainer t;
+    struct sync_state round;
+
+    trainer_begin(r, rank, "auto", &t, &config);
+    adopt(&t, before);
+    make_steps(&t, 6);
+    uint64_t state = state_hash(&t);
+    RANK_CHECK(trainer_leave(&t));
+    group_form(r, rank, 1, &t);
+    RANK_CHECK(state_hash(&t) == state && t.sync.type == SYNC_DILOCO);
+    sync_save(t.formation.sync, &round);
+    RANK_CHECK(round.steps == (rounds ? 2 : 0));
+    bool same =
+        !memcmp(sync_shared(t.formation.sync), t.engine.params.data, t.engine.model->count * sizeof(float));
+    RANK_CHECK(same == !rounds);
+    adopt(&t, &allreduce);
+    RANK_CHECK(all_ranks_have(&t, state_hash(&t)));
+    trainer_end(&t, &config);
+}
+
+static void survivors_choose_again(void **state)
+{
+    struct sync_spec rounds;
+
+    (void)state;
+    sync_choice_base(&rounds);
+    rounds.every = 4;
+    for (int i = 0; i < 2; i++) {
+        struct ranks r = {.world = WORLD, .node_of = {0, 1}, .arg = i ? &rounds : &allreduce};
+
+        assert_true(ranks_run(&r, choose_in_the_next_generation));
+        ranks_release(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chosen_all_reduce_gives_the_bits_of_all_reduce),
         cmocka_unit_test(measuring_changes_no_state),
         cmocka_unit_test(state_is_sound_when_the_strategy_changes),
+        cmocka_unit_test(survivors_choose_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,8 @@ void sync_close(struct sync *s)
 
 enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err *e)
 {
+    if (spec->type == SYNC_AUTO) /* what this generation has chosen stays */
+        return ERR_OK;
     if (s->under_way.steps)
         return err_set(e, ERR_FAILED_PRECONDITION, "sync: an exchange is under way");
     if (job_sync_check_change(&s->config.spec, spec, e) ||

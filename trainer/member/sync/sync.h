@@ -83,7 +83,7 @@ void sync_close(struct sync *s);
 /* Goes on by other values of the same strategy: every, outer_lr, outer_momentum, mix, overlap, and warm while its
  * steps of all-reduce last, or lower than it was. All ranks call it with equal values between the same two steps, at a
  * boundary: where sync_voted is true. A round that has begun ends by the new `every`, at the latest at the next step.
- * The result is that of sync_save, sync_open with these values, and sync_load. On an error nothing has changed.
+ * `auto` changes nothing. The result is that of sync_save, sync_open with these values, and sync_load. On an error nothing has changed.
  * FAILED_PRECONDITION: the values need another strategy or other arrays (job_sync_check_change), or an exchange is under
  * way. */
 MUST_CHECK enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err *e);
