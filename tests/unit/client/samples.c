@@ -122,6 +122,8 @@ void sample_running(Ddp__V1__JobStatus *job)
     add_metric("bytes", 61e6);
     add_metric("digest_high", 3851201857);
     add_metric("bits_per_char", 2.106);
+    add_metric("sync_every", 50);
+    add_metric("sync_bits", 4);
     new_snapshot(job, 3500, "out/step-3500");
 }
 
