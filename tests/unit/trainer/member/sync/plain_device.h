@@ -12,5 +12,7 @@ void plain_zero(struct device *d, void *to, size_t bytes);
 enum err_code plain_wait(struct device *d, struct err *e);
 
 extern struct device plain_device;
+extern struct device
+    far_device; /* the same with memory that is not the host's, as far as the strategies know */
 
 #endif

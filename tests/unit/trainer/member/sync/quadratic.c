@@ -86,6 +86,7 @@ int quadratic_owner(const struct quadratic *u, int world, int fragment, size_t e
 
 void member_open(struct ranks *r, int rank, const struct sync_spec *spec, int thread, struct member *m)
 {
+    const struct quadratic *u = r->arg;
     struct sync_array own[SYNC_MAX_ARRAYS];
     size_t count = sync_arrays(spec, own);
     struct err e = {0};
@@ -98,7 +99,7 @@ void member_open(struct ranks *r, int rank, const struct sync_spec *spec, int th
                                      .tail = TAIL,
                                      .tensors = quadratic_tensors,
                                      .tensor_count = TENSORS,
-                                     .device = &plain_device,
+                                     .device = u->far ? &far_device : &plain_device,
                                      .bucket = 300,
                                      .thread = thread};
     RANK_OK(coll_alloc(m->group, COUNT, &m->config.params, &e), &e);

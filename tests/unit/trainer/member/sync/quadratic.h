@@ -19,6 +19,7 @@ struct quadratic {
     int dies_at_gather;  /* rank 1, in its second round */
     int fails_at_gather; /* all ranks; they then open the strategy again */
     int thread;
+    bool far; /* arrays are in memory that is not the host's */
 };
 struct quadratic quadratic_setup(enum wire_type wire); /* diloco */
 

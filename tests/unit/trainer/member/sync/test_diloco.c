@@ -152,6 +152,23 @@ static void two_members_with_equal_data_are_one(void **state)
     }
 }
 
+static void memory_of_a_device_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t l = 1; l < LAYOUTS; l++)
+        for (size_t k = 0; k < WIRES; k++) {
+            struct quadratic u = quadratic_setup(quadratic_wires[k]);
+            float got[PARAMS];
+            uint64_t near, far;
+
+            u.spec.overlap = u.thread = (int)(l & 1);
+            quadratic_run(&quadratic_layouts[l], &u, got, &near);
+            u.far = true;
+            quadratic_run(&quadratic_layouts[l], &u, got, &far);
+            assert_true(near == far);
+        }
+}
+
 static void a_resumed_round_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -217,6 +234,7 @@ int main(void)
         cmocka_unit_test(the_mean_of_deltas_is_the_mean),
         cmocka_unit_test(averaging_each_step_is_all_reduce),
         cmocka_unit_test(two_members_with_equal_data_are_one),
+        cmocka_unit_test(memory_of_a_device_gives_the_same_bits),
         cmocka_unit_test(a_resumed_round_gives_the_same_bits),
         cmocka_unit_test(codes_are_a_part_of_the_bytes),
         cmocka_unit_test(bytes_do_not_grow_with_the_ranks),

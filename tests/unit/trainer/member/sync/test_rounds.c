@@ -22,40 +22,6 @@ static const struct sync_tensor tensors[] = {{0, 400}, {416, 101}};
 enum { PARAMS = 528, TAIL = 3, COUNT = PARAMS + TAIL, EVERY = 2 };
 #define TENSORS (sizeof(tensors) / sizeof(tensors[0]))
 
-/* Memory that is not the host's, as far as the strategies know. */
-static enum err_code far_alloc(struct device *d, size_t bytes, void **out, struct err *e)
-{
-    (void)d;
-    (void)e;
-    *out = calloc(1, bytes);
-    return ERR_OK;
-}
-
-static void far_free(struct device *d, void *p)
-{
-    (void)d;
-    free(p);
-}
-
-static void far_sum_squares(struct device *d, const float *x, size_t n, double *out)
-{
-    (void)d;
-    *out = squares_sum(x, n);
-}
-
-static const struct device_ops far_ops = {.name = "far",
-                                          .alloc = far_alloc,
-                                          .free = far_free,
-                                          .upload = plain_copy,
-                                          .download = plain_copy,
-                                          .sum_squares = far_sum_squares,
-                                          .scale = plain_scale,
-                                          .add = plain_add,
-                                          .copy = plain_copy,
-                                          .zero = plain_zero,
-                                          .wait = plain_wait};
-static struct device far_away = {.ops = &far_ops};
-
 /* ---- rounds of known deltas */
 
 enum deltas { EQUAL, OPPOSITE, ORTHOGONAL, NONE };
@@ -190,7 +156,7 @@ static void check_all_ways(int world, enum deltas deltas, int64_t first, double 
     struct setup u = {.deltas = deltas, .samples = {first, 1}, .norm = norm, .agreement = agreement};
 
     for (int way = 0; way < 2; way++) {
-        u.device = way ? &far_away : &plain_device;
+        u.device = way ? &far_device : &plain_device;
         u.spec = (struct sync_spec){.type = SYNC_AVERAGE, .every = EVERY};
         /* Alone, there is nothing to average. */
         u.norm = world == 1 ? NAN : norm;
