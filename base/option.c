@@ -10,13 +10,16 @@
 
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text.h"
 
 #define HELP_COLUMN 30 /* where --help's texts begin */
 #define HELP_WIDTH 100
-#define LISTS_MAX 16 /* different OPTION_TEXTS on one command line */
+#define MATCHES_MAX 32 /* options that one abbreviation may stand for */
+#define LISTS_MAX 16   /* different OPTION_TEXTS on one command line */
 
 struct option_parser {
     const struct option_set *sets;
+    const struct option_rules *rules;
     void *lists[LISTS_MAX]; /* OPTION_TEXTS that this command line has used */
     size_t list_count;
 };
@@ -32,14 +35,17 @@ enum err_code option_refuse(const char *name, const char *expected, const char *
                    name, expected, text);
 }
 
-static bool option_name_matches(const char *given, size_t len, const char *name)
+static bool option_name_begins(const char *given, size_t len, const char *name)
 {
-    if (strlen(name) != len)
-        return false;
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) /* the end of the name differs from every letter */
         if (given[i] != name[i] && !(given[i] == '_' && name[i] == '-'))
             return false;
-    return true;
+    return len > 0;
+}
+
+static bool option_name_matches(const char *given, size_t len, const char *name)
+{
+    return strlen(name) == len && option_name_begins(given, len, name);
 }
 
 /* Finds an option by its letter, or by its name if letter is 0. */
@@ -51,6 +57,36 @@ static struct option_slot option_find(const struct option_set *sets, const char 
             if (letter ? s->letter == letter : option_name_matches(name, len, s->name))
                 return (struct option_slot){s, (char *)sets->base + s->offset};
     return (struct option_slot){NULL, NULL};
+}
+
+static void option_add_match(struct option_slot *matches, size_t *count, struct option_slot slot)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (matches[i].at == slot.at) /* two names of the same value */
+            return;
+    if (*count < MATCHES_MAX)
+        matches[(*count)++] = slot;
+}
+
+/* Finds the option whose name begins like this. slot->spec stays NULL if there is none. */
+static enum err_code option_expand(const struct option_set *sets, const char *given, size_t len,
+                                   struct option_slot *slot, struct err *e)
+{
+    struct option_slot matches[MATCHES_MAX];
+    CLEANUP(buf_release) struct buf names = {0};
+    size_t count = 0;
+    for (; sets->table; sets++)
+        for (const struct option_spec *s = sets->table; s->name; s++)
+            if (!s->whole && option_name_begins(given, len, s->name))
+                option_add_match(matches, &count, (struct option_slot){s, (char *)sets->base + s->offset});
+    if (count == 1)
+        *slot = matches[0];
+    if (count < 2)
+        return ERR_OK;
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&names, "%s--%s", text_separator(i, count, " or "), matches[i].spec->name);
+    return err_set(e, ERR_INVALID_ARGUMENT, "option '--%.*s' is ambiguous: it may mean %.300s", (int)len,
+                   given, names.data);
 }
 
 static enum err_code option_unknown(const struct option_set *sets, const char *given, size_t len,
@@ -73,7 +109,10 @@ static enum err_code option_unknown(const struct option_set *sets, const char *g
 static enum err_code option_refuse_number(const struct option_spec *s, const char *text, struct err *e)
 {
     /* "1.5" is a number, so "expected a number" would not explain the refusal */
-    const char *number = s->type == OPTION_INT && strspn(text, "0123456789.") == strlen(text) && strchr(text, '.') ? "a whole number" : "a number";
+    const char *number =
+        s->type == OPTION_INT && strspn(text, "0123456789.") == strlen(text) && strchr(text, '.')
+            ? "a whole number"
+            : "a number";
     char expected[96];
     if (s->max > 0 && !isinf(s->max))
         snprintf(expected, sizeof(expected), "%s from %.15g to %.15g", number, s->min, s->max);
@@ -199,6 +238,9 @@ static enum err_code option_parse_at(struct option_parser *p, int argc, char **a
     size_t len = is_long ? strcspn(arg + 2, "=") : 0;
     struct option_slot slot =
         is_long ? option_find(p->sets, arg + 2, len, 0) : option_find(p->sets, NULL, 0, arg[1]);
+    if (!slot.spec && is_long && p->rules && p->rules->abbreviations &&
+        option_expand(p->sets, arg + 2, len, &slot, e) != ERR_OK)
+        return e->code;
     const struct option_spec *s = slot.spec;
     if (!s && is_long)
         return option_unknown(p->sets, arg + 2, len, e);
@@ -223,9 +265,9 @@ static enum err_code option_parse_at(struct option_parser *p, int argc, char **a
 }
 
 enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
-                           bool (*ends)(const char *argument), struct option_arguments *args, struct err *e)
+                           const struct option_rules *rules, struct option_arguments *args, struct err *e)
 {
-    struct option_parser p = {.sets = sets};
+    struct option_parser p = {.sets = sets, .rules = rules};
     *args = (struct option_arguments){.list = xcalloc((size_t)argc + 1, sizeof(*args->list))};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
@@ -233,7 +275,7 @@ enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
             return ERR_OK;
         }
         bool argument = argv[i][0] != '-' || !argv[i][1]; /* "-" alone stands for stdin */
-        if (argument && ends && ends(argv[i])) {
+        if (argument && rules && rules->ends && rules->ends(argv[i])) {
             args->tail = argv + i;
             return ERR_OK;
         }

@@ -37,6 +37,7 @@ struct option_spec {
     const char *help;                          /* for --help, which breaks its lines */
     const char *default_text;                  /* for --help: the default; NULL: --help shows none */
     bool hidden;                               /* an alias that --help leaves out */
+    bool whole;                                /* never abbreviated: programs write this option, not people */
     double min, max;                           /* both 0: 0 or more; max INFINITY: no upper end */
     bool (*parse)(const char *text, void *at); /* OPTION_PARSED: false if the text is wrong */
     bool (*check)(const char *text); /* of a text: false if a text of the command line is invalid; or NULL */
@@ -60,10 +61,18 @@ struct option_arguments { /* the arguments that are not options */
     char **tail; /* borrowed, NULL-terminated; NULL: there is no tail */
 };
 
-/* sets ends with a NULL table. argv[0] is skipped. ends: returns true for an argument that begins the tail, as
- * if "--" stood before it; may be NULL. On failure some values are set, and args must be released too. */
+struct option_rules {
+    bool (*ends)(
+        const char *argument); /* the argument begins the tail, as if "--" stood before it; or NULL */
+    /* The beginning of a name stands for the option, as in Python's argparse: --nproc for --nproc-per-node.
+     * If it begins the names of several options, the error lists them. A whole name is never ambiguous. */
+    bool abbreviations;
+};
+
+/* sets ends with a NULL table. argv[0] is skipped. rules: NULL for the standard ones. On failure some values
+ * are set, and args must be released too. */
 MUST_CHECK enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
-                                      bool (*ends)(const char *argument), struct option_arguments *args,
+                                      const struct option_rules *rules, struct option_arguments *args,
                                       struct err *e);
 /* Gives each option that the command line left out the value of its variable in `env` ("NAME=value" list):
  * prefix, then the name in capitals, `_` for `-`. A flag is on when its variable is neither "" nor "0". */

@@ -158,7 +158,7 @@ static int main_run_command(const struct command *c, int argc, char **argv)
         sets[count++] = (struct option_set){c->options, options};
     if (c->shared)
         sets[count++] = (struct option_set){c->shared, options};
-    enum err_code parsed = option_parse(sets, argc, argv, c->ends, &in.args, &e);
+    enum err_code parsed = option_parse(sets, argc, argv, &c->rules, &in.args, &e);
     /* --help wins over a mistake in the other options: the user may be asking about them */
     if (globals.help)
         code = main_print_help(c);

@@ -196,7 +196,7 @@ const struct command cmd_check = {
     .shared = job_flag_options,
     .size = sizeof(struct check_options),
     .most = 1,
-    .ends = check_begins_command,
+    .rules = {.ends = check_begins_command},
     .tail = true,
     .run = cmd_check_run,
 };

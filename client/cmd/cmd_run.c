@@ -198,12 +198,12 @@ const struct command cmd_run = {
         "it started dies too. ^Z stops the display, not the job. A COMMAND is not restarted after a failure\n"
         "unless --max-restarts is given.\n\n"
         "torchrun's options have the same meaning here, in both spellings (--nproc_per_node too), and are also\n"
-        "read from PET_* variables. `ddprun` is short for `ddpctl run`. The first word that is not an option\n"
-        "begins the script or command, and every word after it belongs to it. SCRIPT.py runs under python3 -u\n"
-        "(or $PYTHON_EXEC).\n\n"
+        "read from PET_* variables. The beginning of an option's name is enough if no other option begins so\n"
+        "(--nproc). `ddprun` is short for `ddpctl run`. The first word that is not an option begins the script\n"
+        "or command, and every word after it belongs to it. SCRIPT.py runs under python3 -u (or $PYTHON_EXEC).\n\n"
         "To run on several hosts, type the same line on each. They meet at --rdzv-endpoint, an address of one\n"
         "of them. They need the same token, in DDP_TOKEN, ~/.config/ddp/token or --token FILE; --insecure runs\n"
-        "without a token.\n\n"
+        "without a token. At localhost a token is made automatically.\n\n"
         "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
         "  ddpctl run --procs-per-node 4 ./bench\n"
         "  ddprun --nnodes=2 --rdzv-id=456 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"
@@ -212,7 +212,7 @@ const struct command cmd_run = {
     .shared = job_flag_options,
     .size = sizeof(struct run_options),
     .most = 1,
-    .ends = command_words_begin,
+    .rules = {.ends = command_words_begin, .abbreviations = true},
     .tail = true,
     .offline = true,
     .run = cmd_run_run,

@@ -118,7 +118,7 @@ const struct command cmd_submit = {
     .shared = job_flag_options,
     .size = sizeof(struct submit_options),
     .most = 1,
-    .ends = command_words_begin,
+    .rules = {.ends = command_words_begin},
     .tail = true,
     .run = cmd_submit_run,
 };

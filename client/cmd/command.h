@@ -35,12 +35,12 @@ struct command {
     const char *summary; /* one line for ddpctl --help */
     const char *help;    /* paragraphs for ddpctl NAME --help */
     const struct option_spec *options;
-    const struct option_spec *shared;   /* a second table that fills the same struct, or NULL */
-    size_t size;                        /* of the options struct, which is zeroed first */
-    size_t least, most;                 /* number of arguments */
-    bool tail;                          /* takes "-- COMMAND" */
-    bool (*ends)(const char *argument); /* true if the argument begins COMMAND without "--"; NULL: never */
-    bool offline;                       /* talks to no coordinator: the global options are not shown */
+    const struct option_spec *shared; /* a second table that fills the same struct, or NULL */
+    size_t size;                      /* of the options struct, which is zeroed first */
+    size_t least, most;               /* number of arguments */
+    bool tail;                        /* takes "-- COMMAND" */
+    struct option_rules rules;        /* ends: true if the argument begins COMMAND without "--" */
+    bool offline;                     /* talks to no coordinator: the global options are not shown */
     int (*run)(struct invocation *in);
 };
 

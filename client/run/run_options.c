@@ -73,12 +73,14 @@ const struct option_spec run_option_table[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct run_options, launched),
      .value = "PLACE",
-     .hidden = true}, /* client/run/launch/launch_message.h */
+     .hidden = true,
+     .whole = true}, /* client/run/launch/launch_message.h */
     {.name = "terminal",
      .type = OPTION_TEXT,
      .offset = offsetof(struct run_options, terminal),
      .value = "STREAMS",
-     .hidden = true}, /* client/run/launch/launcher.c */
+     .hidden = true,
+     .whole = true}, /* client/run/launch/launcher.c */
     TEXT_OPTION(local_addr, "local-addr", "ADDRESS", "address at which the other nodes reach this one",
                 .default_text = "detected"),
     TEXT_OPTION(role, "role", "NAME", "name of the workers in their output", .default_text = "default"),

@@ -197,13 +197,33 @@ static enum err_code torchrun_read_conf_pair(char *pair, struct run_request *r, 
     return ERR_OK;
 }
 
+/* Cuts off blanks at both ends. */
+static char *torchrun_trim(char *text)
+{
+    text += strspn(text, " \t");
+    for (size_t len = strlen(text); len && strchr(" \t", text[len - 1]); len--)
+        text[len - 1] = 0;
+    return text;
+}
+
+/* Without the quotes that a configuration file or a second shell has left around the whole value. */
+static char *torchrun_unquote(char *text)
+{
+    text = torchrun_trim(text);
+    size_t len = strlen(text);
+    if (len < 2 || !strchr("'\"", *text) || text[len - 1] != *text)
+        return text;
+    text[len - 1] = 0;
+    return torchrun_trim(text + 1);
+}
+
 static enum err_code torchrun_read_conf(const char *text, struct run_request *r, struct buf *talk,
                                         struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(text);
-    char *rest, *pair = strtok_r(copy, ",", &rest);
+    char *rest, *pair = strtok_r(torchrun_unquote(copy), ",", &rest);
     for (; pair; pair = strtok_r(NULL, ",", &rest))
-        if (torchrun_read_conf_pair(pair, r, talk, e) != ERR_OK)
+        if (torchrun_read_conf_pair(torchrun_trim(pair), r, talk, e) != ERR_OK)
             return e->code;
     return ERR_OK;
 }

@@ -96,7 +96,10 @@ static void endpoint_settle(struct endpoint *out, const char *host, int64_t port
                             const struct addrinfo *found)
 {
     bool number = host_is_numeric(host), local = strcasecmp(host, "localhost") == 0;
+    /* the host's own name may resolve to a loopback address here, but other machines can meet there */
+    out->loopback = found && (number || local);
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
+        out->loopback = out->loopback && address_is_loopback(a->ai_addr);
         if (!address_is_own(a->ai_addr))
             continue;
         out->own = true;

@@ -10,6 +10,7 @@
 struct endpoint {
     char *address; /* to connect to: "box1:29400", "[fd00::1]:29603" */
     bool own;      /* the address or the name is this machine's */
+    bool loopback; /* a loopback address or localhost: only processes of this machine can meet here */
     char *listen;  /* to bind: the address itself if one was given, all addresses for a name */
     char
         *node; /* own: the numeric address for peers; NULL: the name only gives one that peers cannot reach */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,6 +16,7 @@
 #include "client/interrupts.h"
 #include "client/run/hosts/endpoint.h"
 #include "client/run/hosts/host_duties.h"
+#include "client/run/hosts/local_token.h"
 #include "client/run/hosts/run_membership.h"
 #include "client/run/hosts/run_token.h"
 #include "client/run/run_session.h"
@@ -49,8 +51,9 @@ struct host_group {
     const struct job_spec *spec;
     const char *text;
     bool hosting, quiet;
-    char *token; /* NULL: --insecure */
-    char *node;  /* this host's node in the run */
+    char *token;      /* NULL: --insecure */
+    bool local_token; /* the user has none, so it is the one of this user on this machine */
+    char *node;       /* this host's node in the run */
     char name[HOST_NAME_MAX + 1], digest[DIGEST_TEXT];
     struct endpoint endpoint;
     struct run_membership member;
@@ -168,6 +171,11 @@ static enum err_code host_group_explain_refusal(const struct host_group *h, stru
 {
     if (e->code != ERR_UNAUTHENTICATED)
         return e->code;
+    if (h->local_token)
+        return err_set(
+            e, ERR_UNAUTHENTICATED,
+            "the run at %s has a token of its own; set the same DDP_TOKEN here, or take another port",
+            h->endpoint.address);
     return err_set(e, ERR_UNAUTHENTICATED,
                    h->token ? "the run at %s has another token; it must be the same on each host"
                             : "the run at %s has a token; give it here too, without --insecure",
@@ -208,6 +216,37 @@ static enum err_code host_group_check_local(struct host_group *h, struct err *e)
         return err_set(e, ERR_CANCELLED, "interrupted");
     host_group_remind(h);
     return local_cluster_check(&h->session.local, e);
+}
+
+/* Waits until this user's coordinator listens at the endpoint: the token of this machine is sent to nobody
+ * else. A token that the user gave is known to the hosts of the run only, so it needs no such check. */
+static enum err_code host_group_wait_own_port(struct host_group *h, struct err *e)
+{
+    const struct timespec turn = {.tv_nsec = TURN_MS * 1000000L};
+    enum port_owner owner;
+    while ((owner = local_port_owner(h->request->port)) != PORT_OF_THIS_USER) {
+        if (owner == PORT_OF_ANOTHER)
+            return err_set(e, ERR_UNAVAILABLE, "another user listens at %s; take another port",
+                           h->endpoint.address);
+        if (host_group_check_local(h, e) != ERR_OK)
+            return e->code;
+        if (clock_boot_ms() - h->started_ms >= h->request->join_timeout_ms)
+            return err_set(e, ERR_UNAVAILABLE, "no run at %s within %lld s", h->endpoint.address,
+                           (long long)h->request->join_timeout_ms / 1000);
+        nanosleep(&turn, NULL);
+    }
+    return ERR_OK;
+}
+
+/* The token of the run's hosts. Those that meet at a loopback address belong to one machine, so a user who has
+ * no token gets one for this machine. */
+static enum err_code host_group_find_token(struct host_group *h, const struct globals *globals, struct err *e)
+{
+    enum err_code code = run_token_find(globals, &h->token, e);
+    if (code != ERR_UNAUTHENTICATED || !h->endpoint.loopback)
+        return code;
+    h->local_token = true;
+    return local_token_get(&h->token, e);
 }
 
 static enum err_code host_group_join(struct host_group *h, struct err *e)
@@ -348,8 +387,10 @@ static enum err_code host_group_run_job(struct host_group *h, struct err *e)
 {
     struct run_session *s = &h->session;
     if (local_cluster_open(&s->local, h->request->log_dir, e) != ERR_OK ||
-        host_group_start_coordinator(h, e) != ERR_OK || host_group_open_link(h, e) != ERR_OK ||
-        host_group_join(h, e) != ERR_OK || host_group_start_agent(h, e) != ERR_OK)
+        host_group_start_coordinator(h, e) != ERR_OK ||
+        (h->local_token && !h->hosting && host_group_wait_own_port(h, e) != ERR_OK) ||
+        host_group_open_link(h, e) != ERR_OK || host_group_join(h, e) != ERR_OK ||
+        host_group_start_agent(h, e) != ERR_OK)
         return e->code;
     if (!h->hosting)
         host_group_warn_difference(h);
@@ -416,7 +457,7 @@ int host_group_run(const struct globals *globals, const struct run_request *requ
     if (code == ERR_OK)
         code = host_group_check_flags(globals, &e);
     if (code == ERR_OK)
-        code = run_token_find(globals, &h.token, &e);
+        code = host_group_find_token(&h, globals, &e);
     if (code == ERR_OK)
         code = host_group_run_job(&h, &e);
     int status = host_group_exit_code(&h, code, &e);

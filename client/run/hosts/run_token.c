@@ -10,6 +10,7 @@
 #include "base/secret.h"
 
 #define TOKEN_BYTES 32
+#define CHARACTERS_MIN 16
 #define FILE_BYTES 4096
 #define MAKE "openssl rand -hex 32 makes one"
 
@@ -19,7 +20,7 @@ static enum err_code run_token_read_file(const char *path, char **token, struct 
     if (secret_read(path, FILE_BYTES, &text, e) != ERR_OK)
         return e->code;
     buf_putc(&text, 0);
-    text.data[strcspn(text.data, " \t\r\n")] = 0;
+    text.data[strcspn(text.data, "\r\n")] = 0;
     *token = buf_steal(&text);
     return ERR_OK;
 }
@@ -54,6 +55,16 @@ static enum err_code run_token_search(const struct globals *g, char **token, cha
     return run_token_read_file(path, token, e);
 }
 
+/* A token in another form than the coordinator's: every host derives the same 64 digits from it. */
+static char *run_token_derive(const char *text)
+{
+    uint8_t digest[DIGEST_BYTES];
+    char hex[DIGEST_TEXT];
+    digest_sha256(digest, text, strlen(text));
+    hex_encode(hex, digest, sizeof(digest));
+    return xstrdup(hex);
+}
+
 enum err_code run_token_find(const struct globals *globals, char **token, struct err *e)
 {
     CLEANUP(free_text) char *found = NULL;
@@ -64,9 +75,11 @@ enum err_code run_token_find(const struct globals *globals, char **token, struct
     unsetenv("DDP_TOKEN");
     if (code != ERR_OK || globals->insecure)
         return code;
-    if (!hex_decode(secret, sizeof(secret), found))
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: not a token of %d hex digits, " MAKE, from,
-                       2 * TOKEN_BYTES);
-    *token = steal(found);
+    for (size_t len = strlen(found); len && strchr(" \t\r\n", found[len - 1]); len--)
+        found[len - 1] = 0; /* a line's end does not belong to the token */
+    if (strlen(found) < CHARACTERS_MIN)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: a token has %d characters or more; " MAKE, from,
+                       CHARACTERS_MIN);
+    *token = hex_decode(secret, sizeof(secret), found) ? steal(found) : run_token_derive(found);
     return ERR_OK;
 }

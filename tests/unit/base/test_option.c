@@ -214,6 +214,29 @@ static void test_misuse(void **state)
     refuse_words(WORDS("--follow=yes"), "option '--follow' does not take a value, got 'yes'");
 }
 
+static void test_abbreviations_where_allowed(void **state)
+{
+    (void)state;
+    const struct option_rules rules = {.abbreviations = true};
+    struct sample s = {0};
+    const struct option_set sets[] = {{table, &s}, {NULL, NULL}};
+    struct option_arguments args;
+    struct err e;
+    char *good[] = {(char[]){"cmd"}, (char[]){"--foll"}, (char[]){"--set_key=k=1"},
+                    (char[]){"--n"}, (char[]){"x"},      NULL};
+    assert_int_equal(option_parse(sets, 5, good, &rules, &args, &e), ERR_OK);
+    assert_true(s.follow);
+    assert_string_equal(s.set[0], "k=1");
+    assert_string_equal(s.name, "x");
+    option_release(table, &s);
+    option_arguments_release(&args);
+    char *unclear[] = {(char[]){"cmd"}, (char[]){"--s=1"}, NULL};
+    assert_int_equal(option_parse(sets, 2, unclear, &rules, &args, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg,
+                        "option '--s' is ambiguous: it may mean --slots, --set-key-of-the-file or --secret");
+    option_arguments_release(&args);
+}
+
 static void test_variables(void **state)
 {
     (void)state;
@@ -328,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_all_forms),
         cmocka_unit_test(test_value_that_may_be_left_out),
         cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_abbreviations_where_allowed),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_file_then_command_line),
         cmocka_unit_test(test_file_and_command_line_share_their_checks),

@@ -38,9 +38,10 @@ static void run_case_read(struct run_case *g, const char *const *words, const ch
         argv[argc] = (char *)(uintptr_t)words[argc];
     argv[argc] = NULL;
     *g = (struct run_case){0};
+    const struct option_rules rules = {.ends = command_words_begin, .abbreviations = true};
     const struct option_set sets[] = {
         {run_option_table, &g->options}, {job_flag_options, &g->options}, {NULL, NULL}};
-    if (option_parse(sets, argc, argv, command_words_begin, &g->args, &g->e) != ERR_OK ||
+    if (option_parse(sets, argc, argv, &rules, &g->args, &g->e) != ERR_OK ||
         torchrun_read(&g->launch, &g->options, g->args.tail, (char *const *)(uintptr_t)variables, &g->talk,
                       &g->e) != ERR_OK ||
         run_request_job_text(&g->launch, &g->options, g->args.list[0], &g->text, &g->e) != ERR_OK ||
@@ -218,6 +219,31 @@ static void test_pet_variables(void **state)
                  "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
 
+/* As Python's argparse does for torchrun. */
+static void test_abbreviated_options(void **state)
+{
+    (void)state;
+    struct run_case g;
+    accept_words(&g,
+                 WORDS("--nproc", "2", "--nn=2", "--rdzv-end", "h:1", "--rdzv_i=7", "--max", "1", "--te",
+                       "x.py", "--nproc", "3"),
+                 NONE);
+    check_command(&g, "python3 -u x.py --nproc 3");
+    assert_string_equal(g.launch.procs, "2");
+    assert_int_equal(g.launch.nodes_min, 2);
+    assert_string_equal(g.launch.host, "h");
+    assert_string_equal(g.launch.id, "7");
+    assert_string_equal(g.launch.tee, "3");
+    assert_int_equal(g.spec.max_restarts, 1);
+    run_case_release(&g);
+    refuse_words(WORDS("--rdzv", "x", "x.py"), NONE,
+                 "option '--rdzv' is ambiguous: it may mean --rdzv-endpoint, --rdzv-id, --rdzv-backend or "
+                 "--rdzv-conf");
+    refuse_words(
+        WORDS("--launche", "ssh,", "x.py"), NONE, /* nobody types --launched */
+        "invalid value for option '--launcher': expected one of auto|srun|pbsdsh|ssh|mpirun, got 'ssh,'");
+}
+
 static void test_rdzv_conf(void **state)
 {
     (void)state;
@@ -233,6 +259,17 @@ static void test_rdzv_conf(void **state)
     assert_int_equal(g.spec.grace_ms, 1500);
     assert_string_equal(g.talk.data, "ddpctl: warning: --rdzv-conf: unknown key 'colour' has no effect\n");
     run_case_release(&g);
+    for (int i = 0; i < 3; i++) { /* quotes that a second shell or a configuration file has left */
+        static const char *const quoted[] = {"'join_timeout=5,last_call_timeout=1'",
+                                             "\"join_timeout=5, last_call_timeout=1\"",
+                                             " join_timeout=5,last_call_timeout=1 "};
+        struct run_case q;
+        accept_words(&q, WORDS("--nnodes=2", "--rdzv-endpoint=h:1", "--rdzv-conf", quoted[i], "x"), NONE);
+        assert_int_equal(q.launch.join_timeout_ms, 5000);
+        assert_int_equal(q.launch.last_call_ms, 1000);
+        assert_int_equal(q.talk.len, 0);
+        run_case_release(&q);
+    }
     refuse_words(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
                  "invalid value for option '--rdzv-conf is_host': expected 1 or 0, got 'maybe'");
     refuse_words(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
@@ -415,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_static_rendezvous),
         cmocka_unit_test(test_command_that_is_executed),
         cmocka_unit_test(test_pet_variables),
+        cmocka_unit_test(test_abbreviated_options),
         cmocka_unit_test(test_rdzv_conf),
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_options_without_effect_are_reported),

@@ -28,6 +28,7 @@ static void test_own_address_is_bound(void **state)
     assert_true(six.own);
     assert_string_equal(six.address, "[::1]:29400");
     assert_string_equal(six.listen, "[::1]:29400");
+    assert_true(four.loopback && six.loopback);
 }
 
 /* An address of the networks for documentation, which no machine has. With is_host all addresses are bound.
@@ -39,6 +40,7 @@ static void test_address_of_another_machine(void **state)
     struct err e;
     assert_int_equal(endpoint_find(&four, "192.0.2.1", 29500, &e), ERR_OK);
     assert_false(four.own);
+    assert_false(four.loopback);
     assert_null(four.node);
     assert_string_equal(four.address, "192.0.2.1:29500");
     assert_string_equal(strrchr(four.listen, ':'), ":29500");
@@ -58,6 +60,7 @@ static void test_name_of_this_machine(void **state)
     assert_int_equal(gethostname(name, sizeof(name)), 0);
     assert_int_equal(endpoint_find(&own, name, 29400, &e), ERR_OK);
     assert_true(own.own);
+    assert_false(own.loopback); /* other machines can meet there, even if the name gives 127.0.1.1 here */
     assert_true(strcmp(own.listen, "[::]:29400") == 0 || strcmp(own.listen, "0.0.0.0:29400") == 0);
     assert_true(!own.node || strncmp(own.node, "127.", 4) != 0);
 }

@@ -102,12 +102,35 @@ static void test_invalid_tokens(void **state)
     struct globals g = {0};
     char *token;
     struct err e;
-    static const char *const bad[] = {"", "\n", "secret\n", TOKEN "00\n"};
+    static const char *const bad[] = {"", "\n", "secret\n", "fifteen letters\n"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         put_token(bad[i], 0600);
         assert_int_equal(run_token_find(&g, &token, &e), ERR_INVALID_ARGUMENT);
         assert_non_null(strstr(e.msg, "openssl rand -hex 32"));
     }
+}
+
+/* Every host derives the same 64 digits from a token in another form, from the file as from the variable. */
+static void test_token_of_any_form(void **state)
+{
+    (void)state;
+    struct globals g = {0};
+    struct err e;
+    char *digits[4];
+    static const char *const texts[] = {"correct horse battery", "correct horse cattery", TOKEN "00"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        setenv("DDP_TOKEN", texts[i], 1);
+        assert_int_equal(run_token_find(&g, &digits[i], &e), ERR_OK);
+        assert_int_equal(strlen(digits[i]), strlen(TOKEN));
+        assert_int_equal(strspn(digits[i], "0123456789abcdef"), strlen(TOKEN));
+    }
+    put_token("correct horse battery \n", 0600);
+    assert_int_equal(run_token_find(&g, &digits[3], &e), ERR_OK);
+    assert_string_equal(digits[3], digits[0]);
+    assert_string_not_equal(digits[1], digits[0]);
+    assert_string_not_equal(digits[2], TOKEN);
+    for (size_t i = 0; i < ARRAY_LEN(digits); i++)
+        free(digits[i]);
 }
 
 static void test_insecure_has_no_token(void **state)
@@ -130,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_private_file),
         cmocka_unit_test(test_file_readable_by_others_is_refused),
         cmocka_unit_test(test_invalid_tokens),
+        cmocka_unit_test(test_token_of_any_form),
         cmocka_unit_test(test_insecure_has_no_token),
     };
     return cmocka_run_group_tests(tests, make_home, remove_home);
