@@ -14,6 +14,7 @@ struct parts_plan {
     bool *has; /* by rank, then by part: lies in the rank's snapshot.dir. All ranks of a node see the same */
     int *part, *reader; /* by rank */
     bool *whole;        /* by rank: takes the part as its own; else the moments alone */
+    bool *done;         /* by rank: has its part */
     int dropped, missing, moved;
 };
 
@@ -23,6 +24,7 @@ static void plan_release(struct parts_plan *p)
     free(p->part);
     free(p->reader);
     free(p->whole);
+    free(p->done);
 }
 
 /* The first rank that could read the part: the rank itself, or the lowest of all. -1: none. */
@@ -90,6 +92,7 @@ static enum err_code plan_make(const struct trainer *t, const struct snapshot_pl
                                const struct snapshot_part *parts, struct parts_plan *p, struct err *e)
 {
     bool differ = !sync_votes_each_step(t->formation.sync);
+    p->missing = p->moved = 0;
     for (int r = 0; r < p->ranks; r++) {
         int wanted = differ ? r % p->parts : 0;
         int part = plan_substitute(p, r, wanted);
@@ -114,24 +117,25 @@ static enum err_code plan_open(struct trainer *t, const struct snapshot_place *p
     p->part = xcalloc(ranks, sizeof(*p->part));
     p->reader = xcalloc(ranks, sizeof(*p->reader));
     p->whole = xcalloc(ranks, sizeof(*p->whole));
+    p->done = xcalloc(ranks, sizeof(*p->done));
     return plan_look(t, place, p, e) ? e->code : plan_make(t, place, parts, p, e);
 }
 
 /* ---- reading */
 
-/* All ranks return the error of the first rank that has one. */
-static enum err_code agree_on_errors(struct trainer *t, const struct err *mine, struct err *e)
+/* A copy that could not be read does not count, for any rank of its node: another node may have a good one. */
+static void plan_strike(const struct trainer *t, struct parts_plan *p, int rank, int part)
 {
-    int world = t->formation.world_size;
-    struct err *all = xcalloc((size_t)world, sizeof(*all));
-    enum err_code code = coll_allgather(t->formation.group, mine, sizeof(*mine), all, e);
-    for (int r = 0; !code && r < world; r++)
-        if (all[r].code) {
-            *e = all[r];
-            code = e->code;
-        }
-    free(all);
-    return code;
+    const struct link_peer *peers = t->formation.info.peers;
+    for (int r = 0; r < p->ranks; r++)
+        if (peers[r].node_rank == peers[rank].node_rank)
+            p->has[r * p->parts + part] = false;
+}
+
+/* Whether another copy may do: the file is damaged or lost, not the model another one. */
+static bool copy_is_bad(const struct err *found)
+{
+    return found->code && found->code != ERR_FAILED_PRECONDITION && found->code != ERR_RESOURCE_EXHAUSTED;
 }
 
 static void take_part(struct trainer *t, const struct snapshot_place *place, const struct parts_plan *p,
@@ -144,19 +148,24 @@ static void take_part(struct trainer *t, const struct snapshot_place *place, con
     round->world_size = whole ? p->parts : 0;
 }
 
-/* One part, from the rank that has it to a rank that does not; all ranks pass it on. */
+/* One part, from the rank that has it to a rank that does not; all ranks pass it on. *found: the error of the rank that
+ * reads it. */
 static enum err_code move_part(struct trainer *t, const struct snapshot_place *place,
                                const struct snapshot_part *parts, const struct parts_plan *p, int to,
-                               float *state, struct sync_state *round, struct err *e)
+                               float *state, struct sync_state *round, struct err *found, struct err *e)
 {
     struct formation *f = &t->formation;
     int part = p->part[to], from = p->reader[to];
-    struct err found = {0};
     int64_t samples = 0;
+    *found = (struct err){0};
     if (f->rank == from && snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part],
-                                              state, &samples, &found))
-        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
-    if (formation_agree(f, from, &found, e) || coll_broadcast(f->group, &samples, sizeof(samples), from, e) ||
+                                              state, &samples, found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found->msg));
+    if (coll_broadcast(f->group, found, sizeof(*found), from, e))
+        return e->code;
+    if (found->code)
+        return ERR_OK;
+    if (coll_broadcast(f->group, &samples, sizeof(samples), from, e) ||
         coll_broadcast(f->group, state, state_bytes(&t->engine), from, e))
         return e->code;
     if (f->rank == to)
@@ -166,26 +175,80 @@ static enum err_code move_part(struct trainer *t, const struct snapshot_place *p
     return ERR_OK;
 }
 
-static enum err_code read_parts(struct trainer *t, const struct snapshot_place *place,
-                                const struct snapshot_part *parts, const struct parts_plan *p, float *state,
-                                struct sync_state *round, struct err *e)
+/* Every rank reads the part that is in its own directory. all: the errors, by rank. */
+static enum err_code read_own_part(struct trainer *t, const struct snapshot_place *place,
+                                   const struct snapshot_part *parts, const struct parts_plan *p,
+                                   float *state, struct sync_state *round, struct err *all, struct err *e)
 {
     int rank = t->formation.rank, part = p->part[rank];
     struct err found = {0};
     int64_t samples = 0;
-    if (p->reader[rank] == rank) {
+    if (!p->done[rank] && p->reader[rank] == rank) {
         if (snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part], state, &samples,
                                &found))
             log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
         else
             take_part(t, place, p, state, samples, round);
     }
-    if (agree_on_errors(t, &found, e))
+    return coll_allgather(t->formation.group, &found, sizeof(found), all, e);
+}
+
+/* Notes whether the rank has its part now. Returns an error that no other copy of the part can repair. */
+static enum err_code note_read(const struct trainer *t, struct parts_plan *p, int rank,
+                               const struct err *found, struct err *last, struct err *e)
+{
+    p->done[rank] = !found->code;
+    if (!found->code)
+        return ERR_OK;
+    *last = *found;
+    if (copy_is_bad(found)) {
+        plan_strike(t, p, p->reader[rank], p->part[rank]);
+        return ERR_OK;
+    }
+    *e = *found;
+    return e->code;
+}
+
+/* Reads by the present plan, each rank that has no part yet. all: room for one error a rank. */
+static enum err_code read_by_plan(struct trainer *t, const struct snapshot_place *place,
+                                  const struct snapshot_part *parts, struct parts_plan *p, float *state,
+                                  struct sync_state *round, struct err *all, struct err *last, struct err *e)
+{
+    if (read_own_part(t, place, parts, p, state, round, all, e))
         return e->code;
-    for (int to = 0; to < p->ranks; to++)
-        if (p->reader[to] != to && move_part(t, place, parts, p, to, state, round, e))
+    for (int r = 0; r < p->ranks; r++)
+        if (!p->done[r] && p->reader[r] == r && note_read(t, p, r, &all[r], last, e))
             return e->code;
+    for (int to = 0; to < p->ranks; to++) {
+        struct err found;
+        if (p->done[to] || p->reader[to] == to)
+            continue;
+        if (move_part(t, place, parts, p, to, state, round, &found, e) ||
+            note_read(t, p, to, &found, last, e))
+            return e->code;
+    }
     return ERR_OK;
+}
+
+/* Until every rank has its part. Each plan but the last one strikes a copy, so there is an end. */
+static enum err_code read_parts(struct trainer *t, const struct snapshot_place *place,
+                                const struct snapshot_part *parts, struct parts_plan *p, float *state,
+                                struct sync_state *round, struct err *e)
+{
+    struct err *all = xcalloc((size_t)p->ranks, sizeof(*all)), last = {0};
+    enum err_code code = ERR_OK;
+    for (bool left = true; left && !code;) {
+        code = read_by_plan(t, place, parts, p, state, round, all, &last, e);
+        left = false;
+        for (int r = 0; r < p->ranks; r++)
+            left |= !p->done[r];
+        if (!code && left && plan_make(t, place, parts, p, e)) {
+            *e = last; /* which says more than that there is no other copy */
+            code = e->code;
+        }
+    }
+    free(all);
+    return code;
 }
 
 /* Samples of the ranks that are here. */

@@ -182,6 +182,23 @@ def a_damaged_part_is_not_taken(directory):
         assert "rank-00001.safetensors: not the part that was committed: damaged" in w.ranks[0].err, w.ranks[0].err
 
 
+def a_good_copy_is_taken_for_a_damaged_one(directory):
+    """Both nodes have all parts. Rank 1's own copy is damaged, and node 0 has a good one."""
+    committed = {}
+    first_half(directory, committed)
+    at = [f"{directory}/node{i}/out/parts-step-20-g1-j7" for i in range(2)]
+    shutil.copy(f"{at[0]}/rank-00000.safetensors", at[1])
+    shutil.copy(f"{at[1]}/rank-00001.safetensors", at[0])
+    good = whole_file(f"{at[0]}/rank-00001.safetensors")
+    with open(f"{at[1]}/rank-00001.safetensors", "wb") as f:
+        f.write(good[:-3] + b"\x55\x55\x55")
+    with World(directory, job(40), world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True) as w:
+        w.run()
+        assert w.ranks[0].reports[0]["step"] == 20, w.ranks[0].reports[0]
+        moved = said(w, "event=part_moved")
+        assert len(moved) == 1 and "part=1 from_rank=0 to_rank=1" in moved[0], moved
+
+
 def a_lost_answer_costs_no_snapshot(directory):
     """Rank 1 is killed before it hears that its snapshot is committed. It is not removed as one that never was."""
     committed = {}
@@ -212,4 +229,4 @@ def a_part_that_cannot_be_written_costs_one_snapshot(directory):
 
 sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
                 goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_reported,
-                a_damaged_part_is_not_taken, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])
+                a_damaged_part_is_not_taken, a_good_copy_is_taken_for_a_damaged_one, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])
