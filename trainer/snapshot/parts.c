@@ -193,7 +193,9 @@ static enum err_code part_check(const char *dir, const struct snapshot_place *pl
         const struct safetensor *t = &f->tensors[i];
         /* Trainers write floats only. The buffer below has no room for what other types are widened to. */
         if (t->type != SAFETENSORS_F32)
-            return part_damaged(path, e);
+            return err_set(e, ERR_DATA_LOSS,
+                           "%s: tensor '%s' is not of type F32, as in all parts: damaged or converted", path,
+                           t->name);
         float *data = malloc((size_t)(t->to - t->from) + 1);
         if (!data)
             return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: a copy of tensor '%s': out of memory", path,

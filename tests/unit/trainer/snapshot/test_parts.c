@@ -120,6 +120,39 @@ static void a_directory_without_its_parts_offers_nothing(void **state)
     snapshot_files_release(&files);
 }
 
+/* Trainers write floats only: no other type may reach the check of the digest, whose buffer has no room for it. */
+static void parts_of_other_types_are_refused(void **state)
+{
+    static const char *const types[] = {"F16", "BF16", "I32"};
+    struct snapshot_place place = fixture_place_of_parts(12, 1, false);
+    struct snapshot_files files = {0};
+    (void)state;
+    fixture_write_with_parts(&place, 0, &files);
+    CLEANUP(free_text) char *at = snapshot_parts_dir(fixture_dir, &place);
+    CLEANUP(free_text) char *path = xasprintf("%s/rank-00001.safetensors", at);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        struct snapshot_list list = {0};
+        struct err e = {0};
+        CLEANUP(buf_release) struct buf file = {0};
+        CLEANUP(free_text)
+        char *header =
+            xasprintf("{\"__metadata__\":{\"ddp.part_samples\":\"6\"},\"bias.exp_avg\":{\"dtype\":\"%s\","
+                      "\"shape\":[2],\"data_offsets\":[0,%d]}}",
+                      types[i], i < 2 ? 4 : 8);
+        uint64_t length = strlen(header);
+        buf_append(&file, &length, sizeof(length));
+        buf_puts(&file, header);
+        buf_append(&file, "\0\0\0\0\0\0\0", i < 2 ? 4 : 8);
+        assert_int_equal(file_write_atomic(path, file.data, file.len, 0600, &e), ERR_OK);
+        assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+        assert_int_equal(list.count, 0);
+        assert_non_null(
+            strstr(list.unusable[0], "rank-00001.safetensors: tensor 'bias.exp_avg' is not of type F32"));
+        snapshot_list_release(&list);
+    }
+    snapshot_files_release(&files);
+}
+
 /* Another node may have lost its parts of the newest snapshot, so older ones are offered, too: four of them
  * are read. */
 static void a_snapshot_with_parts_elsewhere_hides_no_older_one(void **state)
@@ -194,6 +227,7 @@ int main(void)
         SNAPSHOT_TEST(parts_of_earlier_versions_can_be_read),
         SNAPSHOT_TEST(a_directory_without_its_parts_offers_nothing),
         SNAPSHOT_TEST(a_snapshot_with_parts_elsewhere_hides_no_older_one),
+        SNAPSHOT_TEST(parts_of_other_types_are_refused),
         SNAPSHOT_TEST(parts_go_with_their_snapshot),
     };
     log_init("test_parts", LOG_ERROR);
