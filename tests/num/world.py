@@ -36,6 +36,7 @@ class Rendezvous:
         self.snapshots = snapshots  # committed ones: (generation, step) -> digest
         self.commits, self.go_on = [], False
         self.parts = {}  # step -> requests by rank, until there are all; None: a rank could not write its part
+        self.counts_parts = True  # False: as a coordinator of an older version
         self.at_commit = None  # called with the request when a snapshot is committed, before the reply
 
     def source(self):
@@ -92,7 +93,8 @@ class Rendezvous:
                     self.lock.wait(timeout=0.2)
                     continue
             said = now
-            yield pb.WatchReply(member=not self.stale, generation=self.generation + self.stale, stop=self.stop)
+            yield pb.WatchReply(member=not self.stale, generation=self.generation + self.stale, stop=self.stop,
+                                counts_parts=self.counts_parts)
 
     def commit(self, request, context):
         with self.lock:

@@ -57,9 +57,9 @@ static enum err_code saver_save(struct saver *s, const struct snapshot_place *pl
         saver_discard(s, place); /* the other parts cannot become a snapshot without this one */
         return e->code;
     }
-    /* After another error than ABORTED the snapshot may be committed: the answer did not come. */
+    /* After other errors the snapshot may be committed: the answer did not come. */
     if (s->config.commit(s->config.arg, place, &files, e)) {
-        if (e->code == ERR_ABORTED)
+        if (e->code == ERR_ABORTED || e->code == ERR_FAILED_PRECONDITION)
             saver_discard(s, place);
         return e->code;
     }

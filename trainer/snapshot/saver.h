@@ -9,8 +9,8 @@
  * waits only for its last one. Threads: the owner's, except the two callbacks, which run on the saver's
  * thread. */
 
-/* Commits the snapshot at the coordinator; may block for any time. An error: the snapshot must not count. ABORTED: the
- * coordinator has refused it for good; one with parts is then removed. files: without
+/* Commits the snapshot at the coordinator; may block for any time. An error: the snapshot must not count. ABORTED and
+ * FAILED_PRECONDITION: it is refused for good; one with parts is then removed. files: without
  * path and digest if this rank wrote its part alone; bytes: those that this rank wrote. */
 typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place *place,
                                          const struct snapshot_files *files, struct err *e);

@@ -172,7 +172,8 @@ struct core_event {
             bool outside; /* messages on open streams were received; only new streams could not be opened */
         } deaf;
         struct {
-            int64_t generation; /* generation that the process belongs to */
+            int64_t generation;  /* generation that the process belongs to */
+            int64_t failed_step; /* of the last snapshot that it could not write its part of; 0: none */
         } watch;
         struct {
             int64_t generation, step, bytes;

@@ -4,8 +4,9 @@
 #include "daemon/coordinator/core/model.h"
 
 /* A snapshot that each rank of a job writes a part of. It is committed when every rank has said that its part is on
- * disk. Until then it is known in memory only: each rank calls until it hears that the snapshot is committed, so a
- * coordinator that restarts in between hears of all parts again. */
+ * disk. Until then it is known in memory only: each rank calls until it hears that the snapshot is committed, and a rank
+ * that could not write its part names the step in each new Watch. So a coordinator that restarts in between hears of all
+ * parts, and of a failure, again. */
 
 /* Counts the caller's part. *complete: all parts are there. FAILED_PRECONDITION: the ranks' shared files differ. ABORTED:
  * another rank could not write its part. */

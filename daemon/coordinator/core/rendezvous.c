@@ -25,6 +25,7 @@
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/offered_parts.h"
+#include "daemon/coordinator/core/pending_parts.h"
 #include "daemon/coordinator/core/snapshots.h"
 
 #define ADDRESS_LIMIT 4096
@@ -325,6 +326,8 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
     }
     if (!tell_watcher(core, &w))
         return; /* a former member has its answer, and nothing will change for it */
+    if (event->watch.failed_step)
+        pending_parts_failed(job, w.spawn, event->watch.failed_step);
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
 }

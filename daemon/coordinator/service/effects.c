@@ -195,6 +195,7 @@ static void effect_watch(struct service *s, const struct core_effect *f)
     reply.generation = f->generation;
     reply.rank = f->rank;
     reply.stop = f->stop;
+    reply.counts_parts = true;
     /* A worker that reconnects gets the current state again, so a dropped message does no harm. */
     if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) {
         rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "the worker reads its watch too slowly: reconnect");

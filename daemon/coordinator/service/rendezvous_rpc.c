@@ -104,6 +104,7 @@ static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
         return;
     struct core_event event = worker_event(rpc, CORE_WATCH, call_open(s, rpc, CALL_WATCH, true)->handle);
     event.watch.generation = m->generation;
+    event.watch.failed_step = m->failed_step;
     commit_queue_event(s, &event);
 }
 

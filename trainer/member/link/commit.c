@@ -8,13 +8,39 @@
 #include "trainer/member/link/channel.h"
 
 #define CALL_MS 10000
-/* A rank that failed says so once, and a coordinator that restarts then forgets it: the others would wait for ever. */
+/* A rank may hang in its file system. The others then give this snapshot up. */
 #define PARTS_WAIT_MS (10 * 60 * 1000)
 
-/* Other ranks are still writing: waits a little, and frees the reply for the next call. */
-static bool parts_pending(struct link *r, Ddp__V1__CommitSnapshotReply **reply, int *waits, int64_t began)
+void link_set_parts_wait(struct link *r, int64_t ms)
 {
-    if (!(*reply)->pending || atomic_load(&r->cancelled) || clock_boot_ms() - began > PARTS_WAIT_MS)
+    r->parts_wait_ms = ms;
+}
+
+static int64_t parts_wait(const struct link *r)
+{
+    return r->parts_wait_ms ? r->parts_wait_ms : PARTS_WAIT_MS;
+}
+
+/* An older coordinator takes the first writer's call for a whole snapshot. So nothing is sent until Watch has heard that
+ * the coordinator waits for all parts. */
+static enum err_code parts_are_counted(struct link *r, struct err *e)
+{
+    int waits = 0;
+
+    while (r->watching && !atomic_load(&r->counts_parts) && !atomic_load(&r->cancelled) && !link_over(r))
+        link_pause(r, &waits);
+    if (atomic_load(&r->counts_parts) >= 0)
+        return ERR_OK;
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "not committed: the coordinator is older than this trainer and would not wait until all ranks have "
+        "written their parts; update the coordinator");
+}
+
+/* Other ranks are still writing: waits a little, and frees the reply for the next call. */
+static bool parts_pending(struct link *r, Ddp__V1__CommitSnapshotReply **reply, int *waits, int64_t until)
+{
+    if (!(*reply)->pending || atomic_load(&r->cancelled) || clock_boot_ms() >= until)
         return false;
     rpc_free(*reply);
     *reply = NULL;
@@ -22,13 +48,46 @@ static bool parts_pending(struct link *r, Ddp__V1__CommitSnapshotReply **reply, 
     return true;
 }
 
+/* Calls until the coordinator has answered, and with parts until all parts are there or the time is over: *pending. */
+static enum err_code commit_call(struct link *r, const Ddp__V1__CommitSnapshotRequest *q, int64_t until,
+                                 bool *pending, struct err *e)
+{
+    Ddp__V1__CommitSnapshotReply *reply = NULL;
+    int tries = 0, waits = 0;
+    enum err_code rc;
+
+    do {
+        /* Do not wait for a coordinator that would refuse the snapshot. */
+        if (link_over(r))
+            rc = err_set(e, ERR_CANCELLED, "generation %lld is over, so its snapshot is not committed",
+                         (long long)q->generation);
+        else
+            rc = link_call(r, "CommitSnapshot", q, (void **)&reply, CALL_MS, e);
+    } while (rc ? link_call_again(r, "CommitSnapshot", e, &tries) : parts_pending(r, &reply, &waits, until));
+    *pending = !rc && reply->pending;
+    rpc_free(reply);
+    return rc;
+}
+
+/* Gives the snapshot up for all ranks, and asks once more: it may have been committed just before. */
+static enum err_code commit_give_up(struct link *r, const Ddp__V1__CommitSnapshotRequest *q, struct err *e)
+{
+    bool pending;
+    struct err late = {0};
+
+    err_set(&late, ERR_DEADLINE_EXCEEDED, "another rank has not written its part in %lld s",
+            (long long)parts_wait(r) / 1000);
+    link_snapshot_failure(r, q->step, &late);
+    enum err_code rc = commit_call(r, q, 0, &pending, e);
+    if (!rc && !pending)
+        return ERR_OK;
+    return err_set(e, rc == ERR_ABORTED ? ERR_ABORTED : late.code, "%s", late.msg);
+}
+
 enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e)
 {
     Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
-    Ddp__V1__CommitSnapshotReply *reply = NULL;
-    int64_t began = clock_boot_ms();
-    int tries = 0, waits = 0;
-    enum err_code rc;
+    bool pending = false;
 
     if (!r->has_coordinator)
         return ERR_OK;
@@ -41,21 +100,12 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     q.digest = (char *)(uintptr_t)(s->digest ? s->digest : "");
     q.path = (char *)(uintptr_t)(s->path ? s->path : "");
     atomic_fetch_add(&r->committing, 1);
-    do {
-        /* Do not wait for a coordinator that would refuse the snapshot. */
-        if (link_over(r))
-            rc = err_set(e, ERR_CANCELLED, "generation %lld is over, so its snapshot is not committed",
-                         (long long)q.generation);
-        else
-            rc = link_call(r, "CommitSnapshot", &q, (void **)&reply, CALL_MS, e);
-    } while (rc ? link_call_again(r, "CommitSnapshot", e, &tries) : parts_pending(r, &reply, &waits, began));
+    enum err_code rc = s->parts ? parts_are_counted(r, e) : ERR_OK;
+    if (!rc)
+        rc = commit_call(r, &q, clock_boot_ms() + parts_wait(r), &pending, e);
+    if (pending) /* the wait for other ranks was cut short, or is over */
+        rc = atomic_load(&r->cancelled) ? link_cancelled(e) : commit_give_up(r, &q, e);
     atomic_fetch_sub(&r->committing, 1);
-    if (!rc && reply->pending)
-        rc = atomic_load(&r->cancelled)
-                 ? link_cancelled(e) /* the wait for other ranks was cut short */
-                 : err_set(e, ERR_DEADLINE_EXCEEDED, "another rank has not written its part in %d minutes",
-                           PARTS_WAIT_MS / 60000);
-    rpc_free(reply);
     /* The Watch thread ended the wait. The snapshot is complete on disk, and the next generation may offer
      * it. */
     if (rc && atomic_load(&r->given_up)) {
@@ -86,6 +136,8 @@ void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
     q.rank = r->rank;
     q.step = step;
     q.why = rpc_utf8_clean(text);
+    atomic_store(&r->failed_step, step);
+    atomic_store(&r->failed_generation, q.generation);
     do {
         if (link_over(r))
             return;

@@ -16,8 +16,11 @@ struct link_snapshot {
  * generation is current or another rank could not write its part. After other errors it may be committed: CANCELLED if
  * this worker or its generation ends. */
 MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e);
-/* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way.
- */
+/* How long a commit waits for the parts of other ranks, 10 minutes at first. Then it fails, with ABORTED if the coordinator
+ * agrees that the snapshot has failed. To be called before any commit. */
+void link_set_parts_wait(struct link *r, int64_t ms);
+/* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way. Watch says it again
+ * to a coordinator that restarted. */
 void link_snapshot_failure(struct link *r, int64_t step, const struct err *why);
 
 #endif

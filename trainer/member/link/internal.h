@@ -27,7 +27,12 @@ struct link {
     atomic_int rank;                  /* this process's rank in that generation */
     _Atomic int64_t over, stop_asked; /* generations up to these numbers are over, or are asked to stop */
     _Atomic uint64_t dropped;
-    pthread_mutex_t lock; /* guards channel and `changed`, which ends pauses early */
+    atomic_int
+        counts_parts; /* 1: the coordinator waits for all parts of a snapshot; 0: not known yet; -1: no */
+    /* The last snapshot that could not be written. The generation is set after the step. */
+    _Atomic int64_t failed_step, failed_generation;
+    int64_t parts_wait_ms; /* for other ranks' parts; 0: as in commit.c */
+    pthread_mutex_t lock;  /* guards channel and `changed`, which ends pauses early */
     pthread_cond_t changed;
     pthread_t watch;
     bool watching;

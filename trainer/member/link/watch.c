@@ -36,6 +36,7 @@ void link_set_over(struct link *r, int64_t generation)
 
 static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchReply *reply)
 {
+    atomic_store(&r->counts_parts, reply->counts_parts ? 1 : -1);
     if (reply->stop && atomic_exchange(&r->stop_asked, generation) < generation)
         log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
                  r->rank);
@@ -106,6 +107,8 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     q.job = r->place.job;
     q.spawn = r->place.spawn;
     q.generation = w->generation;
+    if (atomic_load(&r->failed_generation) == w->generation)
+        q.failed_step = atomic_load(&r->failed_step);
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;

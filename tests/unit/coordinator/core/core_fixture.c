@@ -550,8 +550,14 @@ void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step,
 
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn)
 {
+    return fixture_watch_failed(f, job, spawn, 0);
+}
+
+uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn, int64_t step)
+{
     struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
 
+    event.watch.failed_step = step;
     hand_in(f, &event);
     return event.call;
 }

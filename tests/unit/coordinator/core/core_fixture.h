@@ -92,6 +92,8 @@ void fixture_report_line(struct core_fixture *f, int64_t job, int rank, const st
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,
                     double value);
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn);
+/* The spawn says that it could not write its part of this step. */
+uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn, int64_t step);
 
 /* effects */
 /* The newest reply to the call, or NULL. */

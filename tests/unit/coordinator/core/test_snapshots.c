@@ -119,6 +119,25 @@ static void a_part_that_cannot_be_written_fails_the_snapshot_for_all(void **stat
     assert_int_equal(f->kept.snapshot_count, 1);
 }
 
+/* The failure was reported to the coordinator before its restart: the rank that failed says so when it connects. */
+static void a_failed_part_is_known_again_after_a_restart(void **state)
+{
+    struct core_fixture *f = *state;
+    bool pending;
+    int64_t job = two_running_ranks(f);
+
+    assert_int_equal(fixture_snapshot_failed(f, job, 1, 10, "/out: no space"), ERR_OK);
+    fixture_restart(f);
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_OK);
+    assert_true(pending);
+    fixture_watch_failed(f, job, fixture_spawn(f, job, 1), 10);
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_ABORTED);
+    assert_int_equal(fixture_commit_part(f, job, 0, 20, 2, "d", &pending), ERR_OK);
+    fixture_watch_failed(f, job, fixture_spawn(f, job, 1), 10); /* reconnects later: step 20 is not touched */
+    assert_int_equal(fixture_commit_part(f, job, 1, 20, 2, "", &pending), ERR_OK);
+    assert_false(pending);
+}
+
 static void old_snapshot_records_are_dropped(void **state)
 {
     struct core_fixture *f = *state;
@@ -248,6 +267,7 @@ int main(void)
         TEST(parts_are_committed_when_all_are_there),
         TEST(parts_without_shared_files_are_not_committed),
         TEST(a_part_that_cannot_be_written_fails_the_snapshot_for_all),
+        TEST(a_failed_part_is_known_again_after_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

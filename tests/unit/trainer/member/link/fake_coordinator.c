@@ -101,6 +101,7 @@ static void fake_send_watch(struct rpc_call *call)
     reply.member = fake.watch_generation <= fake.generation;
     reply.generation = fake.watch_generation;
     reply.stop = fake.watch_stop;
+    reply.counts_parts = !fake.old_parts;
     if (rpc_call_send(call, &reply, &e) != ERR_OK)
         BUG_ON(e.code != ERR_CANCELLED &&
                e.code != ERR_UNAVAILABLE); /* the worker has closed the stream; it will dial again */
@@ -112,6 +113,7 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
 
     (void)user;
     BUG_ON(q->generation > fake.generation);
+    fake.watched_failure = (int)q->failed_step;
     atomic_fetch_add(&fake.watches, 1);
     if (q->generation == fake.refused_watch) {
         rpc_call_fail_with(call, ERR_FAILED_PRECONDITION, "it has not formed yet");
@@ -140,6 +142,10 @@ static void fake_on_commit(struct rpc_call *call, const void *request, void *use
         rpc_call_fail_with(call, (enum err_code)fake.refuse, "stale");
         return;
     }
+    if (q->parts && q->step == fake.failed_step) {
+        rpc_call_fail_with(call, ERR_ABORTED, "a rank could not write its part");
+        return;
+    }
     snprintf(fake.digest, sizeof(fake.digest), "%s@%d", q->digest, (int)q->step);
     fake.parts = q->parts;
     reply.pending = fake.pending_commits > 0;
@@ -155,6 +161,7 @@ static void fake_on_failure(struct rpc_call *call, const void *request, void *us
 
     (void)user;
     snprintf(fake.failure, sizeof(fake.failure), "%d: %s", (int)q->step, q->why);
+    fake.failed_step = (int)q->step;
     if (fake.refuse)
         rpc_call_fail_with(call, (enum err_code)fake.refuse, "what is this?");
     else

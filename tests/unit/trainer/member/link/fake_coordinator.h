@@ -26,7 +26,10 @@ extern struct fake_coordinator {
     atomic_bool short_watches;   /* a Watch ends after its first message */
     atomic_int watch_generation; /* a Watch reports this generation as the current one, */
     atomic_int watch_stop;       /* and with 1 that the worker shall stop */
+    atomic_bool old_parts;       /* a Watch does not say that parts are counted */
     /* what has arrived */
+    atomic_int failed_step;                         /* of the last ReportSnapshotFailure */
+    atomic_int watched_failure;                     /* the failed step of the last Watch */
     atomic_int joins, bootstraps, watches, commits; /* the number of calls */
     atomic_int parts;                               /* of the last commit */
     uint8_t bootstrap[4096], address[64];

@@ -9,9 +9,11 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "tests/unit/trainer/member/link/fake_coordinator.h"
 #include "trainer/member/link/commit.h"
+#include "trainer/member/link/watch.h"
 
 static const struct link_snapshot snapshot = {
     .step = 120, .bytes = 99, .digest = "cafe", .path = "/snap/120"};
@@ -94,6 +96,75 @@ static void a_wait_for_the_others_can_be_called_off(void **state)
     fake_coordinator_close();
 }
 
+/* In use the wait is ten minutes: a rank that hangs in its file system must not stop all snapshots for ever. */
+static void a_wait_for_the_others_is_bounded(void **state)
+{
+    const struct link_snapshot part = {.step = 120, .bytes = 9, .parts = 2};
+    struct link *link = worker_link_open();
+    struct err e = {0};
+
+    (void)state;
+    fake.pending_commits = INT_MAX;
+    fake_coordinator_open();
+    link_set_parts_wait(link, 1);
+    assert_int_equal(link_commit_snapshot(link, &part, &e),
+                     ERR_ABORTED); /* all ranks hear that it has failed */
+    assert_non_null(strstr(e.msg, "another rank has not written its part in "));
+    assert_int_equal(fake.failed_step, 120);
+    link_close(link);
+    fake_coordinator_close();
+}
+
+static void on_over_ignore(void *arg, int64_t generation)
+{
+    (void)arg, (void)generation;
+}
+
+/* It would take the first writer's call for a whole snapshot. */
+static void an_older_coordinator_gets_no_part(void **state)
+{
+    const struct link_snapshot part = {.step = 120, .bytes = 9, .parts = 2};
+    struct link *link = worker_link_open();
+    struct err e = {0};
+
+    (void)state;
+    fake.old_parts = true;
+    fake_coordinator_open();
+    assert_int_equal(link_watch(link, on_over_ignore, NULL, &e), ERR_OK);
+    assert_int_equal(link_commit_snapshot(link, &part, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "update the coordinator"));
+    assert_int_equal(fake.commits, 0);
+    fake_coordinator_close();
+    fake.old_parts = false; /* a newer coordinator takes over */
+    fake_coordinator_open();
+    WAIT_FOR(link_commit_snapshot(link, &part, &e) == ERR_OK);
+    link_unwatch(link);
+    link_close(link);
+    fake_coordinator_close();
+}
+
+/* The coordinator keeps the report in memory only, and the other ranks wait for this rank's part. */
+static void a_failure_is_reported_again_to_a_coordinator_that_restarted(void **state)
+{
+    struct link *link = worker_link_open();
+    struct err why = {0}, e = {0};
+
+    (void)state;
+    fake_coordinator_open();
+    assert_int_equal(link_watch(link, on_over_ignore, NULL, &e), ERR_OK);
+    WAIT_FOR(fake.watches == 1);
+    assert_int_equal(fake.watched_failure, 0);
+    err_set(&why, ERR_RESOURCE_EXHAUSTED, "/snap: No space left on device");
+    link_snapshot_failure(link, 120, &why);
+    fake_coordinator_close();
+    fake_coordinator_open();
+    WAIT_FOR(fake.watches == 2);
+    assert_int_equal(fake.watched_failure, 120);
+    link_unwatch(link);
+    link_close(link);
+    fake_coordinator_close();
+}
+
 static void a_stale_commit_is_refused(void **state)
 {
     struct committer c = {.link = worker_link_open()};
@@ -134,6 +205,10 @@ int main(void)
                                fake_coordinator_reset),
         cmocka_unit_test_setup(a_commit_of_a_part_waits_for_the_others, fake_coordinator_reset),
         cmocka_unit_test_setup(a_wait_for_the_others_can_be_called_off, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_wait_for_the_others_is_bounded, fake_coordinator_reset),
+        cmocka_unit_test_setup(an_older_coordinator_gets_no_part, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_failure_is_reported_again_to_a_coordinator_that_restarted,
+                               fake_coordinator_reset),
         cmocka_unit_test_setup(a_stale_commit_is_refused, fake_coordinator_reset),
         cmocka_unit_test_setup(a_snapshot_failure_is_reported, fake_coordinator_reset),
     };
