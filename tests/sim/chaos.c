@@ -197,6 +197,31 @@ static void restore_backup(struct sim *sim)
     host_start(sim);
 }
 
+/* A file with a part is lost or damaged, mostly of a new snapshot. */
+static bool lose_part(struct sim *sim, struct machine *m)
+{
+    if (!m->copy_count)
+        return false;
+    int64_t newest = (int64_t)m->copy_count - 1;
+    struct copy *c = &m->copies[sim_chance(sim, 0.7) ? newest : sim_range(sim, 0, newest)];
+    if (!c->parts || c->lost)
+        return false;
+    sim_say(sim, "%s: a part of job %" PRId64 " step %" PRId64 " is lost", m->name, c->job, c->step);
+    c->lost = true;
+    sim->parts_lost++;
+    return true;
+}
+
+static void lose_parts(struct sim *sim, struct item *item)
+{
+    (void)item;
+    if (!sim->faults)
+        return;
+    for (int tries = 0; tries < 2 * sim->machine_count && !lose_part(sim, any_machine(sim)); tries++)
+        ;
+    sim_plan(sim, sim->now + sim_range(sim, 0, 40000), lose_parts);
+}
+
 /* A file system is unmounted for a while, or its content is lost. */
 static void hide_snapshots(struct sim *sim, struct machine *m)
 {
@@ -296,6 +321,7 @@ void chaos_start(struct sim *sim)
 {
     sim->faults = true;
     sim_plan(sim, sim_range(sim, 0, 20000), raise_fault);
+    sim_plan(sim, sim_range(sim, 0, 40000), lose_parts);
     if (sim->seed % 3 == 2)
         sim_plan(sim, sim_range(sim, 5000, 60000), back_up);
 }

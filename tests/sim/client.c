@@ -86,6 +86,7 @@ static void make_job(struct sim *sim, int index)
     snprintf(job->id, sizeof(job->id), "r%d", index);
     job->doomed = sim_chance(sim, 0.1);
     job->no_snapshots = sim_chance(sim, 0.15);
+    job->parts = job->native && !job->no_snapshots && (sim->seed + (uint64_t)index) % 2;
     job->submit_at = sim_range(sim, 0, 60000);
     job->duration = sim_range(sim, 500, 60000);
     job->target = sim_range(sim, 1, 80) * 20;

@@ -114,6 +114,7 @@ static void digest_answer(const struct core *core, const struct core_effect *eff
     digest_sha256(reply->answer, text.data, text.len);
     buf_release(&text);
     reply->source_rank = g->source_rank;
+    reply->source_generation = g->source_generation;
     reply->step = g->source_step;
 }
 
@@ -141,6 +142,7 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
         .existed = effect->existed,
         .member = effect->member,
         .stop = effect->stop,
+        .pending = effect->pending,
         .rank = effect->rank,
         .state = effect->state,
     };
@@ -204,6 +206,8 @@ static void commit_and_flush(struct sim *sim, struct item *item)
         kill_host(sim);
         return;
     }
+    for (size_t i = 0; i < host->out.change_count; i++)
+        worker_check_wait(sim, &host->out.changes[i]);
     durable_apply(sim, host->out.changes, host->out.change_count);
     size_t stop = crash == 2 ? 0 : crash == 3 ? host->out.effect_count / 2 : host->out.effect_count;
     for (size_t i = 0; i < stop && !sim->failed; i++)
@@ -312,6 +316,29 @@ void host_up(struct sim *sim, struct core_event *event)
     plan_flush(sim);
 }
 
+/* Lives until the next call. */
+static const struct core_offer *arrive_offers(const struct request *r)
+{
+    static struct core_offer offers[SIM_OFFERS];
+    static char names[SIM_OFFERS][MAX_MACHINES][16], *lists[SIM_OFFERS][MAX_MACHINES + 1];
+
+    for (size_t i = 0; i < r->offer_count; i++) {
+        size_t count = 0;
+        for (int k = 0; k < MAX_MACHINES; k++) {
+            if (!(r->offers[i].elsewhere >> k & 1))
+                continue;
+            snprintf(names[i][count], sizeof(names[i][count]), "box%d", k + 1);
+            lists[i][count] = names[i][count];
+            count++;
+        }
+        lists[i][count] = NULL;
+        offers[i] = r->offers[i].offer;
+        offers[i].digest = r->offers[i].digest;
+        offers[i].elsewhere = count ? lists[i] : NULL;
+    }
+    return offers;
+}
+
 static void fill_worker(const struct request *r, struct core_event *event)
 {
     if (r->kind == CORE_JOIN) {
@@ -319,7 +346,7 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->join.rank = r->rank;
         event->join.address = r->bytes;
         event->join.address_size = r->size;
-        event->join.offers = r->offers;
+        event->join.offers = arrive_offers(r);
         event->join.offer_count = r->offer_count;
     } else if (r->kind == CORE_PUT_BOOTSTRAP) {
         event->bootstrap.generation = r->generation;
@@ -328,11 +355,13 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->bootstrap.size = r->size;
     } else if (r->kind == CORE_WATCH) {
         event->watch.generation = r->generation;
+        event->watch.failed_step = r->step;
     } else {
         event->snapshot.generation = r->generation;
         event->snapshot.step = r->step;
         event->snapshot.digest = r->text;
-        event->snapshot.path = "/out";
+        event->snapshot.path = r->parts && !*r->text ? "" : "/out";
+        event->snapshot.parts = r->parts;
         event->snapshot.bytes = 1000;
         event->snapshot.why = "/out: No space left on device";
     }
@@ -388,6 +417,9 @@ static void request_arrives(struct sim *sim, struct item *item)
         event.member.job = s->job;
         event.member.spawn = s->spawn;
         fill_worker(r, &event);
+        const struct generation_record *g = core_generation(host->core, r->job, r->generation);
+        if (r->kind == CORE_JOIN && g && g->state == GENERATION_FORMING)
+            worker_told(sim, r);
     } else {
         fill_client(r, &event);
     }
@@ -401,7 +433,7 @@ static void send_request(struct sim *sim, const struct request *request)
     struct request *copy = xmalloc(sizeof(*request) + size);
 
     *copy = *request;
-    copy->offers = (struct core_offer *)(copy + 1);
+    copy->offers = (struct sim_offer *)(copy + 1);
     if (size)
         memcpy(copy->offers, request->offers, size);
     sim_plan(sim, sim->now + sim_delay(sim), request_arrives)->ptr = copy;

@@ -18,7 +18,9 @@
  *               begins at step 0 only when a user has said so.
  *   machine.c   A slot never has two living processes. A command job never has two living generations. No
  *               exit record is lost.
- *   worker.c    All members of a generation get the same answer to Join.
+ *   worker.c    All members of a generation get the same answer to Join. No node of a generation lacks its parts of
+ *               the snapshot that the generation starts from; a job waits for its snapshots only while it has
+ *               no whole one; no committed part is removed.
  *   main.c      After the faults every job ends, and nothing is left running. */
 
 #define MAX_MACHINES 50
@@ -59,6 +61,12 @@ struct caller {
     int64_t job, spawn; /* the worker */
     int64_t attempt;    /* replies to older attempts are stale */
 };
+#define SIM_OFFERS 8
+struct sim_offer {
+    struct core_offer offer; /* its digest and elsewhere are set on arrival */
+    char digest[64];
+    uint64_t elsewhere; /* machines, as bits */
+};
 struct request {
     enum core_event_kind kind;
     struct caller from;
@@ -67,9 +75,10 @@ struct request {
     bool flag; /* kill, resume */
     uint8_t token[32], bytes[128];
     size_t size;
+    int parts;       /* of a commit */
     char text[1600]; /* by kind: a job file, a node's name or a digest */
     char id[32];     /* request id */
-    struct core_offer *offers;
+    struct sim_offer *offers;
     size_t offer_count;
 };
 struct reply {
@@ -77,8 +86,9 @@ struct reply {
     enum core_event_kind kind; /* the request's */
     struct err err;
     int64_t job, generation, step;
-    bool existed, member, stop;
+    bool existed, member, stop, pending;
     int rank, source_rank;
+    int64_t source_generation;
     enum core_join_state state;
     uint8_t answer[DIGEST_BYTES]; /* digest of key, bootstrap id, peers and source */
 };
@@ -133,6 +143,12 @@ struct proc {
     bool ready, leaving;
     bool disowned; /* an operator has wrongly declared it dead */
     bool hung;     /* its GPU is lost: it waits until it is killed */
+    int64_t commit_step,
+        failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
+    struct {
+        int64_t generation, step;
+    } told[SIM_OFFERS]; /* what the coordinator knows that it offers */
+    size_t told_count;
 };
 struct wished {
     int64_t job, spawn, generation, lease_ms, grace_ms;
@@ -158,6 +174,9 @@ struct wish_copy {
 struct copy { /* a snapshot on a machine's disk */
     int64_t job, generation, step;
     bool committed;
+    int parts;      /* ranks that write one each; 0: the ranks do not differ */
+    uint64_t homes; /* machines that wrote parts, as bits */
+    bool lost;      /* a part is lost or damaged */
 };
 struct session {
     int machine;
@@ -217,11 +236,16 @@ void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_s
 /* Returns whether the machine has a snapshot that the job can continue from. */
 bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t job);
 void worker_reply(struct sim *sim, const struct reply *reply);
+/* The coordinator keeps what the worker offers in this Join. */
+void worker_told(struct sim *sim, const struct request *join);
+/* A job does not wait for snapshots while its generation has a whole one. */
+void worker_check_wait(struct sim *sim, const struct change *change);
 
 struct sim_job {
     char id[32];
     char file[1600];
     bool native, doomed, no_snapshots;
+    bool parts; /* its ranks differ, and each node has its own part of a snapshot */
     int64_t submit_at, duration, target, every, acked, attempt;
     int64_t continues;                  /* index into jobs; -1: none */
     int64_t nodes_min, nodes_max, most; /* as in its file; most: how many the cluster could give it */
@@ -265,7 +289,10 @@ struct sim {
         int index;
     } * requests;
     size_t request_count, request_cap;
-    struct records *contents; /* contents of cards */
+    struct copy *parted; /* all snapshots with parts that were begun */
+    size_t parted_count, parted_cap;
+    int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
+    struct records *contents;      /* contents of cards */
     size_t content_count, content_cap;
     struct durable backup; /* its `commits` is 0 before the first backup */
     int restores;

@@ -54,6 +54,7 @@ static struct request request_of(const struct machine *m, struct proc *p, enum c
     struct request r = {
         .kind = kind,
         .from = {m->index, p->job, p->spawn, kind == CORE_WATCH ? ++p->watch_attempt : ++p->attempt},
+        .job = p->job,
         .generation = p->generation,
         .rank = p->rank,
     };
@@ -82,41 +83,164 @@ bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t id)
 }
 
 /* Lists the snapshots of this job, or of the job that it continues, that are on the machine's disk. */
-static size_t offers_of(struct sim *sim, const struct machine *m, const struct proc *p,
-                        struct core_offer *out, char (*digests)[64], size_t most)
+static size_t offers_of(struct sim *sim, const struct machine *m, const struct proc *p, struct sim_offer *out)
 {
     size_t count = 0;
 
-    for (size_t i = m->copy_count; is_mounted(sim, m) && i-- > 0 && count < most;) {
+    for (size_t i = m->copy_count; is_mounted(sim, m) && i-- > 0 && count < SIM_OFFERS;) {
         const struct copy *c = &m->copies[i];
         const struct job_record *job = durable_job(&sim->durable, p->job);
-        if (c->job != p->job && !(job && job->continues == c->job))
+        if (c->lost || (c->job != p->job && !(job && job->continues == c->job)))
             continue;
-        snprintf(digests[count], 64, "d%" PRId64 "-%" PRId64 "-%" PRId64, c->job, c->generation, c->step);
-        out[count] = (struct core_offer){
-            .job = c->job,
-            .generation = c->generation,
-            .step = c->step,
-            .digest = digests[count],
-            .path = "/out",
-            .committed = c->committed,
-        };
+        out[count] = (struct sim_offer){.offer = {.job = c->job,
+                                                  .generation = c->generation,
+                                                  .step = c->step,
+                                                  .path = "/out",
+                                                  .committed = c->committed,
+                                                  .parts = c->parts},
+                                        .elsewhere = c->homes & ~(UINT64_C(1) << m->index)};
+        snprintf(out[count].digest, sizeof(out[count].digest), "d%" PRId64 "-%" PRId64 "-%" PRId64, c->job,
+                 c->generation, c->step);
         count++;
     }
     return count;
+}
+
+/* ---- parts */
+
+void worker_told(struct sim *sim, const struct request *join)
+{
+    struct proc *p = machine_proc(&sim->machines[join->from.machine], join->from.job, join->from.spawn);
+
+    if (!p)
+        return;
+    p->told_count = join->offer_count;
+    for (size_t i = 0; i < join->offer_count; i++) {
+        p->told[i].generation = join->offers[i].offer.job == p->job ? join->offers[i].offer.generation : -1;
+        p->told[i].step = join->offers[i].offer.step;
+    }
+}
+
+static const struct copy *find_parted(const struct sim *sim, int64_t job, int64_t generation, int64_t step)
+{
+    for (size_t i = sim->parted_count; i-- > 0;)
+        if (sim->parted[i].job == job && sim->parted[i].generation == generation &&
+            sim->parted[i].step == step)
+            return &sim->parted[i];
+    return NULL;
+}
+
+/* -1: the machine has no process of the generation. 0: none of them offers the snapshot. 1: one does. */
+static int machine_offers(const struct machine *m, int64_t job, int64_t of, int64_t generation, int64_t step)
+{
+    int found = -1;
+
+    for (size_t i = 0; i < m->proc_count; i++) {
+        const struct proc *p = m->procs[i];
+        if (p->job != job || p->generation != of)
+            continue;
+        found = found < 0 ? 0 : found;
+        for (size_t k = 0; k < p->told_count; k++)
+            if (p->told[k].generation == generation && p->told[k].step == step)
+                found = 1;
+    }
+    return found;
+}
+
+/* A machine with processes of generation `of` wrote parts of the snapshot, and offers none. *any: some machine offers it. */
+static bool machine_lacks_parts(const struct sim *sim, int64_t job, int64_t of, int64_t generation,
+                                int64_t step, bool *any)
+{
+    const struct copy *parted = find_parted(sim, job, generation, step);
+
+    *any = false;
+    for (int i = 0; i < sim->machine_count; i++) {
+        int offers = machine_offers(&sim->machines[i], job, of, generation, step);
+        if (!offers && parted && parted->homes >> i & 1)
+            return true;
+        *any |= offers > 0;
+    }
+    return false;
+}
+
+/* The step of a committed snapshot that members of this generation offer, and of which no part is missing; -1: none. */
+static int64_t whole_offer(const struct sim *sim, int64_t job, int64_t generation)
+{
+    const struct records *r = &sim->durable.r;
+    const struct job_record *record = durable_job(&sim->durable, job);
+    bool any;
+
+    for (size_t i = 0; record && i < r->snapshot_count; i++)
+        if (r->snapshots[i].job == job && r->snapshots[i].generation > record->scratch_generation &&
+            !machine_lacks_parts(sim, job, generation, r->snapshots[i].generation, r->snapshots[i].step,
+                                 &any) &&
+            any)
+            return r->snapshots[i].step;
+    return -1;
+}
+
+void worker_check_wait(struct sim *sim, const struct change *c)
+{
+    const struct job_record *job = c->kind == CHANGE_JOB_MOVE ? durable_job(&sim->durable, c->id) : NULL;
+
+    if (!job || c->to != JOB_RECOVERING || strncmp(c->text, "waits for its snapshots", 23) != 0)
+        return;
+    int64_t step = whole_offer(sim, job->id, job->generation);
+    if (step >= 0)
+        sim_fail(sim, "job %" PRId64 " waits for its snapshots, and step %" PRId64 " is whole", job->id,
+                 step);
+}
+
+/* A node that lacks its parts would end the job: the trainer cannot load them. */
+static void check_parts(struct sim *sim, const struct proc *p, const struct reply *reply)
+{
+    const struct copy *parted =
+        reply->source_rank >= 0 ? find_parted(sim, p->job, reply->source_generation, reply->step) : NULL;
+    const struct records *r = &sim->durable.r;
+    bool any;
+
+    if (!parted)
+        return;
+    if (machine_lacks_parts(sim, p->job, p->generation, parted->generation, parted->step, &any))
+        sim_fail(sim,
+                 "job %" PRId64 " generation %" PRId64 " starts from step %" PRId64
+                 ", of which a node lacks parts",
+                 p->job, p->generation, parted->step);
+    for (size_t i = 0; p->rank == 0 && i < r->snapshot_count; i++)
+        if (r->snapshots[i].job == p->job &&
+            find_parted(sim, p->job, r->snapshots[i].generation, r->snapshots[i].step) &&
+            (r->snapshots[i].generation > parted->generation ||
+             (r->snapshots[i].generation == parted->generation && r->snapshots[i].step > parted->step))) {
+            sim->gone_back++;
+            return;
+        }
+}
+
+/* Machines on which the generation has processes. */
+static uint64_t machines_of(const struct sim *sim, const struct proc *p)
+{
+    uint64_t bits = 0;
+
+    for (size_t i = 0; i < sim->durable.r.rank_count; i++) {
+        const struct rank_record *rank = &sim->durable.r.ranks[i];
+        if (rank->job != p->job || rank->generation != p->generation)
+            continue;
+        for (int k = 0; k < sim->machine_count; k++)
+            bits |= !strcmp(sim->machines[k].name, rank->node) ? UINT64_C(1) << k : 0;
+    }
+    return bits;
 }
 
 static void join_generation(struct sim *sim, struct item *item);
 
 static void send_join(struct sim *sim, struct machine *m, struct proc *p)
 {
-    static char digests[8][64]; /* static: a process simulates one cluster at a time */
-    struct core_offer offers[8];
+    struct sim_offer offers[SIM_OFFERS];
     struct request r = request_of(m, p, CORE_JOIN);
 
     r.size = (size_t)snprintf((char *)r.bytes, sizeof(r.bytes), "%s:%" PRId64, m->name, p->spawn);
     r.offers = offers;
-    r.offer_count = offers_of(sim, m, p, offers, digests, 8);
+    r.offer_count = offers_of(sim, m, p, offers);
     host_request(sim, &r);
     plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
 }
@@ -149,6 +273,7 @@ static void watch_generation(struct sim *sim, struct item *item)
     if (!p || p->leaving)
         return;
     struct request r = request_of(m, p, CORE_WATCH);
+    r.step = p->failed_step;
     host_request(sim, &r);
     plan_worker(sim, m, p, sim_range(sim, 5000, 20000), watch_generation);
 }
@@ -176,10 +301,20 @@ static bool peers_alive(const struct sim *sim, const struct proc *me)
     return here >= me->world_size;
 }
 
-static void write_copy(struct machine *m, const struct proc *p)
+static void write_copy(struct sim *sim, struct machine *m, const struct proc *p, bool parts)
 {
+    struct copy c = {.job = p->job, .generation = p->generation, .step = p->step};
+
+    if (parts) {
+        c.parts = p->world_size;
+        c.homes = machines_of(sim, p);
+    }
+    if (parts && !find_parted(sim, c.job, c.generation, c.step)) {
+        sim->parted = array_grow(sim->parted, sim->parted_count, &sim->parted_cap, sizeof(*sim->parted));
+        sim->parted[sim->parted_count++] = c;
+    }
     m->copies = array_grow(m->copies, m->copy_count, &m->copy_cap, sizeof(*m->copies));
-    m->copies[m->copy_count++] = (struct copy){p->job, p->generation, p->step, false};
+    m->copies[m->copy_count++] = c;
 }
 
 static void send_commit(struct sim *sim, struct machine *m, struct proc *p, int64_t step)
@@ -193,20 +328,76 @@ static void send_commit(struct sim *sim, struct machine *m, struct proc *p, int6
         host_request(sim, &r); /* a retry although the first try has arrived */
 }
 
+static void send_part(struct sim *sim, struct machine *m, struct proc *p);
+
+/* No answer came, or other ranks are still writing. */
+static void send_part_again(struct sim *sim, struct item *item)
+{
+    struct proc *p;
+    struct machine *m = machine_of(sim, item, &p);
+
+    if (p && p->attempt == item->d && p->commit_step)
+        send_part(sim, m, p);
+}
+
+static void send_part(struct sim *sim, struct machine *m, struct proc *p)
+{
+    struct request r = request_of(m, p, CORE_COMMIT_SNAPSHOT);
+
+    r.step = p->commit_step;
+    r.parts = p->world_size;
+    if (p->local_rank == 0)
+        snprintf(r.text, sizeof(r.text), "d%" PRId64 "-%" PRId64 "-%" PRId64, p->job, p->generation,
+                 p->commit_step);
+    host_request(sim, &r);
+    plan_worker(sim, m, p, sim_range(sim, 500, RETRY_MS), send_part_again);
+}
+
+static struct copy *copy_of(struct machine *m, const struct proc *p, int64_t step)
+{
+    for (size_t i = 0; i < m->copy_count; i++)
+        if (m->copies[i].job == p->job && m->copies[i].generation == p->generation &&
+            m->copies[i].step == step)
+            return &m->copies[i];
+    return NULL;
+}
+
+/* The coordinator has refused the snapshot for good, so its files go. */
+static void discard_copy(struct sim *sim, struct machine *m, struct proc *p)
+{
+    struct copy *c = copy_of(m, p, p->commit_step);
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->snapshot_count; i++)
+        if (r->snapshots[i].job == p->job && r->snapshots[i].generation == p->generation &&
+            r->snapshots[i].step == p->commit_step)
+            sim_fail(sim, "job %" PRId64 ": step %" PRId64 " is removed, and was committed", p->job,
+                     p->commit_step);
+    if (c)
+        *c = m->copies[--m->copy_count];
+    p->commit_step = 0;
+}
+
 static void write_snapshot(struct sim *sim, struct machine *m, struct proc *p)
 {
     const struct sim_job *job = client_job(sim, p->job);
 
-    if (p->local_rank != 0 || !job || job->no_snapshots)
+    if ((p->local_rank != 0 && !(job && job->parts)) || !job || job->no_snapshots)
         return;
     if (!is_mounted(sim, m) || (sim->faults && sim_chance(sim, 0.05))) {
         struct request r = request_of(m, p, CORE_SNAPSHOT_FAILED);
-        r.step = p->step;
+        r.step = p->failed_step = p->step;
+        p->commit_step = 0;
         host_request(sim, &r);
         return;
     }
-    write_copy(m, p);
-    send_commit(sim, m, p, p->step);
+    if (p->local_rank == 0)
+        write_copy(sim, m, p, job->parts);
+    p->commit_step = job->parts ? p->step : 0;
+    if (job->parts)
+        send_part(sim, m, p);
+    else
+        send_commit(sim, m, p, p->step);
 }
 
 static void train_step(struct sim *sim, struct item *item)
@@ -271,6 +462,7 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
         send_bootstrap(sim, m, p);
     } else {
         check_answer(sim, reply);
+        check_parts(sim, p, reply);
         p->ready = true;
         p->step = reply->source_rank >= 0 ? reply->step : 0;
         p->next_snapshot = p->step + 100;
@@ -286,11 +478,18 @@ static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, c
         p->stop = CORE_STOP_SNAPSHOT;
 }
 
-static void snapshot_committed(struct machine *m, const struct proc *p)
+static void snapshot_committed(struct machine *m, struct proc *p, bool pending)
 {
+    if (p->commit_step) {
+        struct copy *c = pending ? NULL : copy_of(m, p, p->commit_step);
+        if (c)
+            c->committed = true;
+        p->commit_step = pending ? p->commit_step : 0;
+        return;
+    }
     for (size_t i = 0; i < m->copy_count; i++)
         if (m->copies[i].job == p->job && m->copies[i].generation == p->generation &&
-            m->copies[i].step <= p->step)
+            m->copies[i].step <= p->step && !m->copies[i].parts)
             m->copies[i].committed = true;
 }
 
@@ -311,7 +510,12 @@ void worker_reply(struct sim *sim, const struct reply *reply)
         else if (reply->err.code == ERR_OK && watches)
             watch_answered(sim, m, p, reply);
         else if (reply->err.code == ERR_OK && reply->kind == CORE_COMMIT_SNAPSHOT)
-            snapshot_committed(m, p);
+            snapshot_committed(m, p, reply->pending);
+        return;
+    }
+    /* Another rank could not write its part; if the generation is over, Watch will say so. */
+    if (reply->kind == CORE_COMMIT_SNAPSHOT && reply->err.code == ERR_ABORTED && p->commit_step) {
+        discard_copy(sim, m, p);
         return;
     }
     if (reply->err.code != ERR_ABORTED && reply->err.code != ERR_UNAUTHENTICATED &&

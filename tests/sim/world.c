@@ -137,6 +137,7 @@ void sim_free(struct sim *sim)
     free(sim->host.pending);
     free(sim->sessions);
     free(sim->answers);
+    free(sim->parted);
     free(sim->requests);
     for (size_t i = 0; i < sim->content_count; i++)
         records_release(&sim->contents[i]);
