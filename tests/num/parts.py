@@ -199,6 +199,21 @@ def a_good_copy_is_taken_for_a_damaged_one(directory):
         assert len(moved) == 1 and "part=1 from_rank=0 to_rank=1" in moved[0], moved
 
 
+def at_most_64_snapshots_are_offered(directory):
+    """The coordinator refuses a Join with more. Failed snapshots may be many, and must not push out the committed one."""
+    committed = {}
+    with World(directory, job(20), world=1, snapshots=committed) as w:
+        w.run()
+    del committed[(1, 20)]
+    os.unlink(f"{directory}/out/step-20-g1/COMMITTED.json")
+    for copy in range(21, 101):
+        shutil.copytree(f"{directory}/out/step-20-g1", f"{directory}/out/step-{copy}-g1")
+    with World(directory, job(40), world=1, snapshots=committed, generation=2) as w:
+        w.run()
+        assert len(w.rendezvous.joined[0].offers) == 64
+        assert w.ranks[0].reports[0]["step"] == 16, w.ranks[0].reports[0]
+
+
 def a_lost_answer_costs_no_snapshot(directory):
     """Rank 1 is killed before it hears that its snapshot is committed. It is not removed as one that never was."""
     committed = {}
@@ -229,4 +244,5 @@ def a_part_that_cannot_be_written_costs_one_snapshot(directory):
 
 sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
                 goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_reported,
-                a_damaged_part_is_not_taken, a_good_copy_is_taken_for_a_damaged_one, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])
+                a_damaged_part_is_not_taken, a_good_copy_is_taken_for_a_damaged_one,
+                at_most_64_snapshots_are_offered, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])

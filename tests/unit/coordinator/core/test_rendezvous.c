@@ -41,6 +41,24 @@ static void only_rank_0_is_asked_and_only_when_all_have_joined(void **state)
     assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_FAILED_PRECONDITION);
 }
 
+static void a_join_has_at_most_64_offers(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    struct core_offer offers[65];
+
+    for (int i = 0; i < 65; i++)
+        offers[i] =
+            (struct core_offer){.job = job, .generation = 1, .step = i + 1, .digest = "d", .path = "/a"};
+    uint64_t call = fixture_join_with(f, job, 0, offers, 65);
+    assert_int_equal(fixture_reply(f, call)->err.code, ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(fixture_reply(f, call)->err.msg, "at most 64 offers"));
+    fixture_join_with(f, job, 0, offers, 64);
+    fixture_join(f, job, 1);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
 static void a_bootstrap_id_has_1_to_4096_bytes(void **state)
 {
     struct core_fixture *f = *state;
@@ -183,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(only_rank_0_is_asked_and_only_when_all_have_joined),
+        TEST(a_join_has_at_most_64_offers),
         TEST(a_bootstrap_id_has_1_to_4096_bytes),
         TEST(the_join_answer_survives_a_coordinator_restart),
         TEST(a_waiting_join_is_answered_pending),
