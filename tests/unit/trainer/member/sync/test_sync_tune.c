@@ -1,4 +1,4 @@
-/* Other values for a strategy while the run goes on: the result is that of a strategy which is opened again with them. */
+/* Other values for a strategy while the run goes on: the result is that of a strategy that is opened again with them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
