@@ -101,6 +101,8 @@ enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err
         s->ops->tuned(s);
     if (agreed) /* steps of a round are still those that the ranks' clocks have found */
         s->round = agreed;
+    else /* the clock counts steps from the next one on */
+        s->clock.since_ns = s->clock.steps = 0;
     return ERR_OK;
 }
 

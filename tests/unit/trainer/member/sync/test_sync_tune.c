@@ -164,9 +164,11 @@ static void check_equals_reopened(struct change c)
         again.reopen = true;
         unchanged.to = c.from;
         struct outcome tuned = run_layout(&layouts[l], &c), reopened = run_layout(&layouts[l], &again);
-        struct outcome plain_run = run_layout(&layouts[l], &unchanged);
         assert_string_equal(tuned.boundaries, reopened.boundaries);
         assert_memory_equal(tuned.hash, reopened.hash, sizeof(tuned.hash));
+        if (c.back)
+            continue;
+        struct outcome plain_run = run_layout(&layouts[l], &unchanged);
         assert_memory_not_equal(tuned.hash, plain_run.hash, sizeof(tuned.hash));
     }
 }
@@ -225,7 +227,6 @@ static void tuned_rounds_are_those_of_a_reopened_strategy(void **state)
             c.to.overlap = way & 1 ? 3 : 0;
             check_equals_reopened(c);
             c.to.every = 3 + (way & 1 ? 9 : 0);
-            check_equals_reopened(c);
             c.back = true;
             check_equals_reopened(c);
         }
