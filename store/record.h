@@ -60,6 +60,8 @@ struct job_record {
     /* Snapshots of this and earlier generations, and of jobs that it continues, no longer count: a user has
      * it begin again. 0: all count. */
     int64_t scratch_generation;
+    /* How often the job file was changed while the job ran, and the last such version that its ranks have taken over. */
+    int64_t revision, revision_used;
 };
 
 struct node_record {

@@ -26,6 +26,7 @@ static const char schema_newest[] =
     " fault_ms INTEGER NOT NULL DEFAULT 0, fault_step INTEGER NOT NULL DEFAULT 0, last_restart TEXT,"
     " last_restart_ms INTEGER NOT NULL DEFAULT 0, stop_signal INTEGER NOT NULL DEFAULT 0, progress TEXT,"
     " scratch_generation INTEGER NOT NULL DEFAULT 0,"
+    " revision INTEGER NOT NULL DEFAULT 0, revision_used INTEGER NOT NULL DEFAULT 0,"
     " CHECK(id > 0), CHECK(length(body_digest) = 32)) STRICT;"
     "CREATE TABLE node("
     " name TEXT PRIMARY KEY, instance TEXT, address TEXT, version TEXT, log_dir TEXT, state TEXT NOT NULL, "
@@ -116,7 +117,11 @@ static const char schema_4[] = "ALTER TABLE spawn RENAME COLUMN generation TO fi
                                "ALTER TABLE spawn RENAME COLUMN local_rank TO first_local_rank;"
                                "ALTER TABLE spawn DROP COLUMN rank;";
 
-const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4};
+/* The job file of a train job may change while the job runs. */
+static const char schema_5[] = "ALTER TABLE job ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;"
+                               "ALTER TABLE job ADD COLUMN revision_used INTEGER NOT NULL DEFAULT 0;";
+
+const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4, schema_5};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

@@ -34,6 +34,8 @@ static const struct column job_columns[] = {
     COL(job_record, COLUMN_INT, stop_signal),
     COL(job_record, COLUMN_TEXT, progress),
     COL(job_record, COLUMN_INT64, scratch_generation),
+    COL(job_record, COLUMN_INT64, revision),
+    COL(job_record, COLUMN_INT64, revision_used),
 };
 
 static const struct column node_columns[] = {

@@ -12,6 +12,7 @@
 #include "trainer/progress.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
+#include "trainer/tune.h"
 
 volatile int trainer_stop_signal, trainer_running;
 
@@ -126,7 +127,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         stopped = must_stop(&s);
         /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
         t->asked = s.tail[TAIL_STOP] > 0.0f;
-        if (after_step(t, &s, at_start, e))
+        if (after_step(t, &s, at_start, e) || (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
             return e->code;
         if (fault_hit("trainer.step"))
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);

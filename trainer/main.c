@@ -94,7 +94,7 @@ static int exit_code(struct trainer *t, const struct link *link, const struct er
     return trainer_stop_signal ? 128 + trainer_stop_signal : EXIT_PEER_LOST;
 }
 
-static int worker_run(const struct trainer_config *config, struct link *link)
+static int worker_run(struct trainer_config *config, struct link *link)
 {
     struct trainer t;
     struct err e = {0};

@@ -11,6 +11,7 @@
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
 #include "trainer/trainer.h"
+#include "trainer/tune.h"
 
 /* ---- for the process's life */
 
@@ -30,8 +31,7 @@ static enum err_code absolute_dir(struct trainer *t, struct err *e)
     return ERR_OK;
 }
 
-enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct link *link,
-                           struct err *e)
+enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link, struct err *e)
 {
     const struct link_member *first = link_first_member(link);
     *t = (struct trainer){.config = config, .spec = &config->job.train, .link = link};
@@ -187,7 +187,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     struct formation *f = &t->formation;
     /* The last formation had rounds, so the shared model is in its array. */
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
-    if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) ||
+    if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
         carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
     trainer_take_sizes(t);

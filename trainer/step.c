@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/tune.h"
 
 /* Only rank 0's clock decides, so that all ranks do the same. */
 static float time_vote(const struct trainer *t, const struct job_every *every, int64_t last_ms)
@@ -16,6 +17,7 @@ static void votes_put(const struct trainer *t, float *tail)
     tail[TAIL_SIGNAL] = (float)trainer_stop_signal;
     tail[TAIL_SNAPSHOT] = time_vote(t, &t->spec->snapshot.every, t->last_snapshot_ms);
     tail[TAIL_EVAL] = time_vote(t, &t->spec->eval.every, t->last_eval_ms);
+    tail[TAIL_TUNE] = tune_vote(t);
 }
 
 static void piece_ready(void *arg, size_t offset, size_t count)

@@ -25,8 +25,8 @@ struct interval { /* counters since the last report */
 
 struct trainer {
     /* These live as long as the process. */
-    const struct trainer_config *config;
-    const struct train_spec *spec;
+    struct trainer_config *config;
+    const struct train_spec *spec; /* the config's */
     struct link *link;
     struct engine engine;
     char *snapshot_dir; /* absolute; NULL: no snapshots */
@@ -51,6 +51,7 @@ struct trainer {
     /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
+    int64_t revision;  /* of the job file whose values are in use */
     bool told_round;   /* the first round is in the log */
     int low_rounds;    /* see sync_agreement_stays_low */
     bool snapshot_due; /* and waits for the end of the round */
@@ -59,8 +60,8 @@ struct trainer {
 
 /* In setup.c. Opens the engine for this process's first share of the samples. Takes over the link, also on an
  * error. The caller must call trainer_close in any case. */
-MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
-                                      struct link *link, struct err *e);
+MUST_CHECK enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link,
+                                      struct err *e);
 /* Joins a generation and forms its group with the engine's arrays. The caller must call trainer_leave when
  * the generation is over, also after an error. Returns the errors of formation_join and formation_form. */
 MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e);

@@ -24,7 +24,7 @@
 #define TAIL_FLOATS 16
 /* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it.
  */
-enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_USED };
+enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_TUNE, TAIL_USED };
 _Static_assert(TAIL_USED + 2 <= TAIL_FLOATS, "the last two floats are the strategy's (sync_config.tail)");
 
 /* The results of a step in device memory, which the host reads when the step is over. */
@@ -107,7 +107,8 @@ struct engine {
 };
 
 struct engine_config {
-    const struct train_spec *spec; /* borrowed; outlives the engine */
+    const struct train_spec
+        *spec; /* borrowed; outlives the engine; the owner may tune it between two steps */
     enum job_device device;
     /* This process's number among local_ranks processes that share this node's cores. */
     int local_rank, local_ranks;

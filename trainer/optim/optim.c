@@ -33,6 +33,17 @@ static void cut_run(struct optim *o, size_t offset, size_t count, bool decay, bo
 static const struct optim_ops *const all_ops[] = {
     [OPTIMIZER_SGD] = &optim_sgd, [OPTIMIZER_ADAMW] = &optim_adamw, [OPTIMIZER_MUON] = &optim_muon};
 
+void optim_tune(struct optim *o, const struct train_spec *spec)
+{
+    o->momentum = spec->optimizer.momentum;
+    o->beta1 = spec->optimizer.betas[0];
+    o->beta2 = spec->optimizer.betas[1];
+    o->eps = spec->optimizer.eps;
+    o->weight_decay = spec->optimizer.weight_decay;
+    o->clip = spec->optimizer.clip;
+    o->adamw_rate = spec->optimizer.adamw_lr / spec->optimizer.lr;
+}
+
 void optim_open(struct optim **out, const struct train_spec *spec, size_t count, struct device *device)
 {
     const struct optim_ops *ops = all_ops[spec->optimizer.type];
@@ -41,17 +52,11 @@ void optim_open(struct optim **out, const struct train_spec *spec, size_t count,
         .ops = ops,
         .device = device,
         .count = count,
-        .momentum = spec->optimizer.momentum,
-        .beta1 = spec->optimizer.betas[0],
-        .beta2 = spec->optimizer.betas[1],
-        .eps = spec->optimizer.eps,
-        .weight_decay = spec->optimizer.weight_decay,
-        .clip = spec->optimizer.clip,
         .nesterov = spec->optimizer.nesterov,
-        .adamw_rate = spec->optimizer.adamw_lr / spec->optimizer.lr,
         .kept = device_kept(device, spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32),
         .state_count = ops->state_count,
     };
+    optim_tune(o, spec);
     /* Plain SGD has no moments, neither in memory nor in snapshots. */
     if (ops == &optim_sgd && o->momentum == 0.0)
         o->state_count = 0;

@@ -76,6 +76,9 @@ struct optim {
  * optim_matrix, in rising order, and then calls optim_alloc. */
 void optim_open(struct optim **out, const struct train_spec *spec, size_t count, struct device *device);
 void optim_free(struct optim *o); /* NULL is fine */
+/* Takes over other numbers from the job's spec, between two updates. The moments stay: SGD's momentum may not become 0, or
+ * more than 0. The learning rate is an argument of each update. */
+void optim_tune(struct optim *o, const struct train_spec *spec);
 
 /* Exempts params[offset, offset + count) from weight decay. */
 void optim_exempt(struct optim *o, size_t offset, size_t count);

@@ -4,7 +4,8 @@
  * and their progress.
  *
  * A card's progress is a number that only grows. It is made of the generation, its state, the job's state,
- * and the number of the node's own workers in that generation that are dead. Deaths on other nodes are left
+ * and the number of the node's own workers in that generation that are dead, to which the revision of the job
+ * file is added. Deaths on other nodes are left
  * to the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a
  * node drop an exit record, the node's card already contains that exit. */
 #include "daemon/coordinator/core/card.h"
@@ -30,11 +31,12 @@ int64_t card_stage(const struct job_record *job, const struct generation_record 
 int64_t card_progress(const struct job *job, const struct node *node)
 {
     const struct generation *g = job_current(job);
-    int64_t dead = 0;
+    int64_t dead = 0, changes;
 
     for (int i = 0; g && node && i < g->r.world_size; i++)
         dead += g->ranks[i].spawn->r.dead && !strcmp(g->ranks[i].r.node, node->r.name);
-    return card_stage(&job->r, g ? &g->r : NULL) << 16 | (dead < UINT16_MAX ? dead : UINT16_MAX);
+    changes = dead + job->r.revision;
+    return card_stage(&job->r, g ? &g->r : NULL) << 16 | (changes < UINT16_MAX ? changes : UINT16_MAX);
 }
 
 bool card_due(const struct core *core, const struct node *node, const struct node_card *card)
@@ -137,7 +139,7 @@ void card_kept(struct core *core, struct node *node, int64_t revision)
     }
 }
 
-void card_ended(struct core *core, const struct job *job)
+void card_changed(struct core *core, const struct job *job)
 {
     for (size_t i = 0; i < core->node_count; i++) {
         struct node *node = core->nodes[i];

@@ -15,8 +15,8 @@ void card_offer(struct core *core, struct node *node);
 void card_kept(struct core *core, struct node *node, int64_t revision);
 /* Retention removes the job: cards of it do not bring it back. */
 void card_removed(struct core *core, int64_t job);
-/* Sends the job's last card to the nodes that have a card of it. */
-void card_ended(struct core *core, const struct job *job);
+/* Sends the job's new card to the nodes that have an older one. */
+void card_changed(struct core *core, const struct job *job);
 /* whole: all records of the job, else those that a card holds. For records_release. */
 void card_records(const struct job *job, bool whole, struct records *out);
 int card_compare_spawns(const void *a, const void *b); /* struct spawn_record, for qsort: by number */

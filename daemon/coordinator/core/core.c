@@ -77,6 +77,7 @@ static const struct handler {
     [CORE_CANCEL] = {.apply = jobs_cancel},
     [CORE_RESIZE] = {.apply = elastic_resize},
     [CORE_RESTART] = {.apply = elastic_restart},
+    [CORE_TUNE] = {.apply = jobs_tune},
     [CORE_DRAIN] = {.apply = operator_drain},
     [CORE_UNDRAIN] = {.apply = operator_undrain},
     [CORE_FORGET] = {.apply = operator_forget},
@@ -142,7 +143,11 @@ static void follow_event(struct core *core, const struct internal_event *event)
         break;
     case INTERNAL_JOB_ENDED:
         if (job)
-            card_ended(core, job);
+            card_changed(core, job);
+        break;
+    case INTERNAL_JOB_TUNED:
+        if (job && job_current(job))
+            rendezvous_tuned(core, job_current(job));
         break;
     case INTERNAL_NODE_MOVED:
         if (node)

@@ -261,8 +261,10 @@ void core_out_clear(struct core_out *out)
 {
     for (size_t i = 0; i < out->change_count; i++)
         change_release(&out->changes[i]);
-    for (size_t i = 0; i < out->effect_count; i++)
+    for (size_t i = 0; i < out->effect_count; i++) {
         free(out->effects[i].node);
+        strv_free(out->effects[i].texts);
+    }
     out->change_count = out->effect_count = 0;
 }
 

@@ -75,6 +75,7 @@ enum core_event_kind {
     CORE_CANCEL,
     CORE_RESIZE,
     CORE_RESTART,
+    CORE_TUNE,
     CORE_DRAIN,
     CORE_UNDRAIN,
     CORE_FORGET,
@@ -126,6 +127,11 @@ struct core_event {
             bool from_scratch;                 /* restart only: the snapshots up to now no longer count */
         } resize;
         struct {
+            int64_t job;
+            char *const *assignments; /* "optimizer.lr=1e-4", NULL-terminated */
+            const char *who;          /* the user's name */
+        } tune;
+        struct {
             const char *name, *reason;
         } node; /* drain, undrain, forget */
         struct core_hello hello;
@@ -174,6 +180,9 @@ struct core_event {
         struct {
             int64_t generation;  /* generation that the process belongs to */
             int64_t failed_step; /* of the last snapshot that it could not write its part of; 0: none */
+            int64_t revision;    /* of rank 0: of the job file that all ranks use */
+            int64_t step;        /* after which they began to use it; 0: since the generation began */
+            bool record;         /* false: the disk is full, so the revision in use is not recorded */
         } watch;
         struct {
             int64_t generation, step, bytes;

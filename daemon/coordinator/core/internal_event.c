@@ -56,6 +56,11 @@ void raise_job_ended(struct core *core, const struct job *job)
     internal_event_add(core, INTERNAL_JOB_ENDED)->job = job->r.id;
 }
 
+void raise_job_tuned(struct core *core, const struct job *job)
+{
+    internal_event_add(core, INTERNAL_JOB_TUNED)->job = job->r.id;
+}
+
 void raise_node_moved(struct core *core, const struct node *node)
 {
     internal_event_add(core, INTERNAL_NODE_MOVED)->node = xstrdup(node->r.name);

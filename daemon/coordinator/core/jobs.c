@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/job/job_tune.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
@@ -192,6 +195,131 @@ void jobs_cancel(struct core *core, const struct core_event *event)
     }
     emit_job_reply(core, event->call, job, true);
 }
+
+/* ---- values that change while a job runs
+ *
+ * The happy path: the assignments are applied to the job file (base/job/job_tune.h), which is committed with a new revision
+ * and an event. Watch brings it to rank 0. Rank 0 votes in the step that it makes then, all ranks take the values over after
+ * that step, or at the end of its round, and rank 0's next Watch says which revision is in use (rendezvous.c).
+ *
+ * Failure modes: each generation starts with the newest job file, which Join brings to rank 0, so nothing is lost with
+ * workers, agents or a coordinator. Several changes before a boundary become one. Steps after the last snapshot that are
+ * made again use the new values. */
+
+static const char *tune_when(const struct job *job)
+{
+    if (job->r.revision == job->r.revision_used)
+        return "now";
+    if (job->r.state != JOB_RUNNING)
+        return "when the job runs";
+    switch (job->spec.train.sync.type) {
+    case SYNC_ALLREDUCE:
+        return "at the next step";
+    case SYNC_AUTO: /* only the trainers know what it has chosen */
+        return "at the next step or at the end of the round";
+    default:
+        return "at the end of the round";
+    }
+}
+
+void jobs_tune_notes(const struct job *job, struct core_job_status *out)
+{
+    if (job_finished(job) || job->r.revision == job->r.revision_used)
+        return;
+    CLEANUP(free_text)
+    char *note = xasprintf("tuned values are not in use yet: they apply %s", tune_when(job));
+    out->notes = strv_append(out->notes, note);
+}
+
+/* Returns the job if it can be tuned; else answers the call and returns NULL. */
+static struct job *find_tunable_job(struct core *core, const struct core_event *event)
+{
+    struct job *job = core_find_job(core, event->tune.job);
+
+    if (!job)
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->tune.job);
+    else if (job->spec.kind != JOB_TRAIN)
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "job %" PRId64 " is a command job: only train jobs can be tuned", job->r.id);
+    else if (job_finished(job) || job->r.state == JOB_STOPPING)
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is %s", job->r.id,
+                  sm_name(&job_sm, job->r.state));
+    else
+        return job;
+    return NULL;
+}
+
+/* "ana tuned optimizer.lr 0.001 -> 0.0001, max_restarts 3 -> 9" */
+static void say_tuned(struct core *core, const struct job *job, const char *who,
+                      const struct job_tuned *tuned)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+
+    for (size_t i = 0; i < tuned->count; i++)
+        buf_printf(&text, "%s%s %s -> %s", i ? ", " : "", tuned->changes[i].key, tuned->changes[i].from,
+                   tuned->changes[i].to);
+    emit_event(core, job, "job_tuned", "%s tuned %s", who && *who ? who : "somebody", text.data);
+}
+
+static void take_version(struct core *core, struct job *job, struct job_tuned *tuned)
+{
+    bool all_used = job->r.revision == job->r.revision_used;
+
+    /* a resize outlives the version of the job file */
+    tuned->spec.nodes_min = job->spec.nodes_min;
+    tuned->spec.nodes_max = job->spec.nodes_max;
+    job_release(&job->spec);
+    job->spec = tuned->spec;
+    tuned->spec = (struct job_spec){0};
+    free(job->r.job_file);
+    job->r.job_file = steal(tuned->text);
+    job->r.revision++;
+    /* the ranks read none of what has changed */
+    if (all_used && !tuned->train)
+        job->r.revision_used = job->r.revision;
+    job->changed = true;
+    emit_job(core, job, CHANGE_JOB_PUT);
+    card_changed(core, job);
+    raise_job_tuned(core, job);
+}
+
+static void reply_tuned(struct core *core, const struct core_event *event, const struct job *job,
+                        const struct job_tuned *tuned)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
+
+    effect->call = event->call;
+    effect->job = job->r.id;
+    effect->existed = tuned->count == 0;
+    effect->revision = job->r.revision;
+    effect->when = tune_when(job);
+    for (size_t i = 0; i < tuned->count; i++) {
+        effect->texts = strv_append(effect->texts, tuned->changes[i].key);
+        effect->texts = strv_append(effect->texts, tuned->changes[i].from);
+        effect->texts = strv_append(effect->texts, tuned->changes[i].to);
+    }
+}
+
+void jobs_tune(struct core *core, const struct core_event *event)
+{
+    struct job *job = find_tunable_job(core, event);
+    CLEANUP(job_tuned_release) struct job_tuned tuned = {0};
+    struct err e = {0};
+
+    if (!job)
+        return;
+    if (job_tune(&tuned, job->r.job_file, event->tune.assignments, &e)) {
+        emit_fail(core, event->call, e.code, "%s", e.msg);
+        return;
+    }
+    if (tuned.count) {
+        say_tuned(core, job, event->tune.who, &tuned);
+        take_version(core, job, &tuned);
+    }
+    reply_tuned(core, event, job, &tuned);
+}
+
+/* ---- the life of a job */
 
 void jobs_started(struct core *core, struct job *job)
 {

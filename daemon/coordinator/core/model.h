@@ -162,6 +162,7 @@ struct node {
 struct watcher {
     uint64_t call;
     struct spawn *spawn;
+    int64_t revision; /* of the job file that its rank says is in use */
 };
 
 struct core {

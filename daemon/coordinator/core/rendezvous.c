@@ -71,6 +71,7 @@ static void answer_join(struct core *core, struct spawn *s, enum core_join_state
     effect->state = state;
     effect->job = s->r.job;
     effect->generation = s->rank->r.generation;
+    effect->rank = s->rank->r.rank;
     s->join_call = 0;
 }
 
@@ -286,7 +287,7 @@ int64_t rendezvous_deadline(const struct generation *g)
     return at;
 }
 
-/* Tells a watcher whether it is a member, and whether it should finish its step and stop. This is a level,
+/* Tells a watcher whether it is a member, whether it should finish its step and stop, and of a new job file. This is a level,
  * not an edge, so a watcher that missed an answer loses nothing. Returns false if it is no longer a member.
  */
 static bool tell_watcher(struct core *core, const struct watcher *w)
@@ -300,6 +301,7 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     effect->generation = s->job->r.generation;
     effect->rank = effect->member ? s->rank->r.rank : -1;
     effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
+    effect->tune = effect->rank == 0 && w->revision != s->job->r.revision;
     return effect->member;
 }
 
@@ -314,16 +316,37 @@ static void tell_watchers(struct core *core, const struct generation *g)
     core->watcher_count = kept;
 }
 
+/* Rank 0 says which revision of the job file is in use. */
+static void keep_revision(struct core *core, const struct spawn *s, const struct core_event *event)
+{
+    const struct generation *g = s->rank->generation;
+    struct job *job = s->job;
+    int64_t step = event->watch.step;
+
+    if (!event->watch.record || !spawn_is_member(s) || s->rank->r.rank != 0 ||
+        event->watch.revision != job->r.revision || job->r.revision_used == job->r.revision)
+        return;
+    if (!step && g->r.source_rank >= 0)
+        step = g->r.source_step;
+    job->r.revision_used = job->r.revision;
+    job->changed = true;
+    emit_job(core, job, CHANGE_JOB_PUT);
+    emit_event(core, job, "tune_applied", "tuned values are in use from step %s on",
+               text_count(step + 1).text);
+}
+
 void rendezvous_watch(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->member.job);
-    struct watcher w = {event->call, job ? job_find_spawn(job, event->member.spawn) : NULL};
+    struct watcher w = {event->call, job ? job_find_spawn(job, event->member.spawn) : NULL,
+                        event->watch.revision};
 
     if (!w.spawn) {
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
                   event->member.spawn, event->member.job);
         return;
     }
+    keep_revision(core, w.spawn, event);
     if (!tell_watcher(core, &w))
         return; /* a former member has its answer, and nothing will change for it */
     if (event->watch.failed_step)
@@ -374,6 +397,11 @@ int rendezvous_watching(const struct core *core, const struct generation *g)
 }
 
 void rendezvous_stopping(struct core *core, struct generation *g)
+{
+    tell_watchers(core, g);
+}
+
+void rendezvous_tuned(struct core *core, struct generation *g)
 {
     tell_watchers(core, g);
 }

@@ -17,6 +17,8 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
 void rendezvous_left(struct core *core, struct spawn *s, const char *why);
 /* The generation is draining: tells its watchers to stop after their step. */
 void rendezvous_stopping(struct core *core, struct generation *g);
+/* The job file has a new revision: tells rank 0. */
+void rendezvous_tuned(struct core *core, struct generation *g);
 /* How many ranks of the generation hold a Watch stream, and so can reach the coordinator. */
 int rendezvous_watching(const struct core *core, const struct generation *g);
 /* Answers the calls of a job that is about to be removed and built anew from merged records: its workers call

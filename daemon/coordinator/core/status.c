@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
 #include "daemon/coordinator/core/snapshots.h"
@@ -200,6 +201,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     if (g && with_ranks)
         add_rank_views(g, out);
     snapshot_faults_notes(core, job, out);
+    jobs_tune_notes(job, out);
     const struct rank *failed = last_failure(job);
     if (failed) {
         out->failure = &failed->spawn->r;

@@ -55,7 +55,8 @@ struct core_job_status {
     const struct rank_record *failure_rank; /* which it had in that generation; NULL as failure */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
     char stall[256];                        /* the rank that stands still; empty: none */
-    char **notes; /* problems that do not stop the job, NULL-terminated; owned; NULL: none */
+    char **
+        notes; /* problems that do not stop the job, and a change that is pending; NULL-terminated; owned; NULL: none */
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,
                                          struct core_job_status *out, struct err *e);

@@ -15,6 +15,7 @@ enum call_kind {
     CALL_SUBMIT,
     CALL_CANCEL,
     CALL_CHANGE, /* resize, restart */
+    CALL_TUNE,
     CALL_NODE,
     CALL_JOIN,
     CALL_PUT_BOOTSTRAP,

@@ -158,6 +158,26 @@ static void restart_job(struct rpc_call *rpc, const void *message, void *user)
                                     .resize = {.job = request->job, .from_scratch = request->from_scratch}});
 }
 
+static void tune_job_values(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__TuneJobRequest *request = message;
+    if (cluster_refuse_change(s, rpc) || !caller_owns(s, rpc, request->job, "tune it"))
+        return;
+    struct call *c = call_open(s, rpc, CALL_TUNE, true);
+    c->job = request->job;
+    char **assignments = xcalloc(request->n_assignments + 1, sizeof *assignments); /* NULL-terminated */
+    for (size_t i = 0; i < request->n_assignments; i++)
+        assignments[i] = request->assignments[i];
+    audit_event(
+        s, rpc,
+        &(struct core_event){
+            .kind = CORE_TUNE,
+            .call = c->handle,
+            .tune = {.job = request->job, .assignments = assignments, .who = caller_identity(rpc)->name}});
+    free(assignments);
+}
+
 static void watch_job(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
@@ -286,6 +306,7 @@ const struct rpc_method cluster_methods[] = {
     {.name = "CancelJob", .kind = RPC_UNARY, .on_start = cancel_job, .on_end = call_on_end},
     {.name = "ResizeJob", .kind = RPC_UNARY, .on_start = resize_job, .on_end = call_on_end},
     {.name = "RestartJob", .kind = RPC_UNARY, .on_start = restart_job, .on_end = call_on_end},
+    {.name = "TuneJob", .kind = RPC_UNARY, .on_start = tune_job_values, .on_end = call_on_end},
     {.name = "WatchJob",
      .kind = RPC_SERVER_STREAM,
      .on_start = watch_job,

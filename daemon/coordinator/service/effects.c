@@ -44,6 +44,27 @@ static void reply_change(struct service *s, struct call *c)
     rpc_call_reply(c->rpc, &reply);
 }
 
+static void reply_tune(struct service *s, const struct call *c, const struct core_effect *f)
+{
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__TuneJobReply reply = DDP__V1__TUNE_JOB_REPLY__INIT;
+    const struct job_record *job = core_job(s->core, c->job);
+    reply.n_changes = strv_len(f->texts) / 3;
+    reply.changes = pool_alloc(&pool, reply.n_changes * sizeof *reply.changes);
+    for (size_t i = 0; i < reply.n_changes; i++) {
+        Ddp__V1__TunedValue *change = reply.changes[i] = pool_alloc(&pool, sizeof *change);
+        ddp__v1__tuned_value__init(change);
+        change->key = f->texts[3 * i];
+        change->from = f->texts[3 * i + 1];
+        change->to = f->texts[3 * i + 2];
+    }
+    reply.when = (char *)(uintptr_t)f->when;
+    reply.revision = f->revision;
+    if (job)
+        reply.state = (char *)(uintptr_t)sm_name(&job_sm, (int)job->state);
+    rpc_call_reply(c->rpc, &reply);
+}
+
 static void reply_node(struct service *s, struct call *c)
 {
     struct err e = {0};
@@ -84,6 +105,9 @@ static void effect_reply(struct service *s, const struct core_effect *f)
         return;
     case CALL_CHANGE:
         reply_change(s, c);
+        return;
+    case CALL_TUNE:
+        reply_tune(s, c, f);
         return;
     case CALL_NODE:
         reply_node(s, c);
@@ -179,7 +203,12 @@ static void effect_join(struct service *s, const struct core_effect *f)
         join_fill_peers(s, &pool, f, &reply);
         join_fill_source(g, &source, &reply);
         join_fill_committed(s, &pool, f->job, &reply);
-        reply.scratch_generation = core_job(s->core, f->job)->scratch_generation;
+        const struct job_record *job = core_job(s->core, f->job);
+        reply.scratch_generation = job->scratch_generation;
+        if (f->rank == 0 && job->revision) {
+            reply.revision = job->revision;
+            reply.job_file = job->job_file;
+        }
     }
     rpc_call_reply(c->rpc, &reply);
 }
@@ -196,6 +225,11 @@ static void effect_watch(struct service *s, const struct core_effect *f)
     reply.rank = f->rank;
     reply.stop = f->stop;
     reply.counts_parts = true;
+    const struct job_record *job = f->tune ? core_job(s->core, f->job) : NULL;
+    if (job) {
+        reply.revision = job->revision;
+        reply.job_file = job->job_file;
+    }
     /* A worker that reconnects gets the current state again, so a dropped message does no harm. */
     if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) {
         rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "the worker reads its watch too slowly: reconnect");

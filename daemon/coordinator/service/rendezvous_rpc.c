@@ -94,17 +94,22 @@ static void worker_put_bootstrap(struct rpc_call *rpc, const void *message, void
     commit_queue_event(s, &event);
 }
 
-/* A watch changes nothing, so it is served on a full disk, too, once the epoch is durable. */
+/* A watch is served on a full disk, too, once the epoch is durable. Then it changes nothing; what it says about the job file
+ * is recorded with the next stream. */
 static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__WatchRequest *m = message;
+    struct err ignored = {0};
     if (worker_is_impostor(rpc, m->job, m->spawn ? m->spawn : -1) ||
         (store_deferred(s->store) && worker_refuse_call(s, rpc)))
         return;
     struct core_event event = worker_event(rpc, CORE_WATCH, call_open(s, rpc, CALL_WATCH, true)->handle);
     event.watch.generation = m->generation;
     event.watch.failed_step = m->failed_step;
+    event.watch.revision = m->revision;
+    event.watch.step = m->revision_step;
+    event.watch.record = commit_queue_accepts(s, &ignored) == ERR_OK;
     commit_queue_event(s, &event);
 }
 

@@ -39,6 +39,12 @@ struct link {
     pthread_mutex_t watch_lock; /* guards on_over and on_over_arg; held while on_over runs */
     link_over_fn on_over;       /* NULL: no formation listens */
     void *on_over_arg;
+    struct { /* tuning.h */
+        pthread_mutex_t lock;
+        char *text;                  /* of the revision `asked`, until the owner takes it; NULL: none waits */
+        _Atomic int64_t asked, used; /* revisions */
+        int64_t step;                /* at which all ranks began to use it */
+    } tuning;
 };
 
 const char *link_env(const char *name); /* returns NULL if the variable is not set or empty */
@@ -48,6 +54,9 @@ void link_pause(struct link *r, int *tries);
 /* Whether the coordinator was away or slow, so that the call should be retried. */
 bool link_may_retry(enum err_code code);
 enum err_code link_cancelled(struct err *e);
+/* In tuning.c, for the Watch thread. Returns the revision in use. */
+void link_tuning_heard(struct link *r, int64_t revision, const char *text);
+int64_t link_tuning_used(struct link *r, int64_t *step);
 /* Marks the generations up to this one as over, and calls the callback, once for each generation. */
 void link_set_over(struct link *r, int64_t generation);
 

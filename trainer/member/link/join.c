@@ -166,6 +166,7 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
                            .rank = as->rank,
                            .world_size = reply->world_size,
                            .loopback = reply->loopback,
+                           .revision = reply->revision,
                            .scratch_generation = reply->scratch_generation};
 
     if (reply->world_size < 1 || reply->n_peers != (size_t)reply->world_size || g.rank >= g.world_size ||
@@ -179,6 +180,8 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
     read_peers(&g, reply);
     read_source(&g, reply);
     read_committed(&g, reply);
+    if (*reply->job_file)
+        g.job_file = xstrdup(reply->job_file);
     *out = g;
     return ERR_OK;
 }
@@ -193,6 +196,7 @@ void link_group_release(struct link_group *g)
         free(g->committed[i].digest);
     free(g->committed);
     free(g->peers);
+    free(g->job_file);
     free(g->bootstrap);
     free((char *)(uintptr_t)g->source.digest);
     free((char *)(uintptr_t)g->source.path);

@@ -48,6 +48,9 @@ struct link_group {
     struct link_offer source; /* the snapshot that the source rank loads; the group owns its texts */
     struct link_committed *committed; /* the newest ones */
     size_t committed_count;
+    /* The job file that the generation starts with, and its revision; NULL: this process's own. */
+    char *job_file;
+    int64_t revision;
     int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
 };
 /* Checks that the coordinator's name resolves on this node, and retries for a while. The caller exits with a

@@ -151,6 +151,7 @@ enum err_code link_open(struct link **out, bool standalone, struct err *e)
     r->fd = -1;
     pthread_mutex_init(&r->lock, NULL);
     pthread_mutex_init(&r->watch_lock, NULL);
+    pthread_mutex_init(&r->tuning.lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->changed, &attr);
@@ -190,6 +191,8 @@ void link_close(struct link *r)
     free(r->refused);
     pthread_mutex_destroy(&r->lock);
     pthread_mutex_destroy(&r->watch_lock);
+    pthread_mutex_destroy(&r->tuning.lock);
+    free(r->tuning.text);
     pthread_cond_destroy(&r->changed);
     free(r->address);
     free(r->directory);

@@ -40,6 +40,8 @@ static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchR
     if (reply->stop && atomic_exchange(&r->stop_asked, generation) < generation)
         log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
                  r->rank);
+    if (*reply->job_file)
+        link_tuning_heard(r, reply->revision, reply->job_file);
     if (!reply->member || reply->generation > generation)
         link_set_over(r, generation);
 }
@@ -62,6 +64,7 @@ static bool watch_refused(enum err_code code)
 /* The state of the Watch thread. */
 struct watch_state {
     int64_t generation;  /* generation that this stream is about */
+    int64_t revision;    /* of the job file: the stream has told the coordinator that it is in use */
     bool away;           /* the coordinator is away, so its next message is logged */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
@@ -95,6 +98,13 @@ static void note_away(struct link *r, struct watch_state *w, const char *why)
     w->away = true;
 }
 
+/* Whether the stream's request is out of date: this process has joined a later generation, or uses another revision of
+ * the job file. The next stream says so. */
+static bool watch_outdated(const struct link *r, const struct watch_state *w)
+{
+    return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used);
+}
+
 /* Runs one stream until it ends. */
 static enum err_code watch_once(struct link *r, struct link_channel *channel, struct watch_state *w,
                                 struct err *e)
@@ -109,6 +119,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     q.generation = w->generation;
     if (atomic_load(&r->failed_generation) == w->generation)
         q.failed_step = atomic_load(&r->failed_step);
+    q.revision = w->revision = link_tuning_used(r, &q.revision_step);
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
@@ -118,8 +129,8 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
             if (!heard)
                 note_away(r, w, "no answer");
             look_around(r, w);
-            if (w->generation != atomic_load(&r->generation)) {
-                rc = ERR_OK; /* this process has joined a later generation, which the next stream asks for */
+            if (watch_outdated(r, w)) {
+                rc = ERR_OK;
                 break;
             }
             if (!link_channel_follow(r))
@@ -157,8 +168,7 @@ static void *watch_serve(void *arg)
         link_channel_put(r, channel);
         if (atomic_load(&r->cancelled))
             break;
-        /* This stream was about a generation that the process has left. */
-        if (w.generation != atomic_load(&r->generation))
+        if (watch_outdated(r, &w))
             continue;
         if (rc && watch_refused(rc))
             link_set_over(r, w.generation);

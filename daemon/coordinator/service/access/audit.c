@@ -71,9 +71,10 @@ static void audit_add_reason(struct buf *text, const char *reason)
         buf_printf(text, ": %.200s", reason);
 }
 
-static const char *audit_describe_job(struct service *s, const struct core_event *event, int64_t id,
-                                      struct buf *text)
+static const char *audit_describe_job(struct service *s, const struct core_event *event,
+                                      const struct core_effect *answer, struct buf *text)
 {
+    const int64_t id = answer->job;
     const struct job_record *job = core_job(s->core, id);
     const char *name = job && job->name ? job->name : "";
     switch (event->kind) {
@@ -90,6 +91,11 @@ static const char *audit_describe_job(struct service *s, const struct core_event
         buf_printf(text, "resize job %" PRId64 " '%.100s' to %" PRId64 ":%" PRId64 " nodes", id, name,
                    event->resize.nodes_min, event->resize.nodes_max);
         return "job_resize";
+    case CORE_TUNE:
+        buf_printf(text, "tune job %" PRId64 " '%.100s'", id, name);
+        for (char **at = answer->texts; at && *at; at += 3)
+            buf_printf(text, "%s %s %s -> %s", at == answer->texts ? ":" : ",", at[0], at[1], at[2]);
+        return "job_tune";
     default:
         buf_printf(text, "restart job %" PRId64 " '%.100s'", id, name);
         return "job_restart";
@@ -113,11 +119,13 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     CLEANUP(buf_release) struct buf text = {0};
     commit_queue_event(s, event);
     const struct core_effect *answer = audit_core_reply(s, event->call);
-    /* A refused event changed nothing. A submit that was repeated after a lost reply already has its line. */
-    if (!answer || answer->err.code != ERR_OK || (event->kind == CORE_SUBMIT && answer->existed))
+    /* A refused event changed nothing. A submit or a tune that was repeated after a lost reply already has its line. */
+    if (!answer || answer->err.code != ERR_OK ||
+        ((event->kind == CORE_SUBMIT || event->kind == CORE_TUNE) && answer->existed))
         return;
     const int64_t job = of_node ? 0 : answer->job;
-    const char *what = of_node ? audit_describe_node(event, &text) : audit_describe_job(s, event, job, &text);
+    const char *what =
+        of_node ? audit_describe_node(event, &text) : audit_describe_job(s, event, answer, &text);
     const struct identity *who = caller_identity(rpc);
     audit_write(s, who->name, who->origin, what, job, text.data);
 }

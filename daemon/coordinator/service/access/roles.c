@@ -25,6 +25,7 @@ static const struct access_row rows[] = {
     {CLUSTER, "CancelJob", ACCESS_SUBMIT, "cancel a job"},
     {CLUSTER, "ResizeJob", ACCESS_SUBMIT, "resize a job"},
     {CLUSTER, "RestartJob", ACCESS_SUBMIT, "restart a job"},
+    {CLUSTER, "TuneJob", ACCESS_SUBMIT, "tune a job"},
     {CLUSTER, "DrainNode", ACCESS_OPERATE, "drain a node"},
     {CLUSTER, "UndrainNode", ACCESS_OPERATE, "undrain a node"},
     {CLUSTER, "ForgetNode", ACCESS_OPERATE, "forget a node"},

@@ -341,6 +341,13 @@ enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min, i
     return change_job(f, (struct core_event){.kind = CORE_RESIZE, .resize = {job, min, max}});
 }
 
+enum err_code fixture_tune(struct core_fixture *f, int64_t job, const char *assignment)
+{
+    char *assignments[] = {(char *)(uintptr_t)assignment, NULL};
+
+    return change_job(f, (struct core_event){.kind = CORE_TUNE, .tune = {job, assignments, "ana"}});
+}
+
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job)
 {
     return change_job(f, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job}});
@@ -558,6 +565,18 @@ uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn
     struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
 
     event.watch.failed_step = step;
+    hand_in(f, &event);
+    return event.call;
+}
+
+uint64_t fixture_watch_telling(struct core_fixture *f, int64_t job, int64_t spawn, int64_t revision,
+                               int64_t step)
+{
+    struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
+
+    event.watch.revision = revision;
+    event.watch.step = step;
+    event.watch.record = true;
     hand_in(f, &event);
     return event.call;
 }

@@ -57,6 +57,7 @@ int64_t fixture_submit(struct core_fixture *f, const char *file);
 void fixture_cancel(struct core_fixture *f, int64_t job, bool kill);
 /* These return the code that the user gets. */
 enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min, int64_t max);
+enum err_code fixture_tune(struct core_fixture *f, int64_t job, const char *assignment); /* by ana */
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job);
 enum err_code fixture_from_scratch(struct core_fixture *f, int64_t job); /* restart --from-scratch */
 void fixture_looked(struct core_fixture *f, int64_t job, const char *node, bool found);
@@ -94,6 +95,9 @@ void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step,
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn);
 /* The spawn says that it could not write its part of this step. */
 uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn, int64_t step);
+/* Says that its ranks use this revision of the job file since this step. */
+uint64_t fixture_watch_telling(struct core_fixture *f, int64_t job, int64_t spawn, int64_t revision,
+                               int64_t step);
 
 /* effects */
 /* The newest reply to the call, or NULL. */

@@ -74,6 +74,8 @@ static void fake_on_join(struct rpc_call *call, const void *request, void *user)
         reply.bootstrap = (ProtobufCBinaryData){fake.bootstrap_size, fake.bootstrap};
         reply.generation_key = (ProtobufCBinaryData){sizeof(key), key};
         reply.source_rank = 1;
+        reply.revision = fake.revision;
+        reply.job_file = (char *)(uintptr_t)(fake.revision ? "of Join" : "");
         source.step = 300;
         source.path = (char *)(uintptr_t) "/snap/300";
         reply.source = &source;
@@ -102,6 +104,8 @@ static void fake_send_watch(struct rpc_call *call)
     reply.generation = fake.watch_generation;
     reply.stop = fake.watch_stop;
     reply.counts_parts = !fake.old_parts;
+    reply.revision = fake.revision;
+    reply.job_file = (char *)(uintptr_t)(fake.revision != fake.told_revision ? "of Watch" : "");
     if (rpc_call_send(call, &reply, &e) != ERR_OK)
         BUG_ON(e.code != ERR_CANCELLED &&
                e.code != ERR_UNAVAILABLE); /* the worker has closed the stream; it will dial again */
@@ -114,6 +118,8 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
     (void)user;
     BUG_ON(q->generation > fake.generation);
     fake.watched_failure = (int)q->failed_step;
+    fake.told_step = (int)q->revision_step;
+    fake.told_revision = (int)q->revision;
     atomic_fetch_add(&fake.watches, 1);
     if (q->generation == fake.refused_watch) {
         rpc_call_fail_with(call, ERR_FAILED_PRECONDITION, "it has not formed yet");

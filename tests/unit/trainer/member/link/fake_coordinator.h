@@ -27,6 +27,7 @@ extern struct fake_coordinator {
     atomic_int watch_generation; /* a Watch reports this generation as the current one, */
     atomic_int watch_stop;       /* and with 1 that the worker shall stop */
     atomic_bool old_parts;       /* a Watch does not say that parts are counted */
+    atomic_int revision;         /* of the job file; 0: the job was never tuned */
     /* what has arrived */
     atomic_int failed_step;                         /* of the last ReportSnapshotFailure */
     atomic_int watched_failure;                     /* the failed step of the last Watch */
@@ -34,7 +35,8 @@ extern struct fake_coordinator {
     atomic_int parts;                               /* of the last commit */
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
-    char offered[64];  /* by the last Join: "PATH@STEP" of its first snapshot */
+    atomic_int told_revision, told_step; /* by the last Watch: the revision in use, and since when */
+    char offered[64];                    /* by the last Join: "PATH@STEP" of its first snapshot */
     char unusable[64]; /* by the last Join: the last snapshot that the worker could not load */
     char digest[80];   /* by the last commit: "DIGEST@STEP" */
     char failure[128]; /* by the last ReportSnapshotFailure: "STEP: REASON" */

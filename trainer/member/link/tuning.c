@@ -1,0 +1,57 @@
+#include "trainer/member/link/tuning.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "trainer/member/link/internal.h"
+
+bool link_tune_asked(const struct link *r)
+{
+    return atomic_load(&r->tuning.asked) != atomic_load(&r->tuning.used);
+}
+
+char *link_take_tuning(struct link *r, int64_t *revision)
+{
+    char *text = NULL;
+
+    pthread_mutex_lock(&r->tuning.lock);
+    if (link_tune_asked(r)) {
+        *revision = atomic_load(&r->tuning.asked);
+        text = steal(r->tuning.text);
+    }
+    pthread_mutex_unlock(&r->tuning.lock);
+    return text;
+}
+
+void link_tuned(struct link *r, int64_t revision, int64_t step)
+{
+    pthread_mutex_lock(&r->tuning.lock);
+    /* A revision that came since then still waits. */
+    if (!r->tuning.text)
+        atomic_store(&r->tuning.asked, revision);
+    r->tuning.step = step;
+    atomic_store(&r->tuning.used, revision);
+    pthread_mutex_unlock(&r->tuning.lock);
+}
+
+void link_tuning_heard(struct link *r, int64_t revision, const char *text)
+{
+    pthread_mutex_lock(&r->tuning.lock);
+    if (revision != atomic_load(&r->tuning.used)) {
+        free(r->tuning.text);
+        r->tuning.text = xstrdup(text);
+        atomic_store(&r->tuning.asked, revision);
+    }
+    pthread_mutex_unlock(&r->tuning.lock);
+}
+
+int64_t link_tuning_used(struct link *r, int64_t *step)
+{
+    int64_t revision;
+
+    pthread_mutex_lock(&r->tuning.lock);
+    revision = atomic_load(&r->tuning.used);
+    *step = r->tuning.step;
+    pthread_mutex_unlock(&r->tuning.lock);
+    return revision;
+}
