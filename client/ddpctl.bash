@@ -74,6 +74,14 @@ _ddpctl() {
         compopt -o filenames 2>/dev/null
         COMPREPLY+=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
         ;;
+    tune)
+        if ((COMP_CWORD == 2)); then
+            COMPREPLY=($(compgen -W "$(_ddpctl_jobs)" -- "$current"))
+        else
+            compopt -o nospace 2>/dev/null
+            COMPREPLY=($(compgen -S = -W "$("$program" tune "${COMP_WORDS[2]}" 2>/dev/null | sed -n 's/^\([a-z][a-z_.]*\) .*/\1/p')" -- "$current"))
+        fi
+        ;;
     status | logs | wait | cancel | resize | restart | resume | metrics | verify | events | why)
         COMPREPLY=($(compgen -W "$(_ddpctl_jobs)" -- "$current"))
         ;;

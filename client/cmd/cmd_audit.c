@@ -104,8 +104,8 @@ const struct command cmd_audit = {
     .usage = "audit [--since WHEN] [-n N] [-o table|json]",
     .summary = "list who changed what, when and from where",
     .help =
-        "Prints one line for each change that a user made, oldest first: jobs submitted, cancelled, resized\n"
-        "and restarted, nodes drained, undrained and forgotten, users added and removed. Refused calls are\n"
+        "Prints one line for each change that a user made, oldest first: jobs submitted, cancelled, resized,\n"
+        "restarted and tuned, nodes drained, undrained and forgotten, users added and removed. Refused calls are\n"
         "listed too; many calls of one caller within a minute share a line. Needs the role operate.",
     .options = options,
     .size = sizeof(struct audit_options),
