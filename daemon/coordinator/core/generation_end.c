@@ -68,7 +68,7 @@ static void end_generation(struct core *core, struct generation *g, enum generat
         emit_spawn(core, s, CHANGE_SPAWN_PUT);
     }
     raise_generation_ended(core, g, why);
-    /* a stop only gets harder: members that are being killed are not asked politely again */
+    /* a stop is only replaced by a harder one: processes that get SIGKILL already get no SIGTERM again */
     if (stop > g->stop)
         generation_stop_spawns(core, g, stop);
 }

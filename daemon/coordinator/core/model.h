@@ -102,7 +102,7 @@ struct job {
     int64_t grown_ms;     /* when it last stopped to grow */
     struct {              /* lost_snapshots.c: none of its snapshots could be found */
         int64_t look_at;  /* when nodes are asked for them; 0: the job does not wait */
-        int64_t pause_ms; /* time between two looks */
+        int64_t pause_ms; /* time between two searches */
         char *said;       /* the last reason, so that it becomes only one event */
         char **found;     /* nodes that have the snapshots; the job continues on one of them */
         char **lacks;     /* nodes that should have parts of them, and had not; NULL: none */

@@ -20,8 +20,9 @@
 
 #define WHY_CHARS 400
 /* How long a snapshot may be overdue before it is reported. */
-#define OVERDUE_AWAY_MS 10000 /* if ranks cannot reach the coordinator; its own restart takes this long */
-#define OVERDUE_SLOW_MS 60000 /* if all can: large snapshots take their time */
+#define OVERDUE_AWAY_MS                                                                                      \
+    10000 /* if ranks cannot reach the coordinator: not less, because its restart takes a while */
+#define OVERDUE_SLOW_MS 60000 /* if all ranks can reach it: large snapshots take longer to write */
 
 static struct snapshot_fault *find_fault(const struct job *job, const char *node)
 {

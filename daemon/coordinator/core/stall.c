@@ -18,7 +18,7 @@
 #include "daemon/coordinator/core/operator.h"
 
 #define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
-#define RELEASE_EVERY_MS 5000 /* between two looks at workers that SIGKILL did not end */
+#define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
 
 static bool worker_is_heard(const struct spawn *s)
 {

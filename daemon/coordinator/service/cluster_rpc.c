@@ -49,7 +49,7 @@ static void submit_digest(const Ddp__V1__SubmitJobRequest *request, uint8_t out[
     struct err e = {0};
     CLEANUP(buf_release) struct buf packed = {0};
     copy.user = (char *)(uintptr_t) "";
-    BUG_ON(rpc_pack(&copy, &packed, &e) != ERR_OK); /* it was a valid message */
+    BUG_ON(rpc_pack(&copy, &packed, &e) != ERR_OK); /* packing cannot fail: the request was just unpacked */
     digest_sha256(out, packed.data, packed.len);
 }
 
@@ -189,7 +189,7 @@ static void watch_job(struct rpc_call *rpc, const void *message, void *user)
     }
     struct call *c = call_open(s, rpc, CALL_WATCH_JOB, false);
     c->job = request->job;
-    c->dirty = true; /* the first message is the status now */
+    c->dirty = true; /* so that the present status is sent at once */
     c->next = s->watches;
     if (c->next)
         c->next->prev = c;

@@ -1,7 +1,7 @@
 #ifndef DDP_DAEMON_COORDINATOR_SERVICE_LOOP_H
 #define DDP_DAEMON_COORDINATOR_SERVICE_LOOP_H
 
-/* The turns of the coordinator's libuv loop: at the end of each one the commit, then what is due on
+/* The coordinator's libuv loop. Each turn of the loop ends with a commit; after it, messages that are due are sent on
  * streams. */
 
 struct service;

@@ -41,7 +41,7 @@ bool cuda_ok(struct cuda_device *c, cudaError_t code, const char *what)
 /* ---- waiting */
 
 #define SPIN_NS 200000   /* poll without sleeping at first: most events are almost there */
-#define CHECK_NS 2000000 /* between two calls of watch's check */
+#define CHECK_NS 2000000 /* time between two calls of `watch`'s check function */
 #define LONGEST_NS 50000 /* longest sleep: at the end of a step the GPU idles until the host wakes up */
 
 /* Asks watch's check whether to go on waiting. Records its error as the device's. */

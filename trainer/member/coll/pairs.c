@@ -1,8 +1,8 @@
 /* The pairwise exchange: in step s every rank sends to the rank s places after it while it receives from the rank s
- * places before it. A rank that is late holds up these two alone until they need it.
+ * places before it. A late rank directly delays only the two ranks that exchange with it in this step.
  *
- * Failure: each rank talks to each other rank in every exchange. So each sees a lost peer at the latest in the step in
- * which it meets this peer, or a rank that has ended its group because of it. */
+ * Failure: each rank talks to each other rank in every exchange. So each sees a lost peer at the latest in the step
+ * in which it meets this peer, or a rank that has ended its group because of it. */
 #include "trainer/member/coll/pairs.h"
 
 #include "base/mem.h"
