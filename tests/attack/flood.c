@@ -98,7 +98,7 @@ static void flood_receive(struct flood *f, int fd)
     ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
 
     if (got > 0 || (got < 0 && errno == EAGAIN))
-        return; /* the server's SETTINGS and pings are not answered */
+        return; /* the server's SETTINGS and pings are read, but not answered */
     f->ended++;
     flood_drop(f, fd);
 }
@@ -177,7 +177,7 @@ int main(int argc, char **argv)
     f.count = target_number("COUNT", argv[optind + 1], 1, 20000);
     f.open_ms = 1000 * target_number("SECONDS", argv[optind + 2], 0, 300);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    target_descriptors(f.close ? 1000 : f.count + 16); /* closed ones free their descriptors */
+    target_descriptors(f.close ? 1000 : f.count + 16); /* with --close few connections are open at a time */
     f.poll = epoll_create1(EPOLL_CLOEXEC);
     flood_run(&f);
     return 0;

@@ -197,7 +197,7 @@ static void reset_run(struct resets *all, struct resetter *r, int count, int64_t
         exit(1);
     for (int i = 0; i < count; i++)
         reset_open(all, &r[i]);
-    /* poll waits at most 100 ms, so that the end is noticed when nothing moves */
+    /* poll waits at most 100 ms, so that the loop notices the time limit even if nothing is sent or received */
     while (all->open && all->bytes < all->want && (now = target_now_ms()) < began + most_ms) {
         for (int i = 0; i < count; i++)
             fds[i] = (struct pollfd){.fd = r[i].fd, .events = POLLIN | POLLOUT};

@@ -100,7 +100,7 @@ void target_parse(struct target *t, const char *text, const char *from)
         v4->sin_port = htons(port);
         t->length = sizeof(*v4);
     }
-    target_allow(t, text); /* before any socket is made */
+    target_allow(t, text); /* exits if the target is not allowed, before any socket is made */
     if (from) {
         if (inet_pton(AF_INET, from, &t->from.sin_addr) != 1 || t->address.ss_family != AF_INET)
             target_refuse(from, "the source must be an IPv4 address, like the target");
@@ -115,8 +115,8 @@ int target_connect(const struct target *t)
 
     if (fd < 0)
         return -1;
-    /* The kernel then chooses the port at connect, when it knows both ends, so that one source address has
-     * all of its 28,000 ports for each target. */
+    /* With this option the kernel chooses the source port at connect, not at bind. It then knows the target, and can
+     * use each of the source address's 28,000 ports once for each target. */
     if (t->from.sin_family && (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) ||
                                bind(fd, (const struct sockaddr *)&t->from, sizeof(t->from))))
         goto fail;

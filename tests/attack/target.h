@@ -18,7 +18,7 @@ struct target {
 /* Parses "ADDRESS:PORT" or "[v6]:PORT", without names. from: the source address, or NULL. Exits with 2 if the
  * target is refused. */
 void target_parse(struct target *t, const char *text, const char *from);
-/* Starts a non-blocking connect and returns the descriptor; -1 with errno. */
+/* Starts a non-blocking connect. Returns the descriptor, or -1 and sets errno. */
 int target_connect(const struct target *t);
 
 /* Parses a number of the command line; exits with 2 if it is not within the bounds. */

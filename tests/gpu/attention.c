@@ -1,6 +1,6 @@
 /* Compares the plugin's attention kernels with the CPU device: the same dropout masks, the same sums up to rounding,
- * nothing written outside of the outputs, and the same bits in a second run and from a recorded graph. Linked with CUDA
- * for a machine with a GPU, and with the emulation for all others. Exit 77: no GPU. */
+ * nothing written outside of the outputs, and the same bits in a second run and from a recorded graph. Linked with
+ * CUDA for machines with a GPU, and with the emulated CUDA for all others. Exit 77: no GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/kernels/attention_plain.h"
 
-#define GUARD 64 /* elements behind each output, which must not change */
+#define GUARD 64 /* number of elements behind each output; the kernels must not change them */
 
 static const struct shape {
     int64_t rows, heads, context, size;
@@ -22,7 +22,7 @@ static const struct shape {
 };
 
 struct arrays {
-    float *qkv, *d_o, *o, *lse, *dqkv; /* float on the host, whatever the type is */
+    float *qkv, *d_o, *o, *lse, *dqkv; /* float on the host, also where the device has bf16 */
 };
 struct problem {
     struct device_attention h;
@@ -40,14 +40,14 @@ static float random_float(void)
     return (float)(random_state >> 8) / 8388608.0f - 1.0f;
 }
 
-static uint16_t bf16(float x)
+static uint16_t bf16_from_float(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-static float widened(uint16_t x)
+static float float_from_bf16(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float y;
@@ -63,7 +63,7 @@ static void must(bool ok, const char *what)
     exit(1);
 }
 
-static float *floats(int64_t n)
+static float *new_floats(int64_t n)
 {
     float *p = aligned_alloc(64, ((size_t)n * sizeof(float) + 63) / 64 * 64);
     must(p, "no memory");
@@ -73,7 +73,7 @@ static float *floats(int64_t n)
 
 /* ---- the reference */
 
-static void on_cpu(const struct problem *p, struct arrays *a)
+static void compute_on_cpu(const struct problem *p, struct arrays *a)
 {
     struct device *d = NULL;
     struct err e;
@@ -100,10 +100,10 @@ static void *to_gpu(const float *from, int64_t n, enum device_type type)
     uint8_t *staged = malloc((size_t)(n + GUARD) * size);
     void *p = NULL;
     must(staged && cudaMalloc(&p, (size_t)(n + GUARD) * size) == cudaSuccess, "no GPU memory");
-    memset(staged, 0xff, (size_t)(n + GUARD) * size); /* a NaN */
+    memset(staged, 0xff, (size_t)(n + GUARD) * size); /* all bits set are a NaN */
     for (int64_t i = 0; from && i < n; i++)
         if (type == DEVICE_BF16)
-            ((uint16_t *)(void *)staged)[i] = bf16(from[i]);
+            ((uint16_t *)(void *)staged)[i] = bf16_from_float(from[i]);
         else
             ((float *)(void *)staged)[i] = from[i];
     must(cudaMemcpy(p, staged, (size_t)(n + GUARD) * size, cudaMemcpyHostToDevice) == cudaSuccess, "copy");
@@ -119,7 +119,8 @@ static void from_gpu(float *to, const void *from, int64_t n, enum device_type ty
              cudaMemcpy(staged, from, (size_t)(n + GUARD) * size, cudaMemcpyDeviceToHost) == cudaSuccess,
          "copy back");
     for (int64_t i = 0; i < n; i++)
-        to[i] = type == DEVICE_BF16 ? widened(((uint16_t *)(void *)staged)[i]) : ((float *)(void *)staged)[i];
+        to[i] = type == DEVICE_BF16 ? float_from_bf16(((uint16_t *)(void *)staged)[i])
+                                    : ((float *)(void *)staged)[i];
     for (size_t i = (size_t)n * size; i < (size_t)(n + GUARD) * size; i++)
         if (staged[i] != 0xff) {
             (void)printf("  %s: written behind its end\n", what);
@@ -132,8 +133,9 @@ static void from_gpu(float *to, const void *from, int64_t n, enum device_type ty
 enum way { WAY_CHOSEN, WAY_RECORDED, WAY_PLAIN };
 static cudaStream_t stream;
 
-/* A shape that was not prepared is recorded without cuDNN, which cannot load its kernels during a capture. */
-static void unprepared(const struct device_attention *h)
+/* attention_reserve was not called for this shape, so it is recorded without cuDNN: cuDNN cannot load its kernels
+ * during a capture. */
+static void check_unprepared_shape(const struct device_attention *h)
 {
     struct err e;
     cudaGraph_t graph;
@@ -147,14 +149,14 @@ static void unprepared(const struct device_attention *h)
     attention_free(fresh);
 }
 
-/* Reserved, recorded and replayed twice. */
-static void recorded(struct attention *a, const struct device_attention *h, const void *d_o, void *dqkv)
+/* Reserves memory, records both passes in a graph and runs it twice. */
+static void run_recorded(struct attention *a, const struct device_attention *h, const void *d_o, void *dqkv)
 {
     struct err e;
     cudaGraph_t graph;
     cudaGraphExec_t run;
     struct device_sizes sizes = {.n = h->n, .heads = h->heads, .type = h->kept};
-    unprepared(h);
+    check_unprepared_shape(h);
     must(!attention_reserve(a, &sizes, &e), e.msg);
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess, "no capture");
     must(!attention_forward(a, h, &e) && !attention_backward(a, h, d_o, dqkv, &e), e.msg);
@@ -167,8 +169,8 @@ static void recorded(struct attention *a, const struct device_attention *h, cons
     (void)cudaGraphDestroy(graph);
 }
 
-static void on_gpu(const struct problem *p, enum way way, const struct arrays *in, struct arrays *out,
-                   struct attention *a)
+static void compute_on_gpu(const struct problem *p, enum way way, const struct arrays *in, struct arrays *out,
+                           struct attention *a)
 {
     struct device_attention h = p->h;
     struct err e;
@@ -189,7 +191,7 @@ static void on_gpu(const struct problem *p, enum way way, const struct arrays *i
         must(!attention_forward(a, &h, &e), e.msg);
         must(!attention_backward(a, &h, d_o, dqkv, &e), e.msg);
     } else if (way == WAY_RECORDED) {
-        recorded(a, &h, d_o, dqkv);
+        run_recorded(a, &h, d_o, dqkv);
     } else {
         must(attention_plain_forward(stream, &h) == cudaSuccess, "plain forward");
         must(attention_plain_backward(stream, &h, d_o, dqkv, delta) == cudaSuccess, "plain backward");
@@ -205,8 +207,9 @@ static void on_gpu(const struct problem *p, enum way way, const struct arrays *i
 
 /* ---- comparing */
 
-/* The length of the error relative to that of the reference, over columns first to first + n - 1 of rows of `ld`. */
-static double distance(const float *x, const float *y, int64_t rows, int64_t ld, int64_t first, int64_t n)
+/* Returns |x - y| / |y| (Euclidean norms) over columns first to first + n - 1; ld: elements of a row. */
+static double relative_error(const float *x, const float *y, int64_t rows, int64_t ld, int64_t first,
+                             int64_t n)
 {
     double error = 0.0, whole = 0.0;
     for (int64_t i = 0; i < rows; i++)
@@ -218,17 +221,20 @@ static double distance(const float *x, const float *y, int64_t rows, int64_t ld,
     return sqrt(error / (whole + 1e-30));
 }
 
-/* With a context of one key only the values have a gradient. Gradients that should be 0 are compared with the others. */
-static void compare(const char *what, const struct problem *p, const struct arrays *x, const struct arrays *y)
+/* With a context of one key, queries and keys have no gradient. Their errors are then relative to the gradients of
+ * the values, because the reference is 0. */
+static void compare_arrays(const char *what, const struct problem *p, const struct arrays *x,
+                           const struct arrays *y)
 {
     int64_t w = p->width, t = p->tokens;
     double limit = p->type == DEVICE_BF16 ? 8e-3 : 2e-5;
-    double error[] = {distance(x->o, y->o, t, w, 0, w), distance(x->lse, y->lse, p->lines, 1, 0, 1),
-                      distance(x->dqkv, y->dqkv, t, 3 * w, 0, 2 * w),
-                      distance(x->dqkv, y->dqkv, t, 3 * w, 2 * w, w)};
+    double error[] = {relative_error(x->o, y->o, t, w, 0, w),
+                      relative_error(x->lse, y->lse, p->lines, 1, 0, 1),
+                      relative_error(x->dqkv, y->dqkv, t, 3 * w, 0, 2 * w),
+                      relative_error(x->dqkv, y->dqkv, t, 3 * w, 2 * w, w)};
     bool ok = true;
     if (p->h.n.context == 1)
-        error[2] = distance(x->dqkv, y->dqkv, t, 3 * w, 0, 3 * w);
+        error[2] = relative_error(x->dqkv, y->dqkv, t, 3 * w, 0, 3 * w);
     for (size_t i = 0; i < 4; i++)
         ok = ok && error[i] <= (i == 2 ? 2.5 * limit : limit);
     (void)printf("%s %-5s %s  o %.1e  lse %.1e  dq,dk %.1e  dv %.1e\n", ok ? "ok  " : "FAIL",
@@ -236,27 +242,28 @@ static void compare(const char *what, const struct problem *p, const struct arra
     failures += !ok;
 }
 
-static void fill(float *x, int64_t n, enum device_type type)
+static void fill_random(float *x, int64_t n, enum device_type type)
 {
     for (int64_t i = 0; i < n; i++) {
         x[i] = random_float() * 2.0f;
         if (type == DEVICE_BF16)
-            x[i] = widened(bf16(x[i]));
+            x[i] = float_from_bf16(bf16_from_float(x[i]));
     }
 }
 
 static struct arrays arrays_of(const struct problem *p)
 {
-    return (struct arrays){floats(p->tokens * 3 * p->width), floats(p->tokens * p->width),
-                           floats(p->tokens * p->width), floats(p->lines), floats(p->tokens * 3 * p->width)};
+    return (struct arrays){new_floats(p->tokens * 3 * p->width), new_floats(p->tokens * p->width),
+                           new_floats(p->tokens * p->width), new_floats(p->lines),
+                           new_floats(p->tokens * 3 * p->width)};
 }
 
-static void release(struct arrays *a)
+static void arrays_release(struct arrays *a)
 {
     free(a->qkv), free(a->d_o), free(a->o), free(a->lse), free(a->dqkv);
 }
 
-static bool same(const struct problem *p, const struct arrays *x, const struct arrays *y)
+static bool arrays_equal(const struct problem *p, const struct arrays *x, const struct arrays *y)
 {
     size_t w = (size_t)(p->tokens * p->width) * sizeof(float);
     return memcmp(x->o, y->o, w) == 0 && memcmp(x->dqkv, y->dqkv, 3 * w) == 0 &&
@@ -275,30 +282,30 @@ static void try_shape(const struct shape *s, enum device_type type, struct atten
     for (int64_t i = 0; i < s->rows; i++)
         p.sample[i] = 5000000000 + i * 77;
     struct arrays want = arrays_of(&p), got = arrays_of(&p), again = arrays_of(&p);
-    fill(want.qkv, p.tokens * 3 * p.width, type);
-    fill(want.d_o, p.tokens * p.width, type);
-    on_cpu(&p, &want);
+    fill_random(want.qkv, p.tokens * 3 * p.width, type);
+    fill_random(want.d_o, p.tokens * p.width, type);
+    compute_on_cpu(&p, &want);
     char what[96];
     for (int i = 0; i < 2; i++) {
         enum way way = i ? WAY_PLAIN : WAY_CHOSEN;
-        on_gpu(&p, way, &want, &got, a);
+        compute_on_gpu(&p, way, &want, &got, a);
         const char *path = way == WAY_PLAIN ? "plain" : attention_path(a);
         (void)snprintf(what, sizeof(what), "(%lld,%lld,%lld,%lld) p %.1f %-12s", (long long)s->rows,
                        (long long)s->heads, (long long)s->context, (long long)s->size, (double)s->dropout,
                        path);
-        compare(what, &p, &got, &want);
+        compare_arrays(what, &p, &got, &want);
         if (way == WAY_CHOSEN && strcmp(path, "plain") == 0)
             break;
     }
-    on_gpu(&p, WAY_CHOSEN, &want, &got, a);
-    on_gpu(&p, s->dropout > 0.0f ? WAY_CHOSEN : WAY_RECORDED, &want, &again, a);
-    if (!same(&p, &got, &again)) {
+    compute_on_gpu(&p, WAY_CHOSEN, &want, &got, a);
+    compute_on_gpu(&p, s->dropout > 0.0f ? WAY_CHOSEN : WAY_RECORDED, &want, &again, a);
+    if (!arrays_equal(&p, &got, &again)) {
         (void)printf("FAIL %s: other bits the second time\n", what);
         failures++;
     }
-    release(&want);
-    release(&got);
-    release(&again);
+    arrays_release(&want);
+    arrays_release(&got);
+    arrays_release(&again);
     free(p.sample);
 }
 
@@ -313,7 +320,7 @@ static void try_nothing(struct attention *a)
     }
 }
 
-/* cuDNN never does a backward pass with dropout, so its workspace is not reserved. */
+/* cuDNN is never used for a backward pass with dropout, so no workspace is reserved for it. */
 static void try_dropout_room(void)
 {
     struct device_sizes sizes = {.n = {4, 64, 64}, .heads = 2, .type = DEVICE_BF16, .dropout = true};

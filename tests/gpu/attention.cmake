@@ -1,9 +1,9 @@
-# Attention: our own kernels under the emulation; and cuDNN where its headers are, of which no part runs but the
-# planner. attention.c and attention_bench.c are also built for a machine that has a GPU, where CUDA is.
+# Tests of attention. Our own kernels run on the emulated device. If cuDNN's headers are there, its graphs run on a stand-in,
+# and the real library only plans them. If CUDA is there, attention.c and attention_bench.c are also built for real GPUs.
 set(cuda ${PROJECT_SOURCE_DIR}/trainer/device/cuda)
 set(own_kernels ${cuda}/kernels/attention.cu ${cuda}/kernels/attention_plain.cu)
 
-# gpu_attention_test(name sources...): attention.c with them, under the emulation
+# gpu_attention_test(name sources...): builds attention.c with these sources for the emulated device
 function(gpu_attention_test name)
   add_library(${name}_kernels STATIC)
   ddp_emulated_sources(${name}_kernels ${own_kernels})
@@ -22,7 +22,7 @@ mark_as_advanced(DDP_CUDA_STUB)
 if(DDP_CUDA_CUDNN)
   set(by_cudnn ${cuda}/cudnn/attention_cudnn.c ${cuda}/cudnn/cudnn_graph.c ${cuda}/cudnn/cudnn_attention.c)
 
-  # The graphs, executed by a stand-in: as a whole, and a row at a time.
+  # A stand-in for cuDNN executes the graphs: all rows at once, and one row at a time (workspace limit 0).
   gpu_attention_test(test_attention_cudnn ${cuda}/attention.c ${by_cudnn} ${PROJECT_SOURCE_DIR}/tests/standins/cuda/cudnn.c)
   target_include_directories(test_attention_cudnn SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/tests/standins/cuda/include
                              ${DDP_CUDNN_INCLUDE})
@@ -32,7 +32,7 @@ if(DDP_CUDA_CUDNN)
                          ENVIRONMENT DDP_CUDNN_WORKSPACE_MB=${megabytes})
   endforeach()
 
-  # The real library's engines, for a described device.
+  # The real cuDNN plans the graphs for a GPU that is only described.
   add_executable(test_cudnn_plans cudnn_plans.c ${cuda}/cudnn/cudnn_load.c ${cuda}/cudnn/cudnn_graph.c
                  ${cuda}/cudnn/cudnn_attention.c)
   target_compile_options(test_cudnn_plans PRIVATE ${DDP_WARNINGS})
@@ -43,7 +43,7 @@ if(DDP_CUDA_CUDNN)
   set_tests_properties(test_cudnn_plans PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 180 LABELS gpu-emulated SKIP_RETURN_CODE 77)
 endif()
 
-# The plugin's objects serve here, too: they take nvcc long enough once.
+# Links the plugin's object files, because nvcc takes long to compile them.
 if(TARGET ddp_cuda_objects)
   foreach(name attention attention_bench)
     add_executable(gpu_${name} ${name}.c)

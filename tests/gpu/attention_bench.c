@@ -1,6 +1,7 @@
-/* Measures attention on this GPU by cuDNN, by our own kernels and by the plain ones. Prints a line for each shape and
- * kind: milliseconds and TFLOP/s of the forward and the backward pass. Only half of the scores count, because attention
- * is causal, and the backward pass counts as 2.5 times the work of the forward pass. Exit 77: no GPU. */
+/* Measures attention on this GPU by cuDNN, by our own fast kernels and by the plain ones. Prints a line for each
+ * shape and implementation: milliseconds and TFLOP/s of the forward and the backward pass. Only half of the scores
+ * count, because attention is causal, and the backward pass counts as 2.5 times the work of the forward pass. Exit
+ * 77: no GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,8 @@ static void must(bool ok, const char *what)
     exit(1);
 }
 
-/* bf16 numbers of a reasonable size, different everywhere. */
-static void *array(int64_t n)
+/* Returns n bf16 numbers on the GPU, of both signs, from 0.5 to 1. */
+static void *random_array(int64_t n)
 {
     uint16_t *host = malloc((size_t)n * 2);
     void *p = NULL;
@@ -48,7 +49,7 @@ struct work {
     float *delta;
 };
 
-static void once(const struct work *w, bool backward)
+static void run_once(const struct work *w, bool backward)
 {
     struct err e;
     if (!w->a) {
@@ -62,16 +63,16 @@ static void once(const struct work *w, bool backward)
          e.msg);
 }
 
-static double milliseconds(const struct work *w, bool backward)
+static double measure_ms(const struct work *w, bool backward)
 {
     cudaEvent_t from, to;
     float ms = 0.0f;
     must(cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess, "event");
     for (int i = 0; i < WARM; i++)
-        once(w, backward);
+        run_once(w, backward);
     must(cudaEventRecord(from, stream) == cudaSuccess, "event");
     for (int i = 0; i < TIMES; i++)
-        once(w, backward);
+        run_once(w, backward);
     must(cudaEventRecord(to, stream) == cudaSuccess && cudaEventSynchronize(to) == cudaSuccess,
          "the kernels failed");
     must(cudaEventElapsedTime(&ms, from, to) == cudaSuccess, "event");
@@ -80,9 +81,9 @@ static double milliseconds(const struct work *w, bool backward)
     return (double)ms / TIMES;
 }
 
-static void measure(struct work *w, const struct shape *s, const char *way)
+static void print_measurement(struct work *w, const struct shape *s, const char *way)
 {
-    double forward = milliseconds(w, false), backward = milliseconds(w, true);
+    double forward = measure_ms(w, false), backward = measure_ms(w, true);
     double work = 2.0 * (double)(s->rows * s->heads * s->context * s->context * s->size); /* 4 n^2 d / 2 */
     (void)printf("%3lld %3lld %5lld %4lld  p %.1f  %-14s %8.3f ms %6.1f  %8.3f ms %6.1f\n",
                  (long long)s->rows, (long long)s->heads, (long long)s->context, (long long)s->size,
@@ -99,19 +100,19 @@ static void try_shape(const struct shape *s, struct attention *chosen, struct at
              cudaMemset(sample, 0, (size_t)s->rows * sizeof(*sample)) == cudaSuccess,
          "no memory");
     w.h.dropout = (struct device_dropout){.p = s->dropout, .key = 7, .sample = sample};
-    w.h.qkv = array(tokens * 3 * width);
-    w.h.o = array(tokens * width);
-    w.h.lse = array(2 * s->heads * tokens);
-    w.d_o = array(tokens * width);
-    w.dqkv = array(tokens * 3 * width);
-    w.delta = array(2 * s->heads * tokens);
+    w.h.qkv = random_array(tokens * 3 * width);
+    w.h.o = random_array(tokens * width);
+    w.h.lse = random_array(2 * s->heads * tokens);
+    w.d_o = random_array(tokens * width);
+    w.dqkv = random_array(tokens * 3 * width);
+    w.delta = random_array(2 * s->heads * tokens);
     w.a = chosen;
-    measure(&w, s, "");
+    print_measurement(&w, s, "");
     w.a = own;
     if (s->dropout <= 0.0f)
-        measure(&w, s, "");
+        print_measurement(&w, s, "");
     w.a = NULL;
-    measure(&w, s, "plain");
+    print_measurement(&w, s, "plain");
     void *all[] = {sample, (void *)w.h.qkv, w.h.o, w.h.lse, w.d_o, w.dqkv, w.delta};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         (void)cudaFree(all[i]);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The PyTorch side of the speed checks: GPT-2 written for speed, on one GPU: bf16 autocast with fp32 master
+"""Measures GPT-2 in PyTorch on one GPU, for comparison with ddp. Written for speed: bf16 autocast with fp32 master
 parameters, torch.compile, fused AdamW, the attention backend forced by name. Prints one JSON object. If PyTorch sees no
-GPU, it runs on the CPU, so that a tiny size can show whether it runs at all.
+GPU, it runs on the CPU, so that the script itself can be tested with a tiny size.
 
     bench_torch.py LAYERS HEADS WIDTH CONTEXT VOCAB BATCH STEPS TOKENS [--attention cudnn|flash|efficient|math]
                    [--mode default|reduce-overhead|eager]
@@ -127,7 +127,7 @@ def main():
         wait()
         warm = time.perf_counter() - started
         times = []
-        for _ in range(4):  # the median of four measurements, each without a wait inside
+        for _ in range(4):  # the median of four measurements; within each, the host does not wait for the GPU
             wait()
             begin = time.perf_counter()
             for _ in range(max(1, o.steps // 4)):

@@ -1,13 +1,13 @@
-/* Checks that cuDNN accepts our attention: for the usual shapes its engines take the forward and the backward graph and
- * compile their kernels. It needs no GPU: the device is described, and a stub takes the place of the driver, which then
- * refuses to load the compiled kernels. Exit 77: no cuDNN. */
+/* Checks that cuDNN accepts our attention: for the usual shapes an engine of cuDNN supports the forward and the
+ * backward graph and compiles its kernels. No GPU is needed: the test passes a description of the device, and uses a
+ * stub of the driver. The stub cannot load the compiled kernels; that error is expected. Exit 77: no cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
-/* cuDNN's own description of a GPU, on which its choice depends: of an H200 and of an A100. */
+/* Descriptions of an H200 and of an A100 in cuDNN's format. cuDNN chooses engines by such a description. */
 #define DEVICE(name, version, processors, shared, l2, memory)                                                \
     "{\"cudaDeviceId\": 0, \"pciDeviceId\": 0, \"deviceName\": \"" name "\", \"deviceVer\": " version        \
     ", \"driverVer\": 13000, \"multiProcessorCount\": " processors                                           \
@@ -32,7 +32,7 @@ static const struct check {
     {0, {4, 12, 1024, 80}},  {0, {4, 12, 1024, 96}}, {0, {2, 12, 1024, 256}}, {1, {16, 12, 1024, 64}},
 };
 
-static cudnnBackendDescriptor_t describe(const struct cudnn *lib, const char *json, struct err *e)
+static cudnnBackendDescriptor_t device_describe(const struct cudnn *lib, const char *json, struct err *e)
 {
     cudnnBackendDescriptor_t d = NULL;
     cudnnStatus_t status = lib->make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d);
@@ -47,9 +47,9 @@ static cudnnBackendDescriptor_t describe(const struct cudnn *lib, const char *js
     return NULL;
 }
 
-/* Accepted: there is a plan, or only the driver refused its kernels. */
-static bool accepts(const struct cudnn *lib, cudnnBackendDescriptor_t device, const struct cudnn_heads *n,
-                    bool backward)
+/* Returns whether cuDNN makes a plan, or fails only because the driver refuses to load the kernels. */
+static bool accepts_shape(const struct cudnn *lib, cudnnBackendDescriptor_t device,
+                          const struct cudnn_heads *n, bool backward)
 {
     struct cudnn_graph g;
     struct cudnn_plan plan = {0};
@@ -71,8 +71,9 @@ static bool accepts(const struct cudnn *lib, cudnnBackendDescriptor_t device, co
     return accepted;
 }
 
-/* A shape that no engine takes is declined with a reason: a head size that is not a multiple of 8. */
-static bool declines(const struct cudnn *lib, cudnnBackendDescriptor_t device)
+/* Returns whether a shape that no engine supports is refused with a reason: a head size that is not a multiple of
+ * 8. */
+static bool declines_shape(const struct cudnn *lib, cudnnBackendDescriptor_t device)
 {
     struct cudnn_graph g;
     struct cudnn_plan plan = {0};
@@ -91,7 +92,7 @@ int main(int argc, char **argv)
     struct cudnn lib;
     struct err e;
     int failures = 0;
-    /* Loads the stub under the name by which cuDNN looks for the driver. */
+    /* The stub has the name of the driver's library, so cuDNN finds it already loaded. */
     if (argc > 1 && !dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL)) {
         (void)printf("skipped: no driver and no stub of one: %s\n", dlerror());
         return 77;
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
     (void)printf("cuDNN %zu\n", lib.version());
     cudnnBackendDescriptor_t device[2];
     for (int i = 0; i < 2; i++)
-        if (!(device[i] = describe(&lib, devices[i], &e))) {
+        if (!(device[i] = device_describe(&lib, devices[i], &e))) {
             (void)printf("%s\n", e.msg);
             return 1;
         }
@@ -111,10 +112,10 @@ int main(int argc, char **argv)
         const struct cudnn_heads *n = &checks[i].n;
         (void)printf("(%lld,%lld,%lld,%lld) on device %d\n", (long long)n->rows, (long long)n->heads,
                      (long long)n->context, (long long)n->size, checks[i].device);
-        failures += !accepts(&lib, device[checks[i].device], n, false);
-        failures += !accepts(&lib, device[checks[i].device], n, true);
+        failures += !accepts_shape(&lib, device[checks[i].device], n, false);
+        failures += !accepts_shape(&lib, device[checks[i].device], n, true);
     }
-    failures += !declines(&lib, device[0]);
+    failures += !declines_shape(&lib, device[0]);
     for (int i = 0; i < 2; i++)
         (void)lib.unmake(device[i]);
     (void)printf("%d failed\n", failures);

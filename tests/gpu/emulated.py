@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Whole trainings through the CUDA plugin, on the emulation of tests/standins/cuda. The losses match those of the CPU device.
+"""Runs whole trainings with the CUDA plugin on the emulated CUDA of tests/standins/cuda. The losses match those of the CPU device.
 The bits are the same in any order of concurrent work, after kills, and when a snapshot moves between devices."""
 import os
 import signal
@@ -32,14 +32,14 @@ GPT = """model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16, dropout
   optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.1, clip: 0.5}
   eval: {every: 10, batches: 2}"""
 FILES = ("model.safetensors", "optimizer.safetensors")
-MOST = {"fp32": 1e-4, "bf16": 2e-2}  # how far losses may be apart, relative
+MOST = {"fp32": 1e-4, "bf16": 2e-2}  # largest relative difference of losses
 DEADLINE = 60
 
 os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, CUDA_VISIBLE_DEVICES="GPU-emulated")
 os.environ.pop("DDP_EMULATED_SEED", None)
 
 
-def job(model, device="cuda", steps=20, every=10, out="out", precision="fp32", dropout=0, extra=""):
+def job_text(model, device="cuda", steps=20, every=10, out="out", precision="fp32", dropout=0, extra=""):
     text = JOB.replace("MODEL", model)
     for name, value in (("DEVICE", device), ("STEPS", steps), ("EVERY", every), ("OUT", out), ("CHANCE", dropout),
                         ("EXTRA", f"precision: {precision}\n  {extra}")):
@@ -59,24 +59,24 @@ def train(directory, text, world=1, nodes=1, **env):
             del os.environ[name]
 
 
-def apart(one, other):
+def largest_difference(one, other):
     assert one and sorted(one) == sorted(other), (sorted(one), sorted(other))
     return max(abs(one[s] - other[s]) / abs(other[s]) for s in one)
 
 
-def bits(directory, out):
+def snapshot_bits(directory, out):
     return [data_alone(f"{directory}/{out}", name) for name in FILES
             if os.path.exists(os.path.join(newest(f"{directory}/{out}"), name))]
 
 
-def curves(directory):
-    """The losses are those of the CPU device, which computes in fp32, or in bf16 if it can."""
+def losses_match_the_cpu(directory):
+    """The losses are close to those of the CPU device at the same precision."""
     write_text(directory)
     said = []
     for name, model, precision in (("mlp", MLP, "fp32"), ("gpt", GPT, "fp32"), ("gpt", GPT, "bf16")):
-        cpu = train(directory, job(model, "cpu", out=f"{name}-{precision}-cpu", precision=precision))
-        gpu = train(directory, job(model, out=f"{name}-{precision}", precision=precision))
-        off = apart(gpu, cpu)
+        cpu = train(directory, job_text(model, "cpu", out=f"{name}-{precision}-cpu", precision=precision))
+        gpu = train(directory, job_text(model, out=f"{name}-{precision}", precision=precision))
+        off = largest_difference(gpu, cpu)
         assert off < MOST[precision], (name, precision, off, gpu, cpu)
         first, last = gpu[min(gpu)], gpu[max(gpu)]
         assert last < first, (name, precision, first, last)
@@ -85,30 +85,30 @@ def curves(directory):
 
 
 def the_same_bits_in_any_order(directory):
-    """A seed chooses the order of everything that is not ordered: blocks, threads, streams."""
+    """The seed decides the order of blocks, threads and streams, as far as nothing else orders them."""
     write_text(directory)
     for name, model, precision, dropout in (("mlp", MLP, "fp32", 0), ("gpt", GPT, "bf16", 0.1), ("gpt32", GPT, "fp32", 0.1)):
         seen = []
         for seed in ("0", "1", "2") if name == "gpt" else ("0", "1"):
             out = f"{name}-{len(seen)}"
-            text = job(model, out=out, precision=precision, dropout=dropout, steps=6)
+            text = job_text(model, out=out, precision=precision, dropout=dropout, steps=6)
             losses = train(directory, text, DDP_EMULATED_SEED=seed)
-            seen.append((losses, bits(directory, out)))
+            seen.append((losses, snapshot_bits(directory, out)))
         for i, other in enumerate(seen[1:], 1):
-            assert other[0] == seen[0][0], (name, i, apart(other[0], seen[0][0]))
+            assert other[0] == seen[0][0], (name, i, largest_difference(other[0], seen[0][0]))
             assert other[1] == seen[0][1], (name, i)
 
 
 def killed_and_resumed(directory):
-    """kill -9 after a snapshot, then resume: the result is that of an undisturbed run."""
+    """A job that is killed after a snapshot and resumed has the result of an undisturbed run."""
     write_text(directory)
-    text = job(GPT, out="killed", precision="bf16", dropout=0.1, steps=3000, every=5)
+    text = job_text(GPT, out="killed", precision="bf16", dropout=0.1, steps=3000, every=5)
     committed = {}
     with World(directory, text, snapshots=committed) as w:
         until = time.monotonic() + DEADLINE
         while not w.rendezvous.commits:
             assert time.monotonic() < until and w.ranks[0].process.poll() is None, w.ranks[0].err
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # polling interval
         w.judging = False
         os.kill(w.ranks[0].process.pid, signal.SIGKILL)
         w.wait()
@@ -119,39 +119,40 @@ def killed_and_resumed(directory):
         first = min(r["step"] for r in w.ranks[0].reports if "loss" in r)
     assert first == last + 1, (first, committed)
     train(directory, text.replace("killed", "whole"))
-    assert bits(directory, "killed") == bits(directory, "whole")
+    assert snapshot_bits(directory, "killed") == snapshot_bits(directory, "whole")
     return f"killed after step {last}"
 
 
 def from_one_device_to_the_other(directory):
     write_text(directory)
-    text = job(GPT, "cpu", out="whole", steps=20)
+    text = job_text(GPT, "cpu", out="whole", steps=20)
     whole = train(directory, text)
     for first, then in (("cpu", "cuda"), ("cuda", "cpu")):
         out = f"{first}-{then}"
-        train(directory, job(GPT, first, steps=10, out=out))
-        losses = train(directory, job(GPT, then, steps=20, out=out, extra="resume: continue"))
+        train(directory, job_text(GPT, first, steps=10, out=out))
+        losses = train(directory, job_text(GPT, then, steps=20, out=out, extra="resume: continue"))
         assert min(losses) == 11, losses
-        off = apart(losses, {s: whole[s] for s in losses})
+        off = largest_difference(losses, {s: whole[s] for s in losses})
         assert off < 1e-4, (first, then, off)
 
 
-def ranks(directory):
-    """One job on 1, 2 and 4 ranks, on one node and on two."""
+def several_ranks_like_one(directory):
+    """The same job on 1, 2 and 4 ranks, on one node and on two: nearly the same losses, and the same bits with reproducible:
+    world."""
     write_text(directory)
     said = []
     for name, model in (("mlp", MLP), ("gpt", GPT)):
-        one = train(directory, job(model, out=f"{name}-1", steps=5))
+        one = train(directory, job_text(model, out=f"{name}-1", steps=5))
         for world, nodes in ((2, 1), (4, 2)):
-            text = job(model, out=f"{name}-{world}", steps=5)
-            off = apart(train(directory, text, world=world, nodes=nodes, DDP_EMULATED_SEED=str(nodes)), one)
+            text = job_text(model, out=f"{name}-{world}", steps=5)
+            off = largest_difference(train(directory, text, world=world, nodes=nodes, DDP_EMULATED_SEED=str(nodes)), one)
             assert off < 1e-4, (name, world, off)
             said.append(f"{name} on {world} {off:.1e}")
     same = []
     for world, nodes in ((1, 1), (2, 1), (4, 2)):
         out = f"world-{world}"
-        text = job(GPT, out=out, steps=6, extra="reproducible: world\n  shards: 4", dropout=0.1)
-        same.append((train(directory, text, world=world, nodes=nodes), bits(directory, out)))
+        text = job_text(GPT, out=out, steps=6, extra="reproducible: world\n  shards: 4", dropout=0.1)
+        same.append((train(directory, text, world=world, nodes=nodes), snapshot_bits(directory, out)))
     assert same[1:] == same[:-1], "reproducible: world, but other bits"
     return ", ".join(said)
 
@@ -161,7 +162,7 @@ def memory_that_is_not_there(directory):
     write_text(directory)
     os.environ["DDP_EMULATED_MEMORY"] = "100000"
     try:
-        with World(directory, job(GPT)) as w:
+        with World(directory, job_text(GPT)) as w:
             codes = w.wait()
             assert codes == [78] or codes[0] not in (0, -signal.SIGSEGV, -signal.SIGABRT), codes
             assert "bytes" in w.ranks[0].err or "memory" in w.ranks[0].err, w.ranks[0].err[-500:]
@@ -171,13 +172,13 @@ def memory_that_is_not_there(directory):
 
 
 def a_fault_of_the_device(directory):
-    """An error that stays, at any call: the process exits and says why, and never goes on with wrong numbers. The exit code
-    says that a new process may succeed, also if the error comes while the GPU is opened and memory is allocated."""
+    """From some call of CUDA on, every call fails. The process exits with the reason and never goes on with wrong numbers. Its
+    exit code tells that a new process may succeed, also if the error comes while the GPU is opened and memory is allocated."""
     write_text(directory)
     for call in (3, 6, 12, 18, 24, 40, 150, 400, 1000):
         os.environ["DDP_EMULATED_FAULT"] = str(call)
         try:
-            with World(directory, job(GPT, out=f"fault-{call}", steps=10)) as w:
+            with World(directory, job_text(GPT, out=f"fault-{call}", steps=10)) as w:
                 codes = w.wait()
                 assert codes == [1], (call, codes, w.ranks[0].err[-500:])
                 assert "unspecified launch failure" in w.ranks[0].err or "cuda" in w.ranks[0].err.lower(), w.ranks[0].err
@@ -185,8 +186,8 @@ def a_fault_of_the_device(directory):
             del os.environ["DDP_EMULATED_FAULT"]
 
 
-def snapshots(directory, out):
-    """{step: model}"""
+def read_snapshots(directory, out):
+    """Returns {step: parameters} of all snapshots."""
     found = {}
     for name in os.listdir(f"{directory}/{out}"):
         path = f"{directory}/{out}/{name}/model.safetensors"
@@ -197,31 +198,34 @@ def snapshots(directory, out):
 
 def one_rank_skips_a_kernel(directory):
     """On rank 1 one kernel does not run, but all kernels after it do. Rank 0 neither reports nor keeps any result that rank 1
-    contributed to, and knows that it is not the cause."""
+    contributed to, and reports a lost peer, not an error of its own."""
     write_text(directory)
-    whole = train(directory, job(MLP, out="whole", steps=6, every=1), world=2)
-    kept = snapshots(directory, "whole")
-    for launch in (20, 24, 28, 32):  # in the second step and after it
+    whole = train(directory, job_text(MLP, out="whole", steps=6, every=1), world=2)
+    kept = read_snapshots(directory, "whole")
+    for launch in (20, 24, 28, 32):  # the second step and later ones
         out = f"mishap-{launch}"
-        with World(directory, job(MLP, out=out, steps=6, every=1), world=2, env={1: {"DDP_EMULATED_MISHAP": str(launch)}}) as w:
+        skips = {1: {"DDP_EMULATED_MISHAP": str(launch)}}
+        with World(directory, job_text(MLP, out=out, steps=6, every=1), world=2, env=skips) as w:
             assert w.wait() == [75, 1], (launch, [r.err[-500:] for r in w.ranks])
             assert "invalid configuration argument" in w.ranks[1].err and "peer lost" in w.ranks[0].err, launch
             seen = {r["step"]: r["loss"] for r in w.ranks[0].reports if "loss" in r}
         assert seen == {s: whole[s] for s in seen}, (launch, seen, whole)
-        assert all(model == kept[step] for step, model in snapshots(directory, out).items()), launch
+        assert all(model == kept[step] for step, model in read_snapshots(directory, out).items()), launch
 
 
-def stuck(directory, fault, found):
+def train_with_stuck_nccl(directory, fault, found):
     os.mkdir(f"{directory}/{fault}")
-    with World(f"{directory}/{fault}", job(MLP, steps=6, every=1), world=2, env={1: {"DDP_STANDIN_NCCL_FAULT": fault}}) as w:
+    with World(f"{directory}/{fault}", job_text(MLP, steps=6, every=1), world=2, env={1: {"DDP_STANDIN_NCCL_FAULT": fault}}) as w:
         codes = w.wait()
         found[fault] = codes, max([c.step for c in w.rendezvous.commits], default=0), w.ranks[1].err
 
 
 def collectives_that_do_not_end(directory):
-    """A process that is stuck in NCCL exits nevertheless, with its real result: done or failed."""
-    found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")  # abort: rank 0 is gone already
-    threads = [threading.Thread(target=stuck, args=(directory, fault, found)) for fault in faults]  # each waits for 10 s
+    """A process that is stuck in NCCL exits nevertheless, with the exit code of its job: succeeded or failed."""
+    # hang-in-abort also in the first: the group is aborted when rank 0 has exited already
+    found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")
+    # both at the same time, because each takes 10 s
+    threads = [threading.Thread(target=train_with_stuck_nccl, args=(directory, fault, found)) for fault in faults]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -231,5 +235,6 @@ def collectives_that_do_not_end(directory):
         assert "event=device_stuck rank=1" in found[fault][2], found[fault][2]
 
 
-sweep("emulated", (curves, the_same_bits_in_any_order, killed_and_resumed, from_one_device_to_the_other, ranks,
-                   memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel, collectives_that_do_not_end))
+sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, from_one_device_to_the_other,
+                   several_ranks_like_one, memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,
+                   collectives_that_do_not_end))

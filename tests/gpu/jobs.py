@@ -1,4 +1,4 @@
-"""Train jobs of the checks: their specs, runs of one process, their reports, and their snapshots."""
+"""Helpers for the checks: writes job files, runs jobs in one process, reads their reports and snapshots."""
 import array
 import glob
 import json
@@ -11,7 +11,7 @@ import time
 from suite import Failed
 
 FASHION = "/usr/share/datasets/fashion-mnist"
-# layers, heads, width; parameters of GPT-2 with 1024 positions and 50,257 tokens, the head tied
+# layers, heads and width of the sizes of GPT-2; all have a context of 1024, 50,257 tokens and a tied head
 GPT2 = {"124m": (12, 12, 768), "350m": (24, 16, 1024), "774m": (36, 20, 1280), "1558m": (48, 25, 1600)}
 
 
@@ -21,7 +21,7 @@ def parameters(layers, width, context=1024, vocab=50257):
 
 
 def flops_per_token(layers, width, context=1024, vocab=50257):
-    """Forward and backward: 6 for each parameter, and 6 layers * width * context for attention, whose causal half is not
+    """Operations of both passes: 6 for each parameter, and 6 layers * width * context for attention, whose causal half is not
     deducted."""
     return 6 * parameters(layers, width, context, vocab) + 6 * layers * width * context
 
@@ -165,15 +165,15 @@ def floats_apart(one, other):
 
 
 def kill_after_snapshot(run, job, name, out):
-    """Starts the job and kills it once it has committed a snapshot. Returns the step of the newest snapshot; None if the job
-    had ended before."""
+    """Starts the job and kills it once it has committed a snapshot. Returns the step of the newest snapshot, or None if the job
+    ended before it could be killed."""
     path = run.path(name + ".yaml", job)
     with open(run.log, "a") as log:
         process = subprocess.Popen([run.machine.program("ddp-trainer"), "--standalone", path], stdin=subprocess.DEVNULL,
                                    stdout=log, stderr=log, env=run.machine.env, cwd=run.dir, start_new_session=True)
         try:
             while process.poll() is None and run.left() > 0 and not glob.glob(os.path.join(out, "step-*", "COMMITTED.json")):
-                time.sleep(0.002)  # between two looks
+                time.sleep(0.002)  # polling interval
         finally:
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)

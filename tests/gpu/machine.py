@@ -1,5 +1,5 @@
-"""The machine that the checks run on: programs, GPU, libraries of CUDA, and the environment that makes ddp's trainer use
-them. Two layouts are known: a source tree with a build directory, and the bundle, which has no sources."""
+"""Finds what the checks need on this machine: ddp's programs, the GPU, CUDA's libraries, and the environment in which the
+trainer uses them. Programs are in a build directory of a source tree, or in the bundle, which has no sources."""
 import ctypes.util
 import glob
 import os
@@ -16,12 +16,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "cluster"))
 PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-trainer", "ddpctl")
-CUDA = 13  # what the plugin is linked with
+CUDA = 13  # major version of CUDA that the plugin is linked with
 LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
 
 
-def said_by(args, most=60, env=None, ends=(0,)):
-    """stdout of a program; None if there is no such program or it fails."""
+def program_output(args, most=60, env=None, ends=(0,)):
+    """Returns the stdout of a program, or None if there is no such program or it fails."""
     try:
         done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               timeout=most, env=env)
@@ -31,7 +31,8 @@ def said_by(args, most=60, env=None, ends=(0,)):
 
 
 def find_programs(build):
-    """(directory of the programs, directory of the test programs), from DDP_BIN, the bundle of this file, or the build."""
+    """Returns the directories of the programs and of the test programs: DDP_BIN, or the bundle that contains this file, or the
+    build directory."""
     bundle = os.path.dirname(os.path.dirname(os.path.dirname(TESTS)))  # <bundle>/share/ddp/tests/gpu
     build = build or os.path.join(os.path.dirname(TESTS), "build")
     for programs, tests in ((os.environ.get("DDP_BIN"), os.path.join(build, "tests")),
@@ -68,26 +69,26 @@ def cuda_directories():
     groups = [[os.path.join(cuda, "lib64"), os.path.join(cuda, "lib")] for cuda in groups]
     roots = [p for p in sys.path if p.endswith("-packages")]
     for python in torch_pythons():
-        said = said_by([python, "-c", "import sys; print(*[p for p in sys.path if p.endswith('-packages')], sep='\\n')"])
+        said = program_output([python, "-c", "import sys; print(*[p for p in sys.path if p.endswith('-packages')], sep='\\n')"])
         roots += (said or "").splitlines()
     groups += [[os.path.join(root, "nvidia", "*", "lib")] for root in roots]
     found = []
     for group in groups:
         places = [os.path.realpath(p) for pattern in group for p in sorted(glob.glob(pattern))]
         places = [p for p in places if any(glob.glob(os.path.join(p, name + "*")) for name in LIBRARIES)]
-        if of_this_cuda(places):
+        if fits_plugin_cuda(places):
             found += [p for p in places if p not in found]
     return found
 
 
-def of_this_cuda(places):
+def fits_plugin_cuda(places):
     """Whether directories that belong together hold cuBLASLt of the plugin's version, or no cuBLASLt at all."""
     files = [f for p in places for f in glob.glob(os.path.join(p, "libcublasLt.so.*"))]
     return not files or any(re.search(r"\.so\.%d(\.|$)" % CUDA, f) for f in files)
 
 
-def visible(gpus, narrowed):
-    """The GPUs of CUDA_VISIBLE_DEVICES, in its order, so that the report names the one in use; all GPUs if it is unset."""
+def visible_gpus(gpus, narrowed):
+    """Returns the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, or all GPUs if it is unset. The first one is in use."""
     if narrowed is None:
         return gpus
     words = [w.strip() for w in narrowed.split(",") if w.strip()]
@@ -95,7 +96,7 @@ def visible(gpus, narrowed):
 
 
 def torch_pythons():
-    """Python interpreters that may have PyTorch, the most likely first."""
+    """Returns Python interpreters that may have PyTorch, the most likely first."""
     named = [os.environ.get("DDP_TORCH_PYTHON"), shutil.which("python3"), shutil.which("python"), sys.executable,
              "/usr/bin/python3", *sorted(glob.glob("/opt/*/bin/python3")), *sorted(glob.glob("/opt/*/.venv/bin/python3"))]
     seen = []
@@ -127,11 +128,11 @@ class Machine:
             self.env.setdefault("CUDA_VISIBLE_DEVICES", self.gpus[0]["uuid"] if self.gpus else "0")
 
     def emulate(self, plugin):
-        """The plugin's sources compiled for the CPU, and a stand-in for the driver's view of the GPUs."""
+        """Sets the environment so that programs use the emulated plugin, and a stand-in for NVML that shows one GPU."""
         library = os.path.join(os.path.dirname(self.bin or ""), "lib", "ddp_emulated")
         library = os.path.join(library, "libddp_cuda.so") if plugin == "emulated" else plugin
         self.env["DDP_CUDA_PLUGIN"] = library
-        tests = os.path.join(os.path.dirname(library), "..", "..", "tests")  # of the build that the plugin is of
+        tests = os.path.join(os.path.dirname(library), "..", "..", "tests")  # of the same build
         self.uuid = "GPU-emulated-%d" % os.getpid()
         driver = os.path.join(self.scratch, "gpus")
         with open(driver, "w") as f:
@@ -148,30 +149,30 @@ class Machine:
 
     @staticmethod
     def loader_knows():
-        """The libraries that the plugin is linked with, in its version of CUDA, and cuDNN."""
+        """Returns whether the loader finds by itself cuBLASLt of the plugin's CUDA version, NCCL and cuDNN."""
         blas = ctypes.util.find_library("cublasLt") or ""
         return blas.endswith(".so.%d" % CUDA) and all(ctypes.util.find_library(name) for name in ("nccl", "cudnn"))
 
     @staticmethod
     def find_gpus():
         smi = shutil.which("nvidia-smi") or next(iter(glob.glob("/usr/local/nvidia/bin/nvidia-smi")), "nvidia-smi")
-        said = said_by([smi, "--query-gpu=name,uuid,memory.total,driver_version,clocks.max.sm,power.limit",
+        said = program_output([smi, "--query-gpu=name,uuid,memory.total,driver_version,clocks.max.sm,power.limit",
                         "--format=csv,noheader,nounits"])
         names = ("name", "uuid", "memory_mb", "driver", "max_mhz", "power_limit_w")
         found = [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]
-        return visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return visible_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
     def program(self, name):
         return os.path.join(self.bin, name)
 
     def test_program(self, name):
-        """The path of a test program; None if it was not built."""
+        """Returns the path of a test program, or None if it was not built."""
         path = os.path.join(self.tests, name)
         return path if os.access(path, os.X_OK) else None
 
     def cluster(self, run, slots):
-        """A coordinator and an agent that puts so many workers on each GPU; closed by `with`."""
-        os.environ["DDP_BIN"] = self.bin  # read when the module is
+        """Starts a coordinator and an agent that runs `slots` workers on each GPU. Use the result in a `with` statement."""
+        os.environ["DDP_BIN"] = self.bin  # lib.cluster reads it when it is imported
         from lib.cluster import Cluster
         c = Cluster(start=False, agent_args=["--slots-per-gpu", str(slots)] if slots > 1 else [])
         c.env.update({k: v for k, v in self.env.items() if k not in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")})
@@ -186,15 +187,15 @@ class Machine:
 
     @staticmethod
     def wait_gpus(c):
-        """Checks that the agent sees a GPU: otherwise every job would wait until its check is given up."""
+        """Waits until the agent sees a GPU. Without this, jobs would wait for a GPU until the time limit of their check."""
         end = time.monotonic() + 10
         while not c.nodes()[0].get("gpus"):
             if time.monotonic() > end:
-                raise Failed("the agent finds no GPU by NVML: its log is in this check's")
-            time.sleep(0.05)  # between two looks
+                raise Failed("the agent finds no GPU by NVML; see the agent's log in the log of this check")
+            time.sleep(0.05)  # polling interval
 
     def test_env(self):
-        """The environment of a test program, which does not lie beside the plugin."""
+        """Returns the environment of test programs. It names the plugin, because they do not lie beside it."""
         for plugin in ("libddp_cuda.so", os.path.join("..", "lib", "ddp", "libddp_cuda.so")):
             plugin = os.path.normpath(os.path.join(self.bin, plugin))
             if os.path.exists(plugin):
@@ -202,7 +203,8 @@ class Machine:
         return self.env
 
     def refusal(self):
-        """Why only the check `device` can run: the trainer cannot open a GPU. None if it can, or if it fails later."""
+        """Returns why the trainer cannot open a GPU; then only the check `device` runs. Returns None if it can open one, or fails
+        later."""
         if self.emulated:
             return None
         if not self.gpus and not glob.glob("/dev/nvidia[0-9]*") and not os.path.exists("/dev/dxg"):
@@ -221,12 +223,12 @@ class Machine:
         return why and why.group(1) + (" (the driver is %s)" % driver if driver else "")
 
     def versions(self):
-        """The versions of the programs and of the plugin's libraries, or why there is no plugin."""
+        """Returns the versions of the trainer and of the plugin's libraries, or the reason why there is no plugin."""
         asked = [[self.program("ddp-trainer"), "--version"], [self.program("ddp-trainer"), "--plugin"]]
-        return [said_by(args, env=self.env, ends=(0, 1)) or "" for args in asked]
+        return [program_output(args, env=self.env, ends=(0, 1)) or "" for args in asked]
 
     def torch(self):
-        """(interpreter, version) of a PyTorch that sees the GPU, else (None, reason). Looked up once."""
+        """Returns (interpreter, version) of a PyTorch that sees the GPU, or (None, reason). Searches only once."""
         self.found_torch = self.found_torch or self.find_torch()
         return self.found_torch
 
@@ -235,7 +237,7 @@ class Machine:
         why = "no interpreter with PyTorch"
         ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
         for python in torch_pythons():
-            said = said_by([python, "-c", ask], most=120)
+            said = program_output([python, "-c", ask], most=120)
             if not said:
                 continue
             version, sees = said.splitlines()[-1].split()
@@ -255,7 +257,7 @@ class Machine:
                 "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "python": platform.python_version()}
 
     def name(self):
-        """The name of the report's file."""
+        """Returns the first part of the report's file name: the GPU."""
         if self.emulated:
             return "emulated"
         words = re.sub("[^a-z0-9]+", "-", (self.gpus[0]["name"] if self.gpus else "no-gpu").lower())

@@ -1,7 +1,7 @@
 /* nccl_cycles N: opens and closes N communicators of one rank, one after the other, on the plugin's device. Each sums
- * once, and every second one is aborted with the sum in flight. At the end, file descriptors, threads, free GPU memory
- * and memory of the process must be about the same as after the tenth: a communicator that leaks takes megabytes. Exit
- * 77: there is no such device, or no NCCL. */
+ * once, and every second one is aborted with the sum in flight. At the end, file descriptors, threads, free GPU
+ * memory and memory of the process must be about the same as after the tenth cycle. (A communicator that is not freed
+ * keeps megabytes.) Exit 77: there is no such device, or no NCCL. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,8 @@ static long resident_kb(void)
     return kb;
 }
 
-/* Asks for more memory than there is, because only the error message says how much is free. */
+/* Returns the free memory of the device. Asks for more memory than there is, because only that error message contains
+ * it. */
 static long free_mib(struct device *d)
 {
     void *all = NULL;

@@ -1,9 +1,9 @@
-/* Compares every operation of a GPU except products and attention with the CPU device: odd shapes, float and bf16,
- * outputs that hold NaN before, nothing written behind the end of an array, the same bits a second time. Prints the
- * largest relative error of each operation.
+/* Compares every operation of a GPU except products and attention with the CPU device, for odd shapes, in float and
+ * bf16. Outputs hold NaN before each operation. Nothing may be written behind the end of an array, and a second run must
+ * give the same bits. Prints the relative error of each operation.
  *
- *     gpu_ops                  the kernels by themselves
- *     gpu_ops --plugin         the device of the plugin
+ *     gpu_ops                  calls the kernels directly (ops_launchers.c)
+ *     gpu_ops --plugin         opens the device of the plugin
  *     gpu_ops --quick          small shapes only
  *
  * Exit 77: no GPU. */
@@ -21,8 +21,8 @@ enum { GUARD = 16, ARRAYS = 24, RESULTS = 12 };
 /* One of the two devices that are compared. Arrays that a case makes are freed at its end; its results are compared. */
 struct side {
     struct device *d;
-    enum device_type mode; /* inputs are rounded to it, on both sides */
-    enum device_type type; /* of what the mode is about, on this side: float on the CPU */
+    enum device_type mode; /* inputs are rounded to this type, on both sides */
+    enum device_type type; /* the type of arrays that may be bf16: float on the CPU, `mode` on the GPU */
     uint32_t random;
     int arrays, results;
     void *array[ARRAYS];
@@ -31,12 +31,12 @@ struct side {
         float *x;
         int64_t n;
         enum device_type type;
-        bool exact;  /* must equal the CPU's bits */
-        bool newton; /* Newton-Schulz steps let errors grow */
+        bool exact;  /* must have the same bits as on the CPU */
+        bool newton; /* a result of Newton-Schulz steps, which increase errors */
     } result[RESULTS];
 };
 
-static int failures, shifted; /* shifted: arrays begin that many elements behind a 16-byte boundary */
+static int failures, shifted; /* shifted: by how many elements arrays begin behind a 16-byte boundary */
 
 static void must(bool ok, const char *what)
 {
@@ -46,7 +46,7 @@ static void must(bool ok, const char *what)
     exit(1);
 }
 
-static void *room(size_t bytes)
+static void *host_alloc(size_t bytes)
 {
     void *p = calloc(bytes + 64, 1);
     must(p, "no memory");
@@ -55,14 +55,14 @@ static void *room(size_t bytes)
 
 /* ---- arrays of a side */
 
-static uint16_t narrowed(float x)
+static uint16_t bf16_from_float(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-static float widened(uint16_t x)
+static float float_from_bf16(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float y;
@@ -70,22 +70,22 @@ static float widened(uint16_t x)
     return y;
 }
 
-/* Between -1 and 1. */
+/* Returns a number between -1 and 1. */
 static float random_of(struct side *s)
 {
     s->random = s->random * 1664525u + 1013904223u;
     return (float)(s->random >> 8) / 8388608.0f - 1.0f;
 }
 
-static void *bytes_of(struct side *s, const void *from, size_t bytes, size_t size)
+static void *new_bytes(struct side *s, const void *from, size_t bytes, size_t size)
 {
     struct err e;
     size_t before = size <= 4 ? (size_t)shifted * size : 0, behind = GUARD * size;
-    uint8_t *host = room(before + bytes + behind);
+    uint8_t *host = host_alloc(before + bytes + behind);
     void *p = NULL;
     must(!s->d->ops->alloc(s->d, before + bytes + behind, &p, &e), "no memory on the device");
     must(s->arrays < ARRAYS, "too many arrays");
-    memset(host, 0xff, before + bytes + behind); /* not a number */
+    memset(host, 0xff, before + bytes + behind); /* all bits set are a NaN */
     if (from)
         memcpy(host + before, from, bytes);
     s->d->ops->upload(s->d, p, host, before + bytes + behind);
@@ -94,59 +94,60 @@ static void *bytes_of(struct side *s, const void *from, size_t bytes, size_t siz
     return (uint8_t *)p + before;
 }
 
-static void *put(struct side *s, enum device_type type, const float *from, int64_t n)
+static void *new_array(struct side *s, enum device_type type, const float *from, int64_t n)
 {
-    uint16_t *narrow = room((size_t)n * sizeof(*narrow));
+    uint16_t *narrow = host_alloc((size_t)n * sizeof(*narrow));
     for (int64_t i = 0; i < n && from; i++)
-        narrow[i] = narrowed(from[i]);
-    void *p = bytes_of(s,
-                       !from                ? NULL
-                       : type == DEVICE_F32 ? (const void *)from
-                                            : narrow,
-                       (size_t)n * device_size(type), device_size(type));
+        narrow[i] = bf16_from_float(from[i]);
+    void *p = new_bytes(s,
+                        !from                ? NULL
+                        : type == DEVICE_F32 ? (const void *)from
+                                             : narrow,
+                        (size_t)n * device_size(type), device_size(type));
     free(narrow);
     return p;
 }
 
-static void *blank(struct side *s, enum device_type type, int64_t n)
+static void *new_blank(struct side *s, enum device_type type, int64_t n)
 {
-    return put(s, type, NULL, n);
+    return new_array(s, type, NULL, n);
 }
 
-/* rounded: to the mode. */
-static void *noise(struct side *s, enum device_type type, bool rounded, float by, int64_t n)
+/* Returns a new array of n random numbers. rounded: they are rounded to the side's mode. */
+static void *new_noise(struct side *s, enum device_type type, bool rounded, float by, int64_t n)
 {
-    float *x = room((size_t)n * sizeof(*x));
+    float *x = host_alloc((size_t)n * sizeof(*x));
     for (int64_t i = 0; i < n; i++) {
         x[i] = by * random_of(s);
         if (rounded && s->mode == DEVICE_BF16)
-            x[i] = widened(narrowed(x[i]));
+            x[i] = float_from_bf16(bf16_from_float(x[i]));
     }
-    void *p = put(s, type, x, n);
+    void *p = new_array(s, type, x, n);
     free(x);
     return p;
 }
 
-static void *floats(struct side *s, float by, int64_t n)
+static void *new_floats(struct side *s, float by, int64_t n)
 {
-    return noise(s, DEVICE_F32, false, by, n);
+    return new_noise(s, DEVICE_F32, false, by, n);
 }
-static void *typed(struct side *s, float by, int64_t n)
+static void *new_typed(struct side *s, float by, int64_t n)
 {
-    return noise(s, s->type, true, by, n);
+    return new_noise(s, s->type, true, by, n);
 }
 
-/* Takes a result, and checks that nothing was written behind its end. */
-static void take(struct side *s, const char *name, const void *from, enum device_type type, int64_t n)
+/* Keeps a result for the comparison, and checks that nothing was written behind its end. */
+static void take_result(struct side *s, const char *name, const void *from, enum device_type type, int64_t n)
 {
     size_t size = device_size(type), bytes = (size_t)n * size;
-    uint8_t *host = room(bytes + GUARD * size);
+    uint8_t *host = host_alloc(bytes + GUARD * size);
     struct result *r = &s->result[s->results++];
     must(s->results <= RESULTS, "too many results");
     s->d->ops->download(s->d, host, from, bytes + GUARD * size);
-    *r = (struct result){name, room((size_t)n * sizeof(float)), n, type, false};
+    *r = (struct result){name, host_alloc((size_t)n * sizeof(float)), n, type, false};
     for (int64_t i = 0; i < n; i++)
-        r->x[i] = type == DEVICE_F32 ? ((float *)(void *)host)[i] : widened(((uint16_t *)(void *)host)[i]);
+        r->x[i] =
+            type == DEVICE_F32 ? ((float *)(void *)host)[i] : float_from_bf16(((uint16_t *)(void *)host)[i]);
     for (size_t i = bytes; i < bytes + GUARD * size; i++)
         if (host[i] != 0xff) {
             (void)printf("FAIL %s: written behind its end\n", name);
@@ -158,7 +159,7 @@ static void take(struct side *s, const char *name, const void *from, enum device
 
 static void take_exact(struct side *s, const char *name, const float *from, int64_t n)
 {
-    take(s, name, from, DEVICE_F32, n);
+    take_result(s, name, from, DEVICE_F32, n);
     s->result[s->results - 1].exact = true;
 }
 
@@ -168,7 +169,7 @@ static void take_doubles(struct side *s, const char *name, const double *from, i
     struct result *r = &s->result[s->results++];
     must(s->results <= RESULTS && n <= 4, "too many results");
     s->d->ops->download(s->d, host, from, (size_t)n * sizeof(double));
-    *r = (struct result){name, room((size_t)n * sizeof(float)), n, DEVICE_F32, false};
+    *r = (struct result){name, host_alloc((size_t)n * sizeof(float)), n, DEVICE_F32, false};
     for (int64_t i = 0; i < n; i++)
         r->x[i] = (float)host[i];
 }
@@ -176,7 +177,7 @@ static void take_doubles(struct side *s, const char *name, const double *from, i
 /* ---- the operations */
 
 struct shape {
-    int64_t rows, context, width; /* or rows and columns; or the length of an array: width */
+    int64_t rows, context, width; /* of flat arrays only width, the length; of matrices rows and width */
     int64_t vocab;
     float dropout;
 };
@@ -188,25 +189,25 @@ static struct device_tokens tokens_of(const struct shape *h)
 
 static struct device_dropout dropout_of(struct side *s, const struct shape *h)
 {
-    int64_t *sample = room((size_t)h->rows * sizeof(*sample));
+    int64_t *sample = host_alloc((size_t)h->rows * sizeof(*sample));
     for (int64_t i = 0; i < h->rows; i++)
         sample[i] = 5000000000 + i * 77;
     struct device_dropout d = {.p = h->dropout, .key = 0x0123456789abcdefu};
-    d.sample = bytes_of(s, sample, (size_t)h->rows * sizeof(*sample), sizeof(*sample));
+    d.sample = new_bytes(s, sample, (size_t)h->rows * sizeof(*sample), sizeof(*sample));
     free(sample);
     return d;
 }
 
 /* Skewed like real text: half of the tokens are one of three. */
-static int32_t *labels(struct side *s, int64_t n, int64_t vocab)
+static int32_t *new_labels(struct side *s, int64_t n, int64_t vocab)
 {
-    int32_t *x = room((size_t)n * sizeof(*x));
+    int32_t *x = host_alloc((size_t)n * sizeof(*x));
     for (int64_t i = 0; i < n; i++) {
         double r = 0.5 + 0.5 * (double)random_of(s);
         x[i] = (int32_t)(r < 0.5 ? r * 6.0 : (r - 0.5) * 2.0 * (double)(vocab - 1));
         x[i] = x[i] < vocab ? x[i] : (int32_t)(vocab - 1);
     }
-    int32_t *p = bytes_of(s, x, (size_t)n * sizeof(*x), 16);
+    int32_t *p = new_bytes(s, x, (size_t)n * sizeof(*x), 16);
     free(x);
     return p;
 }
@@ -215,34 +216,36 @@ static void try_flat(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     int64_t n = h->width;
-    float *x = floats(s, 3.0f, n), *y = floats(s, 1.0f, n), *a = blank(s, DEVICE_F32, n);
+    float *x = new_floats(s, 3.0f, n), *y = new_floats(s, 1.0f, n), *a = new_blank(s, DEVICE_F32, n);
     enum device_activation kind = (enum device_activation)(n % 4);
     static const char *const names[] = {"relu", "gelu", "tanh", "gelu-tanh"};
     ops->activate(s->d, kind, a, x, (size_t)n);
-    take(s, names[kind], a, DEVICE_F32, n);
+    take_result(s, names[kind], a, DEVICE_F32, n);
     ops->activate_grad(s->d, kind, a, y, x, (size_t)n);
-    take(s, "activate_grad", a, DEVICE_F32, n);
+    take_result(s, "activate_grad", a, DEVICE_F32, n);
     ops->add(s->d, y, x, (size_t)n);
-    take(s, "add", y, DEVICE_F32, n);
+    take_result(s, "add", y, DEVICE_F32, n);
     ops->scale(s->d, y, (size_t)n, -1.25f);
-    take(s, "scale", y, DEVICE_F32, n);
-    void *narrow = blank(s, DEVICE_BF16, n);
+    take_result(s, "scale", y, DEVICE_F32, n);
+    void *narrow = new_blank(s, DEVICE_BF16, n);
     ops->narrow(s->d, narrow, x, (size_t)n);
-    take(s, "narrow", narrow, DEVICE_BF16, n);
+    take_result(s, "narrow", narrow, DEVICE_BF16, n);
 }
 
 static void try_optimizers(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     size_t n = (size_t)h->width;
-    float *p = floats(s, 1.0f, h->width), *g = floats(s, 1.0f, h->width), *m = floats(s, 0.1f, h->width);
-    float *v = floats(s, 1.0f, h->width), *scale = blank(s, DEVICE_F32, 1);
-    double *squares = bytes_of(s, NULL, sizeof(double), sizeof(double));
+    float *p = new_floats(s, 1.0f, h->width), *g = new_floats(s, 1.0f, h->width),
+          *m = new_floats(s, 0.1f, h->width);
+    float *v = new_floats(s, 1.0f, h->width), *scale = new_blank(s, DEVICE_F32, 1);
+    double *squares = new_bytes(s, NULL, sizeof(double), sizeof(double));
     ops->sum_squares(s->d, g, n, squares);
     take_doubles(s, "sum_squares", squares, 1);
     ops->clip_scale(s->d, scale, squares, 0.7);
     take_exact(s, "clip_scale", scale, 1);
-    ops->activate(s->d, DEVICE_RELU, v, v, n); /* squares are never negative */
+    /* AdamW's v is an average of squares, so it is never negative */
+    ops->activate(s->d, DEVICE_RELU, v, v, n);
     struct device_adamw adamw = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, scale};
     for (int i = 0; i < 2; i++, adamw.scale = NULL)
         ops->adamw(s->d, &adamw, p, g, m, v, n);
@@ -260,14 +263,15 @@ static void try_optimizers(struct side *s, const struct shape *h)
     take_exact(s, "sgd v", v, h->width);
 }
 
-/* rows x width, `context` matrices side by side. The update is large beside the parameters, so that its error shows. */
+/* Updates `context` matrices of rows x width that lie side by side. The learning rate is high, so that an error of
+ * the update is large compared with the parameters. */
 static void try_muon(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     struct device_matrix matrices[3];
     int64_t stride = h->width * h->context, n = h->rows * stride;
-    float *p = floats(s, 0.1f, n), *g = floats(s, 1.0f, n), *m = floats(s, 0.1f, n),
-          *scale = floats(s, 1.0f, 1);
+    float *p = new_floats(s, 0.1f, n), *g = new_floats(s, 1.0f, n), *m = new_floats(s, 0.1f, n),
+          *scale = new_floats(s, 1.0f, 1);
     struct device_muon muon = {.lr = 0.5f,
                                .momentum = 0.95f,
                                .weight_decay = 0.1f,
@@ -278,11 +282,11 @@ static void try_muon(struct side *s, const struct shape *h)
     for (int64_t i = 0; i < h->context; i++)
         matrices[i] = (struct device_matrix){(size_t)(i * h->width), h->rows, h->width, stride, 1.5f};
     int before = shifted;
-    shifted = 0; /* a room is as the device allocates it */
-    muon.room = bytes_of(s, NULL, ops->muon_bytes(s->d, &muon), 8);
+    shifted = 0; /* the device needs this workspace with its usual alignment */
+    muon.room = new_bytes(s, NULL, ops->muon_bytes(s->d, &muon), 8);
     shifted = before;
     ops->muon(s->d, &muon, p, g, m);
-    take(s, "muon", p, DEVICE_F32, n);
+    take_result(s, "muon", p, DEVICE_F32, n);
     s->result[s->results - 1].newton = true;
     take_exact(s, "muon m", m, n);
 }
@@ -291,28 +295,28 @@ static void try_dense(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     int64_t n = h->rows * h->width;
-    void *z = typed(s, 3.0f, n), *da = typed(s, 1.0f, n), *a = blank(s, s->type, n);
-    float *bias = floats(s, 1.0f, h->width), *more = floats(s, 1.0f, h->width);
-    void *dz = h->rows % 2 ? da : blank(s, s->type, n);
+    void *z = new_typed(s, 3.0f, n), *da = new_typed(s, 1.0f, n), *a = new_blank(s, s->type, n);
+    float *bias = new_floats(s, 1.0f, h->width), *more = new_floats(s, 1.0f, h->width);
+    void *dz = h->rows % 2 ? da : new_blank(s, s->type, n);
     enum device_activation kind = (enum device_activation)((h->rows + h->width) % 4);
     ops->bias_grad(s->d, s->type, more, da, h->rows, h->width);
-    take(s, "bias_grad", more, DEVICE_F32, h->width);
+    take_result(s, "bias_grad", more, DEVICE_F32, h->width);
     ops->bias_activate_grad(s->d, kind, s->type, s->type, dz, a, bias, da, z, h->rows, h->width);
-    take(s, "bias_activate_grad dz", dz, s->type, n);
-    take(s, "bias_activate_grad a", a, s->type, n);
-    take(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
+    take_result(s, "bias_activate_grad dz", dz, s->type, n);
+    take_result(s, "bias_activate_grad a", a, s->type, n);
+    take_result(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
 }
 
-/* With a bias of the type that products read, if that is not float, and without an activation. */
+/* Passes the bias also in bf16 if products read bf16. vocab 0: without an activation. */
 static void try_linear(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     int64_t n = h->rows * h->width, in = h->context;
-    void *x = typed(s, 1.0f, h->rows * in), *w = typed(s, 1.0f, in * h->width);
-    float *bias = noise(s, DEVICE_F32, true, 1.0f, h->width);
-    void *z = blank(s, s->type, n), *a = h->vocab ? blank(s, s->type, n) : NULL, *narrow = NULL;
+    void *x = new_typed(s, 1.0f, h->rows * in), *w = new_typed(s, 1.0f, in * h->width);
+    float *bias = new_noise(s, DEVICE_F32, true, 1.0f, h->width);
+    void *z = new_blank(s, s->type, n), *a = h->vocab ? new_blank(s, s->type, n) : NULL, *narrow = NULL;
     if (s->type == DEVICE_BF16) {
-        narrow = blank(s, DEVICE_BF16, h->width);
+        narrow = new_blank(s, DEVICE_BF16, h->width);
         ops->narrow(s->d, narrow, bias, (size_t)h->width);
     }
     struct device_linear f = {.type = s->type,
@@ -328,19 +332,21 @@ static void try_linear(struct side *s, const struct shape *h)
                               .kind = DEVICE_GELU_TANH,
                               .a = a};
     ops->linear(s->d, &f);
-    take(s, "linear z", z, s->type, n);
+    take_result(s, "linear z", z, s->type, n);
     if (a)
-        take(s, "linear a", a, s->type, n);
+        take_result(s, "linear a", a, s->type, n);
 }
 
-/* The gradient through the layer behind an activation: in one step, if the device can, and in two steps. */
+/* Computes the gradient through a layer and the activation before it: in one operation if the device supports it,
+ * else in two. */
 static void try_activation_grad(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     int64_t n = h->rows * h->width, out = h->context;
-    void *z = typed(s, 3.0f, n), *dy = typed(s, 1.0f, h->rows * out), *w = typed(s, 1.0f, h->width * out);
-    void *dz = blank(s, s->type, n), *a = blank(s, s->type, n);
-    float *dbias = floats(s, 1.0f, h->width);
+    void *z = new_typed(s, 3.0f, n), *dy = new_typed(s, 1.0f, h->rows * out),
+         *w = new_typed(s, 1.0f, h->width * out);
+    void *dz = new_blank(s, s->type, n), *a = new_blank(s, s->type, n);
+    float *dbias = new_floats(s, 1.0f, h->width);
     struct device_activation_grad f = {.kind = h->rows % 2 ? DEVICE_GELU_TANH : DEVICE_GELU,
                                        .type = s->type,
                                        .kept = s->type,
@@ -356,24 +362,25 @@ static void try_activation_grad(struct side *s, const struct shape *h)
     bool fits = s->type == DEVICE_BF16 && f.kind == DEVICE_GELU_TANH && h->width % 8 == 0;
     bool done = ops->activation_grad && ops->activation_grad(s->d, &f);
     bool must_do = fits && !shifted && strncmp(s->d->name, "Emulated", 8) == 0;
-    must(done ? fits : !must_do, "activation_grad: in one where it should not be, or the other way round");
+    must(done ? fits : !must_do, "activation_grad: the device must do this in one operation, or must not");
     if (!done) {
         struct device_product p = {s->type, s->type, false, true, h->rows, h->width, out, dy, w, 0.0f, dz};
         ops->product(s->d, &p);
         ops->bias_activate_grad(s->d, f.kind, s->type, s->type, dz, a, dbias, dz, z, h->rows, h->width);
     }
-    take(s, "activation_grad dz", dz, s->type, n);
-    take(s, "activation_grad a", a, s->type, n);
-    take(s, "activation_grad dbias", dbias, DEVICE_F32, h->width);
-    s->result[s->results - 1].type = s->type; /* a sum of what was rounded to it */
+    take_result(s, "activation_grad dz", dz, s->type, n);
+    take_result(s, "activation_grad a", a, s->type, n);
+    take_result(s, "activation_grad dbias", dbias, DEVICE_F32, h->width);
+    /* a sum of numbers that were rounded to this type, so its error is as large */
+    s->result[s->results - 1].type = s->type;
 }
 
-/* The kernel that follows a layer's product. It can be called by itself only through the launchers. */
+/* Tests the kernel that follows a layer's product. Only the device of ops_launchers.c can call it by itself. */
 static void try_bias_activate(struct side *s, const struct shape *h)
 {
     int64_t n = h->rows * h->width;
-    void *z = typed(s, 3.0f, n), *a = blank(s, s->type, n);
-    float *bias = floats(s, 1.0f, h->width);
+    void *z = new_typed(s, 3.0f, n), *a = new_blank(s, s->type, n);
+    float *bias = new_floats(s, 1.0f, h->width);
     enum device_activation kind = (enum device_activation)(h->width % 4);
     if (s->d->host) {
         for (int64_t i = 0; i < h->rows; i++)
@@ -382,104 +389,104 @@ static void try_bias_activate(struct side *s, const struct shape *h)
     } else {
         ops_bias_activate(kind, s->type, a, z, bias, h->rows, h->width);
     }
-    take(s, "bias_activate z", z, s->type, n);
-    take(s, "bias_activate a", a, s->type, n);
+    take_result(s, "bias_activate z", z, s->type, n);
+    take_result(s, "bias_activate a", a, s->type, n);
 }
 
 static void try_norm(struct side *s, const struct shape *h)
 {
     int64_t t = h->rows * h->context, n = t * h->width, w = h->width;
     struct device_norm f = {.n = tokens_of(h), .dropout = dropout_of(s, h), .type = s->type, .kept = s->type};
-    float *residual = floats(s, 2.0f, n);
+    float *residual = new_floats(s, 2.0f, n);
     f.residual = residual;
-    f.delta = typed(s, 1.0f, n);
-    f.bias = floats(s, 1.0f, w);
-    f.gain = floats(s, 1.0f, w);
-    f.shift = floats(s, 1.0f, w);
-    f.x = h->rows % 2 ? residual : blank(s, DEVICE_F32, n);
-    f.stats = blank(s, DEVICE_F32, 2 * t);
-    f.y = blank(s, s->type, n);
+    f.delta = new_typed(s, 1.0f, n);
+    f.bias = new_floats(s, 1.0f, w);
+    f.gain = new_floats(s, 1.0f, w);
+    f.shift = new_floats(s, 1.0f, w);
+    f.x = h->rows % 2 ? residual : new_blank(s, DEVICE_F32, n);
+    f.stats = new_blank(s, DEVICE_F32, 2 * t);
+    f.y = new_blank(s, s->type, n);
     s->d->ops->norm(s->d, &f);
-    take(s, "norm x", f.x, DEVICE_F32, n);
-    take(s, "norm y", f.y, s->type, n);
-    take(s, "norm stats", f.stats, DEVICE_F32, 2 * t);
+    take_result(s, "norm x", f.x, DEVICE_F32, n);
+    take_result(s, "norm y", f.y, s->type, n);
+    take_result(s, "norm stats", f.stats, DEVICE_F32, 2 * t);
     struct device_norm_grad b = {.n = f.n, .dropout = f.dropout, .x = f.x, .stats = f.stats, .gain = f.gain};
     b.type = b.kept = s->type;
-    b.dy = typed(s, 1.0f, n);
+    b.dy = new_typed(s, 1.0f, n);
     b.set = h->context % 3 == 1;
-    b.dx = b.set ? blank(s, DEVICE_F32, n) : floats(s, 1.0f, n);
-    b.dgain = floats(s, 1.0f, w);
-    b.dshift = floats(s, 1.0f, w);
-    b.dbias = floats(s, 1.0f, w);
-    b.ddelta = blank(s, s->type, n);
+    b.dx = b.set ? new_blank(s, DEVICE_F32, n) : new_floats(s, 1.0f, n);
+    b.dgain = new_floats(s, 1.0f, w);
+    b.dshift = new_floats(s, 1.0f, w);
+    b.dbias = new_floats(s, 1.0f, w);
+    b.ddelta = new_blank(s, s->type, n);
     s->d->ops->norm_grad(s->d, &b);
-    take(s, "norm_grad dx", b.dx, DEVICE_F32, n);
-    take(s, "norm_grad ddelta", b.ddelta, s->type, n);
-    take(s, "norm_grad dgain", b.dgain, DEVICE_F32, w);
-    take(s, "norm_grad dshift", b.dshift, DEVICE_F32, w);
-    take(s, "norm_grad dbias", b.dbias, DEVICE_F32, w);
+    take_result(s, "norm_grad dx", b.dx, DEVICE_F32, n);
+    take_result(s, "norm_grad ddelta", b.ddelta, s->type, n);
+    take_result(s, "norm_grad dgain", b.dgain, DEVICE_F32, w);
+    take_result(s, "norm_grad dshift", b.dshift, DEVICE_F32, w);
+    take_result(s, "norm_grad dbias", b.dbias, DEVICE_F32, w);
     f.delta = NULL;
     f.residual = f.x;
     b.dbias = NULL;
     b.ddelta = NULL;
     s->d->ops->norm(s->d, &f);
     s->d->ops->norm_grad(s->d, &b);
-    take(s, "norm y, no delta", f.y, s->type, n);
-    take(s, "norm_grad dx, no delta", b.dx, DEVICE_F32, n);
+    take_result(s, "norm y, no delta", f.y, s->type, n);
+    take_result(s, "norm_grad dx, no delta", b.dx, DEVICE_F32, n);
 }
 
 static void try_embed(struct side *s, const struct shape *h)
 {
     int64_t t = h->rows * h->context, n = t * h->width;
     struct device_embedding f = {.n = tokens_of(h), .vocab = h->vocab, .dropout = dropout_of(s, h)};
-    f.token = labels(s, t, h->vocab);
-    float *wte = floats(s, 1.0f, h->vocab * h->width), *wpe = floats(s, 1.0f, h->context * h->width);
-    float *x = blank(s, DEVICE_F32, n);
+    f.token = new_labels(s, t, h->vocab);
+    float *wte = new_floats(s, 1.0f, h->vocab * h->width), *wpe = new_floats(s, 1.0f, h->context * h->width);
+    float *x = new_blank(s, DEVICE_F32, n);
     s->d->ops->embed(s->d, &f, wte, wpe, x);
-    take(s, "embed", x, DEVICE_F32, n);
-    float *dx = floats(s, 1.0f, n);
+    take_result(s, "embed", x, DEVICE_F32, n);
+    float *dx = new_floats(s, 1.0f, n);
     s->d->ops->embed_grad(s->d, &f, wte, wpe, dx);
-    take(s, "embed_grad dwte", wte, DEVICE_F32, h->vocab * h->width);
-    take(s, "embed_grad dwpe", wpe, DEVICE_F32, h->context * h->width);
-    take(s, "embed_grad dx", dx, DEVICE_F32, n);
+    take_result(s, "embed_grad dwte", wte, DEVICE_F32, h->vocab * h->width);
+    take_result(s, "embed_grad dwpe", wpe, DEVICE_F32, h->context * h->width);
+    take_result(s, "embed_grad dx", dx, DEVICE_F32, n);
 }
 
 static void try_classes(struct side *s, const struct shape *h)
 {
-    int64_t stride = h->context, n = h->rows * stride; /* context: the stride */
+    int64_t stride = h->context, n = h->rows * stride; /* shape.context is the stride here */
     struct device_tally zero = {0};
     struct device_classes c = {.type = s->type, .kept = s->type, .rows = h->rows, .classes = h->width};
     c.stride = stride;
-    c.label = labels(s, h->rows, h->width);
-    c.x = typed(s, 8.0f, n);
-    c.dx = h->rows % 2 ? c.x : blank(s, s->type, n);
+    c.label = new_labels(s, h->rows, h->width);
+    c.x = new_typed(s, 8.0f, n);
+    c.dx = h->rows % 2 ? c.x : new_blank(s, s->type, n);
     c.scale = 1.0f / (float)h->rows;
     c.weight = 0.5;
-    c.tally = bytes_of(s, &zero, sizeof(zero), sizeof(double));
+    c.tally = new_bytes(s, &zero, sizeof(zero), sizeof(double));
     s->d->ops->cross_entropy(s->d, &c);
-    take(s, "cross_entropy dx", c.dx, s->type, n);
+    take_result(s, "cross_entropy dx", c.dx, s->type, n);
     take_doubles(s, "cross_entropy tally", &c.tally->loss, 2);
-    float *mean = blank(s, DEVICE_F32, 1);
+    float *mean = new_blank(s, DEVICE_F32, 1);
     s->d->ops->tally_mean(s->d, mean, c.tally, (double)h->rows);
-    take(s, "tally_mean", mean, DEVICE_F32, 1);
-    float *x = floats(s, 1.0f, n), *y = floats(s, 1.0f, n), *dx = blank(s, DEVICE_F32, n);
+    take_result(s, "tally_mean", mean, DEVICE_F32, 1);
+    float *x = new_floats(s, 1.0f, n), *y = new_floats(s, 1.0f, n), *dx = new_blank(s, DEVICE_F32, n);
     s->d->ops->mse(s->d, dx, x, y, h->rows, stride, 0.25f, c.tally);
-    take(s, "mse dx", dx, DEVICE_F32, n);
+    take_result(s, "mse dx", dx, DEVICE_F32, n);
     take_doubles(s, "mse tally", &c.tally->loss, 2);
 }
 
 static void try_digest(struct side *s, const struct shape *h)
 {
     int64_t blocks = (h->width + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
-    float *x = room((size_t)h->width * sizeof(float));
-    uint64_t *got = room((size_t)blocks * sizeof(*got));
+    float *x = host_alloc((size_t)h->width * sizeof(float));
+    uint64_t *got = host_alloc((size_t)blocks * sizeof(*got));
     for (int64_t i = 0; i < h->width; i++)
         x[i] = random_of(s);
     int before = shifted;
     shifted = 0;
-    float *on = bytes_of(s, x, (size_t)h->width * sizeof(float), sizeof(float));
+    float *on = new_bytes(s, x, (size_t)h->width * sizeof(float), sizeof(float));
     shifted = before;
-    uint64_t *sums = bytes_of(s, NULL, (size_t)blocks * sizeof(*sums), sizeof(*sums));
+    uint64_t *sums = new_bytes(s, NULL, (size_t)blocks * sizeof(*sums), sizeof(*sums));
     if (s->d->ops->digest) {
         s->d->ops->digest(s->d, sums, on, (size_t)h->width);
         s->d->ops->download(s->d, got, sums, (size_t)blocks * sizeof(*got));
@@ -498,7 +505,8 @@ static void try_digest(struct side *s, const struct shape *h)
 
 /* ---- comparing */
 
-/* The devices sum in different orders and use different math libraries, and a value may round to the other bf16. */
+/* Returns the largest allowed relative error. The devices add in different orders and use different math libraries,
+ * so results differ slightly, and a value may be rounded to the next bf16 number. */
 static double limit_of(const struct side *s, const struct result *r)
 {
     if (r->exact)
@@ -508,7 +516,7 @@ static double limit_of(const struct side *s, const struct result *r)
     return r->type == DEVICE_BF16 ? 4e-3 : 2e-6;
 }
 
-static void compare(const struct side *cpu, const struct side *gpu, const char *shape)
+static void compare_results(const struct side *cpu, const struct side *gpu, const char *shape)
 {
     must(cpu->results == gpu->results, "other results");
     for (int i = 0; i < cpu->results; i++) {
@@ -535,7 +543,7 @@ static void same_bits(const struct side *one, const struct side *two, const char
         }
 }
 
-static void finish(struct side *s)
+static void side_release(struct side *s)
 {
     struct err e;
     must(!s->d->ops->wait(s->d, &e), "the device failed");
@@ -554,7 +562,8 @@ static void try_all(struct device *cpu, struct device *gpu, try_fn *fn, const st
     (void)snprintf(name, sizeof(name), "(%lld,%lld,%lld) vocab %lld p %.1f at %d", (long long)h->rows,
                    (long long)h->context, (long long)h->width, (long long)h->vocab, (double)h->dropout,
                    shifted);
-    struct device_sizes sizes = {{1, 1, 16}, 1, 2, 1, DEVICE_F32, false}; /* other operations need no more */
+    /* enough for operations without tokens */
+    struct device_sizes sizes = {{1, 1, 16}, 1, 2, 1, DEVICE_F32, false};
     if (h->vocab > 0)
         sizes = (struct device_sizes){tokens_of(h), h->width, h->vocab, 1, DEVICE_F32, false};
     struct err e;
@@ -568,10 +577,10 @@ static void try_all(struct device *cpu, struct device *gpu, try_fn *fn, const st
             fn(&sides[i], h);
             must(!sides[i].d->ops->wait(sides[i].d, &e), e.msg);
         }
-        compare(&sides[0], &sides[1], name);
+        compare_results(&sides[0], &sides[1], name);
         same_bits(&sides[1], &sides[2], name);
         for (int i = 0; i < 3; i++)
-            finish(&sides[i]);
+            side_release(&sides[i]);
     }
 }
 
@@ -623,7 +632,8 @@ static const struct operation_case {
     {try_norm, {1, 5, 1600, 1, 0.2f}, false},
     {try_norm, {1, 2, 6400, 1, 0.1f}, false},
     {try_norm, {2, 1, 6403, 1, 0.0f}, false},
-    {try_norm, {1, 109, 4098, 1, 0.1f}, false}, /* several rows to a block, in memory */
+    /* several rows for each block of threads, kept in memory */
+    {try_norm, {1, 109, 4098, 1, 0.1f}, false},
     {try_norm, {1, 2, 20000, 1, 0.1f}, false},
     {try_norm, {32, 1024, 768, 1, 0.1f}, true},
     {try_embed, {1, 1, 1, 1, 0.0f}, false},
@@ -643,14 +653,16 @@ static const struct operation_case {
     {try_classes, {.rows = 4096, .context = 50304, .width = 50257}, true},
 };
 
-/* How many alignments of the arrays to try: rows of an odd length are unaligned in any case. */
+/* Returns how many alignments of the arrays to try. Rows whose length is not a multiple of 4 are unaligned in any
+ * case. */
 static int shifts_of(const struct operation_case *c)
 {
     int64_t length = c->fn == try_classes ? c->h.context : c->h.width;
     return c->large || (c->h.rows > 0 && length % 4 != 0) ? 1 : 2;
 }
 
-/* Only the plugin has products; only the launchers have the kernel behind a product. */
+/* Returns whether the device has this operation. Products are only in the plugin; the kernel that follows a product
+ * can be called only in the other device. */
 static bool fits_device(try_fn *fn, bool plugin)
 {
     return plugin ? fn != try_bias_activate : fn != try_linear && fn != try_activation_grad && fn != try_muon;

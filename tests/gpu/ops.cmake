@@ -1,4 +1,4 @@
-# The operations' kernels: under the emulation, and for a machine that has a GPU.
+# Tests of the operations' kernels, for the emulated device and for real GPUs.
 set(op_kernels)
 foreach(name flat dense embed norm norm_grad loss muon optim digest)
   list(APPEND op_kernels ${PROJECT_SOURCE_DIR}/trainer/device/cuda/kernels/${name}.cu)
@@ -11,7 +11,7 @@ target_compile_options(test_ops_emulated PRIVATE ${DDP_WARNINGS})
 target_link_libraries(test_ops_emulated PRIVATE emulated_ops emulated_cuda device base m)
 set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME test_ops_emulated COMMAND test_ops_emulated --quick)
-# In order, threads would hide that a barrier between them is missing.
+# The seed lets threads run in a random order. In the usual order a missing barrier could go unnoticed.
 set_tests_properties(test_ops_emulated PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=5)
 add_test(NAME test_ops_plugin COMMAND test_ops_emulated --quick --plugin)
 set_tests_properties(test_ops_plugin PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated

@@ -1,5 +1,5 @@
-/* A device made of nothing but the launchers of kernels.h: synchronous copies, one stream, and a workspace of the size
- * that the kernels ask for. */
+/* A device that has only the launchers of kernels.h: copies are synchronous, there is one stream, and the workspace
+ * has the size that the kernels ask for. */
 #include "ops.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 static struct cuda_workspace room;
 static cudaError_t failure;
 
-static void note(cudaError_t code)
+static void keep_error(cudaError_t code)
 {
     if (failure == cudaSuccess)
         failure = code;
@@ -19,7 +19,7 @@ static void note(cudaError_t code)
 static enum err_code wait(struct device *d, struct err *e)
 {
     (void)d;
-    note(cudaDeviceSynchronize());
+    keep_error(cudaDeviceSynchronize());
     if (failure == cudaSuccess)
         return ERR_OK;
     return err_set(e, ERR_INTERNAL, "CUDA: %s", cudaGetErrorString(failure));
@@ -36,25 +36,25 @@ static enum err_code alloc(struct device *d, size_t bytes, void **out, struct er
 static void release(struct device *d, void *p)
 {
     (void)d;
-    note(cudaFree(p));
+    keep_error(cudaFree(p));
 }
 
 static void upload(struct device *d, void *to, const void *from, size_t bytes)
 {
     (void)d;
-    note(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    keep_error(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
 }
 
 static void download(struct device *d, void *to, const void *from, size_t bytes)
 {
     (void)d;
-    note(cudaDeviceSynchronize());
-    note(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+    keep_error(cudaDeviceSynchronize());
+    keep_error(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
 }
 
 static void close_device(struct device *d)
 {
-    note(cudaFree(room.memory));
+    keep_error(cudaFree(room.memory));
     free(d);
 }
 
@@ -63,12 +63,12 @@ static enum err_code reserve(struct device *d, const struct device_sizes *sizes,
     size_t bytes = cuda_workspace_bytes(sizes);
     (void)d;
     if (bytes != room.bytes) {
-        note(cudaFree(room.memory));
+        keep_error(cudaFree(room.memory));
         room = (struct cuda_workspace){NULL, bytes};
         if (cudaMalloc(&room.memory, bytes) != cudaSuccess)
             return err_set(e, ERR_RESOURCE_EXHAUSTED, "no GPU memory");
     }
-    note(cudaMemset(room.memory, 0xff, room.bytes));
+    keep_error(cudaMemset(room.memory, 0xff, room.bytes));
     return ERR_OK;
 }
 
@@ -76,7 +76,7 @@ static enum err_code reserve(struct device *d, const struct device_sizes *sizes,
     static void name parameters                                                                              \
     {                                                                                                        \
         (void)d;                                                                                             \
-        note(cuda_##name(__VA_ARGS__));                                                                      \
+        keep_error(cuda_##name(__VA_ARGS__));                                                                \
     }
 
 OPERATION(narrow, (struct device * d, void *to, const float *x, size_t n), NULL, to, x, n)
@@ -94,8 +94,9 @@ static void bias_activate_grad(struct device *d, enum device_activation kind, en
                                const void *z, int64_t rows, int64_t cols)
 {
     (void)d;
-    note(type == kept ? cuda_bias_activate_grad(NULL, &room, kind, type, dz, a, dbias, da, z, rows, cols)
-                      : cudaErrorInvalidValue);
+    keep_error(type == kept
+                   ? cuda_bias_activate_grad(NULL, &room, kind, type, dz, a, dbias, da, z, rows, cols)
+                   : cudaErrorInvalidValue);
 }
 OPERATION(embed,
           (struct device * d, const struct device_embedding *h, const float *wte, const float *wpe, float *x),
@@ -174,5 +175,5 @@ enum err_code ops_launchers_open(struct device **out, struct err *e)
 void ops_bias_activate(enum device_activation kind, enum device_type type, void *a, void *z,
                        const float *bias, int64_t rows, int64_t cols)
 {
-    note(cuda_bias_activate(NULL, kind, type, a, z, bias, rows, cols));
+    keep_error(cuda_bias_activate(NULL, kind, type, a, z, bias, rows, cols));
 }

@@ -1,4 +1,4 @@
-# The plugin for GPUs, of the very sources that nvcc compiles, on the emulation; and trainings through it.
+# The GPU plugin for the emulated device, built from the same sources as the real one, and a test that trains with it.
 include(${PROJECT_SOURCE_DIR}/trainer/device/cuda/sources.cmake)
 add_library(ddp_cuda_emulated MODULE)
 ddp_emulated_sources(ddp_cuda_emulated ${DDP_CUDA_SOURCES} ${DDP_CUDA_NO_CUDNN_SOURCES})

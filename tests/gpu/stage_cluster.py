@@ -1,10 +1,11 @@
-"""Coordinator, agent, supervisor and ddpctl with a GPU: the node shows it, a job leases it, and continues while daemons are killed."""
+"""Coordinator, agent, supervisor and ddpctl with a GPU: the node shows it, and a job leases it and
+continues while daemons are killed."""
 import os
 import signal
 
 import jobs
 from suite import Failed, check
-from stage_nccl import finish, lines, under_way
+from stage_nccl import gpt_lines, wait_for_snapshot, wait_succeeded
 
 
 def gpus_of(node):
@@ -49,19 +50,19 @@ def daemons_killed(run):
     out, whole = run.path("out"), run.path("whole")
     steps, every = (30, 5) if run.quick else (6000, 200)
     with run.machine.cluster(run, slots=1) as c:
-        job = c.submit(run.path("job.yaml", jobs.text(lines(run, steps, out, every), restarts=1)))
-        ranks = under_way(c, job, run, out)
+        job = c.submit(run.path("job.yaml", jobs.text(gpt_lines(run, steps, out, every), restarts=1)))
+        ranks = wait_for_snapshot(c, job, run, out)
         for daemon in (c.agents["n1"], c.coordinator):
             daemon.kill(int(signal.SIGKILL))
         c.start_coordinator()
         c.start_agent("n1")
         c.wait_nodes(1)
-        status, _ = finish(c, job, run)
+        status, _ = wait_succeeded(c, job, run)
         if (status["generation"], status["restarts_used"]) != (1, 0):
             raise Failed("generation %d, %d restarts: the worker should have trained on" % (status["generation"],
                                                                                           status["restarts_used"]))
         c.wait_gone(job)
-    jobs.train(run, jobs.text(lines(run, steps, whole, every)), "whole")
+    jobs.train(run, jobs.text(gpt_lines(run, steps, whole, every)), "whole")
     if jobs.tensors(out) != jobs.tensors(whole):
         raise Failed("the parameters differ from those of an undisturbed run")
     return {"device": ranks[0].get("device", ""), "steps": steps}

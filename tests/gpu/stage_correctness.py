@@ -1,4 +1,4 @@
-"""Operations against the CPU device, and compute-sanitizer over them."""
+"""Compares operations with the CPU device, and runs them under compute-sanitizer."""
 import os
 import re
 import shutil
@@ -22,7 +22,7 @@ def device(run):
     return {"last_loss": losses[5], "device": named.group(1).strip('"'), "plugin": run.machine.versions()[1]}
 
 
-def operations(run, *args, prefix=()):
+def run_gpu_ops(run, *args, prefix=()):
     name, more = ("test_ops_emulated", ["--plugin"]) if run.machine.emulated else ("gpu_ops", [])
     program = run.machine.test_program(name)
     if not program:
@@ -46,8 +46,8 @@ def attention(run):
     return said
 
 
-def figures(said):
-    """The output of gpu_ops: the name of each operation and its largest relative error."""
+def read_errors(said):
+    """Reads the output of gpu_ops. Returns the name of each operation and its largest relative error."""
     found = {}
     for line in said.splitlines():
         match = re.match(r"^\s*([a-z][\w/ -]*?):?\s+.*?([0-9.]+e[+-][0-9]+)", line)
@@ -59,21 +59,21 @@ def figures(said):
 
 @check("correctness", "operations", "every operation and gradient against the CPU device, fp32 and bf16, odd sizes", least=20, most=300)
 def every_operation(run):
-    done = operations(run, *(CASES if run.quick else []))
+    done = run_gpu_ops(run, *(CASES if run.quick else []))
     if done.code == 77:
         raise Skipped(done.last_words())
-    errors = figures(done.out)
+    errors = read_errors(done.out)
     if done.code:
         raise Failed("gpu_ops ended with %d: %s" % (done.code, done.last_words()), {"errors": errors})
     return {"operations": len(errors), "largest_error": max(errors.values(), default=0.0), "errors": errors}
 
 
-def sanitized(run, tool, *more):
+def run_sanitizer(run, tool, *more):
     places = (shutil.which("compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer")
     program = next((p for p in places if p and os.access(p, os.X_OK)), None)
     if run.machine.emulated or not program:
         raise Skipped("no compute-sanitizer" if not program else "it does not know the emulator")
-    done = operations(run, *CASES, prefix=[program, "--tool", tool, "--error-exitcode", "99", *more])
+    done = run_gpu_ops(run, *CASES, prefix=[program, "--tool", tool, "--error-exitcode", "99", *more])
     said = re.findall(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard", done.out + done.err)
     if "Device not supported" in done.out + done.err:
         raise Skipped("compute-sanitizer does not support this machine")
@@ -86,19 +86,19 @@ def sanitized(run, tool, *more):
 
 @check("correctness", "memcheck", "no access outside of memory, nor leak", least=60, most=240)
 def memcheck(run):
-    return sanitized(run, "memcheck", "--leak-check", "full")
+    return run_sanitizer(run, "memcheck", "--leak-check", "full")
 
 
 @check("correctness", "racecheck", "no race in shared memory", least=60, most=240)
 def racecheck(run):
-    return sanitized(run, "racecheck")
+    return run_sanitizer(run, "racecheck")
 
 
 @check("correctness", "initcheck", "no read of device memory that nothing wrote", least=60, most=240)
 def initcheck(run):
-    return sanitized(run, "initcheck")
+    return run_sanitizer(run, "initcheck")
 
 
 @check("correctness", "synccheck", "no barrier that not all reach", least=60, most=240)
 def synccheck(run):
-    return sanitized(run, "synccheck")
+    return run_sanitizer(run, "synccheck")

@@ -1,5 +1,5 @@
-"""Several ranks on one GPU, each with a host name of its own for NCCL. They equal one rank on the same batch, give the same
-bits in every run, and go on from the last snapshot when one is killed."""
+"""Checks several ranks on one GPU. Their result equals that of one rank on the same batch, two runs give the same bits, and
+the job goes on from its last snapshot when a rank is killed."""
 import os
 import re
 import signal
@@ -8,21 +8,21 @@ import time
 import jobs
 from suite import Failed, Skipped, check
 
-MOST = 5e-3  # relative, of losses after some tens of steps: sums over ranks in another order
+MOST = 5e-3  # largest relative difference of losses after some tens of steps, because ranks add in another order
 
 
-def slots(run, count):
-    """A cluster of one agent that puts `count` workers on the GPU."""
+def start_cluster(run, count):
+    """Starts a cluster with one agent, which runs up to `count` workers on the GPU."""
     return run.machine.cluster(run, slots=count)
 
 
-def finish(c, job, run):
-    """The end of the job, and the reports of its rank 0."""
+def wait_succeeded(c, job, run):
+    """Waits until the job has succeeded. Returns its status and the losses that rank 0 reported."""
     end = time.monotonic() + 20
-    while c.job(job)["state"] == "queued":  # it has the cluster for itself
+    while c.job(job)["state"] == "queued":  # there is no other job, so it is placed at once
         if time.monotonic() > end:
             raise Failed("the job is not placed: " + c.job(job)["reason"])
-        time.sleep(0.05)  # between two looks
+        time.sleep(0.05)  # polling interval
     status = c.wait_job(job, "succeeded", timeout=max(1.0, run.left()))
     points = c.ddpctl("metrics", job, "-o", "json").json()["points"]
     losses = {p["step"]: p["value"] for p in points if p["name"] == "loss" and p["rank"] == 0}
@@ -30,18 +30,18 @@ def finish(c, job, run):
     return status, losses
 
 
-def lines(run, steps, out=None, every=None):
+def gpt_lines(run, steps, out=None, every=None):
     return jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick, every, out)
 
 
 def equal_to_one(run, ranks):
     steps = 10 if run.quick else 60
     alone = run.path("alone")
-    reports = jobs.train(run, jobs.text(lines(run, steps, alone, steps)), "alone")
+    reports = jobs.train(run, jobs.text(gpt_lines(run, steps, alone, steps)), "alone")
     out = run.path("together")
-    with slots(run, ranks) as c:
-        path = run.path("job.yaml", jobs.text(lines(run, steps, out, steps), procs=ranks))
-        status, losses = finish(c, c.submit(path), run)
+    with start_cluster(run, ranks) as c:
+        path = run.path("job.yaml", jobs.text(gpt_lines(run, steps, out, steps), procs=ranks))
+        status, losses = wait_succeeded(c, c.submit(path), run)
     if len(status["ranks"]) != ranks:
         raise Failed("%d ranks, not %d" % (len(status["ranks"]), ranks))
     apart = jobs.difference(losses, jobs.curve(reports))
@@ -66,18 +66,18 @@ def four_ranks(run):
 @check("nccl", "same-bits-two-ranks", "2 ranks, twice: the same bits", least=40)
 def same_bits(run):
     steps, seen = 10 if run.quick else 60, []
-    with slots(run, 2) as c:
+    with start_cluster(run, 2) as c:
         for name in ("one", "other"):
             out = run.path(name)
-            path = run.path(name + ".yaml", jobs.text(lines(run, steps, out, steps), procs=2))
-            finish(c, c.submit(path), run)
+            path = run.path(name + ".yaml", jobs.text(gpt_lines(run, steps, out, steps), procs=2))
+            wait_succeeded(c, c.submit(path), run)
             seen.append(jobs.tensors(out))
     if seen[0] != seen[1]:
         raise Failed("two runs of one job differ")
     return {"bytes": len(seen[0])}
 
 
-def under_way(c, job, run, out):
+def wait_for_snapshot(c, job, run, out):
     """Waits until a snapshot is committed and some steps follow it. Returns the ranks."""
     def there():
         status = c.job(job)
@@ -91,12 +91,12 @@ def under_way(c, job, run, out):
 
 @check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job goes on", least=40)
 def killed_rank(run):
-    """seconds_to_go_on: from the signal until every rank of the next generation has reported a step that it made."""
+    """The figure seconds_to_go_on is the time from SIGKILL until each rank of the next generation has reported a step."""
     out, steps = run.path("out"), 30 if run.quick else 4000
-    with slots(run, 2) as c:
-        path = run.path("job.yaml", jobs.text(lines(run, steps, out, 5 if run.quick else 200), procs=2, restarts=3))
+    with start_cluster(run, 2) as c:
+        path = run.path("job.yaml", jobs.text(gpt_lines(run, steps, out, 5 if run.quick else 200), procs=2, restarts=3))
         job = c.submit(path)
-        victim = next(r for r in under_way(c, job, run, out) if r["rank"] == 1)
+        victim = next(r for r in wait_for_snapshot(c, job, run, out) if r["rank"] == 1)
         os.kill(victim["pid"], signal.SIGKILL)
 
         def goes_on():
@@ -107,7 +107,7 @@ def killed_rank(run):
                 status["state"] == "running" and status["generation"] == 2 and
                 all(r["ms_per_step"] > 0 for r in status["ranks"]))
         seconds = run.wait(goes_on, "the next generation's first step")
-        status, _ = finish(c, job, run)
+        status, _ = wait_succeeded(c, job, run)
         c.wait_gone(job)
     if status["restarts_used"] != 1:
         raise Failed("%d restarts for one kill" % status["restarts_used"])

@@ -14,9 +14,10 @@ from suite import Failed, Skipped, check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VENDOR = (("H200", 989e12), ("H100", 989e12), ("GH200", 989e12), ("A100", 312e12), ("B200", 2250e12))  # dense bf16
-BATCH = {"124m": 64, "350m": 32, "774m": 24, "1558m": 16}  # sequences a step
-OUT_OF_MEMORY = re.compile("out of (GPU )?memory|bytes of GPU memory")  # ours, and PyTorch's
-AIM = {"124m": (530e3, 1.15), "350m": (200e3, 1.08), "774m": (96e3, 1.05), "1558m": (51e3, 1.0)}  # on an H200; times torch
+BATCH = {"124m": 64, "350m": 32, "774m": 24, "1558m": 16}  # sequences in a step
+OUT_OF_MEMORY = re.compile("out of (GPU )?memory|bytes of GPU memory")  # the message of ddp-trainer, and that of PyTorch
+# tokens/s on an H200, and the ratio to PyTorch
+AIM = {"124m": (530e3, 1.15), "350m": (200e3, 1.08), "774m": (96e3, 1.05), "1558m": (51e3, 1.0)}
 
 
 def vendor_rate(machine):
@@ -31,7 +32,7 @@ def need_gpu(run):
         raise Skipped("no GPU")
 
 
-def ours(run, size, tokens, batch, steps):
+def measure_ddp(run, size, tokens, batch, steps):
     """Returns the median tokens/s and the last report. A batch that does not fit is halved."""
     while True:
         path = run.path("%s.yaml" % size, jobs.text(jobs.gpt2(size, tokens, batch, steps), precision="bf16",
@@ -49,29 +50,29 @@ def ours(run, size, tokens, batch, steps):
     return statistics.median(r["tokens_per_s"] for r in late), dict(late[-1], bytes=reports[0].get("bytes")), batch
 
 
-def peers(run, size, tokens, batch, steps):
-    """{name: figures} of PyTorch with each attention backend that works, the faster one as CUDA graphs as well, and of
-    llm.c."""
+def measure_peers(run, size, tokens, batch, steps):
+    """Measures PyTorch with each attention backend that works, the faster one also with CUDA graphs, and llm.c. Returns
+    {name: figures}."""
     shape = (*jobs.GPT2[size], 1024, 50257)
     found = {}
     python, version = run.machine.torch()
     if not python:
         found["torch"] = {"why_not": version}
     for rest, attention in ((3, "cudnn"), (2, "flash")) if python else ():
-        found["torch-" + attention] = torch(run, python, shape, batch, steps, tokens, rest, "--attention", attention)
+        found["torch-" + attention] = measure_torch(run, python, shape, batch, steps, tokens, rest, "--attention", attention)
     works = [f for f in found.values() if "tokens_per_s" in f]
     if works:
         best = max(works, key=lambda f: f["tokens_per_s"])["attention"]
-        found["torch-%s-graphs" % best] = torch(run, python, shape, batch, steps, tokens, 1, "--attention", best, "--mode",
+        found["torch-%s-graphs" % best] = measure_torch(run, python, shape, batch, steps, tokens, 1, "--attention", best, "--mode",
                                                 "reduce-overhead")
     if run.machine.llmc:
-        found["llm.c"] = llmc(run, size, tokens, batch, steps)
+        found["llm.c"] = measure_llmc(run, size, tokens, batch, steps)
     return found
 
 
-def torch(run, python, shape, batch, steps, tokens, rest, *how):
-    """Figures of bench_torch.py, on the same GPU; a batch that does not fit is halved. rest: how many share the time that is
-    left, with llm.c."""
+def measure_torch(run, python, shape, batch, steps, tokens, rest, *how):
+    """Runs bench_torch.py on the same GPU and returns its figures. A batch that does not fit is halved. rest: how many
+    measurements of PyTorch, with this one, share the time that is left."""
     end = run.left() - run.left() / (rest + bool(run.machine.llmc))
     env = dict(os.environ, CUDA_VISIBLE_DEVICES=run.machine.env["CUDA_VISIBLE_DEVICES"])
     while True:
@@ -87,7 +88,7 @@ def torch(run, python, shape, batch, steps, tokens, rest, *how):
         batch //= 2
 
 
-def llmc(run, size, tokens, batch, steps):
+def measure_llmc(run, size, tokens, batch, steps):
     """Measures llm.c in a checkout that is built already, or that make can build, with its own initial parameters."""
     program = os.path.join(run.machine.llmc, "train_gpt2cu")
     try:
@@ -111,19 +112,19 @@ def llmc(run, size, tokens, batch, steps):
     return {"tokens_per_s": statistics.median(rates[len(rates) // 3:])}
 
 
-def speed(run, size):
+def measure_size(run, size):
     need_gpu(run)
     layers, _, width = jobs.GPT2[size]
     tokens = jobs.write_tokens(run.path("tokens.bin"))
     steps = 12 if run.quick else 60 if size in ("124m", "350m") else 36
-    rate, last, batch = ours(run, size, tokens, BATCH[size], steps)
+    rate, last, batch = measure_ddp(run, size, tokens, BATCH[size], steps)
     flops = jobs.flops_per_token(layers, width) * rate
     vendor = vendor_rate(run.machine)
     measured = last["gflops"] * 1e9 / last["peak_share"] if last.get("peak_share") else None
     found = {"tokens_per_s": rate, "batch": batch, "tflops": flops / 1e12, "memory_bytes": last.get("bytes"),
              "share_of_vendor": flops / vendor if vendor else None, "matrix_tflops": measured / 1e12 if measured else None,
              "share_of_matrix_rate": flops / measured if measured else None, "aim_tokens_per_s": AIM[size][0]}
-    others = peers(run, size, tokens, batch, steps)
+    others = measure_peers(run, size, tokens, batch, steps)
     best = max((p["tokens_per_s"] for name, p in others.items() if name.startswith("torch") and "tokens_per_s" in p),
                default=None)
     if best:
@@ -134,19 +135,19 @@ def speed(run, size):
 
 @check("speed", "gpt2-124m", "GPT-2 124M, context 1024, bf16", least=60, most=420)
 def gpt2_124m(run):
-    return speed(run, "124m")
+    return measure_size(run, "124m")
 
 
 @check("speed", "gpt2-350m", "GPT-2 350M, context 1024, bf16", least=90, most=420)
 def gpt2_350m(run):
-    return speed(run, "350m")
+    return measure_size(run, "350m")
 
 
 @check("speed", "gpt2-774m", "GPT-2 774M, context 1024, bf16", least=120, most=420)
 def gpt2_774m(run):
-    return speed(run, "774m")
+    return measure_size(run, "774m")
 
 
 @check("speed", "gpt2-1558m", "GPT-2 1.5B, context 1024, bf16", least=150, most=420)
 def gpt2_1558m(run):
-    return speed(run, "1558m")
+    return measure_size(run, "1558m")

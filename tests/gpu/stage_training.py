@@ -7,7 +7,7 @@ from suite import Failed, Skipped, check
 MOST = {"fp32": 2e-3, "bf16": 3e-2}
 
 
-def both(run, lines, precision, steps):
+def compare_with_cpu(run, lines, precision, steps):
     """Compares the curve of the GPU with that of the CPU device in fp32."""
     every = max(1, steps // 20)
     cpu = jobs.train(run, jobs.text(lines, device="cpu", log_every=every), "cpu")
@@ -28,22 +28,22 @@ def both(run, lines, precision, steps):
 @check("training", "mlp-curve", "an MLP's losses against the CPU device", least=20)
 def mlp_curve(run):
     steps = 40 if run.quick else 400
-    return both(run, jobs.mlp(steps, run.quick), "fp32", steps)
+    return compare_with_cpu(run, jobs.mlp(steps, run.quick), "fp32", steps)
 
 
 @check("training", "gpt-curve-fp32", "a GPT's losses on a text against the CPU device, fp32", least=30)
 def gpt_curve_fp32(run):
     steps = 20 if run.quick else 200
-    return both(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "fp32", steps)
+    return compare_with_cpu(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "fp32", steps)
 
 
 @check("training", "gpt-curve-bf16", "a GPT's losses on a text in bf16 against the CPU device in fp32", least=30)
 def gpt_curve_bf16(run):
     steps = 20 if run.quick else 200
-    return both(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "bf16", steps)
+    return compare_with_cpu(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "bf16", steps)
 
 
-def twice(run, lines_of, precision):
+def run_twice(run, lines_of, precision):
     """Two runs leave the same parameters and moments, bit for bit, and report the same losses."""
     seen = []
     for name in ("one", "other"):
@@ -59,13 +59,13 @@ def twice(run, lines_of, precision):
 @check("training", "same-bits-mlp", "an MLP, twice: the same bits", least=10)
 def same_bits_mlp(run):
     steps = 20 if run.quick else 300
-    return twice(run, lambda out: jobs.mlp(steps, run.quick, steps, out), "fp32")
+    return run_twice(run, lambda out: jobs.mlp(steps, run.quick, steps, out), "fp32")
 
 
 @check("training", "same-bits-gpt", "a GPT in bf16 with dropout, twice: the same bits", least=20)
 def same_bits_gpt(run):
     steps, text = 10 if run.quick else 200, jobs.write_text(run.path("text.txt"))
-    return twice(run, lambda out: jobs.gpt(text, steps, run.quick, steps, out, dropout=0.1), "bf16")
+    return run_twice(run, lambda out: jobs.gpt(text, steps, run.quick, steps, out, dropout=0.1), "bf16")
 
 
 @check("training", "kill-and-resume", "kill -9, then on from the last snapshot: the bits of an undisturbed run", least=30)
@@ -73,7 +73,7 @@ def kill_and_resume(run):
     text = jobs.write_text(run.path("text.txt"))
     steps, every = (40, 10) if run.quick else (600, 100)
     killed = None
-    for factor in (1, 4, 16):  # a run may be over before its first snapshot is seen
+    for factor in (1, 4, 16):  # the run may end before this check sees its first snapshot
         total, out = factor * steps, run.path("killed-%d" % factor)
         job = jobs.text(jobs.gpt(text, total, run.quick, every, out, dropout=0.1), precision="bf16", log_every=10)
         killed = jobs.kill_after_snapshot(run, job, "killed", out)
@@ -98,7 +98,7 @@ def other_device(run):
     for part, device in enumerate(("cuda", "cpu", "cuda"), 1):
         lines = jobs.gpt(text, 3 * steps, run.quick, steps, out)
         lines[lines.index("steps: %d" % (3 * steps))] = "steps: %d" % (part * steps)
-        lines = [line for line in lines if not line.startswith("schedule")]  # depends on the run's length
+        lines = [line for line in lines if not line.startswith("schedule")]  # the schedule depends on the number of steps
         reports = jobs.train(run, jobs.text(lines, device=device, log_every=1), "part-%d" % part)
         seen = jobs.curve(reports)
         if min(seen) != (part - 1) * steps + 1 or max(seen) != part * steps:

@@ -1,13 +1,13 @@
 """Checks, their budget and their report.
 
-A check is a function of one argument, a Run, which returns figures, raises Failed, or Skipped with the reason:
+A check is a function with one argument, a Run. It returns figures, or raises Failed or Skipped with the reason:
 
     @check("training", "mlp-curve", "losses of an MLP against the CPU device")
     def mlp_curve(run):
         ...
         return {"largest_difference": 1e-6}
 
-A check that breaks in any other way, or that exceeds its time limit, has failed, and the next one runs. The output of a
+A check that raises any other exception, or exceeds its time limit, has failed. In any case the next check runs. The output of a
 check and of its programs goes to its log. SIGINT, SIGTERM and SIGHUP end the running check, the programs that it started
 and the whole call; the report then has the results so far."""
 import contextlib
@@ -24,7 +24,7 @@ import traceback
 FORMAT = 1
 STAGES = ("correctness", "training", "nccl", "cluster", "speed")
 STATES = ("passed", "failed", "skipped")
-CHECKS = []  # in the order of the files that define them
+CHECKS = []  # all checks, in the order in which they were defined
 ENDS_BY_ITSELF = 10  # seconds that a check gets after its limit to end its programs
 
 
@@ -42,23 +42,23 @@ class Stopped(BaseException):
     """A signal that ends the whole call."""
 
 
-held = None  # exceptions of signals that came while they were held back; None: they are raised at once
+held = None  # exceptions of signals that arrived while signals were held back; None: signals are not held back
 
 
-def happen(exception):
-    """Raises the exception of a signal, now or in `let_happen`."""
+def raise_signal(exception):
+    """Raises the exception of a signal: now, or in `signals_release` if signals are held back."""
     if held is None:
         raise exception
     held.append(exception)
 
 
-def hold_back():
+def signals_hold():
     """Holds back signals while a program starts, because it cannot be ended before its process id is known."""
     global held
     held = []
 
 
-def let_happen():
+def signals_release():
     global held
     before, held = held, None
     if before:
@@ -66,20 +66,20 @@ def let_happen():
 
 
 def stop_by_signals():
-    """From now on these signals raise Stopped; the second one ends the process at once."""
+    """From now on the first SIGINT, SIGTERM or SIGHUP raises Stopped. A second one ends the process at once."""
     def stop(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_DFL)
-        happen(Stopped(number))
+        raise_signal(Stopped(number))
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, stop)
 
 
 @contextlib.contextmanager
 def time_limit(seconds):
-    """Raises Failed in the code inside when the time is over, repeatedly until that code ends."""
+    """A context manager that raises Failed in its body when the time is over, and again at intervals until the body ends."""
     def ring(*_):
-        happen(Failed("was not done after %.0f s, and hung" % seconds))
+        raise_signal(Failed("was not done after %.0f s and did not stop by itself" % seconds))
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, ENDS_BY_ITSELF)
     try:
@@ -111,7 +111,7 @@ class Result:
         self.args, self.code, self.out, self.err = args, code, out, err
 
     def last_words(self):
-        return (self.err.strip() or self.out.strip() or "nothing said").splitlines()[-1][:300]
+        return (self.err.strip() or self.out.strip() or "no output").splitlines()[-1][:300]
 
 
 class Run:
@@ -125,7 +125,7 @@ class Run:
         return self.deadline - time.monotonic()
 
     def say(self, text):
-        with contextlib.suppress(OSError), open(self.log, "a", errors="replace") as f:  # a full disk does not fail a check
+        with contextlib.suppress(OSError), open(self.log, "a", errors="replace") as f:  # a full disk must not fail a check
             f.write(text.rstrip("\n") + "\n")
 
     def wait(self, condition, what):
@@ -134,11 +134,11 @@ class Run:
         while not condition():
             if self.left() <= 0:
                 raise Failed("waited in vain for " + what)
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # polling interval
         return time.monotonic() - start
 
     def path(self, name, text=None):
-        """The path of a file in this check's directory. Writes the file if there is a text."""
+        """Returns the path of a file in this check's directory. Writes `text` to the file if it is given."""
         path = os.path.join(self.dir, name)
         if text is not None:
             with open(path, "w") as f:
@@ -150,31 +150,31 @@ class Run:
         args = [str(a) for a in args]
         limit = max(1.0, min(most or self.left(), self.left()))
         process = None
-        hold_back()
+        signals_hold()
         try:
             try:
                 process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                            env=env or self.machine.env, cwd=cwd or self.dir, text=True, errors="replace",
                                            start_new_session=True)
             finally:
-                let_happen()
+                signals_release()
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            out, err, ended = end(process)
+            out, err, ended = kill_process(process)
             self.say("$ %s\n%s%s" % (" ".join(args), out, err))
             raise Failed("%s was not done after %.0f s%s" % (os.path.basename(args[0]), limit, "" if ended else
                                                            ", and SIGKILL does not end it"))
         except BaseException:
             if process:
-                end(process)
+                kill_process(process)
             raise
         self.say("$ %s\n%s%s(exit %d)" % (" ".join(args), out, err, process.returncode))
         return Result(args, process.returncode, out, err)
 
 
-def end(process):
+def kill_process(process):
     """Kills a program and its children. Returns its stdout and stderr, and whether it is gone. A program that is stuck in the
-    driver stays, and so may children that hold its pipes."""
+    driver cannot be ended, and children that left its session are not killed."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -184,26 +184,26 @@ def end(process):
         return (*said, process.poll() is not None)
 
 
-def plain(value):
-    """A figure as the report holds it: numbers are rounded, everything else is text."""
+def plain_figure(value):
+    """Returns a figure in the form of the report: floats are rounded, and objects that JSON does not have become text."""
     if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, float):
         return float("%.6g" % value) if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    return {str(k): plain(v) for k, v in value.items()} if isinstance(value, dict) else str(value)
+        return [plain_figure(v) for v in value]
+    return {str(k): plain_figure(v) for k, v in value.items()} if isinstance(value, dict) else str(value)
 
 
 class Report:
-    """The JSON file. It is rewritten after each check, so that an interrupted run leaves its results so far."""
+    """The report, a JSON file. It is rewritten after each check, so that an interrupted run leaves its results so far."""
 
     def __init__(self, path, about):
         self.path, self.about, self.written = path, about, False
         self.checks = self.earlier()
 
     def earlier(self):
-        """The checks of an existing report. A file that is not a report, or that is about something else, is renamed."""
+        """Returns the checks of an existing report. Renames a file that is not a report, or is one of another machine or build."""
         if not os.path.exists(self.path):
             return []
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError), open(self.path) as f:
@@ -213,7 +213,7 @@ class Report:
                 return report["checks"]
         with contextlib.suppress(OSError):
             os.replace(self.path, self.path + ".before")
-            print("%s is of another kind: it is now %s.before" % (self.path, os.path.basename(self.path)), file=sys.stderr)
+            print("%s is no report of this machine and build: renamed to %s.before" % (self.path, os.path.basename(self.path)), file=sys.stderr)
         return []
 
     def add(self, entry):
@@ -240,7 +240,7 @@ class Report:
 
 
 def problems(report):
-    """The errors in the form of a report (see README.md); an empty list for a valid one."""
+    """Returns a list of the errors in a report's form (see README.md). It is empty for a valid report."""
     kinds = {"format": int, "begun": str, "emulated": bool, "quick": bool, "bundle": bool, "gpus": list, "versions": list,
              "processor": str, "cores": int, "kernel": str, "python": str, "totals": dict, "checks": list}
     wrong = ["no %s" % key for key in kinds if not isinstance(report.get(key), kinds[key])]
@@ -255,7 +255,7 @@ def problems(report):
         if c.get("state") not in STATES or c.get("stage") not in STAGES:
             wrong.append("%s: stage %s, state %s" % (name, c.get("stage"), c.get("state")))
         elif (c["state"] == "passed") == bool(c.get("reason")):
-            wrong.append("%s: a reason is for what did not pass" % name)
+            wrong.append("%s: expected a reason if and only if the check did not pass" % name)
     counted = {s: len([c for c in report["checks"] if c.get("state") == s]) for s in STATES}
     if report["totals"] != counted:
         wrong.append("totals %s, but %s" % (report["totals"], counted))
@@ -264,7 +264,7 @@ def problems(report):
     return wrong
 
 
-def now():
+def utc_now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -273,11 +273,11 @@ def figures_of(chosen, run):
     os.makedirs(run.dir, exist_ok=True)
     open(run.log, "w").close()
     with open(run.log, "a") as said, contextlib.redirect_stderr(said):
-        return plain(chosen.function(run) or {})
+        return plain_figure(chosen.function(run) or {})
 
 
 def entry_of(chosen, **more):
-    return dict({"stage": chosen.stage, "name": chosen.name, "about": chosen.about, "when": now(), "figures": {}}, **more)
+    return dict({"stage": chosen.stage, "name": chosen.name, "about": chosen.about, "when": utc_now(), "figures": {}}, **more)
 
 
 def skipped(chosen, reason):
@@ -289,7 +289,7 @@ def attempt(chosen, machine, output, deadline, quick):
     entry = entry_of(chosen)
     left = deadline - time.monotonic()
     if left < (1 if quick else chosen.least):
-        return skipped(chosen, "%.0f s were left of the budget, it wants %d" % (max(0, left), chosen.least))
+        return skipped(chosen, "%.0f s were left of the budget, it needs %d" % (max(0, left), chosen.least))
     start = time.monotonic()
     deadline = min(deadline, start + (min(60, chosen.most) if quick else chosen.most))
     run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name),
@@ -303,17 +303,17 @@ def attempt(chosen, machine, output, deadline, quick):
         entry.update(state="skipped", reason="%s ended the call" % signal.Signals(e.args[0]).name)
         machine.stopped = e.args[0]
     except Failed as e:
-        entry.update(state="failed", reason=str(e), figures=plain(e.figures))
-    except (Exception, SystemExit) as e:  # the next check runs, whatever happened in this one
+        entry.update(state="failed", reason=str(e), figures=plain_figure(e.figures))
+    except (Exception, SystemExit) as e:  # a failed check must not prevent the next one
         run.say(traceback.format_exc())
-        entry.update(state="failed", reason="%s: %s" % (type(e).__name__, str(e).strip()[:1000] or "no words"))
+        entry.update(state="failed", reason="%s: %s" % (type(e).__name__, str(e).strip()[:1000] or "no message"))
     if entry.get("reason"):
         run.say("%s: %s" % (entry["state"], entry["reason"]))
     return dict(entry, seconds=round(time.monotonic() - start, 1), log=os.path.relpath(run.log, output))
 
 
-def short(figures):
-    """The figures in one cell of the table."""
+def figures_line(figures):
+    """Returns the figures in one line, for the table."""
     cells = []
     for name, value in figures.items():
         if isinstance(value, (dict, list)):
@@ -322,7 +322,7 @@ def short(figures):
     return ", ".join(cells)
 
 
-def line(entry):
-    said = entry.get("reason") if entry["state"] != "passed" else short(entry["figures"])
+def entry_line(entry):
+    said = entry.get("reason") if entry["state"] != "passed" else figures_line(entry["figures"])
     return "%-7s  %-11s  %-22s %6.1f s  %s" % (entry["state"], entry["stage"], entry["name"], entry["seconds"],
                                                " ".join((said or "").split())[:160])

@@ -1,5 +1,5 @@
-/* Tests the core of the GPU device through device.h only: memory, transfers, recordings, products, errors. argv[1]: the
- * plugin. */
+/* Tests the GPU device through device.h only: memory, transfers, recordings, products, errors. argv[1], if there is
+ * one, is the plugin. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "trainer/device/comm.h"
 #include "trainer/device/device.h"
 
-static struct device *opened(void)
+static struct device *open_device(void)
 {
     struct device *d = NULL;
     struct err e = {0};
@@ -23,7 +23,7 @@ static struct device *opened(void)
     return d;
 }
 
-static void *room(struct device *d, size_t bytes)
+static void *device_memory(struct device *d, size_t bytes)
 {
     void *p = NULL;
     struct err e = {0};
@@ -31,30 +31,30 @@ static void *room(struct device *d, size_t bytes)
     return p;
 }
 
-static void sound(struct device *d)
+static void check_no_error(struct device *d)
 {
     struct err e = {0};
     if (d->ops->wait(d, &e))
         fail_msg("%s", e.msg);
 }
 
-/* More bytes than the ring of pinned slots holds, and one byte more or less than a slot. */
+/* Sizes: larger than the ring of pinned slots, and one byte more or less than a slot. */
 static void uploaded_data_downloads_the_same(void **state)
 {
     const size_t piece = (size_t)4 << 20, sizes[] = {1, piece - 1, piece, piece + 1, 6 * piece + 3};
-    struct device *d = opened();
+    struct device *d = open_device();
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         size_t n = sizes[i];
         unsigned char *from = xcalloc(n, 1), *to = xcalloc(n, 1);
-        void *p = room(d, n), *q = room(d, n);
+        void *p = device_memory(d, n), *q = device_memory(d, n);
         for (size_t j = 0; j < n; j++)
             from[j] = (unsigned char)(j * 7 + j / 4096 + i);
         d->ops->upload(d, p, from, n);
         d->ops->copy(d, q, p, n);
         d->ops->zero(d, p, n / 2);
         unsigned char kept = from[n - 1];
-        from[n - 1]++; /* the upload has read it already */
+        from[n - 1]++; /* the upload has already copied the data */
         d->ops->download(d, to, q, n);
         from[n - 1] = kept;
         assert_memory_equal(from, to, n);
@@ -66,25 +66,25 @@ static void uploaded_data_downloads_the_same(void **state)
         free(from);
         free(to);
     }
-    sound(d);
+    check_no_error(d);
     assert_int_equal(d->bytes, 0);
     device_close(d);
 }
 
 static void an_allocation_beyond_memory_is_an_error(void **state)
 {
-    struct device *d = opened();
+    struct device *d = open_device();
     struct err e = {0};
     void *p = NULL;
     (void)state;
     assert_int_equal(device_alloc(d, (size_t)1 << 50, "a great deal", &p, &e), ERR_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(e.msg, "1073741824 MiB needed"));
     assert_null(p);
-    sound(d);
+    check_no_error(d);
     device_close(d);
 }
 
-static float first_of(struct device *d, const float *p)
+static float download_first(struct device *d, const float *p)
 {
     float x = 0.0f;
     d->ops->download(d, &x, p, sizeof(x));
@@ -93,8 +93,8 @@ static float first_of(struct device *d, const float *p)
 
 static void a_recording_is_replayed(void **state)
 {
-    struct device *d = opened();
-    float one = 1.0f, *x = room(d, 4), *y = room(d, 4);
+    struct device *d = open_device();
+    float one = 1.0f, *x = device_memory(d, 4), *y = device_memory(d, 4);
     (void)state;
     d->ops->upload(d, x, &one, sizeof(one));
     assert_false(d->ops->replay(d, 7));
@@ -102,29 +102,29 @@ static void a_recording_is_replayed(void **state)
     d->ops->add(d, y, x, 1);
     d->ops->add(d, y, x, 1);
     assert_true(d->ops->recorded(d));
-    assert_true(first_of(d, y) == 2.0f);
+    assert_true(download_first(d, y) == 2.0f);
     assert_true(d->ops->replay(d, 7));
     assert_false(d->ops->replay(d, 8));
-    assert_true(first_of(d, y) == 4.0f);
-    for (uint64_t key = 100; key < 200; key++) { /* more recordings than are kept */
+    assert_true(download_first(d, y) == 4.0f);
+    for (uint64_t key = 100; key < 200; key++) { /* more recordings than the device keeps */
         d->ops->record(d, key);
         d->ops->add(d, y, x, 1);
         assert_true(d->ops->recorded(d));
     }
-    assert_true(first_of(d, y) == 104.0f);
+    assert_true(download_first(d, y) == 104.0f);
     assert_false(d->ops->replay(d, 7));
     assert_true(d->ops->replay(d, 199));
-    sound(d);
+    check_no_error(d);
     device_close(d);
 }
 
-/* Memory cannot be allocated in a recording. The recording fails, the caller does the work directly, and nothing is
- * recorded any more. */
+/* An allocation makes a recording fail. The recorded operations have not run, so the caller must call them again. From
+ * then on nothing is recorded: operations run at once. */
 static void a_recording_that_fails(void **state)
 {
-    struct device *d = opened();
+    struct device *d = open_device();
     struct err e = {0};
-    float one = 1.0f, *x = room(d, 4), *y = room(d, 4);
+    float one = 1.0f, *x = device_memory(d, 4), *y = device_memory(d, 4);
     void *more = NULL;
     (void)state;
     d->ops->upload(d, x, &one, sizeof(one));
@@ -133,24 +133,25 @@ static void a_recording_that_fails(void **state)
     (void)!d->ops->alloc(d, 64, &more, &e);
     assert_false(d->ops->recorded(d));
     assert_false(d->ops->replay(d, 7));
-    assert_true(first_of(d, y) == 0.0f);
+    assert_true(download_first(d, y) == 0.0f);
     d->ops->record(d, 7);
     d->ops->add(d, y, x, 1);
     assert_true(d->ops->recorded(d));
-    assert_true(first_of(d, y) == 1.0f);
+    assert_true(download_first(d, y) == 1.0f);
     assert_false(d->ops->replay(d, 7));
-    sound(d);
+    check_no_error(d);
     device_close(d);
 }
 
-/* c = a b + c, with a and b transposed or not, by cuBLASLt's first algorithm and by the fastest. */
-static void products(void **state)
+/* Tests c = a b + c, with a and b transposed or not, with the algorithm that cuBLASLt proposes first and with the
+ * fastest. */
+static void products_match_plain_sums(void **state)
 {
     enum { M = 5, N = 7, K = 3 };
     (void)state;
     for (int way = 0; way < 16; way++) {
         assert_int_equal(setenv("DDP_CUDA_TUNE", way & 8 ? "1" : "0", 1), 0);
-        struct device *d = opened();
+        struct device *d = open_device();
         bool ta = way & 1, tb = way & 2, adds = way & 4;
         float a[M * K], b[K * N], c[M * N], expected[M * N];
         for (int i = 0; i < M * K; i++)
@@ -164,7 +165,8 @@ static void products(void **state)
             for (int k = 0; k < K; k++)
                 expected[i] += a[ta ? k * M + m : m * K + k] * b[tb ? n * K + k : k * N + n];
         }
-        float *x = room(d, sizeof(a)), *y = room(d, sizeof(b)), *z = room(d, sizeof(c));
+        float *x = device_memory(d, sizeof(a)), *y = device_memory(d, sizeof(b)),
+              *z = device_memory(d, sizeof(c));
         d->ops->upload(d, x, a, sizeof(a));
         d->ops->upload(d, y, b, sizeof(b));
         d->ops->upload(d, z, c, sizeof(c));
@@ -179,15 +181,15 @@ static void products(void **state)
                                    .c = z};
         d->ops->product(d, &h);
         d->ops->download(d, c, z, sizeof(c));
-        sound(d);
+        check_no_error(d);
         assert_memory_equal(c, expected, sizeof(c));
         device_close(d);
     }
     unsetenv("DDP_CUDA_TUNE");
 }
 
-/* z and a (n) of a layer of 4 rows. */
-static void layer(struct device *d, float *z, float *a, size_t n)
+/* Runs a layer on 4 rows. Writes its n outputs before (z) and after (a) the activation. */
+static void run_layer(struct device *d, float *z, float *a, size_t n)
 {
     enum { IN = 16 };
     int64_t rows = 4, out = (int64_t)n / rows;
@@ -201,11 +203,11 @@ static void layer(struct device *d, float *z, float *a, size_t n)
     float *from[] = {x, w, bias};
     const size_t bytes[] = {sizeof(x), sizeof(w), sizeof(bias)};
     float *on[3];
-    void *kept[2] = {room(d, n * 2), room(d, n * 2)};
+    void *kept[2] = {device_memory(d, n * 2), device_memory(d, n * 2)};
     uint16_t *narrow[3], got[64];
     for (int i = 0; i < 3; i++) {
-        on[i] = room(d, bytes[i]);
-        narrow[i] = room(d, bytes[i] / 2);
+        on[i] = device_memory(d, bytes[i]);
+        narrow[i] = device_memory(d, bytes[i] / 2);
         d->ops->upload(d, on[i], from[i], bytes[i]);
         d->ops->narrow(d, narrow[i], on[i], bytes[i] / sizeof(float));
     }
@@ -231,23 +233,24 @@ static void layer(struct device *d, float *z, float *a, size_t n)
     }
 }
 
-/* cuBLASLt may refuse an epilogue that it offered. From then on the activation is a kernel of its own. */
+/* cuBLASLt may refuse an epilogue that its heuristic proposed. From then on, the device runs the activation as a
+ * separate kernel. */
 static void an_epilogue_that_is_refused(void **state)
 {
     enum { N = 64 };
     float z[3][N], a[3][N];
     (void)state;
-    struct device *d = opened();
-    layer(d, z[0], a[0], N);
-    sound(d);
+    struct device *d = open_device();
+    run_layer(d, z[0], a[0], N);
+    check_no_error(d);
     device_close(d);
     setenv("DDP_EMULATED_PLAIN_PRODUCTS", "1", 1);
-    d = opened();
-    layer(d, z[1], a[1], N);
-    sound(d);
+    d = open_device();
+    run_layer(d, z[1], a[1], N);
+    check_no_error(d);
     unsetenv("DDP_EMULATED_PLAIN_PRODUCTS");
-    layer(d, z[2], a[2], N);
-    sound(d);
+    run_layer(d, z[2], a[2], N);
+    check_no_error(d);
     device_close(d);
     for (int i = 0; i < N; i++) {
         assert_float_equal(z[1][i], z[0][i], 0.02);
@@ -256,15 +259,16 @@ static void an_epilogue_that_is_refused(void **state)
     assert_memory_equal(a[2], a[1], sizeof(a[1]));
 }
 
-/* The collectives see an error of the device before its wait reports it; the wait still reports it. */
+/* After an error of the device, collectives fail, even before wait() reports the error. wait() still reports it
+ * afterwards. */
 static void a_device_error_stops_collectives(void **state)
 {
-    struct device *d = opened();
+    struct device *d = open_device();
     struct comm *_Atomic comm = NULL;
     struct err e = {0};
     uint8_t id[256];
     struct comm_config config = {.id = id, .world_size = 1, .timeout_ms = 60000};
-    float *x = room(d, 4);
+    float *x = device_memory(d, 4);
     (void)state;
     if (!d->comm)
         skip();
@@ -279,13 +283,13 @@ static void a_device_error_stops_collectives(void **state)
     assert_non_null(strstr(e.msg, "invalid argument"));
     assert_int_equal(d->comm->allreduce(comm, x, 1, &e), ERR_INTERNAL);
     assert_int_equal(d->comm->close(comm, 10000, &e), ERR_OK);
-    sound(d);
+    check_no_error(d);
     device_close(d);
 }
 
 static void the_peak_is_measured(void **state)
 {
-    struct device *d = opened();
+    struct device *d = open_device();
     struct err e = {0};
     double flops = 0.0;
     (void)state;
@@ -302,7 +306,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_allocation_beyond_memory_is_an_error),
         cmocka_unit_test(a_recording_is_replayed),
         cmocka_unit_test(a_recording_that_fails),
-        cmocka_unit_test(products),
+        cmocka_unit_test(products_match_plain_sums),
         cmocka_unit_test(an_epilogue_that_is_refused),
         cmocka_unit_test(a_device_error_stops_collectives),
         cmocka_unit_test(the_peak_is_measured),

@@ -14,7 +14,7 @@
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/error.h"
 
-static bool ends(int number)
+static bool ends_context(int number)
 {
     struct err e = {0};
     bool yes = cuda_ends_context((cudaError_t)number);
@@ -29,19 +29,20 @@ static void context_errors_match_the_list(void **state)
     static const int others[] = {1, 9, 400, 701, 703, 704, 705, 708, 711, 712, 713, 720, 802, 900, 909};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
-        assert_true(ends(fatal[i]));
+        assert_true(ends_context(fatal[i]));
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
-        assert_false(ends(others[i]));
+        assert_false(ends_context(others[i]));
 }
 
-static bool says(const char *from, const char *end, const char *word)
+static bool range_contains(const char *from, const char *end, const char *word)
 {
     const char *at = strstr(from, word);
     return at && at < end;
 }
 
-/* For errors that end the context, the comment in the header says that the process must be relaunched. It does not say
- * so for three of them: uncorrectable memory, uncorrectable NVLink, and the destroyed context. */
+/* For nearly all errors that end the context, the comment in the header says that the process must be relaunched.
+ * Three have no such sentence: uncorrectable memory (214), uncorrectable NVLink (220), and the destroyed context
+ * (709). */
 static void context_errors_match_the_header(void **state)
 {
     const char *path = getenv("CUDA_DRIVER_TYPES");
@@ -58,9 +59,9 @@ static void context_errors_match_the_header(void **state)
         if (!(equals = strchr(end, '=')))
             break;
         int number = atoi(equals + 1);
-        bool relaunched = says(at, end, "relaunched");
+        bool relaunched = range_contains(at, end, "relaunched");
         if (number != 214 && number != 220 && number != 709)
-            assert_int_equal(ends(number), relaunched);
+            assert_int_equal(ends_context(number), relaunched);
         found += relaunched;
         at = end;
         if (number == 999)

@@ -1,6 +1,7 @@
-/* Runs the plugin's device beside work that never ends, like an NCCL sum whose peer hangs. What a step may do
- * for the first time (growing a workspace, timing algorithms) must not wait for that work. Also tests an
- * invalid environment. On the emulated GPU, whose cudaFree waits like the real one. */
+/* Runs the plugin's device while other work on the GPU does not end, like an NCCL sum whose peer hangs. Two things
+ * that any step may do for the first time must not wait for that work: growing a workspace, and timing algorithms.
+ * Runs on the emulated GPU, whose cudaFree waits for all work, as the real one does. Also tests invalid environment
+ * variables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,13 +16,13 @@
 
 static bool peer_hangs;
 
-static bool hang(void *closure)
+static bool run_until_peer_is_back(void *closure)
 {
     (void)closure;
     return !peer_hangs;
 }
 
-static struct device *opened(cudaStream_t *beside)
+static struct device *open_with_hanging_work(cudaStream_t *beside)
 {
     struct device *d = NULL;
     struct err e = {0};
@@ -31,13 +32,13 @@ static struct device *opened(cudaStream_t *beside)
         fail_msg("%s", e.msg);
     assert_int_equal(cudaStreamCreateWithFlags(beside, cudaStreamNonBlocking), cudaSuccess);
     peer_hangs = true;
-    assert_int_equal(emulated_enqueue(*beside, "hangs", hang, "", 1), cudaSuccess);
+    assert_int_equal(emulated_enqueue(*beside, "hangs", run_until_peer_is_back, "", 1), cudaSuccess);
     assert_int_equal(cudaStreamQuery(*beside), cudaErrorNotReady);
     (void)cudaGetLastError();
     return d;
 }
 
-static void closed(struct device *d, cudaStream_t beside)
+static void close_with_hanging_work(struct device *d, cudaStream_t beside)
 {
     struct err e = {0};
     if (d->ops->wait(d, &e))
@@ -52,7 +53,7 @@ static void closed(struct device *d, cudaStream_t beside)
 static void a_growing_workspace_does_not_wait(void **state)
 {
     cudaStream_t beside;
-    struct device *d = opened(&beside);
+    struct device *d = open_with_hanging_work(&beside);
     struct device_sizes sizes = {.n = {128, 1024, 1024}, .vocab = 50257, .type = DEVICE_BF16};
     struct err e = {0};
     size_t bytes = d->bytes;
@@ -63,7 +64,7 @@ static void a_growing_workspace_does_not_wait(void **state)
         assert_true(d->workspace > before);
     }
     assert_int_equal(d->bytes, bytes);
-    closed(d, beside);
+    close_with_hanging_work(d, beside);
 }
 
 static void timing_algorithms_does_not_wait(void **state)
@@ -73,7 +74,7 @@ static void timing_algorithms_does_not_wait(void **state)
     struct err e = {0};
     (void)state;
     assert_int_equal(setenv("DDP_CUDA_TUNE", "1", 1), 0);
-    struct device *d = opened(&beside);
+    struct device *d = open_with_hanging_work(&beside);
     unsetenv("DDP_CUDA_TUNE");
     size_t before = d->workspace;
     assert_int_equal(d->ops->alloc(d, (size_t)3 * 64 * 64 * sizeof(float), &memory, &e), ERR_OK);
@@ -83,15 +84,15 @@ static void timing_algorithms_does_not_wait(void **state)
         h.untuned = true;
         d->ops->product(d, &h);
         assert_true(n > 16 || d->workspace == before);
-        h.untuned = false; /* the same shape is timed for itself */
+        h.untuned = false; /* the shape is now timed, although it was used before */
         d->ops->product(d, &h);
     }
-    assert_true(d->workspace > before); /* they were */
+    assert_true(d->workspace > before); /* so algorithms were timed: that needs a larger workspace */
     peer_hangs = false;
     d->ops->free(d, memory);
     peer_hangs = true;
-    assert_int_equal(emulated_enqueue(beside, "hangs", hang, "", 1), cudaSuccess);
-    closed(d, beside);
+    assert_int_equal(emulated_enqueue(beside, "hangs", run_until_peer_is_back, "", 1), cudaSuccess);
+    close_with_hanging_work(d, beside);
 }
 
 static void an_invalid_workspace_limit_is_refused(void **state)

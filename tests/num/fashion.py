@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Runs the example on Fashion-MNIST on two nodes of two ranks: above 88.5 % on the test images with every given seed (default: 1),
-and a median of at least 89 % if there are several seeds. Skips if the data set is not installed."""
+"""Runs the Fashion-MNIST example on two nodes of two ranks, once for each given seed (default: 1). The accuracy on the test
+images must be above 88.5 % with each seed, and the median at least 89 % if there are several seeds. Skips if the data set is
+not installed."""
 import os
 import statistics
 import sys

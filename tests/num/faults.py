@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Kills a worker at every point of writing a snapshot and between steps, and fills the disk. Only in builds with fault
-points. Whatever was lost, the next generation must end with the bits of an undisturbed run."""
+"""Kills a worker at every point of writing a snapshot and between steps, and makes writes fail. Needs a build with fault
+points. After a kill, the next generation must end with the bits of an undisturbed run."""
 import os
 import signal
 import sys
@@ -25,7 +25,7 @@ POINTS = ("snapshot.file", "snapshot.rename", "snapshot.committed", "snapshot.pr
 
 
 def left_over(directory):
-    """Snapshots that do not count, and parts without a snapshot."""
+    """Returns the names of uncommitted snapshots, and of parts that belong to no committed snapshot."""
     for name in os.listdir(directory):
         step = name.removeprefix("parts-").split("-j")[0]
         if not os.path.exists(f"{directory}/{step}/COMMITTED.json"):
@@ -42,7 +42,7 @@ def killed_anywhere(directory, sync, victim=0, points=POINTS, files=FILES):
             at, committed = f"{directory}/{point}-{hit}", {}
             with World(at, text, world=2, snapshots=committed, faults={victim: f"{point}:{hit}=kill"}) as w:
                 codes = w.wait()
-            if codes[victim] == -signal.SIGKILL:  # a later hit may never come
+            if codes[victim] == -signal.SIGKILL:  # otherwise the run ended before this hit
                 count += 1
             else:
                 assert codes == [0, 0], (point, hit, codes)

@@ -64,7 +64,8 @@ static const double *tensor_of(const struct pass *p, const char *format)
     abort();
 }
 
-/* place of the mask: 0: the embedding; 1: attention's weights; 2 and 3: the outputs of attention and mlp. */
+/* Returns element i of a line of a dropout mask. place: 0: the embedding; 1: the attention weights; 2 and 3: the
+ * outputs of attention and of the MLP. */
 static double dropout_kept(const struct pass *p, int64_t layer, int place, int64_t line, int64_t i)
 {
     uint64_t step = random_stream(p->s->seed, (uint64_t)p->b->step).state;
@@ -84,7 +85,7 @@ static void layer_norm(double *y, const double *x, const double *gain, const dou
         y[j] = gain[j] * (x[j] - mean) / sqrt(square + 1e-5) + shift[j];
 }
 
-/* y (out) = x (in) W (in,out) + bias */
+/* y (out) = x (in) w (in,out) + bias (out) */
 static void linear_forward(double *y, const double *x, const double *w, const double *bias, int64_t in,
                            int64_t out)
 {
@@ -95,7 +96,7 @@ static void linear_forward(double *y, const double *x, const double *w, const do
             y[j] += x[i] * w[i * out + j];
 }
 
-/* o (context,width) from qkv (context, 3 width) */
+/* Computes o (context,width) from qkv (context, 3 width). */
 static void attention_forward(const struct pass *p, double *o, const double *qkv)
 {
     int64_t width = p->s->width, size = width / p->s->heads;

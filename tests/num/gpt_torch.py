@@ -103,7 +103,8 @@ def make_text(directory):
 
 
 class Muon(torch.optim.Optimizer):
-    """As Jordan et al. (2024) define it, in float32, for matrices (in,out); q, k and v are three."""
+    """Muon as Jordan et al. (2024) define it, in float32, for matrices (in,out). The matrices of q, k and v, which lie side by
+    side in one tensor, are updated separately."""
     def __init__(self, matrices):
         super().__init__(matrices, {})
 
@@ -135,7 +136,7 @@ def torch_optimizers(p, muon):
 
 
 def torch_losses(c, p, tokens, muon=False):
-    """Does in PyTorch what the job file says: windows in order, weight decay on matrices and embeddings."""
+    """Trains in PyTorch as the job file does in ddp: windows in order, weight decay on matrices and embeddings."""
     p = {k: v.clone().requires_grad_() for k, v in p.items()}
     optimizers = torch_optimizers(p, muon)
     losses = []

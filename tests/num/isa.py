@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Instruction sets change bits. A rank says which one it computes with, `isa` in the job file pins it, ranks that differ are named,
-and reproducible: world refuses them. On a CPU without AVX2 there is only one set, and nothing to compare."""
+"""Results differ in the last bits between instruction sets. Each rank reports its instruction set, and `isa` in the job file
+chooses one. A warning names ranks that differ, and `reproducible: world` refuses them. On a CPU without AVX2 there is only one
+set and nothing to compare."""
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ train:
   log_every: 5
   EXTRA
 """
-AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}  # the name before oneDNN 2.7, and since
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}  # both names, because oneDNN 2.7 changed the name
 
 
 def device(rank):
@@ -52,7 +53,7 @@ def pinned_by_the_job_file(directory):
             assert codes == [78] and "this node's CPU has no" in ranks[0].err, ranks[0].err
             return
         assert (codes, sets) == ([0], [name]), ranks[0].err
-    # The same set by oneDNN's own variable gives the same bits; the job file has the last word.
+    # oneDNN's own variable chooses the set, too, with the same bits. The job file takes precedence over it.
     codes, sets, same, ranks = train(directory, env={0: AVX2})
     assert (codes, sets) == ([0], ["avx2"]) and same == want, (sets, same, want)
     codes, sets, _, ranks = train(directory, "isa: " + best, env={0: AVX2})

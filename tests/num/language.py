@@ -52,7 +52,7 @@ def learns_and_reports(directory):
     assert "val_acc" not in reports[-1]
     assert r["tokens"] == 60 * 16 * 16
     assert r["exposed"] <= 1 and r["peak_share"] < 1.5
-    # 6 for each parameter of a product and each token, and some for attention: between these two bounds
+    # operations per token: 6 for each parameter of a matrix product, and some for attention
     flops = r["gflops"] * 1e9 / r["tokens_per_s"]
     parameters = reports[0]["parameters"]
     assert 4 * parameters < flops < 8 * parameters, (flops, parameters)
@@ -75,7 +75,7 @@ def validation_is_the_same_on_every_layout(directory):
 
 
 def averaging_learns(directory):
-    """Ranks that step on their own and average at the end of a round learn, too."""
+    """With `sync: average`, where ranks average only at the end of a round, the model also learns."""
     write_text(directory)
     text = job(extra="sync: {type: average, every: 10}", batch="batch: 8")
     with World(directory, text, world=2, nodes=2) as w:
@@ -85,8 +85,8 @@ def averaging_learns(directory):
 
 
 def memory_equals_the_announced_sizes(directory):
-    """The highest resident size is within 10 % of the sum in the log. The model is so large that the memory of oneDNN and
-    malloc, about 16 MB for any model, is the smaller part."""
+    """The process's peak memory is within 10 % of the sum in the log. The model is large compared with the memory that oneDNN and
+    malloc need for any model, about 16 MB."""
     write_text(directory)
     text = job(steps=6, batch="batch: 4").replace("width: 32", "width: 320").replace("layers: 2", "layers: 6") \
         .replace("context: 16", "context: 128").replace("every: 50", "every: 2") \
@@ -109,7 +109,7 @@ def changed_data_and_order_are_refused(directory):
     with World(directory, job(steps=50), snapshots=committed) as w:
         w.run()
     with open(f"{directory}/input.txt", "w") as f:
-        f.write(text[1:] + text[0])  # the same letters
+        f.write(text[1:] + text[0])  # the same characters in another order
     with World(directory, job(steps=100), world=2, snapshots=committed, generation=2) as w:
         assert w.wait() == [78, 78]
         for r in w.ranks:
@@ -159,7 +159,7 @@ def tokens(directory):
             ends.append((w.last("val_loss"), w.last("digest_low")))
             assert not any("bits_per_char" in r for r in w.ranks[0].reports)
     assert ends[0] == ends[1], ends
-    assert ends[0][0] < 2.5, ends  # there are 50 tokens, and log 50 is 3.9
+    assert ends[0][0] < 2.5, ends  # without learning, the loss would be log 50 = 3.9
     with open(f"{directory}/bare.bin", "r+b") as f:
         f.seek(2 * 1234)
         f.write(struct.pack("<H", 50))
@@ -171,7 +171,7 @@ def tokens(directory):
 
 
 def a_file_that_becomes_shorter(directory):
-    """The file becomes shorter during training: the job ends with an error that names the file, not by a signal."""
+    """If the file becomes shorter during training, the job ends with an error that names the file, not by a signal."""
     write_text(directory)
     with World(directory, job(steps=1000000, extra="resume: never"), world=2) as w:
         w.until_step(20)

@@ -1,10 +1,10 @@
-"""A small text that can be learnt."""
+"""A small text that a model can learn."""
 import os
 import random
 
 
 def write_text(directory, size=20000, seed=1):
-    """Writes sentences that can be learnt, of about 20 letters."""
+    """Writes sentences of about 20 letters that a model can learn."""
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "dogs", "\n"]
     pick = random.Random(seed)
     text = ""

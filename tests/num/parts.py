@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Snapshots of ranks that differ: each rank writes its part where it is. What crosses the network, where parts lie, and how a
-run goes on when ranks were moved, added or lost."""
+"""Tests snapshots of ranks whose state differs. Each rank writes its part on its own node. Tests how much is sent over the
+network, where parts are written, and how a run goes on after ranks were moved, added or lost."""
 import glob
 import os
 import shutil
@@ -24,12 +24,12 @@ train:
   snapshot: {dir: out, every: EVERY, keep: 9, keep_best: 1}
   log_every: 1
 """
-# The best evaluation at step 20 lies in the middle of a round.
-STATE = 3 * 4 * (12 * 64 + 64 + 64 * 3 + 3)  # bytes of one rank
+# Evaluations are at step 20, 40, ...; step 20 lies in the middle of a round of 8 steps.
+STATE = 3 * 4 * (12 * 64 + 64 + 64 * 3 + 3)  # bytes of a rank's parameters and moments
 
 
 AVERAGE = "{type: average, every: 8}"
-DILOCO = "{type: diloco, every: 8, outer_lr: 0.7, outer_momentum: 0.9, wire: int4}"  # momentum is shared, feedback each rank's own
+DILOCO = "{type: diloco, every: 8, outer_lr: 0.7, outer_momentum: 0.9, wire: int4}"  # the outer momentum is shared; each rank has its own error feedback
 
 
 def job(steps, every=16, keep_best=True, sync=AVERAGE):
@@ -38,7 +38,7 @@ def job(steps, every=16, keep_best=True, sync=AVERAGE):
 
 
 def parts_of(directory, step):
-    """Names of the parts of generation 1's snapshot."""
+    """Returns the names of the parts of generation 1's snapshot."""
     return sorted(os.path.basename(p) for p in glob.glob(f"{directory}/parts-step-{step}-g1-j7/*"))
 
 
@@ -47,7 +47,7 @@ def names(*ranks):
 
 
 def first_half(directory, committed, **more):
-    """Two ranks on two nodes with directories of their own, to step 20."""
+    """Runs two ranks on two nodes, each with its own directory, up to step 20."""
     with World(directory, job(20), world=2, nodes=2, snapshots=committed, own_dirs=True, **more) as w:
         w.run()
 
@@ -57,7 +57,8 @@ def said(w, what):
 
 
 def no_state_crosses_the_network(directory):
-    """Two runs with the same evaluations; one keeps a snapshot of each that is the best so far."""
+    """Compares the bytes that two runs send: one writes a snapshot whenever an evaluation is the best so far, the other does
+    not."""
     sent, commits = {}, {}
     for best in (True, False):
         text = job(160, 1000000, best).replace("every: 20", "every: 8")
@@ -87,10 +88,10 @@ def every_rank_writes_its_part(directory):
 
 
 def goes_on_where_parts_are(directory):
-    """In mid-round, with the same bits; also where the nodes have changed places, so that parts must move."""
+    """A run resumes in mid-round with the same bits, also if ranks were moved to other nodes, so that parts must be sent."""
     go_on_where_parts_are(f"{directory}/average", AVERAGE, 2)
     go_on_where_parts_are(f"{directory}/diloco", DILOCO, 2)
-    go_on_where_parts_are(f"{directory}/slices", DILOCO, 3)  # from three ranks on, a rank's feedback holds that of its slice
+    go_on_where_parts_are(f"{directory}/slices", DILOCO, 3)  # with three or more ranks, each rank also has the error feedback of its slice
 
 
 def go_on_where_parts_are(directory, sync, world):
@@ -132,7 +133,7 @@ def goes_on_with_other_numbers_of_ranks(directory):
 
 
 def goes_on_under_all_reduce(directory):
-    """All ranks take the moments of one part."""
+    """A run with averaging can be resumed with all-reduce: all ranks then take the moments of the same part."""
     committed = {}
     with World(directory, job(20), world=2, snapshots=committed) as w:
         w.run()
@@ -143,18 +144,19 @@ def goes_on_under_all_reduce(directory):
 
 
 def a_missing_part_is_named(directory):
-    """Of a node that takes part."""
+    """If a node of the new generation has lost its part, an error names the part."""
     committed = {}
     first_half(directory, committed)
     shutil.rmtree(f"{directory}/node1")
     with World(directory, job(40), world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True) as w:
         codes = w.wait()
-        assert codes == [1, 1], (codes, [r.err for r in w.ranks])  # not 78: the job may restart, from an older one
+        assert codes == [1, 1], (codes, [r.err for r in w.ranks])  # not 78, because the job may restart from an older snapshot
         assert all("rank-00001.safetensors of step 20 is missing: rank 1 wrote it on 'node1'" in r.err for r in w.ranks), w.ranks[0].err
 
 
 def a_lost_node_is_reported(directory):
-    """Its name is not in the group: its rank goes on with the shared model and the moments of the other."""
+    """The node that wrote a part is not in the new generation. The rank in its place goes on with the shared model and the
+    moments of the other part."""
     committed = {}
     first_half(directory, committed)
     shutil.rmtree(f"{directory}/node1")
@@ -167,7 +169,7 @@ def a_lost_node_is_reported(directory):
 
 
 def a_damaged_part_is_not_taken(directory):
-    """In a shared directory the snapshot before it is."""
+    """With a shared directory, the run then resumes from the snapshot before the damaged one."""
     committed = {}
     with World(directory, job(20), world=2, snapshots=committed) as w:
         w.run()
@@ -215,7 +217,8 @@ def at_most_64_snapshots_are_offered(directory):
 
 
 def a_lost_answer_costs_no_snapshot(directory):
-    """Rank 1 is killed before it hears that its snapshot is committed. It is not removed as one that never was."""
+    """Rank 1 is killed before it learns that its snapshot was committed. The next generation must keep the snapshot and mark it
+    as committed."""
     committed = {}
     with World(directory, job(60), world=2, nodes=2, snapshots=committed, own_dirs=True) as w:
         w.kill_at_commit(1, 20)
@@ -230,7 +233,7 @@ def a_lost_answer_costs_no_snapshot(directory):
 
 
 def a_part_that_cannot_be_written_costs_one_snapshot(directory):
-    """Rank 1 cannot write its part of step 16: rank 0 hears of it and removes its files, and the next snapshot works."""
+    """Rank 1 cannot write its part of step 16: rank 0 learns of it and removes its files, and the next snapshot works."""
     os.makedirs(f"{directory}/node1/out")
     with open(f"{directory}/node1/out/parts-step-16-g1-j7", "w"):
         pass

@@ -56,8 +56,8 @@ def same_bits(a, b, files=FILES):
 
 
 def interrupted(directory, text, world, nodes, then=None, victim=1, between=None):
-    """Kills a rank when a snapshot is committed, then forms the next generation.
-    between: called before that, with the directory of snapshots and their committed digests."""
+    """Kills a rank while a snapshot is committed, then forms the next generation.
+    then: its ranks and nodes. between: called before it, with the directory of snapshots and their committed digests."""
     committed = {}
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed) as w:
         w.kill_at_commit(victim, 40)
@@ -87,7 +87,7 @@ def killed_rank_ends_with_the_same_bits(directory):
 
 
 def equal_runs_write_equal_files(directory):
-    """Another cluster, job number and generation, as when a run is repeated. The digests that are committed differ."""
+    """Runs that differ only in cluster, job number or generation write the same tensors. The committed digests differ."""
     for name, sync in (("all", "{type: allreduce}"), ("average", AVERAGE), ("diloco", DILOCO)):
         digests, runs = set(), (("c1", 7, 1), ("c1", 12345, 1), ("another", 7, 1), ("c1", 7, 30))
         for i, (cluster, number, generation) in enumerate(runs):
@@ -120,7 +120,7 @@ def make_old_form(path):
     files = {name: hashlib.sha256(whole_file(f"{path}/{name}")).hexdigest() for name in FILES}
     lines = "".join(f"{files[name]}  {name}\n" for name in sorted(files))
     digest = hashlib.sha256(lines.encode()).hexdigest()
-    if os.path.exists(f"{path}/COMMITTED.json"):  # the kill may have prevented it
+    if os.path.exists(f"{path}/COMMITTED.json"):  # the kill may have prevented this file
         with open(f"{path}/COMMITTED.json") as f:
             committed = json.load(f)
         with open(f"{path}/COMMITTED.json", "w") as f:
@@ -143,7 +143,8 @@ def snapshots_of_earlier_versions_resume(directory):
 
 
 def muon_resumes_to_the_same_bits(directory):
-    """Also in the middle of a round. A matrix has one moment in the snapshot, the other parameters have two."""
+    """Muon resumes with the same bits, also in the middle of a round. The snapshot has one moment for each matrix that Muon
+    updates, and two for each other parameter."""
     for name, sync, files in (("all", "{type: allreduce}", FILES), ("round", AVERAGE, ["model.safetensors"])):
         text = long_job(sync, MUON)
         with World(f"{directory}/{name}/whole", text, world=2) as w:
@@ -167,7 +168,8 @@ def another_optimizer_is_refused(directory):
 
 
 def resume_in_mid_round(directory, sync):
-    """The best evaluation may be within a round: parameters, moments and the place in the round are kept by rank."""
+    """A snapshot of the best evaluation may be taken within a round. Each rank's part has its parameters, its moments and the
+    position in the round."""
     text = long_job(sync)
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()
@@ -188,7 +190,7 @@ def diloco_resumes_in_mid_round(directory):
 
 
 def diloco_of_one_resumes_in_mid_round(directory):
-    """A world of one has a shared model beside its parameters, too."""
+    """With a world size of one there is also a shared model beside the parameters."""
     text = long_job(DILOCO)
     with World(f"{directory}/whole", text, world=1) as w:
         w.run()
@@ -217,7 +219,7 @@ def averaging_resumes_at_another_world_size(directory):
 
 
 def another_clusters_job_of_the_same_number(directory):
-    """Two `ddpctl run`, one after the other, are both job 1, of two clusters."""
+    """Two calls of `ddpctl run`, one after the other, have the same job number 1, but each has a cluster of its own."""
     with World(directory, job(steps=40), world=2, cluster="c1") as w:
         w.run()
     for resume in ("auto", "never"):  # neither may overwrite the existing snapshots
@@ -276,7 +278,7 @@ def stale_generation_commits_nothing(directory):
 
 
 def survivors_wait_for_the_verdict(directory):
-    """Survivors wait, so that the coordinator hears first of the rank that died, and names it."""
+    """Survivors do not exit before the coordinator ends the generation, so the rank that died is reported first, as the cause."""
     with World(directory, job(steps=10000000, every=1000000), world=4, nodes=2) as w:
         w.judging = False
         w.until_step(20)
@@ -330,11 +332,12 @@ def nan_names_step_and_rank(directory):
 
 
 def the_last_step_may_ruin_it_all(directory):
-    """The loss of the last step is that of the parameters before it, so only the evaluation finds the damage."""
+    """The loss of a step is computed before its update. If the last update ruins the parameters, only the evaluation can find
+    it."""
     text = job(steps=1, optimizer="{type: sgd, lr: 1.0e+38, weight_decay: 1000}").replace("  snapshot: ", "  # ")
     with World(directory, text, world=2) as w:
         codes = w.wait()
-        assert 78 in codes and set(codes) <= {75, 78}, codes  # the other rank may hear of the end first
+        assert 78 in codes and set(codes) <= {75, 78}, codes  # the other rank may first learn that its peer has ended
         assert any("validation loss is nan after step 1: lower the " in r.err for r in w.ranks), w.ranks[0].err
 
 
@@ -386,7 +389,7 @@ train:
 
 
 def the_best_is_kept(directory):
-    """The learning rate ruins the model in the end: the best snapshot is not among the newest, but is kept, also over a restart."""
+    """The learning rate grows until it ruins the model, so the best snapshot is not the newest. It is kept, also over a restart."""
     text = """
 name: t
 device: cpu
@@ -407,7 +410,7 @@ train:
             w.run()
             losses.update({r["step"]: r["val_loss"] for r in w.ranks[0].reports if "val_loss" in r})
     best = min(losses, key=losses.get)
-    assert 0 < best < 100, losses  # found before the restart
+    assert 0 < best < 100, losses  # the best evaluation was before the restart
     assert sorted(os.listdir(f"{directory}/out")) == sorted([f"step-{best}-g1", "step-200-g2"]), \
         (best, os.listdir(f"{directory}/out"), losses)
     return f"best at step {best}"

@@ -75,13 +75,13 @@ def mlp_on_every_layout(directory):
 
 
 def gpt_on_every_layout(directory):
-    """Dropout is included, because its masks depend on samples, not on ranks."""
+    """The model has dropout. Its masks depend on samples, not on ranks, so they are the same on every layout."""
     write_text(directory)
     return every_layout(directory, model=GPT)
 
 
 def muon_on_every_layout(directory):
-    """Each rank computes the whole update, of the same gradients."""
+    """Each rank computes the whole update of Muon from the same gradients."""
     write_text(directory)
     return every_layout(directory, model=GPT, optimizer=MUON)
 

@@ -60,7 +60,7 @@ def goes_on_where_it_was(directory):
     code, _, err = run(f"{directory}/b", JOB, "--set", "train.epochs=2")
     assert code == 0 and "event=init seed=" in err, err
     code, out, err = run(f"{directory}/b", JOB)
-    assert "event=init" not in err, err  # loaded parameters are not initialised before
+    assert "event=init" not in err, err  # parameters that are loaded must not be initialised first
     assert code == 0 and "Resuming training from snapshot at Epoch 2\n" in out, (out, err)
     assert "[GPU0] Epoch 1 " not in out and "[GPU0] Epoch 2 " in out, out
     for name in ("model.safetensors", "optimizer.safetensors"):

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "trainer/device/plugin.h"
 
-#define ROOM ((size_t)4 << 30) /* size of the address range; only the used part becomes memory */
+#define ROOM ((size_t)4 << 30) /* size of the address ranges; only pages that are used take memory */
 
 struct calls {
     struct call *items;
@@ -30,15 +30,15 @@ struct recording {
 struct strict_device {
     struct device base;
     struct device *cpu;
-    char *away, *here; /* the addresses that are handed out, and the memory behind them */
+    char *away, *here; /* away: the addresses that callers get; here: the memory of these addresses */
     size_t used;       /* never shrinks, so that a pointer to freed memory never becomes valid again */
     struct calls due;
-    struct recording *recordings; /* if `recording` is set, the last one is being recorded */
+    struct recording *recordings; /* while `recording` is set, calls are added to the last one */
     size_t recording_count, recording_cap;
     bool recording, forgets;
 };
 
-struct header { /* before each allocation, in the hidden memory */
+struct header { /* lies before each allocation, in the memory at `here` */
     size_t bytes;
     char fill[64 - sizeof(size_t)];
 };
@@ -119,7 +119,8 @@ static bool strict_recorded(struct device *d)
     s->recording = false;
     if (!s->forgets)
         return true;
-    s->due.count -= taken->count; /* the recording has failed, so its calls are dropped */
+    /* the recording fails: its calls are removed from the queue, so they never run */
+    s->due.count -= taken->count;
     free(taken->items);
     s->recording_count--;
     return false;
@@ -275,9 +276,12 @@ static const struct device_ops *strict_device_ops(void)
     return &ops;
 }
 
-/* Environment: DDP_STRICT_RECORDS=1: the device can record; 2: each recording fails. DDP_STRICT_DECLINES: the
- * rank that finds no hardware. DDP_STRICT_OTHER: the rank whose device is another model. DDP_STRICT_KEEPS=16:
- * the kept type for bf16 is bf16. */
+/* Environment variables:
+ * DDP_STRICT_RECORDS=1: the device can record; =2: each recording fails.
+ * DDP_STRICT_DECLINES=RANK: this rank has no strict device.
+ * DDP_STRICT_OTHER=RANK: this rank's device reports another model.
+ * DDP_STRICT_KEEPS=16: the kept type is bf16 instead of float.
+ * DDP_STRICT_THREADS: the number of threads. */
 static enum err_code strict_open(struct device **out, struct err *e)
 {
     struct device *cpu = NULL;

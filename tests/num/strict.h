@@ -6,7 +6,7 @@
 /* The parts that strict.c (memory, the queue of calls, the plugin) and strict_ops.c (the operations)
  * share. */
 
-/* A queued operation: its arguments, whose pointers are translated already. */
+/* A queued operation and its arguments. Pointers are already translated to real memory. */
 struct call {
     void (*run)(struct device *cpu, const struct call *c);
     union {
@@ -30,7 +30,7 @@ struct call {
 };
 
 void strict_call(struct device *d, struct call c);
-/* Returns the memory behind the device's pointer p; NULL stays NULL. Aborts if p is host memory. */
+/* Translates the device's pointer p to real memory. NULL stays NULL. Aborts if p is host memory. */
 void *strict_in(struct device *d, const void *p);
 void strict_not_while_recording(struct device *d);
 

@@ -28,7 +28,7 @@ train:
 MLP = """model: {type: mlp, sizes: [12, 24, 16, 3], activation: gelu}
   data: {type: synthetic, samples: 500}"""
 GPT = """model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16}
-  data: {type: text, path: input.txt, symbols: byte}"""  # 256 symbols: rows of logits are whole lines as they are
+  data: {type: text, path: input.txt, symbols: byte}"""  # 256 symbols: rows of logits need no padding to whole cache lines
 ADAMW = "\n  optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 0.5}"
 MUON = "\n  optimizer: {type: muon, weight_decay: 0.01, clip: 0.5, adamw: {lr: 3.0e-3}}"
 WORLD = "\n  reproducible: world\n  shards: 4"
@@ -87,12 +87,12 @@ JOBS = {
 
 
 def same_bits(directory):
-    """Every kind of job has the same reports and the same last snapshot."""
+    """Each kind of job has the same reports and the same last snapshot on this device as on the CPU."""
     write_text(directory)
     for name, model in JOBS.items():
         want = train(directory, job(model, "cpu", out=f"{name}-cpu"))
         assert len(want) >= 10 and any("digest_low" in dict(w[1:]) for w in want), (name, want)
-        for records in ("0", "1", "2"):  # 1: micro-batches that come up again are replayed; 2: recording fails
+        for records in ("0", "1", "2"):  # 1: repeated micro-batches are recorded and replayed; 2: each recording fails
             out = f"{name}-{records}"
             # If results must not depend on the world size, the CPU uses one thread: on processors without AVX-512 the
             # bits of oneDNN's products depend on the number of threads.
@@ -137,7 +137,8 @@ def snapshots_go_from_one_to_the_other(directory):
 
 
 def rows_of_logits_are_rounded_up(directory):
-    """An odd number of symbols: products over the longer rows may add in another order, but the results are nearly the same."""
+    """With an odd number of symbols, rows of logits are padded. Products over the padded rows may add in another order, so results
+    are only nearly the same."""
     write_text(directory)
     model = GPT.replace(", symbols: byte", "") + ADAMW
     for extra in ("", "\n  precision: bf16"):
@@ -148,8 +149,8 @@ def rows_of_logits_are_rounded_up(directory):
 
 
 def bf16_is_kept(directory):
-    """A device whose kept type is bf16 trains as well as with floats: tied or not, with dropout, with rows
-    of logits rounded up or not, and with the same bits every time."""
+    """A device whose kept type is bf16 has nearly the same losses as one that keeps floats: with a tied or an untied head, with
+    dropout, with padded rows of logits or not. Two runs give the same bits."""
     write_text(directory)
     for name, model in (("tied", GPT), ("untied", GPT.replace("context: 16", "context: 16, tied: false")),
                         ("dropout", GPT.replace("context: 16", "context: 16, dropout: 0.1")),
@@ -162,12 +163,12 @@ def bf16_is_kept(directory):
                             DDP_STRICT_RECORDS="1")
         for i, (a, b) in enumerate(zip(want[1:], got[1:])):
             a, b = dict(a[1:]), dict(b[1:])
-            norms = abs(float(a["grad_norm"]) / float(b["grad_norm"]) - 1) if i < 2 else 0.0  # later the runs diverge
+            norms = abs(float(a["grad_norm"]) / float(b["grad_norm"]) - 1) if i < 2 else 0.0  # the runs diverge later, so norms are compared only at first
             assert abs(float(a["loss"]) / float(b["loss"]) - 1) < 2e-2 and norms < 5e-2, (name, i, a, b)
 
 
 def a_loss_that_is_no_number(directory):
-    """The loss is checked at the end of the step, after the update, but before the step is reported or saved."""
+    """A loss that is not finite is found at the end of its step: after the update, but before the step is reported or saved."""
     code, reports, err = trainer(directory, job(MLP + "\n  optimizer: {type: sgd, lr: 1.0e30}", "cuda"))
     assert code == 78 and "on rank 0: lower the learning rate or set clip" in err, (code, err)
     assert not os.path.exists(f"{directory}/out") or not [n for n in os.listdir(f"{directory}/out") if n.startswith("step")]
@@ -175,7 +176,7 @@ def a_loss_that_is_no_number(directory):
 
 
 def one_kind_of_device(directory):
-    """A rank that falls back alone ends the job before it trains, and every rank says why."""
+    """If only one rank falls back to the CPU, the job ends before it trains, and each rank reports why."""
     os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, CUDA_VISIBLE_DEVICES="GPU-1", DDP_STRICT_DECLINES="1")
     try:
         with World(directory, job(MLP, "auto"), world=3, nodes=3) as w:
@@ -188,8 +189,8 @@ def one_kind_of_device(directory):
 
 
 def one_model_of_device(directory):
-    """Muon's products round differently on another model of GPU. AdamW gives the same bits on both, and an average may
-    differ in any case."""
+    """Muon is refused if ranks have different models of GPU, because its matrix products round differently there. AdamW gives
+    the same bits on both. With `sync: average` ranks differ in any case, so Muon is allowed."""
     every = "\n  sync: {type: average, every: 5}"
     for model, refused in ((MLP + MUON, True), (MLP + ADAMW, False), (MLP + MUON + every, False)):
         os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, DDP_STRICT_OTHER="1")
@@ -204,7 +205,8 @@ def one_model_of_device(directory):
 
 
 def which_device(directory):
-    def took(device, **kw):  # the exit code; where it ran, a CPU's instruction set left out; its log
+    def took(device, **kw):
+        """Returns the exit code, the reported device without the CPU's instruction set, and the log."""
         with tempfile.TemporaryDirectory(dir=directory) as here:
             code, _, err = trainer(here, job(MLP, device, steps=2), **kw)
         where = [w for line in err.splitlines() if "event=sizes" in line for w in line.split() if w.startswith("device=")]

@@ -1,5 +1,5 @@
-/* The strict device's operations. Each translates its pointers at once, so that the caller of an operation
- * with a wrong pointer is on the stack, and does its work later. */
+/* The strict device's operations. Each translates its pointers during the call and does its work later. So if a
+ * pointer is wrong, the abort happens in the call, and the backtrace shows the caller. */
 #include "base/digest.h"
 #include "tests/num/strict.h"
 
@@ -105,7 +105,7 @@ static void strict_bias_activate_grad(struct device *d, enum device_activation k
     strict_call(d, c);
 }
 
-/* ---- sequences; masks differ from step to step, so they cannot be recorded */
+/* ---- sequences; operations with dropout cannot be recorded, because their masks differ from step to step */
 
 static struct device_dropout strict_dropout(struct device *d, struct device_dropout h)
 {

@@ -17,7 +17,8 @@
 #include "gpt_reference.h"
 #include "trainer/device/cpu/cpu.h"
 
-/* Counts our allocations only: calls inside libraries do not come here. */
+/* Counts the allocations of this program's own code. (The linker's --wrap does not see calls inside shared
+ * libraries.) */
 static long allocations;
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -262,7 +263,7 @@ static void logits_match_the_reference(void **state)
     problem_close(&p);
 }
 
-/* A token whose largest logit is its label's counts 1 / context. */
+/* Each token whose label has the largest logit adds 1 / context to `correct`. */
 static void correct_is_a_share_of_tokens(void **state)
 {
     struct problem p;
@@ -312,7 +313,7 @@ static void bf16_gradients_are_close_to_float(void **state)
     problem_close(&q);
 }
 
-/* An error of the device would be returned by wait. */
+/* wait would return an error of the device. */
 static void problem_train(struct problem *p, struct device_tally *tally)
 {
     struct err e = {0};
@@ -347,7 +348,7 @@ static void same_bits_again_and_by_other_threads(void **state)
     }
 }
 
-/* The bf16 copy of the parameters is made again unless the batch says that they are the same. */
+/* The bf16 copy of the parameters is made again for each batch, unless the batch says that they did not change. */
 static void weights_are_made_once(void **state)
 {
     struct problem p;
@@ -409,7 +410,7 @@ static void steps_allocate_nothing(void **state)
         s.type = (enum device_type)type;
         problem_open(&p, s, 4);
         size_t bytes = p.d->bytes, workspace = p.d->workspace;
-        problem_train(&p, &tally); /* the first step compiles products */
+        problem_train(&p, &tally); /* in the first step oneDNN compiles kernels, which allocates memory */
         long before = allocations;
         for (int i = 0; i < 3; i++)
             problem_train(&p, &tally);
@@ -435,7 +436,7 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
     assert_true(t[1].dims == 1 && t[1].shape[0] == 144 && !t[1].decay);
     assert_string_equal(p.m->tensors[28].name, "lm_head.weight");
     assert_int_equal(p.m->parameters, 65 * 48 * 2 + 16 * 48 + 2 * (12 * 48 * 48 + 13 * 48) + 2 * 48);
-    /* operations of the matrices and of attention for one row of 16 tokens */
+    /* operations of matrix products and of attention for one row of 16 tokens */
     double weights = 2.0 * 12.0 * 48.0 * 48.0 + 65.0 * 48.0;
     assert_true(model_flops(p.m, 1) == 16.0 * (6.0 * weights + 6.0 * 2.0 * 16.0 * 48.0));
     problem_close(&p);
@@ -513,7 +514,8 @@ static void the_peak_is_a_rate(void **state)
     (void)state;
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(device_peak(d, DEVICE_F32, &flops, &e), ERR_OK);
-    assert_true(flops > 0.0 && flops < 1e15); /* an emulated processor of a busy machine has few */
+    /* no higher lower bound, because an emulated processor is slow */
+    assert_true(flops > 0.0 && flops < 1e15);
     assert_int_equal(d->bytes, 0);
     device_close(d);
 }

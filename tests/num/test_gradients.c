@@ -173,8 +173,8 @@ static void gradients_check(enum loss_type loss, enum activation_type type, size
     model_evaluate(m, params, &b, &judged);
     assert_true(judged.loss == tally.loss && judged.correct == tally.correct);
 
-    /* A second micro-batch adds its gradients to those of the first. A third one without rows adds nothing,
-     * but still says which pieces are final. */
+    /* A second micro-batch adds its gradients to those of the first. A third one without rows adds nothing, but still
+     * reports that all pieces of the gradient are final. */
     model_train(m, params, grads, &b, 0.25f, &tally, NULL, NULL);
     gradients_compare(&p, m, params, grads, 0.5);
     b.rows = 0;

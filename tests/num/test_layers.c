@@ -93,7 +93,7 @@ static void norm_reference(const struct norm_case *c, const double *residual, co
     }
 }
 
-/* Returns sum(dy y) + sum(below x), a scalar loss. */
+/* Returns a scalar loss whose gradients are dy for y and `below` for x: sum(dy y) + sum(below x). */
 static double norm_loss(const struct norm_case *c, const double *residual, const double *delta, double *x,
                         double *y)
 {
@@ -124,7 +124,8 @@ static double *array_widened(const float *x, size_t n)
     return w;
 }
 
-/* The gradients of gain, shift and bias are sums over all tokens. y: of the reference; sums: gain, shift, bias. */
+/* The gradients of gain, shift and bias are sums over all tokens. y: the reference's output;
+ * sums: what the device computed for gain, shift and bias. */
 static void norm_sums_check(const struct norm_case *c, const double *y, const float *ddelta,
                             const float *sums)
 {

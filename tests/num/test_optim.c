@@ -105,18 +105,18 @@ static void gradients_are_clipped_to_the_norm(void **state)
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     optim_open(&o, &s, 4, d);
     assert_int_equal(optim_alloc(o, &e), ERR_OK);
-    assert_int_equal(o->state_count, 0); /* no momentum, no state */
+    assert_int_equal(o->state_count, 0); /* SGD without momentum has no state */
     float p[4] = {0};
     optim_update(o, p, g, 1.0, false);
     assert_true(optim_norm(o) == 5.0);
     assert_true(fabs((double)p[0] + 0.6) < 1e-6 && fabs((double)p[2] + 0.8) < 1e-6);
     float small[4] = {0.3f, 0.0f, 0.4f, 0.0f}, q[4] = {0};
-    optim_update(o, q, small, 1.0, false); /* nothing to clip */
+    optim_update(o, q, small, 1.0, false); /* the norm is below the limit, so gradients are not clipped */
     assert_true(fabs(optim_norm(o) - 0.5) < 1e-6);
     assert_true(q[0] == -small[0] && q[2] == -small[2]);
     o->clip = 0.0;
     memset(q, 0, sizeof(q));
-    optim_update(o, q, g, 1.0, true); /* measured, not clipped */
+    optim_update(o, q, g, 1.0, true); /* the norm is computed, but gradients are not clipped */
     assert_true(optim_norm(o) == 5.0);
     assert_true(q[0] == -3.0f && q[2] == -4.0f);
     optim_free(o);
@@ -137,7 +137,7 @@ static void exempt_from_decay(void **state)
     optim_open(&o, &s, 64, d);
     optim_exempt(o, 0, 16);
     optim_exempt(o, 16, 10);
-    optim_matrix(o, 30, 2, 4, 1, false); /* nothing special to SGD */
+    optim_matrix(o, 30, 2, 4, 1, false); /* SGD updates matrices like other parameters */
     optim_exempt(o, 48, 16);
     assert_int_equal(optim_alloc(o, &e), ERR_OK);
     assert_int_equal(o->run_count, 3);
@@ -236,7 +236,7 @@ static struct optim *muon_open(const struct train_spec *spec, struct device *d)
     return o;
 }
 
-/* Neither gaps between tensors nor what lies outside of them is touched, so both are filled. */
+/* Also fills the gaps between tensors, so that the tests find updates that write there. */
 static void muon_fill(float *x, uint64_t seed)
 {
     struct random r = random_stream(seed, 7);
@@ -280,8 +280,8 @@ static void newton_schulz(double *x, int64_t rows, int64_t cols)
     free(y);
 }
 
-/* The matrix `index` of the tensor; clip: what clipping multiplies gradients by. The polynomial is not
- * rewritten for the smaller side: x^T x gives the same as x x^T. */
+/* Updates matrix `index` of the tensor. clip: the factor by which clipping multiplies gradients. The iteration always
+ * uses x x^T. (The optimizer transposes x if that is smaller, with the same result.) */
 static void muon_step(const struct train_spec *s, const struct muon_tensor *t, int index, double clip,
                       double *p, double *m, const float *g)
 {
@@ -317,7 +317,7 @@ static void vector_step(const struct train_spec *s, size_t n, double clip, int t
     }
 }
 
-/* One step in double precision, and how far the tensor's parameters are from it. */
+/* Makes one step in double precision. Returns the largest difference between its parameters and `now`. */
 static double muon_tensor_distance(const struct train_spec *s, size_t tensor, double clip, int step,
                                    double *p, double *m, double *v, const float *g, const float *now)
 {
@@ -370,8 +370,8 @@ static void muon_follows_the_rules(void **state)
     device_close(d);
 }
 
-/* All singular values of the update are near 1, whatever those of the gradient are: x x^T is near the
- * identity. */
+/* All singular values of an update are near 1, whatever those of the gradient are. Therefore the length of each row
+ * is also near 1. */
 static void muon_updates_are_nearly_orthogonal(void **state)
 {
     enum { ROWS = 24, COLS = 60 };
@@ -397,7 +397,7 @@ static void muon_updates_are_nearly_orthogonal(void **state)
             length += (double)p[i * COLS + k] * (double)p[i * COLS + k];
         assert_true(length > 0.4 && length < 1.6); /* the iteration leaves singular values of 0.7 to 1.2 */
     }
-    memset(g, 0, sizeof(g)); /* no gradient, and no momentum: nothing to normalize, and no update */
+    memset(g, 0, sizeof(g)); /* without gradient and momentum there must be no division by 0, and no update */
     memset(p, 0, sizeof(p));
     memset(o->state, 0, o->floats * sizeof(float));
     optim_update(o, p, g, 1.0, false);
@@ -415,7 +415,7 @@ static void muon_run(struct optim *o, float *p, float *g, int from, int to)
     }
 }
 
-/* With any number of threads, in bf16 training as well, and after the moments were moved to another
+/* The bits are the same with any number of threads, with precision bf16, and after the moments were copied to another
  * optimizer. */
 static void muon_gives_the_same_bits(void **state)
 {
@@ -439,7 +439,7 @@ static void muon_gives_the_same_bits(void **state)
         assert_memory_equal(first, p, MUON_FLOATS * sizeof(*p));
         muon_fill(p, 1);
         muon_run(o, p, g, 3,
-                 6); /* the moments go on by themselves: the same bits come of the same moments only */
+                 6); /* with other moments the same steps give other bits, so the moments matter */
         assert_memory_not_equal(first, p, MUON_FLOATS * sizeof(*p));
         optim_free(o);
         optim_free(second);
@@ -479,7 +479,7 @@ static void muon_same_bits_on_every_instruction_set(void **state)
     free(m);
 }
 
-/* A matrix has one moment, a vector two: no memory for the others. */
+/* Muon keeps one moment for a matrix and two for a vector. No memory is allocated for other moments. */
 static void muon_moments(void **state)
 {
     struct train_spec s = muon_spec();
@@ -496,7 +496,7 @@ static void muon_moments(void **state)
     assert_int_equal(optim_alloc(o, &e), ERR_OK);
     assert_int_equal(o->floats, o->count + 16 + 16);
     assert_int_equal(o->matrix_count, 3);
-    assert_int_equal(o->matrices[0].offset, 64); /* the most work first */
+    assert_int_equal(o->matrices[0].offset, 64); /* matrices are ordered by work, the largest first */
     assert_int_equal(optim_moment_at(o, 0, 16), 16);
     assert_int_equal(optim_moment_at(o, 1, 16), OPTIM_NONE);
     assert_int_equal(optim_moment_at(o, 2, 16), OPTIM_NONE);

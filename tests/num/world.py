@@ -1,5 +1,5 @@
-"""A world of real ddp-trainer processes, and a Rendezvous service for them, which does the coordinator's part for one
-generation without a cluster. Nodes are simulated on this machine: ranks of one node share a run directory, ranks
+"""Runs real ddp-trainer processes without a cluster. A Rendezvous service in this process does the coordinator's part for
+one generation. Nodes are simulated on this machine: ranks of one node share a run directory, ranks
 of different nodes connect by TCP on loopback."""
 import concurrent.futures
 import glob
@@ -33,10 +33,11 @@ class Rendezvous:
         self.lock = threading.Condition()
         self.joined, self.bootstrap, self.stop, self.stale = {}, None, False, False
         self.key = os.urandom(32)
-        self.snapshots = snapshots  # committed ones: (generation, step) -> digest
+        self.snapshots = snapshots  # of committed snapshots: (generation, step) -> digest
         self.commits, self.go_on = [], False
-        self.parts = {}  # step -> requests by rank, until there are all; None: a rank could not write its part
-        self.counts_parts = True  # False: as a coordinator of an older version
+        # step -> commit requests by rank, until all ranks have sent one; None: a rank could not write its part
+        self.parts = {}
+        self.counts_parts = True  # False: behaves like a coordinator of an older version, which does not count parts
         self.at_commit = None  # called with the request when a snapshot is committed, before the reply
 
     def source(self):
@@ -99,7 +100,7 @@ class Rendezvous:
     def commit(self, request, context):
         with self.lock:
             if request.parts and (request.generation, request.step) in self.snapshots:
-                return pb.CommitSnapshotReply()  # repeated, since the reply was lost, perhaps after the generation ended
+                return pb.CommitSnapshotReply()  # a repeated request, because the reply was lost; the generation may have ended since
             if request.generation != self.generation or self.stale:
                 context.abort(grpc.StatusCode.ABORTED, "stale generation")
             if request.parts:
@@ -225,7 +226,7 @@ class World:
     def until(self, condition, what):
         with self.rendezvous.lock:
             if not self.rendezvous.lock.wait_for(condition, timeout=DEADLINE):
-                raise AssertionError(f"waited in vain for {what}: " + "".join(r.err for r in self.ranks))
+                raise AssertionError(f"timed out waiting for {what}: " + "".join(r.err for r in self.ranks))
 
     def until_step(self, step, rank=0):
         self.until(lambda: any(x.get("step", -1) >= step for x in self.ranks[rank].reports), f"step {step}")
@@ -234,7 +235,8 @@ class World:
         self.until(lambda: any(c.step >= step for c in self.rendezvous.commits), f"a commit of step {step}")
 
     def kill_at_commit(self, rank, step):
-        """Kills the rank at this commit, which is so early that the run cannot end before, even if this test is slow."""
+        """Kills the rank at the first commit of this step or a later one. The step must be early enough that the run cannot end
+        first."""
         def kill(request):
             if request.step >= step:
                 self.kill(rank)
@@ -300,7 +302,7 @@ def model(directory):
 
 
 def raw(directory, name="model.safetensors"):
-    """Returns a file of the newest snapshot, whole: runs of the same job file, seed and layout write the same bytes."""
+    """Returns the bytes of a file of the newest snapshot. Runs of the same job file, seed and layout write the same bytes."""
     return whole_file(os.path.join(newest(directory), name))
 
 

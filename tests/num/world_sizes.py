@@ -40,7 +40,7 @@ def run(directory, text, out="out", **kw):
 
 
 def every_world_equals_one(directory):
-    """Every world gives the results of one rank, also at the end of the epoch (1000 = 8 x 120 + 40)."""
+    """Each world size gives the results of one rank, also in the last, smaller batch of an epoch (1000 = 8 x 120 + 40)."""
     worst = 0.0
     for optimizer in (ADAMW, SGD, MUON):
         one, at = run(directory, job("one" + optimizer[7:10], optimizer=optimizer), "one" + optimizer[7:10])
@@ -87,7 +87,8 @@ def averaging_every_16_sends_a_sixteenth(directory):
 
 
 def rounds_are_reported(directory):
-    """Each rank reports each round at its step, and the last one at the end; what all ranks share is the same on all."""
+    """Each rank reports each round at the step where it ends, and the last, shorter round at the end. Norm and agreement are the
+    same on all ranks."""
     kinds = {"average": "{type: average, every: 16}", "diloco": "{type: diloco, every: 16, wire: int4}"}
     agreed = []
     for name, world, nodes in (("average", 2, 1), ("average", 2, 2), ("diloco", 1, 1), ("diloco", 3, 1), ("diloco", 2, 2)):
@@ -111,7 +112,8 @@ def rounds_are_reported(directory):
 
 
 def rounds_of_a_time_end_at_the_same_steps(directory):
-    """On all ranks, although each has its own clock. The first round has 4 steps, and all rounds together have all steps."""
+    """Rounds of a given time end at the same steps on all ranks, although each rank has its own clock. The first round has 4
+    steps, and all rounds together have all steps."""
     kinds = {"average": "{type: average, every: 10ms}", "diloco": '{type: diloco, every: "10ms", wire: int4}'}
     for name, world, nodes in (("average", 2, 1), ("diloco", 3, 1), ("diloco", 2, 2)):
         text = job(f"{name}{world}{nodes}", batch="batch: 8", optimizer=PLAIN_SGD, sync=kinds[name])

@@ -7,7 +7,7 @@ import sys
 import time
 
 from lib.cluster import Cluster, SIGKILL, alive, program, wait_for
-from lib.ring_jobs import act, await_verdict, pid_of, ring
+from lib.ring_jobs import give_order, await_verdict, pid_of, ring
 
 CGROUP = "/sys/fs/cgroup"
 
@@ -96,7 +96,7 @@ def test_hanging_rank_is_named():
     """Every rank waits in a collective, except one. ddpctl why names this rank and says what it does instead."""
     with Cluster(agents=1, slots=3) as c:
         job, where = ring(c)
-        act(where, 2, "sleep")
+        give_order(where, 2, "sleep")
         said = await_verdict(c, job, "asleep", 2)
         assert "rank 2 on n1" in said["sentence"], said["sentence"]
 

@@ -48,7 +48,7 @@ def wait_for(condition, what, timeout=20.0):
             return value
         if time.monotonic() > end:
             raise Timeout("waited %.0f s for: %s" % (timeout * SLOW, what() if callable(what) else what))
-        time.sleep(pause)  # between two looks
+        time.sleep(pause)  # polling interval
         pause = min(pause * 1.5, 0.1)
 
 

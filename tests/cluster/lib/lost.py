@@ -33,7 +33,7 @@ class OwnMounts(Network):
             'hostname "$0" && mount --bind "$1" "$2" && shift 2 && exec "$@"', name, own, out]
 
 
-def make(name, family=4):
+def make_cluster(name, family=4):
     net = OwnMounts(["n1", "n2"], family=family)
     c = Cluster(agents=0, slots=2, network=net, start=False)
     net.base = c.dir
@@ -50,7 +50,7 @@ def make(name, family=4):
 def submit_train(c, nodes, directory="out"):
     """Submits a train job that runs until it is cancelled. Returns once the job has committed a snapshot."""
     job = c.submit(c.write("job.yaml", TRAIN % (nodes, c.dir, directory)), cwd="/")
-    wait_for(lambda: committed(c, job) > 400, "snapshots", 40)
+    wait_for(lambda: committed_step(c, job) > 400, "snapshots", 40)
     return job
 
 
@@ -77,7 +77,7 @@ def heal_and_wait(c, node):
     wait_for(lambda: node_state(c, node) == "alive", node + " to be back", 40)
 
 
-def committed(c, job):
+def committed_step(c, job):
     return (c.job(job)["snapshot"] or {}).get("step", 0)
 
 
@@ -92,7 +92,7 @@ def in_generation(c, job, generation):
     return {pid: line for pid, line in c.processes(job).items() if of(pid)}
 
 
-def marks(path, generation):
+def commit_marks(path, generation):
     """Returns {step: whether it has COMMITTED.json} of a generation's snapshots in a directory."""
     found = {}
     for name in os.listdir(path):

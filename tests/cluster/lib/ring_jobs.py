@@ -26,7 +26,7 @@ def pid_of(where, rank):
         return int(f.read())
 
 
-def act(where, rank, words):
+def give_order(where, rank, words):
     """Tells the rank what to do instead of its next step."""
     with open(os.path.join(where, "order"), "w") as f:
         f.write(words)

@@ -37,7 +37,7 @@ def committed(c, job, step):
     wait_for(lambda: (c.job(job)["snapshot"] or {}).get("step", 0) >= step, "step %d to be committed" % step, 40)
 
 
-def same(a, b, step):
+def assert_same_loss(a, b, step):
     assert abs(a - b) <= 1e-4 * abs(a), "step %d saw other samples: loss %r, not %r" % (step, b, a)
 
 
@@ -46,7 +46,7 @@ def losses(c, job):
     found = {}
     for point in c.ddpctl("metrics", job, "-o", "json").json()["points"]:
         if point["name"] == "loss":
-            same(found.setdefault(point["step"], point["value"]), point["value"], point["step"])
+            assert_same_loss(found.setdefault(point["step"], point["value"]), point["value"], point["step"])
     return found
 
 
@@ -65,4 +65,4 @@ def ends_whole(c, job, whole, steps, generation, restarts):
     mine = losses(c, job)
     assert len(mine.keys() & whole.keys()) > steps / 25, (sorted(mine), sorted(whole))
     for step in mine.keys() & whole.keys():
-        same(whole[step], mine[step], step)
+        assert_same_loss(whole[step], mine[step], step)

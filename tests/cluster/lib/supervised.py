@@ -30,7 +30,7 @@ def wait_for(what, condition, deadline=DEADLINE):
         time.sleep(0.01)
 
 
-def marked(spawn_id=None):
+def marked_processes(spawn_id=None):
     """Returns {pid: command} of the live processes of this test run, or of one spawn."""
     found = {}
     for name in os.listdir("/proc"):
@@ -176,5 +176,5 @@ def main(tests):
             continue
         test()
         print("ok", test.__name__, flush=True)
-    left = marked()
+    left = marked_processes()
     assert not left, f"processes left behind: {left}"

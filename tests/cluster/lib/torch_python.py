@@ -31,12 +31,12 @@ def skip(reason):
     sys.exit(77)
 
 
-def debian():
+def torch_interpreter():
     """Returns an interpreter that imports torch 1.13 or newer. Skips the test if there is none."""
     python = "/usr/bin/python3"
     if os.path.exists(python) and imports_torch(python):
         return python
-    return recent("no torch in %s (apt install python3-torch)" % python)
+    return torchrun_interpreter("no torch in %s (apt install python3-torch)" % python)
 
 
 @functools.lru_cache(None)
@@ -55,7 +55,7 @@ def find_recent():
     return (python, "") if ok else (None, "torchrun of %s does not start: %s" % (python, said[-300:]))
 
 
-def recent(why=None):
+def torchrun_interpreter(why=None):
     """Returns an interpreter whose torchrun works. Skips the test if there is none."""
     python, wrong = find_recent()
     if not python:
@@ -65,4 +65,4 @@ def recent(why=None):
 
 def torchrun(*args):
     """Returns the torchrun command of recent()."""
-    return [recent(), "-m", "torch.distributed.run", *map(str, args)]
+    return [torchrun_interpreter(), "-m", "torch.distributed.run", *map(str, args)]

@@ -9,7 +9,7 @@ SPAWN = os.path.join(SOURCE, "examples", "pytorch", "spawn.py")
 SAMPLES, BATCH = 2048, 32
 
 
-def parse(text):
+def parse_output(text):
     """Returns ([epochs of each start of the program, by rank], saved epochs, epochs resumed at), in the order of the lines."""
     ran, saved, resumed = {}, [], []
     for line in text.splitlines():
@@ -27,13 +27,13 @@ def parse(text):
     return ran, saved, resumed
 
 
-def unmixed(text):
+def separate_lines(text):
     """Separates lines that ranks wrote into each other, which torchrun allows and ddpctl run does not."""
     return re.sub(r"\n+", "\n", re.sub(r"(?=\[GPU|Epoch \d+ \| Training|Resuming)", "\n", text)).lstrip("\n")
 
 
 def undisturbed(text, world, epochs, every):
-    ran, saved, resumed = parse(text)
+    ran, saved, resumed = parse_output(text)
     steps = -(-SAMPLES // world // BATCH)
     assert ran == {rank: [(epoch, BATCH, steps) for epoch in range(epochs)] for rank in range(world)}, text
     assert saved == list(range(0, epochs, every)) and not resumed, text
@@ -41,7 +41,7 @@ def undisturbed(text, world, epochs, every):
 
 def killed_once(text, world, epochs, every):
     """Checks that every rank did every epoch, and continued after the last snapshot. Returns that epoch."""
-    ran, saved, resumed = parse(text)
+    ran, saved, resumed = parse_output(text)
     assert len(resumed) == world and len(set(resumed)) == 1, text[-3000:]
     start, steps = resumed[0], -(-SAMPLES // world // BATCH)
     # The last snapshot may be complete although its line is missing: the process was stopped between the two.

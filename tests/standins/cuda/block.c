@@ -1,12 +1,12 @@
-/* A launch runs its blocks one after another, and the threads of a block as fibers.
+/* Runs a kernel: its blocks one after another, and the threads of a block as fibers.
  *
  * A fiber runs threads one by one, each to its end. A thread that must wait, for its block or for lanes of its warp,
- * keeps its fiber, and another fiber goes on with the remaining threads. So a kernel that never waits needs a single
- * fiber and is a plain loop. If no thread can go on and not all have ended, the program is wrong: threads wait for
- * others that have ended or that wait elsewhere.
+ * keeps its fiber, and another fiber goes on with the remaining threads. Therefore the threads of a kernel that never
+ * waits all run on one fiber, as in a plain loop. If no thread can go on and some have not ended, the kernel has a
+ * mistake: threads wait for others that have ended or that wait elsewhere.
  *
- * With a seed, blocks and threads run in another order each time, so that dependence on an order shows. Shared memory
- * holds NaN at the start of a block. */
+ * With a seed, blocks and threads run in another order each time, so that a kernel whose result depends on the order
+ * gives wrong results. Shared memory holds NaN at the start of a block. */
 #include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 
 enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 101376, POISON = 0xff, COPIES = 64 };
 
-/* The values that the lanes of a mask exchange. Taken when the first lane comes; released when all lanes have
- * gone on to their next exchange. */
+/* The values that the lanes of a mask exchange. It is taken from the free ones when the first lane arrives, and freed
+ * when all lanes have begun their next exchange. */
 struct exchange {
     unsigned mask, arrived, holders;
     enum emulated_kind kind;
@@ -34,7 +34,7 @@ struct exchange {
 
 struct copy {
     void *to;
-    const void *from; /* NULL: zeros */
+    const void *from; /* NULL: fill with zeros */
     size_t bytes;
 };
 
@@ -42,36 +42,36 @@ struct thread {
     struct fiber fiber;
     struct emulated_place here;
     unsigned id;
-    struct copy copies[COPIES]; /* that it has not waited for */
+    struct copy copies[COPIES]; /* copies that the thread has begun and not waited for */
     unsigned n_copies;
 };
 
 struct warp {
-    struct exchange *of[LANES]; /* what a lane reads, or waits for */
+    struct exchange *of[LANES]; /* the exchange that a lane reads or waits for */
     struct thread *waiting[LANES];
 };
 
-struct order { /* i -> (i * step + first) % count */
+struct order { /* position i runs number (i * step + first) % count */
     uint64_t count, step, first;
 };
 
 static struct {
     const struct kernel_call *kernel;
     void *arguments;
-    struct thread *threads[THREADS]; /* all fibers made so far; they are used again */
+    struct thread *threads[THREADS]; /* all fibers made so far; later launches use them again */
     unsigned made;
     struct thread *idle[THREADS], *ready[THREADS], *waiting[THREADS];
     unsigned n_idle, ready_first, n_ready, n_waiting;
     unsigned count, started, ended;
     struct order order;
-    bool backwards; /* the last to become ready runs first */
+    bool backwards; /* the thread that became ready last runs first */
     const char *file;
-    int line; /* of the barrier that `waiting` wait at */
+    int line; /* file and line of the barrier at which the threads in `waiting` wait */
     struct warp warps[THREADS / LANES];
     struct exchange exchanges[2 * THREADS], *free_exchanges[2 * THREADS];
     unsigned n_free_exchanges;
     struct thread *now;
-    struct emulated_place place; /* of the block */
+    struct emulated_place place; /* the running block; its `thread` is unused */
     struct fiber main;
     char *shared; /* as large as a block may have; an inaccessible page follows */
     char fault[512];
@@ -154,8 +154,8 @@ static void ready_push(struct thread *t)
     at.ready[(at.ready_first + at.n_ready++) % THREADS] = t;
 }
 
-/* Chooses the next fiber, when the calling one cannot go on. NULL, for the launch's own context: no fiber
- * can. */
+/* Switches to a fiber that can go on, because the calling one cannot. If there is none, switches to the context of
+ * the launch, which then explains the stall. */
 static void pass_on(void)
 {
     struct thread *next = ready_pop();
@@ -207,7 +207,7 @@ void emulated_trap(const char *format, ...)
     snprintf(at.fault, sizeof at.fault, "thread (%u,%u,%u) of block (%u,%u,%u): %s", t->x, t->y, t->z, b->x,
              b->y, b->z, what);
     thread_resume(NULL);
-    BUG_ON(true); /* the fiber of this thread was restarted, so this point is never reached */
+    BUG_ON(true); /* the launch discards this fiber, so this point is never reached */
     __builtin_unreachable();
 }
 
@@ -250,7 +250,7 @@ static void exchange_release(struct warp *w, int lane)
         at.free_exchanges[at.n_free_exchanges++] = x;
 }
 
-/* The exchange in which lanes of this mask wait, or a new one. */
+/* Returns the exchange in which other lanes of this mask already wait, or else a new one. */
 static struct exchange *exchange_join(struct warp *w, unsigned mask)
 {
     for (int i = 0; i < LANES; i++)
@@ -328,13 +328,14 @@ void emulated_copy_wait(void)
 
 /* ---- a block */
 
-/* The calling thread's instance of what `__shared__` declares: this library's thread-local storage. */
+/* The memory of all `__shared__` variables: they are thread-local variables of this library, and this is the calling
+ * thread's instance of them. */
 struct storage {
     void *start;
     size_t bytes;
 };
 
-static _Thread_local char present; /* there is some, and it exists */
+static _Thread_local char present; /* so the library always has a thread-local segment, in which this lies */
 
 static int storage_find(struct dl_phdr_info *info, size_t size, void *arg)
 {

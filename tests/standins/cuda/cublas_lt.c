@@ -1,6 +1,7 @@
-/* Matrix products like cuBLASLt's: column-major, with float sums, then bias and GELU (the tanh form) or its slope. As in
- * cuBLASLt, an algorithm may ask for workspace, and two algorithms differ in the last bits. It refuses the same calls:
- * types that do not go together, addresses and strides that are less aligned than promised, too small a workspace. */
+/* A stand-in for cuBLASLt: matrix products, column-major, summed in float, then the epilogue: bias, ReLU, GELU (the
+ * tanh form) or GELU's derivative. As in cuBLASLt, an algorithm may ask for workspace, and the results of two
+ * algorithms differ in the last bits. The stand-in refuses the same calls as cuBLASLt: types that cannot be combined,
+ * addresses and strides that are less aligned than the caller promised, a workspace that is too small. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ struct cublasLtMatmulDesc {
     const void *bias;
     void *aux;
     int64_t aux_ld;
-    int32_t bias_type, aux_type; /* -1: as D's */
+    int32_t bias_type, aux_type; /* -1: the type of D */
 };
 struct cublasLtMatrixLayout {
     cudaDataType_t type;
@@ -212,7 +213,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     }
 }
 
-/* ---- what can be done */
+/* ---- which products are supported */
 
 static bool epilogue_has(const struct cublasLtMatmulDesc *d, unsigned flag)
 {
@@ -243,7 +244,7 @@ static bool epilogue_fits(const struct cublasLtMatmulDesc *d, cudaDataType_t of_
     return bias_fits && (!epilogue_has(d, AUX) || (aux_fits && (uintptr_t)d->aux % 16 == 0));
 }
 
-/* The shape of op(a) op(b). Returns false if the sizes or the types do not go together. */
+/* Returns whether the sizes and the types allow D = op(a) op(b) + c. */
 static bool shapes_fit(const struct cublasLtMatmulDesc *d, const struct cublasLtMatrixLayout *a,
                        const struct cublasLtMatrixLayout *b, const struct cublasLtMatrixLayout *c,
                        const struct cublasLtMatrixLayout *of_d)
@@ -283,7 +284,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!epilogue_fits(desc, d->type))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    /* bf16 with strides that are not multiples of 16 bytes is allowed, but only by the slow algorithm */
+    /* Strides of a that are not multiples of 16 bytes are allowed, but only for algorithm 0. */
     bool even = a->ld * (int64_t)type_size(a->type) % 16 == 0 && pref->aligned[0] % 16 == 0;
     for (int i = even ? ALGORITHMS - 1 : 0; i >= 0 && *found < asked; i--) {
         size_t workspace = workspace_of(i, d->rows, d->cols);
@@ -315,7 +316,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- doing it */
+/* ---- computing products */
 
 struct product {
     struct cublasLtMatmulDesc desc;
@@ -349,7 +350,7 @@ static void element_set(void *p, cudaDataType_t type, int64_t i, float x)
     ((uint16_t *)p)[i] = x != x ? 0x7fff : (uint16_t)rounded;
 }
 
-/* to (rows,cols), its columns contiguous, of op(from) in float. */
+/* Returns a new array with op(from) in float: rows x cols, column-major without gaps. */
 static float *matrix_unpack(const void *from, const struct cublasLtMatrixLayout *l, bool transposed,
                             uint64_t rows, uint64_t cols)
 {
@@ -368,7 +369,8 @@ static float *matrix_unpack(const void *from, const struct cublasLtMatrixLayout 
 #define VECTORS
 #endif
 
-/* sum (m,n) += a (m, first to last) b. It takes four of k at a time, so that it goes over each column less often. */
+/* sum (m,n) += a (m,k) b (k,n), only for the indices first to last - 1 of k. Handles four of these at a time, so that
+ * each column of sum is read and written less often. */
 VECTORS static void product_accumulate(float *restrict sum, const float *restrict a, const float *restrict b,
                                        uint64_t m, uint64_t n, uint64_t k, uint64_t first, uint64_t last)
 {
@@ -403,7 +405,7 @@ static float aux_get(const struct cublasLtMatmulDesc *d, cudaDataType_t out, int
     return element_at(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type, at);
 }
 
-/* x after the epilogue; i, j: where it is in D. */
+/* Returns element (i,j) of D: x after the epilogue. */
 static float epilogue_apply(const struct cublasLtMatmulDesc *d, cudaDataType_t out, float x, int64_t i,
                             int64_t j)
 {
@@ -421,7 +423,8 @@ static float epilogue_apply(const struct cublasLtMatmulDesc *d, cudaDataType_t o
     return x;
 }
 
-/* The algorithms differ in the order of the sum: all of k at once; the later half first; each half by itself. */
+/* The algorithms add in different orders. 0: over all of k in order. 1: over the second half of k, then the first.
+ * 2: each half by itself, then both sums. */
 static float *product_sums(const struct product *p, const float *a, const float *b, uint64_t m, uint64_t n,
                            uint64_t k)
 {
@@ -477,8 +480,9 @@ static bool operands_fit(const struct product *p)
         return false;
     if (p->beta != 0.0f && !memory_holds(p->c, layout_bytes(&p->c_layout)))
         return false;
-    if (epilogue_has(d, BIAS) && ((uintptr_t)d->bias % 16 != 0 || /* no heuristic asked where it lies */
-                                  !memory_holds(d->bias, p->d_layout.rows * type_size(p->d_layout.type))))
+    if (epilogue_has(d, BIAS) &&
+        ((uintptr_t)d->bias % 16 != 0 || /* the heuristic does not know the bias's alignment */
+         !memory_holds(d->bias, p->d_layout.rows * type_size(p->d_layout.type))))
         return false;
     if (!epilogue_has(d, AUX))
         return true;

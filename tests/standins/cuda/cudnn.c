@@ -1,10 +1,10 @@
-/* The part of cuDNN that the plugin uses, for machines without a GPU. A plan keeps the graph of operations, and executes
- * one operation after another on the emulated stream. This tests the meaning of the graph and the arguments that the
- * plugin passes; the real library instead recognises the graph as a whole.
+/* A stand-in for the part of cuDNN that the plugin uses, for machines without a GPU. A plan keeps the graph of
+ * operations, and executes one operation after another on the emulated stream. This tests what the graph computes and
+ * which arguments the plugin passes. The real library works differently: it has kernels for certain whole graphs.
  *
- * It takes the place of cudnn_load.c. It proposes two engines, of which the first says that its bits vary. It declines
- * contexts below 8, and then leaves an error that CUDA remembers. A plan needs a workspace of an odd size, which it
- * fills with garbage. */
+ * The file is linked instead of cudnn_load.c. The heuristic proposes two engines, and the first declares that its
+ * bits may differ from run to run: the plugin must not take it. Plans for contexts below 8 are refused, with an error
+ * that cudaGetLastError still returns afterwards. Each plan needs a workspace of 1000 bytes, which it overwrites. */
 #include <cudnn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ enum { ATTRIBUTES = 12, TENSORS = 64, OPERATIONS = 32, WORKSPACE = 1000 };
 struct attribute {
     cudnnBackendAttributeName_t name;
     int64_t count;
-    size_t size; /* of one */
+    size_t size; /* bytes of one value */
     void *values;
 };
 struct descriptor {
@@ -29,21 +29,22 @@ struct descriptor {
     int engine;
     struct attribute attribute[ATTRIBUTES];
     int attributes;
-    struct program *program; /* of a plan */
+    struct program *program; /* plans only */
 };
 
 /* ---- programs */
 
 struct tensor {
-    int64_t number, dim[4], stride[4], reach; /* reach: elements from the first to behind the last */
+    /* reach: number of elements from the first to the last in memory */
+    int64_t number, dim[4], stride[4], reach;
     cudnnDataType_t type;
     bool is_virtual, by_value;
 };
 struct operation {
     cudnnBackendDescriptorType_t type;
-    int mode; /* of a pointwise operation or a reduction */
+    int mode; /* pointwise operations and reductions: cuDNN's mode */
     int64_t axis;
-    int a, b, t, y; /* tensors; -1: none */
+    int a, b, t, y; /* indices of tensors; -1: the operation has no such tensor */
 };
 struct program {
     int engine, tensors, operations;
@@ -52,8 +53,8 @@ struct program {
 };
 struct running {
     struct program program;
-    void *pointer[TENSORS]; /* of what is not virtual; a value is copied into `value` */
-    float value[TENSORS];
+    void *pointer[TENSORS]; /* tensors that are neither virtual nor passed by value */
+    float value[TENSORS];   /* tensors that are passed by value */
     void *workspace;
 };
 
@@ -70,7 +71,7 @@ static void *pointer_checked(void *p)
     return p;
 }
 
-/* ---- what a program does, in floats */
+/* ---- executing a program, in float */
 
 static float element_load(const void *at, int64_t i, cudnnDataType_t type)
 {
@@ -106,7 +107,7 @@ static void element_store(void *at, int64_t i, cudnnDataType_t type, float x)
         ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
 }
 
-/* A dimension of 1 stands for every index. */
+/* Returns the offset of index i. A dimension of size 1 is broadcast: its index counts as 0. */
 static int64_t element_offset(const struct tensor *t, const int64_t i[4])
 {
     int64_t at = 0;
@@ -193,7 +194,7 @@ static void do_reduction(const struct program *p, const struct operation *o, flo
     }
 }
 
-/* The same memory under another shape. */
+/* Copies the elements in memory order: only the shape changes. */
 static void do_reshape(const struct program *p, const struct operation *o, float *const *data)
 {
     const struct tensor *a = &p->tensor[o->a], *y = &p->tensor[o->y];
@@ -203,7 +204,7 @@ static void do_reshape(const struct program *p, const struct operation *o, float
         data[o->y][i] = value_rounded(data[o->a][i], y->type);
 }
 
-/* A tensor must not lie in the workspace. */
+/* Returns whether tensor i does not overlap the workspace. */
 static bool workspace_apart(const struct running *r, int i)
 {
     const struct tensor *t = &r->program.tensor[i];
@@ -307,7 +308,7 @@ static struct operation operation_of(struct program *p, const struct descriptor 
 {
     static const struct {
         cudnnBackendDescriptorType_t type;
-        int how, mode, a, b, t, y; /* attributes; -1: has none */
+        int how, mode, a, b, t, y; /* cuDNN's attribute names; -1: the operation has no such attribute */
     } rows[] = {
         {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
          CUDNN_ATTR_POINTWISE_MODE, CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
@@ -349,7 +350,8 @@ struct cudnnContext {
     cudaStream_t stream;
 };
 
-/* The real library loads the compiled kernels, which is not allowed while a stream is captured. */
+/* Aborts if the plan is made during a capture: the real library would load compiled kernels then, which CUDA
+ * forbids. */
 static void not_captured(const struct descriptor *plan)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -469,7 +471,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     return d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR ? plan_finish(d) : CUDNN_STATUS_SUCCESS;
 }
 
-/* The engines that a heuristic proposes; each carries the graph's operations. */
+/* Fills in the two engine configurations that a heuristic proposes. Each refers to the operations of the graph. */
 static void engines_propose(const struct descriptor *ask, struct descriptor *const *config, int64_t *count)
 {
     const struct attribute *all =

@@ -12,13 +12,11 @@
 extern "C" {
 #endif
 
-/* Runs a queued operation. Returns true when it has finished; false: call it again later. Only these
- * functions and kernels may access device memory. The closure is the queue's own copy, aligned to 64 bytes.
- * */
+/* Runs a queued operation. Returns true when it has finished, false if it must be called again later. Only these
+ * functions and kernels may access device memory. The closure is the queue's own copy, aligned to 64 bytes. */
 typedef bool emulated_run(void *closure);
 
-/* Queues an operation behind those that the stream has already. The name is borrowed: it must outlive the
- * operation. */
+/* Queues an operation at the end of the stream. The name is not copied, so it must outlive the operation. */
 cudaError_t emulated_enqueue(cudaStream_t stream, const char *name, emulated_run *run, const void *closure,
                              size_t bytes);
 

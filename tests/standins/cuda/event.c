@@ -7,9 +7,9 @@
 
 struct CUevent_st {
     uint64_t recorded, done;
-    unsigned pending; /* operations that mention it */
+    unsigned pending; /* queued operations that record the event or wait for it */
     bool destroyed;
-    cudaGraph_t capture; /* recorded in a stream that was captured */
+    cudaGraph_t capture; /* the graph, if the event was last recorded during a capture */
     struct timespec when;
 };
 
@@ -83,7 +83,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (error || !event)
         return runtime_leave(error ? error : cudaErrorInvalidResourceHandle);
     event->capture = stream ? stream->capture : NULL;
-    if (event->capture) /* a graph runs in the order of its recording */
+    if (event->capture) /* a graph runs its operations in the order of recording, so nothing must wait */
         return runtime_leave(cudaSuccess);
     struct event_mention m = {event, ++event->recorded};
     event->pending++;

@@ -20,8 +20,8 @@ static void fiber_stack(struct fiber *f)
 
 #ifdef __x86_64__
 
-/* What a function must preserve goes onto the old stack and comes from the new one. Rounding modes are the
- * same everywhere. */
+/* Pushes the registers that a function must preserve onto the old stack, and pops them from the new one. The rounding
+ * mode is the same in all fibers, so it is not switched. */
 __asm__(".text\n"
         ".globl emulated_fiber_switch\n"
         ".hidden emulated_fiber_switch\n"
@@ -38,7 +38,7 @@ void emulated_fiber_switch(void **from_sp, void *to_sp);
 void fiber_start(struct fiber *f, void (*entry)(void))
 {
     fiber_stack(f);
-    /* From the top: nothing to return to, the entry, six registers. */
+    /* From the highest address: a return address for the entry, which never returns; the entry; six registers. */
     uintptr_t *sp = (uintptr_t *)(f->stack + STACK) - 8;
     for (int i = 0; i < 8; i++)
         sp[i] = 0;

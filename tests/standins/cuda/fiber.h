@@ -1,15 +1,17 @@
 #ifndef DDP_TESTS_STANDINS_CUDA_FIBER_H
 #define DDP_TESTS_STANDINS_CUDA_FIBER_H
 
-/* Contexts that one thread switches between: a stack each, with a page behind it that nothing may touch. */
+/* Fibers: execution contexts, between which one thread switches. Each has a stack, and an inaccessible page below
+ * it. */
 
 struct fiber {
-    void *sp; /* where it goes on; of the thread's own context, too */
+    void *sp; /* the saved stack pointer, while the fiber does not run */
     char *stack;
-    void *context; /* where there is no switch of our own */
+    void *context; /* a ucontext_t, on processors for which fiber.c has no switch in assembler */
 };
 
-/* A fiber that will call entry, which never returns. Again on the same fiber: it starts afresh. */
+/* Prepares a fiber: the first switch to it calls `entry`, which must never return. A fiber that has run already is
+ * discarded and begins again. */
 void fiber_start(struct fiber *f, void (*entry)(void));
 void fiber_switch(struct fiber *from, struct fiber *to);
 

@@ -9,7 +9,7 @@
 
 struct copy {
     void *to;
-    const void *from; /* NULL: the bytes follow */
+    const void *from; /* NULL: the bytes follow this struct */
     size_t bytes;
 };
 
@@ -108,7 +108,7 @@ enum { MOST_KERNELS = 512 };
 static struct {
     const void *kernel;
     size_t shared;
-} allowed[MOST_KERNELS]; /* what was asked for above 48 KB */
+} allowed[MOST_KERNELS]; /* kernels that may have more than 48 KB of dynamic shared memory, and how much */
 static unsigned n_allowed;
 
 static size_t *allowed_find(const void *kernel, bool make)

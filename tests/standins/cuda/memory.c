@@ -105,8 +105,8 @@ void memory_explain(const void *p, char *out, size_t cap)
              best ? (const char *)p - best->start : 0, best ? best->bytes : 0);
 }
 
-/* A kernel outside its memory, or a host that accesses device memory: the process dies as it would anyway, after a
- * message that says why. */
+/* Handles SIGSEGV, when a kernel left its memory or the host accessed device memory: prints the address and the
+ * nearest allocation. Then the signal ends the process. */
 static void memory_fault(int signal, siginfo_t *info, void *context)
 {
     (void)context;
@@ -158,7 +158,7 @@ static cudaError_t memory_alloc(void **out, size_t bytes)
     return cudaSuccess;
 }
 
-/* Whether the unused bytes before and behind an allocation are unchanged. */
+/* Returns whether the unused bytes before and behind an allocation are unchanged. */
 static bool range_intact(const struct range *r)
 {
     const char *end = r->map + r->map_bytes - PAGE;

@@ -12,7 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     bool begun;
-    uint64_t seed, state; /* of the random numbers */
+    uint64_t seed, state; /* state: of the random number generator */
     uint64_t calls, fault;
     cudaError_t broken, last;
     char why[640];

@@ -63,7 +63,7 @@ void operations_drop(struct operations *list)
     operations_init(list);
 }
 
-/* ---- running them */
+/* ---- running operations */
 
 /* Runs the first operation of a stream. Returns false if there is none, or if it has not finished. */
 static bool stream_advance(cudaStream_t s)
@@ -127,7 +127,8 @@ static bool advance_until(bool (*done)(const void *), const void *what, cudaStre
 
 cudaError_t stream_wait(bool (*done)(const void *), const void *what, cudaStream_t stream)
 {
-    while (!advance_until(done, what, stream)) { /* NCCL's stand-in waits for another process */
+    /* an operation of NCCL's stand-in waits for another process */
+    while (!advance_until(done, what, stream)) {
         if (runtime_broken())
             break;
         runtime_leave(cudaSuccess);

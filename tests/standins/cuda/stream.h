@@ -8,8 +8,8 @@
 struct CUstream_st {
     cudaStream_t next;
     struct operations queue;
-    cudaGraph_t capture; /* operations are recorded in this graph instead of run; NULL: not capturing */
-    bool ordinary;       /* waits for the default stream */
+    cudaGraph_t capture; /* NULL, or the graph in which operations are recorded during a capture */
+    bool ordinary;       /* it waits for the default stream */
     bool running;        /* its first operation is running */
 };
 
@@ -23,8 +23,7 @@ void operations_add(struct operations *list, struct operation *o);
 void operations_copy(struct operations *to, const struct operations *from);
 void operations_drop(struct operations *list);
 
-/* Runs queued operations until done(what). stream: the stream that is waited for; NULL: none in particular.
- * */
+/* Runs queued operations until done(what). stream: the stream that the caller waits for, or NULL. */
 cudaError_t stream_wait(bool (*done)(const void *what), const void *what, cudaStream_t stream);
 /* A query of a stream or an event calls this, so that programs which poll make progress. */
 void stream_pass_time(cudaStream_t stream);

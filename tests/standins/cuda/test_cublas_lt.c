@@ -1,4 +1,4 @@
-/* The stand-in for cuBLASLt against plain sums in double precision. */
+/* Compares the stand-in for cuBLASLt with plain sums in double precision. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -213,7 +213,7 @@ static void test_products(void **unused)
         }
 }
 
-/* Calls that the real library refuses, too. */
+/* The stand-in refuses these calls, as the real library does. */
 static void test_refusals(void **unused)
 {
     (void)unused;
@@ -235,7 +235,7 @@ static void test_refusals(void **unused)
     assert_int_not_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, f, h, f, f, pref, 1, &found, &count), 0);
     assert_int_not_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, odd, f, f, f, pref, 1, &found, &count), 0);
     assert_int_equal(cublasLtMatmulAlgoGetHeuristic(lt, desc, f, f, f, f, pref, 1, &found, &count), 0);
-    /* memory of the host */
+    /* a, b and c are in host memory */
     assert_int_not_equal(
         cublasLtMatmul(lt, desc, &one, here, f, here, f, &zero, here, f, here, f, &found.algo, NULL, 0, NULL),
         0);

@@ -169,7 +169,7 @@ static void launch_fails(void (*launch)(cudaStream_t, int *), const char *with)
         emulated_restart(0, 0);
         cudaFree(x);
         cudaStreamDestroy(s);
-        int got[32], *to = device_memory(sizeof got); /* the next launch is well */
+        int got[32], *to = device_memory(sizeof got); /* after a restart, the next launch succeeds */
         kernel_index(NULL, to, 32, 32);
         read_back(got, to, sizeof got);
         assert_int_equal(got[31], 31);
@@ -186,7 +186,7 @@ static void test_divergence(void **state)
     launch_fails(kernel_lane_missing, "1 of 32 threads ended, 31 for lanes of their mask, ffffffff, at");
 }
 
-/* How many of 1000 came out wrong; of each seed. */
+/* Returns how many of 1000 copied numbers are wrong with this seed. */
 static int wrong_copies(unsigned seed, int late)
 {
     int x[1000], wrong = 0;
@@ -208,7 +208,7 @@ static void test_copies(void **state)
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         assert_int_equal(wrong_copies(seed, 0), 0);
         int late = wrong_copies(seed, 1);
-        assert_true(late > 0 && (!seed || late < 1000)); /* with a seed, some were at once */
+        assert_true(late > 0 && (!seed || late < 1000)); /* with a seed, some copies were done at once */
     }
     launch_fails(kernel_copy_forgotten, "copies under way");
 }
@@ -257,7 +257,7 @@ static void test_block_order(void **state)
         seen |= 1 << got;
         cudaFree(x);
     }
-    assert_true(seen & (seen - 1)); /* more than one */
+    assert_true(seen & (seen - 1)); /* several blocks were the last one, depending on the seed */
 }
 
 static int killed_by(void (*what)(void))
@@ -266,7 +266,7 @@ static int killed_by(void (*what)(void))
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (!pid) {
-        signal(SIGSEGV, SIG_DFL); /* cmocka's own handlers are not for this */
+        signal(SIGSEGV, SIG_DFL); /* instead of cmocka's handler */
         signal(SIGABRT, SIG_DFL);
         what();
         _exit(0);
@@ -291,7 +291,8 @@ static void touch_from_host(void)
 static void stray_a_little(void)
 {
     emulated_restart(0, 0);
-    float *x = device_memory(1000); /* 24 bytes are left of its 256 */
+    /* the write goes into the 24 unused bytes up to the next multiple of 256 */
+    float *x = device_memory(1000);
     kernel_stray(NULL, x, 250);
     if (cudaFree(x) == cudaSuccess && cudaPeekAtLastError() == cudaErrorIllegalAddress)
         abort();
@@ -317,13 +318,14 @@ static void test_limits(void **state)
     void *p;
     assert_int_equal(cudaMalloc(&p, (size_t)1 << 50), cudaErrorMemoryAllocation);
     assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
-    assert_int_equal(cudaMemset((void *)&p, 0, 1), cudaErrorInvalidValue); /* the host's */
+    assert_int_equal(cudaMemset((void *)&p, 0, 1), cudaErrorInvalidValue); /* host memory */
     cudaGetLastError();
 }
 
 /* ---- streams */
 
-/* y = 1, then on another stream y += x; 1: with an event in between. Says what came of it. */
+/* Copies 2 to x on one stream and adds x to y, which is 0, on another stream. event: the second stream waits for the
+ * first. Returns y. */
 static float two_streams(unsigned seed, bool event)
 {
     float x = 2.0f, zero = 0.0f, got;
@@ -359,7 +361,8 @@ static void test_missing_event(void **state)
     assert_true(wrong > 0);
 }
 
-/* Memory of the host: ordinary is read when the call is made, pinned when the copy runs. */
+/* A copy from ordinary host memory reads it during the call; a copy from pinned memory reads it when the copy
+ * runs. */
 static void test_staging(void **state)
 {
     (void)state;
@@ -429,7 +432,7 @@ static void test_graphs(void **state)
         assert_int_equal(cudaStreamEndCapture(s, &g), cudaSuccess);
         assert_int_equal(cudaGraphInstantiate(&exec, g, 0), cudaSuccess);
         assert_int_equal(cudaGraphDestroy(g), cudaSuccess);
-        for (int i = 0; i < 3; i++) /* capturing ran nothing; each launch doubles x */
+        for (int i = 0; i < 3; i++) /* the capture ran nothing, and each launch doubles x */
             assert_int_equal(cudaGraphLaunch(exec, s), cudaSuccess);
         stream_finish(s);
         read_back(&got, x, 4);

@@ -76,7 +76,7 @@ static __global__ void lanes_of(int *to)
     to[96 + lane] = __shfl_up_sync(0xffffffffu, lane, 1);
     to[128 + lane] = (int)__ballot_sync(0xffffffffu, lane % 3 == 0);
     __syncwarp();
-    for (int i = 0; i < 1 + half / 16; i++) /* halves by themselves, one of them twice */
+    for (int i = 0; i < 1 + half / 16; i++) /* the first half warp exchanges once, the second half twice */
         to[160 + lane] = __shfl_sync(mask, lane, half + i);
     to[192 + lane] = __shfl_sync(0xffffffffu, lane, 1, 8);
 }
@@ -98,7 +98,8 @@ static __global__ void product_of(float *c, const uint16_t *a, const uint16_t *b
     uint32_t x[4], y[4];
     float sum[4] = {};
     mma_load(x, left + lane % 16 * 16 + lane / 16 * 8);
-    mma_load_transposed(y, right + lane % 16 * 8); /* rows of b; the last two are its first two again */
+    /* lanes 16 to 31 pass the addresses of the same 16 rows again, so y[2] and y[3] equal y[0] and y[1] */
+    mma_load_transposed(y, right + lane % 16 * 8);
     mma_16816(sum, x, y);
     for (int i = 0; i < 4; i++)
         c[(group + i / 2 * 8) * 8 + pair + i % 2] = sum[i];
@@ -198,7 +199,7 @@ static __global__ void shared_poison(float *to)
     DYNAMIC_SHARED(float, dynamic);
     to[0] = fixed[5];
     to[1] = dynamic[3];
-    fixed[5] = dynamic[3] = 1.0f; /* the next block does not see it */
+    fixed[5] = dynamic[3] = 1.0f; /* the second block must not see these values */
 }
 
 extern "C" void kernel_poison(cudaStream_t stream, float *to)

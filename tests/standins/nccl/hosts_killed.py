@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A train job of 2 hosts x 2 ranks on emulated GPUs, summed by the stand-in NCCL; hosts are network namespaces. kill -9 of
-one rank, then of all ranks of a host: each time the generation ends by what was killed, the others say that they lost a
+"""Runs a train job of 2 hosts x 2 ranks on emulated GPUs, summed by the stand-in NCCL; hosts are network namespaces. Kills
+one rank with SIGKILL, then all ranks of a host. Each time the killed rank is named as the cause, the others report a lost
 peer, one restart is charged, and the job goes on from its last snapshot. On n1 NCCL notices no death, as over NVLink and
 shared memory."""
 import os
@@ -10,7 +10,7 @@ import sys
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(TESTS, "cluster"))
 from lib.cluster import Cluster, Network, need_root, wait_for  # noqa: E402
-from lib.lost import committed, rows  # noqa: E402
+from lib.lost import committed_step, rows  # noqa: E402
 
 EXIT_PEER_LOST = 75
 JOB = """
@@ -67,7 +67,7 @@ def words(c, job, generation, rank):
 def killed(c, job, generation, chosen):
     """kill -9 while the coordinator is down: the other ranks learn of it only from the group. Returns how the generation
     ended."""
-    ranks, before = under_way(c, job, generation), committed(c, job)
+    ranks, before = under_way(c, job, generation), committed_step(c, job)
     victims = [r for r in ranks if chosen(r)]
     survivors = [r for r in ranks if not chosen(r)]
     c.coordinator.signal(signal.SIGSTOP)

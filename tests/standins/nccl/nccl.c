@@ -86,7 +86,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     return (ncclResult_t)atomic_load(&c->state);
 }
 
-/* The host memory is written, so that it counts. */
+/* The host memory is written, because only then it counts as used. */
 static void leave_something(void)
 {
     volatile char *here = malloc(1 << 20);
@@ -112,7 +112,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return comm_end(c);
 }
 
-/* Like the real call, it may never return. */
+/* With the fault hang-in-abort it does not return, as can happen in the real NCCL. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     while (standin_fault("hang-in-abort"))

@@ -1,5 +1,5 @@
-/* Operations, as work of a stream that is polled until it is done. All data goes to rank 0, which adds it in rank order
- * and sends the result back. */
+/* The operations of a group. Each is queued in a stream, which calls it again and again until it has finished. All
+ * data goes to rank 0, which adds it in rank order and sends the result back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void peer_lost(struct ncclComm *c)
         atomic_store(&c->state, ncclRemoteError);
 }
 
-/* Whether all bytes were sent, or received. */
+/* Sends or receives as many bytes as possible now. Returns whether all are done. */
 static bool bytes_move(struct ncclComm *c, struct peer *p, char *data, size_t bytes, bool out)
 {
     while (p->done < bytes) {
@@ -44,7 +44,7 @@ static bool bytes_move(struct ncclComm *c, struct peer *p, char *data, size_t by
     return true;
 }
 
-/* With all of rank 0's, or with it. */
+/* Moves bytes between rank 0 and all other ranks, or between this rank and rank 0. Returns whether all are done. */
 static bool move_all(struct work *w, bool out)
 {
     struct ncclComm *c = w->c;

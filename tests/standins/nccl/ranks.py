@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`ddpctl run` with 1, 2 and 4 ranks on emulated GPUs, summed by the stand-in NCCL: the same loss for the same global
-batch, and no rank fell back to the CPU."""
+"""Runs `ddpctl run` with 1, 2 and 4 ranks on emulated GPUs, summed by the stand-in NCCL. The same global batch gives the
+same loss, and no rank falls back to the CPU."""
 import os
 import re
 import subprocess

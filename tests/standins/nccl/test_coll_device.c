@@ -143,7 +143,7 @@ static char directory[64];
 
 struct where {
     int rank, ranks;
-    bool tree, nodes; /* nodes: every rank is on one of its own */
+    bool tree, nodes; /* nodes: every rank is on a node of its own */
     int end_ms;
     struct coll_listener *listener;
     struct coll_group *group;
@@ -247,7 +247,7 @@ static void good_life(struct where *w)
     group_leave(w);
 }
 
-/* NCCL notices the death on no rank; the connections of the group do. */
+/* NCCL notices the death on no rank, but each rank notices it by the group's TCP connections. */
 static void peer_dies(struct where *w)
 {
     struct err e = {0};
@@ -266,7 +266,8 @@ static void peer_dies(struct where *w)
     group_leave(w);
 }
 
-/* The exchange of a round fails only while the device is at it: parameters are then this rank's own still. */
+/* The exchange of a round fails only after it was queued on the device. This rank's parameters must be unchanged
+ * then. */
 static void peer_dies_in_a_round(struct where *w)
 {
     struct err e = {0};
@@ -298,7 +299,8 @@ static void peer_dies_in_a_round(struct where *w)
     group_leave(w);
 }
 
-/* NCCL waits for the dead rank in the first sum for ever and reports nothing; the call itself must return. */
+/* In the first sum NCCL waits for the dead rank for ever and reports nothing. coll_allreduce must return
+ * nevertheless. */
 static void peer_dies_before_the_first_sum(struct where *w)
 {
     struct err e = {0};
@@ -316,8 +318,8 @@ static void peer_dies_before_the_first_sum(struct where *w)
     group_leave(w);
 }
 
-/* NCCL reports to one rank that the group has failed. The other rank would wait on, but learns it from the
- * group. */
+/* NCCL reports the failure to one rank only. The other rank would wait for ever, but learns of the failure by the
+ * connections of the group. */
 static void one_is_told(struct where *w)
 {
     struct err e = {0};
@@ -371,13 +373,13 @@ static void dies_forming(struct where *w)
     ranks_meet(w);
     if (rank == w->ranks - 1)
         alarm(1);
-    CHECK(peers_form(w, &e) == ERR_ABORTED ||
-          e.code == ERR_UNAVAILABLE); /* who is second may find the first gone */
+    /* of the two survivors, the slower one may find that the other has left already */
+    CHECK(peers_form(w, &e) == ERR_ABORTED || e.code == ERR_UNAVAILABLE);
     coll_listener_free(w->listener);
 }
 
-/* NCCL fails to form the group and then does not return: every later call reports that. The peer is told at
- * once. */
+/* NCCL fails to form the group, and ncclCommAbort then does not return. Every attempt to close the group reports
+ * that. The peer learns of the failure at once. */
 static void hangs_after_forming_failed(struct where *w)
 {
     struct err e = {0}, stuck = {0};
@@ -392,7 +394,7 @@ static void hangs_after_forming_failed(struct where *w)
     for (int i = 0; rank == 1 && i < 2; i++)
         CHECK(coll_end(w->group, &stuck) == ERR_DEADLINE_EXCEEDED && strstr(stuck.msg, "did not close"));
     atomic_fetch_add(&shared->formed, 1);
-    wait_until_value(&shared->formed, w->ranks); /* the stuck one still lives when its peer is through */
+    wait_until_value(&shared->formed, w->ranks); /* the stuck rank must still live when its peer is done */
 }
 
 static void versions_differ(struct where *w)

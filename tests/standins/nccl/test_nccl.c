@@ -1,4 +1,4 @@
-/* Tests the collectives of NCCL from the first call to the last, over a stand-in. Each rank is a process. */
+/* Tests the plugin's collectives over NCCL (trainer/device/cuda/nccl) with the stand-in. Each rank is a process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,7 +116,7 @@ static float *new_array(int r)
     return p;
 }
 
-/* Everything before the join is summed; work that the device gets after the join runs later. */
+/* After the join, the device's stream waits for all sums that were started before. */
 static void sums_check(struct comm *c, int r, int ranks)
 {
     float *data = new_array(r), host[COUNT];
@@ -152,7 +152,7 @@ static void until_over(struct comm *c, int r, const char *text)
         CHECK(clock_boot_ms() < deadline);
     CHECK(e.code == ERR_ABORTED);
     CHECK(strstr(e.msg, text));
-    CHECK(nccl->check(c, &e) == ERR_ABORTED); /* and reports it again */
+    CHECK(nccl->check(c, &e) == ERR_ABORTED); /* the error stays */
     CHECK(nccl->join(c, &e) == ERR_ABORTED);
 }
 
@@ -224,7 +224,8 @@ static void test_ranks_sum(void **state)
         run_ranks(good_life, ranks, -1);
 }
 
-/* With several orders of the streams: an operation that did not wait for the device would sum too early. */
+/* Runs the streams in several orders: a sum that did not wait for the device's stream would read its data too
+ * early. */
 static void test_streams_wait_for_each_other(void **state)
 {
     (void)state;
@@ -261,8 +262,8 @@ static void *abort_it(void *c)
     return NULL;
 }
 
-/* As on one machine, where NCCL does not notice a death: until another thread aborts, or it takes too long.
- * The survivors then form another group in the same process. */
+/* NCCL does not notice the death, as between processes of one machine. The wait ends when another thread aborts the
+ * group. The survivors then form another group in the same processes. */
 static void dies_unnoticed(int r, int ranks)
 {
     struct err e = {0};
@@ -323,7 +324,7 @@ static void goes_on(int r, int ranks)
     CHECK(open_with(&c, r, ranks, SOON_MS, 400, &e) == ERR_OK);
     for (int64_t end = clock_boot_ms() + 800;;) {
         sums_check(c, r, ranks);
-        /* together: rank 0 says when it is over, before both make the last one */
+        /* rank 0 tells the others by a sum whether this is the last turn, so that all stop after the same one */
         float *last = new_array(r), host;
         float said = r == 0 && clock_boot_ms() >= end ? 1.0f : 0.0f;
         CHECK(cudaMemcpyAsync(last, &said, sizeof(said), cudaMemcpyHostToDevice, compute) == cudaSuccess);
@@ -360,7 +361,7 @@ static void test_asynchronous_error_is_seen(void **state)
     run_ranks(rank_errs, 2, -1);
 }
 
-/* The first sum connects to the peers, so this rank must take its failure as a peer's. */
+/* The first sum connects to the peers, so its failure must be reported as the failure of a peer. */
 static void connects_in_vain(int r, int ranks)
 {
     static const struct {
@@ -390,8 +391,8 @@ static void test_peer_lost_at_the_first_sum(void **state)
     run_ranks(connects_in_vain, 2, -1);
 }
 
-/* Values that a failed GPU did not compute stay out of the other ranks' sums, and the other ranks are not
- * blamed. */
+/* A rank whose GPU has failed takes no part in sums, so its wrong values do not reach other ranks. It reports its own
+ * device as the cause, not a peer. */
 static void has_a_broken_device(int r, int ranks)
 {
     float *data, host[COUNT];
@@ -404,7 +405,8 @@ static void has_a_broken_device(int r, int ranks)
     device_has_error = r == 1;
     if (r == 1) {
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL && !strcmp(e.msg, "the device's own"));
-        device_has_error = false; /* its wait has reported the error since, but this group has failed */
+        /* dev_wait reports the device's error only once, but the group stays failed */
+        device_has_error = false;
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL);
     } else {
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_OK);
@@ -423,7 +425,7 @@ static void test_broken_device_takes_no_part(void **state)
     run_ranks(has_a_broken_device, 2, -1);
 }
 
-/* NCCL reports an error of the GPU like any other; only CUDA says that it is the GPU. */
+/* NCCL reports the same error whether or not the GPU is the cause. Only CUDA tells that it is the GPU. */
 static void loses_its_gpu(int r, int ranks)
 {
     struct err e = {0};
@@ -545,7 +547,7 @@ static void test_versions_are_not_mixed(void **state)
     run_ranks(rank_differs, 2, -1);
 }
 
-/* The process must exit then; here it does. */
+/* If ncclCommAbort hangs, closing the group must report this in time, so that the process can exit. */
 static void rank_hangs(int r, int ranks)
 {
     struct err e = {0};
@@ -556,7 +558,7 @@ static void rank_hangs(int r, int ranks)
     nccl->abort(c);
     int64_t began = clock_boot_ms();
     CHECK(nccl->close(c, 100, &e) == ERR_DEADLINE_EXCEEDED);
-    CHECK(strstr(e.msg, "within 100 ms") && clock_boot_ms() - began >= 99); /* it had them all */
+    CHECK(strstr(e.msg, "within 100 ms") && clock_boot_ms() - began >= 99); /* it waited for the whole time */
 }
 
 static void test_late_abort_is_reported(void **state)
@@ -578,7 +580,7 @@ static int count_entries(const char *path)
     return n;
 }
 
-/* Every second one is aborted in the middle of a sum. */
+/* Opens and closes 100 groups. Every second one is aborted before it is closed. */
 static void comm_cycle(int r, int ranks)
 {
     int files = 0, threads = 0;
@@ -611,7 +613,7 @@ static void test_a_hundred_cycles_leak_nothing(void **state)
     run_ranks(comm_cycle, 2, -1);
 }
 
-/* The user's settings stay. */
+/* Environment variables of NCCL that the user has set are not changed. */
 static void test_environment(void **state)
 {
     (void)state;

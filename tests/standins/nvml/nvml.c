@@ -1,13 +1,18 @@
-/* libnvidia-ml.so.1 as far as ddp-agent asks, for machines without a GPU: its GPUs are the lines of the file
- * that STANDIN_NVML names, read anew at every call, so that a test can change them under a running agent:
+/* A stand-in for libnvidia-ml.so.1 with the calls that ddp-agent makes, for machines without a GPU. Each line of the
+ * file that STANDIN_NVML names is a GPU. The file is read at every call, so a test can change it while an agent runs. A
+ * line has words such as:
  *
  *   uuid=GPU-1 name=NVIDIA_H200 memory=141 used=3 temperature=61 power=540 load=71 ecc=0 slowed=0 mig=0
- * lost=0 xids=79@1,63@2
+ *   xids=79@1,63@2
  *
- * memory and used are GiB; an Xid is told once for each number after its '@'. `lost` makes every call for
- * this GPU fail as one that fell off the bus, `stuck` as one that wants a reset; `bare=1` leaves out all that
- * a driver may leave out. Without the file there is no driver; one that begins with "uncounted=1" cannot
- * count its GPUs, and one with slow=400 is so many ms late. */
+ * memory, used: in GiB.
+ * xids: a list of NUMBER@EVENT. Each entry is reported once, so another EVENT reports the same Xid again.
+ * lost=1: calls for this GPU fail as if it had fallen off the bus.
+ * stuck=1: calls for this GPU fail as if it needed a reset.
+ * bare=1: the driver supports none of the calls that are optional.
+ * In the first line only: uncounted=1: counting the GPUs fails; slow=400: nvmlInit takes 400 ms.
+ *
+ * If there is no such file, there is no driver. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,10 +55,10 @@ struct rates {
 
 static struct gpu gpus[GPUS_MOST];
 static struct set the_set;
-static char told[TOLD_MOST][64]; /* "0:79@1" */
+static char told[TOLD_MOST][64]; /* reported Xids, such as "0:79@1" for GPU 0 */
 static size_t told_count;
 
-/* The value of a key in the GPU's line; false: there is none. */
+/* Reads the value of a key from the GPU's line. Returns false if the line has no such key. */
 static bool value_get(int index, const char *key, char out[128])
 {
     const char *path = getenv("STANDIN_NVML");
@@ -231,7 +236,7 @@ int nvmlDeviceRegisterEvents(struct gpu *g, unsigned long long types, struct set
     return types == 8 && set == &the_set ? OK : NOT_SUPPORTED;
 }
 
-/* True for an Xid that was not told yet. */
+/* Returns whether this Xid was not reported before, and remembers it. */
 static bool is_new(int index, const char *word)
 {
     char key[64];

@@ -6,8 +6,8 @@
 
 #include "cuda_runtime_api.h"
 
-/* Stands in for cuBLASLt's header: products of float and bf16 matrices, column-major, with the epilogues that
- * trainer/device/cuda uses. */
+/* Stands in for cuBLASLt's header. It declares products of float and bf16 matrices, column-major, with the epilogues
+ * that trainer/device/cuda uses. */
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,8 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Stands in for CUDA's header of this name: what trainer/device/cuda uses of the runtime, done by a CPU (see
- * ../README.md). Names and numbers are CUDA's; whatever is not here is not emulated, and does not compile. */
+/* Stands in for CUDA's header of this name. It declares the part of the runtime that trainer/device/cuda uses, which
+ * the CPU emulates (see ../README.md). Names and numbers are CUDA's. Code that uses anything else does not
+ * compile. */
 
 #ifdef __cplusplus
 extern "C" {

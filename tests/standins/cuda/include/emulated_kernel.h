@@ -11,8 +11,9 @@
 #include "cuda_runtime_api.h"
 #include "emulated_block.h"
 
-/* Kernels as ordinary C++: a thread of a block is a fiber, blocks run one after another (../block.c). Shared
- * memory is the thread-local storage of the library that the kernels are in, which holds nothing else. */
+/* Lets kernels be compiled as ordinary C++: each thread of a block is a fiber, and blocks run one after another
+ * (../block.c). Shared memory is the thread-local storage of the library that contains the kernels; therefore that
+ * library must have no other thread-local variables. */
 
 #define __global__
 #define __device__
@@ -113,7 +114,7 @@ static inline unsigned emulated_ballot(unsigned mask, int x, const char *file, i
     return votes;
 }
 
-/* Grids, blocks and arguments as they are at the launch; arguments are plain data, as CUDA wants them. */
+/* Launches a kernel with a copy of its arguments. As in CUDA, arguments must be trivially copyable. */
 template <class... P, class... A>
 static inline void emulated_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                                    size_t shared, cudaStream_t stream, A &&...a)
@@ -135,7 +136,7 @@ static inline void emulated_launch(const char *name, void (*kernel)(P...), dim3 
         &w, sizeof w);
 }
 
-/* ---- arithmetic that C++ has not under CUDA's names */
+/* ---- CUDA's names for arithmetic */
 
 template <class T> static inline T __ldg(const T *p)
 {
@@ -157,7 +158,7 @@ template <class T> static inline void __stcg(T *p, T x)
 {
     *p = x;
 }
-/* the C library has these names for itself */
+/* macros, because the C library uses these names internally */
 #define __expf expf
 #define __logf logf
 #define __powf powf
@@ -233,7 +234,7 @@ static inline int __ffs(int x)
     return __builtin_ffs(x);
 }
 
-/* One thread runs at a time, so that these are atomic as they are. */
+/* Only one thread runs at a time, so plain reads and writes are atomic here. */
 template <class T> static inline T atomicAdd(T *p, T x)
 {
     T old = *p;

@@ -3,7 +3,7 @@
 
 #include "cuda_runtime_api.h"
 
-/* What cuDNN's headers want besides. */
+/* The only type of CUDA's header of this name that cuDNN's headers need. */
 typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 
 #endif

@@ -3,8 +3,9 @@
 
 #include "emulated_kernel.h"
 
-/* The helpers of trainer/device/cuda/kernels/mma.cuh for a CPU: each lane shows the others what it has and computes
- * what it is to get. Products of bf16 are exact in float; their sums are made in the order of k. */
+/* Replaces the helpers of trainer/device/cuda/kernels/mma.cuh when kernels are compiled for the CPU. Each lane shows
+ * its registers to the other lanes and computes its own part of the result. Products of two bf16 numbers are exact in
+ * float; they are added in the order of k. */
 
 static inline float mma_low(uint32_t pair)
 {
@@ -24,7 +25,7 @@ static inline void mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2
         emulated_exchange(EMULATED_MMA, 0xffffffffu, &mine, sizeof mine, __FILE__, __LINE__);
     int lane = emulated_lane(), group = lane / 4, pair = lane % 4 * 2;
     for (int k = 0; k < 16; k += 2) {
-        /* columns k and k + 1 of a are with lane k % 8 / 2 of each four; b's rows likewise */
+        /* In each group of four lanes, lane k % 8 / 2 holds columns k and k + 1 of a, and rows k and k + 1 of b. */
         const uint32_t *left = (const uint32_t *)(all + 32 * (group * 4 + k % 8 / 2));
         for (int j = 0; j < 2; j++) {
             const uint32_t *right = (const uint32_t *)(all + 32 * ((pair + j) * 4 + k % 8 / 2)) + 4;
