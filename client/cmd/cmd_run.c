@@ -43,7 +43,7 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
 
 static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)
 {
-    struct submission submission = {.text = text};
+    struct submission submission = {.text = text, .own_cluster = true};
     if (local_cluster_start(&s->local, slots, s->request->log_dir, e) != ERR_OK ||
         local_cluster_link(&s->local, &s->link, e) != ERR_OK)
         return e->code;

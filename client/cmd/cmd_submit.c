@@ -9,7 +9,7 @@
 struct submit_options {
     struct job_flags job; /* first: job_flag_options fill it */
     struct command_form form;
-    bool resume, follow;
+    bool resume, follow, now;
     const char *output;
     char **exports;
 };
@@ -20,6 +20,10 @@ static const struct option_spec options[] = {
      .type = OPTION_FLAG,
      .offset = offsetof(struct submit_options, follow),
      .help = "show the job's progress until it ends; ^C detaches and does not cancel"},
+    {.name = "now",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct submit_options, now),
+     .help = "do not queue a job that cannot start now: exit with code 1"},
     {.name = "resume",
      .type = OPTION_FLAG,
      .offset = offsetof(struct submit_options, resume),
@@ -86,7 +90,7 @@ static int cmd_submit_run(struct invocation *in)
      * after it, and do not delay the job. */
     if (o->follow)
         preflight_survey_warn(&link, text, env);
-    struct submission submission = {.text = text, .env = env, .resume = o->resume};
+    struct submission submission = {.text = text, .env = env, .resume = o->resume, .now = o->now};
     int code;
     if (submit_send(&link, &submission, &job, &e) == ERR_OK) {
         CLEANUP(free_text) char *name = submit_job_name(text);
@@ -112,6 +116,8 @@ const struct command cmd_submit = {
         "A file that ends in .yaml or .yml is a job file. Any other first word that is not an option begins\n"
         "the script or command, and every word after it belongs to it, as for `ddpctl run`. SCRIPT.py runs\n"
         "under python3 -u (or $PYTHON_EXEC).\n\n"
+        "A job that the present nodes cannot run is queued all the same, because nodes may come. A warning says\n"
+        "what is missing, and which smaller job would run. --now queues only a job that can start now.\n\n"
         "  ddpctl submit fashion.yaml --set train.epochs=20 --follow\n"
         "  ddpctl submit --nodes 2 --procs-per-node 4 train.py --lr 0.1",
     .options = options,

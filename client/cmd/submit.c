@@ -67,10 +67,11 @@ enum err_code submit_send(struct link *link, const struct submission *s, int64_t
     request.n_env = s->env ? strv_len(s->env) : 0;
     request.continues = s->continues;
     request.resume = s->resume;
+    request.now = s->now;
     if (link_call(link, "SubmitJob", &request, &message, PATIENCE_MS, e) != ERR_OK)
         return e->code;
     reply = message;
-    for (size_t i = 0; i < reply->n_warnings; i++)
+    for (size_t i = 0; i < reply->n_warnings && !s->own_cluster; i++)
         buf_printf(&talk, "ddpctl: warning: %s\n", reply->warnings[i]);
     stderr_put(&talk);
     *job = reply->job;

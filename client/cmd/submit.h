@@ -16,6 +16,9 @@ struct submission {
     char *const *env;  /* "NAME=value" texts for the workers, ended by NULL; or NULL */
     int64_t continues; /* the job whose snapshots it continues from, 0: none */
     bool resume;       /* continue from another job's snapshots in snapshot.dir */
+    bool now;          /* refuse a job that cannot start at once */
+    bool
+        own_cluster; /* of `ddpctl run`, whose nodes may come later: the coordinator's warnings are left out */
 };
 /* Sends the job. While the coordinator is UNAVAILABLE the call is repeated for 10 s with the same request id,
  * so that the job is created once. The coordinator's warnings go to stderr. */

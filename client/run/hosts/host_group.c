@@ -357,7 +357,7 @@ static enum err_code host_group_complete(struct host_group *h, bool *out, struct
 /* Waits until there is a job, which the hosting machine submits. */
 static enum err_code host_group_wait_job(struct host_group *h, struct err *e)
 {
-    struct submission submission = {.text = h->text};
+    struct submission submission = {.text = h->text, .own_cluster = true};
     bool all = false;
     while (!h->member.status->job) {
         if (host_group_check_local(h, e) != ERR_OK || host_group_check_coordinator(h, TURN_MS, e) != ERR_OK)

@@ -14,9 +14,9 @@
 enum core_join_state { CORE_JOIN_PENDING, CORE_JOIN_BOOTSTRAP, CORE_JOIN_READY }; /* the wire's numbers */
 
 enum core_effect_kind {
-    EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel, resize, restart have job; tune has
-                     job, revision, when, and texts: key, old and new value of each change; a commit of a
-                     snapshot has pending: call again */
+    EFFECT_REPLY, /* call, err; after OK: submit has job, existed and warning; cancel, resize, restart have job;
+                     tune has job, revision, when, and texts: key, old and new value of each change; a
+                     commit of a snapshot has pending: call again */
     EFFECT_JOIN, /* call, state, job, generation, rank: core_generation and core_rank have the answer's content */
     EFFECT_WATCH,   /* call, member, generation, rank, stop; with tune the job has a new job file: job; after
                      !member end the stream */
@@ -40,6 +40,7 @@ struct core_effect {
     bool existed, member, stop, pending, tune;
     const char *when;    /* static */
     char *node, **texts; /* owned by the effect; texts: NULL-terminated, or NULL */
+    char *warning;       /* of a submit, for its user; owned by the effect; NULL: there is none */
     struct err err;
 };
 

@@ -112,6 +112,7 @@ struct core_event {
             const char *request_id, *job_file, *user;
             char *const *env;  /* NULL-terminated or NULL */
             int64_t continues; /* 0: none; the new job starts from that job's newest committed snapshot */
+            bool now;          /* refuse a job that cannot start at once */
             bool resume;       /* continue whatever job's snapshots the directory holds */
             uint8_t digest[DIGEST_BYTES]; /* digest of the whole request except the user */
         } submit;

@@ -14,6 +14,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/advice.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
 
@@ -114,6 +115,22 @@ static size_t count_unfinished(const struct core *core)
     return count;
 }
 
+/* *warning: what keeps the nodes from ever running the job as they are now; NULL: nothing. Such a job waits all
+ * the same, because nodes may come; with `now` a job that would wait for any reason is refused. */
+static enum err_code check_place(const struct core *core, const struct core_event *event,
+                                 const struct job_spec *spec, char **warning, struct err *e)
+{
+    const struct job asked = {.r = {.user = (char *)event->submit.user}, .spec = *spec};
+    struct advice advice;
+
+    advice_make(core, &asked, &advice);
+    CLEANUP(free_text) char *text = advice.text;
+    if (event->submit.now && !advice.starts)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the job cannot start now and is not queued: %s", text);
+    *warning = advice.possible ? NULL : steal(text);
+    return ERR_OK;
+}
+
 static struct job *add_job(struct core *core, const struct core_event *event, struct job_spec *spec,
                            int64_t continues)
 {
@@ -145,6 +162,7 @@ void jobs_submit(struct core *core, const struct core_event *event)
     struct job *former = id && *id ? core_find_request(core, id) : NULL;
     struct job_spec spec = {0};
     int64_t continues = 0;
+    CLEANUP(free_text) char *warning = NULL;
     struct err e = {0};
 
     if (!id || !*id || strlen(id) > 128)
@@ -163,14 +181,15 @@ void jobs_submit(struct core *core, const struct core_event *event)
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
              check_lease(core, &spec, &e) == ERR_OK &&
-             check_lineage(core, event, &spec, &continues, &e) == ERR_OK) {
+             check_lineage(core, event, &spec, &continues, &e) == ERR_OK &&
+             check_place(core, event, &spec, &warning, &e) == ERR_OK) {
         struct job *job = add_job(core, event, &spec, continues);
         emit_job(core, job, CHANGE_JOB_INSERT);
         if (continues)
             emit_event(core, job, "job_queued", "queued, continues #%" PRId64, continues);
         else
             emit_event(core, job, "job_queued", "queued");
-        emit_job_reply(core, event->call, job, false);
+        emit_submit_reply(core, event->call, job, warning);
     }
     if (e.code)
         emit_fail(core, event->call, e.code, "%s", e.msg);

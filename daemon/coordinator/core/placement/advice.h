@@ -1,0 +1,18 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_ADVICE_H
+#define DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_ADVICE_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* What a user should know at submit: whether the nodes can run the job at all, whether it can start now, and
+ * if not, which smaller ask would run. Changes nothing but node->place, which each placement pass counts anew. */
+struct advice {
+    bool possible; /* the present nodes could run the job if no other job used them */
+    bool starts;   /* they can run it now */
+    /* "2 nodes are alive, the job needs 3; --nodes 2 would run now". NULL: the job starts. Heap-owned. */
+    char *text;
+};
+
+/* job: any with a spec and a user; it need not be among the core's jobs. */
+void advice_make(const struct core *core, const struct job *job, struct advice *out);
+
+#endif
