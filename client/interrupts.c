@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t interrupt_count, interrupt_number;
+static volatile sig_atomic_t interrupt_count, interrupt_number, interrupt_continued;
 
 /* A signal that repeats the last one is not counted, since a closing terminal and a batch system may send it
  * several times, and a second count would kill the job while it writes a snapshot. ^C is counted each time:
@@ -17,10 +17,19 @@ static void interrupt_count_signal(int number)
     interrupt_count++;
 }
 
+static void interrupt_note_continue(int number)
+{
+    (void)number;
+    interrupt_continued = 1;
+}
+
 void interrupts_catch_these(const int *signals)
 {
     struct sigaction action = {.sa_handler = interrupt_count_signal};
+    struct sigaction note = {.sa_handler = interrupt_note_continue, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
+    sigemptyset(&note.sa_mask);
+    sigaction(SIGCONT, &note, NULL);
     for (; *signals; signals++) {
         struct sigaction before;
         /* nohup ignores SIGHUP on purpose: leave that as it is */
@@ -45,4 +54,11 @@ int interrupts_count(void)
 int interrupt_signal(void)
 {
     return interrupt_number;
+}
+
+bool interrupts_was_continued(void)
+{
+    const bool was = interrupt_continued;
+    interrupt_continued = 0;
+    return was;
 }

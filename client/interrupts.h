@@ -1,6 +1,8 @@
 #ifndef DDP_CLIENT_INTERRUPTS_H
 #define DDP_CLIENT_INTERRUPTS_H
 
+#include <stdbool.h>
+
 /* Signals that ask ddpctl to end, ^C above all: they are counted here, and the caller's loop obeys them. Any
  * thread may be interrupted; the counts are process-wide.
  *
@@ -10,5 +12,7 @@ void interrupts_catch(void);                     /* SIGINT and SIGTERM */
 void interrupts_catch_these(const int *signals); /* ended by 0 */
 int interrupts_count(void);
 int interrupt_signal(void); /* the last signal that was counted */
+/* True once after the process was continued (^Z and fg): others have written to the terminal meanwhile. */
+bool interrupts_was_continued(void);
 
 #endif

@@ -1,13 +1,12 @@
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
-#include "client/text/prefix.h"
+#include "client/output_targets.h"
 #include "client/text/term.h"
 
 struct logs_options {
@@ -57,37 +56,39 @@ static const struct option_spec options[] = {
 };
 
 /* *any: whether there was output, or a note that explains why there is none. */
-static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer *prefix, bool *any,
+static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_merge *merge, bool *any,
                                       struct err *e)
 {
-    CLEANUP(buf_release) struct buf out = {0}, talk = {0};
+    CLEANUP(buf_release) struct buf talk = {0};
     for (;;) {
         CLEANUP(rpc_release) Ddp__V1__LogData *data = NULL;
         void *message = NULL;
-        enum err_code code = rpc_stream_next(stream, 100, &message, e);
+        enum err_code code = rpc_stream_next(stream, output_merge_waits(merge) ? 10 : 100, &message, e);
         data = message;
         if (interrupts_count()) /* the user has seen enough: no error */
             return ERR_OK;
-        if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream))
+        if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream)) {
+            output_merge_tick(merge, clock_boot_ms());
+            if (!output_targets_put(merge)) /* nobody reads any more */
+                return ERR_OK;
             continue;
+        }
         if (code != ERR_OK)
             return code;
         if (!data)
-            break;
+            return ERR_OK;
         *any = *any || *data->note || data->data.len;
         if (*data->note) {
             term_printf_safe(&talk, "ddpctl: %s", data->note);
             buf_putc(&talk, '\n');
         }
-        prefixer_add(prefix, data->rank, data->standard_error, (const char *)data->data.data, data->data.len,
-                     &out);
-        stderr_put(&talk);
-        if (!stdout_put(&out)) /* nobody reads any more */
+        output_merge_say(merge, true, &talk);
+        buf_clear(&talk);
+        output_merge_add(merge, data->rank, data->standard_error, (const char *)data->data.data,
+                         data->data.len, clock_boot_ms());
+        if (!output_targets_put(merge))
             return ERR_OK;
     }
-    prefixer_finish(prefix, &out);
-    stdout_put(&out);
-    return ERR_OK;
 }
 
 static int cmd_logs_run(struct invocation *in)
@@ -95,7 +96,7 @@ static int cmd_logs_run(struct invocation *in)
     const struct logs_options *o = in->options;
     Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
     struct rpc_stream *stream;
-    struct prefixer prefix;
+    struct output_merge merge;
     struct link link;
     struct err e;
     int64_t rank = -1;
@@ -113,19 +114,23 @@ static int cmd_logs_run(struct invocation *in)
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     interrupts_catch();
-    prefixer_init(&prefix, rank < 0 && isatty(STDOUT_FILENO), term_of(STDOUT_FILENO).colour);
-    /* One stream of one rank passes unchanged. Two streams arrive in pieces and are merged by whole lines. */
-    prefix.raw = rank >= 0 && !o->both;
-    prefix.filtered = !o->raw && isatty(STDOUT_FILENO);
+    /* One stream of one rank passes unchanged. */
+    const struct output_targets_options targets = {.several = rank < 0 || o->both, .raw = o->raw};
+    output_merge_init(&merge);
+    output_targets_set(&merge, &targets);
+    merge.joined = true;
+    merge.targets[0].wanted = merge.targets[0].wanted && rank < 0;
     enum err_code code =
         rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
     if (code == ERR_OK) {
-        code = logs_copy_stream(stream, &prefix, &any, &e);
+        code = logs_copy_stream(stream, &merge, &any, &e);
         rpc_stream_close(stream);
+        output_merge_finish(&merge, clock_boot_ms());
+        output_targets_put(&merge);
     }
     if (code != ERR_OK)
         link_explain(&link, &e);
-    prefixer_release(&prefix);
+    output_merge_release(&merge);
     link_close(&link);
     /* Python's logging, tracebacks and ddp-trainer write to standard error only. */
     if (code == ERR_OK && !any && !o->standard_error && !o->both && !interrupts_count())
@@ -138,12 +143,10 @@ const struct command cmd_logs = {
     .usage = "logs JOB [--rank R] [-f] [--stderr]",
     .summary = "print what the workers wrote",
     .help =
-        "Prints what the workers of the newest generation wrote to standard output. On a terminal, if there\n"
-        "are several ranks, each line begins with its rank; in a pipe lines are unchanged. Nodes that cannot "
-        "be\n"
-        "reached are named on stderr and left out. The files are in the log directory that `ddpctl status "
-        "JOB`\n"
-        "prints.",
+        "Prints what the workers of the newest generation wrote to standard output. Without --rank, on a\n"
+        "terminal each line begins with its rank, and with -f progress bars stay at the bottom; in a pipe lines\n"
+        "are unchanged. Nodes that cannot be reached are named on stderr and left out. The files are in the log\n"
+        "directory that `ddpctl status JOB` prints.",
     .options = options,
     .size = sizeof(struct logs_options),
     .least = 1,

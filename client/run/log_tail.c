@@ -34,7 +34,7 @@ void log_tail_add(struct log_tail *t, int rank, int local_rank, bool standard_er
     t->files = array_grow(t->files, t->count, &t->cap, sizeof(*t->files));
     t->files[t->count++] = (struct log_tail_file){
         .rank = rank, .local_rank = local_rank, .fd = -1, .standard_error = standard_error};
-    prefixer_label(standard_error ? &t->err : &t->out, rank, standard_error, label);
+    output_merge_label(&t->merge, rank, standard_error, label);
 }
 
 static void log_tail_open_file(const struct log_tail *t, struct log_tail_file *f)
@@ -44,38 +44,38 @@ static void log_tail_open_file(const struct log_tail *t, struct log_tail_file *f
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-bool log_tail_read(struct log_tail *t, struct buf *out, struct buf *err)
+/* Reads at most 1 MiB of one file, so that a rank that writes much does not hold up the others. */
+static bool log_tail_read_file(struct log_tail *t, struct log_tail_file *f, int64_t now_ms)
 {
     char data[65536];
+    ssize_t n;
+    for (int rounds = 0; rounds < 16; rounds++) {
+        if (output_merge_is_held(&t->merge, f->rank, f->standard_error, now_ms))
+            return true;
+        n = cut_file_read(f->fd, data, sizeof(data), f->at, &f->at);
+        if (n <= 0)
+            return rounds > 0;
+        output_merge_add(&t->merge, f->rank, f->standard_error, data, (size_t)n, now_ms);
+    }
+    return true;
+}
+
+bool log_tail_read(struct log_tail *t, int64_t now_ms)
+{
     bool any = false;
     for (size_t i = 0; i < t->count; i++) {
         struct log_tail_file *f = &t->files[i];
-        ssize_t n;
         if (f->fd < 0)
             log_tail_open_file(t, f);
-        /* at most 1 MiB of one file, so that a rank that writes much does not hold up the others */
-        for (int rounds = 0;
-             f->fd >= 0 && rounds < 16 && (n = cut_file_read(f->fd, data, sizeof(data), f->at, &f->at)) > 0;
-             rounds++) {
+        if (f->fd >= 0 && log_tail_read_file(t, f, now_ms))
             any = true;
-            if (f->standard_error)
-                prefixer_add(&t->err, f->rank, true, data, (size_t)n, err);
-            else
-                prefixer_add(&t->out, f->rank, false, data, (size_t)n, out);
-        }
     }
+    output_merge_tick(&t->merge, now_ms);
     return any;
-}
-
-void log_tail_finish(struct log_tail *t, struct buf *out, struct buf *err)
-{
-    prefixer_finish(&t->out, out);
-    prefixer_finish(&t->err, err);
 }
 
 void log_tail_release(struct log_tail *t)
 {
     log_tail_close_files(t);
-    prefixer_release(&t->out);
-    prefixer_release(&t->err);
+    output_merge_release(&t->merge);
 }

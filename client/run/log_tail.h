@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_RUN_LOG_TAIL_H
 #define DDP_CLIENT_RUN_LOG_TAIL_H
 
-#include "client/text/prefix.h"
+#include "client/text/output_merge.h"
 
 /* Reads the workers' log files of this machine as they grow:
  *   <logs>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log
@@ -15,18 +15,18 @@ struct log_tail {
     char *dir; /* of the generation's node */
     struct log_tail_file *files;
     size_t count, cap;
-    struct prefixer out, err; /* of what goes to stdout and stderr */
+    struct output_merge merge; /* the output; the caller writes the texts of its targets */
 };
 
 void log_tail_init(struct log_tail *t);
 /* Switches to a generation, of which no files are added yet. The files of the one before must have been read
  * to their end. */
 void log_tail_open(struct log_tail *t, const char *logs, int64_t job, int64_t generation, const char *node);
-/* Adds a file of the generation. label: text before each of its lines (prefix.h), or NULL. */
+/* Adds a file of the generation. label: text before each of its lines (output_merge.h), or NULL. */
 void log_tail_add(struct log_tail *t, int rank, int local_rank, bool standard_error, const char *label);
-/* Appends what is new; true when there was something. */
-bool log_tail_read(struct log_tail *t, struct buf *out, struct buf *err);
-void log_tail_finish(struct log_tail *t, struct buf *out, struct buf *err); /* appends unfinished lines */
+/* Merges what is new. True when there was something, or when a file was not read because its rank waits for the
+ * end of another rank's line. */
+bool log_tail_read(struct log_tail *t, int64_t now_ms);
 void log_tail_release(struct log_tail *t);
 
 #endif

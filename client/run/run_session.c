@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -13,6 +12,7 @@
 #include "client/interrupts.h"
 #include "client/job_status.h"
 #include "client/job_watch.h"
+#include "client/output_targets.h"
 #include "client/run/run_error.h"
 #include "client/run/run_failure.h"
 #include "client/run/run_logs.h"
@@ -26,21 +26,30 @@
 
 static bool run_session_flush(struct run_session *s)
 {
-    bool talk = stderr_put(&s->err);
-    return stdout_put(&s->out) && talk;
+    output_merge_say(&s->tail.merge, true, &s->talk);
+    buf_clear(&s->talk);
+    return output_targets_put(&s->tail.merge);
 }
 
 static void run_session_say(struct run_session *s, const char *text)
 {
-    term_printf_safe(&s->err, "ddpctl: %s", text);
-    buf_putc(&s->err, '\n');
+    term_printf_safe(&s->talk, "ddpctl: %s", text);
+    buf_putc(&s->talk, '\n');
 }
 
 static void run_session_copy_all(struct run_session *s)
 {
-    while (log_tail_read(&s->tail, &s->out, &s->err))
+    while (log_tail_read(&s->tail, clock_boot_ms()))
         if (!run_session_flush(s))
             return;
+}
+
+/* The workers of the generation have ended: their output is complete. */
+static void run_session_finish_output(struct run_session *s)
+{
+    run_session_copy_all(s);
+    output_merge_finish(&s->tail.merge, clock_boot_ms());
+    run_session_flush(s);
 }
 
 static const char *run_session_node(const struct run_session *s, const Ddp__V1__JobStatus *job)
@@ -48,29 +57,17 @@ static const char *run_session_node(const struct run_session *s, const Ddp__V1__
     return s->node ? s->node : job->nodes[0];
 }
 
-static bool run_session_is_filtered(const struct run_request *request, int fd, int stream)
-{
-    const bool terminal = request->terminal ? atoi(request->terminal) & stream : isatty(fd);
-    return terminal && !request->raw;
-}
-
 static void run_session_new_generation(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     const char *node = run_session_node(s, job);
-    bool several = job->world_size > 1;
-    run_session_copy_all(s);
-    log_tail_finish(&s->tail, &s->out, &s->err);
+    const struct output_targets_options options = {
+        .several = job->world_size > 1, .raw = s->request->raw, .terminal = s->request->terminal};
+    run_session_finish_output(s);
     /* a generation may begin and end between two states; it left log files, too */
     for (int64_t g = s->generation + 1; g <= job->generation; g++)
         run_logs_attempt(s->local.logs, s->job, g, node);
     s->generation = job->generation;
-    s->tail.out.raw = s->tail.err.raw = !several;
-    s->tail.out.filtered = run_session_is_filtered(s->request, STDOUT_FILENO, 1);
-    s->tail.err.filtered = run_session_is_filtered(s->request, STDERR_FILENO, 2);
-    s->tail.out.wanted = several && isatty(STDOUT_FILENO);
-    s->tail.err.wanted = several && isatty(STDERR_FILENO);
-    s->tail.out.colour = term_of(STDOUT_FILENO).colour;
-    s->tail.err.colour = term_of(STDERR_FILENO).colour;
+    output_targets_set(&s->tail.merge, &options);
     log_tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
     worker_output_add(&s->tail, s->request, job, node);
 }
@@ -87,9 +84,9 @@ static void run_session_explain_failure(struct run_session *s, const Ddp__V1__Jo
     bool seen =
         job->world_size == 1 && worker_output_shown(s->request, job->failure->local_rank, true, &teed);
     if (!s->request->secondary)
-        run_failure_print(job, !seen, &first, &s->err);
+        run_failure_print(job, !seen, &first, &s->talk);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
-        buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
+        buf_printf(&s->talk, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }
 
 /* A job may wait for GPUs that other programs use now. If the machine has no GPUs, waiting is useless. */
@@ -134,15 +131,13 @@ static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *
     if (job->generation > s->generation && job->n_nodes)
         run_session_new_generation(s, job);
     if (job_status_ended(job)) { /* all output comes before the message about the end */
-        run_session_copy_all(s);
-        log_tail_finish(&s->tail, &s->out, &s->err);
-        run_session_flush(s);
+        run_session_finish_output(s);
         s->ended = true;
         s->exit_code = job_status_exit_code(job);
     }
     s->view.term.now_ms = clock_wall_ms();
     if (!s->request->secondary)
-        follow_view_update(&s->view, job, &s->err);
+        follow_view_update(&s->view, job, &s->talk);
     if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
         run_session_explain_failure(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);
@@ -168,8 +163,8 @@ static enum err_code run_session_obey(struct run_session *s, struct err *e)
     request.why = why;
     request.signal = interrupt_signal();
     if (!s->unread)
-        buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping the job, ^C again kills it\n"
-                                        : "ddpctl: killing the job\n");
+        buf_puts(&s->talk, s->stops == 1 ? "ddpctl: stopping the job, ^C again kills it\n"
+                                         : "ddpctl: killing the job\n");
     run_session_flush(s);
     if (link_call(&s->link, "CancelJob", &request, &reply, 0, e) != ERR_OK &&
         e->code != ERR_FAILED_PRECONDITION) /* it has ended meanwhile */
@@ -191,7 +186,7 @@ static enum err_code run_session_loop(struct run_session *s, struct err *e)
             run_session_update(s, job);
         if ((s->turn ? s->turn : run_session_check_queue)(s, e) != ERR_OK)
             return e->code;
-        if (log_tail_read(&s->tail, &s->out, &s->err) || job)
+        if (log_tail_read(&s->tail, now) || job)
             s->active_ms = now;
         if (!run_session_flush(s) && !s->unread) {
             s->unread = true;
@@ -217,7 +212,12 @@ enum err_code run_session_run(struct run_session *s, struct err *e)
 {
     job_watch_open(&s->watch, &s->link, s->job);
     s->active_ms = clock_boot_ms();
-    return run_session_loop(s, e);
+    enum err_code code = run_session_loop(s, e);
+    if (code != ERR_OK) { /* the lines that are on the terminal end before the message about the error */
+        output_merge_finish(&s->tail.merge, clock_boot_ms());
+        run_session_flush(s);
+    }
+    return code;
 }
 
 void run_session_release(struct run_session *s, int code)
@@ -227,14 +227,13 @@ void run_session_release(struct run_session *s, int code)
     bool keep =
         s->request->log_dir || s->request->redirects || (code != EXIT_DONE && s->generation && !stopped);
     if (keep && s->local.logs)
-        buf_printf(&s->err, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
+        buf_printf(&s->talk, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
                    s->node ? s->node : "");
     if (keep && !s->quiet)
-        stderr_put(&s->err);
+        run_session_flush(s);
     job_watch_close(&s->watch);
     link_close(&s->link);
     local_cluster_stop(&s->local, keep);
     log_tail_release(&s->tail);
-    buf_release(&s->out);
-    buf_release(&s->err);
+    buf_release(&s->talk);
 }

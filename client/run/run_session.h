@@ -28,7 +28,7 @@ struct run_session {
     struct job_watch watch;
     struct log_tail tail;
     struct follow_view view;
-    struct buf out, err;
+    struct buf talk; /* messages of ddpctl itself, for stderr */
     int64_t generation, active_ms;
     int stops; /* signals that were passed on as cancels */
     bool ended, unread;

@@ -7,8 +7,8 @@
 
 /* Which of the workers' output ddpctl prints, and with which label: --redirects, --tee and
  * --local-ranks-filter change the default. By default the output of a single rank passes unchanged, and that
- * of several ranks is merged by whole lines, with [rank] before each line on a terminal. The log files always
- * have everything. */
+ * of several ranks is merged by lines (output_merge.h), with [rank] before each line on a terminal. The log
+ * files always have everything. */
 
 /* True if ddpctl prints the rank's output. *teed: it gets the label of --tee. */
 bool worker_output_shown(const struct run_request *request, int local_rank, bool standard_error, bool *teed);

@@ -33,7 +33,6 @@ static void test_reads_files_as_they_grow(void **state)
     (void)state;
     char root[] = "/tmp/ddp-test-XXXXXX";
     struct log_tail t;
-    struct buf out = {0}, err = {0};
     struct err e;
     assert_non_null(mkdtemp(root));
     CLEANUP(free_text) char *rank0 = xasprintf("%s/7/generation_1/box/0", root);
@@ -41,29 +40,27 @@ static void test_reads_files_as_they_grow(void **state)
     log_tail_init(&t);
     log_tail_open(&t, root, 7, 1, "box");
     add_ranks(&t);
-    t.out.wanted = true;
-    assert_false(log_tail_read(&t, &out, &err));
+    t.merge.targets[0].wanted = true;
+    assert_false(log_tail_read(&t, 0));
     assert_int_equal(file_mkdirs(rank0, 0755, &e), ERR_OK);
     file_append(rank0, "stdout.log", "one\ntw");
     file_append(rank0, "stderr.log", "oh\n");
-    assert_true(log_tail_read(&t, &out, &err));
-    assert_false(log_tail_read(&t, &out, &err));
+    assert_true(log_tail_read(&t, 0));
+    assert_false(log_tail_read(&t, 0));
     file_append(rank0, "stdout.log", "o\n");
-    assert_true(log_tail_read(&t, &out, &err));
-    assert_string_equal(out.data, "[0] one\n[0] two\n");
-    assert_string_equal(err.data, "oh\n");
+    assert_true(log_tail_read(&t, 0));
+    assert_string_equal(t.merge.targets[0].text.data, "[0] one\n[0] two\n");
+    assert_string_equal(t.merge.targets[1].text.data, "oh\n");
     log_tail_open(&t, root, 7, 2, "box");
     add_ranks(&t);
     assert_int_equal(file_mkdirs(rank1, 0755, &e), ERR_OK);
     file_append(rank1, "stdout.log", "again");
-    buf_clear(&out);
-    assert_true(log_tail_read(&t, &out, &err));
-    log_tail_finish(&t, &out, &err);
-    assert_string_equal(out.data, "[1] again\n");
+    buf_clear(&t.merge.targets[0].text);
+    assert_true(log_tail_read(&t, 0));
+    output_merge_finish(&t.merge, 0);
+    assert_string_equal(t.merge.targets[0].text.data, "[1] again\n");
     log_tail_release(&t);
     assert_int_equal(file_remove_tree(root, &e), ERR_OK);
-    buf_release(&out);
-    buf_release(&err);
 }
 
 int main(void)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/text/prefix.h"
+#include "client/text/output_merge.h"
 #include "client/text/term.h"
 #include "client/text/term_filter.h"
 
@@ -119,26 +119,24 @@ static void test_invalid_utf8(void **state)
     FILTERED("a\xf0\x9f", "a\xf0?");
 }
 
-static void test_filter_of_a_prefixer(void **state)
+static void test_each_stream_has_its_filter(void **state)
 {
-    struct prefixer p;
-    CLEANUP(buf_release) struct buf out = {0};
+    struct output_merge m;
 
     (void)state;
-    prefixer_init(&p, true, false);
-    p.filtered = true;
-    prefixer_add(&p, 0, false, "a\033]52;", 7, &out);
-    prefixer_add(&p, 1, false, "c;not a clipboard\n", 18, &out);
-    prefixer_add(&p, 0, false, "c;x\ab\n", 6, &out);
-    prefixer_finish(&p, &out);
-    prefixer_release(&p);
-    assert_string_equal(out.data, "[1] c;not a clipboard\n[0] ab\n");
-    buf_clear(&out);
-    prefixer_init(&p, false, false);
-    prefixer_add(&p, 0, false, "a\033]0;x\a\n", 8, &out); /* not a terminal */
-    prefixer_finish(&p, &out);
-    prefixer_release(&p);
-    assert_string_equal(out.data, "a\033]0;x\a\n");
+    output_merge_init(&m);
+    m.targets[0].wanted = m.targets[0].filtered = true;
+    output_merge_add(&m, 0, false, "a\033]52;", 7, 0);
+    output_merge_add(&m, 1, false, "c;not a clipboard\n", 18, 0);
+    output_merge_add(&m, 0, false, "c;x\ab\n", 6, 0);
+    output_merge_finish(&m, 0);
+    assert_string_equal(m.targets[0].text.data, "[1] c;not a clipboard\n[0] ab\n");
+    output_merge_release(&m);
+    output_merge_init(&m);
+    output_merge_add(&m, 0, false, "a\033]0;x\a\n", 8, 0); /* not a terminal */
+    output_merge_finish(&m, 0);
+    assert_string_equal(m.targets[0].text.data, "a\033]0;x\a\n");
+    output_merge_release(&m);
 }
 
 static void test_names(void **state)
@@ -162,7 +160,7 @@ int main(void)
         cmocka_unit_test(test_other_sequences_are_removed),
         cmocka_unit_test(test_c1_controls_are_removed),
         cmocka_unit_test(test_invalid_utf8),
-        cmocka_unit_test(test_filter_of_a_prefixer),
+        cmocka_unit_test(test_each_stream_has_its_filter),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,19 @@
+#ifndef DDP_CLIENT_OUTPUT_TARGETS_H
+#define DDP_CLIENT_OUTPUT_TARGETS_H
+
+#include "client/text/output_merge.h"
+
+/* Connects an output_merge to this process's stdout and stderr. */
+struct output_targets_options {
+    bool several; /* several ranks: merged, with [rank] on a terminal; false: one rank, unchanged */
+    bool raw;     /* --raw: a terminal gets every byte */
+    const char
+        *terminal; /* --terminal (run_request.h): which of the streams are terminals; NULL: ask isatty */
+};
+
+/* Sets the targets up. What was merged before must have been finished and written. */
+void output_targets_set(struct output_merge *m, const struct output_targets_options *o);
+/* Writes the targets' texts. False: stdout or stderr can no longer be written. */
+bool output_targets_put(struct output_merge *m);
+
+#endif

@@ -1,0 +1,92 @@
+#ifndef DDP_CLIENT_TEXT_OUTPUT_MERGE_H
+#define DDP_CLIENT_TEXT_OUTPUT_MERGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "client/text/live_line.h"
+#include "client/text/term_filter.h"
+
+/* Merges the output of several ranks as it comes, so that no line has text of two ranks. No clock, no output:
+ * times are arguments (ms), and the caller writes the text of the targets. One thread.
+ *
+ * A whole line passes at once. The start of a line passes at once if it ends with a carriage return, as a
+ * progress bar's does, and otherwise when it has waited for OUTPUT_MERGE_WAIT_MS or is long. The rest of the
+ * line follows as it comes.
+ *
+ * In a pipe or a file, bytes are only appended. If another rank's text comes in the middle of a line, a line
+ * end is inserted before it. That text waits while the line grows, but not after a carriage return, and at
+ * most for OUTPUT_MERGE_HOLD_MS.
+ *
+ * On a live terminal the unfinished lines are drawn below all whole lines, one line for each stream. They are
+ * redrawn in place, and each becomes a whole line above when it ends. */
+#define OUTPUT_MERGE_WAIT_MS 100
+#define OUTPUT_MERGE_HOLD_MS 1000
+
+/* stdout or stderr of one rank. */
+struct output_stream {
+    int rank;
+    bool standard_error;
+    char *label; /* text before each line instead of "[rank] "; NULL: none */
+    struct term_filter filter;
+    struct buf waiting; /* has not passed yet: the start of a line, or lines that another line holds up */
+    int64_t since_ms;   /* since when its first byte waits */
+    int64_t added_ms;   /* when the last byte came */
+    /* of the line that has passed in part */
+    struct live_line live; /* live terminals: the part */
+    int64_t drawn;         /* likewise: grows with each change, to find the newest lines */
+    bool labelled;         /* the line has a label */
+    bool bare;             /* its next text needs a label: the start of a line, or after a carriage return */
+    bool cut;              /* a line end was inserted and is not yet followed by text of the stream */
+};
+
+/* Where the output goes: ddpctl's stdout or stderr. */
+struct output_target {
+    bool wanted, colour; /* "[rank] " before each line of a stream without a label; in colour */
+    bool raw;            /* for a single rank: streams without a label pass unchanged as they come */
+    bool filtered;       /* a terminal: term_filter.h removes control sequences */
+    bool live;           /* a terminal, filtered and not raw: unfinished lines are drawn and redrawn */
+    size_t columns;      /* live: the terminal's width; 0: unknown */
+    size_t lines;        /* live: how many unfinished lines are drawn at most, those that changed last */
+    struct buf text;     /* to be written; the caller clears it */
+    /* private */
+    struct output_stream *open; /* whose unfinished line is at the end of what was written; NULL: none */
+    bool returned;              /* what was written ends with a carriage return */
+    bool dirty;                 /* live: an unfinished line has changed */
+    size_t drawn;               /* live: lines that are drawn now */
+};
+
+struct output_merge {
+    struct output_target targets[2]; /* stdout, stderr */
+    bool shared;                     /* both are the same file: targets[0] gets the output for both */
+    bool joined;                     /* targets[0] gets the ranks' stderr too */
+    /* private */
+    struct output_stream **streams; /* in the order of ranks */
+    struct output_stream past;      /* stands for a stream that was finished */
+    size_t count, cap;
+    int64_t draws;
+};
+
+void output_merge_init(struct output_merge *m);
+void output_merge_label(struct output_merge *m, int rank, bool standard_error, const char *label);
+void output_merge_add(struct output_merge *m, int rank, bool standard_error, const char *data, size_t len,
+                      int64_t now_ms);
+/* True if the stream has much text waiting until another rank's line ends. A caller that can wait should not
+ * add more now. */
+bool output_merge_is_held(struct output_merge *m, int rank, bool standard_error, int64_t now_ms);
+void output_merge_tick(struct output_merge *m, int64_t now_ms); /* passes on what has waited long enough */
+bool output_merge_waits(const struct output_merge *m);          /* a later tick will pass on something */
+/* Lines of ddpctl itself, on lines of their own. */
+void output_merge_say(struct output_merge *m, bool standard_error, const struct buf *lines);
+/* Passes on everything, and ends the unfinished lines. In a pipe, a line without a label is ended when other text
+ * follows, so that the output of a rank that writes alone is not changed. */
+void output_merge_finish(struct output_merge *m, int64_t now_ms);
+/* Before the targets' texts are written: adds the drawing of unfinished lines to live targets. */
+void output_merge_draw(struct output_merge *m);
+/* Other programs have written to the terminal: the next drawing begins at the line of the cursor. */
+void output_merge_moved(struct output_merge *m);
+void output_merge_release(struct output_merge *m);
+
+#endif
