@@ -171,6 +171,8 @@ static enum err_code read_env(const struct conf_node *node, void *at, struct err
     return conf_read_value(node, env, at, e);
 }
 
+/* A new key also needs a default in job_defaults and a line in job_print.c, and a row in job_tune.c if it can change while
+ * the job runs. Keys below `train` are in job_train.c. */
 static const struct conf_field job_fields[] = {
     {"name", CONF_CUSTOM, AT(name), .fn = read_name},
     {"nodes", CONF_CUSTOM, 0, .fn = read_nodes},

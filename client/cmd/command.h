@@ -4,8 +4,8 @@
 #include "base/option.h"
 #include "client/cmd/output.h"
 
-/* A command is one const entry in a file cmd_NAME.c, and a row of the table in main.c. Commands that make the
- * same call share a file: drain, undrain and forget cmd_nodes.c, restart cmd_resize.c. */
+/* A command is one const entry in a file cmd_NAME.c, declared at the end of this file, and a row of the table in
+ * main.c. Commands that make the same call share a file: drain, undrain and forget cmd_nodes.c, restart cmd_resize.c. */
 
 enum exit_code {
     EXIT_DONE = 0,

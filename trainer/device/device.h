@@ -206,6 +206,7 @@ struct device_muon {
 };
 
 struct device;
+/* Each operation has a row in the tables of cpu/cpu.c, cuda/operations.c and tests/num/strict_ops.c. */
 struct device_ops {
     const char *name;
     void (*close)(struct device *d);

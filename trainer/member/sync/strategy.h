@@ -4,7 +4,7 @@
 #include "trainer/member/sync/sync.h"
 
 /* A strategy is a constant of struct sync_ops in a file of its own, with a row in the table in sync.c, which
- * calls it. Threads: the owner's only. Functions that are NULL do nothing.
+ * calls it, and one for its keys in base/job/job_sync.c. Threads: the owner's only. Functions that are NULL do nothing.
  *
  * A strategy exchanges data in one or both of two places: gradients between backward and the optimizer
  * (grads_ready, before_step), or any data at the end of a round of steps (begin, join; only with
