@@ -183,7 +183,7 @@ static enum err_code fake_check_token(struct rpc_call *call, const struct rpc_au
     return err_set(e, ERR_UNAUTHENTICATED, "no such token");
 }
 
-static const struct rpc_method fake_methods[] = {
+static const struct rpc_method rendezvous_methods[] = {
     {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = fake_on_join},
     {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = fake_on_put},
     {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = fake_on_watch, .on_end = fake_on_watch_end},
@@ -226,7 +226,7 @@ void fake_coordinator_open(void)
     struct rpc_server_options options = {.loop = &fake_server.loop, .auth = fake_check_token};
     struct err e = {0};
 
-    service = (struct rpc_service){&ddp__v1__rendezvous__descriptor, fake_methods, NULL};
+    service = (struct rpc_service){&ddp__v1__rendezvous__descriptor, rendezvous_methods, NULL};
     assert_int_equal(uv_loop_init(&fake_server.loop), 0);
     uv_async_init(&fake_server.loop, &fake_server.stop, fake_on_stop);
     uv_async_init(&fake_server.loop, &fake_server.send, fake_on_send);
