@@ -10,8 +10,9 @@
  *
  * A card is merged with what we know of its job (card_merge.c), by rules that do not depend on the order in
  * which cards come: of two generations or states the further one counts, a worker that either side calls dead
- * is dead, and snapshots are put together. So no worker that both sides know is told to stop, and a job that
- * has ended since the backup is not run again. */
+ * is dead, and snapshots are put together. Of two revisions of the job file the later one counts, whichever side
+ * is further: a tune changes neither generation nor state. So no worker that both sides know is told to stop, and a
+ * job that has ended since the backup is not run again. */
 #include "daemon/coordinator/core/adopt.h"
 
 #include <inttypes.h>

@@ -96,6 +96,23 @@ bool card_merge_has_forked(const struct records *ours, const struct records *car
     return false;
 }
 
+/* A tune changes the job file within a stage, so the stage does not tell whose file is the later one: the revision does. */
+static void merge_revisions(struct job_record *out, const struct job_record *ours,
+                            const struct job_record *card)
+{
+    if (ours->revision != card->revision) {
+        const struct job_record *later = ours->revision > card->revision ? ours : card;
+        free(out->job_file);
+        out->job_file = xstrdup(later->job_file);
+        out->revision = later->revision;
+        out->revision_used = later->revision_used;
+    } else if (out->revision_used < ours->revision_used) {
+        out->revision_used = ours->revision_used;
+    } else if (out->revision_used < card->revision_used) {
+        out->revision_used = card->revision_used;
+    }
+}
+
 static void merge_job(struct job_record *out, const struct job_record *ours, const struct job_record *card,
                       bool newer)
 {
@@ -111,6 +128,7 @@ static void merge_job(struct job_record *out, const struct job_record *ours, con
     if (out->generation <
         ours->generation) /* we had formed a later generation before the card said that the job has ended */
         out->generation = ours->generation;
+    merge_revisions(out, ours, card);
 }
 
 static void append_generation(struct records *out, const struct records *from,

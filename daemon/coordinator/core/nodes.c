@@ -23,6 +23,7 @@
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/stall.h"
 #include "daemon/coordinator/core/wish.h"
 
@@ -239,6 +240,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
         adopt_cards(core, &event->hello);
     }
     card_heads(core, node, &event->hello);
+    rendezvous_node_known(core, node);
     /* the agent has reconnected before its old stream was seen to break */
     if (node->session && node->session != event->session)
         emit_effect(core, EFFECT_CLOSE)->session = node->session;

@@ -287,6 +287,17 @@ int64_t rendezvous_deadline(const struct generation *g)
     return at;
 }
 
+/* Whether rank 0 should take the job file over. If it uses a later revision than ours, our records are older than the
+ * job, and its node may have a card with that revision: ours counts only when the node's hello has brought none. */
+static bool watcher_needs_file(const struct watcher *w)
+{
+    const struct spawn *s = w->spawn;
+
+    if (w->revision > s->job->r.revision)
+        return !s->node || s->node->said_hello;
+    return w->revision < s->job->r.revision;
+}
+
 /* Tells a watcher whether it is a member, whether it should finish its step and stop, and of a new job file. This is a level,
  * not an edge, so a watcher that missed an answer loses nothing. Returns false if it is no longer a member.
  */
@@ -301,7 +312,7 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     effect->generation = s->job->r.generation;
     effect->rank = effect->member ? s->rank->r.rank : -1;
     effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
-    effect->tune = effect->rank == 0 && w->revision != s->job->r.revision;
+    effect->tune = effect->rank == 0 && watcher_needs_file(w);
     return effect->member;
 }
 
@@ -314,6 +325,15 @@ static void tell_watchers(struct core *core, const struct generation *g)
         if (core->watchers[i].spawn->rank->generation != g || tell_watcher(core, &core->watchers[i]))
             core->watchers[kept++] = core->watchers[i];
     core->watcher_count = kept;
+}
+
+void rendezvous_node_known(struct core *core, const struct node *node)
+{
+    for (size_t i = 0; i < core->watcher_count; i++) {
+        const struct watcher *w = &core->watchers[i];
+        if (w->spawn->node == node && spawn_is_member(w->spawn) && w->revision > w->spawn->job->r.revision)
+            (void)tell_watcher(core, w);
+    }
 }
 
 /* Rank 0 says which revision of the job file is in use. */

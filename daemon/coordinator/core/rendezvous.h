@@ -17,6 +17,8 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
 void rendezvous_left(struct core *core, struct spawn *s, const char *why);
 /* The generation is draining: tells its watchers to stop after their step. */
 void rendezvous_stopping(struct core *core, struct generation *g);
+/* The node has said hello, and its cards are adopted: tells rank 0 of jobs whose job file is older than what they use. */
+void rendezvous_node_known(struct core *core, const struct node *node);
 /* The job file has a new revision: tells rank 0. */
 void rendezvous_tuned(struct core *core, struct generation *g);
 /* How many ranks of the generation hold a Watch stream, and so can reach the coordinator. */

@@ -227,6 +227,42 @@ static void a_failure_does_not_end_the_wait_for_nodes(void **state)
     assert_held(f, job);
 }
 
+/* Cards of a job at its revisions 1 and 2 differ from the restored records only by a tune or two. */
+static void adopt_revisions(struct core_fixture *f, size_t first)
+{
+    struct records cards[2] = {0};
+
+    fixture_node(f, "box1", 4);
+    int64_t job = fixture_submit(f, TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    fixture_form(f, job);
+    for (size_t k = 0; k < ARRAY_LEN(cards); k++) {
+        assert_true(core_card(f->core, job, &cards[k]));
+        free(cards[k].jobs[0].job_file);
+        cards[k].jobs[0].job_file =
+            xasprintf("%s  log_every: %zu\n", core_job(f->core, job)->job_file, k + 1);
+        cards[k].jobs[0].revision = (int64_t)k + 1;
+        cards[k].jobs[0].revision_used = 1;
+    }
+    hello_with_card(f, 901, &cards[first]);
+    hello_with_card(f, 902, &cards[1 - first]);
+    assert_int_equal(core_job(f->core, job)->revision, 2);
+    assert_int_equal(core_job(f->core, job)->revision_used, 1);
+    assert_string_equal(core_job(f->core, job)->job_file, cards[1].jobs[0].job_file);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    for (size_t k = 0; k < ARRAY_LEN(cards); k++)
+        records_release(&cards[k]);
+}
+
+static void the_latest_tune_survives_a_restored_database(void **state)
+{
+    adopt_revisions(*state, 0);
+}
+
+static void an_earlier_card_does_not_undo_a_tune(void **state)
+{
+    adopt_revisions(*state, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +277,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_users_restart_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_failure_does_not_end_the_wait_for_nodes, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(the_latest_tune_survives_a_restored_database, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(an_earlier_card_does_not_undo_a_tune, fixture_setup,
                                         fixture_teardown),
     };
 
