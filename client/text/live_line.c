@@ -3,86 +3,102 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 #define TAB 8
 #define DRAWN_BYTES 4096 /* of the end of a line that does not fit: more than any terminal shows of it */
 #define FARTHEST 9999    /* no terminal is wider */
 
-/* The place of the cursor while a piece is read. */
-struct live_cursor {
-    size_t column, most; /* most: the columns that the piece takes */
-    bool erases;         /* it erases what was to the right of it, so nothing of an older piece is left */
-};
+static bool byte_continues_character(char c)
+{
+    return ((unsigned char)c & 0xC0) == 0x80;
+}
 
-/* Reads a control sequence, a control character or a UTF-8 character, and returns its size in bytes. */
-static size_t live_cursor_step(struct live_cursor *c, const char *at, size_t len)
+/* Reads a control sequence, a control character or a UTF-8 character, and returns its size in bytes. 0: the
+ * control sequence is not complete. */
+static size_t live_piece_step(struct live_piece *p, const char *at, size_t len)
 {
     size_t n = 1;
-    if (*at == '\033' && len > 1) {
+    if (*at == '\033') {
         n = 2;
         while (n < len && (at[n] < 0x40 || at[n] > 0x7e))
             n++;
+        if (n >= len)
+            return 0;
         const unsigned long given = strtoul(at + 2, NULL, 10);
         const size_t number = given < FARTHEST ? given : FARTHEST, count = number ? number : 1;
-        const char final = n < len ? at[n++] : 0;
+        const char final = at[n++];
         if (final == 'C')
-            c->column += count;
+            p->column += count;
         else if (final == 'D')
-            c->column -= count < c->column ? count : c->column;
+            p->column -= count < p->column ? count : p->column;
         else if (final == 'G')
-            c->column = count - 1;
+            p->column = count - 1;
         else if (final == 'K' && number != 1)
-            c->erases = true;
+            p->erases = true;
         return n;
     }
     if (*at == '\t') {
-        c->column += TAB - c->column % TAB;
+        p->column += TAB - p->column % TAB;
     } else if (*at == '\b') {
-        c->column -= c->column > 0;
+        p->column -= p->column > 0;
     } else {
-        while (n < len && ((unsigned char)at[n] & 0xC0) == 0x80)
+        p->column += !byte_continues_character(*at); /* the text may have come in parts of a character */
+        while (n < len && byte_continues_character(at[n]))
             n++;
-        c->column++;
     }
-    if (c->column > c->most)
-        c->most = c->column;
+    if (p->column > p->most)
+        p->most = p->column;
     return n;
 }
 
-static struct live_cursor live_piece_read(const char *piece, size_t len)
+static bool live_line_ends_with_return(const struct live_line *line)
 {
-    struct live_cursor cursor = {0};
-    for (size_t i = 0; i < len;)
-        i += live_cursor_step(&cursor, piece + i, len - i);
-    return cursor;
+    return line->text.len && line->text.data[line->text.len - 1] == '\r';
 }
 
-static bool live_piece_covers(const char *piece, size_t len, const char *older, size_t older_len)
+/* The bytes of piece i, without the carriage return. */
+static size_t live_piece_len(const struct live_line *line, size_t i)
 {
-    const struct live_cursor cursor = live_piece_read(piece, len);
-    return !older_len || (len && (cursor.erases || cursor.most >= live_piece_read(older, older_len).most));
-}
-
-/* Where the piece begins that ends before `end`. */
-static size_t live_piece_start(const struct buf *text, size_t end)
-{
-    const char *before = end ? memrchr(text->data, '\r', end) : NULL;
-    return before ? (size_t)(before - text->data) + 1 : 0;
+    const size_t end = i + 1 < line->count ? line->pieces[i + 1].start - 1
+                                           : line->text.len - live_line_ends_with_return(line);
+    return end - line->pieces[i].start;
 }
 
 /* Removes the pieces that the last one covers. */
-static void live_line_settle(struct buf *text)
+static void live_line_settle(struct live_line *line)
 {
-    for (;;) {
-        const size_t end = text->len - (text->len && text->data[text->len - 1] == '\r');
-        const size_t last = live_piece_start(text, end);
-        if (!last)
-            return;
-        const size_t older = live_piece_start(text, last - 1);
-        if (!live_piece_covers(text->data + last, end - last, text->data + older, last - 1 - older))
-            return;
-        memmove(text->data + older, text->data + last, text->len - last + 1);
-        text->len -= last - older;
+    struct buf *text = &line->text;
+    struct live_piece last = line->pieces[line->count - 1];
+    const size_t len = live_piece_len(line, line->count - 1);
+    size_t keep = line->count - 1;
+    while (keep && (!live_piece_len(line, keep - 1) ||
+                    (len && (last.erases || last.most >= line->pieces[keep - 1].most))))
+        keep--;
+    const size_t removed = last.start - line->pieces[keep].start;
+    if (!removed)
+        return;
+    memmove(text->data + last.start - removed, text->data + last.start, text->len - last.start + 1);
+    text->len -= removed;
+    line->read -= removed;
+    last.start -= removed;
+    line->pieces[keep] = last;
+    line->count = keep + 1;
+}
+
+/* Adds to the last piece, or begins one after a carriage return. A carriage return may end the text. */
+static void live_line_extend(struct live_line *line, const char *data, size_t len)
+{
+    if (!line->count || live_line_ends_with_return(line)) {
+        line->pieces = array_grow(line->pieces, line->count, &line->cap, sizeof(*line->pieces));
+        line->pieces[line->count++] = (struct live_piece){.start = line->text.len};
+        line->read = line->text.len;
     }
+    buf_append(&line->text, data, len);
+    struct live_piece *last = &line->pieces[line->count - 1];
+    const size_t end = last->start + live_piece_len(line, line->count - 1);
+    for (size_t n = 1; n && line->read < end; line->read += n, line->steps++)
+        n = live_piece_step(last, line->text.data + line->read, end - line->read);
 }
 
 void live_line_add(struct live_line *line, const char *data, size_t len)
@@ -91,8 +107,10 @@ void live_line_add(struct live_line *line, const char *data, size_t len)
         const char *end = memchr(data, '\r', len);
         const size_t take = end ? (size_t)(end - data) + 1 : len;
         line->returned = line->returned || end;
-        buf_append(&line->text, data, take);
-        live_line_settle(&line->text);
+        if (end != data || !live_line_ends_with_return(line)) { /* no empty piece between two returns */
+            live_line_extend(line, data, take);
+            live_line_settle(line);
+        }
         data += take;
         len -= take;
     }
@@ -106,14 +124,22 @@ bool live_line_is_blank(const struct live_line *line)
     return true;
 }
 
+static size_t live_piece_width(const char *piece, size_t len)
+{
+    struct live_piece read = {0};
+    for (size_t i = 0, n = 1; n && i < len; i += n)
+        n = live_piece_step(&read, piece + i, len - i);
+    return read.most;
+}
+
 /* Appends the columns from..to of a piece. Control sequences outside of them are kept, since they may set the
  * colour of what is inside. */
 static void live_piece_put(const char *piece, size_t len, size_t from, size_t to, struct buf *out)
 {
-    struct live_cursor cursor = {0};
-    for (size_t i = 0, n; i < len; i += n) {
-        const size_t column = cursor.column;
-        n = live_cursor_step(&cursor, piece + i, len - i);
+    struct live_piece read = {0};
+    for (size_t i = 0, n = 1; n && i < len; i += n) {
+        const size_t column = read.column;
+        n = live_piece_step(&read, piece + i, len - i);
         if (piece[i] == '\033' || (column >= from && column < to))
             buf_append(out, piece + i, n);
     }
@@ -140,20 +166,19 @@ void live_line_put(const struct live_line *line, const char *label, size_t label
     const size_t room = columns > label_columns + 1 ? columns - label_columns - 1 : 1;
     bool first = true;
     buf_puts(out, label);
-    for (size_t at = 0; at < line->text.len;) {
-        const char *piece = line->text.data + at, *end = memchr(piece, '\r', line->text.len - at);
-        size_t len = end ? (size_t)(end - piece) : line->text.len - at;
-        at += len + 1;
+    for (size_t i = 0; i < line->count; i++) {
+        const char *piece = line->text.data + line->pieces[i].start;
+        size_t len = live_piece_len(line, i), width = columns ? line->pieces[i].most : 0;
         if (columns && !line->returned && len > DRAWN_BYTES) {
             piece += len - DRAWN_BYTES;
             len = DRAWN_BYTES;
+            width = live_piece_width(piece, len);
         }
         if (!len)
             continue;
         if (!first) /* the carriage return goes to the column after the label */
             buf_printf(out, "\033[%zuG", label_columns + 1);
         first = false;
-        const size_t width = columns ? live_piece_read(piece, len).most : 0;
         const size_t hidden = width > room && !line->returned ? width - room : 0;
         if (width <= room)
             buf_append(out, piece, len);
@@ -167,10 +192,13 @@ void live_line_put(const struct live_line *line, const char *label, size_t label
 void live_line_clear(struct live_line *line)
 {
     buf_clear(&line->text);
+    line->count = line->read = line->steps = 0;
     line->returned = false;
 }
 
 void live_line_release(struct live_line *line)
 {
     buf_release(&line->text);
+    free(line->pieces);
+    *line = (struct live_line){0};
 }

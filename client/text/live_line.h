@@ -6,12 +6,23 @@
 
 #include "base/buf.h"
 
+/* The text from the start of the line or a carriage return to the next one. */
+struct live_piece {
+    size_t start;        /* in the text of the line */
+    size_t column, most; /* the column of the cursor behind it, and the columns that it takes */
+    bool erases;         /* it erases what was to the right of it, so nothing of an older piece is left */
+};
+
 /* A line that has not ended yet, as a terminal shows it: after a carriage return, new text covers the old text
  * from the start of the line. Text that is completely covered is forgotten, so a progress bar takes the memory
  * of its last state. The text has passed a term_filter. {0} is an empty line. One thread. */
 struct live_line {
     struct buf text; /* pieces separated by \r, each narrower than the one before it */
-    bool returned;   /* there was a carriage return */
+    struct live_piece *pieces;
+    size_t count, cap;
+    size_t read;   /* the last piece has been read up to here; each byte is read once */
+    size_t steps;  /* characters and control sequences that were read, for tests of that */
+    bool returned; /* there was a carriage return */
 };
 
 void live_line_add(struct live_line *line, const char *data, size_t len);

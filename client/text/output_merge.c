@@ -7,6 +7,8 @@
 #include "client/text/format.h"
 
 #define LINE_MAX_BYTES (1 << 20) /* a longer line passes in parts, so that memory stays flat */
+#define LIVE_MAX_BYTES                                                                                       \
+    (64 << 10) /* the same for an unfinished line on a live terminal, which is read at each drawing */
 
 void output_merge_init(struct output_merge *m)
 {
@@ -147,7 +149,7 @@ static void stream_add_live(struct output_merge *m, struct output_stream *s, str
         const char *end = memchr(data, '\n', len);
         const size_t run = end ? (size_t)(end - data) : len;
         live_line_add(&s->live, data, run);
-        s->cut = !end && s->live.text.len >= LINE_MAX_BYTES;
+        s->cut = !end && s->live.text.len >= LIVE_MAX_BYTES;
         if (end || s->cut)
             stream_print_live(s, t);
         data += run + (end != NULL);

@@ -101,12 +101,50 @@ static void test_progress_bar_takes_no_memory(void **state)
     live_line_release(&line);
 }
 
+/* The time for a byte does not grow with the line. */
+static void test_each_byte_is_read_once(void **state)
+{
+    (void)state;
+    enum { WIDE = 50000, NARROW = 10000 };
+    struct live_line line = {0};
+    for (int i = 0; i < WIDE; i++)
+        live_line_add(&line, "x", 1);
+    for (int i = 0; i < NARROW; i++)
+        live_line_add(&line, "\ry\033[31mz\r", 9);
+    assert_int_equal(line.steps, WIDE + 3 * NARROW);
+    assert_int_equal(line.text.len, WIDE + 9);
+    assert_int_equal(line.count, 2);
+    live_line_release(&line);
+}
+
+/* A piece that grows covers the older pieces one after the other. */
+static void test_pieces_of_all_widths(void **state)
+{
+    (void)state;
+    enum { WIDTHS = 300 };
+    struct live_line line = {0};
+    for (int width = WIDTHS; width > 0; width--) {
+        for (int i = 0; i < width; i++)
+            live_line_add(&line, "x", 1);
+        live_line_add(&line, "\r", 1);
+    }
+    assert_int_equal(line.count, WIDTHS);
+    for (size_t width = 1; width <= WIDTHS; width++) {
+        live_line_add(&line, "y", 1);
+        assert_int_equal(line.count, WIDTHS - width + 1);
+    }
+    assert_int_equal(line.text.len, WIDTHS);
+    assert_int_equal(line.steps, WIDTHS * (WIDTHS + 1) / 2 + WIDTHS);
+    live_line_release(&line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_new_text_covers_old_text),  cmocka_unit_test(test_shorter_text_covers_a_part),
         cmocka_unit_test(test_too_long_for_the_terminal), cmocka_unit_test(test_blank_lines),
         cmocka_unit_test(test_end_of_a_very_long_line),   cmocka_unit_test(test_progress_bar_takes_no_memory),
+        cmocka_unit_test(test_each_byte_is_read_once),    cmocka_unit_test(test_pieces_of_all_widths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

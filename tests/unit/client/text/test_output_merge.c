@@ -529,6 +529,23 @@ static void test_terminal_cuts_a_very_long_line(void **state)
     output_merge_release(&m);
 }
 
+/* A line that is read again at each drawing is much shorter than one that is only copied. */
+static void test_terminal_cuts_an_unfinished_line_early(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_screen();
+    CLEANUP(free_text) char *piece = xmalloc(64 << 10);
+    memset(piece, 'x', 64 << 10);
+    output_merge_add(&m, 0, false, piece, (64 << 10) - 1, 0);
+    output_merge_tick(&m, 100);
+    assert_int_equal(m.streams[0]->live.text.len, (64 << 10) - 1);
+    add_text(&m, 0, "y", 101);
+    assert_int_equal(m.streams[0]->live.text.len, 0);
+    output_merge_draw(&m);
+    assert_int_equal(m.targets[0].text.len, strlen("[0] ") + (64 << 10) + 1);
+    output_merge_release(&m);
+}
+
 static void test_colour_ends_with_its_line(void **state)
 {
     (void)state;
@@ -560,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_terminal_clips_unfinished_lines),
         cmocka_unit_test(test_terminal_loses_no_line),
         cmocka_unit_test(test_terminal_cuts_a_very_long_line),
+        cmocka_unit_test(test_terminal_cuts_an_unfinished_line_early),
         cmocka_unit_test(test_colour_ends_with_its_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
