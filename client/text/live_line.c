@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/text/term_filter.h"
 
 #define TAB 8
 #define DRAWN_BYTES 4096 /* of the end of a line that does not fit: more than any terminal shows of it */
@@ -145,21 +146,6 @@ static void live_piece_put(const char *piece, size_t len, size_t from, size_t to
     }
 }
 
-/* True if the last colour sequence of the line is not a reset. */
-static bool live_line_leaves_colour(const struct buf *text)
-{
-    for (size_t len = text->len; len;) {
-        const char *at = memrchr(text->data, '\033', len);
-        if (!at)
-            return false;
-        const size_t parameters = strspn(at + 2, "0123456789;:");
-        if (at[2 + parameters] == 'm')
-            return parameters > 1 || (parameters == 1 && at[2] != '0');
-        len = (size_t)(at - text->data);
-    }
-    return false;
-}
-
 void live_line_put(const struct live_line *line, const char *label, size_t label_columns, size_t columns,
                    struct buf *out)
 {
@@ -185,7 +171,7 @@ void live_line_put(const struct live_line *line, const char *label, size_t label
         else
             live_piece_put(piece, len, hidden, hidden + room, out);
     }
-    if (live_line_leaves_colour(&line->text))
+    if (line->text.len && term_filter_leaves_colour(line->text.data, line->text.len, false))
         buf_puts(out, "\033[0m"); /* the lines of other ranks are not coloured */
 }
 

@@ -66,6 +66,17 @@ static bool stream_is_raw(const struct output_stream *s, const struct output_tar
 
 /* ---- appending */
 
+/* The colour of one stream does not go on in the text of another, or in ddpctl's own lines (NULL). Two raw
+ * streams belong to the same rank, which mixes them as it likes. */
+static void target_end_colour(struct output_target *t, const struct output_stream *next)
+{
+    const struct output_stream *s = t->coloured;
+    if (!s || s == next || (next && stream_is_raw(s, t) && stream_is_raw(next, t)))
+        return;
+    buf_puts(&t->text, "\033[0m");
+    t->coloured = NULL;
+}
+
 /* Ends the unfinished line at the end of the target, so that other text can follow. */
 static void target_end_line(struct output_target *t)
 {
@@ -106,7 +117,7 @@ static void stream_append_labelled(struct output_stream *s, struct output_target
 
 static void stream_append(struct output_stream *s, struct output_target *t, const char *data, size_t len)
 {
-    /* Two raw streams belong to the same rank, which mixes them as it likes. */
+    target_end_colour(t, s);
     if (t->open && t->open != s && !(stream_is_raw(s, t) && stream_is_raw(t->open, t)))
         target_end_line(t);
     if (s->cut && *data == '\n') { /* the inserted line end stands for it */
@@ -120,6 +131,8 @@ static void stream_append(struct output_stream *s, struct output_target *t, cons
         stream_append_labelled(s, t, data, len);
     else
         buf_append(&t->text, data, len);
+    if (t->filtered)
+        t->coloured = term_filter_leaves_colour(data, len, t->coloured == s) ? s : NULL;
     t->open = data[len - 1] == '\n' ? NULL : s;
     t->returned = data[len - 1] == '\r';
 }
@@ -325,6 +338,7 @@ void output_merge_say(struct output_merge *m, bool standard_error, const struct 
     struct output_target *t = &m->targets[standard_error && !m->shared];
     if (!lines->len)
         return;
+    target_end_colour(t, NULL);
     target_end_line(t);
     buf_append(&t->text, lines->data, lines->len);
 }

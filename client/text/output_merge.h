@@ -52,10 +52,11 @@ struct output_target {
     size_t lines;        /* live: how many unfinished lines are drawn at most, those that changed last */
     struct buf text;     /* to be written; the caller clears it */
     /* private */
-    struct output_stream *open; /* whose unfinished line is at the end of what was written; NULL: none */
-    bool returned;              /* what was written ends with a carriage return */
-    bool dirty;                 /* live: an unfinished line has changed */
-    size_t drawn;               /* live: lines that are drawn now */
+    struct output_stream *open;     /* whose unfinished line is at the end of what was written; NULL: none */
+    struct output_stream *coloured; /* filtered, not live: whose colour is in effect; NULL: none */
+    bool returned;                  /* what was written ends with a carriage return */
+    bool dirty;                     /* live: an unfinished line has changed */
+    size_t drawn;                   /* live: lines that are drawn now */
 };
 
 struct output_merge {

@@ -200,3 +200,19 @@ void term_filter_finish(struct term_filter *f, struct buf *out)
         buf_puts(out, "\033[0m");
     *f = (struct term_filter){0};
 }
+
+bool term_filter_leaves_colour(const char *text, size_t len, bool before)
+{
+    while (len) {
+        const char *at = memrchr(text, ESC, len);
+        if (!at)
+            return before;
+        const char *end = at + 2;
+        while (end < text + len && strchr("0123456789;:", *end))
+            end++;
+        if (end < text + len && *end == 'm')
+            return end - at > 3 || (end - at == 3 && at[2] != '0');
+        len = (size_t)(at - text);
+    }
+    return before;
+}

@@ -21,5 +21,8 @@ struct term_filter {
 void term_filter_add(struct term_filter *f, const char *data, size_t len, struct buf *out);
 /* At the end of the stream: drops an unfinished sequence and resets the terminal's colours. */
 void term_filter_finish(struct term_filter *f, struct buf *out);
+/* Whether text that has passed a filter leaves the terminal coloured: by its last colour sequence. If it has
+ * none, returns `before`. */
+bool term_filter_leaves_colour(const char *text, size_t len, bool before);
 
 #endif

@@ -172,6 +172,45 @@ static void test_lines_do_not_wait_for_ever(void **state)
     output_merge_release(&m);
 }
 
+/* On a terminal that is shared with ddpctl of other hosts, or that cannot move its cursor. */
+static void test_colour_ends_before_text_of_others(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_terminal();
+    struct buf lines = {0};
+    buf_puts(&lines, "ddpctl: stopping\n");
+    m.shared = true;
+    m.targets[0].filtered = true;
+    add_text(&m, 0, "\033[31m10%\r", 0);
+    check_text(&m.targets[0], "[0] \033[31m10%\r");
+    add_text(&m, 1, "hello\n", 1); /* an inserted line end */
+    check_text(&m.targets[0], "\033[0m\n[1] hello\n");
+    add_text(&m, 0, "\033[31mred\n", 2);
+    add_text(&m, 0, "still red\n", 3);
+    check_text(&m.targets[0], "[0] \033[31mred\n[0] still red\n");
+    add_text(&m, 1, "hello\n", 4); /* a whole line */
+    check_text(&m.targets[0], "\033[0m[1] hello\n");
+    add_text(&m, 0, "\033[32m20%\r", 5);
+    add_text(&m, 0, "\033[0mplain\r", 6);
+    output_merge_say(&m, true, &lines);
+    check_text(&m.targets[0], "[0] \033[32m20%\r[0] \033[0mplain\r\nddpctl: stopping\n");
+    add_text(&m, 0, "\033[32m30%\r", 7);
+    output_merge_say(&m, true, &lines);
+    check_text(&m.targets[0], "[0] \033[32m30%\r\033[0m\nddpctl: stopping\n");
+    buf_release(&lines);
+    output_merge_release(&m);
+}
+
+/* In a pipe only line ends are inserted. */
+static void test_colour_in_a_pipe(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_pipe();
+    const struct event events[] = {
+        {0, 0, "\033[31m10%\r", "\033[31m10%\r"}, {1, 1, "hello\n", "\nhello\n"}, {0}};
+    check_events(&m, events, "");
+}
+
 static void test_raw_passes_bytes(void **state)
 {
     (void)state;
@@ -565,6 +604,8 @@ int main(void)
         cmocka_unit_test(test_every_piece_has_its_label),
         cmocka_unit_test(test_lines_wait_for_a_line_that_grows),
         cmocka_unit_test(test_lines_do_not_wait_for_ever),
+        cmocka_unit_test(test_colour_ends_before_text_of_others),
+        cmocka_unit_test(test_colour_in_a_pipe),
         cmocka_unit_test(test_raw_passes_bytes),
         cmocka_unit_test(test_label_of_a_stream),
         cmocka_unit_test(test_long_binary_line_stays_whole),
