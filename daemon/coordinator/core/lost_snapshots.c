@@ -7,8 +7,9 @@
  * nodes are asked whether the files are there. As soon as a node has them, the job is placed with that node
  * among its nodes. Files that exist but cannot be loaded would start a new generation each time, so the pause
  * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
- * says so. A snapshot with parts that some node of the generation lacks counts as not offered (offered_parts.h); the
- * wait for it ends when those nodes have their files again, or are gone. */
+ * says so. A snapshot with parts that some node of the generation lacks counts as lost (offered_parts.h), also if the
+ * coordinator has no record of it: another coordinator may have committed it. The wait for it ends when those nodes have
+ * their files again, or are gone. */
 #include "daemon/coordinator/core/lost_snapshots.h"
 
 #include <inttypes.h>
@@ -138,6 +139,25 @@ static void describe_missing(const struct core *core, const struct generation *g
     }
 }
 
+/* A snapshot that may not be in the records. "step 20 in /out lacks the parts that box2 wrote" */
+static void describe_refused(const struct generation *g, const struct core_offer *refused, struct buf *text)
+{
+    char **names = offered_parts_lacking(g, refused);
+    const struct rank *rank = names ? first_rank_on(g, names[0]) : NULL;
+    const char *problem = rank ? rank_problem(rank, NULL, false) : NULL;
+
+    buf_printf(text, "step %s in %s lacks the parts that", text_count(refused->step).text,
+               g->job->spec.train.snapshot.dir);
+    for (char **name = names; name && *name; name++)
+        buf_printf(text, "%s %s", name == names ? "" : ",", *name);
+    buf_puts(text, " wrote");
+    if (problem)
+        buf_printf(text, ": on %s %.*s", rank->r.node, PROBLEM_CHARS, problem);
+    else
+        buf_puts(text, "; is the file system mounted there?");
+    strv_free(names);
+}
+
 static void forget_lost(struct job *job)
 {
     free(job->lost.said);
@@ -151,21 +171,25 @@ static void forget_lost(struct job *job)
 
 /* The job continues from an older snapshot than its newest: an event and a note say why. */
 static void say_older_source(struct core *core, const struct generation *g,
-                             const struct snapshot_record *expected)
+                             const struct snapshot_record *expected, const struct core_offer *refused)
 {
     struct job *job = g->job;
     CLEANUP(buf_release) struct buf text = {0};
 
     buf_printf(&text, "went back to step %s: ", text_count(g->r.source_step).text);
-    describe_missing(core, g, expected, true, &text);
+    if (expected && snapshots_source_older(g, expected))
+        describe_missing(core, g, expected, true, &text);
+    else
+        describe_refused(g, refused, &text);
     emit_event(core, job, "snapshot_older", "%s", text.data);
     text_set(&job->went_back, "%s", text.data);
 }
 
 /* The newest snapshot is there, but these nodes of the generation lack parts of it. The caller frees; NULL: none. */
-static char **lost_list_lacking(const struct generation *g, const struct snapshot_record *expected)
+static char **lost_list_lacking(const struct generation *g, const struct snapshot_record *expected,
+                                const struct core_offer *refused)
 {
-    const struct core_offer *offer = expected ? offered_parts_find(g, expected->digest) : NULL;
+    const struct core_offer *offer = expected ? offered_parts_find(g, expected->digest) : refused;
 
     return offer ? offered_parts_lacking(g, offer) : NULL;
 }
@@ -189,31 +213,35 @@ static void wait_for_snapshots(struct core *core, struct generation *g, bool onl
     generation_hold(core, g, text);
 }
 
-bool lost_snapshots_check(struct core *core, struct generation *g)
+bool lost_snapshots_check(struct core *core, struct generation *g, const struct core_offer *refused)
 {
     struct job *job = g->job;
     const struct snapshot_record *expected = snapshots_expected(core, job);
-    /* `resume: continue` names a directory that is not in the records, and all there is damaged */
-    bool unknown = !expected && job->spec.train.resume == RESUME_CONTINUE && !job->r.scratch_generation &&
-                   expected_holder(g, NULL);
+    /* The directory is not in the records: another coordinator wrote it, or this one has lost its records. Nodes lack parts
+     * of what is there, or all there is damaged and `resume: continue` names it. */
+    bool unknown = !expected && (refused || (job->spec.train.resume == RESUME_CONTINUE &&
+                                             !job->r.scratch_generation && expected_holder(g, NULL)));
     bool fails = job->spec.on_lost_snapshots == LOST_FAIL;
     CLEANUP(buf_release) struct buf text = {0};
 
     /* There is a source, or none is expected: the generation may start. */
     if (g->r.source_rank >= 0 || !(expected || unknown)) {
         forget_lost(job);
-        if (expected && snapshots_source_older(g, expected))
-            say_older_source(core, g, expected);
+        if (refused || (expected && g->r.source_rank >= 0 && snapshots_source_older(g, expected)))
+            say_older_source(core, g, expected, refused);
         return false;
     }
     buf_puts(&text, fails ? "its snapshots cannot be found: " : "waits for its snapshots: ");
-    describe_missing(core, g, expected, false, &text);
+    if (expected || !refused)
+        describe_missing(core, g, expected, false, &text);
+    else
+        describe_refused(g, refused, &text);
     if (fails) {
         generation_fail(core, g, &(struct failure_cause){.fatal = true, .exit_code = 125, .text = text.data});
         return true;
     }
     strv_free(job->lost.lacks);
-    job->lost.lacks = lost_list_lacking(g, expected);
+    job->lost.lacks = lost_list_lacking(g, expected, refused);
     buf_puts(&text, text.data[text.len - 1] == '?' ? "" : ";");
     if (job->lost.lacks)
         buf_printf(&text, " `ddpctl drain %s` continues without its parts,", job->lost.lacks[0]);

@@ -7,9 +7,9 @@
 /* A job whose committed snapshots cannot be found waits for them; lost_snapshots.c describes how. */
 struct placement_choice;
 
-/* All ranks have joined, and the source is chosen. Returns true if the generation must not start; it has
- * ended then. */
-bool lost_snapshots_check(struct core *core, struct generation *g);
+/* All ranks have joined, and the source is chosen; refused: what snapshots_choose returned. Returns true if the
+ * generation must not start; it has ended then. */
+bool lost_snapshots_check(struct core *core, struct generation *g, const struct core_offer *refused);
 bool lost_snapshots_waits(const struct job *job);
 void lost_snapshots_looked(struct core *core, struct node *node, const struct core_event *event);
 void lost_snapshots_tick(struct core *core, struct job *job);

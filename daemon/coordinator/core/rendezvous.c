@@ -121,8 +121,9 @@ static bool all_joined(const struct generation *g)
 
 static void make_ready(struct core *core, struct generation *g)
 {
-    snapshots_choose(core, g);
-    if (lost_snapshots_check(core, g))
+    const struct core_offer *refused = snapshots_choose(core, g);
+
+    if (lost_snapshots_check(core, g, refused))
         return; /* its snapshots are missing, and the generation has ended */
     offered_parts_say(core, g);
     core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));

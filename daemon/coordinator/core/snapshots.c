@@ -292,14 +292,15 @@ static bool offer_is_whole(const struct generation *g, const struct core_offer *
     return false;
 }
 
-void snapshots_choose(struct core *core, struct generation *g)
+const struct core_offer *snapshots_choose(struct core *core, struct generation *g)
 {
-    struct candidate best = {0};
+    struct candidate best = {0}, newest_refused = {0};
+    const struct core_offer *refused = NULL;
     char **broken = NULL;
 
     g->r.source_rank = -1;
     if (g->job->spec.train.resume == RESUME_NEVER)
-        return;
+        return NULL;
     for (int rank = 0; rank < g->r.world_size; rank++) {
         const struct spawn *s = g->ranks[rank].spawn;
         for (size_t i = 0; i < s->offer_count; i++) {
@@ -307,9 +308,15 @@ void snapshots_choose(struct core *core, struct generation *g)
             /* Of equal candidates the lowest rank's stays, so the choice does not depend on the order of
              * joins. */
             if (!offer_is_admissible(core, g->job, &s->offers[i], &c) ||
-                (g->r.source_rank >= 0 && !candidate_is_newer(&c, &best)) ||
-                !offer_is_whole(g, &s->offers[i], &broken))
+                (g->r.source_rank >= 0 && !candidate_is_newer(&c, &best)))
                 continue;
+            if (!offer_is_whole(g, &s->offers[i], &broken)) {
+                if (!refused || candidate_is_newer(&c, &newest_refused)) {
+                    newest_refused = c;
+                    refused = &s->offers[i];
+                }
+                continue;
+            }
             best = c;
             g->r.source_rank = rank;
             g->r.source_generation = c.generation;
@@ -320,4 +327,5 @@ void snapshots_choose(struct core *core, struct generation *g)
         }
     }
     strv_free(broken);
+    return refused && g->r.source_rank >= 0 && !candidate_is_newer(&newest_refused, &best) ? NULL : refused;
 }

@@ -5,8 +5,9 @@
 
 /* Committed snapshots, and which of them a generation starts from. */
 void snapshots_commit(struct core *core, const struct core_event *event);
-void snapshots_choose(struct core *core,
-                      struct generation *g); /* fills g->r.source_* from the ranks' offers */
+/* Fills g->r.source_* from the ranks' offers. Returns the newest offer that would have been the source if nodes of the
+ * generation did not lack parts of it; NULL: none. It belongs to its rank. */
+const struct core_offer *snapshots_choose(struct core *core, struct generation *g);
 const struct snapshot_record *snapshots_newest(const struct job *job); /* of those that count; NULL: none */
 /* The snapshot that the job's next generation should start from: its own newest one, else that of the job
  * that it continues; NULL: none. */

@@ -168,6 +168,80 @@ static void on_lost_snapshots_fail_counts_for_parts(void **state)
         strstr(core_job(f->core, job)->reason, "its snapshots cannot be found: /out on box2 has none"));
 }
 
+/* Job 7 of another cluster has written the directories of box1 and box2. This coordinator has no record of it. */
+static struct core_offer foreign_offer(int64_t step, char *const *elsewhere)
+{
+    return part_offer(0, step, elsewhere);
+}
+
+static int64_t job_that_continues(struct core_fixture *f, const char *keys)
+{
+    CLEANUP(free_text)
+    char *file = xasprintf("nodes: 2\n%smax_restarts: 3\n" TRAIN "  resume: continue\n" SNAPSHOTS, keys);
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, file);
+    fixture_node(f, "box3", 1);
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    return job;
+}
+
+static void unknown_snapshots_that_lack_parts_are_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_that_continues(f, "");
+    const struct core_offer one = foreign_offer(20, on_box2), two = foreign_offer(20, on_box1);
+
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(
+        strstr(fixture_waits(f, job),
+               "step 20 in /out lacks the parts that box2 wrote; is the file system mounted there? "
+               "`ddpctl drain box2` continues without its parts,"));
+    all_obey(f);
+    fixture_pass_beating(f, 31000, "box1 box2 box3");
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void on_lost_snapshots_fail_counts_for_unknown_ones(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_that_continues(f, "on_lost_snapshots: fail\n");
+    const struct core_offer one = foreign_offer(20, on_box2);
+
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_telling(f, job, 1, NULL, 0, part_is_gone);
+    all_obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_non_null(
+        strstr(core_job(f->core, job)->reason,
+               "step 20 in /out lacks the parts that box2 wrote: on box2 /out/step: /out/parts-"));
+}
+
+static void an_older_source_than_an_unknown_snapshot_is_reported(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_that_continues(f, "");
+    const struct core_offer one[] = {foreign_offer(20, on_box2), foreign_offer(10, on_box2)};
+    const struct core_offer two = foreign_offer(10, on_box1);
+
+    fixture_join_with(f, job, 0, one, 2);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 10);
+    assert_true(
+        fixture_said(f, "went back to step 10: step 20 in /out lacks the parts that box2 wrote; is the file "
+                        "system mounted there?"));
+}
+
 /* box2 is gone for good while its parts are waited for, or from the start: box3 takes its place. */
 static void the_parts_of_a_lost_node_are_dropped(void **state)
 {
@@ -218,9 +292,15 @@ static void another_number_of_ranks_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_snapshot_that_lacks_a_part_is_not_the_source), TEST(parts_of_all_nodes_make_a_snapshot_whole),
-        TEST(a_job_waits_for_the_node_that_lacks_its_parts),  TEST(on_lost_snapshots_fail_counts_for_parts),
-        TEST(the_parts_of_a_lost_node_are_dropped),           TEST(another_number_of_ranks_is_reported),
+        TEST(a_snapshot_that_lacks_a_part_is_not_the_source),
+        TEST(parts_of_all_nodes_make_a_snapshot_whole),
+        TEST(a_job_waits_for_the_node_that_lacks_its_parts),
+        TEST(on_lost_snapshots_fail_counts_for_parts),
+        TEST(the_parts_of_a_lost_node_are_dropped),
+        TEST(another_number_of_ranks_is_reported),
+        TEST(unknown_snapshots_that_lack_parts_are_waited_for),
+        TEST(on_lost_snapshots_fail_counts_for_unknown_ones),
+        TEST(an_older_source_than_an_unknown_snapshot_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
