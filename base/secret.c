@@ -55,7 +55,9 @@ static enum err_code mode_check(const char *path, const struct stat *st, struct 
     return ERR_OK;
 }
 
-enum err_code secret_read(const char *path, size_t limit, struct buf *out, struct err *e)
+/* owned: the file must belong to the user of this program. */
+static enum err_code secret_read_checked(const char *path, size_t limit, bool owned, struct buf *out,
+                                         struct err *e)
 {
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -64,7 +66,20 @@ enum err_code secret_read(const char *path, size_t limit, struct buf *out, struc
         return open_refused(path, errno, e);
     if (fstat(fd, &st) < 0)
         return err_sys(e, errno, "%s", path);
+    if (owned && st.st_uid != geteuid())
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: belongs to uid %u, not to this user: remove the file",
+                       path, (unsigned)st.st_uid);
     if (mode_check(path, &st, e))
         return e->code;
     return fd_read_all(fd, path, limit, out, e);
+}
+
+enum err_code secret_read(const char *path, size_t limit, struct buf *out, struct err *e)
+{
+    return secret_read_checked(path, limit, false, out, e);
+}
+
+enum err_code secret_read_own(const char *path, size_t limit, struct buf *out, struct err *e)
+{
+    return secret_read_checked(path, limit, true, out, e);
 }

@@ -13,5 +13,7 @@
  * with that group or as root, so that several accounts can share a key. The mode of other types of files,
  * such as a pipe, is not checked. */
 MUST_CHECK enum err_code secret_read(const char *path, size_t limit, struct buf *out, struct err *e);
+/* The same for a file that this program made itself: PERMISSION_DENIED if it belongs to another user. */
+MUST_CHECK enum err_code secret_read_own(const char *path, size_t limit, struct buf *out, struct err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/paths.h"
 #include "base/secret.h"
 #include "client/diagnose/reach.h"
+#include "client/run/hosts/local_token.h"
 #include "proto/rpc_resolve.h"
 
 #define CALL_MS 10000
@@ -188,11 +189,25 @@ void link_close(struct link *link)
     link->channel = NULL;
 }
 
+enum err_code link_check_owner(const struct link *link, struct err *e)
+{
+    const enum port_owner owner = link->own_port ? local_port_owner(link->own_port) : PORT_OF_THIS_USER;
+    if (owner == PORT_OF_ANOTHER)
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "another user listens at %s now, so this user's token is not sent there",
+                       link->target.address);
+    if (owner == PORT_OF_NOBODY)
+        return err_set(e, ERR_UNAVAILABLE, "nobody listens at %s", link->target.address);
+    return ERR_OK;
+}
+
 enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
                         int64_t patience_ms, struct err *e)
 {
     const ProtobufCServiceDescriptor *cluster = &ddp__v1__cluster__descriptor;
     CLEANUP(buf_release) struct buf talk = {0};
+    if (link_check_owner(link, e) != ERR_OK)
+        return e->code;
     enum err_code code = rpc_channel_call(link->channel, cluster, method, request, reply, CALL_MS, 0, e);
     /* A first attempt without waiting, so that a coordinator that is down is reported before the user
      * wonders. */
@@ -209,6 +224,8 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
 enum err_code link_call_within(struct link *link, const char *method, const void *request, void **reply,
                                int64_t limit_ms, struct err *e)
 {
+    if (link_check_owner(link, e) != ERR_OK)
+        return e->code;
     enum err_code code = rpc_channel_call(link->channel, &ddp__v1__cluster__descriptor, method, request,
                                           reply, limit_ms, 0, e);
     return code == ERR_OK ? code : link_explain(link, e);

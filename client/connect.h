@@ -24,9 +24,15 @@ void target_release(struct target *target);
 struct link {
     struct target target;
     struct rpc_channel *channel;
+    /* The port of this machine that the token is sent to only while this user listens there, because another
+     * user may have taken it since the last call; 0: any. */
+    int64_t own_port;
 };
 MUST_CHECK enum err_code link_open(struct link *link, const struct globals *globals, struct err *e);
 void link_close(struct link *link);
+/* To be called before each call and each stream: whether the token may be sent. PERMISSION_DENIED: another user
+ * listens at own_port. UNAVAILABLE: nobody does. link_call and link_call_within ask it themselves. */
+MUST_CHECK enum err_code link_check_owner(const struct link *link, struct err *e);
 
 /* A unary call of the Cluster service with a deadline of 10 s. If the coordinator is UNAVAILABLE, the call is
  * repeated for patience_ms, with a message on stderr; 0 means one attempt, for calls that must not be

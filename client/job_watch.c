@@ -20,6 +20,8 @@ static enum err_code job_watch_start(struct job_watch *w, struct err *e)
 {
     Ddp__V1__WatchJobRequest request = DDP__V1__WATCH_JOB_REQUEST__INIT;
     request.job = w->job;
+    if (link_check_owner(w->link, e) != ERR_OK)
+        return e->code;
     return rpc_stream_open(&w->stream, w->link->channel, &ddp__v1__cluster__descriptor, "WatchJob", &request,
                            0, 0, e);
 }

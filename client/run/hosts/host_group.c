@@ -164,6 +164,7 @@ static enum err_code host_group_open_link(struct host_group *h, struct err *e)
     if (h->hosting)
         return local_cluster_link(&s->local, &s->link, e);
     s->link.target = (struct target){.address = xstrdup(h->endpoint.address), .from = "--rdzv-endpoint"};
+    s->link.own_port = h->local_token ? h->request->port : 0;
     return rpc_channel_open(&s->link.channel, h->endpoint.address, &options, e);
 }
 

@@ -13,10 +13,12 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "base/secret.h"
+#include "client/interrupts.h"
 
 #define TOKEN_BYTES 32
 #define TABLE_BYTES (16 << 20)
-#define LISTENS 0x0a /* TCP_LISTEN, as the kernel prints states */
+#define ROW_BYTES 256 /* a row of tcp6 has fewer than 200 */
+#define LISTENS 0x0a  /* TCP_LISTEN, as the kernel prints states */
 
 /* The user's own state directory, for root too: /var/lib/ddp belongs to the coordinator's account. */
 static char *local_token_dir(void)
@@ -61,7 +63,7 @@ enum err_code local_token_get(char **token, struct err *e)
     uint8_t secret[TOKEN_BYTES];
     if (!file_exists(path) && (file_mkdirs(dir, 0700, e) != ERR_OK || local_token_create(path, e) != ERR_OK))
         return err_wrap(e, "no token was given, and one for this machine cannot be made");
-    if (secret_read(path, 4096, &text, e) != ERR_OK)
+    if (secret_read_own(path, 4096, &text, e) != ERR_OK)
         return e->code;
     buf_putc(&text, 0);
     text.data[strcspn(text.data, "\n")] = 0;
@@ -88,19 +90,34 @@ static bool address_is_local(const char *hex)
            (memcmp(b, mapped, sizeof(mapped)) == 0 && (b[12] == 127 || !word[3]));
 }
 
+/* The user who listens at the port of this row, if the row is of such a listener. */
+static bool port_row_parse(const char *row, int64_t port, uid_t *user)
+{
+    char address[33];
+    unsigned at, state, uid;
+    /* sl: local:port remote:port state queues timer retransmits uid */
+    if (sscanf(row, " %*u: %32[0-9A-F]:%x %*[0-9A-F]:%*x %x %*x:%*x %*x:%*x %*x %u", address, &at, &state,
+               &uid) != 4 ||
+        state != LISTENS || at != port || !address_is_local(address))
+        return false;
+    *user = uid;
+    return true;
+}
+
 enum port_owner local_port_owner_in(const char *table, int64_t port, uid_t user)
 {
     enum port_owner owner = PORT_OF_NOBODY;
+    const int stops = interrupts_count();
     for (const char *line = strchr(table, '\n'); line; line = strchr(line, '\n')) {
-        char address[33];
-        unsigned at, state, uid;
+        char row[ROW_BYTES]; /* a copy, because sscanf measures the whole text that it is given */
+        uid_t listener;
         line++;
-        /* sl: local:port remote:port state queues timer retransmits uid */
-        if (sscanf(line, " %*u: %32[0-9A-F]:%x %*[0-9A-F]:%*x %x %*x:%*x %*x:%*x %*x %u", address, &at,
-                   &state, &uid) != 4 ||
-            state != LISTENS || at != port || !address_is_local(address))
+        snprintf(row, sizeof(row), "%.*s", (int)strcspn(line, "\n"), line);
+        if (interrupts_count() != stops)
+            return PORT_OF_NOBODY;
+        if (!port_row_parse(row, port, &listener))
             continue;
-        if (uid != user)
+        if (listener != user)
             return PORT_OF_ANOTHER;
         owner = PORT_OF_THIS_USER;
     }

@@ -17,13 +17,16 @@ void run_membership_init(struct run_membership *m, struct link *link, const Ddp_
 }
 
 /* With RPC_WAIT_FOR_READY gRPC itself waits for the server and connects as soon as it is there, as long as
- * somebody waits on the stream. */
+ * somebody waits on the stream. It would also connect to another user who takes the port meanwhile, so a link
+ * that checks the owner does without. */
 static enum err_code run_membership_open(struct run_membership *m, struct err *e)
 {
     m->request.member = m->key;
     m->request.cluster_id = m->cluster_id;
+    if (link_check_owner(m->link, e) != ERR_OK)
+        return e->code;
     return rpc_stream_open(&m->stream, m->link->channel, &ddp__v1__cluster__descriptor, "JoinRun",
-                           &m->request, 0, RPC_WAIT_FOR_READY, e);
+                           &m->request, 0, m->link->own_port ? 0 : RPC_WAIT_FOR_READY, e);
 }
 
 static enum err_code run_membership_broke(struct run_membership *m, struct err *e)

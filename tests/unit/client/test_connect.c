@@ -3,6 +3,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -50,12 +55,51 @@ static void test_other_errors(void **state)
     assert_string_equal(e.msg, "there is no job 9");
 }
 
+/* Listens at a free port of 127.0.0.1. */
+static int listen_somewhere(int64_t *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* The token goes to no other user, and to nobody who may come, also after the first call. */
+static void test_owner_of_the_port(void **state)
+{
+    (void)state;
+    struct link link = {.target = {.address = (char[]){"127.0.0.1"}}};
+    struct err e;
+    void *reply;
+    assert_int_equal(link_check_owner(&link, &e), ERR_OK); /* no port to check */
+    int fd = listen_somewhere(&link.own_port);
+    assert_int_equal(link_check_owner(&link, &e), ERR_OK);
+    close(fd);
+    assert_int_equal(link_check_owner(&link, &e), ERR_UNAVAILABLE);
+    assert_int_equal(link_call(&link, "GetVersion", NULL, &reply, 0, &e), ERR_UNAVAILABLE);
+    if (geteuid() != 0)
+        return; /* only root can listen as another user */
+    assert_int_equal(seteuid(1), 0);
+    fd = listen_somewhere(&link.own_port);
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(link_check_owner(&link, &e), ERR_PERMISSION_DENIED);
+    assert_non_null(strstr(e.msg, "another user listens at 127.0.0.1 now"));
+    assert_int_equal(link_call(&link, "GetVersion", NULL, &reply, 0, &e), ERR_PERMISSION_DENIED);
+    assert_int_equal(link_call_within(&link, "GetVersion", NULL, &reply, 9, &e), ERR_PERMISSION_DENIED);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_foreign_socket),
         cmocka_unit_test(test_other_errors),
+        cmocka_unit_test(test_owner_of_the_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,18 @@
 
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "client/interrupts.h"
 #include "client/run/hosts/local_token.h"
 
 static char home[] = "/tmp/ddp-test-XXXXXX";
@@ -46,6 +50,23 @@ static void test_token_is_made_once_and_private(void **state)
     assert_string_equal(first, second);
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(local_token_get(&second, &e), ERR_PERMISSION_DENIED);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Whoever owns the file knows the token, whatever its mode is. */
+static void test_token_file_of_another_user(void **state)
+{
+    (void)state;
+    CLEANUP(free_text) char *path = local_token_file();
+    char *token = NULL;
+    struct err e;
+    if (geteuid() != 0)
+        skip(); /* only root can give a file away */
+    assert_int_equal(local_token_get(&token, &e), ERR_OK);
+    free(token);
+    assert_int_equal(chown(path, 1, (gid_t)-1), 0);
+    assert_int_equal(local_token_get(&token, &e), ERR_PERMISSION_DENIED);
+    assert_non_null(strstr(e.msg, "belongs to uid 1, not to this user: remove the file"));
     assert_int_equal(unlink(path), 0);
 }
 
@@ -123,12 +144,46 @@ static void test_owner_of_a_port(void **state)
         assert_int_equal(local_port_owner_in(cases[i].table, 29400, 1000), cases[i].owner);
 }
 
+static void raise_interrupt(int number)
+{
+    (void)number;
+    raise(SIGINT);
+}
+
+/* A signal that asks ddpctl to end ends the look in the middle of a long table. It may also come just before or
+ * after a look, so there are several attempts. */
+static void test_interrupted_look(void **state)
+{
+    (void)state;
+    enum { ROWS = 20000, ATTEMPTS = 50 };
+    const struct itimerval soon = {.it_value = {.tv_usec = 1000}};
+    CLEANUP(buf_release) struct buf table = {0};
+    enum port_owner owner = PORT_OF_THIS_USER;
+    buf_puts(&table, HEAD);
+    for (int i = 0; i < ROWS; i++)
+        buf_puts(&table, ROW("0100007F", "1F90", "01", "1000"));
+    buf_puts(&table, ROW("0100007F", "72D8", "0A", "1000"));
+    buf_putc(&table, 0);
+    assert_int_equal(local_port_owner_in(table.data, 29400, 1000), PORT_OF_THIS_USER);
+    interrupts_catch_these((const int[]){SIGINT, 0});
+    assert_true(signal(SIGALRM, raise_interrupt) != SIG_ERR);
+    for (int i = 0; i < ATTEMPTS && owner == PORT_OF_THIS_USER; i++) {
+        const int before = interrupts_count();
+        assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+        while (interrupts_count() == before && owner == PORT_OF_THIS_USER)
+            owner = local_port_owner_in(table.data, 29400, 1000);
+    }
+    assert_int_equal(owner, PORT_OF_NOBODY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token_is_made_once_and_private),
+        cmocka_unit_test(test_token_file_of_another_user),
         cmocka_unit_test(test_token_of_a_race),
         cmocka_unit_test(test_owner_of_a_port),
+        cmocka_unit_test(test_interrupted_look),
     };
     return cmocka_run_group_tests(tests, make_home, remove_home);
 }
