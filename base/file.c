@@ -149,6 +149,13 @@ bool file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+enum file_presence file_presence(const char *path)
+{
+    if (file_exists(path))
+        return FILE_PRESENT;
+    return errno == ENOENT || errno == ENOTDIR ? FILE_MISSING : FILE_UNKNOWN;
+}
+
 enum err_code file_lock(const char *path, int *fd, struct err *e)
 {
     CLEANUP(close_fd) int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);

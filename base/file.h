@@ -23,7 +23,11 @@ MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e
  * other file system. As root, empties a directory of another user with that user's rights, because its owner may
  * change it meanwhile. Takes at most 2 s for this (DEADLINE_EXCEEDED: call again). In file_tree.c. */
 MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);
-bool file_exists(const char *path);
+bool file_exists(const char *path); /* false also if that cannot be found out */
+/* UNKNOWN: an I/O error, a stale handle of NFS, no permission; errno says which. What is removed because another file is
+ * missing needs this, not file_exists. */
+enum file_presence { FILE_MISSING, FILE_PRESENT, FILE_UNKNOWN };
+enum file_presence file_presence(const char *path);
 /* Takes an exclusive flock, held until *fd is closed. FAILED_PRECONDITION: another process holds it. */
 MUST_CHECK enum err_code file_lock(const char *path, int *fd, struct err *e);
 /* Appends the rest of the file, and a NUL that does not count. RESOURCE_EXHAUSTED: more than limit bytes. path:

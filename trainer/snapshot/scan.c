@@ -101,7 +101,7 @@ static enum err_code read_committed(const char *path, json_t **root, struct err 
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
     CLEANUP(buf_release) struct buf text = {0};
-    if (!file_exists(name))
+    if (file_presence(name) == FILE_MISSING)
         return ERR_OK;
     if (file_read(name, COMMITTED_LIMIT, &text, e))
         return e->code;
@@ -282,7 +282,7 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
     struct snapshot_list l = {0};
     size_t count = 0;
     *out = l;
-    if (!file_exists(dir))
+    if (file_presence(dir) == FILE_MISSING)
         return ERR_OK;
     if (list_names(dir, "step-", NULL, &names, e))
         return e->code;
@@ -310,11 +310,11 @@ void snapshot_list_release(struct snapshot_list *l)
 }
 
 /* Reads run.json and a header and looks for COMMITTED.json, but sums no data, so it is cheap. */
-static bool snapshot_look(const char *path, struct snapshot_place *place, bool *committed)
+static bool snapshot_look(const char *path, struct snapshot_place *place, enum file_presence *committed)
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
     struct err ignored;
-    *committed = file_exists(name);
+    *committed = file_presence(name);
     return snapshot_read_place(path, place, &ignored) == ERR_OK;
 }
 
@@ -351,7 +351,7 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
         struct snapshot_place place;
-        bool committed;
+        enum file_presence committed;
         /* Snapshots that this job has made since it started from scratch stay. */
         if (snapshot_look(path, &place, &committed) && place.job == own->job &&
             !strcmp(place.cluster, own->cluster) && place.generation > generation)
@@ -433,7 +433,7 @@ static enum err_code remove_lone_parts(const char *dir, const struct snapshot_pl
             continue;
         CLEANUP(free_text) char *shared = xasprintf("%s/step-%lld-g%lld", dir, step, g);
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
-        if (!file_exists(shared) && file_remove_tree(path, e))
+        if (file_presence(shared) == FILE_MISSING && file_remove_tree(path, e))
             return e->code;
     }
     return ERR_OK;
@@ -462,16 +462,16 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
     for (size_t i = 0; names[i] && code == ERR_OK; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct snapshot_place place;
-        bool committed;
+        enum file_presence committed;
         if (!snapshot_look(path, &place, &committed) || place.job != own->job ||
             strcmp(place.cluster, own->cluster) || place.generation <= after)
             continue;
         /* Uncommitted snapshots of this generation may still be committed; those of older generations never
-         * will be. */
-        if (committed)
+         * will be. A snapshot stays if an I/O error hides whether it is committed. */
+        if (committed == FILE_PRESENT)
             kept[count++] =
                 (struct kept){place.generation, place.step, steal(path), place.judged, false, place.val_loss};
-        else if (place.generation < own->generation)
+        else if (committed == FILE_MISSING && place.generation < own->generation)
             code = remove_with_parts(dir, path, &place, e);
     }
     qsort(kept, count, sizeof(*kept), kept_newest_first);

@@ -213,6 +213,13 @@ static void parts_go_with_their_snapshot(void **state)
     assert_false(parts_exist(&lone)); /* its shared files were never written, and its generation is over */
     assert_true(parts_exist(&busy));  /* this generation's */
     assert_true(parts_exist(&other)); /* another job's */
+    /* Parts stay if an error (here ELOOP) hides whether their shared files are there. */
+    CLEANUP(free_text) char *shared = xasprintf("%s/step-35-g1", fixture_dir);
+    fixture_write_part(&lone, 2);
+    assert_int_equal(symlink(shared, shared), 0);
+    assert_int_equal(snapshot_prune(fixture_dir, &place[3], 0, 2, 0, &e), ERR_OK);
+    assert_true(parts_exist(&lone));
+    assert_int_equal(unlink(shared), 0);
     assert_int_equal(snapshot_set_aside(fixture_dir, &place[3], 1, &e), ERR_OK);
     assert_true(parts_exist(&place[3]));
     assert_false(parts_exist(&place[2]) || parts_exist(&other));

@@ -225,6 +225,41 @@ static void snapshots_from_before_a_start_from_scratch_are_set_aside(void **stat
     assert_int_equal(snapshot_set_aside(fixture_dir, &own, 2, &e), ERR_OK);
 }
 
+/* Replaces a file of the directory by a link to itself: access() fails with ELOOP, for root, too, and stands for
+ * errors of I/O and of NFS. */
+static void hide(const char *name)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", fixture_dir, name);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(path, path), 0);
+}
+
+static void what_cannot_be_read_is_not_taken_for_missing(void **state)
+{
+    struct snapshot_files f = {0};
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    for (int64_t generation = 1; generation <= 3; generation++) {
+        struct snapshot_place place = fixture_place_at(10, generation);
+        fixture_write(&place, generation != 2, &f);
+        snapshot_files_release(&f);
+    }
+    hide("step-10-g1/COMMITTED.json");
+    struct snapshot_place own = fixture_place_at(10, 3);
+    assert_int_equal(snapshot_prune(fixture_dir, &own, 0, 1, 0, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-10-g1"));
+    assert_false(fixture_file_exists("step-10-g2")); /* never committed */
+    hide("step-10-g3/COMMITTED.json");
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0); /* not: uncommitted ones */
+    assert_int_equal(strv_len(list.unusable), 2);
+    snapshot_list_release(&list);
+    CLEANUP(free_text) char *loop = xasprintf("%s/loop", fixture_dir);
+    assert_int_equal(symlink(loop, loop), 0);
+    assert_int_not_equal(snapshot_scan(loop, &list, &e), ERR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +269,7 @@ int main(void)
         SNAPSHOT_TEST(every_flipped_bit_is_noticed),
         SNAPSHOT_TEST(prune_counts_committed_ones_of_this_job),
         SNAPSHOT_TEST(prune_keeps_the_best),
+        SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
         SNAPSHOT_TEST(snapshots_from_before_a_start_from_scratch_are_set_aside),
     };
     log_init("test_scan", LOG_ERROR);
