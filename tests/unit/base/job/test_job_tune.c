@@ -191,6 +191,7 @@ static void a_worker_takes_over_the_values(void **state)
     struct err e = {0};
 
     (void)state;
+    assert_non_null(first);
     assert_ok(job_parse(&mine, DILOCO, strlen(DILOCO), "job.yaml", &e), &e);
     spec.train.batch = 99; /* not one of these keys */
     assert_true(job_tune_copy(&mine, &spec));
