@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "client/cmd/output.h"
 #include "client/interrupts.h"
@@ -59,7 +60,7 @@ bool output_targets_put(struct output_merge *m)
     for (size_t i = 0; i < ARRAY_LEN(m->targets); i++)
         if (m->targets[i].live)
             output_target_measure(&m->targets[i], i);
-    output_merge_draw(m);
+    output_merge_draw(m, clock_boot_ms());
     bool written = stderr_put(&m->targets[1].text);
     return stdout_put(&m->targets[0].text) && written;
 }

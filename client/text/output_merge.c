@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "client/text/format.h"
 
-#define LINE_MAX_BYTES (1 << 20) /* a longer line passes in parts, so that memory stays flat */
+#define LINE_MAX_BYTES (1 << 20)   /* a longer line passes in parts, so that memory stays flat */
+#define ABOVE_MAX_BYTES (64 << 10) /* so many bytes of whole lines do not wait for a drawing */
 #define LIVE_MAX_BYTES                                                                                       \
     (64 << 10) /* the same for an unfinished line on a live terminal, which is read at each drawing */
 
@@ -144,8 +145,8 @@ static void stream_print_live(struct output_stream *s, struct output_target *t)
 {
     CLEANUP(buf_release) struct buf label = {0};
     const size_t columns = stream_put_label(s, t, &label);
-    live_line_put(&s->live, label.len ? label.data : "", columns, 0, &t->text);
-    buf_putc(&t->text, '\n');
+    live_line_put(&s->live, label.len ? label.data : "", columns, 0, &t->above);
+    buf_putc(&t->above, '\n');
     live_line_clear(&s->live);
     t->dirty = true;
 }
@@ -168,34 +169,47 @@ static void stream_add_live(struct output_merge *m, struct output_stream *s, str
         data += run + (end != NULL);
         len -= run + (end != NULL);
     }
-    s->drawn = ++m->draws;
+    s->changed = ++m->changes;
     t->dirty = true;
 }
 
-/* True if the line of this stream is among the `lines` that changed last. */
-static bool stream_is_drawn(struct output_merge *m, const struct output_stream *s,
-                            const struct output_target *t)
+static bool stream_is_unfinished(struct output_merge *m, const struct output_stream *s,
+                                 const struct output_target *t)
 {
-    size_t newer = 0;
-    if (live_line_is_blank(&s->live) || merge_target(m, s->standard_error) != t)
-        return false;
-    for (size_t i = 0; i < m->count; i++) {
-        const struct output_stream *other = m->streams[i];
-        newer += other->drawn > s->drawn && !live_line_is_blank(&other->live) &&
-                 merge_target(m, other->standard_error) == t;
-    }
-    return newer < (t->lines ? t->lines : 1);
+    return merge_target(m, s->standard_error) == t && !live_line_is_blank(&s->live);
+}
+
+static int change_compare_newest(const void *left, const void *right)
+{
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a < b) - (a > b);
+}
+
+/* The change since which a line must have changed to be among the `lines` that changed last. */
+static int64_t target_oldest_drawn(struct output_merge *m, const struct output_target *t)
+{
+    int64_t *changes = xcalloc(m->count + 1, sizeof(*changes));
+    const size_t lines = t->lines ? t->lines : 1;
+    size_t count = 0;
+    for (size_t i = 0; i < m->count; i++)
+        if (stream_is_unfinished(m, m->streams[i], t))
+            changes[count++] = m->streams[i]->changed;
+    qsort(changes, count, sizeof(*changes), change_compare_newest);
+    const int64_t oldest = count > lines ? changes[lines - 1] : 0;
+    free(changes);
+    return oldest;
 }
 
 /* The cursor stays at the end of the last unfinished line. Each line is overwritten in place and clipped by
  * the terminal itself (autowrap off), which knows the width of every character. */
 static void target_draw_live(struct output_merge *m, struct output_target *t)
 {
-    CLEANUP(buf_release) struct buf lines = {0}, all = {0};
+    CLEANUP(buf_release) struct buf lines = {0};
+    const int64_t oldest = target_oldest_drawn(m, t);
     size_t count = 0;
     for (size_t i = 0; i < m->count; i++) {
         const struct output_stream *s = m->streams[i];
-        if (!stream_is_drawn(m, s, t))
+        if (s->changed < oldest || !stream_is_unfinished(m, s, t))
             continue;
         CLEANUP(buf_release) struct buf label = {0};
         const size_t columns = stream_put_label(s, t, &label);
@@ -204,27 +218,33 @@ static void target_draw_live(struct output_merge *m, struct output_target *t)
         buf_puts(&lines, "\033[K");
     }
     if (t->drawn)
-        buf_putc(&all, '\r');
+        buf_putc(&t->text, '\r');
     if (t->drawn > 1) /* up to the first of them */
-        buf_printf(&all, "\033[%zuA", t->drawn - 1);
-    if (t->drawn && (t->text.len || count < t->drawn))
-        buf_puts(&all, "\033[J");
-    buf_append(&all, t->text.data, t->text.len);
-    buf_append(&all, lines.data, lines.len);
+        buf_printf(&t->text, "\033[%zuA", t->drawn - 1);
+    if (t->drawn && (t->above.len || count < t->drawn))
+        buf_puts(&t->text, "\033[J");
+    buf_append(&t->text, t->above.data, t->above.len);
+    buf_clear(&t->above);
+    buf_append(&t->text, lines.data, lines.len);
     if (count)
-        buf_puts(&all, "\033[?7h");
-    buf_clear(&t->text);
-    buf_append(&t->text, all.data, all.len);
+        buf_puts(&t->text, "\033[?7h");
     t->drawn = count;
     t->dirty = false;
 }
 
-void output_merge_draw(struct output_merge *m)
+static bool target_waits(const struct output_target *t)
+{
+    return t->live && (t->dirty || t->above.len);
+}
+
+void output_merge_draw(struct output_merge *m, int64_t now_ms)
 {
     for (size_t i = 0; i < ARRAY_LEN(m->targets); i++) {
         struct output_target *t = &m->targets[i];
-        if (t->live && (t->dirty || (t->drawn && t->text.len)))
-            target_draw_live(m, t);
+        if (!target_waits(t) || (now_ms < t->due_ms && t->above.len < ABOVE_MAX_BYTES))
+            continue;
+        target_draw_live(m, t);
+        t->due_ms = now_ms + OUTPUT_MERGE_DRAW_MS;
     }
 }
 
@@ -233,6 +253,7 @@ void output_merge_moved(struct output_merge *m)
     for (size_t i = 0; i < ARRAY_LEN(m->targets); i++) {
         m->targets[i].dirty = m->targets[i].dirty || m->targets[i].drawn;
         m->targets[i].drawn = 0;
+        m->targets[i].due_ms = 0;
     }
 }
 
@@ -330,7 +351,7 @@ bool output_merge_waits(const struct output_merge *m)
     for (size_t i = 0; i < m->count; i++)
         if (m->streams[i]->waiting.len)
             return true;
-    return false;
+    return target_waits(&m->targets[0]) || target_waits(&m->targets[1]);
 }
 
 void output_merge_say(struct output_merge *m, bool standard_error, const struct buf *lines)
@@ -340,7 +361,8 @@ void output_merge_say(struct output_merge *m, bool standard_error, const struct 
         return;
     target_end_colour(t, NULL);
     target_end_line(t);
-    buf_append(&t->text, lines->data, lines->len);
+    buf_append(t->live ? &t->above : &t->text, lines->data, lines->len);
+    t->due_ms = 0;
 }
 
 /* ---- the end */
@@ -375,6 +397,8 @@ void output_merge_finish(struct output_merge *m, int64_t now_ms)
             stream_finish(m, m->targets[i].open, now_ms); /* before the lines that wait for its end */
     for (size_t i = 0; i < m->count; i++)
         stream_finish(m, m->streams[i], now_ms);
+    for (size_t i = 0; i < ARRAY_LEN(m->targets); i++)
+        m->targets[i].due_ms = 0; /* the caller may not draw again */
 }
 
 void output_merge_release(struct output_merge *m)
@@ -386,7 +410,9 @@ void output_merge_release(struct output_merge *m)
         free(m->streams[i]);
     }
     free(m->streams);
-    for (size_t i = 0; i < ARRAY_LEN(m->targets); i++)
+    for (size_t i = 0; i < ARRAY_LEN(m->targets); i++) {
         buf_release(&m->targets[i].text);
+        buf_release(&m->targets[i].above);
+    }
     *m = (struct output_merge){0};
 }

@@ -21,9 +21,11 @@
  * most for OUTPUT_MERGE_HOLD_MS.
  *
  * On a live terminal the unfinished lines are drawn below all whole lines, one line for each stream. They are
- * redrawn in place, and each becomes a whole line above when it ends. */
+ * redrawn in place, and each becomes a whole line above when it ends. Whole lines and changes wait for the next
+ * drawing, which comes OUTPUT_MERGE_DRAW_MS after the last one, so that the terminal keeps up with fast bars. */
 #define OUTPUT_MERGE_WAIT_MS 100
 #define OUTPUT_MERGE_HOLD_MS 1000
+#define OUTPUT_MERGE_DRAW_MS 50
 
 /* stdout or stderr of one rank. */
 struct output_stream {
@@ -36,7 +38,7 @@ struct output_stream {
     int64_t added_ms;   /* when the last byte came */
     /* of the line that has passed in part */
     struct live_line live; /* live terminals: the part */
-    int64_t drawn;         /* likewise: grows with each change, to find the newest lines */
+    int64_t changed;       /* likewise: grows with each change, to find the newest lines */
     bool labelled;         /* the line has a label */
     bool bare;             /* its next text needs a label: the start of a line, or after a carriage return */
     bool cut;              /* a line end was inserted and is not yet followed by text of the stream */
@@ -57,6 +59,8 @@ struct output_target {
     bool returned;                  /* what was written ends with a carriage return */
     bool dirty;                     /* live: an unfinished line has changed */
     size_t drawn;                   /* live: lines that are drawn now */
+    struct buf above;               /* live: whole lines, until the next drawing */
+    int64_t due_ms;                 /* live: no drawing before; 0: the next one is at once */
 };
 
 struct output_merge {
@@ -67,7 +71,7 @@ struct output_merge {
     struct output_stream **streams; /* in the order of ranks */
     struct output_stream past;      /* stands for a stream that was finished */
     size_t count, cap;
-    int64_t draws;
+    int64_t changes;
 };
 
 void output_merge_init(struct output_merge *m);
@@ -78,14 +82,15 @@ void output_merge_add(struct output_merge *m, int rank, bool standard_error, con
  * add more now. */
 bool output_merge_is_held(struct output_merge *m, int rank, bool standard_error, int64_t now_ms);
 void output_merge_tick(struct output_merge *m, int64_t now_ms); /* passes on what has waited long enough */
-bool output_merge_waits(const struct output_merge *m);          /* a later tick will pass on something */
+bool output_merge_waits(const struct output_merge *m); /* a later tick or drawing will pass on something */
 /* Lines of ddpctl itself, on lines of their own. */
 void output_merge_say(struct output_merge *m, bool standard_error, const struct buf *lines);
 /* Passes on everything, and ends the unfinished lines. In a pipe, a line without a label is ended when other text
  * follows, so that the output of a rank that writes alone is not changed. */
 void output_merge_finish(struct output_merge *m, int64_t now_ms);
-/* Before the targets' texts are written: adds the drawing of unfinished lines to live targets. */
-void output_merge_draw(struct output_merge *m);
+/* Before the targets' texts are written: adds whole lines and the drawing of unfinished lines to live targets
+ * that are due. What output_merge_say and output_merge_finish added is drawn at once. */
+void output_merge_draw(struct output_merge *m, int64_t now_ms);
 /* Other programs have written to the terminal: the next drawing begins at the line of the cursor. */
 void output_merge_moved(struct output_merge *m);
 void output_merge_release(struct output_merge *m);

@@ -410,14 +410,14 @@ static void check_scenes(struct output_merge *m, const struct scene *scenes)
 {
     struct screen s = {0};
     struct buf seen = {0};
-    for (; scenes->expected; scenes++) {
+    for (int64_t draw_ms = 0; scenes->expected; scenes++) {
         if (scenes->text)
             add_text(m, scenes->rank, scenes->text, scenes->at_ms);
         else if (scenes->rank < 0)
             output_merge_finish(m, scenes->at_ms);
         else
             output_merge_tick(m, scenes->at_ms);
-        output_merge_draw(m);
+        output_merge_draw(m, draw_ms += OUTPUT_MERGE_DRAW_MS); /* each scene is drawn */
         screen_show(&s, &m->targets[0].text);
         screen_text(&s, &seen);
         assert_string_equal(seen.data, scenes->expected);
@@ -464,6 +464,79 @@ static void test_terminal_shows_the_newest_bars(void **state)
     check_scenes(&m, scenes);
 }
 
+static void test_terminal_shows_several_newest_bars(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_screen();
+    const struct scene scenes[] = {
+        {0, 3, "a\r", "[3] a\n"},
+        {1, 1, "b\r", "[1] b\n[3] a\n"},
+        {2, 4, "c\r", "[1] b\n[3] a\n[4] c\n"},
+        {3, 0, "d\r", "[0] d\n[1] b\n[4] c\n"},
+        {4, 2, "   \r", "[0] d\n[1] b\n[4] c\n"}, /* a blank line takes no place */
+        {5, 3, "e\r", "[0] d\n[3] e\n[4] c\n"},
+        {6, 0, "\n", "[0] d\n[1] b\n[3] e\n[4] c\n"},
+        {0},
+    };
+    check_scenes(&m, scenes);
+}
+
+/* Lets time pass, draws, and checks whether there is text to write. */
+static void check_drawing(struct output_merge *m, int64_t now_ms, bool expected)
+{
+    output_merge_tick(m, now_ms);
+    output_merge_draw(m, now_ms);
+    assert_int_equal(m->targets[0].text.len > 0, expected);
+    buf_clear(&m->targets[0].text);
+}
+
+static void test_terminal_is_drawn_at_intervals(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_screen();
+    CLEANUP(buf_release) struct buf lines = {0};
+    add_text(&m, 0, "1%\r", 1000);
+    check_drawing(&m, 1000, true);
+    assert_false(output_merge_waits(&m));
+    add_text(&m, 0, "2%\r", 1001); /* a change, */
+    assert_true(output_merge_waits(&m));
+    check_drawing(&m, 1049, false);
+    add_text(&m, 1, "line\n", 1049); /* and a whole line wait */
+    check_drawing(&m, 1049, false);
+    check_drawing(&m, 1050, true);
+    assert_false(output_merge_waits(&m));
+    check_drawing(&m, 2000, false); /* nothing has changed */
+    add_text(&m, 0, "3%\r", 2000);
+    check_drawing(&m, 2000, true);
+    buf_puts(&lines, "ddpctl: stopping\n");
+    output_merge_say(&m, true, &lines);
+    check_drawing(&m, 2001, true);
+    for (int i = 0; i < 8192; i++)
+        add_text(&m, 1, "line\n", 2002);
+    check_drawing(&m, 2002, true); /* so much text does not wait */
+    add_text(&m, 0, "4%\r", 2003);
+    check_drawing(&m, 2003, false);
+    output_merge_finish(&m, 2003);
+    check_drawing(&m, 2003, true);
+    assert_false(output_merge_waits(&m));
+    output_merge_release(&m);
+}
+
+static void test_number_of_drawings(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_screen();
+    size_t drawings = 0;
+    for (int i = 0; i < 10000; i++) { /* for a second, ten changes each ms */
+        add_text(&m, i % 7, i % 5 ? "#\r" : "line\n", i / 10);
+        output_merge_draw(&m, i / 10);
+        drawings += m.targets[0].text.len > 0;
+        buf_clear(&m.targets[0].text);
+    }
+    assert_int_equal(drawings, 1000 / OUTPUT_MERGE_DRAW_MS);
+    output_merge_release(&m);
+}
+
 /* ^Z and fg: the shell's lines below the unfinished lines stay. */
 static void test_terminal_moved(void **state)
 {
@@ -473,12 +546,12 @@ static void test_terminal_moved(void **state)
     CLEANUP(buf_release) struct buf text = {0};
     add_text(&m, 0, "1%\r", 0);
     add_text(&m, 1, "2%\r", 0);
-    output_merge_draw(&m);
+    output_merge_draw(&m, 0);
     screen_show(&s, &m.targets[0].text);
     buf_puts(&text, "\nstopped\n");
     screen_show(&s, &text);
     output_merge_moved(&m);
-    output_merge_draw(&m);
+    output_merge_draw(&m, 0);
     screen_show(&s, &m.targets[0].text);
     screen_text(&s, &text);
     assert_string_equal(text.data, "[0] 1%\n[1] 2%\nstopped\n[0] 1%\n[1] 2%\n");
@@ -525,11 +598,11 @@ static void test_terminal_loses_no_line(void **state)
             output_merge_add(&m, rank, false, text[rank].data + at[rank], len, now);
             at[rank] += len;
             left -= len && at[rank] == text[rank].len;
-            output_merge_draw(&m);
+            output_merge_draw(&m, now);
             screen_show(&s, &m.targets[0].text);
         }
         output_merge_finish(&m, now);
-        output_merge_draw(&m);
+        output_merge_draw(&m, now);
         screen_show(&s, &m.targets[0].text);
         screen_text(&s, &all);
         buf_append(&s.history, all.data, all.len);
@@ -560,7 +633,7 @@ static void test_terminal_cuts_a_very_long_line(void **state)
     memset(piece, 'x', 1 << 16);
     for (int i = 0; i < 1600; i++) {
         output_merge_add(&m, 0, false, piece, 1 << 16, i);
-        output_merge_draw(&m);
+        output_merge_draw(&m, i);
         buf_clear(&m.targets[0].text);
         most = m.streams[0]->waiting.cap + m.streams[0]->live.text.cap + m.targets[0].text.cap;
     }
@@ -580,7 +653,7 @@ static void test_terminal_cuts_an_unfinished_line_early(void **state)
     assert_int_equal(m.streams[0]->live.text.len, (64 << 10) - 1);
     add_text(&m, 0, "y", 101);
     assert_int_equal(m.streams[0]->live.text.len, 0);
-    output_merge_draw(&m);
+    output_merge_draw(&m, 101);
     assert_int_equal(m.targets[0].text.len, strlen("[0] ") + (64 << 10) + 1);
     output_merge_release(&m);
 }
@@ -590,7 +663,7 @@ static void test_colour_ends_with_its_line(void **state)
     (void)state;
     struct output_merge m = merge_for_screen();
     add_text(&m, 0, "\033[31mred\n", 0);
-    output_merge_draw(&m);
+    output_merge_draw(&m, 101);
     check_text(&m.targets[0], "[0] \033[31mred\033[0m\n");
     output_merge_release(&m);
 }
@@ -614,6 +687,9 @@ int main(void)
         cmocka_unit_test(test_finished_line_is_ended_by_what_follows),
         cmocka_unit_test(test_terminal_shows_one_line_for_each_bar),
         cmocka_unit_test(test_terminal_shows_the_newest_bars),
+        cmocka_unit_test(test_terminal_shows_several_newest_bars),
+        cmocka_unit_test(test_terminal_is_drawn_at_intervals),
+        cmocka_unit_test(test_number_of_drawings),
         cmocka_unit_test(test_terminal_moved),
         cmocka_unit_test(test_terminal_clips_unfinished_lines),
         cmocka_unit_test(test_terminal_loses_no_line),
