@@ -107,12 +107,17 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
     return type == SYNC_DILOCO ? check_rounds(&train->sync, node, e) : ERR_OK;
 }
 
+bool job_sync_is_allowed(const struct train_spec *train, enum sync_type type)
+{
+    return train->reproducible != REPRODUCIBLE_WORLD || independent_of_world_size[type];
+}
+
 enum err_code job_sync_check_world(const struct train_spec *train, const struct conf_node *place,
                                    struct err *e)
 {
     CLEANUP(buf_release) struct buf names = {0};
 
-    if (independent_of_world_size[train->sync.type])
+    if (job_sync_is_allowed(train, train->sync.type))
         return ERR_OK;
     for (size_t i = 0; i < ARRAY_LEN(strategies); i++)
         if (independent_of_world_size[i])

@@ -325,6 +325,8 @@ static bool diagnosis_find_link(const Ddp__V1__ProbeJobReply *reply, struct diag
     diagnosis_put_running(reply, d, quiet);
     buf_puts(&d->sentence, "; ");
     link_wait_print(&w, &d->sentence);
+    if (!w.allowed)
+        return true;
     buf_printf(
         &d->next,
         "sync: {type: diloco, every: %lld, wire: %s}    below train in the job file; ranks then differ for "

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/job/job_sync.h"
 #include "base/mem.h"
 #include "client/job_status.h"
 
@@ -59,6 +60,7 @@ bool link_wait_find(const Ddp__V1__ProbeJobReply *reply, struct link_wait *out)
     out->report_ms = llround((double)spec.train.log_every * out->step_ms);
     sync_choose(&out->facts, &out->better);
     out->speedup = out->step_ms / (out->facts.compute_ms + sync_cost_ms(&out->facts, &out->better));
+    out->allowed = job_sync_is_allowed(&spec.train, out->better.type);
     return out->better.type == SYNC_DILOCO && out->speedup >= SPEEDUP_LEAST;
 }
 
@@ -66,7 +68,10 @@ void link_wait_print(const struct link_wait *w, struct buf *out)
 {
     buf_printf(out, "%.0f %% of each step waits for the link (", w->share * 100);
     sync_print_link(out, &w->facts);
-    buf_puts(out, "): sync ");
+    buf_putc(out, ')');
+    if (!w->allowed)
+        return;
+    buf_puts(out, ": sync ");
     sync_print(out, &w->better);
     buf_printf(out, " would run %.*f times as fast", w->speedup < 10 ? 1 : 0, w->speedup);
 }

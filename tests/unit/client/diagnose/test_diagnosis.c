@@ -42,8 +42,8 @@ struct pattern {
     double exposed;   /* metric of the job */
 };
 
-#define TRAIN_JOB                                                                                             \
-    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  batch: 4\n  steps: 5000\n" \
+#define TRAIN_JOB                                                                                                    \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  global_batch: 8\n  steps: 5000\n" \
     "  sync: "
 #define STEPS(step, wait)                                                                                    \
     {                                                                                                        \
@@ -275,6 +275,16 @@ static const struct pattern patterns[] = {
      "32, wire int4 would run 19 times as fast",
      "{type: allreduce}",
      0.95},
+    {"the job allows no other strategy",
+     "running",
+     "",
+     {STEPS(1000, 700), STEPS(1000, 690)},
+     0,
+     DIAGNOSIS_LINK,
+     -1,
+     "it runs, the last output or report was 0.1 s ago; 69 % of each step waits for the link (95 Mbit/s)",
+     "{type: allreduce}\n  reproducible: world\n  shards: 4",
+     0.7},
     {"the wait is for a slow rank, not for the link",
      "running",
      "",
