@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -186,11 +187,42 @@ static enum err_code moments_share(struct trainer *t, struct err *e)
     return code;
 }
 
+static struct device_array *extra_named(struct engine *n, const char *name)
+{
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (!strcmp(n->extras[i].name, name))
+            return &n->extra[i];
+    return NULL;
+}
+
+/* Ends the open round in fp32, whatever the wire. The wire that the round was made with is not always known, and no later
+ * round could send what rounding loses now: a rank's parameters take in what earlier exchanges have lost. */
+static enum err_code round_end(struct trainer *t, struct err *e)
+{
+    struct device *d = t->engine.device;
+    struct device_array *lost = extra_named(&t->engine, "feedback");
+    struct sync_spec exact = t->sync;
+    struct sync_state round;
+    if (sync_settled(t->formation.sync) || t->sync.type == SYNC_ALLREDUCE)
+        return ERR_OK;
+    exact.wire = WIRE_FP32;
+    if (t->sync.wire != WIRE_FP32 && lost) { /* x = (g - theta) + e stays the same */
+        d->ops->scale(d, lost->data, lost->count, -1.0f);
+        d->ops->add(d, t->engine.params.data, lost->data, lost->count);
+        d->ops->zero(d, lost->data, lost->count * sizeof(float));
+    }
+    sync_save(t->formation.sync, &round);
+    if (trainer_open_sync(t, &exact, e))
+        return e->code;
+    sync_load(t->formation.sync, &round);
+    return sync_settle(t->formation.sync, e);
+}
+
 /* Ranks that made local steps hold their own parameters and moments. */
 static enum err_code ranks_equalize(struct trainer *t, struct err *e)
 {
     bool equal;
-    if (sync_settle(t->formation.sync, e) || moments_equal(t, &equal, e))
+    if (round_end(t, e) || moments_equal(t, &equal, e))
         return e->code;
     return equal ? ERR_OK : moments_share(t, e);
 }

@@ -298,6 +298,71 @@ static void survivors_choose_again(void **state)
     }
 }
 
+/* ---- the end of the last round */
+
+struct ending {
+    enum wire_type wire;
+    bool again; /* the round was left open by a generation before */
+};
+
+/* Ends a round of two steps as a change to all-reduce does, or as the end of the run does. */
+static void end_round(struct ranks *r, int rank, const struct ending *how, bool change)
+{
+    struct sync_spec rounds;
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    sync_choice_base(&rounds);
+    rounds.every = 4;
+    rounds.wire = how->wire;
+    trainer_begin(r, rank, "auto", &t, &config);
+    adopt(&t, &rounds);
+    make_steps(&t, 6);
+    if (change && how->again) {
+        RANK_CHECK(trainer_leave(&t));
+        group_form(r, rank, 1, &t);
+    }
+    if (change)
+        adopt(&t, &allreduce);
+    else
+        RANK_OK(sync_settle(t.formation.sync, &e), &e);
+    RANK_CHECK(all_ranks_have(&t, params_hash(&t)));
+    r->shared->hash[rank] = params_hash(&t);
+    trainer_end(&t, &config);
+}
+
+static void end_by_change(struct ranks *r, int rank)
+{
+    end_round(r, rank, r->arg, true);
+}
+
+static void end_by_settling(struct ranks *r, int rank)
+{
+    end_round(r, rank, r->arg, false);
+}
+
+static uint64_t ending_hash(const struct ending *how, void (*end)(struct ranks *, int))
+{
+    struct ranks r = {.world = WORLD, .node_of = {0, 1}, .arg = (void *)how};
+
+    assert_true(ranks_run(&r, end));
+    uint64_t hash = r.shared->hash[0];
+    ranks_release(&r);
+    return hash;
+}
+
+static void the_last_round_ends_without_rounding(void **state)
+{
+    const struct ending fp32 = {WIRE_FP32, false}, fp32_again = {WIRE_FP32, true}, int4 = {WIRE_INT4, false};
+    uint64_t want = ending_hash(&fp32, end_by_settling);
+
+    (void)state;
+    assert_true(ending_hash(&fp32, end_by_change) == want);
+    assert_true(ending_hash(&fp32_again, end_by_change) == want);
+    assert_true(ending_hash(&int4, end_by_change) != ending_hash(&int4, end_by_settling));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +370,7 @@ int main(void)
         cmocka_unit_test(measuring_changes_no_state),
         cmocka_unit_test(state_is_sound_when_the_strategy_changes),
         cmocka_unit_test(survivors_choose_again),
+        cmocka_unit_test(the_last_round_ends_without_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
