@@ -151,7 +151,7 @@ static bool snapshot_wants_parts(const struct trainer *t)
 {
     bool own = !sync_settled(t->formation.sync);
     for (size_t i = 0; i < t->engine.layout.moment_count; i++)
-        own |= t->engine.own[i];
+        own |= t->engine.own[i] && !t->engine.unused[i];
     return own && sync_ranks_differ(t->formation.sync);
 }
 

@@ -1,12 +1,14 @@
 /* Opens a worker, joins and leaves a generation, and closes the worker. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/compare.h"
+#include "trainer/engine/describe.h"
 #include "trainer/keep.h"
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
@@ -31,6 +33,16 @@ static enum err_code absolute_dir(struct trainer *t, struct err *e)
     return ERR_OK;
 }
 
+/* The arrays that any strategy keeps: those of `sync: auto`. A run may resume by another strategy. */
+static void list_optional(const char *out[ENGINE_MAX_EXTRA + 1])
+{
+    struct sync_array all[SYNC_MAX_ARRAYS];
+    size_t count = sync_arrays(&(struct sync_spec){.type = SYNC_AUTO}, all), kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (all[i].kept)
+            out[kept++] = all[i].name;
+}
+
 enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link, struct err *e)
 {
     const struct link_member *first = link_first_member(link);
@@ -47,6 +59,7 @@ enum err_code trainer_open(struct trainer *t, struct trainer_config *config, str
     engine.extra_count = sync_arrays(&t->spec->sync, arrays);
     for (size_t i = 0; i < engine.extra_count; i++)
         engine.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept, arrays[i].own};
+    list_optional(engine.optional);
     if (absolute_dir(t, e) || engine_open(&t->engine, &engine, e))
         return e->code;
     /* Before Join, because the other ranks wait for this rank from then on. */
@@ -151,6 +164,19 @@ static void fill_config(struct trainer *t, bool watched, const struct sync_tenso
     };
 }
 
+/* Snapshots hold the arrays of the strategy in use, not all that `sync: auto` has room for. */
+static void use_arrays(struct trainer *t)
+{
+    struct sync_array used[SYNC_MAX_ARRAYS];
+    size_t count = sync_arrays(&t->sync, used);
+    for (size_t i = 0; i < t->engine.extra_count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < count; k++)
+            found |= strcmp(used[k].name, t->engine.extras[i].name) == 0;
+        describe_use(&t->engine, t->engine.extras[i].name, found);
+    }
+}
+
 static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
 {
     struct sync_tensor *tensors = list_tensors(t->engine.model);
@@ -158,6 +184,7 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
     t->sync = t->spec->sync;
     if (t->sync.type == SYNC_AUTO)
         sync_choice_base(&t->sync); /* until trainer_choose_sync */
+    use_arrays(t);
     fill_config(t, watched, tensors, &config);
     enum err_code code = formation_form(&t->formation, &config, e);
     free(tensors);
@@ -169,6 +196,7 @@ enum err_code trainer_open_sync(struct trainer *t, const struct sync_spec *spec,
     struct sync_tensor *tensors = list_tensors(t->engine.model);
     struct formation_config config;
     t->sync = *spec;
+    use_arrays(t);
     fill_config(t, false, tensors, &config);
     enum err_code code = formation_open_sync(&t->formation, &config, e);
     free(tensors);

@@ -167,6 +167,36 @@ def another_optimizer_is_refused(directory):
         assert "expected 8 tensors for the job's model and optimizer, got 7" in w.ranks[0].err, w.ranks[0].err
 
 
+def changes_strategy(directory, optimizer, strategies):
+    """Each run continues the snapshot of the run before by another strategy. Afterwards it has the arrays of that strategy alone."""
+    said = []
+    for i, sync in enumerate(strategies):
+        text = job(20 * (i + 1), optimizer=optimizer, sync=sync, resume="continue")
+        with World(directory, text, world=2, generation=i + 1) as w:
+            w.run()
+            first = w.ranks[0].reports[0]
+        assert first["step"] == 20 * i, (sync, first)
+        assert ("sync_every" in first) == (sync == "auto"), first
+        bits = first["sync_bits"] if sync == "auto" and first["sync_every"] > 1 else 4 if "int4" in sync else 32
+        rounds = first["sync_every"] > 1 if sync == "auto" else "diloco" in sync
+        here, arrays = newest(f"{directory}/out"), set()
+        for name in glob.glob(f"{here}/*.safetensors") + glob.glob(f"{directory}/out/parts-{os.path.basename(here)}-j*/*"):
+            arrays |= {tensor.split(".")[-1] for tensor in tensors(name)}
+        kept = arrays & {"outer_momentum", "feedback"}
+        assert kept == ({"outer_momentum"} if rounds else set()) | ({"feedback"} if rounds and bits < 32 else set()), (sync, arrays)
+        said.append("auto: rounds" if sync == "auto" and rounds else "auto: all-reduce" if sync == "auto" else sync)
+    return said
+
+
+ALL, FP32, INT4 = "{type: allreduce}", "{type: diloco, every: 8}", "{type: diloco, every: 8, wire: int4}"
+
+
+def another_strategy_continues(directory):
+    said = changes_strategy(f"{directory}/adamw", ADAMW, [ALL, "auto", ALL, INT4, "auto", FP32, "auto", INT4, ALL, AVERAGE, INT4, AVERAGE])
+    changes_strategy(f"{directory}/sgd", "{type: sgd, lr: 0.01}", [ALL, "auto", ALL, INT4, "auto", FP32, ALL])
+    return ", ".join(sorted({s for s in said if s.startswith("auto")}))
+
+
 def resume_in_mid_round(directory, sync):
     """A snapshot of the best evaluation may be taken within a round. Each rank's part has its parameters, its moments and the
     position in the round."""
@@ -418,7 +448,7 @@ train:
 
 sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, muon_resumes_to_the_same_bits,
                  equal_runs_write_equal_files, snapshots_of_earlier_versions_resume,
-                 another_optimizer_is_refused, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+                 another_optimizer_is_refused, another_strategy_continues, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,

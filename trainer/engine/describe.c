@@ -82,9 +82,18 @@ void describe_kept(struct engine *n)
     n->layout.moments = n->kept;
     n->layout.own = n->own;
     n->layout.moment_count = count;
+    n->layout.unused = n->unused;
+    n->layout.optional = n->optional;
     n->layout.places = n->places;
     n->layout.floats = n->model->count * (1 + count - moments) + n->optim->floats;
     describe_extra_files(n);
+}
+
+void describe_use(struct engine *n, const char *name, bool used)
+{
+    for (size_t i = n->optim->state_count; i < n->layout.moment_count; i++)
+        if (!strcmp(n->kept[i], name))
+            n->unused[i] = !used;
 }
 
 /* Parameters for another vocabulary would produce other symbols. Without the file this cannot be checked. */

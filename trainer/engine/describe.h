@@ -12,6 +12,8 @@ struct snapshot_layout snapshot_layout_of(const struct model *m, struct snapshot
 void describe_layout(struct engine *n);
 /* Sets moments, extra arrays and small files of n->layout; called once. */
 void describe_kept(struct engine *n);
+/* Whether snapshots hold the extra array of this name. At first they hold all. */
+void describe_use(struct engine *n, const char *name, bool used);
 
 /* Checks what names and shapes do not show: heads, activation and vocabulary. FAILED_PRECONDITION: dir holds
  * another model. */

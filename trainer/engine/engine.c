@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "trainer/engine/choose_device.h"
@@ -17,6 +18,7 @@ enum err_code engine_open(struct engine *n, const struct engine_config *config, 
     *n = (struct engine){.spec = spec, .extra_count = config->extra_count};
     for (size_t i = 0; i < config->extra_count; i++)
         n->extras[i] = config->extras[i];
+    memcpy(n->optional, config->optional, sizeof(n->optional));
     n->loss = n->lr = n->grad_norm = n->val_loss = n->val_acc = n->best_loss = NAN;
     n->val_step = -1;
     if (choose_device(&n->device, config, e))

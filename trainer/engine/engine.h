@@ -93,6 +93,8 @@ struct engine {
      * values of its own, if ranks differ. */
     const char *kept[OPTIM_MOMENTS + ENGINE_MAX_EXTRA];
     bool own[OPTIM_MOMENTS + ENGINE_MAX_EXTRA];
+    bool unused[OPTIM_MOMENTS + ENGINE_MAX_EXTRA]; /* the strategy in use does not need it: describe_use */
+    const char *optional[ENGINE_MAX_EXTRA + 1];    /* engine_config.optional */
     size_t *places; /* where each tensor of these arrays is in a state: layout.places */
     struct snapshot_layout layout;
     struct buf config_json, vocab_json; /* files of a language model's snapshot; else empty */
@@ -114,6 +116,8 @@ struct engine_config {
     int local_rank, local_ranks;
     struct engine_extra extras[ENGINE_MAX_EXTRA];
     size_t extra_count;
+    /* The arrays that snapshots of other strategies may have or lack; the last is NULL. */
+    const char *optional[ENGINE_MAX_EXTRA + 1];
 };
 /* Opens device and data. The caller must call engine_close also after an error. FAILED_PRECONDITION: the job
  * wants a GPU, and there is none. */

@@ -163,6 +163,31 @@ static enum err_code part_damaged(const char *path, struct err *e)
     return err_set(e, ERR_DATA_LOSS, "%s: not the part that was committed: damaged", path);
 }
 
+/* Checks the file's own tensors, which may be more than the layout has. */
+static enum err_code part_check_digest(const struct safetensors *f, int64_t samples,
+                                       const struct snapshot_part *want, struct err *e)
+{
+    uint64_t all = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const struct safetensor *t = &f->tensors[i];
+        /* Trainers write floats only. The buffer below has no room for what other types are widened to. */
+        if (t->type != SAFETENSORS_F32)
+            return err_set(e, ERR_DATA_LOSS,
+                           "%s: tensor '%s' is not of type F32, as in all parts: damaged or converted",
+                           f->path, t->name);
+        float *data = malloc((size_t)(t->to - t->from) + 1);
+        if (!data)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: a copy of tensor '%s': out of memory", f->path,
+                           t->name);
+        enum err_code code = safetensors_read(f, t->name, t->dims, t->shape, data, e);
+        all = code ? 0 : digest64(all, data, (size_t)(t->to - t->from));
+        free(data);
+        if (code)
+            return code;
+    }
+    return digest64(all, &samples, sizeof(samples)) == want->digest ? ERR_OK : part_damaged(f->path, e);
+}
+
 enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *l,
                                  const struct snapshot_place *place, int part,
                                  const struct snapshot_part *want, float *state, int64_t *samples,
@@ -173,9 +198,7 @@ enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *
     if (safetensors_open(&f, path, e) || snapshot_metadata_int(f, "ddp.part_samples", samples, e) ||
         snapshot_read_tensors(f, l, part_choice(place), state, e))
         return e->code;
-    if (snapshot_part_digest(l, place, state, *samples) != want->digest)
-        return part_damaged(path, e);
-    return ERR_OK;
+    return part_check_digest(f, *samples, want, e);
 }
 
 /* ---- all parts of a directory */
@@ -186,27 +209,9 @@ static enum err_code part_check(const char *dir, const struct snapshot_place *pl
     CLEANUP(free_text) char *path = part_path(dir, place, part);
     CLEANUP(close_part) struct safetensors *f = NULL;
     int64_t samples;
-    uint64_t all = 0;
     if (safetensors_open(&f, path, e) || snapshot_metadata_int(f, "ddp.part_samples", &samples, e))
         return e->code;
-    for (size_t i = 0; i < f->count; i++) {
-        const struct safetensor *t = &f->tensors[i];
-        /* Trainers write floats only. The buffer below has no room for what other types are widened to. */
-        if (t->type != SAFETENSORS_F32)
-            return err_set(e, ERR_DATA_LOSS,
-                           "%s: tensor '%s' is not of type F32, as in all parts: damaged or converted", path,
-                           t->name);
-        float *data = malloc((size_t)(t->to - t->from) + 1);
-        if (!data)
-            return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: a copy of tensor '%s': out of memory", path,
-                           t->name);
-        enum err_code code = safetensors_read(f, t->name, t->dims, t->shape, data, e);
-        all = code ? 0 : digest64(all, data, (size_t)(t->to - t->from));
-        free(data);
-        if (code)
-            return code;
-    }
-    return digest64(all, &samples, sizeof(samples)) == want->digest ? ERR_OK : part_damaged(path, e);
+    return part_check_digest(f, samples, want, e);
 }
 
 static bool node_is_listed(char **nodes, const char *node)

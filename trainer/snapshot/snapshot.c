@@ -123,15 +123,28 @@ bool snapshot_chosen(const struct snapshot_layout *l, int moment, enum snapshot_
 {
     if (moment < 0)
         return choice & SNAPSHOT_PARAMS;
+    if (l->unused && l->unused[moment])
+        return false;
     return choice & (!l->own || l->own[moment] ? SNAPSHOT_OWN : SNAPSHOT_SHARED);
 }
 
-static size_t count_chosen(const struct snapshot_layout *l, enum snapshot_choice choice)
+static bool moment_is_optional(const struct snapshot_layout *l, int moment)
+{
+    for (size_t i = 0; moment >= 0 && l->optional && l->optional[i]; i++)
+        if (!strcmp(l->moments[moment], l->optional[i]))
+            return true;
+    return false;
+}
+
+static size_t count_chosen(const struct snapshot_layout *l, enum snapshot_choice choice, bool optional)
 {
     size_t count = 0;
-    for (int moment = -1; moment < (int)l->moment_count; moment++)
-        for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++)
+    for (int moment = -1; moment < (int)l->moment_count; moment++) {
+        if (!snapshot_chosen(l, moment, choice) || (!optional && moment_is_optional(l, moment)))
+            continue;
+        for (size_t i = 0; i < l->tensor_count; i++)
             count += snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE;
+    }
     return count;
 }
 
@@ -141,7 +154,7 @@ enum err_code snapshot_write_tensors(const char *path, const struct snapshot_lay
 {
     CLEANUP(buf_release) struct buf metadata = {0};
     size_t count = 0;
-    struct safetensor *tensors = xcalloc(count_chosen(l, choice) + 1, sizeof(*tensors));
+    struct safetensor *tensors = xcalloc(count_chosen(l, choice, true) + 1, sizeof(*tensors));
     for (int moment = -1; moment < (int)l->moment_count; moment++)
         for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++)
             if (snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE)
@@ -198,10 +211,10 @@ static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
         return e->code;
     if (write_file(tmp, "model.safetensors", l, place, SNAPSHOT_PARAMS, parts ? model : state, e))
         return e->code;
-    if (!parts && l->moment_count > 0 &&
+    if (!parts && count_chosen(l, SNAPSHOT_OWN | SNAPSHOT_SHARED, true) > 0 &&
         write_file(tmp, "optimizer.safetensors", l, place, SNAPSHOT_OWN | SNAPSHOT_SHARED, state, e))
         return e->code;
-    if (parts && count_chosen(l, SNAPSHOT_SHARED) > 0 &&
+    if (parts && count_chosen(l, SNAPSHOT_SHARED, true) > 0 &&
         write_file(tmp, "shared.safetensors", l, place, SNAPSHOT_SHARED, state, e))
         return e->code;
     if (parts && write_parts(tmp, place, parts, e))
@@ -388,14 +401,52 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     return ERR_OK;
 }
 
+/* Whether the file has the moment of this name of every tensor. */
+static bool file_has_moment(const struct safetensors *f, const struct snapshot_layout *l, const char *moment)
+{
+    char name[sizeof(f->tensors->name)];
+    for (size_t i = 0; i < l->tensor_count; i++) {
+        snprintf(name, sizeof(name), "%s.%s", l->tensors[i].name, moment);
+        if (!safetensors_find(f, name))
+            return false;
+    }
+    return true;
+}
+
+static void zero_optional(const struct snapshot_layout *l, enum snapshot_choice choice, float *state)
+{
+    for (int moment = 0; moment < (int)l->moment_count; moment++) {
+        if (!snapshot_chosen(l, moment, choice) || !moment_is_optional(l, moment))
+            continue;
+        for (size_t i = 0; i < l->tensor_count; i++)
+            if (snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE)
+                memset(state + snapshot_tensor_place(l, i, moment), 0, l->tensors[i].count * sizeof(*state));
+    }
+}
+
+static enum err_code check_count(const struct safetensors *f, const struct snapshot_layout *l,
+                                 enum snapshot_choice choice, struct err *e)
+{
+    size_t want = count_chosen(l, choice, false), got = f->count;
+    for (size_t i = 0; choice != SNAPSHOT_PARAMS && l->optional && l->optional[i]; i++)
+        if (file_has_moment(f, l, l->optional[i]))
+            got -= l->tensor_count;
+    if (got != want)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: expected %zu tensors for the job's model and optimizer, got %zu", f->path, want,
+                       got);
+    return ERR_OK;
+}
+
 enum err_code snapshot_read_tensors(const struct safetensors *f, const struct snapshot_layout *l,
                                     enum snapshot_choice choice, float *state, struct err *e)
 {
-    if (f->count != count_chosen(l, choice))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: expected %zu tensors for the job's model and optimizer, got %zu", f->path,
-                       count_chosen(l, choice), f->count);
+    if (check_count(f, l, choice, e))
+        return e->code;
+    zero_optional(l, choice, state);
     for (int moment = -1; moment < (int)l->moment_count; moment++) {
+        if (moment_is_optional(l, moment) && !file_has_moment(f, l, l->moments[moment]))
+            continue;
         for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++) {
             struct safetensor want = {0};
             size_t place = snapshot_tensor_place(l, i, moment);
@@ -418,18 +469,25 @@ static enum err_code read_file(const char *path, const char *name, const struct 
     return snapshot_read_tensors(f, l, choice, state, e);
 }
 
+/* A file of optional moments only may be missing. */
+static enum err_code read_moments(const char *path, const char *name, const struct snapshot_layout *l,
+                                  enum snapshot_choice choice, float *state, struct err *e)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", path, name);
+    bool missing = !count_chosen(l, choice, false) && !file_exists(file);
+    if (missing)
+        zero_optional(l, choice, state);
+    return missing || !count_chosen(l, choice, true) ? ERR_OK : read_file(path, name, l, choice, state, e);
+}
+
 enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state, struct err *e)
 {
     CLEANUP(free_text) char *parts = xasprintf("%s/%s", path, SNAPSHOT_PARTS_FILE);
     if (read_file(path, "model.safetensors", l, SNAPSHOT_PARAMS, state, e))
         return e->code;
     if (file_exists(parts))
-        return count_chosen(l, SNAPSHOT_SHARED)
-                   ? read_file(path, "shared.safetensors", l, SNAPSHOT_SHARED, state, e)
-                   : ERR_OK;
-    return l->moment_count
-               ? read_file(path, "optimizer.safetensors", l, SNAPSHOT_OWN | SNAPSHOT_SHARED, state, e)
-               : ERR_OK;
+        return read_moments(path, "shared.safetensors", l, SNAPSHOT_SHARED, state, e);
+    return read_moments(path, "optimizer.safetensors", l, SNAPSHOT_OWN | SNAPSHOT_SHARED, state, e);
 }
 
 enum err_code snapshot_read_part(const char *path, const struct snapshot_layout *l, int part, float *state,

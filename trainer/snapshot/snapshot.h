@@ -53,6 +53,10 @@ struct snapshot_layout {
     const char *const *moments;
     const bool *own; /* by moment: each rank has its own, if ranks differ. NULL: of all */
     size_t moment_count;
+    const bool *unused; /* by moment: neither written nor read now. NULL: none */
+    /* Names of moments that may be missing in a file, which reads as zeros, or that may be there although the layout has
+     * none of that name: a run may change the strategy that they belong to. The last is NULL. NULL: there are none. */
+    const char *const *optional;
     /* Of moment i and tensor j, number i tensor_count + j: where it begins in a state; SNAPSHOT_NONE: the
      * tensor has none. NULL: each moment is an array of `count` floats, one behind the other. */
     const size_t *places;
@@ -122,7 +126,7 @@ MUST_CHECK enum err_code snapshot_check_model(const char *path, const char *dige
 /* Reads the place of a snapshot from its directory. */
 MUST_CHECK enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e);
 /* Reads a snapshot into state, snapshot_floats() floats. The gaps between tensors do not change, nor do moments that
- * the parts hold. */
+ * the parts hold. Optional moments that the snapshot does not have become 0. */
 MUST_CHECK enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state,
                                        struct err *e);
 /* A part of a snapshot without parts.json. */

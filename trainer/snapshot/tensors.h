@@ -11,7 +11,7 @@ enum snapshot_choice {
     SNAPSHOT_OWN = 2,    /* moments of which each rank has its own */
     SNAPSHOT_SHARED = 4, /* the other moments */
 };
-/* moment -1: the parameters. */
+/* moment -1: the parameters. False also for a moment that is unused. */
 bool snapshot_chosen(const struct snapshot_layout *l, int moment, enum snapshot_choice choice);
 
 /* Where the tensor is in a state, in floats; SNAPSHOT_NONE: it does not have that moment. */

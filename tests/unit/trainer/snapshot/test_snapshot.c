@@ -288,6 +288,76 @@ static void another_shape_names_file_and_tensor(void **state)
     snapshot_files_release(&files);
 }
 
+/* Writes as `from` and reads as `to`. Returns the error's message. */
+static const char *write_and_read(const struct snapshot_layout *from, const struct snapshot_layout *to,
+                                  float got[FLOATS])
+{
+    static struct err e;
+    static int64_t step;
+    struct snapshot_files files = {0};
+    struct snapshot_place place = fixture_place_at(++step, 1);
+    float state[FLOATS];
+    e = (struct err){0};
+    fixture_fill(state, 1.0f);
+    fixture_fill(got, 1000.0f);
+    assert_int_equal(snapshot_write(fixture_dir, from, &place, state, NULL, NULL, &files, &e), ERR_OK);
+    enum err_code code = snapshot_read(files.path, to, got, &e);
+    assert_int_equal(code, e.code);
+    snapshot_files_release(&files);
+    return e.msg;
+}
+
+/* exp_avg_sq is optional. */
+static void optional_moments_may_be_missing_or_surplus(void **state)
+{
+    static const char *const optional[] = {"momentum", "exp_avg_sq", NULL};
+    static const bool second[] = {false, true}, first[] = {true, false};
+    struct snapshot_layout both = fixture_layout, one = fixture_layout, none = fixture_layout,
+                           unused = fixture_layout, other = fixture_layout;
+    const struct snapshot_layout *with[] = {&both}, *without[] = {&one, &unused};
+    const size_t half[] = {32, 48, 64, SNAPSHOT_NONE};
+    float got[FLOATS];
+    (void)state;
+    both.optional = one.optional = none.optional = unused.optional = other.optional = optional;
+    one.moment_count = 1;
+    none.moment_count = 0;
+    unused.unused = second;
+    other.unused = first;
+    for (size_t i = 0; i < ARRAY_LEN(without); i++) {
+        assert_string_equal(write_and_read(without[i], with[0], got), "");
+        for (int k = 0; k < 6; k++)
+            assert_true(got[k] == 1.0f + (float)k && got[32 + k] == 33.0f + (float)k && got[64 + k] == 0.0f);
+        assert_string_equal(write_and_read(with[0], without[i], got), "");
+        assert_true(got[33] == 34.0f && got[65] == 1065.0f);
+    }
+    assert_string_equal(write_and_read(&both, &both, got), "");
+    assert_true(got[65] == 66.0f);
+
+    /* Any other difference is an error. */
+    assert_non_null(
+        strstr(write_and_read(&both, &other, got),
+               "optimizer.safetensors: expected 0 tensors for the job's model and optimizer, got 2"));
+    assert_non_null(strstr(write_and_read(&other, &both, got), "expected 2 tensors"));
+    assert_non_null(strstr(write_and_read(&none, &both, got), "optimizer.safetensors"));
+    other = both;
+    other.places = half; /* of the weight alone */
+    other.floats = FLOATS;
+    assert_non_null(strstr(write_and_read(&other, &both, got), "expected 2 tensors"));
+}
+
+static void a_file_of_optional_moments_may_be_missing(void **state)
+{
+    static const char *const optional[] = {"exp_avg", "exp_avg_sq", NULL};
+    struct snapshot_layout both = fixture_layout, none = fixture_layout;
+    float got[FLOATS];
+    (void)state;
+    both.optional = none.optional = optional;
+    none.moment_count = 0;
+    assert_string_equal(write_and_read(&none, &both, got), "");
+    assert_true(got[1] == 2.0f && got[33] == 0.0f && got[65] == 0.0f);
+    assert_string_equal(write_and_read(&both, &none, got), "");
+}
+
 static void validation_loss_and_data_digest_are_kept(void **state)
 {
     struct snapshot_place place = fixture_place_at(12, 1), back;
@@ -313,6 +383,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SNAPSHOT_TEST(a_written_snapshot_reads_back_the_same),
         SNAPSHOT_TEST(a_tensor_may_lack_a_moment),
+        SNAPSHOT_TEST(optional_moments_may_be_missing_or_surplus),
+        SNAPSHOT_TEST(a_file_of_optional_moments_may_be_missing),
         SNAPSHOT_TEST(values_that_are_not_finite_are_refused),
         SNAPSHOT_TEST(equal_contents_have_equal_digests),
         SNAPSHOT_TEST(equal_runs_write_equal_tensors),
