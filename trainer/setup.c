@@ -184,6 +184,7 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
     t->sync = t->spec->sync;
     if (t->sync.type == SYNC_AUTO)
         sync_choice_base(&t->sync); /* until trainer_choose_sync */
+    t->facts = (struct sync_facts){0};
     use_arrays(t);
     fill_config(t, watched, tensors, &config);
     enum err_code code = formation_form(&t->formation, &config, e);

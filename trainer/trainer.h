@@ -40,7 +40,7 @@ struct trainer {
     struct memory_sizes sizes;
     bool told_sizes;
     struct sync_spec sync;   /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
-    struct sync_facts facts; /* `sync: auto`: what the choice follows from */
+    struct sync_facts facts; /* `sync: auto`: what the choice follows from; world_size 0: none was made */
 
     /* The state of the run. */
     struct sync_state round; /* the round that the last formation left open */

@@ -197,6 +197,15 @@ def another_strategy_continues(directory):
     return ", ".join(sorted({s for s in said if s.startswith("auto")}))
 
 
+def a_complete_run_has_no_choice(directory):
+    for generation in (1, 2):
+        with World(directory, job(20, sync="auto", resume="continue"), world=2, generation=generation) as w:
+            w.run()
+            reports = w.ranks[0].reports
+        assert any("sync_every" in r for r in reports) == (generation == 1), reports
+        assert "parameters" in reports[0], reports
+
+
 def resume_in_mid_round(directory, sync):
     """A snapshot of the best evaluation may be taken within a round. Each rank's part has its parameters, its moments and the
     position in the round."""
@@ -448,7 +457,7 @@ train:
 
 sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, muon_resumes_to_the_same_bits,
                  equal_runs_write_equal_files, snapshots_of_earlier_versions_resume,
-                 another_optimizer_is_refused, another_strategy_continues, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+                 another_optimizer_is_refused, another_strategy_continues, a_complete_run_has_no_choice, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
