@@ -17,6 +17,7 @@
 #include "trainer/choose_sync.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
+#include "trainer/member/link/tuning.h"
 #include "trainer/options.h"
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
@@ -106,6 +107,8 @@ static int worker_run(struct trainer_config *config, struct link *link)
      * next generation. Staying would need one state for survivors that hold different ones; see
      * trainer_compare_places. */
     int code = exit_code(&t, link, &e);
+    if (!code)
+        link_await_told(link);
     link_cancel(link);
     /* The result of the run does not change; operations that hang end with the process. */
     if (!trainer_leave(&t)) {

@@ -43,7 +43,8 @@ struct link {
         pthread_mutex_t lock;
         char *text;                  /* of the revision `asked`, until the owner takes it; NULL: none waits */
         _Atomic int64_t asked, used; /* revisions */
-        int64_t step;                /* at which all ranks began to use it */
+        int64_t told; /* the revision in use of which the coordinator knows; guarded by link's `lock` */
+        int64_t step; /* at which all ranks began to use it */
     } tuning;
 };
 
@@ -57,6 +58,8 @@ enum err_code link_cancelled(struct err *e);
 /* In tuning.c, for the Watch thread. Returns the revision in use. */
 void link_tuning_heard(struct link *r, int64_t revision, const char *text);
 int64_t link_tuning_used(struct link *r, int64_t *step);
+/* The coordinator has answered a Watch that says that this revision is in use. */
+void link_tuning_told(struct link *r, int64_t revision);
 /* Marks the generations up to this one as over, and calls the callback, once for each generation. */
 void link_set_over(struct link *r, int64_t generation);
 

@@ -1,9 +1,14 @@
 #include "trainer/member/link/tuning.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/internal.h"
+
+#define TOLD_S 5 /* the Watch thread looks once a second whether there is something to tell */
 
 bool link_tune_asked(const struct link *r)
 {
@@ -54,4 +59,29 @@ int64_t link_tuning_used(struct link *r, int64_t *step)
     *step = r->tuning.step;
     pthread_mutex_unlock(&r->tuning.lock);
     return revision;
+}
+
+void link_tuning_told(struct link *r, int64_t revision)
+{
+    pthread_mutex_lock(&r->lock);
+    r->tuning.told = revision;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void link_await_told(struct link *r)
+{
+    int64_t used = atomic_load(&r->tuning.used);
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += TOLD_S;
+    pthread_mutex_lock(&r->lock);
+    while (r->watching && r->tuning.told != used && !atomic_load(&r->cancelled))
+        if (pthread_cond_timedwait(&r->changed, &r->lock, &until) == ETIMEDOUT)
+            break;
+    bool told = r->tuning.told == used;
+    pthread_mutex_unlock(&r->lock);
+    if (r->watching && !told)
+        log_warn("tune_untold", "revision=%lld why=\"the coordinator does not answer\"", (long long)used);
 }

@@ -12,5 +12,8 @@ bool link_tune_asked(const struct link *r);
 char *link_take_tuning(struct link *r, int64_t *revision);
 /* Rank 0 says that all ranks use this revision since this step; 0: since the generation began. */
 void link_tuned(struct link *r, int64_t revision, int64_t step);
+/* Waits until the coordinator knows the revision in use: a job that ends right after link_tuned would take the report with
+ * it. Gives up after some seconds, since the coordinator may be away. The owner's thread. */
+void link_await_told(struct link *r);
 
 #endif

@@ -139,6 +139,8 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
         }
         if (rc || !message)
             break;
+        if (!heard)
+            link_tuning_told(r, w->revision);
         heard = true;
         watch_hear(r, w->generation, message);
         rpc_free(message);

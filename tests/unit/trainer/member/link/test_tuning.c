@@ -84,11 +84,35 @@ static void join_brings_the_job_file_of_a_tuned_job(void **state)
     fake_coordinator_close();
 }
 
+/* A short run may be over before the Watch thread looks again. */
+static void a_worker_that_ends_has_told_what_is_in_use(void **state)
+{
+    struct link *link = worker_link_open();
+    _Atomic int64_t over = 0;
+    struct link_group g;
+    struct err e = {0};
+
+    (void)state;
+    fake_coordinator_open();
+    assert_int_equal(link_join(link, link_first_member(link), &plain_join, &g, &e), ERR_OK);
+    assert_int_equal(link_watch(link, note_over, &over, &e), ERR_OK);
+    WAIT_FOR(fake.watches == 1);
+    link_tuned(link, 2, 90);
+    link_await_told(link);
+    assert_int_equal(fake.told_revision, 2);
+    assert_int_equal(fake.told_step, 90);
+    link_unwatch(link);
+    link_group_release(&g);
+    link_close(link);
+    fake_coordinator_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_new_job_file_comes_by_watch_and_its_use_is_told, fake_coordinator_reset),
         cmocka_unit_test_setup(join_brings_the_job_file_of_a_tuned_job, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_worker_that_ends_has_told_what_is_in_use, fake_coordinator_reset),
     };
 
     return cmocka_run_group_tests(tests, fake_coordinator_make_directory, fake_coordinator_remove_directory);
