@@ -52,6 +52,27 @@ static const char *submit_user_name(void)
 
 #define TEXT(s) ((char *)(uintptr_t)(s)) /* protobuf-c's request fields are not const */
 
+/* An older coordinator has queued the job without looking at `now`. */
+static enum err_code submit_cancel_unchecked(struct link *link, int64_t job, struct err *e)
+{
+    Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    struct err cause;
+    request.job = job;
+    request.kill = true;
+    request.why = TEXT("its coordinator does not know --now");
+    if (link_call(link, "CancelJob", &request, &reply, PATIENCE_MS, &cause) != ERR_OK)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "the coordinator at %s is older and does not know --now: it has queued the job; "
+                       "`ddpctl cancel %lld` ends it, which failed now (%.160s)",
+                       link->target.address, (long long)job, cause.msg);
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "the coordinator at %s is older and does not know --now: it has queued the job, and #%lld is "
+        "cancelled again; upgrade the coordinator, or submit without --now",
+        link->target.address, (long long)job);
+}
+
 enum err_code submit_send(struct link *link, const struct submission *s, int64_t *job, struct err *e)
 {
     Ddp__V1__SubmitJobRequest request = DDP__V1__SUBMIT_JOB_REQUEST__INIT;
@@ -71,6 +92,8 @@ enum err_code submit_send(struct link *link, const struct submission *s, int64_t
     if (link_call(link, "SubmitJob", &request, &message, PATIENCE_MS, e) != ERR_OK)
         return e->code;
     reply = message;
+    if (s->now && !reply->checked_now)
+        return submit_cancel_unchecked(link, reply->job, e);
     for (size_t i = 0; i < reply->n_warnings && !s->own_cluster; i++)
         buf_printf(&talk, "ddpctl: warning: %s\n", reply->warnings[i]);
     stderr_put(&talk);

@@ -24,6 +24,7 @@ static void reply_submit(struct call *c, const struct core_effect *f)
     Ddp__V1__SubmitJobReply reply = DDP__V1__SUBMIT_JOB_REPLY__INIT;
     reply.job = f->job;
     reply.existed = f->existed;
+    reply.checked_now = true;
     if (f->warning) {
         reply.warnings = (char **)(uintptr_t)&f->warning;
         reply.n_warnings = 1;
