@@ -123,7 +123,7 @@ static enum err_code check_place(const struct core *core, const struct core_even
     const struct job asked = {.r = {.user = (char *)event->submit.user}, .spec = *spec};
     struct advice advice;
 
-    advice_make(core, &asked, &advice);
+    advice_make(core, &asked, event->submit.now, &advice);
     CLEANUP(free_text) char *text = advice.text;
     if (event->submit.now && !advice.starts)
         return err_set(e, ERR_FAILED_PRECONDITION, "the job cannot start now and is not queued: %s", text);

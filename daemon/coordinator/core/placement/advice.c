@@ -62,34 +62,41 @@ static int64_t least_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* No node has room for more workers than this. */
-static int64_t largest_node(const struct core *core)
+/* No node has more slots of this kind than this, or more free ones with `now`. */
+static int64_t advice_largest_node(const struct core *core, enum slot_kind kind, bool now)
 {
-    int64_t most = 1;
+    int64_t most = 0;
 
     for (size_t i = 0; i < core->node_count; i++) {
         const struct node *node = core->nodes[i];
-        if (capacity_expected(node) && node->place.cpu_total > most)
-            most = node->place.cpu_total;
-        if (capacity_expected(node) && node->place.gpu_total > most)
-            most = node->place.gpu_total;
+        const int total = kind == SLOT_GPU ? node->place.gpu_total : node->place.cpu_total;
+        const int slots = now ? capacity_available(node, kind) : total;
+        if (capacity_expected(node) && slots > most)
+            most = slots;
     }
     return most;
 }
 
-/* The ask with the most workers that is at most `spec`, written to `found`. False: there is none. */
+/* The ask with the most workers that is at most `spec`, written to `found`. False: there is none. It runs on the
+ * coordinator's thread, so asks that no node has room for, or that are no larger than the one that was found,
+ * are passed over without a look at the nodes. Those on CPUs do not depend on the GPUs of a worker. */
 static bool advice_search_smaller(const struct core *core, const struct job *job, bool now,
                                   struct job_spec *found)
 {
     const struct job_spec *asked = &job->spec;
-    const bool number = asked->procs == JOB_PROCS_NUMBER;
-    const int64_t procs = number ? least_of(asked->procs_per_node, largest_node(core)) : 1;
+    const bool number = asked->procs == JOB_PROCS_NUMBER, cuda = asked->device == JOB_DEVICE_CUDA;
+    const int64_t on_gpus = advice_largest_node(core, SLOT_GPU, now);
+    const int64_t on_cpus = cuda ? 0 : advice_largest_node(core, SLOT_CPU, now);
+    const int64_t procs = number ? least_of(asked->procs_per_node, on_cpus > on_gpus ? on_cpus : on_gpus) : 1;
     const int64_t gpus = asked->gpus_per_proc == JOB_GPUS_ALL ? 1 : least_of(asked->gpus_per_proc, 64);
+    const int64_t nodes_most = least_of((int64_t)core->node_count, asked->nodes_min);
     int64_t most = 0;
 
     for (int64_t p = procs; p > 0; p--)
-        for (int64_t g = gpus; g > 0; g--) {
+        for (int64_t g = gpus; g > 0 && nodes_most * p * g > most; g--) {
             struct job less = *job;
+            if (p * g > on_gpus && (g < gpus || p > on_cpus))
+                continue;
             less.spec.procs_per_node = number ? p : asked->procs_per_node;
             less.spec.gpus_per_proc = asked->gpus_per_proc == JOB_GPUS_ALL ? JOB_GPUS_ALL : g;
             less.spec.nodes_min = 1;
@@ -173,7 +180,7 @@ static void advice_explain(const struct core *core, const struct job *job, struc
         buf_puts(text, "no choice of the nodes suits the job");
 }
 
-void advice_make(const struct core *core, const struct job *job, struct advice *out)
+void advice_make(const struct core *core, const struct job *job, bool now, struct advice *out)
 {
     struct job_spec nearest;
     CLEANUP(buf_release) struct buf text = {0};
@@ -183,16 +190,16 @@ void advice_make(const struct core *core, const struct job *job, struct advice *
     advice_count_slots(core, job);
     out->possible = advice_count_nodes(core, job, false) > 0;
     out->starts = advice_count_nodes(core, job, true) > 0;
-    if (out->starts)
+    if (out->starts || (out->possible && !now))
         return;
     if (out->possible)
         buf_puts(&text, "other jobs use the slots that it needs, or wait for them");
     else
         advice_explain(core, job, &text);
-    bool now = advice_search_nearest(core, job, true, &nearest);
-    if (now || (!out->possible && advice_search_nearest(core, job, false, &nearest)))
+    const bool at_once = advice_search_nearest(core, job, true, &nearest);
+    if (at_once || (!out->possible && advice_search_nearest(core, job, false, &nearest)))
         advice_print_flags(&job->spec, &nearest, &flags);
     if (flags.len)
-        buf_printf(&text, "; %swould run%s", flags.data, now ? " now" : " when other jobs end");
+        buf_printf(&text, "; %swould run%s", flags.data, at_once ? " now" : " when other jobs end");
     out->text = buf_steal(&text);
 }

@@ -8,11 +8,12 @@
 struct advice {
     bool possible; /* the present nodes could run the job if no other job used them */
     bool starts;   /* they can run it now */
-    /* "2 nodes are alive, the job needs 3; --nodes 2 would run now". NULL: the job starts. Heap-owned. */
+    /* "2 nodes are alive, the job needs 3; --nodes 2 would run now". NULL: the job starts, or
+     * without `now` it only waits for other jobs. Heap-owned. */
     char *text;
 };
 
-/* job: any with a spec and a user; it need not be among the core's jobs. */
-void advice_make(const struct core *core, const struct job *job, struct advice *out);
+/* job: any with a spec and a user; it need not be among the core's jobs. now: it is to start at once. */
+void advice_make(const struct core *core, const struct job *job, bool now, struct advice *out);
 
 #endif

@@ -20,7 +20,7 @@ static void add_gpu_node(struct core_fixture *f, const char *node, int slots, in
     fixture_facts(f, node, NULL, 0);
 }
 
-static void expect_advice(const struct core_fixture *f, const char *file, const char *wanted)
+static struct advice make_advice(const struct core_fixture *f, const char *file, bool now)
 {
     struct job job = {.r = {.user = (char[]){"ana"}}};
     struct advice advice;
@@ -28,11 +28,17 @@ static void expect_advice(const struct core_fixture *f, const char *file, const 
     CLEANUP(free_text) char *whole = xasprintf("%s" COMMAND, file);
     if (job_parse(&job.spec, whole, strlen(whole), "job file", &e) != ERR_OK)
         fail_msg("%s", e.msg);
-    advice_make(f->core, &job, &advice);
+    advice_make(f->core, &job, now, &advice);
+    job_release(&job.spec);
+    return advice;
+}
+
+static void expect_advice(const struct core_fixture *f, const char *file, const char *wanted)
+{
+    const struct advice advice = make_advice(f, file, true);
     assert_string_equal(advice.text ? advice.text : "starts", wanted);
     assert_int_equal(advice.starts, !advice.text);
     free(advice.text);
-    job_release(&job.spec);
 }
 
 static void asks_that_cannot_be_met(void **state)
@@ -76,6 +82,9 @@ static void gpus_that_are_too_few(void **state)
     expect_advice(f, "device: cuda\ngpus_per_proc: 4\n",
                   "no node has 4 GPUs, the largest has 2; --gpus-per-proc 2 would run now");
     expect_advice(f, "procs_per_node: 4\n", "starts"); /* device auto: on the CPUs */
+    /* a smaller ask on the CPUs keeps the GPUs of a worker, which do not matter there */
+    expect_advice(f, "procs_per_node: 6\ngpus_per_proc: 3\n",
+                  "no node has 6 slots, the largest has 4; --procs-per-node 4 would run now");
 }
 
 static void slots_that_are_in_use(void **state)
@@ -91,6 +100,10 @@ static void slots_that_are_in_use(void **state)
     expect_advice(f, "", "other jobs use the slots that it needs, or wait for them");
     expect_advice(f, "procs_per_node: 8\n",
                   "no node has 8 slots, the largest has 4; --procs-per-node 4 would run when other jobs end");
+    /* nobody asks for advice about a job that only waits */
+    const struct advice waits = make_advice(f, "", false);
+    assert_true(waits.possible && !waits.starts);
+    assert_null(waits.text);
 }
 
 /* Free slots that are kept for a job before it are not free for this one. */
