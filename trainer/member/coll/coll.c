@@ -68,15 +68,13 @@ static const struct coll_ops *group_kind(const struct coll_layout *l)
     return l->nodes == 1 ? &coll_shared_memory_ops : &coll_hierarchical_ops;
 }
 
-static enum err_code group_form(struct coll_group *g, struct coll_listener *l, bool pairs, int64_t deadline,
+static enum err_code group_form(struct coll_group *g, struct coll_listener *l, int64_t deadline,
                                 struct err *e)
 {
     g->ops = group_kind(&g->layout);
     if (g->layout.locals > 1 && shm_open_node(g, l, deadline, e))
         return e->code;
     if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
-        return e->code;
-    if (g->layout.nodes > 1 && pairs && pairs_open(g, l, deadline, e))
         return e->code;
     atomic_store(&g->formed, true);
     /* An abort before `formed` was set did not reach the connections, so it is passed on now. */
@@ -104,7 +102,7 @@ static enum err_code group_check_config(const struct coll_config *c, struct err 
 enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const struct coll_config *c,
                         struct err *e)
 {
-    int64_t deadline = clock_boot_ms() + (c->timeout_ms > 0 ? c->timeout_ms : 60000);
+    int64_t limit = c->timeout_ms > 0 ? c->timeout_ms : 60000, deadline = clock_boot_ms() + limit;
     struct coll_group *g;
     struct err stuck = {0};
     enum err_code rc;
@@ -125,7 +123,12 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
         rc = coll_listener_begin(l, g, e);
     }
     if (!rc)
-        rc = group_form(g, l, c->pairs, deadline, e);
+        rc = group_form(g, l, deadline, e);
+    /* The ranks start together here, however late the last one was, so the time counts from now on. */
+    if (!rc && c->pairs && g->layout.nodes > 1) {
+        deadline = clock_boot_ms() + limit;
+        rc = pairs_open(g, l, deadline, e);
+    }
     if (!rc)
         rc = device_comm_form(g, c, deadline, e);
     if (rc) {

@@ -63,7 +63,7 @@ struct coll_config {
      * (comm.h) if the devices of all ranks have the same ones and `tree` is not set; otherwise through host
      * memory. FAILED_PRECONDITION: ranks have different versions of these collectives. */
     struct device *device;
-    int timeout_ms; /* limit for connecting; default 60,000 */
+    int timeout_ms; /* limit for connecting, and again for `pairs` after that; default 60,000 */
     int end_ms;     /* limit for coll_end; default 10,000 */
 };
 /* Takes part in forming the group. The listener stays the caller's, must outlive the group, and serves one

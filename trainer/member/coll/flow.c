@@ -285,29 +285,38 @@ static void flow_set_poll(struct flow *f, struct coll_group *g)
         f->poll[3 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
 }
 
+struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces)
+{
+    struct flow *f = xcalloc(1, sizeof(*f));
+
+    f->out = out;
+    f->in = in;
+    f->send.pieces = xcalloc(pieces + 1, sizeof(struct piece));
+    f->receive.pieces = xcalloc(pieces + 1, sizeof(struct piece));
+    f->scratch = xmalloc(SCRATCH);
+    flow_set_poll(f, g);
+    return f;
+}
+
 enum err_code flow_open(struct flow **out, struct coll_group *g, const struct flow_config *c, struct err *e)
 {
-    struct flow *f = *out = xcalloc(1, sizeof(*f));
+    int to = -1, from = -1;
     struct coll_handshake meet = {
         .group = g,
         .purpose = c->purpose,
         .listener = coll_listener_tcp(c->listener),
-        .to = c->to,
+        .to = &c->to,
+        .out = &to,
+        .to_count = 1,
         .from = &c->from,
-        .in = &f->in,
+        .in = &from,
         .from_count = 1,
         .deadline = c->deadline,
     };
-    enum err_code rc;
+    enum err_code rc = coll_handshake_run(&meet, e);
 
-    f->out = f->in = -1;
     /* If one connection failed, the other one is closed with the flow. */
-    rc = coll_handshake_run(&meet, e);
-    f->out = meet.out;
-    f->send.pieces = xcalloc(c->pieces + 1, sizeof(struct piece));
-    f->receive.pieces = xcalloc(c->pieces + 1, sizeof(struct piece));
-    f->scratch = xmalloc(SCRATCH);
-    flow_set_poll(f, g);
+    *out = flow_over(g, to, from, c->pieces);
     return rc;
 }
 

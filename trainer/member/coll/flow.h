@@ -20,6 +20,8 @@ struct flow_config {
 /* Sets *out as soon as there is something to close, also if it fails. */
 MUST_CHECK enum err_code flow_open(struct flow **out, struct coll_group *g, const struct flow_config *config,
                                    struct err *e);
+/* A flow over connections that the handshake made; it owns them from here on. */
+struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces);
 void flow_close(struct flow *f);                  /* NULL is fine */
 void flow_abort(struct flow *f);                  /* shuts the connections down; any thread; NULL is fine */
 void flow_ends(const struct flow *f, int fds[2]); /* gets the connections */

@@ -37,7 +37,7 @@ struct coll_ops;
 
 struct coll_group {
     const struct coll_ops *ops;
-    /* True: shm, ring and pairs stay until coll_close, so an abort by another thread may use them. */
+    /* True: shm and ring stay until coll_close, so an abort by another thread may use them. */
     atomic_bool formed;
     struct coll_listener *listener; /* borrowed; NULL before coll_listener_begin */
     int64_t job, generation;
@@ -50,9 +50,10 @@ struct coll_group {
     int end_ms;      /* limit for ending comm */
     struct err late; /* set if comm did not end: the device must not be used any more */
     struct coll_stop stop;
-    struct shm *shm;     /* NULL: this rank is alone on its node */
-    struct flow *ring;   /* NULL: there is one node only, or this rank is not on a ring */
-    struct pairs *pairs; /* NULL: coll_config.pairs is not set, or there is one node only */
+    struct shm *shm;   /* NULL: this rank is alone on its node */
+    struct flow *ring; /* NULL: there is one node only, or this rank is not on a ring */
+    /* NULL: coll_config.pairs is not set, there is one node only, or the connections are not open yet */
+    struct pairs *_Atomic pairs;
     bool tree;
     float *gathered; /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;

@@ -11,7 +11,8 @@
  * 64 may run at the same time. If all places are taken, a new connection replaces the oldest handshake, if
  * that is older than 250 ms. So a silent or slow stranger delays a peer by at most that time, and peers on a
  * busy machine do not replace each other. A connector whose attempt fails retries until the group's deadline,
- * so a replaced peer loses one attempt only. Messages are far smaller than a socket's buffer, so a short
+ * so a replaced peer loses one attempt only. A connector makes 32 attempts at a time: while all ranks advance
+ * evenly, peers take half of the places. Messages are far smaller than a socket's buffer, so a short
  * write counts as a failed attempt. */
 #include "trainer/member/coll/handshake.h"
 #include "trainer/member/coll/listener.h"
@@ -25,6 +26,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,6 +34,7 @@
 #define HANDSHAKE_MS 5000
 #define GRACE_MS 250
 #define MAX_PENDING 64
+#define MAX_ATTEMPTS 32
 #define NONCE 32
 #define MAC DIGEST_BYTES
 #define FIELDS 28 /* bytes of job and generation (8 each), from, to and purpose (4 each), all big-endian */
@@ -47,11 +50,21 @@ struct shake {
     size_t got, want;
 };
 
+/* The connection to one rank, attempt after attempt. */
+struct attempt {
+    struct shake shake;
+    int peer;          /* place of the rank in m->to; -1: none */
+    int64_t retry_at;  /* time of the next attempt */
+    char problem[512]; /* why the last attempt failed */
+};
+
 struct meeting {
     struct coll_handshake *m;
-    struct shake out, in[MAX_PENDING];
-    int64_t retry_at;  /* time of the next attempt of the connection out */
-    char problem[512]; /* why the last attempt of the connection out failed */
+    struct attempt out[MAX_ATTEMPTS];
+    struct shake in[MAX_PENDING];
+    int next;                    /* place in m->to of the first rank that no attempt was made for */
+    int out_missing, in_missing; /* connections that do not exist yet */
+    struct pollfd *poll;
 };
 
 static void field_put(uint8_t *at, uint64_t value, int bytes)
@@ -134,87 +147,89 @@ static int shake_read(struct shake *s)
 
 /* ---- the connector */
 
-static void out_failed(struct meeting *t, const char *why)
+static void out_failed(struct attempt *o, const char *why)
 {
-    snprintf(t->problem, sizeof(t->problem), "%s", why);
-    if (t->out.fd >= 0)
-        shake_drop(&t->out);
-    t->retry_at = clock_boot_ms() + 20;
+    snprintf(o->problem, sizeof(o->problem), "%s", why);
+    if (o->shake.fd >= 0)
+        shake_drop(&o->shake);
+    o->retry_at = clock_boot_ms() + 20;
 }
 
-static void out_start(struct meeting *t)
+static void out_start(const struct coll_handshake *m, struct attempt *o)
 {
-    const struct coll_address *to = &t->m->group->layout.addresses[t->m->to];
+    const struct coll_address *to = &m->group->layout.addresses[m->to[o->peer]];
     struct err e = {0};
     enum err_code rc;
 
-    rc = t->m->purpose == COLL_HANDSHAKE_NODE ? coll_connect_unix(&t->out.fd, to, &e)
-                                              : coll_connect_tcp(&t->out.fd, to, &e);
+    rc = m->purpose == COLL_HANDSHAKE_NODE ? coll_connect_unix(&o->shake.fd, to, &e)
+                                           : coll_connect_tcp(&o->shake.fd, to, &e);
     if (rc) {
-        t->out.fd = -1;
-        out_failed(t, e.msg);
+        o->shake.fd = -1;
+        out_failed(o, e.msg);
         return;
     }
-    t->out.state = SHAKE_CONNECTING;
-    t->out.deadline = clock_boot_ms() + HANDSHAKE_MS;
+    o->shake.state = SHAKE_CONNECTING;
+    o->shake.deadline = clock_boot_ms() + HANDSHAKE_MS;
 }
 
-static void out_connected(struct meeting *t)
+static void out_connected(struct attempt *o)
 {
     int why = 0;
     socklen_t size = sizeof(why);
 
-    if (getsockopt(t->out.fd, SOL_SOCKET, SO_ERROR, &why, &size) || why) {
-        out_failed(t, strerror(why ? why : errno));
+    if (getsockopt(o->shake.fd, SOL_SOCKET, SO_ERROR, &why, &size) || why) {
+        out_failed(o, strerror(why ? why : errno));
         return;
     }
-    shake_expect(&t->out, SHAKE_CHALLENGE, NONCE);
+    shake_expect(&o->shake, SHAKE_CHALLENGE, NONCE);
 }
 
-static void out_challenged(struct meeting *t)
+static void out_challenged(const struct coll_handshake *m, struct attempt *o)
 {
-    struct shake *s = &t->out;
-    struct coll_group *g = t->m->group;
+    struct shake *s = &o->shake;
+    struct coll_group *g = m->group;
 
     memcpy(s->accept_nonce, s->in, NONCE);
-    write_fields(s->hello, g, g->layout.rank, t->m->to, (int)t->m->purpose);
+    write_fields(s->hello, g, g->layout.rank, m->to[o->peer], (int)m->purpose);
     id_random(s->hello + FIELDS, NONCE);
     make_mac(s->hello + FIELDS + NONCE, "connect", g, s);
     if (!send_whole(s->fd, s->hello, HELLO))
-        out_failed(t, "it closed the connection");
+        out_failed(o, "it closed the connection");
     else
         shake_expect(s, SHAKE_PROOF, MAC);
 }
 
-static void out_proved(struct meeting *t)
+static void out_proved(struct meeting *t, struct attempt *o)
 {
     uint8_t mac[MAC];
 
-    make_mac(mac, "accept", t->m->group, &t->out);
-    if (!secret_equal(mac, t->out.in, MAC)) {
-        out_failed(t, "it does not know the key of this generation");
+    make_mac(mac, "accept", t->m->group, &o->shake);
+    if (!secret_equal(mac, o->shake.in, MAC)) {
+        out_failed(o, "it does not know the key of this generation");
         return;
     }
-    socket_tune(t->out.fd);
-    t->m->out = steal_fd(&t->out.fd);
+    socket_tune(o->shake.fd);
+    t->m->out[o->peer] = steal_fd(&o->shake.fd);
+    t->out_missing--;
+    o->peer = -1;
 }
 
-static void out_progress(struct meeting *t)
+static void out_progress(struct meeting *t, struct attempt *o)
 {
     int rc;
 
-    if (t->out.state == SHAKE_CONNECTING) {
-        out_connected(t);
+    if (o->shake.state == SHAKE_CONNECTING) {
+        out_connected(o);
         return;
     }
-    rc = shake_read(&t->out);
+    rc = shake_read(&o->shake);
     if (rc < 0)
-        out_failed(t, t->out.state == SHAKE_PROOF ? "it refused this rank's proof of the generation's key"
-                                                  : "it closed the connection");
-    else if (rc && t->out.state == SHAKE_CHALLENGE)
-        out_challenged(t);
+        out_failed(o, o->shake.state == SHAKE_PROOF ? "it refused this rank's proof of the generation's key"
+                                                    : "it closed the connection");
+    else if (rc && o->shake.state == SHAKE_CHALLENGE)
+        out_challenged(t->m, o);
     else if (rc)
-        out_proved(t);
+        out_proved(t, o);
 }
 
 /* ---- the acceptor */
@@ -299,27 +314,35 @@ static void in_progress(struct meeting *t, struct shake *s)
     socket_tune(s->fd);
     if (t->m->in[who] >= 0)
         close(t->m->in[who]);
+    else
+        t->in_missing--;
     t->m->in[who] = steal_fd(&s->fd);
 }
 
 /* ---- the loop */
 
-static bool in_complete(const struct coll_handshake *m)
-{
-    for (int i = 0; i < m->from_count; i++)
-        if (m->in[i] < 0)
-            return false;
-    return true;
-}
-
-static bool out_complete(const struct coll_handshake *m)
-{
-    return m->to < 0 || m->out >= 0;
-}
-
 static int64_t deadline_sooner(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Drops attempts that are late, and starts those that are due. Returns the time when something is due again. */
+static int64_t run_attempt_timers(struct meeting *t, int64_t now, int64_t next)
+{
+    for (int i = 0; i < MAX_ATTEMPTS; i++) {
+        struct attempt *o = &t->out[i];
+
+        if (o->peer < 0 && t->next < t->m->to_count)
+            *o = (struct attempt){.shake.fd = -1, .peer = t->next++};
+        if (o->peer < 0)
+            continue;
+        if (o->shake.fd >= 0 && o->shake.deadline <= now)
+            out_failed(o, "it does not answer");
+        if (o->shake.fd < 0 && o->retry_at <= now)
+            out_start(t->m, o);
+        next = deadline_sooner(next, o->shake.fd >= 0 ? o->shake.deadline : o->retry_at);
+    }
+    return next;
 }
 
 /* Drops handshakes that are late. Returns the time when something is due again. */
@@ -333,13 +356,7 @@ static int64_t run_timers(struct meeting *t)
         if (t->in[i].fd >= 0)
             next = deadline_sooner(next, t->in[i].deadline);
     }
-    if (out_complete(t->m))
-        return next;
-    if (t->out.fd >= 0 && t->out.deadline <= now)
-        out_failed(t, "it does not answer");
-    if (t->out.fd < 0 && t->retry_at <= now)
-        out_start(t);
-    return deadline_sooner(next, t->out.fd >= 0 ? t->out.deadline : t->retry_at);
+    return run_attempt_timers(t, now, next);
 }
 
 static enum err_code peers_missing(struct meeting *t, struct err *e)
@@ -347,58 +364,108 @@ static enum err_code peers_missing(struct meeting *t, struct err *e)
     const struct coll_handshake *m = t->m;
     const struct coll_address *a = m->group->layout.addresses;
 
-    if (!out_complete(m))
-        return err_set(e, ERR_DEADLINE_EXCEEDED, "no connection to rank %d at %s: %s", m->to,
-                       m->purpose == COLL_HANDSHAKE_NODE ? a[m->to].path : a[m->to].host,
-                       t->problem[0] ? t->problem : "no time left");
+    for (int i = 0; i < MAX_ATTEMPTS; i++) {
+        const struct attempt *o = &t->out[i];
+
+        if (o->peer >= 0)
+            return err_set(e, ERR_DEADLINE_EXCEEDED, "no connection to rank %d at %s: %s", m->to[o->peer],
+                           m->purpose == COLL_HANDSHAKE_NODE ? a[m->to[o->peer]].path
+                                                             : a[m->to[o->peer]].host,
+                           o->problem[0] ? o->problem : "no time left");
+    }
     for (int i = 0; i < m->from_count; i++)
         if (m->in[i] < 0)
             return err_set(e, ERR_DEADLINE_EXCEEDED, "rank %d did not connect", m->from[i]);
     return err_set(e, ERR_DEADLINE_EXCEEDED, "no time left");
 }
 
+/* The order of the places in t->poll. */
+enum {
+    POLL_STOP,
+    POLL_LISTENER,
+    POLL_OUT,
+    POLL_IN = POLL_OUT + MAX_ATTEMPTS,
+    POLL_WATCHED = POLL_IN + MAX_PENDING
+};
+
+static void poll_fill(struct meeting *t, bool room)
+{
+    struct pollfd *p = t->poll;
+
+    p[POLL_STOP] = (struct pollfd){.fd = t->m->group->stop.event, .events = POLLIN};
+    p[POLL_LISTENER] = (struct pollfd){.fd = t->in_missing && room ? t->m->listener : -1, .events = POLLIN};
+    for (int i = 0; i < MAX_ATTEMPTS; i++) {
+        const struct shake *s = &t->out[i].shake;
+
+        p[POLL_OUT + i] =
+            (struct pollfd){.fd = s->fd, .events = s->state == SHAKE_CONNECTING ? POLLOUT : POLLIN};
+    }
+    for (int i = 0; i < MAX_PENDING; i++)
+        p[POLL_IN + i] = (struct pollfd){.fd = t->in[i].fd, .events = POLLIN};
+    for (int i = 0; i < t->m->watched_count; i++)
+        p[POLL_WATCHED + i] = (struct pollfd){.fd = t->m->watched[i], .events = POLLRDHUP};
+}
+
+static bool group_is_over(const struct meeting *t)
+{
+    if (t->poll[POLL_STOP].revents)
+        return true;
+    for (int i = 0; i < t->m->watched_count; i++)
+        if (t->poll[POLL_WATCHED + i].revents)
+            return true;
+    return false;
+}
+
 static enum err_code meet_once(struct meeting *t, struct err *e)
 {
-    struct pollfd p[3 + MAX_PENDING];
+    struct pollfd *p = t->poll;
     int64_t next = run_timers(t), room = in_room_at(t), now = clock_boot_ms();
+    nfds_t count = (nfds_t)(POLL_WATCHED + t->m->watched_count);
 
     if (now >= t->m->deadline)
         return peers_missing(t, e);
     if (room > now)
         next = deadline_sooner(next, room);
-    p[0] = (struct pollfd){.fd = t->m->group->stop.event, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = in_complete(t->m) || room > now ? -1 : t->m->listener, .events = POLLIN};
-    p[2] = (struct pollfd){.fd = t->out.fd, .events = t->out.state == SHAKE_CONNECTING ? POLLOUT : POLLIN};
-    for (int i = 0; i < MAX_PENDING; i++)
-        p[3 + i] = (struct pollfd){.fd = t->in[i].fd, .events = POLLIN};
-    if (poll(p, 3 + MAX_PENDING, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
+    poll_fill(t, room <= now);
+    if (poll(p, count, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
         return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
-    if (p[0].revents)
+    if (group_is_over(t))
         return coll_stopped(e);
-    if (p[2].revents)
-        out_progress(t);
+    for (int i = 0; i < MAX_ATTEMPTS; i++)
+        if (p[POLL_OUT + i].revents)
+            out_progress(t, &t->out[i]);
     for (int i = 0; i < MAX_PENDING; i++)
-        if (p[3 + i].revents)
+        if (p[POLL_IN + i].revents)
             in_progress(t, &t->in[i]);
-    if (p[1].revents)
+    if (p[POLL_LISTENER].revents)
         in_accept(t);
     return ERR_OK;
 }
 
 enum err_code coll_handshake_run(struct coll_handshake *m, struct err *e)
 {
-    struct meeting t = {.m = m, .out.fd = -1};
+    struct meeting *t = xcalloc(1, sizeof(*t));
     enum err_code rc = ERR_OK;
 
-    m->out = -1;
+    t->m = m;
+    t->out_missing = m->to_count;
+    t->in_missing = m->from_count;
+    t->poll = xcalloc((size_t)(POLL_WATCHED + m->watched_count), sizeof(*t->poll));
+    for (int i = 0; i < m->to_count; i++)
+        m->out[i] = -1;
     for (int i = 0; i < m->from_count; i++)
         m->in[i] = -1;
+    for (int i = 0; i < MAX_ATTEMPTS; i++)
+        t->out[i].shake.fd = t->out[i].peer = -1;
     for (int i = 0; i < MAX_PENDING; i++)
-        t.in[i].fd = -1;
-    while (!rc && (!in_complete(m) || !out_complete(m)))
-        rc = meet_once(&t, e);
+        t->in[i].fd = -1;
+    while (!rc && (t->in_missing || t->out_missing))
+        rc = meet_once(t, e);
     for (int i = 0; i < MAX_PENDING; i++)
-        shake_drop(&t.in[i]);
-    shake_drop(&t.out);
+        shake_drop(&t->in[i]);
+    for (int i = 0; i < MAX_ATTEMPTS; i++)
+        shake_drop(&t->out[i].shake);
+    free(t->poll);
+    free(t);
     return rc;
 }

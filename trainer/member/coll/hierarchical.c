@@ -148,7 +148,7 @@ static enum err_code hierarchical_exchange(struct coll_group *g, const void *min
 {
     struct shm_intent intent = {.kind = SHM_EXCHANGE, .size = offsets[g->layout.world_size]};
 
-    BUG_ON(!g->pairs);
+    BUG_ON(!atomic_load(&g->pairs));
     if (g->shm) {
         shm_begin(g);
         if (shm_meet(g, &intent, e))

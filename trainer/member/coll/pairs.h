@@ -7,7 +7,8 @@
  * n - 1 links. A rank connects to the rank s places after it, and is connected to by the rank s places before it, for
  * each s from 1 to n - 1. */
 
-/* Sets g->pairs as soon as there is something to close, also if it fails. */
+/* All ranks call it after a barrier, so no attempt to connect meets a rank that still opens its ring. Sets g->pairs if
+ * all connections exist; otherwise ends the group. */
 MUST_CHECK enum err_code pairs_open(struct coll_group *g, struct coll_listener *listener, int64_t deadline,
                                     struct err *e);
 void pairs_close(struct coll_group *g);

@@ -280,17 +280,16 @@ static enum err_code connect_node(struct coll_group *g, struct coll_listener *li
         .group = g,
         .purpose = COLL_HANDSHAKE_NODE,
         .listener = coll_listener_unix(listener),
-        .to = first ? -1 : node[0],
+        .to = node,
+        .out = g->shm->links,
+        .to_count = first ? 0 : 1,
         .from = node + 1,
         .in = g->shm->links,
         .from_count = first ? l->locals - 1 : 0,
         .deadline = deadline,
     };
-    enum err_code rc = coll_handshake_run(&meet, e);
 
-    if (!first)
-        g->shm->links[0] = meet.out;
-    return rc;
+    return coll_handshake_run(&meet, e);
 }
 
 enum err_code shm_open_node(struct coll_group *g, struct coll_listener *listener, int64_t deadline,

@@ -13,7 +13,7 @@
 /* A process group of forked processes on this machine. Nodes are simulated: the ranks of one node have a
  * node_rank and a directory of their own, so ranks of different nodes connect by TCP. */
 
-#define RANKS_MAX 16
+#define RANKS_MAX 64
 
 struct ranks_shared { /* memory that all ranks and the test share */
     atomic_int counter, flag;

@@ -287,6 +287,35 @@ static void an_exchange_brings_each_rank_its_part_of_all(void **state)
     }
 }
 
+/* More peers than a rank connects to at the same time. */
+static void exchange_ranks(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t offsets[RANKS_MAX + 1];
+    unsigned char mine[RANKS_MAX], got[RANKS_MAX];
+    struct err e = {0};
+
+    for (int k = 0; k <= r->world; k++)
+        offsets[k] = (size_t)k;
+    for (int k = 0; k < r->world; k++)
+        mine[k] = (unsigned char)(rank ^ (3 * k));
+    RANK_OK(coll_exchange(g, mine, offsets, got, &e), &e);
+    for (int k = 0; k < r->world; k++)
+        RANK_CHECK(got[k] == (unsigned char)(k ^ (3 * rank)));
+    coll_close(g);
+}
+
+static void many_ranks_exchange(void **state)
+{
+    struct ranks r = {.world = 40, .pairs = true};
+
+    (void)state;
+    for (int k = 0; k < r.world; k++)
+        r.node_of[k] = k;
+    assert_true(ranks_run(&r, exchange_ranks));
+    ranks_release(&r);
+}
+
 static void exchange_much(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
@@ -406,6 +435,7 @@ int main(void)
         cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
         cmocka_unit_test(a_gather_sends_no_byte_twice),
         cmocka_unit_test(an_exchange_brings_each_rank_its_part_of_all),
+        cmocka_unit_test(many_ranks_exchange),
         cmocka_unit_test(an_exchange_sends_each_part_once),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
         cmocka_unit_test(rings_go_over_ipv6_too),

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "tests/unit/trainer/member/ranks.h"
@@ -149,6 +152,62 @@ static void a_death_in_an_exchange_aborts_everyone_else(void **state)
             r.pairs = true;
             ranks_prepare(&r);
             ranks_start(&r, exchange_until_a_death);
+            assert_true(ranks_finish(&r, victim));
+            ranks_release(&r);
+        }
+}
+
+static void *die_when_called(void *arg)
+{
+    int fd = accept(*(int *)arg, NULL, NULL);
+
+    RANK_CHECK(fd >= 0);
+    raise(SIGKILL);
+    return NULL;
+}
+
+/* The victim has a false address of the rank two places after it, which it connects to for the pairs only. At that
+ * address it learns that it is opening the pairs. */
+static void open_pairs_until_a_death(struct ranks *r, int rank)
+{
+    uint8_t *other = r->addresses[(rank + 2) % r->world];
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(name);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct coll_config config;
+    struct coll_group *g;
+    struct err e = {0};
+    pthread_t thread;
+
+    if (rank == victim_of(r)) {
+        RANK_CHECK(!bind(listener, (struct sockaddr *)&name, sizeof(name)) && !listen(listener, 1));
+        RANK_CHECK(!getsockname(listener, (struct sockaddr *)&name, &size));
+        other[1] = (uint8_t)(ntohs(name.sin_port) >> 8);
+        other[2] = (uint8_t)ntohs(name.sin_port);
+        RANK_CHECK(pthread_create(&thread, NULL, die_when_called, &listener) == 0);
+    }
+    ranks_config(r, rank, &config);
+    RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_ABORTED);
+    close(listener);
+}
+
+static void a_death_while_pairs_are_opened_aborts_everyone_else(void **state)
+{
+    static const struct ranks groups[] = {
+        {.world = 5, .node_of = {0, 1, 2, 3, 4}},
+        {.world = 4, .node_of = {0, 1, 1, 1}},
+        {.world = 6, .node_of = {0, 0, 0, 1, 1, 1}},
+    };
+
+    (void)state;
+    for (size_t l = 0; l < sizeof(groups) / sizeof(groups[0]); l++)
+        for (int victim = 0; victim < groups[l].world; victim++) {
+            struct ranks r = groups[l];
+
+            r.arg = &victim;
+            r.pairs = true;
+            ranks_prepare(&r);
+            ranks_start(&r, open_pairs_until_a_death);
             assert_true(ranks_finish(&r, victim));
             ranks_release(&r);
         }
@@ -456,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_death_aborts_everyone_else),
         cmocka_unit_test(a_death_in_a_gather_aborts_everyone_else),
         cmocka_unit_test(a_death_in_an_exchange_aborts_everyone_else),
+        cmocka_unit_test(a_death_while_pairs_are_opened_aborts_everyone_else),
         cmocka_unit_test(ranks_that_disagree_about_an_exchange_get_an_error),
         cmocka_unit_test(an_abort_ends_the_wait_for_a_silent_peer),
         cmocka_unit_test(leaving_after_the_last_call_is_not_a_failure),

@@ -115,6 +115,14 @@ static void strangers_delay_no_ring_and_learn_nothing(void **state)
     strangers_besiege((struct ranks){.world = 3, .node_of = {0, 1, 2}, .timeout_ms = 20000}, dial_tcp);
 }
 
+static void strangers_delay_no_pairs_and_learn_nothing(void **state)
+{
+    struct ranks r = {.world = 3, .node_of = {0, 1, 2}, .pairs = true, .timeout_ms = 20000};
+
+    (void)state;
+    strangers_besiege(r, dial_tcp);
+}
+
 static void strangers_delay_no_node_and_learn_nothing(void **state)
 {
     (void)state;
@@ -310,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_delay_no_ring_and_learn_nothing),
+        cmocka_unit_test(strangers_delay_no_pairs_and_learn_nothing),
         cmocka_unit_test(strangers_delay_no_node_and_learn_nothing),
         cmocka_unit_test(a_peer_with_another_key_generation_or_job_is_refused),
         cmocka_unit_test(a_false_acceptor_is_detected),
