@@ -170,7 +170,7 @@ static void diloco_tuned(struct sync *s)
 {
     struct diloco *d = s->own;
 
-    fragments_time(d, &s->config.spec);
+    fragments_time(d, &s->config.spec); /* of one fragment: of more, `every` does not change */
     turn_set(s, d, d->turn);
     s->overlap = s->config.spec.overlap;
 }

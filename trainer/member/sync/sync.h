@@ -80,7 +80,7 @@ MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
  * sum that a lost peer has left unfinished. NULL is fine. */
 void sync_close(struct sync *s);
 
-/* Goes on by other values of the same strategy: every, outer_lr, outer_momentum, mix, overlap, and warm while its
+/* Goes on by other values of the same strategy: every (of one fragment), outer_lr, outer_momentum, mix, overlap, and warm while its
  * steps of all-reduce last, or lower than it was. All ranks call it with equal values between the same two steps, at a
  * boundary: where sync_voted is true. A round that has begun ends by the new `every`, at the latest at the next step.
  * `auto` changes nothing. The result is that of sync_save, sync_open with these values, and sync_load. On an error nothing has changed.
