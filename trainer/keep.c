@@ -71,13 +71,17 @@ static void tell_failed_snapshot(void *arg, const struct snapshot_place *place, 
     link_snapshot_failure(t->link, place->step, why);
 }
 
-/* If the user restarted the job from scratch, moves its former snapshots to another directory. */
+/* If the user restarted the job from scratch, moves its former snapshots to another directory. Else moves those of other
+ * runs that this generation's snapshots would replace. */
 static enum err_code set_aside(const struct trainer *t, struct err *e)
 {
-    struct snapshot_place own = {.job = link_place(t->link)->job};
-    if (!t->formation.info.scratch_generation)
-        return ERR_OK;
+    const struct link_group *g = &t->formation.info;
+    struct snapshot_place own = {.job = link_place(t->link)->job,
+                                 .generation = g->generation,
+                                 .step = g->source_rank >= 0 ? g->source.step : -1};
     snprintf(own.cluster, sizeof(own.cluster), "%s", link_place(t->link)->cluster);
+    if (!g->scratch_generation)
+        return snapshot_set_others_aside(t->snapshot_dir, &own, e);
     return snapshot_set_aside(t->snapshot_dir, &own, t->formation.info.scratch_generation, e);
 }
 

@@ -126,7 +126,8 @@ enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout 
     CLEANUP(free_text) char *path = part_path(dir, place, part);
     CLEANUP(free_text) char *tmp = xasprintf("%s/.tmp-rank-%05d", at, part);
     struct stat st = {0};
-    if (snapshot_check_finite(place, state, snapshot_floats(l), e) || file_mkdirs(at, 0755, e))
+    if (snapshot_check_finite(place, state, snapshot_floats(l), e) || snapshot_check_name(dir, place, e) ||
+        file_mkdirs(at, 0755, e))
         return e->code;
     if (snapshot_write_tensors(tmp, l, place, samples, part_choice(place), state, e)) {
         unlink(tmp); /* on a full disk the next snapshot needs its room */

@@ -1,5 +1,6 @@
 /* Scans a directory of snapshots: computes their digests, lists those that a run could resume from, and
  * removes those that are no longer needed. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -365,6 +366,62 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
     return set_parts_aside(dir, aside, own, generation, e) ? e->code : file_sync_dir(dir, e);
 }
 
+/* The cluster's name comes from a file. */
+static char *aside_of_run(const char *dir, const struct snapshot_place *place)
+{
+    char *path = xasprintf("%s/set-aside-%s-j%lld", dir, place->cluster, (long long)place->job);
+    for (char *at = path + strlen(dir) + 1; *at; at++)
+        if (!isalnum((unsigned char)*at) && *at != '-')
+            *at = '_';
+    return path;
+}
+
+/* The parts first: parts without a snapshot would be removed some day, a snapshot without parts is only not offered. */
+static enum err_code set_other_aside(const char *dir, const char *name, const struct snapshot_place *place,
+                                     struct err *e)
+{
+    CLEANUP(free_text) char *aside = aside_of_run(dir, place);
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
+    CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, name);
+    CLEANUP(free_text) char *parts = snapshot_parts_dir(dir, place);
+    CLEANUP(free_text) char *parts_to = snapshot_parts_dir(aside, place);
+    if (file_mkdirs(aside, 0755, e))
+        return e->code;
+    if (rename(parts, parts_to) < 0 && errno != ENOENT)
+        return err_sys(e, errno, "cannot set %s aside as %s", parts, parts_to);
+    if (rename(path, to) < 0)
+        return err_sys(e, errno, "cannot set %s aside as %s", path, to);
+    log_info("snapshot_set_aside", "path=%s to=%s", LOG_Q(path), LOG_Q(to));
+    return file_sync_dir(dir, e);
+}
+
+enum err_code snapshot_set_others_aside(const char *dir, const struct snapshot_place *own, struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    if (file_presence(dir) == FILE_MISSING) /* only rank 0 has made its own */
+        return ERR_OK;
+    if (list_names(dir, "step-", NULL, &names, e))
+        return e->code;
+    for (size_t i = 0; names[i]; i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        struct snapshot_place place = {0};
+        struct err unknown = {0};
+        long long step, generation;
+        if (sscanf(names[i], "step-%lld-g%lld", &step, &generation) != 2 || generation != own->generation ||
+            step <= own->step)
+            continue;
+        /* One that names no run stays. It is never replaced. */
+        if (snapshot_run_read(path, &place, &unknown) && snapshot_read_place(path, &place, &unknown))
+            continue;
+        place.step = step;
+        place.generation = generation;
+        if ((place.job != own->job || strcmp(place.cluster, own->cluster)) &&
+            set_other_aside(dir, names[i], &place, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
 struct kept {
     int64_t generation, step;
     char *path;
@@ -444,6 +501,9 @@ enum err_code snapshot_discard(const char *dir, const struct snapshot_place *pla
 {
     CLEANUP(free_text)
     char *shared = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
+    /* If the name is another run's, the shared files and the parts are, too. */
+    if (snapshot_check_name(dir, place, e))
+        return e->code;
     /* The shared files first: what a crash leaves is then parts, which are no snapshot. */
     if (writer && file_remove_tree(shared, e))
         return e->code;

@@ -222,6 +222,29 @@ static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
     return file_sync_dir(tmp, e);
 }
 
+/* Job numbers begin at 1 in each cluster, and generations at 1 in each job, so names of snapshots recur. */
+enum err_code snapshot_check_name(const char *dir, const struct snapshot_place *own, struct err *e)
+{
+    CLEANUP(free_text)
+    char *path = xasprintf("%s/step-%lld-g%lld", dir, (long long)own->step, (long long)own->generation);
+    struct snapshot_place place = {0};
+    struct err why = {0};
+    if (file_presence(path) == FILE_MISSING)
+        return ERR_OK;
+    if (snapshot_run_read(path, &place, &why) && snapshot_read_place(path, &place, &why)) {
+        if (why.code == ERR_NOT_FOUND) /* neither run.json nor a model: what a removal has left */
+            return ERR_OK;
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s is not replaced, since it may be another run's: %s",
+                       path, why.msg);
+    }
+    if (place.job != own->job || strcmp(place.cluster, own->cluster))
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s is a snapshot of another run (job %lld of cluster '%s'): move it to another directory", path,
+            (long long)place.job, place.cluster);
+    return ERR_OK;
+}
+
 static enum err_code snapshot_publish(const char *dir, const char *tmp, const char *path, struct err *e)
 {
     if (fault_hit("snapshot.rename"))
@@ -269,7 +292,8 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     if (snapshot_check_finite(place, state, snapshot_floats(l), e) ||
         (model && snapshot_check_finite(place, model, l->count, e)))
         return e->code;
-    if (file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) || file_mkdirs(tmp, 0755, e))
+    if (snapshot_check_name(dir, place, e) || file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) ||
+        file_mkdirs(tmp, 0755, e))
         return e->code;
     if (write_all(tmp, l, place, state, model, parts, e) || snapshot_sum(tmp, &f, e) ||
         snapshot_publish(dir, tmp, path, e)) {

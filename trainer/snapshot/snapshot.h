@@ -99,6 +99,11 @@ void snapshot_files_release(struct snapshot_files *f);
 /* Computes digest and size of a snapshot's directory. Reads all its files. */
 MUST_CHECK enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct err *e);
 
+/* Whether a snapshot of this step and generation may be written below dir. FAILED_PRECONDITION: a snapshot of this name is
+ * there, and another run wrote it, or who wrote it cannot be found out. It must be neither replaced nor removed. */
+MUST_CHECK enum err_code snapshot_check_name(const char *dir, const struct snapshot_place *own,
+                                             struct err *e);
+
 /* Writes a snapshot below dir. state: snapshot_floats() floats. parts: the place->parts parts, if ranks differ, else
  * NULL; then the parameters are those of `model`, and only the shared moments are written. OUT_OF_RANGE: a value is not
  * finite. */
@@ -161,6 +166,12 @@ void snapshot_list_release(struct snapshot_list *l);
  * they are not found, pruned or offered; their parts in this directory, too. Keeps the snapshots that own's job made after `generation`. */
 MUST_CHECK enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own,
                                             int64_t generation, struct err *e);
+
+/* For a run that continues from another run's snapshot: moves snapshots of other runs that have the names of those that
+ * own will write (its generation, and later steps than own's) to dir/set-aside-<cluster>-j<job>, with their parts. They
+ * are there if they could not be loaded, so that the run starts before them. */
+MUST_CHECK enum err_code snapshot_set_others_aside(const char *dir, const struct snapshot_place *own,
+                                                   struct err *e);
 
 /* Removes a snapshot with parts that was not committed and never will be: this rank's part and, if this rank is a writer,
  * the shared files. */

@@ -260,6 +260,42 @@ static void what_cannot_be_read_is_not_taken_for_missing(void **state)
     assert_int_not_equal(snapshot_scan(loop, &list, &e), ERR_OK);
 }
 
+/* Job 7 of another cluster has a snapshot of the same step and generation, which could not be loaded. */
+static void another_runs_snapshot_is_never_replaced(void **state)
+{
+    struct snapshot_files f = {0};
+    struct snapshot_place old = fixture_place_of_parts(20, 1, false),
+                          own = fixture_place_of_parts(20, 1, false), source = fixture_place_at(10, 1);
+    const float values[FLOATS] = {0};
+    struct err e = {0};
+    (void)state;
+    strcpy(old.cluster, "elsewhere");
+    fixture_write_with_parts(&old, 0, &f);
+    snapshot_files_release(&f);
+    assert_int_equal(snapshot_write(fixture_dir, &fixture_layout, &own, values, NULL, NULL, &f, &e),
+                     ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "step-20-g1 is a snapshot of another run (job 7 of cluster 'elsewhere')"));
+    int64_t bytes;
+    assert_int_equal(snapshot_part_write(fixture_dir, &fixture_apart, &own, 0, values, 1, &bytes, &e),
+                     ERR_FAILED_PRECONDITION);
+    assert_int_equal(snapshot_discard(fixture_dir, &own, 0, true, &e), ERR_FAILED_PRECONDITION);
+    assert_true(fixture_file_exists("step-20-g1/COMMITTED.json") &&
+                fixture_file_exists("parts-step-20-g1-j7/rank-00000.safetensors"));
+    /* the next run begins before it and moves it out of the way */
+    old.step = 10;
+    fixture_write(&old, true, &f);
+    snapshot_files_release(&f);
+    assert_int_equal(snapshot_set_others_aside(fixture_dir, &source, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-10-g1")); /* the source */
+    assert_true(fixture_file_exists("set-aside-elsewhere-j7/step-20-g1/COMMITTED.json") &&
+                fixture_file_exists("set-aside-elsewhere-j7/parts-step-20-g1-j7/rank-00000.safetensors"));
+    fixture_write_with_parts(&own, 0, &f);
+    snapshot_files_release(&f);
+    assert_int_equal(snapshot_set_others_aside(fixture_dir, &source, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-20-g1")); /* its own */
+    assert_int_equal(snapshot_set_others_aside("/nonexistent/directory", &source, &e), ERR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +306,7 @@ int main(void)
         SNAPSHOT_TEST(prune_counts_committed_ones_of_this_job),
         SNAPSHOT_TEST(prune_keeps_the_best),
         SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
+        SNAPSHOT_TEST(another_runs_snapshot_is_never_replaced),
         SNAPSHOT_TEST(snapshots_from_before_a_start_from_scratch_are_set_aside),
     };
     log_init("test_scan", LOG_ERROR);
