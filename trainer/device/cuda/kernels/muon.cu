@@ -6,15 +6,7 @@
 
 enum { THREADS = 256 };
 
-/* Every operation is rounded by itself, as on the CPU device (optim.cu). */
-static __device__ __forceinline__ float times(float x, float y)
-{
-    return __fmul_rn(x, y);
-}
-static __device__ __forceinline__ float plus(float x, float y)
-{
-    return __fadd_rn(x, y);
-}
+/* Each operation is rounded by itself (vector.cuh). */
 
 static __global__ void direction_kernel(float *u, const float *g, float *m, int64_t n, int64_t cols,
                                         int64_t stride, float momentum, const float *scale)
@@ -23,10 +15,10 @@ static __global__ void direction_kernel(float *u, const float *g, float *m, int6
     if (i >= n)
         return;
     int64_t at = i / cols * stride + i % cols;
-    float d = times(g[at], scale ? *scale : 1.0f);
-    float v = plus(times(momentum, m[at]), d);
+    float d = mul_rounded(g[at], scale ? *scale : 1.0f);
+    float v = add_rounded(mul_rounded(momentum, m[at]), d);
     m[at] = v;
-    u[i] = plus(d, times(momentum, v));
+    u[i] = add_rounded(d, mul_rounded(momentum, v));
 }
 
 cudaError_t cuda_muon_direction(cudaStream_t stream, const struct device_muon *h,
@@ -43,7 +35,7 @@ static __global__ void normalize_kernel(T *x, const float *u, const double *squa
 {
     int64_t i = thread_index();
     if (i < n)
-        narrowed(x + i, times(u[i], (float)(1.0 / (sqrt(*squares) + 1e-7))));
+        narrowed(x + i, mul_rounded(u[i], (float)(1.0 / (sqrt(*squares) + 1e-7))));
 }
 
 cudaError_t cuda_muon_normalize(cudaStream_t stream, enum device_type type, void *x, const float *u,
@@ -63,7 +55,8 @@ static __global__ void combine_kernel(T *to, float by_to, const T *from, float b
 {
     int64_t i = thread_index();
     if (i < n)
-        narrowed(to + i, plus(times(by_to, widened(to[i])), times(by_from, widened(from[i]))));
+        narrowed(to + i,
+                 add_rounded(mul_rounded(by_to, widened(to[i])), mul_rounded(by_from, widened(from[i]))));
 }
 
 cudaError_t cuda_muon_combine(cudaStream_t stream, enum device_type type, void *to, float by_to,
@@ -86,7 +79,7 @@ static __global__ void apply_kernel(float *p, const T *x, int64_t n, int64_t col
     if (i >= n)
         return;
     int64_t at = i / cols * stride + i % cols;
-    p[at] = plus(times(keep, p[at]), -times(step, widened(x[i])));
+    p[at] = add_rounded(mul_rounded(keep, p[at]), -mul_rounded(step, widened(x[i])));
 }
 
 cudaError_t cuda_muon_apply(cudaStream_t stream, const struct device_muon *h, const struct device_matrix *t,

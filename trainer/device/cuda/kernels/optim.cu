@@ -73,19 +73,7 @@ cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squ
     return cudaGetLastError();
 }
 
-/* ---- the optimizers
- *
- * Each operation is rounded by itself, as on the CPU device. If the compiler were free to fuse a product and a sum,
- * ranks with other GPUs or other builds would get different parameters. */
-
-static __device__ __forceinline__ float mul_rounded(float x, float y)
-{
-    return __fmul_rn(x, y);
-}
-static __device__ __forceinline__ float add_rounded(float x, float y)
-{
-    return __fadd_rn(x, y);
-}
+/* ---- the optimizers. Each operation is rounded by itself (vector.cuh). */
 
 /* SGD with momentum, as in PyTorch without dampening: d = by g + weight_decay p, v = momentum v + d, p -= lr v; with
  * Nesterov p -= lr (d + momentum v). */

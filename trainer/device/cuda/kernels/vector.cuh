@@ -34,6 +34,17 @@ template <class T, int N> struct access {
     static constexpr int at_once = sizeof(T) * N > 16 ? 16 / (int)sizeof(T) : N;
 };
 
+/* A product and a sum that are each rounded by themselves, as on the CPU device. If the compiler were free to fuse them,
+ * ranks with other GPUs or other builds would get different parameters. */
+static __device__ __forceinline__ float mul_rounded(float x, float y)
+{
+    return __fmul_rn(x, y);
+}
+static __device__ __forceinline__ float add_rounded(float x, float y)
+{
+    return __fadd_rn(x, y);
+}
+
 static __device__ __forceinline__ float widened(float x)
 {
     return x;
