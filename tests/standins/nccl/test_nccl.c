@@ -484,7 +484,7 @@ static void *abort_once_there_is_one(void *arg)
 }
 
 /* Another thread aborts the group while it forms; the deadline and `watch` end it, too. */
-static enum err_code refuse(void *arg, struct err *e)
+static enum err_code watch_refuses(void *arg, struct err *e)
 {
     return err_set(e, ERR_ABORTED, "%s", (const char *)arg);
 }
@@ -515,7 +515,7 @@ static void forms_never(int r, int ranks)
                                  .rank = r,
                                  .world_size = ranks,
                                  .timeout_ms = 10 * SOON_MS,
-                                 .watch = refuse,
+                                 .watch = watch_refuses,
                                  .watch_arg = why};
     CHECK(nccl->open(&l.c, NULL, &config, &e) == ERR_ABORTED && !strcmp(e.msg, why));
     close_group(l.c, r);

@@ -23,7 +23,7 @@ typedef Ddp__V1__JobStatus job_status;
 static struct fixture server;
 static struct rpc_channel *channel;
 
-static int setup(void **state)
+static int calls_setup(void **state)
 {
     struct fixture_options options = {.tcp = "127.0.0.1:0", .grace_ms = 2000};
     struct err e;
@@ -34,7 +34,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int calls_teardown(void **state)
 {
     (void)state;
     rpc_channel_close(channel);
@@ -418,7 +418,7 @@ static void health_watchers_see_the_drain(void **state)
     rpc_stream_close(stream);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, calls_setup, calls_teardown)
 
 int main(void)
 {

@@ -30,7 +30,7 @@ static struct rpc_channel *channel;
 static struct rpc_stream *stream; /* of the well-behaved client, open during all tests */
 static char *dir, *path;
 
-static int setup(void **state)
+static int hostile_setup(void **state)
 {
     struct fixture_options options = {.tcp = "127.0.0.1:0"};
     Ddp__V1__WatchJobRequest request = DDP__V1__WATCH_JOB_REQUEST__INIT;
@@ -49,7 +49,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int hostile_teardown(void **state)
 {
     void *message;
     struct err e;
@@ -238,7 +238,7 @@ static void unfinished_connections_disturb_no_other_client(void **state)
     still_serves();
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, hostile_setup, hostile_teardown)
 
 int main(void)
 {

@@ -20,7 +20,7 @@ struct bench {
     int grpc; /* gRPC's end of the socket */
 };
 
-static int setup(void **state)
+static int relay_setup(void **state)
 {
     struct bench *b = xcalloc(1, sizeof(*b));
     int pair[2];
@@ -35,7 +35,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int relay_teardown(void **state)
 {
     struct bench *b = *state;
 
@@ -107,9 +107,10 @@ static void a_closed_connection_has_no_events(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(bytes_that_grpc_does_not_read_count_as_unread, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_client_that_reads_no_answers_does_not_count_as_unread, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(bytes_that_grpc_does_not_read_count_as_unread, relay_setup,
+                                        relay_teardown),
+        cmocka_unit_test_setup_teardown(a_client_that_reads_no_answers_does_not_count_as_unread, relay_setup,
+                                        relay_teardown),
         cmocka_unit_test(a_closed_connection_has_no_events),
     };
 

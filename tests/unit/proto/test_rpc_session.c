@@ -127,7 +127,7 @@ static void seen_close(struct seen *seen)
     assert_int_equal(uv_loop_close(&seen->loop), 0);
 }
 
-static int setup(void **state)
+static int session_setup(void **state)
 {
     struct fixture_options options = {.tcp = "127.0.0.1:0"};
 
@@ -136,7 +136,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int session_teardown(void **state)
 {
     (void)state;
     fixture_stop(&server);
@@ -299,7 +299,7 @@ static void clients_share_a_thread(void **state)
         assert_true(followers[i].ended && followers[i].closed);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, session_setup, session_teardown)
 
 int main(void)
 {

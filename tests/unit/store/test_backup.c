@@ -15,13 +15,13 @@
 #include "store/backup.h"
 #include "store_test.h"
 
-static int setup(void **state)
+static int backup_setup(void **state)
 {
     *state = make_dir();
     return 0;
 }
 
-static int teardown(void **state)
+static int backup_teardown(void **state)
 {
     remove_dir(*state);
     return 0;
@@ -208,7 +208,7 @@ static void prune_keeps_the_newest_backups(void **state)
     store_close(s);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, backup_setup, backup_teardown)
 
 int main(void)
 {

@@ -14,13 +14,13 @@
 #include "store/metrics.h"
 #include "store_test.h"
 
-static int setup(void **state)
+static int metrics_setup(void **state)
 {
     *state = make_dir();
     return 0;
 }
 
-static int teardown(void **state)
+static int metrics_teardown(void **state)
 {
     remove_dir(*state);
     return 0;
@@ -169,7 +169,7 @@ static void a_damaged_file_is_moved_aside(void **state)
     assert_true(file_exists(bad));
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, metrics_setup, metrics_teardown)
 
 int main(void)
 {

@@ -9,13 +9,13 @@
 #include "base/mem.h"
 #include "store_test.h"
 
-static int setup(void **state)
+static int commit_setup(void **state)
 {
     *state = make_dir();
     return 0;
 }
 
-static int teardown(void **state)
+static int commit_teardown(void **state)
 {
     remove_dir(*state);
     return 0;
@@ -472,7 +472,7 @@ static void the_audit_log_is_bounded(void **state)
     store_close(s);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, commit_setup, commit_teardown)
 
 int main(void)
 {

@@ -16,13 +16,13 @@
 #include "base/mem.h"
 #include "store_test.h"
 
-static int setup(void **state)
+static int crash_setup(void **state)
 {
     *state = make_dir();
     return 0;
 }
 
-static int teardown(void **state)
+static int crash_teardown(void **state)
 {
     remove_dir(*state);
     return 0;
@@ -174,7 +174,7 @@ static void a_commit_refused_by_a_full_disk_passes_later(void **state)
     assert_int_equal(umount(*state), 0);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, crash_setup, crash_teardown)
 
 int main(void)
 {

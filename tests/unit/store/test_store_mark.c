@@ -18,13 +18,13 @@
 
 #define JOBS 40
 
-static int setup(void **state)
+static int mark_setup(void **state)
 {
     *state = make_dir();
     return 0;
 }
 
-static int teardown(void **state)
+static int mark_teardown(void **state)
 {
     remove_dir(*state);
     return 0;
@@ -274,7 +274,7 @@ static void one_torn_slot_leaves_the_other_valid(void **state)
         }
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, mark_setup, mark_teardown)
 
 int main(void)
 {

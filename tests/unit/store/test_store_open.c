@@ -16,13 +16,13 @@
 #include "store/schema.h"
 #include "store_test.h"
 
-static int setup(void **state)
+static int open_setup(void **state)
 {
     *state = make_dir();
     return 0;
 }
 
-static int teardown(void **state)
+static int open_teardown(void **state)
 {
     remove_dir(*state);
     return 0;
@@ -355,7 +355,7 @@ static void network_file_systems_are_named(void **state)
     assert_null(store_refused_fs(0x01021994));                            /* tmpfs */
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_setup, open_teardown)
 
 int main(void)
 {

@@ -130,7 +130,7 @@ static bool array_is_zero(const struct trainer *t, const char *name)
     return true;
 }
 
-static void adopt(struct trainer *t, const struct sync_spec *spec)
+static void adopt_strategy(struct trainer *t, const struct sync_spec *spec)
 {
     struct err e = {0};
 
@@ -147,7 +147,7 @@ static void reduce_by_key(struct ranks *r, int rank)
 
     trainer_begin(r, rank, r->arg, &t, &config);
     if (config.job.train.sync.type == SYNC_AUTO)
-        adopt(&t, &allreduce);
+        adopt_strategy(&t, &allreduce);
     RANK_CHECK(sync_votes_each_step(t.formation.sync) && !sync_ranks_differ(t.formation.sync));
     make_steps(&t, 5);
     r->shared->hash[rank] = params_hash(&t);
@@ -216,11 +216,11 @@ static void change_and_change_back(struct ranks *r, int rank)
     fine.wire = WIRE_FP32;
     fine.every = 3;
     trainer_begin(r, rank, "auto", &t, &config);
-    adopt(&t, &allreduce);
+    adopt_strategy(&t, &allreduce);
     make_steps(&t, 3);
     RANK_CHECK(all_ranks_have(&t, state_hash(&t)));
 
-    adopt(&t, &coarse); /* begins at equal parameters */
+    adopt_strategy(&t, &coarse); /* begins at equal parameters */
     RANK_CHECK(sync_settled(t.formation.sync));
     RANK_CHECK(
         !memcmp(sync_shared(t.formation.sync), t.engine.params.data, t.engine.model->count * sizeof(float)));
@@ -228,7 +228,7 @@ static void change_and_change_back(struct ranks *r, int rank)
     RANK_CHECK(!all_ranks_have(&t, params_hash(&t)));
     RANK_CHECK(!array_is_zero(&t, "outer_momentum") && !array_is_zero(&t, "feedback"));
 
-    adopt(&t, &fine); /* the round goes on */
+    adopt_strategy(&t, &fine); /* the round goes on */
     sync_save(t.formation.sync, &round);
     RANK_CHECK(round.steps == 2 && array_is_zero(&t, "feedback") && !array_is_zero(&t, "outer_momentum"));
     RANK_OK(sync_tune(t.formation.sync, &config.job.train.sync, &e), &e); /* auto: the choice stays */
@@ -237,7 +237,7 @@ static void change_and_change_back(struct ranks *r, int rank)
     make_steps(&t, 1);
     RANK_CHECK(!sync_settled(t.formation.sync));
 
-    adopt(&t, &allreduce); /* ends the round; moments become equal, too */
+    adopt_strategy(&t, &allreduce); /* ends the round; moments become equal, too */
     RANK_CHECK(all_ranks_have(&t, state_hash(&t)));
     RANK_CHECK(array_is_zero(&t, "outer_momentum") && array_is_zero(&t, "feedback"));
     make_steps(&t, 3);
@@ -267,7 +267,7 @@ static void choose_in_the_next_generation(struct ranks *r, int rank)
     struct sync_state round;
 
     trainer_begin(r, rank, "auto", &t, &config);
-    adopt(&t, before);
+    adopt_strategy(&t, before);
     make_steps(&t, 6);
     uint64_t state = state_hash(&t);
     RANK_CHECK(trainer_leave(&t));
@@ -278,7 +278,7 @@ static void choose_in_the_next_generation(struct ranks *r, int rank)
     bool same =
         !memcmp(sync_shared(t.formation.sync), t.engine.params.data, t.engine.model->count * sizeof(float));
     RANK_CHECK(same == !rounds);
-    adopt(&t, &allreduce);
+    adopt_strategy(&t, &allreduce);
     RANK_CHECK(all_ranks_have(&t, state_hash(&t)));
     trainer_end(&t, &config);
 }
@@ -317,14 +317,14 @@ static void end_round(struct ranks *r, int rank, const struct ending *how, bool 
     rounds.every = 4;
     rounds.wire = how->wire;
     trainer_begin(r, rank, "auto", &t, &config);
-    adopt(&t, &rounds);
+    adopt_strategy(&t, &rounds);
     make_steps(&t, 6);
     if (change && how->again) {
         RANK_CHECK(trainer_leave(&t));
         group_form(r, rank, 1, &t);
     }
     if (change)
-        adopt(&t, &allreduce);
+        adopt_strategy(&t, &allreduce);
     else
         RANK_OK(sync_settle(t.formation.sync, &e), &e);
     RANK_CHECK(all_ranks_have(&t, params_hash(&t)));

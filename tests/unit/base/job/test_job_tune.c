@@ -15,7 +15,7 @@
     HEAD "  sync: {type: diloco, every: 100, wire: int4, overlap: 5}\n  snapshot: {dir: /s, every: 1h}\n"
 
 /* The changes as "key from -> to", one a line. */
-static char *tune(const char *text, const char *a, const char *b, struct job_spec *spec)
+static char *tuned_changes(const char *text, const char *a, const char *b, struct job_spec *spec)
 {
     char *assignments[] = {(char *)(uintptr_t)a, (char *)(uintptr_t)b, NULL};
     CLEANUP(job_tuned_release) struct job_tuned tuned = {0};
@@ -32,7 +32,8 @@ static char *tune(const char *text, const char *a, const char *b, struct job_spe
     return buf_steal(&out);
 }
 
-static void refuse(const char *text, const char *assignment, enum err_code code, const char *message)
+static void refuse_assignment(const char *text, const char *assignment, enum err_code code,
+                              const char *message)
 {
     char *assignments[] = {(char *)(uintptr_t)assignment, NULL};
     CLEANUP(job_tuned_release) struct job_tuned tuned = {0};
@@ -48,7 +49,7 @@ static void refuse(const char *text, const char *assignment, enum err_code code,
 static void check_changes(const char *text, const char *a, const char *b, const char *want)
 {
     CLEANUP(job_release) struct job_spec spec = {0};
-    CLEANUP(free_text) char *changes = tune(text, a, b, &spec);
+    CLEANUP(free_text) char *changes = tuned_changes(text, a, b, &spec);
 
     assert_string_equal(changes, want);
 }
@@ -57,7 +58,7 @@ static void values_change_in_the_job_file(void **state)
 {
     CLEANUP(job_release) struct job_spec spec = {0};
     CLEANUP(free_text)
-    char *changes = tune(ADAMW, "optimizer.lr=1e-4", "train.optimizer.betas=[0.8, 0.9]", &spec);
+    char *changes = tuned_changes(ADAMW, "optimizer.lr=1e-4", "train.optimizer.betas=[0.8, 0.9]", &spec);
 
     (void)state;
     assert_string_equal(changes, "optimizer.lr 0.001 -> 0.0001\noptimizer.betas [0.9, 0.999] -> [0.8, 0.9]");
@@ -112,52 +113,53 @@ static void tuning_back_gives_the_same_job(void **state)
 static void other_keys_and_values_are_refused(void **state)
 {
     (void)state;
-    refuse(ADAMW, "optimizer.lr", ERR_INVALID_ARGUMENT,
-           "expected KEY=VALUE, such as optimizer.lr=1e-4, got 'optimizer.lr'");
-    refuse(ADAMW, "optimzer.lr=1", ERR_INVALID_ARGUMENT,
-           "unknown key 'optimzer.lr', did you mean 'optimizer.lr'?");
-    refuse(ADAMW, "colour=1", ERR_INVALID_ARGUMENT,
-           "unknown key 'colour'; `ddpctl tune JOB` lists the keys that can change");
-    refuse(ADAMW, "batch=16", ERR_FAILED_PRECONDITION,
-           "'batch' cannot change while the job runs; `ddpctl tune JOB` lists the keys that can");
-    refuse(ADAMW, "nodes=2", ERR_FAILED_PRECONDITION,
-           "'nodes' cannot change while the job runs; `ddpctl tune JOB` lists the keys that can");
-    refuse(DILOCO, "train.sync.warm=5", ERR_FAILED_PRECONDITION,
-           "'sync.warm' cannot change while the job runs; `ddpctl tune JOB` lists the keys that can");
-    refuse(ADAMW, "optimizer.lr=fast", ERR_INVALID_ARGUMENT,
-           "optimizer.lr: invalid value for 'lr': expected a number, got 'fast'");
-    refuse(ADAMW, "optimizer.lr=1e-6", ERR_INVALID_ARGUMENT,
-           "job file:7:13: 'min_lr' must not be above the learning rate 'optimizer.lr'");
-    refuse(ADAMW, "sync.every=5", ERR_INVALID_ARGUMENT,
-           "this job has no key 'sync.every'; `ddpctl tune JOB` lists the keys that it has");
-    refuse(HEAD "  sync: auto\n", "sync.every=5", ERR_INVALID_ARGUMENT,
-           "this job has no key 'sync.every'; `ddpctl tune JOB` lists the keys that it has");
-    refuse(DILOCO, "sync.every=5", ERR_INVALID_ARGUMENT,
-           "job file:6:57: 'overlap' must be below 5, the number of steps between two exchanges");
-    refuse("command: [ls]\n", "max_restarts=1", ERR_FAILED_PRECONDITION,
-           "only train jobs can be tuned, not commands");
+    refuse_assignment(ADAMW, "optimizer.lr", ERR_INVALID_ARGUMENT,
+                      "expected KEY=VALUE, such as optimizer.lr=1e-4, got 'optimizer.lr'");
+    refuse_assignment(ADAMW, "optimzer.lr=1", ERR_INVALID_ARGUMENT,
+                      "unknown key 'optimzer.lr', did you mean 'optimizer.lr'?");
+    refuse_assignment(ADAMW, "colour=1", ERR_INVALID_ARGUMENT,
+                      "unknown key 'colour'; `ddpctl tune JOB` lists the keys that can change");
+    refuse_assignment(ADAMW, "batch=16", ERR_FAILED_PRECONDITION,
+                      "'batch' cannot change while the job runs; `ddpctl tune JOB` lists the keys that can");
+    refuse_assignment(ADAMW, "nodes=2", ERR_FAILED_PRECONDITION,
+                      "'nodes' cannot change while the job runs; `ddpctl tune JOB` lists the keys that can");
+    refuse_assignment(
+        DILOCO, "train.sync.warm=5", ERR_FAILED_PRECONDITION,
+        "'sync.warm' cannot change while the job runs; `ddpctl tune JOB` lists the keys that can");
+    refuse_assignment(ADAMW, "optimizer.lr=fast", ERR_INVALID_ARGUMENT,
+                      "optimizer.lr: invalid value for 'lr': expected a number, got 'fast'");
+    refuse_assignment(ADAMW, "optimizer.lr=1e-6", ERR_INVALID_ARGUMENT,
+                      "job file:7:13: 'min_lr' must not be above the learning rate 'optimizer.lr'");
+    refuse_assignment(ADAMW, "sync.every=5", ERR_INVALID_ARGUMENT,
+                      "this job has no key 'sync.every'; `ddpctl tune JOB` lists the keys that it has");
+    refuse_assignment(HEAD "  sync: auto\n", "sync.every=5", ERR_INVALID_ARGUMENT,
+                      "this job has no key 'sync.every'; `ddpctl tune JOB` lists the keys that it has");
+    refuse_assignment(DILOCO, "sync.every=5", ERR_INVALID_ARGUMENT,
+                      "job file:6:57: 'overlap' must be below 5, the number of steps between two exchanges");
+    refuse_assignment("command: [ls]\n", "max_restarts=1", ERR_FAILED_PRECONDITION,
+                      "only train jobs can be tuned, not commands");
 }
 
 static void values_that_need_other_memory_are_refused(void **state)
 {
     (void)state;
-    refuse(
+    refuse_assignment(
         HEAD, "optimizer.momentum=0.9", ERR_FAILED_PRECONDITION,
         "'optimizer.momentum' cannot change while the job runs from or to 0: only a momentum above 0 has memory of "
         "its own");
-    refuse(
+    refuse_assignment(
         DILOCO, "sync.outer_momentum=0", ERR_FAILED_PRECONDITION,
         "'sync.outer_momentum' cannot change while the job runs from or to 0: only a momentum above 0 has memory of "
         "its own");
-    refuse(
+    refuse_assignment(
         DILOCO, "sync.overlap=0", ERR_FAILED_PRECONDITION,
         "'sync.overlap' cannot change while the job runs from or to 0: only an overlap above 0 has memory for the "
         "data that is being sent");
-    refuse(
+    refuse_assignment(
         HEAD "  sync: {type: average, every: 4}\n", "sync.every=1", ERR_FAILED_PRECONDITION,
         "'sync.every' cannot change while the job runs from or to 1: only a number above 1 has memory for the last "
         "mean");
-    refuse(
+    refuse_assignment(
         HEAD "  sync: {type: diloco, outer_momentum: 0}\n", "sync.outer_lr=1", ERR_FAILED_PRECONDITION,
         "'sync.outer_lr' cannot change while the job runs from or to 1 if 'sync.outer_momentum' is 0: only with 1, "
         "rounds are plain averaging");
@@ -170,11 +172,11 @@ static void rounds_of_fragments_keep_their_length(void **state)
     CLEANUP(job_release) struct job_spec spec = {0};
 
     (void)state;
-    refuse(
+    refuse_assignment(
         text, "sync.every=50", ERR_FAILED_PRECONDITION,
         "'sync.every' cannot change while the job runs if 'sync.fragments' is above 1: snapshots count the "
         "fragments' steps by it");
-    CLEANUP(free_text) char *changes = tune(text, "sync.outer_lr=0.55", NULL, &spec);
+    CLEANUP(free_text) char *changes = tuned_changes(text, "sync.outer_lr=0.55", NULL, &spec);
     assert_non_null(strstr(changes, "sync.outer_lr"));
 }
 
@@ -202,7 +204,7 @@ static void the_keys_of_a_job_are_listed(void **state)
 static void a_worker_takes_over_the_values(void **state)
 {
     CLEANUP(job_release) struct job_spec mine = {0}, spec = {0};
-    CLEANUP(free_text) char *first = tune(DILOCO, "sync.every=200", "optimizer.lr=0.5", &spec);
+    CLEANUP(free_text) char *first = tuned_changes(DILOCO, "sync.every=200", "optimizer.lr=0.5", &spec);
     struct err e = {0};
 
     (void)state;

@@ -80,7 +80,7 @@ static void build_links(struct fixture *f, size_t from)
         }
 }
 
-static int setup(void **state)
+static int survey_setup(void **state)
 {
     struct fixture *f = xcalloc(1, sizeof(*f));
     for (size_t i = 0; i < NODES; i++)
@@ -97,7 +97,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int survey_teardown(void **state)
 {
     struct fixture *f = *state;
     findings_release(&f->found);
@@ -390,7 +390,7 @@ static void test_no_nodes(void **state)
 
 int main(void)
 {
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define TEST(test) cmocka_unit_test_setup_teardown(test, survey_setup, survey_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_no_problems),
         TEST(test_size),
