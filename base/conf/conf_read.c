@@ -96,8 +96,8 @@ static enum err_code check_range(const struct conf_node *node, const struct conf
     if (isinf(f->max))
         snprintf(expected, sizeof(expected), "a number %s %.15g", f->above ? "above" : "of at least", f->min);
     else if (f->above || f->below)
-        snprintf(expected, sizeof(expected), "a number %s %.15g and %s %.15g", f->above ? ">" : ">=", f->min,
-                 f->below ? "<" : "<=", f->max);
+        snprintf(expected, sizeof(expected), "a number %s %.15g and %s %.15g",
+                 f->above ? "above" : "of at least", f->min, f->below ? "below" : "of at most", f->max);
     else
         snprintf(expected, sizeof(expected), "a number from %.15g to %.15g", f->min, f->max);
     return conf_refuse(node, f->key, expected, e);

@@ -75,7 +75,7 @@ static enum err_code check_duplicate(const struct conf_node *map, const struct c
     const struct conf_node *twin = conf_get(map, key->text);
 
     if (twin)
-        return conf_fail(key, e, "key '%s' is given twice, first at line %zu", key->text, twin->key->line);
+        return conf_fail(key, e, "key '%s' is given twice: line %zu has it, too", key->text, twin->key->line);
     return ERR_OK;
 }
 

@@ -26,7 +26,8 @@ static enum err_code gpu_find(const char *word, const char *const *uuids, size_t
             "'%s' is a slice of a GPU, but ddp uses whole GPUs: switch MIG off (nvidia-smi -mig 0)", word);
     if (word_is_number(word, &found)) {
         if (found >= count)
-            return err_set(e, ERR_INVALID_ARGUMENT, "there is no GPU %s: nvidia-smi -L lists %zu", word,
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "there is no GPU %s: this machine has %zu (nvidia-smi -L lists them)", word,
                            count);
         *out = found;
         return ERR_OK;

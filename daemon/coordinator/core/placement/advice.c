@@ -200,6 +200,6 @@ void advice_make(const struct core *core, const struct job *job, bool now, struc
     if (at_once || (!out->possible && advice_search_nearest(core, job, false, &nearest)))
         advice_print_flags(&job->spec, &nearest, &flags);
     if (flags.len)
-        buf_printf(&text, "; %swould run%s", flags.data, at_once ? " now" : " when other jobs end");
+        buf_printf(&text, "; with %sit would run%s", flags.data, at_once ? " now" : " when other jobs end");
     out->text = buf_steal(&text);
 }

@@ -325,7 +325,7 @@ static void lists_narrow_the_offered_gpus(void **state)
         close_gpus(f);
     }
     assert_int_equal(open_gpus(f, "2", NULL, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "gpus: there is no GPU 2: nvidia-smi -L lists 2");
+    assert_string_equal(e.msg, "gpus: there is no GPU 2: this machine has 2 (nvidia-smi -L lists them)");
     assert_int_equal(open_gpus(f, "GPU-x", NULL, &e), ERR_INVALID_ARGUMENT);
     assert_int_equal(open_gpus(f, "MIG-123", NULL, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "switch MIG off"));

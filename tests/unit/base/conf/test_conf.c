@@ -187,7 +187,7 @@ static void keys_are_checked(void **state)
     refuse_text("quantity: 1\n",
                 "f.yaml:1:1: unknown key 'quantity', expected one of text, count, rate, yes, color, "
                 "time, list, env, inner");
-    refuse_text("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice, first at line 1");
+    refuse_text("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice: line 1 has it, too");
 }
 
 static void errors_name_the_expected_type(void **state)

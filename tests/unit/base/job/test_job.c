@@ -251,18 +251,21 @@ static void values_out_of_range_are_refused(void **state)
         "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
     refuse_job(TRAIN "  optimizer: {lr: 0}\n",
                "job.yaml:6:19: invalid value for 'lr': expected a number above 0, got '0'");
-    refuse_job(TRAIN "  optimizer: {momentum: 1}\n",
-               "job.yaml:6:25: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
+        TRAIN "  optimizer: {momentum: 1}\n",
+        "job.yaml:6:25: invalid value for 'momentum': expected a number of at least 0 and below 1, got '1'");
     refuse_job(TRAIN "  optimizer: {nesterov: true}\n", "job.yaml:6:14: 'nesterov' needs 'momentum' above 0");
-    refuse_job(TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
-               "job.yaml:6:41: invalid value for 'betas': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
+        TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
+        "job.yaml:6:41: invalid value for 'betas': expected a number of at least 0 and below 1, got '1'");
     refuse_job(
         TRAIN "  optimizer: {type: adamw, betas: 0.9}\n",
         "job.yaml:6:35: invalid value for 'betas': expected two numbers, such as [0.9, 0.999], got '0.9'");
     refuse_job(MLP "  optimizer: {type: muon, adamw: {lr: 0}}\n",
                "job.yaml:6:39: invalid value for 'lr': expected a number above 0, got '0'");
-    refuse_job(MLP "  optimizer: {type: muon, momentum: 1}\n",
-               "job.yaml:6:37: invalid value for 'momentum': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
+        MLP "  optimizer: {type: muon, momentum: 1}\n",
+        "job.yaml:6:37: invalid value for 'momentum': expected a number of at least 0 and below 1, got '1'");
     refuse_job(
         MLP "  optimizer: {type: muon, betas: [0.9, 0.99]}\n",
         "job.yaml:6:27: unknown key 'betas', expected one of type, lr, weight_decay, clip, momentum, adamw");
@@ -360,8 +363,9 @@ static void diloco_keys(void **state)
 
     refuse_job(TRAIN "  sync: {type: diloco, outer_lr: 0}\n",
                "job.yaml:6:34: invalid value for 'outer_lr': expected a number above 0, got '0'");
-    refuse_job(TRAIN "  sync: {type: diloco, outer_momentum: 1}\n",
-               "job.yaml:6:40: invalid value for 'outer_momentum': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
+        TRAIN "  sync: {type: diloco, outer_momentum: 1}\n",
+        "job.yaml:6:40: invalid value for 'outer_momentum': expected a number of at least 0 and below 1, got '1'");
     refuse_job(TRAIN "  sync: {type: diloco, wire: fp8}\n",
                "job.yaml:6:30: invalid value for 'wire': expected fp32, bf16, int8 or int4, got 'fp8'");
     refuse_job(TRAIN "  sync: {type: diloco, mix: 2}\n",
@@ -486,8 +490,9 @@ static void language_model_errors(void **state)
                "job.yaml:2:50: invalid value for 'width': expected a multiple of 'heads' (3), got 64");
     refuse_job("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, activation: relu}\n",
                "job.yaml:2:78: invalid value for 'activation': expected gelu_tanh or gelu, got 'relu'");
-    refuse_job("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
-               "job.yaml:2:75: invalid value for 'dropout': expected a number >= 0 and < 1, got '1'");
+    refuse_job(
+        "train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
+        "job.yaml:2:75: invalid value for 'dropout': expected a number of at least 0 and below 1, got '1'");
     refuse_job(GPT "  data: {type: synthetic}\n" RUN,
                "job.yaml:3:16: a gpt model needs data of type text or tokens");
     refuse_job(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN,
@@ -497,7 +502,7 @@ static void language_model_errors(void **state)
         "job.yaml:2:10: a file of tokens does not contain the size of its vocabulary: add 'vocab' (50257 for GPT-2's tokens)");
     refuse_job(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' has no key 'path', which is required");
     refuse_job(GPT "  data: {type: text, path: x, split: 1}\n" RUN,
-               "job.yaml:3:38: invalid value for 'split': expected a number > 0 and < 1, got '1'");
+               "job.yaml:3:38: invalid value for 'split': expected a number above 0 and below 1, got '1'");
     refuse_job(GPT "  data: {type: text, path: x, val_path: y, split: 0.5}\n" RUN,
                "job.yaml:3:51: 'val_path' and 'split' exclude each other: give only one");
     refuse_job(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,

@@ -219,7 +219,7 @@ static void test_pet_variables(void **state)
                  "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
 
-/* As Python's argparse does for torchrun. */
+/* torchrun accepts the beginning of an option's name, because Python's argparse does. */
 static void test_abbreviated_options(void **state)
 {
     (void)state;
