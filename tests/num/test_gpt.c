@@ -285,8 +285,8 @@ static void correct_is_a_share_of_tokens(void **state)
     problem_close(&p);
 }
 
-/* bf16 factors have 8 bits, so the gradients are close to those of float as a whole, but not element by
- * element. */
+/* bf16 has a mantissa of 8 bits. So a gradient of one element may differ much from that of float, but the whole
+ * gradient is close. */
 static void bf16_gradients_are_close_to_float(void **state)
 {
     struct problem p, q;

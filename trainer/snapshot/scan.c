@@ -97,7 +97,7 @@ enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct 
     return ERR_OK;
 }
 
-/* *root stays NULL if there is no COMMITTED.json. */
+/* Reads COMMITTED.json of the snapshot. A snapshot that is not committed has none; *root then stays NULL. */
 static enum err_code read_committed(const char *path, json_t **root, struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);

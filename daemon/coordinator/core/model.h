@@ -202,8 +202,8 @@ bool rank_is_held(const struct rank *rank);             /* its spawn has not gon
 bool generation_open(const struct generation *g);       /* neither closed nor failed */
 bool generation_has_living(const struct generation *g); /* among the spawns that hold its ranks */
 bool spawn_is_member(const struct spawn *s); /* of its job's open generation, with a token that is valid */
-/* It is between two generations: its last one has ended without stopping it. The next one gives it a rank, or
- * stops it (generation_form.c). */
+/* Whether the spawn's last generation has ended without stopping it. The job's next generation gives the spawn a
+ * rank, or stops it (generation_form.c). */
 bool spawn_is_between(const struct spawn *s);
 void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */
 bool job_finished(const struct job *job);

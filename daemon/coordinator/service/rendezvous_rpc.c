@@ -94,8 +94,8 @@ static void worker_put_bootstrap(struct rpc_call *rpc, const void *message, void
     commit_queue_event(s, &event);
 }
 
-/* A watch is served on a full disk, too, once the epoch is durable. Then it changes nothing; what it says about the job file
- * is recorded with the next stream. */
+/* Watch is also served while the disk is full, if the epoch is durable. What the request says about the job file cannot be
+ * recorded then; the worker says it again in its next Watch. */
 static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;

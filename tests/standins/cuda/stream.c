@@ -108,8 +108,8 @@ static void advance_all(void)
         ;
 }
 
-/* Runs operations until done(what); those of other streams run before it, after it, or in between. Returns
- * false if nothing can go on. */
+/* Runs operations of the stream until done(what) is true. The emulation's seed decides whether operations of other
+ * streams run before these, after these, or in between. Returns false if no operation can run. */
 static bool advance_until(bool (*done)(const void *), const void *what, cudaStream_t stream)
 {
     enum { LAG, AHEAD, MIXED, POLICIES } policy = emulated_seed() ? emulated_draw(POLICIES) : MIXED;

@@ -142,7 +142,7 @@ static enum err_code hierarchical_allgather(struct coll_group *g, const void *mi
     return rc;
 }
 
-/* Ranks of one node use their connections, too. */
+/* All pairs of ranks use their TCP connections, also two ranks of one node. */
 static enum err_code hierarchical_exchange(struct coll_group *g, const void *mine, const size_t *offsets,
                                            void *out, struct err *e)
 {

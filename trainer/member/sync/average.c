@@ -37,7 +37,7 @@ static enum err_code average_open(struct sync *s, struct err *e)
     return average_check_tune(s, &s->config.spec, e);
 }
 
-/* True in a world of one, and if no rank saw a sample. */
+/* There is only one rank, or no rank saw a sample in the round. */
 static bool nothing_to_average(const struct sync *s, const struct sync_state *round)
 {
     return s->config.world_size == 1 || round->global_samples == 0;

@@ -43,7 +43,7 @@ void fixture_goodbye(struct core_fixture *f, uint64_t session);
 void fixture_facts(struct core_fixture *f, const char *node, const struct spawn_fact *facts, size_t count);
 /* The node reports that each spawn of its wish runs. */
 void fixture_all_run(struct core_fixture *f, const char *node);
-/* The same, but the spawns that the wish stops have exited. */
+/* The node reports that each spawn of its wish runs, except those that the wish stops: they have exited. */
 void fixture_all_obey(struct core_fixture *f, const char *node);
 /* The node reports that the rank's spawn of the current generation has ended. */
 void fixture_exit(struct core_fixture *f, int64_t job, int rank, int code, int signal);

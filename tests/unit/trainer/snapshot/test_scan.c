@@ -225,9 +225,9 @@ static void snapshots_from_before_a_start_from_scratch_are_set_aside(void **stat
     assert_int_equal(snapshot_set_aside(fixture_dir, &own, 2, &e), ERR_OK);
 }
 
-/* Replaces a file of the directory by a link to itself: access() fails with ELOOP, for root, too, and stands for
- * errors of I/O and of NFS. */
-static void hide(const char *name)
+/* Makes reading the file fail, as an I/O error does: replaces it by a link to itself, for which access() fails with
+ * ELOOP, even for root. */
+static void file_make_unreadable(const char *name)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", fixture_dir, name);
     assert_int_equal(unlink(path), 0);
@@ -245,12 +245,12 @@ static void what_cannot_be_read_is_not_taken_for_missing(void **state)
         fixture_write(&place, generation != 2, &f);
         snapshot_files_release(&f);
     }
-    hide("step-10-g1/COMMITTED.json");
+    file_make_unreadable("step-10-g1/COMMITTED.json");
     struct snapshot_place own = fixture_place_at(10, 3);
     assert_int_equal(snapshot_prune(fixture_dir, &own, 0, 1, 0, &e), ERR_OK);
     assert_true(fixture_file_exists("step-10-g1"));
     assert_false(fixture_file_exists("step-10-g2")); /* never committed */
-    hide("step-10-g3/COMMITTED.json");
+    file_make_unreadable("step-10-g3/COMMITTED.json");
     assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
     assert_int_equal(list.count, 0); /* not: uncommitted ones */
     assert_int_equal(strv_len(list.unusable), 2);
