@@ -180,6 +180,7 @@ static const struct conf_field job_fields[] = {
     {"gpus_per_proc", CONF_CUSTOM, AT(gpus_per_proc), .fn = read_gpus},
     {"device", CONF_ENUM, AT(device), .names = job_device_names},
     {"max_restarts", CONF_INT, AT(max_restarts), .min = 0, .max = 1000000},
+    {"max_replacements", CONF_INT, AT(max_replacements), .min = 0, .max = 1000000},
     {"priority", CONF_INT, AT(priority), .min = -1000, .max = 1000},
     {"time_limit", CONF_DURATION, AT(time_limit_ms), .min = 1000, .max = INFINITY},
     {"lease", CONF_DURATION, AT(lease_ms), .min = 1000, .max = INFINITY},
@@ -209,6 +210,7 @@ void job_defaults(struct job_spec *spec, enum job_kind kind)
         .gpus_per_proc = 1,
         .device = JOB_DEVICE_AUTO,
         .max_restarts = 3,
+        .max_replacements = kind == JOB_TRAIN ? 20 : 0,
         .lease_ms = kind == JOB_TRAIN ? 600000 : 60000,
         .join_timeout_ms = 60000,
         .grace_ms = 30000,
@@ -299,6 +301,11 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
         return conf_fail(
             conf_get(root, "on_lost_snapshots"), e,
             "'on_lost_snapshots' applies to train jobs only: ddp does not know a command's snapshots");
+    if (command && conf_get(root, "max_replacements"))
+        return conf_fail(
+            conf_get(root, "max_replacements"), e,
+            "'max_replacements' applies to train jobs only: when a worker of a command is lost, the "
+            "others cannot go on");
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");

@@ -94,6 +94,7 @@ static void train_defaults(void **state)
     assert_int_equal(t->log_every, 10);
     assert_int_equal(t->eval.every.unit, EVERY_EPOCHS);
     assert_false(t->tutorial_lines);
+    assert_int_equal(spec.max_replacements, 20);
 }
 
 static void muon_keys(void **state)
@@ -249,6 +250,10 @@ static void values_out_of_range_are_refused(void **state)
     refuse_job(
         "max_restarts: -1\ncommand: [ls]\n",
         "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
+    refuse_job(
+        "max_replacements: 1\ncommand: [ls]\n",
+        "job.yaml:1:19: 'max_replacements' applies to train jobs only: when a worker of a command is lost, the "
+        "others cannot go on");
     refuse_job(TRAIN "  optimizer: {lr: 0}\n",
                "job.yaml:6:19: invalid value for 'lr': expected a number above 0, got '0'");
     refuse_job(
@@ -532,7 +537,7 @@ static void keys_are_checked(void **state)
     refuse_job(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
-        "max_restarts, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
+        "max_restarts, max_replacements, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
         "env, workdir, "
         "command, role, "
         "run_id, "
@@ -559,6 +564,7 @@ static void print_round_trip(void **state)
         TRAIN
         "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
         TRAIN "  sync: {type: average, every: 30s}\n",
+        "max_replacements: 0\n" TRAIN,
         TRAIN "  sync: auto\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
