@@ -145,10 +145,6 @@ struct proc {
     bool hung;     /* its GPU is lost: it waits until it is killed */
     int64_t commit_step,
         failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
-    struct {
-        int64_t generation, step;
-    } told[SIM_OFFERS]; /* what the coordinator knows that it offers */
-    size_t told_count;
 };
 struct wished {
     int64_t job, spawn, generation, lease_ms, grace_ms;
@@ -177,6 +173,16 @@ struct copy { /* a snapshot on a machine's disk */
     int parts;      /* ranks that write one each; 0: the ranks do not differ */
     uint64_t homes; /* machines that wrote parts, as bits */
     bool lost;      /* a part is lost or damaged */
+};
+/* The snapshots that a worker offered in the last Join that the coordinator took for the forming generation. It stays
+ * when the worker has ended: others start from what was chosen then. */
+struct told {
+    int machine;
+    int64_t job, spawn, generation;
+    struct {
+        int64_t generation, step;
+    } offers[SIM_OFFERS];
+    size_t count;
 };
 struct session {
     int machine;
@@ -291,6 +297,8 @@ struct sim {
     size_t request_count, request_cap;
     struct copy *parted; /* all snapshots with parts that were begun */
     size_t parted_count, parted_cap;
+    struct told *told;
+    size_t told_count, told_cap;
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct records *contents;      /* contents of cards */
     size_t content_count, content_cap;

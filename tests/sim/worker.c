@@ -108,16 +108,27 @@ static size_t offers_of(struct sim *sim, const struct machine *m, const struct p
 
 /* ---- parts */
 
+static struct told *told_of(struct sim *sim, int64_t job, int64_t spawn)
+{
+    for (size_t i = 0; i < sim->told_count; i++)
+        if (sim->told[i].job == job && sim->told[i].spawn == spawn)
+            return &sim->told[i];
+    sim->told = array_grow(sim->told, sim->told_count, &sim->told_cap, sizeof(*sim->told));
+    return &sim->told[sim->told_count++];
+}
+
 void worker_told(struct sim *sim, const struct request *join)
 {
-    struct proc *p = machine_proc(&sim->machines[join->from.machine], join->from.job, join->from.spawn);
+    struct told *t = told_of(sim, join->from.job, join->from.spawn);
 
-    if (!p)
-        return;
-    p->told_count = join->offer_count;
+    *t = (struct told){.machine = join->from.machine,
+                       .job = join->from.job,
+                       .spawn = join->from.spawn,
+                       .generation = join->generation,
+                       .count = join->offer_count};
     for (size_t i = 0; i < join->offer_count; i++) {
-        p->told[i].generation = join->offers[i].offer.job == p->job ? join->offers[i].offer.generation : -1;
-        p->told[i].step = join->offers[i].offer.step;
+        t->offers[i].generation = join->offers[i].offer.job == t->job ? join->offers[i].offer.generation : -1;
+        t->offers[i].step = join->offers[i].offer.step;
     }
 }
 
@@ -130,24 +141,25 @@ static const struct copy *find_parted(const struct sim *sim, int64_t job, int64_
     return NULL;
 }
 
-/* -1: the machine has no process of the generation. 0: none of them offers the snapshot. 1: one does. */
-static int machine_offers(const struct machine *m, int64_t job, int64_t of, int64_t generation, int64_t step)
+/* -1: no worker on the machine joined the generation. 0: none of them offered the snapshot. 1: one did. */
+static int machine_offers(const struct sim *sim, int machine, int64_t job, int64_t of, int64_t generation,
+                          int64_t step)
 {
     int found = -1;
 
-    for (size_t i = 0; i < m->proc_count; i++) {
-        const struct proc *p = m->procs[i];
-        if (p->job != job || p->generation != of)
+    for (size_t i = 0; i < sim->told_count; i++) {
+        const struct told *t = &sim->told[i];
+        if (t->machine != machine || t->job != job || t->generation != of)
             continue;
         found = found < 0 ? 0 : found;
-        for (size_t k = 0; k < p->told_count; k++)
-            if (p->told[k].generation == generation && p->told[k].step == step)
+        for (size_t k = 0; k < t->count; k++)
+            if (t->offers[k].generation == generation && t->offers[k].step == step)
                 found = 1;
     }
     return found;
 }
 
-/* A machine with processes of generation `of` wrote parts of the snapshot, and offers none. *any: some machine offers it. */
+/* A machine with workers in generation `of` wrote parts of the snapshot, and offered none. *any: some machine offers it. */
 static bool machine_lacks_parts(const struct sim *sim, int64_t job, int64_t of, int64_t generation,
                                 int64_t step, bool *any)
 {
@@ -155,7 +167,7 @@ static bool machine_lacks_parts(const struct sim *sim, int64_t job, int64_t of, 
 
     *any = false;
     for (int i = 0; i < sim->machine_count; i++) {
-        int offers = machine_offers(&sim->machines[i], job, of, generation, step);
+        int offers = machine_offers(sim, i, job, of, generation, step);
         if (!offers && parted && parted->homes >> i & 1)
             return true;
         *any |= offers > 0;

@@ -138,6 +138,7 @@ void sim_free(struct sim *sim)
     free(sim->sessions);
     free(sim->answers);
     free(sim->parted);
+    free(sim->told);
     free(sim->requests);
     for (size_t i = 0; i < sim->content_count; i++)
         records_release(&sim->contents[i]);
