@@ -25,8 +25,7 @@ struct environment_place {
     const char *instance; /* the agent's: DDP_AGENT_ID */
     const char *address;  /* the node's */
     const char *cluster;  /* DDP_CLUSTER_ID: tells this cluster's job 1 from another cluster's */
-    const char
-        *run_dir; /* DDP_RUN_DIR: 0700, one for each generation, for sockets between ranks of the node */
+    const char *run_dir;  /* DDP_RUN_DIR: 0700, for sockets between ranks of the node (wish_apply.c) */
     const char *job_file;
     const char *coordinator_file; /* DDP_COORDINATOR_FILE (coordinator_file.h), or NULL */
     const char *trainer;          /* ddp-trainer's path */

@@ -32,13 +32,16 @@ const struct passwd *wish_other_user(const struct agent *a, const char *submitte
     return pw && pw->pw_uid != geteuid() ? pw : NULL;
 }
 
-/* The generation's run directory, for the sockets of its ranks. It is below <state>/run, which only the agent
- * may enter, unless the workers run under another account. */
-static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
+/* The run directory, for sockets between ranks. It is below <state>/run, which only the agent may enter, unless the
+ * workers run under another account. The workers of a train job have one for all generations: by it ranks tell that
+ * they share a node, and a generation may have members that were started for different ones. A command has one for
+ * each generation, as its processes do not outlive theirs. */
+static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group, bool native, char **out,
+                                  struct err *e)
 {
     const struct passwd *user = wish_other_user(a, group->user);
     CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
-    CLEANUP(free_text) char *name = xasprintf("g%" PRId64, group->generation);
+    CLEANUP(free_text) char *name = native ? xstrdup("ranks") : xasprintf("g%" PRId64, group->generation);
     CLEANUP(close_fd) int at = -1;
     CLEANUP(close_fd) int fd = -1;
 
@@ -56,10 +59,12 @@ static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *gro
 }
 
 /* The job file is beside the run directory, not in it: the owner of a directory may replace the files in it
- * by links. */
-static enum err_code job_file_write(struct agent *a, const char *path, const Ddp__V1__GroupWish *group,
+ * by links. Each generation has its own, since a tuned job has a new one. */
+static enum err_code job_file_write(struct agent *a, const Ddp__V1__GroupWish *group, char **out,
                                     struct err *e)
 {
+    CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
+    CLEANUP(free_text) char *path = xasprintf("%s/g%" PRId64 ".yaml", base, group->generation);
     const struct passwd *user = wish_other_user(a, group->user);
     const char *text = group->job_file;
 
@@ -67,6 +72,7 @@ static enum err_code job_file_write(struct agent *a, const char *path, const Ddp
         return e->code;
     if (user && lchown(path, user->pw_uid, user->pw_gid))
         return err_sys(e, errno, "%s", path);
+    *out = steal(path);
     return ERR_OK;
 }
 
@@ -92,10 +98,9 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
     order->first_local_rank = wish_first_local_rank(act->wish);
     if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
         return e->code;
-    if (run_dir_make(a, group, &run_dir, e))
+    if (run_dir_make(a, group, spec.kind == JOB_TRAIN, &run_dir, e))
         return e->code;
-    job_file = xasprintf("%s.yaml", run_dir);
-    if (spec.kind == JOB_TRAIN && job_file_write(a, job_file, group, e))
+    if (spec.kind == JOB_TRAIN && job_file_write(a, group, &job_file, e))
         return e->code;
     coordinator_file_write(a);
     place.coordinator_file = a->coordinator_file;
