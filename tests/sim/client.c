@@ -86,6 +86,7 @@ static void make_job(struct sim *sim, int index)
     snprintf(job->id, sizeof(job->id), "r%d", index);
     job->doomed = sim_chance(sim, 0.1);
     job->no_snapshots = sim_chance(sim, 0.15);
+    job->stays = job->native && sim_chance(sim, 0.7);
     job->parts = job->native && !job->no_snapshots && (sim->seed + (uint64_t)index) % 2;
     job->submit_at = sim_range(sim, 0, 60000);
     job->duration = sim_range(sim, 500, 60000);
@@ -104,6 +105,8 @@ static void make_job(struct sim *sim, int index)
     print_place(sim, job, per_node, &text);
     buf_printf(&text, "max_restarts: %" PRId64 "\npriority: %" PRId64 "\ngrace: %" PRId64 "s\n",
                sim_range(sim, 0, 8), sim_range(sim, 0, 2), sim_range(sim, 1, 30));
+    if (job->stays && sim_chance(sim, 0.4))
+        buf_printf(&text, "max_replacements: %" PRId64 "\n", sim_range(sim, 0, 3));
     if (sim_chance(sim, 0.1))
         buf_printf(&text, "time_limit: %" PRId64 "s\n", sim_range(sim, 5, 120));
     if (sim_chance(sim, 0.3))

@@ -315,8 +315,10 @@ static void apply_generation(struct sim *sim, const struct change *c)
         /* The key may not change, because members may have it already. */
         if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);
-        if (!g->has_key && c->generation->has_key)
+        if (!g->has_key && c->generation->has_key) {
             check_source(sim, c->generation);
+            sim->lives += core_generation_is_live(c->generation);
+        }
         REPLACE(g, enum generation_state, generation_record, c->generation);
     }
 }
@@ -408,6 +410,11 @@ static void apply_snapshot(struct sim *sim, const struct change *c)
     if (!may && d->adopting != c->snapshot->job)
         sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " commits a snapshot, but may not",
                  c->snapshot->job, c->snapshot->generation);
+    if (g && g->source_rank >= 0 && c->snapshot->step < g->source_step)
+        sim_fail(sim,
+                 "job %" PRId64 ": a snapshot of step %" PRId64
+                 " in a generation that began with step %" PRId64,
+                 c->snapshot->job, c->snapshot->step, g->source_step);
     if (s && strcmp(s->digest, c->snapshot->digest) != 0)
         sim_fail(sim, "job %" PRId64 ": two digests of step %" PRId64, s->job, s->step);
     if (!s) {
@@ -530,6 +537,63 @@ static void check_memberships(struct sim *sim)
     }
 }
 
+#define SURVIVE_MS 30000
+
+static bool node_is_connected(const struct sim *sim, const char *name)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        if (!strcmp(sim->machines[i].name, name))
+            return sim->machines[i].welcomed && sim->machines[i].session >= 0;
+    return false;
+}
+
+/* The job's survivors may hold their slots: an old worker of the job must end first, or a node has yet to connect. */
+static bool survivors_have_reason(const struct sim *sim, int64_t job)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->spawn_count; i++)
+        if (r->spawns[i].job == job && !r->spawns[i].dead && r->spawns[i].revoked)
+            return true;
+    for (size_t i = 0; i < r->node_count; i++)
+        if (r->nodes[i].state != NODE_LOST && r->nodes[i].state != NODE_LEFT &&
+            !node_is_connected(sim, r->nodes[i].name))
+            return true;
+    return false;
+}
+
+static bool has_survivors(const struct sim *sim, const struct job_record *job)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->spawn_count; i++) {
+        const struct spawn_record *s = &r->spawns[i];
+        if (s->job == job->id && !s->dead && !s->revoked && !is_current(sim, s))
+            return true;
+    }
+    return false;
+}
+
+/* Survivors of a generation do not hold slots for which others wait: they go on soon, or are told to stop. */
+static void check_survivors(struct sim *sim, const struct job_record *job)
+{
+    struct sim_job *of = client_job(sim, job->id);
+
+    if (!of || !of->native)
+        return;
+    if (!has_survivors(sim, job) || survivors_have_reason(sim, job->id) || sim->restores) {
+        of->survived_since = 0;
+        return;
+    }
+    if (job->state != JOB_RECOVERING)
+        sim_fail(sim, "job %" PRId64 " is %s, and has workers that wait for a generation", job->id,
+                 sm_name(&job_sm, job->state));
+    if (!of->survived_since)
+        of->survived_since = sim->now;
+    if (sim->now > of->survived_since + SURVIVE_MS)
+        sim_fail(sim, "job %" PRId64 ": its survivors hold their slots and do not go on", job->id);
+}
+
 /* Checks what must be true after each transaction. */
 static void check_jobs(struct sim *sim)
 {
@@ -539,6 +603,7 @@ static void check_jobs(struct sim *sim)
         const struct job_record *job = &r->jobs[i];
         const struct generation_record *g = durable_generation(&sim->durable, job->id, job->generation);
         bool is_open = g && open_state(g->state);
+        check_survivors(sim, job);
         if (sm_terminal(&job_sm, job->state) && is_open)
             sim_fail(sim, "job %" PRId64 " is %s with an open generation", job->id,
                      sm_name(&job_sm, job->state));

@@ -116,6 +116,8 @@ static void digest_answer(const struct core *core, const struct core_effect *eff
     reply->source_rank = g->source_rank;
     reply->source_generation = g->source_generation;
     reply->step = g->source_step;
+    reply->live = core_generation_is_live(g);
+    reply->world_size = g->world_size;
 }
 
 static void check_acknowledged(struct sim *sim, const struct core_effect *effect, enum core_event_kind kind)
@@ -141,10 +143,12 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
         .generation = effect->generation,
         .existed = effect->existed,
         .member = effect->member,
+        .wait = effect->wait,
         .stop = effect->stop,
         .pending = effect->pending,
         .rank = effect->rank,
         .state = effect->state,
+        .order = pending->watch ? ++host->words : 0,
     };
     check_acknowledged(sim, effect, pending->kind);
     if (effect->kind == EFFECT_JOIN && effect->state == CORE_JOIN_READY)
@@ -348,6 +352,8 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->join.address_size = r->size;
         event->join.offers = arrive_offers(r);
         event->join.offer_count = r->offer_count;
+        event->join.stays = r->stays;
+        event->join.live_step = r->live_step;
     } else if (r->kind == CORE_PUT_BOOTSTRAP) {
         event->bootstrap.generation = r->generation;
         event->bootstrap.rank = r->rank;
@@ -356,6 +362,7 @@ static void fill_worker(const struct request *r, struct core_event *event)
     } else if (r->kind == CORE_WATCH) {
         event->watch.generation = r->generation;
         event->watch.failed_step = r->step;
+        event->watch.stays = r->stays;
     } else {
         event->snapshot.generation = r->generation;
         event->snapshot.step = r->step;

@@ -15,10 +15,12 @@
  *   durable.c   States change as their tables allow. A job has at most one open generation, and a closed
  *               generation commits nothing. Restarts are counted. No job is lost. A job has no more and no
  *               fewer nodes than it allows. Success means that all ranks succeeded. A job with snapshots
- *               begins at step 0 only when a user has said so.
+ *               begins at step 0 only when a user has said so. Survivors of a generation hold their slots only
+ *               while their job is about to go on. No snapshot is older than the state that its generation began with.
  *   machine.c   A slot never has two living processes. A command job never has two living generations. No
  *               exit record is lost.
- *   worker.c    All members of a generation get the same answer to Join. No node of a generation lacks its parts of
+ *   worker.c    All members of a generation get the same answer to Join. A generation goes on from the newest state that
+ *               one of its members has in memory. No node of a generation lacks its parts of
  *               the snapshot that the generation starts from; a job waits for its snapshots only while it has
  *               no whole one; no committed part is removed.
  *   main.c      After the faults every job ends, and nothing is left running. */
@@ -75,9 +77,11 @@ struct request {
     bool flag; /* kill, resume */
     uint8_t token[32], bytes[128];
     size_t size;
-    int parts;       /* of a commit */
-    char text[1600]; /* by kind: a job file, a node's name or a digest */
-    char id[32];     /* request id */
+    bool stays;        /* of a worker: it can go on in the next generation */
+    int64_t live_step; /* of a join: of the state that it has in memory; 0: none */
+    int parts;         /* of a commit */
+    char text[1600];   /* by kind: a job file, a node's name or a digest */
+    char id[32];       /* request id */
     struct sim_offer *offers;
     size_t offer_count;
 };
@@ -86,8 +90,10 @@ struct reply {
     enum core_event_kind kind; /* the request's */
     struct err err;
     int64_t job, generation, step;
-    bool existed, member, stop, pending;
-    int rank, source_rank;
+    bool existed, member, wait, stop, pending;
+    bool live;     /* the source has the state in memory */
+    int64_t order; /* of a watch: of this word among all; 0: another call */
+    int rank, source_rank, world_size;
     int64_t source_generation;
     enum core_join_state state;
     uint8_t answer[DIGEST_BYTES]; /* digest of key, bootstrap id, peers and source */
@@ -110,6 +116,7 @@ struct host {
     int64_t deaf_until, deaf_told, shut_until, shut_told;
     int crash_next; /* 0: no; 1: before the next commit, 2: after it, 3: during its effects */
     uint64_t next_handle;
+    int64_t words; /* that it has told watchers, in all its lives */
     struct pending *pending;
     size_t pending_count, pending_cap;
 };
@@ -140,9 +147,14 @@ struct proc {
     int64_t started, ended;
     /* the worker itself */
     int64_t attempt, watch_attempt, step, next_snapshot;
+    int64_t heard; /* the order of the last word of its watch */
     bool ready, leaving;
-    bool disowned; /* an operator has wrongly declared it dead */
-    bool hung;     /* its GPU is lost: it waits until it is killed */
+    bool stays;     /* it goes on in the next generation when its own has failed */
+    bool live;      /* it has the state of its step in memory, from this generation or an earlier one */
+    bool waits;     /* its generation is over, and it waits for the next */
+    int64_t formed; /* how often its generation was ready */
+    bool disowned;  /* an operator has wrongly declared it dead */
+    bool hung;      /* its GPU is lost: it waits until it is killed */
     int64_t commit_step,
         failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
 };
@@ -251,7 +263,9 @@ struct sim_job {
     char id[32];
     char file[1600];
     bool native, doomed, no_snapshots;
-    bool parts; /* its ranks differ, and each node has its own part of a snapshot */
+    bool stays;             /* its workers can go on in the next generation */
+    int64_t survived_since; /* since when survivors wait without a reason; 0: they do not */
+    bool parts;             /* its ranks differ, and each node has its own part of a snapshot */
     int64_t submit_at, duration, target, every, acked, attempt;
     int64_t continues;                  /* index into jobs; -1: none */
     int64_t nodes_min, nodes_max, most; /* as in its file; most: how many the cluster could give it */
@@ -299,6 +313,7 @@ struct sim {
     size_t parted_count, parted_cap;
     struct told *told;
     size_t told_count, told_cap;
+    int64_t lives;                 /* generations that went on from memory */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct records *contents;      /* contents of cards */
     size_t content_count, content_cap;

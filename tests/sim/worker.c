@@ -1,5 +1,6 @@
 /* Workers. A command runs for its time. A trainer joins, trains in step with its peers, writes and commits
- * snapshots, and answers a stop with a last snapshot. */
+ * snapshots, and answers a stop with a last snapshot. Some trainers stay when their generation fails: they keep
+ * their state, wait for the next generation and join it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ static struct request request_of(const struct machine *m, struct proc *p, enum c
         .job = p->job,
         .generation = p->generation,
         .rank = p->rank,
+        .stays = p->stays,
     };
     memcpy(r.token, p->token, sizeof(r.token));
     return r;
@@ -251,8 +253,10 @@ static void send_join(struct sim *sim, struct machine *m, struct proc *p)
     struct request r = request_of(m, p, CORE_JOIN);
 
     r.size = (size_t)snprintf((char *)r.bytes, sizeof(r.bytes), "%s:%" PRId64, m->name, p->spawn);
+    r.live_step = p->live ? p->step : 0;
     r.offers = offers;
-    r.offer_count = offers_of(sim, m, p, offers);
+    if (!r.live_step || sim_chance(sim, 0.5)) /* a survivor need not look for snapshots */
+        r.offer_count = offers_of(sim, m, p, offers);
     host_request(sim, &r);
     plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
 }
@@ -412,13 +416,20 @@ static void write_snapshot(struct sim *sim, struct machine *m, struct proc *p)
         send_commit(sim, m, p, p->step);
 }
 
+static void train_step(struct sim *sim, struct item *item);
+
+static void plan_step(struct sim *sim, const struct machine *m, const struct proc *p)
+{
+    plan_worker(sim, m, p, STEP_MS, train_step)->d = p->formed;
+}
+
 static void train_step(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
     const struct sim_job *job = p ? client_job(sim, p->job) : NULL;
 
-    if (!p || p->leaving || !job)
+    if (!p || p->leaving || !job || !p->ready || item->d != p->formed)
         return;
     if (p->stop == CORE_STOP_SNAPSHOT) {
         write_snapshot(sim, m, p);
@@ -443,7 +454,7 @@ static void train_step(struct sim *sim, struct item *item)
         if (sim_chance(sim, 0.3))
             agent_report(sim, m, p);
     }
-    plan_worker(sim, m, p, STEP_MS, train_step);
+    plan_step(sim, m, p);
 }
 
 static void check_answer(struct sim *sim, const struct reply *reply)
@@ -462,6 +473,23 @@ static void check_answer(struct sim *sim, const struct reply *reply)
     memcpy(sim->answers[sim->answer_count++].answer, reply->answer, sizeof(reply->answer));
 }
 
+/* A generation goes on from the newest state that its members have in memory: no step is lost. Members that have the
+ * answer already may have made further steps. */
+static void check_live(struct sim *sim, const struct proc *me, const struct reply *reply)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
+            const struct proc *p = sim->machines[i].procs[k];
+            if (p->job != me->job || p->generation != me->generation || p->ready || p->waits || !p->live)
+                continue;
+            if (p->step > (reply->live ? reply->step : 0))
+                sim_fail(sim,
+                         "job %" PRId64 " generation %" PRId64 ": goes on from step %" PRId64
+                         ", and rank %d has step %" PRId64 " in memory",
+                         me->job, me->generation, reply->step, p->rank, p->step);
+        }
+}
+
 static void generation_joined(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
 {
     if (p->ready)
@@ -474,17 +502,47 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
         send_bootstrap(sim, m, p);
     } else {
         check_answer(sim, reply);
-        check_parts(sim, p, reply);
-        p->ready = true;
+        check_live(sim, p, reply);
+        if (!reply->live) /* else no file is read */
+            check_parts(sim, p, reply);
+        p->ready = p->live = true;
+        p->formed++;
+        p->world_size = reply->world_size;
         p->step = reply->source_rank >= 0 ? reply->step : 0;
         p->next_snapshot = p->step + 100;
-        plan_worker(sim, m, p, STEP_MS, train_step);
+        plan_step(sim, m, p);
     }
+}
+
+/* Its generation is over. Calls about it are given up. */
+static void leave_generation(struct proc *p)
+{
+    p->attempt++;
+    p->ready = false;
+    p->waits = true;
+    p->commit_step = p->failed_step = 0;
+}
+
+static void join_next_generation(struct sim *sim, struct machine *m, struct proc *p,
+                                 const struct reply *reply)
+{
+    if (!p->stays)
+        sim_fail(sim, "spawn %" PRId64 "/%" PRId64 " is to go on, and has not said that it can", p->job,
+                 p->spawn);
+    leave_generation(p);
+    p->generation = reply->generation;
+    p->rank = reply->rank;
+    p->waits = false;
+    plan_worker(sim, m, p, sim_range(sim, 1, 500), join_generation);
 }
 
 static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
 {
-    if (!reply->member)
+    if (reply->member && reply->generation > p->generation)
+        join_next_generation(sim, m, p, reply);
+    else if (reply->wait)
+        leave_generation(p);
+    else if (!reply->member)
         plan_exit(sim, m, p, sim_range(sim, 1, 300), 1);
     else if (reply->stop && !p->stop)
         p->stop = CORE_STOP_SNAPSHOT;
@@ -512,8 +570,11 @@ void worker_reply(struct sim *sim, const struct reply *reply)
     bool watches = reply->kind == CORE_WATCH;
 
     if (!p || p->state != PROC_RUNNING || p->hung || p->leaving ||
-        reply->to.attempt != (watches ? p->watch_attempt : p->attempt))
+        reply->to.attempt != (watches ? p->watch_attempt : p->attempt) ||
+        (watches && reply->order < p->heard))
         return;
+    if (watches)
+        p->heard = reply->order; /* words of a stream do not overtake each other */
     if (reply->err.code == ERR_UNAVAILABLE || reply->err.code == ERR_OK) {
         if (reply->err.code == ERR_OK && reply->kind == CORE_JOIN)
             generation_joined(sim, m, p, reply);
@@ -530,6 +591,11 @@ void worker_reply(struct sim *sim, const struct reply *reply)
         discard_copy(sim, m, p);
         return;
     }
+    if (reply->err.code == ERR_ABORTED && p->stays) {
+        if (reply->kind != CORE_COMMIT_SNAPSHOT)
+            leave_generation(p);
+        return; /* Watch says what comes next */
+    }
     if (reply->err.code != ERR_ABORTED && reply->err.code != ERR_UNAUTHENTICATED &&
         reply->err.code != ERR_FAILED_PRECONDITION)
         sim_fail(sim, "a worker got the unexpected error %d: %s", reply->err.code, reply->err.msg);
@@ -540,6 +606,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
 {
     const struct sim_job *job = client_job(sim, p->job);
 
+    p->stays = job && job->stays && sim_chance(sim, 0.9);
     if (p->native) {
         send_join(sim, m, p);
         plan_worker(sim, m, p, sim_range(sim, 0, 100), watch_generation);

@@ -137,6 +137,10 @@ static void follow_event(struct core *core, const struct internal_event *event)
         if (g)
             rendezvous_stopping(core, g);
         break;
+    case INTERNAL_GENERATION_FORMED:
+        if (g)
+            rendezvous_formed(core, g);
+        break;
     case INTERNAL_SNAPSHOT_COMMITTED:
         if (s)
             snapshot_faults_committed(core, s, event->step);

@@ -83,6 +83,8 @@ const struct job_record *core_job(const struct core *core, int64_t job);
 const struct job_spec *core_job_spec(const struct core *core, int64_t job);
 const struct node_record *core_node(const struct core *core, const char *name);
 const struct generation_record *core_generation(const struct core *core, int64_t job, int64_t generation);
+/* Whether the generation starts from the state that its source rank has in memory: no file is read. */
+bool core_generation_is_live(const struct generation_record *g);
 const struct rank_record *core_rank(const struct core *core, int64_t job, int64_t generation, int rank);
 /* The rank that the spawn has in the newest generation with it. NULL: there is no such spawn. */
 const struct rank_record *core_spawn_rank(const struct core *core, int64_t job, int64_t spawn);

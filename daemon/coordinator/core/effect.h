@@ -18,12 +18,12 @@ enum core_effect_kind {
                      tune has job, revision, when, and texts: key, old and new value of each change; a
                      commit of a snapshot has pending: call again */
     EFFECT_JOIN, /* call, state, job, generation, rank: core_generation and core_rank have the answer's content */
-    EFFECT_WATCH,   /* call, member, generation, rank, stop; with tune the job has a new job file: job; after
-                     !member end the stream */
-    EFFECT_WELCOME, /* session */
-    EFFECT_REFUSE,  /* session, err: end it with this status */
-    EFFECT_CLOSE,   /* session: the agent has a newer session; end this one with ABORTED */
-    EFFECT_ACK,     /* session, sequence: renews the node's leases */
+    EFFECT_WATCH, /* call, member, wait, generation, rank, stop; with tune the job has a new job file: job; after
+                     !member && !wait end the stream */
+    EFFECT_WELCOME,          /* session */
+    EFFECT_REFUSE,           /* session, err: end it with this status */
+    EFFECT_CLOSE,            /* session: the agent has a newer session; end this one with ABORTED */
+    EFFECT_ACK,              /* session, sequence: renews the node's leases */
     EFFECT_CLEAR_GPU_FAULTS, /* session: the operator has cleared the faults of the node's GPUs */
     EFFECT_WISH,             /* session, node: send core_wish(node) */
     EFFECT_LOOK,             /* session, job: ask the node for core_snapshot_paths(job) */
@@ -37,7 +37,7 @@ struct core_effect {
     int64_t job, generation, sequence, revision;
     int rank;
     enum core_join_state state;
-    bool existed, member, stop, pending, tune;
+    bool existed, member, wait, stop, pending, tune;
     const char *when;    /* static */
     char *node, **texts; /* owned by the effect; texts: NULL-terminated, or NULL */
     char *warning;       /* of a submit, for its user; owned by the effect; NULL: there is none */

@@ -240,6 +240,14 @@ void emit_fail(struct core *core, uint64_t call, enum err_code code, const char 
     err_set(&effect->err, code, "%s", text);
 }
 
+void emit_not_yet(struct core *core, uint64_t call, const struct job *job, int64_t generation)
+{
+    emit_fail(core, call, ERR_UNAVAILABLE,
+              "the restored records may lack generation %" PRId64 " of job %" PRId64
+              " until its nodes have connected; call again",
+              generation, job->r.id);
+}
+
 void emit_job_reply(struct core *core, uint64_t call, const struct job *job, bool existed)
 {
     struct core_effect *effect = emit_effect(core, EFFECT_REPLY);

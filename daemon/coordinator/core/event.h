@@ -167,6 +167,8 @@ struct core_event {
             size_t offer_count;
             char *const *unusable; /* snapshots that the rank cannot use, with reasons; NULL: none */
             size_t unusable_count;
+            int64_t live_step; /* step of the state that it has in memory; 0: none */
+            bool stays;        /* its process can go on in the next generation */
         } join;
         struct {
             int64_t generation;
@@ -183,6 +185,7 @@ struct core_event {
             int64_t failed_step; /* of the last snapshot that it could not write its part of; 0: none */
             int64_t revision;    /* of rank 0: of the job file that all ranks use */
             int64_t step;        /* after which they began to use it; 0: since the generation began */
+            bool stays;          /* as in join */
             bool record;         /* false: the disk is full, so the revision in use is not recorded */
         } watch;
         struct {

@@ -198,7 +198,7 @@ static void replace_cause(struct core *core, struct spawn *s, const struct failu
     job->changed = true;
     if (job->r.state == JOB_STOPPING)
         job->r.exit_code = cause->exit_code;
-    else
+    else if (!job->charge_due || !job->r.restarts_used) /* as in fault_cost.c: it may not become a restart */
         text_set(&job->r.last_restart, "%.240s", cause->text);
     emit_job(core, job, CHANGE_JOB_PUT);
     /* The victim's exit allowed a restart, and the culprit's does not. */

@@ -2,7 +2,8 @@
  *
  * A rank fails (generation_fail): the generation closes at once, so its members can commit nothing more and
  * waiting Joins are answered ABORTED. The other ranks are stopped, and the job recovers while it has restarts
- * left, else it stops for good. A drain (generation_drain) or a cancel (job_stop) lets the generation first
+ * left, else it stops for good. Ranks of a train job that stay (survivors.c) are not stopped, and the failure is
+ * charged only if none of them goes on. A drain (generation_drain) or a cancel (job_stop) lets the generation first
  * finish its step and write its snapshot. All of them only begin the end: job_settle completes it when the
  * workers that the job waits for are dead. It runs after each death and decides by state alone, so no order
  * of deaths matters. */
@@ -19,6 +20,7 @@
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/progress.h"
 
 /* The supervisor itself sends SIGKILL when the grace time after SIGTERM is over. If the worker still lives
@@ -29,14 +31,24 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
+/* Members that have gone on to a newer generation, or wait for one, are not stopped with this one. */
+static bool generation_has_spawn_to_stop(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (s && rank_is_held(&g->ranks[i]) && !s->r.dead && !spawn_is_between(s))
+            return true;
+    }
+    return false;
+}
+
 void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop)
 {
     int64_t grace = g->job->spec.grace_ms;
 
     g->stop_at = 0;
-    if (!generation_has_living(g))
+    if (!generation_has_spawn_to_stop(g))
         return; /* there is nobody to stop, and no deadline to wait for */
-    /* members that have gone on to a newer generation are not stopped with this one */
     g->stop = stop;
     if (stop == CORE_STOP_SNAPSHOT)
         g->stop_at = core->now.boot_ms + grace + 1;
@@ -50,6 +62,14 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
             g->ranks[i].spawn->node->wish_dirty = true;
 }
 
+static void revoke_spawn(struct core *core, struct spawn *s)
+{
+    if (s->r.revoked)
+        return;
+    s->r.revoked = true;
+    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+}
+
 /* Ends the generation. From this commit on none of its members can commit a snapshot for it. stop: how hard
  * the members that still live are stopped. Members that are stopped are revoked in the same commit, so that
  * no later generation can have them; without a stop they keep their tokens. */
@@ -60,13 +80,8 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     g->r.closed_ms = core->now.wall_ms;
     emit_generation_move(core, g, to, why);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    for (int i = 0; i < g->r.world_size; i++) {
-        struct spawn *s = g->ranks[i].spawn;
-        if (s->r.revoked || stop == CORE_STOP_NONE)
-            continue;
-        s->r.revoked = true;
-        emit_spawn(core, s, CHANGE_SPAWN_PUT);
-    }
+    for (int i = 0; i < g->r.world_size && stop != CORE_STOP_NONE; i++)
+        revoke_spawn(core, g->ranks[i].spawn);
     raise_generation_ended(core, g, why);
     /* a stop is only replaced by a harder one: processes that get SIGKILL already get no SIGTERM again */
     if (stop > g->stop)
@@ -122,16 +137,62 @@ static void say_generation_closed(struct core *core, const struct job *job, cons
         emit_event(core, job, "generation_closed", "generation %" PRId64 " closed (%s)", g->r.number, how);
 }
 
+static int count_survivors(const struct generation *g, const struct failure_cause *cause)
+{
+    int count = 0;
+
+    for (int i = 0; i < g->r.world_size; i++)
+        count += survivors_include(g, g->ranks[i].spawn, cause->spawn, cause->late);
+    return count;
+}
+
+/* Ends the generation, but not its survivors: their tokens stay valid, and nobody tells them to stop. The others
+ * are killed at once. They have nothing to save, and a rank that stands still would not obey SIGTERM. */
+static void end_around_survivors(struct core *core, struct generation *g, const struct failure_cause *cause)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!survivors_include(g, g->ranks[i].spawn, cause->spawn, cause->late))
+            revoke_spawn(core, g->ranks[i].spawn);
+    end_generation(core, g, GENERATION_FAILED, CORE_STOP_NONE, cause->text);
+    generation_stop_spawns(core, g, CORE_STOP_KILL);
+}
+
+/* "3 of 4 ranks go on; replacement 1 of 20 in a day". charge_due: whether that was right is only known when the
+ * next generation forms. */
+static void fail_with_survivors(struct core *core, struct generation *g, const struct failure_cause *cause,
+                                int survivors, int64_t replacements)
+{
+    struct job *job = g->job;
+    char how[160];
+
+    end_around_survivors(core, g, cause);
+    job->charge_due = cause->charged;
+    snprintf(how, sizeof(how), "%d of %s %s on; replacement %" PRId64 " of %" PRId64 " in a day", survivors,
+             text_counted(g->r.world_size, "rank").text, survivors == 1 ? "goes" : "go", replacements + 1,
+             job->spec.max_replacements);
+    say_generation_closed(core, job, g, how);
+    fault_open(core, job, false, cause->text);
+    emit_job_move(core, job, JOB_RECOVERING, cause->text);
+}
+
 void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;
     bool last = cause->fatal || (cause->charged && job->r.restarts_used >= job->spec.max_restarts);
-    char how[96];
+    int survivors = cause->fatal ? 0 : count_survivors(g, cause);
+    int64_t replacements = survivors_count_replacements(core, job);
+    bool worn_out = survivors && job->spec.max_replacements && replacements >= job->spec.max_replacements;
+    char how[128];
 
     BUG_ON(!generation_open(g) || g != job_current(job));
     g->r.charged = cause->charged;
     g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;
     emit_event(core, job, "rank_failed", "%s", cause->text);
+    if (survivors && replacements < job->spec.max_replacements) {
+        fail_with_survivors(core, g, cause, survivors, replacements);
+        job_settle(core, job);
+        return;
+    }
     /* SIGTERM without a last snapshot: a generation that has lost a rank cannot finish its step. */
     end_generation(core, g, GENERATION_FAILED, CORE_STOP_TERM, cause->text);
     if (last) {
@@ -143,7 +204,8 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
     } else {
         if (cause->charged) {
             charge_restart(core, job);
-            snprintf(how, sizeof(how), "restart %" PRId64 " of %" PRId64, job->r.restarts_used,
+            snprintf(how, sizeof(how), "%srestart %" PRId64 " of %" PRId64,
+                     worn_out ? "the replacements of a day are used up; " : "", job->r.restarts_used,
                      job->spec.max_restarts);
         } else {
             snprintf(how, sizeof(how), "does not count as a restart");
@@ -155,6 +217,92 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
     /* the failed rank may have been the last one alive */
     job_settle(core, job);
 }
+
+/* ---- survivors that do not go on */
+
+/* node: only those on this node; NULL: all. */
+static void release_survivors(struct core *core, struct job *job, const struct node *node,
+                              enum core_stop stop, const char *why)
+{
+    struct generation *g = job_current(job);
+    bool any = false;
+
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        struct spawn *s = job->spawns[i];
+        if (!spawn_is_between(s) || (node && s->node != node))
+            continue;
+        revoke_spawn(core, s);
+        any = true;
+    }
+    if (!any)
+        return;
+    generation_stop_spawns(core, g, stop);
+    raise_generation_ended(core, g, why); /* their Watch says that they are not wanted any more */
+}
+
+/* The job's exit code, if the failure that its survivors outlived ends it after all. */
+static int failure_exit_code(const struct generation *g)
+{
+    const struct spawn *s = g->r.failed_spawn ? job_find_spawn(g->job, g->r.failed_spawn) : NULL;
+    int code = !s || s->stalled || !s->r.exit_known ? 0 : s->r.signal ? 128 + s->r.signal : s->r.code;
+
+    return code ? code : 125;
+}
+
+/* The failure of the last generation counts after all: no survivor goes on. */
+static void charge_late(struct core *core, struct job *job)
+{
+    const struct generation *g = job_current(job);
+    CLEANUP(free_text) char *why = xstrdup(g->r.reason);
+
+    job->charge_due = false;
+    if (job->r.state != JOB_RECOVERING)
+        return; /* it is stopping for another reason */
+    if (job->r.restarts_used >= job->spec.max_restarts) {
+        emit_event(core, job, "survivors_ended",
+                   "no rank of generation %" PRId64 " goes on, and all %" PRId64 " restarts are used",
+                   g->r.number, job->spec.max_restarts);
+        begin_job_stop(core, job, JOB_FAILED, failure_exit_code(g), false, why);
+        return;
+    }
+    charge_restart(core, job);
+    emit_event(core, job, "survivors_ended",
+               "no rank of generation %" PRId64 " goes on: restart %" PRId64 " of %" PRId64, g->r.number,
+               job->r.restarts_used, job->spec.max_restarts);
+    fault_open(core, job, true, why);
+}
+
+void generation_give_up_survivors(struct core *core, struct job *job, const char *why)
+{
+    release_survivors(core, job, NULL, CORE_STOP_TERM, why);
+    job_settle(core, job);
+}
+
+void generation_drop_survivors(struct core *core, struct job *job, const char *why)
+{
+    if (!survivors_wait(job))
+        return;
+    generation_forgive(core, job);
+    release_survivors(core, job, NULL, CORE_STOP_TERM, why);
+}
+
+void generation_lose_survivors(struct core *core, struct job *job, const struct node *node, const char *why)
+{
+    release_survivors(core, job, node, CORE_STOP_TERM, why);
+}
+
+void generation_forgive(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+
+    if (!job->charge_due)
+        return;
+    job->charge_due = false;
+    g->r.charged = false;
+    emit_generation(core, g, CHANGE_GENERATION_PUT);
+}
+
+/* ---- generations and jobs that end on purpose */
 
 void generation_hold(struct core *core, struct generation *g, const char *why)
 {
@@ -227,6 +375,7 @@ void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_
         begin_job_stop(core, job, goal, exit_code, kill, why);
         if (!kill && generation_open(g) && g->r.state != GENERATION_DRAINING)
             begin_generation_drain(core, g, why);
+        release_survivors(core, job, NULL, CORE_STOP_TERM, why);
     }
     if (kill)
         kill_job(core, job);
@@ -287,6 +436,8 @@ void job_settle(struct core *core, struct job *job)
 
     if (job_finished(job) || !g)
         return;
+    if (job->charge_due && !survivors_wait(job))
+        charge_late(core, job);
     if (job->r.state == JOB_STOPPING) {
         /* Workers on lost nodes are not waited for: a user who cancels wants an answer, and they cannot
          * commit. */

@@ -9,11 +9,13 @@ struct failure_cause {
     struct spawn *spawn; /* the worker that failed first; NULL: no single worker */
     bool charged;        /* counts as a restart */
     bool fatal;          /* a restart would not help: the job fails */
+    bool late;           /* the generation did not form in time */
     int exit_code;       /* exit code of the job, if this failure ends it */
     const char *text;
 };
 
-/* Ends an open, current generation because of a failure. */
+/* Ends an open, current generation because of a failure. Members that can go on in the next one (survivors.h) are
+ * not stopped, and then the failure is charged only if none of them does go on. */
 void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause);
 /* Ends a generation that must not start; the job waits in recovering. Does not count as a restart. */
 void generation_hold(struct core *core, struct generation *g, const char *why);
@@ -27,5 +29,13 @@ void job_settle(struct core *core, struct job *job);
 /* The worker is known dead: frees its slot. The job is settled by the event that this raises. */
 void spawn_mark_dead(struct core *core, struct spawn *s);
 void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop);
+/* The job's survivors do not go on: they are stopped, and the failure that they outlived counts like any other. */
+void generation_give_up_survivors(struct core *core, struct job *job, const char *why);
+/* The same, but the failure does not count: the user wants the job to begin anew. */
+void generation_drop_survivors(struct core *core, struct job *job, const char *why);
+/* The same for those on a node that is lost. The job is settled later. */
+void generation_lose_survivors(struct core *core, struct job *job, const struct node *node, const char *why);
+/* Survivors go on in the next generation, so the failure of the last one does not count. */
+void generation_forgive(struct core *core, struct job *job);
 
 #endif

@@ -2,9 +2,9 @@
  * GPUs, and a port for the master. Placement has made sure that all of it is there, so running out of slots
  * is a bug.
  *
- * Each rank gets a new spawn. The records also allow a rank to be given to a spawn that has outlived its last
- * generation (rank_give): such a spawn keeps its token, its slot, its GPUs and its logs. A spawn that could go
- * on and got no rank is stopped. */
+ * A rank is given to the survivor of the last generation that had this local rank on this node (survivors.c). It
+ * keeps its token, its slot, its GPUs and its logs. All other ranks get new spawns. A survivor that gets no rank
+ * is stopped. */
 #include "daemon/coordinator/core/generation_form.h"
 
 #include <inttypes.h>
@@ -16,9 +16,11 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
 
 static bool cpu_slot_taken(const struct node *node, int slot)
@@ -124,6 +126,14 @@ static struct spawn *form_spawn(struct core *core, struct generation *g, const s
     return s;
 }
 
+/* What its node has said of it concerned the last generation, in which it waited for the others. */
+static struct spawn *take_survivor(struct spawn *s)
+{
+    s->idle_since = s->silent_since = 0;
+    s->node->wish_dirty = true;
+    return s;
+}
+
 static void form_ranks(struct core *core, struct generation *g, const struct placement_choice *chosen,
                        size_t count)
 {
@@ -132,7 +142,8 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
     for (size_t n = 0; n < count; n++)
         for (int local = 0; local < chosen[n].procs; local++, rank++) {
             struct rank *r = &g->ranks[rank];
-            rank_give(r, form_spawn(core, g, &chosen[n], local));
+            struct spawn *old = survivors_find(g->job, chosen[n].node, local, chosen[n].gpus_each);
+            rank_give(r, old ? take_survivor(old) : form_spawn(core, g, &chosen[n], local));
             rank_record_copy(&r->r, &(struct rank_record){
                                         .job = g->r.job,
                                         .generation = g->r.number,
@@ -150,14 +161,19 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
 /* No later generation may have these spawns: they would hold their slots without being anybody's members. */
 static void stop_left_out(struct core *core, const struct job *job)
 {
+    struct generation *last = NULL;
+
     for (size_t i = 0; i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
         if (!spawn_is_between(s))
             continue;
         s->r.revoked = true;
         emit_spawn(core, s, CHANGE_SPAWN_PUT);
-        generation_stop_spawns(core, s->rank->generation, CORE_STOP_TERM);
+        last = s->rank->generation;
+        generation_stop_spawns(core, last, CORE_STOP_TERM);
     }
+    if (last)
+        raise_generation_ended(core, last, "the next generation has no rank for this worker");
 }
 
 void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count)
@@ -178,6 +194,8 @@ void generation_form(struct core *core, struct job *job, const struct placement_
 
     for (size_t i = 0; i < count; i++)
         record.world_size += chosen[i].procs;
+    if (survivors_wait(job)) /* at least one of them gets a rank (placement.c) */
+        generation_forgive(core, job);
     struct generation *g = job_add_generation(job, &record);
     g->born_ms = core->now.boot_ms;
     g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
@@ -190,6 +208,7 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     emit_generation(core, g, CHANGE_GENERATION_INSERT);
     form_ranks(core, g, chosen, count);
     stop_left_out(core, job);
+    raise_generation_formed(core, g);
     snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
     for (size_t i = 0; i < count; i++) /* "box1 (4), box2 (4)" */

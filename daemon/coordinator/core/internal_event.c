@@ -42,6 +42,11 @@ void raise_generation_draining(struct core *core, const struct generation *g)
     raise_of_generation(core, INTERNAL_GENERATION_DRAINING, g);
 }
 
+void raise_generation_formed(struct core *core, const struct generation *g)
+{
+    raise_of_generation(core, INTERNAL_GENERATION_FORMED, g);
+}
+
 void raise_snapshot_committed(struct core *core, const struct spawn *s, int64_t step)
 {
     struct internal_event *event = internal_event_add(core, INTERNAL_SNAPSHOT_COMMITTED);

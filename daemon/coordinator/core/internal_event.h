@@ -11,6 +11,7 @@ enum internal_event_kind {
     INTERNAL_SPAWN_DEAD,          /* job, spawn */
     INTERNAL_GENERATION_ENDED,    /* job, generation, why */
     INTERNAL_GENERATION_DRAINING, /* job, generation */
+    INTERNAL_GENERATION_FORMED,   /* job, generation */
     INTERNAL_SNAPSHOT_COMMITTED,  /* job, spawn, step */
     INTERNAL_JOB_ENDED,           /* job */
     INTERNAL_JOB_TUNED,           /* job: its job file has a new revision */
@@ -26,6 +27,7 @@ struct internal_event {
 void raise_spawn_dead(struct core *core, const struct spawn *s);
 void raise_generation_ended(struct core *core, const struct generation *g, const char *why);
 void raise_generation_draining(struct core *core, const struct generation *g);
+void raise_generation_formed(struct core *core, const struct generation *g);
 void raise_snapshot_committed(struct core *core, const struct spawn *s, int64_t step);
 void raise_job_ended(struct core *core, const struct job *job);
 void raise_job_tuned(struct core *core, const struct job *job);

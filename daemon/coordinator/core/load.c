@@ -12,6 +12,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/progress.h"
 
 static void load_nodes(struct core *core, const struct records *records)
@@ -151,6 +152,8 @@ static void resume_job(struct core *core, struct job *job)
         if (!generation_open(old) && has_revoked_living(old))
             generation_stop_spawns(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);
     }
+    job->charge_due = g && g->r.state == GENERATION_FAILED && g->r.charged &&
+                      job->r.state == JOB_RECOVERING && survivors_wait(job);
     if (g && g->r.state == GENERATION_DRAINING)
         generation_stop_spawns(core, g, native ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
     else if (g && (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY))

@@ -78,6 +78,12 @@ struct spawn *job_find_spawn(const struct job *job, int64_t number)
     return low < job->spawn_count && job->spawns[low]->r.spawn == number ? job->spawns[low] : NULL;
 }
 
+bool core_generation_is_live(const struct generation_record *g)
+{
+    /* every snapshot has a digest */
+    return g->source_rank >= 0 && !(g->source_digest && *g->source_digest);
+}
+
 bool generation_open(const struct generation *g)
 {
     return !sm_terminal(&generation_sm, g->r.state);
@@ -120,6 +126,11 @@ bool spawn_is_between(const struct spawn *s)
 bool job_finished(const struct job *job)
 {
     return sm_terminal(&job_sm, job->r.state);
+}
+
+bool job_may_lack_generation(const struct job *job, int64_t generation)
+{
+    return job->held && generation > job->r.generation;
 }
 
 bool job_keeps_state(const struct job *job)

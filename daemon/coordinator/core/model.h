@@ -30,6 +30,9 @@ struct spawn {
     int64_t idle_since, silent_since; /* since when its node reports it idle, or silent; 0: it is not */
     char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
     bool stalled; /* was ended because it stood still; its record has that reason already */
+    bool
+        stays; /* its process can go on in the next generation (survivors.c); it says so again after a restart */
+    int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
 };
 
 struct rank {
@@ -76,12 +79,15 @@ struct job {
     int64_t limit_at;   /* end of time_limit; 0: none, or it has not run yet */
     int64_t not_before; /* time before which the job does not start again, after a failure */
     bool held;          /* adopt.c: until not_before, unknown workers of the job may be alive */
-    int port_retries;   /* generations in a row that ended because a port was in use */
-    int node_retries;   /* generations in a row that ended because a node could not start a worker */
-    bool changed;       /* its watchers are informed at the end of this call */
-    char *waits;        /* why it is not placed, for status; NULL: it does not wait */
-    int64_t holder;     /* the job that holds the slots that it waits for; 0: none, or several */
-    char **targets;     /* names of the nodes that are reserved for it */
+    /* Its last generation failed, which counts as a restart unless survivors go on. The generation's record is
+     * charged already, so that a restarted coordinator can tell. */
+    bool charge_due;
+    int port_retries; /* generations in a row that ended because a port was in use */
+    int node_retries; /* generations in a row that ended because a node could not start a worker */
+    bool changed;     /* its watchers are informed at the end of this call */
+    char *waits;      /* why it is not placed, for status; NULL: it does not wait */
+    int64_t holder;   /* the job that holds the slots that it waits for; 0: none, or several */
+    char **targets;   /* names of the nodes that are reserved for it */
     /* When it was stopped on purpose, so it is placed first, on its targets; 0: it was not. */
     int64_t drained_ms;
     struct core_progress progress;
@@ -207,6 +213,8 @@ bool spawn_is_member(const struct spawn *s); /* of its job's open generation, wi
 bool spawn_is_between(const struct spawn *s);
 void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */
 bool job_finished(const struct job *job);
+/* Records that were restored may not have this generation yet: a survivor of one that they have may be its member. */
+bool job_may_lack_generation(const struct job *job, int64_t generation);
 bool job_keeps_state(const struct job *job); /* a train job that continues from its snapshots */
 bool node_gone(const struct node *node);     /* lost or left */
 bool spawn_reachable(const struct spawn *s); /* not dead, and its node can still report its death */

@@ -334,6 +334,7 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
     }
     for (size_t i = 0; i < count; i++) {
         struct generation *g = job_current(jobs[i]);
+        generation_lose_survivors(core, jobs[i], node, why);
         if (generation_open(g) && g->r.state != GENERATION_DRAINING && generation_has_member_on(g, node)) {
             char text[160];
             snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);

@@ -4,7 +4,8 @@
  * last rank has joined, the generation's key and the source of its state are fixed and committed (ready), and
  * rank 0 alone is asked for the bootstrap id. When that is committed, all ranks get the same answer
  * (running), however often they ask. A rank also watches its generation, to learn that it drains or has
- * ended.
+ * ended. If ranks join that have outlived the last generation (survivors.c), the source is the one with the newest
+ * state in memory, and no snapshot is looked for.
  *
  * Failure modes: a rank that does not join in time ends the generation (fail_late_generation). A Join that
  * waits too long is answered PENDING, and the rank calls again. Offers are not durable: after a restart of
@@ -45,6 +46,8 @@ static struct spawn *find_member(struct core *core, const struct core_event *eve
     if (!s)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
                   event->member.spawn, event->member.job);
+    else if (job_may_lack_generation(job, generation))
+        emit_not_yet(core, event->call, job, generation);
     /* ABORTED tells the process to give its generation up, which is all that a former member can do */
     else if (!spawn_is_member(s) || s->rank->r.generation != generation)
         emit_fail(core, event->call, ERR_ABORTED,
@@ -119,13 +122,45 @@ static bool all_joined(const struct generation *g)
     return true;
 }
 
+/* Makes the rank that has the newest state in memory the source; of equal ones the lowest. Returns false if no rank
+ * has any. */
+static bool choose_live_source(struct generation *g)
+{
+    int64_t newest = 0;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (s->live_step <= newest)
+            continue;
+        newest = s->live_step;
+        g->r.source_rank = i;
+    }
+    if (!newest)
+        return false;
+    g->r.source_generation = g->r.number - 1;
+    g->r.source_step = newest;
+    /* no digest: this tells it from a snapshot, also after a restart (core_generation_is_live) */
+    free(steal(g->r.source_digest));
+    free(steal(g->r.source_path));
+    return true;
+}
+
+/* Finds the state that the generation starts from. Returns false if its snapshots are missing; it has ended then. */
+static bool choose_source(struct core *core, struct generation *g)
+{
+    if (choose_live_source(g))
+        return true;
+    const struct core_offer *refused = snapshots_choose(core, g);
+    if (lost_snapshots_check(core, g, refused))
+        return false;
+    offered_parts_say(core, g);
+    return true;
+}
+
 static void make_ready(struct core *core, struct generation *g)
 {
-    const struct core_offer *refused = snapshots_choose(core, g);
-
-    if (lost_snapshots_check(core, g, refused))
-        return; /* its snapshots are missing, and the generation has ended */
-    offered_parts_say(core, g);
+    if (!choose_source(core, g))
+        return;
     core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));
     g->r.has_key = true;
     g->r.ready_ms = core->now.wall_ms;
@@ -150,6 +185,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         return;
     }
     struct generation *g = s->rank->generation;
+    s->stays = event->join.stays;
     answer_join(core, s, CORE_JOIN_PENDING); /* the process has given its earlier call up */
     s->join_call = event->call;
     s->join_at = core->now.boot_ms + core->config.join_wait_ms;
@@ -158,6 +194,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
      * reached. */
     if (g->r.state == GENERATION_FORMING) {
         s->joined_as = s->rank;
+        s->live_step = event->join.live_step;
         keep_offers(s, event);
         keep_address(core, s->rank, event);
         if (all_joined(g))
@@ -169,10 +206,12 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     }
 }
 
-/* "generation 2: 4 ranks joined in 38 ms; state from snapshot step 3,000: 201 steps to redo" */
+/* "generation 2: 4 ranks joined in 38 ms; state from snapshot step 3,000: 201 steps to redo";
+ * "generation 4: 4 ranks joined in 85 ms; state from the memory of rank 0, step 3,201: no step to redo" */
 static void say_joined(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
+    bool live = core_generation_is_live(&g->r);
     bool scratch = g->r.source_rank < 0 && job->r.scratch_generation;
     int64_t lost =
         job->r.fault_ms && !scratch ? job->r.fault_step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
@@ -181,7 +220,10 @@ static void say_joined(struct core *core, struct generation *g)
     buf_printf(&text, "generation %" PRId64 ": %s joined in %s", g->r.number,
                text_counted(g->r.world_size, "rank").text,
                text_duration(core->now.boot_ms - g->born_ms).text);
-    if (g->r.source_rank >= 0)
+    if (live)
+        buf_printf(&text, "; state from the memory of rank %d, step %s", g->r.source_rank,
+                   text_count(g->r.source_step).text);
+    else if (g->r.source_rank >= 0)
         buf_printf(&text, "; state from snapshot step %s", text_count(g->r.source_step).text);
     else if (scratch)
         buf_puts(&text, "; from scratch, as the user asked");
@@ -189,13 +231,15 @@ static void say_joined(struct core *core, struct generation *g)
         buf_puts(&text, "; no snapshot to start from");
     if (lost > 0)
         buf_printf(&text, ": %s to redo", text_counted(lost, "step").text);
+    else if (live)
+        buf_puts(&text, ": no step to redo");
     emit_event(core, job, "generation_joined", "%s", text.data);
     /* a new run: no steps are done again, and old losses cannot be compared with new ones */
     if (scratch) {
         job->r.fault_step = 0;
         job->progress = (struct core_progress){.steps = job->progress.steps};
     }
-    if (job->progress.step > 0)
+    if (job->progress.step > 0 && (!live || g->r.source_step > job->progress.step))
         job->progress.step = g->r.source_rank >= 0 ? g->r.source_step : 0;
 }
 
@@ -262,7 +306,8 @@ static void fail_late_generation(struct core *core, struct generation *g)
     else
         buf_printf(&text, "rank 0 on %s did not send the bootstrap id", g->ranks[0].r.node);
     buf_printf(&text, " within %" PRId64 " s", g->job->spec.join_timeout_ms / 1000);
-    generation_fail(core, g, &(struct failure_cause){.charged = true, .exit_code = 125, .text = text.data});
+    generation_fail(
+        core, g, &(struct failure_cause){.charged = true, .late = true, .exit_code = 125, .text = text.data});
 }
 
 void rendezvous_tick(struct core *core, struct generation *g)
@@ -299,8 +344,9 @@ static bool watcher_needs_file(const struct watcher *w)
     return w->revision < s->job->r.revision;
 }
 
-/* Tells a watcher whether it is a member, whether it should finish its step and stop, and of a new job file. This is a level,
- * not an edge, so a watcher that missed an answer loses nothing. Returns false if it is no longer a member.
+/* Tells a watcher whether it is a member or is to wait for the next generation, whether it should finish its step and stop, and
+ * of a new job file. This is a level, not an edge, so a watcher that missed an answer loses nothing. Returns false if it is
+ * neither a member nor waits.
  */
 static bool tell_watcher(struct core *core, const struct watcher *w)
 {
@@ -310,14 +356,15 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     effect->call = w->call;
     effect->job = s->r.job;
     effect->member = spawn_is_member(s);
+    effect->wait = !effect->member && s->stays && spawn_is_between(s);
     effect->generation = s->job->r.generation;
     effect->rank = effect->member ? s->rank->r.rank : -1;
     effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
     effect->tune = effect->rank == 0 && watcher_needs_file(w);
-    return effect->member;
+    return effect->member || effect->wait;
 }
 
-/* Tells every watcher of the generation, and drops those that are no longer members. */
+/* Tells every watcher of the generation, and drops those that have nothing more to hear. */
 static void tell_watchers(struct core *core, const struct generation *g)
 {
     size_t kept = 0;
@@ -367,10 +414,18 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
                   event->member.spawn, event->member.job);
         return;
     }
-    keep_revision(core, w.spawn, event);
+    if (job_may_lack_generation(job, event->watch.generation)) {
+        emit_not_yet(core, event->call, job, event->watch.generation);
+        return;
+    }
+    w.spawn->stays = event->watch.stays;
+    /* A survivor may not know its new generation yet: what it says of the last one does not concern this one. */
+    bool current = w.spawn->rank->generation->r.number == event->watch.generation;
+    if (current)
+        keep_revision(core, w.spawn, event);
     if (!tell_watcher(core, &w))
         return; /* a former member has its answer, and nothing will change for it */
-    if (event->watch.failed_step)
+    if (event->watch.failed_step && current)
         pending_parts_failed(job, w.spawn, event->watch.failed_step);
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
@@ -404,6 +459,11 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
     for (int i = 0; i < g->r.world_size; i++)
         if (rank_is_held(&g->ranks[i])) /* else the call is about a newer generation */
             rendezvous_left(core, g->ranks[i].spawn, why);
+    tell_watchers(core, g);
+}
+
+void rendezvous_formed(struct core *core, const struct generation *g)
+{
     tell_watchers(core, g);
 }
 

@@ -13,6 +13,8 @@ int64_t rendezvous_deadline(const struct generation *g); /* INT64_MAX: none */
 
 /* The generation has ended: answers its waiting Joins and tells its watchers. */
 void rendezvous_closed(struct core *core, struct generation *g, const char *why);
+/* The generation was formed: tells those of its members that have outlived the last one. */
+void rendezvous_formed(struct core *core, const struct generation *g);
 /* One member is no longer in its generation: answers its waiting Join. */
 void rendezvous_left(struct core *core, struct spawn *s, const char *why);
 /* The generation is draining: tells its watchers to stop after their step. */

@@ -204,6 +204,10 @@ void snapshots_commit(struct core *core, const struct core_event *event)
                   event->member.spawn, event->member.job);
         return;
     }
+    if (job_may_lack_generation(job, event->snapshot.generation)) {
+        emit_not_yet(core, event->call, job, event->snapshot.generation);
+        return;
+    }
     struct snapshot_record *known = find_snapshot(job, event->snapshot.generation, event->snapshot.step);
     if (check_commit(event, s, known, &e) != ERR_OK) {
         emit_fail(core, event->call, e.code, "%s", e.msg);
@@ -260,6 +264,8 @@ static bool offer_is_admissible(const struct core *core, const struct job *job,
 {
     const struct job *of = job;
 
+    if (!*offer->digest)
+        return false; /* a source without a digest is a state in memory */
     for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
         *out = (struct candidate){of == job, offer->generation, offer->step};
         for (size_t i = 0; i < of->snapshot_count; i++)

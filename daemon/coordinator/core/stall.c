@@ -188,8 +188,8 @@ void stall_release(struct core *core, struct generation *g)
     for (int i = 0; i < g->r.world_size; i++) {
         struct spawn *s = g->ranks[i].spawn;
 
-        if (s->r.dead || !rank_is_held(&g->ranks[i]))
-            continue; /* a member that has gone on to a newer generation was not killed with this one */
+        if (s->r.dead || !rank_is_held(&g->ranks[i]) || spawn_is_between(s))
+            continue; /* a member that goes on in a newer generation was not killed with this one */
         if (worker_is_heard(s) && s->proc_state == 'D')
             give_up_worker(core, s);
         else

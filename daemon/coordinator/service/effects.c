@@ -165,9 +165,12 @@ static void join_fill_source(const struct generation_record *g, Ddp__V1__StateOf
     source->job = g->job;
     source->generation = g->source_generation;
     source->step = g->source_step;
-    source->digest = g->source_digest;
-    source->path = g->source_path;
-    source->committed = true;
+    reply->live = core_generation_is_live(g);
+    if (!reply->live) { /* else there are no files */
+        source->digest = g->source_digest;
+        source->path = g->source_path;
+        source->committed = true;
+    }
     reply->source = source;
 }
 
@@ -226,6 +229,7 @@ static void effect_watch(struct service *s, const struct core_effect *f)
         return;
     Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
     reply.member = f->member;
+    reply.wait = f->wait;
     reply.generation = f->generation;
     reply.rank = f->rank;
     reply.stop = f->stop;
@@ -238,7 +242,7 @@ static void effect_watch(struct service *s, const struct core_effect *f)
     /* A worker that reconnects gets the current state again, so a dropped message does no harm. */
     if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) {
         rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "the worker reads its watch too slowly: reconnect");
-    } else if (!f->member) { /* the worker is no longer a member: nothing follows */
+    } else if (!f->member && !f->wait) { /* the worker is no longer a member: nothing follows */
         call_take(s, f->call);
         rpc_call_finish(c->rpc);
     }

@@ -76,6 +76,8 @@ static void worker_join(struct rpc_call *rpc, const void *message, void *user)
     event.join.offer_count = m->n_offers;
     event.join.unusable = m->unusable;
     event.join.unusable_count = m->n_unusable;
+    event.join.live_step = m->live_step;
+    event.join.stays = m->stays;
     commit_queue_event(s, &event);
 }
 
@@ -109,6 +111,7 @@ static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
     event.watch.failed_step = m->failed_step;
     event.watch.revision = m->revision;
     event.watch.step = m->revision_step;
+    event.watch.stays = m->stays;
     event.watch.record = commit_queue_accepts(s, &ignored) == ERR_OK;
     commit_queue_event(s, &event);
 }

@@ -42,7 +42,7 @@ static size_t advice_count_nodes(const struct core *core, const struct job *job,
 {
     struct placement_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
     const enum slot_kind kind = capacity_slot_kind(core, job);
-    size_t count = now ? capacity_candidates(core, job, kind, false, list) : 0;
+    size_t count = now ? capacity_candidates(core, job, kind, CAPACITY_NOW, list) : 0;
 
     for (size_t i = 0; i < core->node_count && !now; i++) {
         struct placement_choice c = {.node = core->nodes[i]};

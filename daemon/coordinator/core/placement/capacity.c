@@ -8,6 +8,7 @@
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 
 bool capacity_usable(const struct node *node)
 {
@@ -178,19 +179,56 @@ static bool enough_distinct_gpus(const struct job *leaving, const struct node *n
     return most >= capacity_units(c);
 }
 
-size_t capacity_candidates(const struct core *core, const struct job *job, enum slot_kind kind, bool later,
-                           struct placement_choice *out)
+/* Slots that the job's own processes hold on the node: these are free when the job is placed. */
+static int slots_held_by(const struct job *job, const struct node *node)
 {
+    int held = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (node->spawns[i]->job == job)
+            held += node->spawns[i]->r.gpu_uuids ? (int)strv_len(node->spawns[i]->r.gpu_uuids) : 1;
+    return held;
+}
+
+static bool node_is_there(const struct node *node, enum capacity_when when)
+{
+    if (when == CAPACITY_NOW)
+        return capacity_usable(node);
+    /* a node that rests will not be back soon */
+    return capacity_expected(node) && !(when == CAPACITY_AGAIN && node->rest_until);
+}
+
+/* Whether the node has room for the job's new processes; survivors need none. */
+static bool node_has_room(const struct job *job, const struct placement_choice *c, enum slot_kind kind,
+                          enum capacity_when when)
+{
+    struct placement_choice fresh = *c;
+
+    if (when == CAPACITY_LATER)
+        return slots_total(c->node, kind) - slots_reserved(c->node, kind) >= capacity_units(c);
+    if (when == CAPACITY_AGAIN)
+        return capacity_available(c->node, kind) + slots_held_by(job, c->node) >= capacity_units(c) &&
+               enough_distinct_gpus(job, c->node, c);
+    fresh.procs -= c->kept;
+    return capacity_available(c->node, kind) >= capacity_units(&fresh) &&
+           enough_distinct_gpus(NULL, c->node, &fresh);
+}
+
+size_t capacity_candidates(const struct core *core, const struct job *job, enum slot_kind kind,
+                           enum capacity_when when, struct placement_choice *out)
+{
+    bool later = when == CAPACITY_LATER;
     size_t count = 0;
 
     for (size_t i = 0; i < core->node_count; i++) {
         struct node *node = core->nodes[i];
         struct placement_choice c = {.node = node};
-        if (later ? !capacity_expected(node) : !capacity_usable(node))
+        if (!node_is_there(node, when))
             continue;
         c.procs = capacity_procs(job, node, kind, &c.gpus_each);
         if (!c.procs)
             continue;
+        c.kept = later ? 0 : survivors_on_node(job, node, c.procs, c.gpus_each);
         c.available = capacity_available(node, kind);
         c.order = capacity_former_order(job, node);
         if (lost_snapshots_on_node(job, node))
@@ -200,11 +238,8 @@ size_t capacity_candidates(const struct core *core, const struct job *job, enum 
             c.order -= 1 << 21;
         if (later && !capacity_usable(node))
             c.order += 1 << 22; /* the node may never become usable: a busy one is the better bet */
-        if ((later ? slots_total(node, kind) - slots_reserved(node, kind) : c.available) < capacity_units(&c))
-            continue;
-        if (!later && !enough_distinct_gpus(NULL, node, &c))
-            continue;
-        out[count++] = c;
+        if (node_has_room(job, &c, kind, when))
+            out[count++] = c;
     }
     if (count)
         qsort(out, count, sizeof(*out), later ? compare_to_reserve : compare_fit);
@@ -236,21 +271,13 @@ enum slot_kind capacity_slot_kind(const struct core *core, const struct job *job
 
 void capacity_take(struct node *node, const struct placement_choice *c)
 {
+    struct placement_choice fresh = *c;
+
+    fresh.procs -= c->kept; /* what survivors hold is busy already */
     if (c->gpus_each)
-        node->place.gpu_busy += capacity_units(c);
+        node->place.gpu_busy += capacity_units(&fresh);
     else
-        node->place.cpu_busy += capacity_units(c);
-}
-
-/* Slots that the job's own processes hold on the node: these are free when the job is placed. */
-static int slots_held_by(const struct job *job, const struct node *node)
-{
-    int held = 0;
-
-    for (size_t i = 0; i < node->spawn_count; i++)
-        if (node->spawns[i]->job == job)
-            held += node->spawns[i]->r.gpu_uuids ? (int)strv_len(node->spawns[i]->r.gpu_uuids) : 1;
-    return held;
+        node->place.cpu_busy += capacity_units(&fresh);
 }
 
 /* A job that takes all GPUs of a node may need more GPUs than it holds: one that was sick when its generation

@@ -8,12 +8,19 @@
 
 enum slot_kind { SLOT_CPU, SLOT_GPU }; /* which kind of slot a job occupies */
 
+enum capacity_when {
+    CAPACITY_NOW,   /* on what is free now, and on what the job's survivors hold */
+    CAPACITY_AGAIN, /* as soon as the job's own old workers are dead, and its nodes are connected */
+    CAPACITY_LATER, /* if other jobs ended */
+};
+
 /* capacity_former_order of nodes without a part in the last generation starts here. */
 #define NO_FORMER_RANK (1 << 20)
 
 struct placement_choice {
     struct node *node;
     int procs, gpus_each; /* gpus_each 0: CPU slots */
+    int kept;             /* of procs: survivors of the job, which hold their slots already */
     int order, available; /* for sorting */
 };
 
@@ -32,10 +39,9 @@ int capacity_units(const struct placement_choice *c); /* slots or GPUs */
 int capacity_available(const struct node *node, enum slot_kind kind);
 int capacity_former_order(const struct job *job,
                           const struct node *node); /* node rank in the last generation */
-/* All nodes that could take the job's processes now, best first. later: those that could take them if other
- * jobs had ended. `out` has room for every node. */
-size_t capacity_candidates(const struct core *core, const struct job *job, enum slot_kind kind, bool later,
-                           struct placement_choice *out);
+/* All nodes that could take the job's processes, best first. `out` has room for every node. */
+size_t capacity_candidates(const struct core *core, const struct job *job, enum slot_kind kind,
+                           enum capacity_when when, struct placement_choice *out);
 /* Whether the job, if it stopped now, could have its processes on this node again. Its own slots count as
  * free. */
 bool capacity_fits_again(const struct job *job, const struct node *node, enum slot_kind kind);

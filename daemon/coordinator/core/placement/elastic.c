@@ -250,8 +250,10 @@ void elastic_restart(struct core *core, const struct core_event *event)
                   job->r.id);
         return;
     }
-    if (event->resize.from_scratch)
+    if (event->resize.from_scratch) {
         begin_from_scratch(core, job);
+        generation_drop_survivors(core, job, "starts again at step 0, as the user asked");
+    }
     lost_snapshots_retry(job);
     generation_drain(core, job_current(job), "restarted by the user");
     if (!job->held)

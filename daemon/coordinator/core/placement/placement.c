@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/generation_form.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
@@ -28,6 +29,7 @@
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/world_size.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
@@ -185,9 +187,9 @@ static void assign_seats(struct placement_choice *list, size_t count)
 
 /* The nodes that could take the job, all with the same version of NCCL where it needs that. */
 static size_t compatible_candidates(const struct core *core, const struct job *job, enum slot_kind kind,
-                                    bool later, struct placement_choice *list)
+                                    enum capacity_when when, struct placement_choice *list)
 {
-    size_t count = capacity_candidates(core, job, kind, later, list);
+    size_t count = capacity_candidates(core, job, kind, when, list);
 
     if (!compatibility_matters(job, kind))
         return count;
@@ -244,6 +246,36 @@ static void say_device_change(struct core *core, const struct job *job, enum slo
                    differ);
 }
 
+static bool keeps_survivors(const struct placement_choice *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].kept)
+            return true;
+    return false;
+}
+
+/* The nodes on which the job can run now; 0: none. If it has survivors, some of them go on there. */
+static size_t choose_now(const struct core *core, const struct job *job, enum slot_kind kind,
+                         struct placement_choice *list)
+{
+    size_t count = compatible_candidates(core, job, kind, CAPACITY_NOW, list);
+
+    count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    return survivors_wait(job) && !keeps_survivors(list, count) ? 0 : count;
+}
+
+/* Survivors hold their slots, so they are kept only if the job will be placed with some of them as soon as its own
+ * old workers are dead and nodes that are expected have connected. Nodes connect within node_timeout (after a
+ * start of the coordinator within return_ms), or are lost. */
+static bool survivors_go_on_soon(const struct core *core, const struct job *job, enum slot_kind kind,
+                                 struct placement_choice *list)
+{
+    size_t count = compatible_candidates(core, job, kind, CAPACITY_AGAIN, list);
+
+    count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    return core->now.boot_ms >= job->not_before && keeps_survivors(list, count);
+}
+
 enum place_result { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job; else reserves nodes for it, if it may, and says what it waits for. TOO_SMALL: no cluster
@@ -254,9 +286,16 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     enum slot_kind kind = capacity_slot_kind(core, job);
     const struct spawn *old = spawn_holding_back(job);
     bool ready = !old && core->now.boot_ms >= job->not_before;
-    size_t count = ready ? compatible_candidates(core, job, kind, false, list) : 0;
+    size_t count = ready ? choose_now(core, job, kind, list) : 0;
 
-    count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    if (!count && survivors_wait(job) && !survivors_go_on_soon(core, job, kind, list)) {
+        generation_give_up_survivors(core, job, "it cannot go on at once on the nodes that are free");
+        if (job->r.state != JOB_RECOVERING)
+            return TOO_SMALL; /* its restarts are used up */
+        old = spawn_holding_back(job);
+        ready = !old && core->now.boot_ms >= job->not_before;
+        count = ready ? choose_now(core, job, kind, list) : 0;
+    }
     /* It could run, but only on nodes without its snapshots: there it would wait for them again. */
     bool elsewhere = count && !lost_snapshots_has_place(job, list, count);
     if (count && !elsewhere) {
@@ -271,7 +310,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     CLEANUP(buf_release) struct buf text = {0};
     job->holder = 0;
     /* Not now: which nodes would it run on if other jobs ended? */
-    size_t fitting = compatible_candidates(core, job, kind, true, list);
+    size_t fitting = compatible_candidates(core, job, kind, CAPACITY_LATER, list);
     bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
     count = choose_to_reserve(job, list, fitting);
     if (elsewhere && !lost_snapshots_has_place(job, list, count))
@@ -316,7 +355,7 @@ static void reserve_for_drained(const struct core *core, struct placement_choice
         const struct job *job = core->jobs[i];
         if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
             continue;
-        size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), true, list);
+        size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), CAPACITY_LATER, list);
         count = choose_to_reserve(job, list, count);
         for (size_t k = 0; k < count; k++)
             capacity_reserve(job, list[k].node, &list[k]);
@@ -333,7 +372,7 @@ static size_t find_newcomers(const struct core *core, const struct job *job, str
     /* The job started on CPUs, and GPUs may have come since. After a stop it would run on GPUs, which fewer
      * nodes may have, so this would not be growth. */
     if (kind == capacity_slot_kind(core, job))
-        count = capacity_candidates(core, job, kind, false, list);
+        count = capacity_candidates(core, job, kind, CAPACITY_NOW, list);
     for (size_t i = 0; i < count; i++)
         if (capacity_former_order(job, list[i].node) >= NO_FORMER_RANK && !list[i].node->steady_ms)
             list[kept++] = list[i];

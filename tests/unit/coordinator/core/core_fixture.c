@@ -453,6 +453,8 @@ uint64_t fixture_join_telling(struct core_fixture *f, int64_t job, int rank, con
     event.join.offer_count = count;
     event.join.unusable = unusable;
     event.join.unusable_count = strv_len(unusable);
+    event.join.stays = f->stays;
+    event.join.live_step = f->live_step;
     hand_in(f, &event);
     return event.call;
 }
@@ -555,6 +557,17 @@ void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step,
     fixture_report_line(f, job, rank, &line);
 }
 
+/* The spawn knows its newest generation. */
+static struct core_event watch_of(struct core_fixture *f, int64_t job, int64_t spawn)
+{
+    struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
+    const struct rank_record *rank = core_spawn_rank(f->core, job, spawn);
+
+    event.watch.generation = rank ? rank->generation : 0;
+    event.watch.stays = f->stays;
+    return event;
+}
+
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn)
 {
     return fixture_watch_failed(f, job, spawn, 0);
@@ -562,7 +575,7 @@ uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn)
 
 uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn, int64_t step)
 {
-    struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
+    struct core_event event = watch_of(f, job, spawn);
 
     event.watch.failed_step = step;
     hand_in(f, &event);
@@ -572,7 +585,7 @@ uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn
 uint64_t fixture_watch_telling(struct core_fixture *f, int64_t job, int64_t spawn, int64_t revision,
                                int64_t step)
 {
-    struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
+    struct core_event event = watch_of(f, job, spawn);
 
     event.watch.revision = revision;
     event.watch.step = step;

@@ -18,6 +18,8 @@ struct core_fixture {
     int procs, seat, turn; /* sent with the next hellos: see core_hello */
     int gpu_slots;
     const char *nccl, *plugin;
+    bool stays;        /* said in the next Joins and Watches: the worker can go on in the next generation */
+    int64_t live_step; /* said in the next Joins: the worker has the state after this step in memory */
     size_t removed_cap, job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };
 

@@ -1,0 +1,95 @@
+/* Survivors: workers of a train job that go on in the job's next generation with the state that they have in
+ * memory.
+ *
+ * The happy path: a rank of a running generation dies. The other ranks lose their group, but they stay: they
+ * have said so in Join or Watch. The generation fails; they keep their tokens and their slots, and their Watch
+ * says that they are to wait. Placement forms the next generation at once: each survivor gets the rank that has
+ * its local rank on its node, and new processes (replacements) get the other ranks. All join, and the survivor
+ * with the newest state broadcasts it. So no file is read, no step is lost, and nothing is charged.
+ *
+ * Failure modes: if the job cannot be placed as soon as its old workers are dead, its survivors are stopped, since
+ * they must not hold slots that others wait for (placement.c). The same happens to a survivor that gets no rank
+ * (generation_form.c), or whose job is stopped (generation_end.c). When no survivor goes on, the failure counts
+ * as a restart after all, and the job continues from its last snapshot. A survivor may turn out to be dead: then
+ * the next generation fails too. max_replacements bounds how often that may happen in a day. */
+#include "daemon/coordinator/core/placement/survivors.h"
+
+#include "base/mem.h"
+
+#define DAY_MS (INT64_C(24) * 3600 * 1000)
+
+static bool survivor_lost_gpu(const struct spawn *s)
+{
+    for (size_t i = 0; i < s->node->gpu_count; i++)
+        if (s->node->gpus[i].lost && names_contain(s->r.gpu_uuids, s->node->gpus[i].uuid))
+            return true;
+    return false;
+}
+
+bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,
+                       bool late)
+{
+    bool rank_0 = s == g->ranks[0].spawn;
+
+    if (g->job->spec.kind != JOB_TRAIN || !s->stays || s->r.revoked || !spawn_reachable(s))
+        return false;
+    /* It hangs, or its device is gone: it could not take part in the next generation. */
+    if (s == culprit || s->stalled || survivor_lost_gpu(s))
+        return false;
+    /* A generation that did not form waited for those that have not joined, or for rank 0's bootstrap id. */
+    if (late && (s->joined_as != s->rank || (g->r.state == GENERATION_READY && rank_0)))
+        return false;
+    /* A new process of a generation that has not run has no state. Another one starts as fast as this would
+     * come back. */
+    return g->r.state == GENERATION_RUNNING || s->r.first_generation < g->r.number;
+}
+
+bool survivors_wait(const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (spawn_is_between(job->spawns[i]))
+            return true;
+    return false;
+}
+
+/* The records tell: a failure that survivors outlived is followed by a generation with a member from before. */
+static bool generation_was_continued(const struct generation *g, const struct generation *next)
+{
+    for (int i = 0; g->r.state == GENERATION_FAILED && i < next->r.world_size; i++)
+        if (next->ranks[i].spawn->r.first_generation <= g->r.number)
+            return true;
+    return false;
+}
+
+int64_t survivors_count_replacements(const struct core *core, const struct job *job)
+{
+    int64_t count = 0;
+
+    for (size_t i = 1; i < job->generation_count; i++)
+        count += core->now.wall_ms - job->generations[i - 1]->r.closed_ms < DAY_MS &&
+                 generation_was_continued(job->generations[i - 1], job->generations[i]);
+    return count;
+}
+
+struct spawn *survivors_find(const struct job *job, const struct node *node, int local_rank, int gpus_each)
+{
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct spawn *s = node->spawns[i];
+        /* its environment has its local rank, and its device is fixed as well */
+        if (s->job == job && spawn_is_between(s) && s->r.first_local_rank == local_rank &&
+            strv_len(s->r.gpu_uuids) == (size_t)gpus_each)
+            return s;
+    }
+    return NULL;
+}
+
+int survivors_on_node(const struct job *job, const struct node *node, int procs, int gpus_each)
+{
+    int count = 0;
+
+    if (!survivors_wait(job))
+        return 0;
+    for (int local = 0; local < procs; local++)
+        count += survivors_find(job, node, local, gpus_each) != NULL;
+    return count;
+}

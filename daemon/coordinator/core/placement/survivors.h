@@ -1,0 +1,20 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_SURVIVORS_H
+#define DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_SURVIVORS_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Workers of a train job that outlive a failed generation; survivors.c says which ones, and what follows. */
+
+/* Whether the member goes on if its generation fails now. culprit: the worker that failed; NULL: no single one.
+ * late: the generation did not form in time, so members that it waited for do not go on. */
+bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,
+                       bool late);
+bool survivors_wait(const struct job *job); /* some are between two generations */
+/* How often within a day survivors of a failed generation went on in the next one. */
+int64_t survivors_count_replacements(const struct core *core, const struct job *job);
+/* The survivor that goes on as this local rank of the node, with so many GPUs (0: a CPU slot); NULL: none. */
+struct spawn *survivors_find(const struct job *job, const struct node *node, int local_rank, int gpus_each);
+/* How many of the first `procs` local ranks of the node have one. */
+int survivors_on_node(const struct job *job, const struct node *node, int procs, int gpus_each);
+
+#endif
