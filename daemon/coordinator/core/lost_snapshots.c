@@ -142,7 +142,7 @@ static void describe_missing(const struct core *core, const struct generation *g
 /* A snapshot that may not be in the records. "step 20 in /out lacks the parts that box2 wrote" */
 static void describe_refused(const struct generation *g, const struct core_offer *refused, struct buf *text)
 {
-    char **names = offered_parts_lacking(g, refused);
+    char **names = offered_parts_lacking(g, refused->digest);
     const struct rank *rank = names ? first_rank_on(g, names[0]) : NULL;
     const char *problem = rank ? rank_problem(rank, NULL, false) : NULL;
 
@@ -189,9 +189,9 @@ static void say_older_source(struct core *core, const struct generation *g,
 static char **lost_list_lacking(const struct generation *g, const struct snapshot_record *expected,
                                 const struct core_offer *refused)
 {
-    const struct core_offer *offer = expected ? offered_parts_find(g, expected->digest) : refused;
+    const char *digest = expected ? expected->digest : refused ? refused->digest : NULL;
 
-    return offer ? offered_parts_lacking(g, offer) : NULL;
+    return digest ? offered_parts_lacking(g, digest) : NULL;
 }
 
 static void wait_for_snapshots(struct core *core, struct generation *g, bool only_tries_show,

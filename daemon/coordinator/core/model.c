@@ -170,9 +170,10 @@ void spawn_drop_offers(struct spawn *s)
     for (size_t i = 0; i < s->offer_count; i++) {
         free((char *)s->offers[i].digest);
         free((char *)s->offers[i].path);
-        strv_free((char **)s->offers[i].elsewhere);
+        free(s->elsewhere[i].list);
     }
     free(steal(s->offers));
+    free(steal(s->elsewhere));
     strv_free(steal(s->unusable));
     s->offer_count = 0;
 }
@@ -189,6 +190,7 @@ static void free_generation(struct generation *g)
     for (int i = 0; i < g->r.world_size; i++)
         rank_record_release(&g->ranks[i].r);
     free(g->ranks);
+    name_table_release(&g->offer_nodes);
     generation_record_release(&g->r);
     free(g);
 }

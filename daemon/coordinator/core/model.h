@@ -2,6 +2,7 @@
 #define DDP_DAEMON_COORDINATOR_CORE_MODEL_H
 
 #include "daemon/coordinator/core/core.h"
+#include "daemon/coordinator/core/name_table.h"
 
 /* The core's state in memory, which only the core's files share. A struct's record (r) is its durable part:
  * code that changes it also emits the change (emit.h). Everything else is rebuilt by core_load, or lives only
@@ -21,7 +22,9 @@ struct spawn {
     uint64_t join_call;      /* the call that waits in Join; 0: none */
     int64_t join_at;         /* when the waiting Join is answered PENDING */
     const struct rank *joined_as; /* its rank when it called Join; its offers are of then; NULL: not yet */
-    struct core_offer *offers;
+    struct core_offer *offers;    /* without `elsewhere` */
+    /* `elsewhere` of each offer, as numbers in the table offer_nodes of the generation that it joined */
+    struct name_numbers *elsewhere;
     size_t offer_count;
     char **unusable;            /* snapshots that it cannot use, with reasons; NULL: none */
     int64_t step, memory_bytes; /* last reported values */
@@ -35,6 +38,11 @@ struct spawn {
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
 };
 
+struct name_numbers {
+    uint32_t *list;
+    size_t count;
+};
+
 struct rank {
     struct rank_record r;
     struct generation *generation;
@@ -44,11 +52,12 @@ struct rank {
 struct generation {
     struct generation_record r;
     struct job *job;
-    struct rank *ranks;  /* world_size of them */
-    enum core_stop stop; /* how its workers are to be stopped */
-    int64_t stop_at;     /* when to use the next stronger stop */
-    int64_t born_ms;     /* when it was formed, or loaded */
-    int64_t join_at;     /* when forming fails; 0: the generation has formed */
+    struct rank *ranks;            /* world_size of them */
+    enum core_stop stop;           /* how its workers are to be stopped */
+    int64_t stop_at;               /* when to use the next stronger stop */
+    int64_t born_ms;               /* when it was formed, or loaded */
+    int64_t join_at;               /* when forming fails; 0: the generation has formed */
+    struct name_table offer_nodes; /* names of the nodes that its ranks' offers name */
 };
 
 /* Snapshots that a node cannot write. */

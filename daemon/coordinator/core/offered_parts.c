@@ -8,6 +8,7 @@
 #include "daemon/coordinator/core/offered_parts.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -26,40 +27,93 @@ const struct core_offer *offered_parts_find(const struct generation *g, const ch
     return NULL;
 }
 
-/* No rank that offers this snapshot sees the parts that the node wrote. */
-static bool parts_are_away(const struct generation *g, const char *digest, const char *node)
+void offered_parts_keep(struct spawn *s, const struct core_offer *offers, size_t count)
 {
-    for (int rank = 0; rank < g->r.world_size; rank++) {
-        const struct spawn *s = g->ranks[rank].spawn;
-        for (size_t i = 0; i < s->offer_count; i++)
-            if (!strcmp(s->offers[i].digest, digest) && !names_contain(s->offers[i].elsewhere, node))
-                return false;
+    struct name_table *nodes = &s->rank->generation->offer_nodes;
+
+    s->offer_count = count;
+    s->offers = xcalloc(count + 1, sizeof(*s->offers));
+    s->elsewhere = xcalloc(count + 1, sizeof(*s->elsewhere));
+    for (size_t i = 0; i < count; i++) {
+        struct name_numbers *names = &s->elsewhere[i];
+        s->offers[i] = offers[i];
+        s->offers[i].digest = xstrdup(offers[i].digest ? offers[i].digest : "");
+        s->offers[i].path = xstrdup(offers[i].path ? offers[i].path : "");
+        s->offers[i].elsewhere = NULL;
+        names->list = xcalloc(strv_len(offers[i].elsewhere) + 1, sizeof(*names->list));
+        for (char *const *node = offers[i].elsewhere; node && *node; node++) {
+            /* All nodes list each other in the same order, and each leaves itself out. */
+            const uint32_t likely = names->count ? names->list[names->count - 1] + 1 : 0;
+            names->list[names->count++] = name_table_add(nodes, *node, likely);
+        }
     }
-    return true;
 }
 
-static bool generation_has_node(const struct generation *g, const char *node)
+/* By the number of a node's name: whether no rank that offers this snapshot sees the parts that the node wrote. *first: what
+ * the first of these offers does not see. The caller frees. */
+static bool *parts_find_away(const struct generation *g, const char *digest, struct name_numbers *first)
 {
-    for (int rank = 0; rank < g->r.world_size; rank++)
-        if (!strcmp(g->ranks[rank].r.node, node))
-            return true;
-    return false;
+    bool *away = xcalloc(g->offer_nodes.count + 1, sizeof(*away));
+    size_t *missed = xcalloc(g->offer_nodes.count + 1, sizeof(*missed)), offers = 0;
+
+    *first = (struct name_numbers){0};
+    for (int rank = 0; rank < g->r.world_size; rank++) {
+        const struct spawn *s = g->ranks[rank].spawn;
+        for (size_t i = 0; i < s->offer_count; i++) {
+            if (strcmp(s->offers[i].digest, digest) != 0)
+                continue;
+            if (!offers++)
+                *first = s->elsewhere[i];
+            /* Counts the offers that miss the node, as long as all of them do. A name that an offer has twice counts once. */
+            for (size_t k = 0; k < s->elsewhere[i].count; k++)
+                if (missed[s->elsewhere[i].list[k]] == offers - 1)
+                    missed[s->elsewhere[i].list[k]] = offers;
+        }
+    }
+    for (size_t i = 0; i < g->offer_nodes.count; i++)
+        away[i] = offers && missed[i] == offers;
+    free(missed);
+    return away;
+}
+
+/* By the number of a node's name: whether the node is in the generation. The caller frees. */
+static bool *parts_find_here(const struct generation *g)
+{
+    bool *here = xcalloc(g->offer_nodes.count + 1, sizeof(*here));
+
+    for (int rank = 0; rank < g->r.world_size; rank++) {
+        const uint32_t number = name_table_find(&g->offer_nodes, g->ranks[rank].r.node);
+        if (number != NAME_NONE)
+            here[number] = true;
+    }
+    return here;
 }
 
 /* Nodes, in the generation or not, whose parts are away. */
-static char **parts_list_away(const struct generation *g, const struct core_offer *offer, bool here)
+static char **parts_list_away(const struct generation *g, const char *digest, bool in_generation)
 {
+    struct name_numbers first;
+    bool *away = parts_find_away(g, digest, &first), *here = parts_find_here(g);
     char **names = NULL;
+    size_t count = 0;
 
-    for (char *const *node = offer->elsewhere; node && *node; node++)
-        if (generation_has_node(g, *node) == here && parts_are_away(g, offer->digest, *node))
-            names = strv_append(names, *node);
+    for (size_t i = 0; i < first.count; i++) {
+        const uint32_t number = first.list[i];
+        if (!away[number] || here[number] != in_generation)
+            continue;
+        if (!names)
+            names = xcalloc(first.count + 1, sizeof(*names));
+        names[count++] = xstrdup(name_table_name(&g->offer_nodes, number));
+        away[number] = false; /* each node once */
+    }
+    free(away);
+    free(here);
     return names;
 }
 
-char **offered_parts_lacking(const struct generation *g, const struct core_offer *offer)
+char **offered_parts_lacking(const struct generation *g, const char *digest)
 {
-    return parts_list_away(g, offer, true);
+    return parts_list_away(g, digest, true);
 }
 
 static void say_number_of_parts(struct core *core, const struct generation *g, int64_t step, int parts)
@@ -90,7 +144,7 @@ void offered_parts_say(struct core *core, const struct generation *g)
         return;
     if (offer->parts != g->r.world_size)
         say_number_of_parts(core, g, offer->step, offer->parts);
-    char **gone = parts_list_away(g, offer, false);
+    char **gone = parts_list_away(g, offer->digest, false);
     if (!gone)
         return;
     for (char **node = gone; *node; node++)

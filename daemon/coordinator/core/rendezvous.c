@@ -82,15 +82,7 @@ static void answer_join(struct core *core, struct spawn *s, enum core_join_state
 static void keep_offers(struct spawn *s, const struct core_event *event)
 {
     spawn_drop_offers(s);
-    s->offer_count = event->join.offer_count;
-    if (s->offer_count)
-        s->offers = xcalloc(s->offer_count, sizeof(*s->offers));
-    for (size_t i = 0; i < s->offer_count; i++) {
-        s->offers[i] = event->join.offers[i];
-        s->offers[i].digest = xstrdup(event->join.offers[i].digest ? event->join.offers[i].digest : "");
-        s->offers[i].path = xstrdup(event->join.offers[i].path ? event->join.offers[i].path : "");
-        s->offers[i].elsewhere = strv_dup(event->join.offers[i].elsewhere);
-    }
+    offered_parts_keep(s, event->join.offers, event->join.offer_count);
     for (size_t i = 0; i < event->join.unusable_count && i < UNUSABLE_KEPT; i++) {
         CLEANUP(free_text) char *line = xasprintf("%.*s", UNUSABLE_CHARS, event->join.unusable[i]);
         s->unusable = strv_append(s->unusable, line);

@@ -290,7 +290,7 @@ static bool offer_is_whole(const struct generation *g, const struct core_offer *
 {
     if (names_contain(*broken, offer->digest))
         return false;
-    char **lacking = offered_parts_lacking(g, offer);
+    char **lacking = offered_parts_lacking(g, offer->digest);
     if (!lacking)
         return true;
     strv_free(lacking);

@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
@@ -287,6 +289,147 @@ static void another_number_of_ranks_is_reported(void **state)
            "ranks' moments"));
 }
 
+/* ---- random offers, against a plain reading of the rules */
+
+enum { CHANCE_NODES = 4, CHANCE_NAMES = 7, CHANCE_STEPS = 3, CHANCE_ROUNDS = 200 };
+
+struct chance_world {
+    char nodes[CHANCE_NODES][8];                          /* by rank */
+    struct core_offer offers[CHANCE_NODES][CHANCE_STEPS]; /* by rank, then in a random order of their steps */
+    size_t counts[CHANCE_NODES];
+    char *elsewhere[CHANCE_NODES][CHANCE_STEPS][CHANCE_NAMES + 1];
+};
+
+static char chance_names[CHANCE_NAMES][8], chance_digests[CHANCE_STEPS][8];
+
+/* Some of the names, from a random one on. The ranks of the generation are among the names. */
+static void draw_elsewhere(struct random *r, char *out[CHANCE_NAMES + 1])
+{
+    size_t count = 0, from = (size_t)(random_u64(r) % CHANCE_NAMES);
+
+    for (size_t i = 0; i < CHANCE_NAMES; i++)
+        if (random_u64(r) % 4)
+            out[count++] = chance_names[(from + i) % CHANCE_NAMES];
+    out[count] = NULL;
+}
+
+static void draw_offers(struct random *r, struct chance_world *w, int64_t base)
+{
+    for (int rank = 0; rank < CHANCE_NODES; rank++) {
+        size_t from = (size_t)(random_u64(r) % CHANCE_STEPS);
+        w->counts[rank] = 0;
+        for (size_t i = 0; i < CHANCE_STEPS; i++) {
+            size_t step = (from + i) % CHANCE_STEPS, at = w->counts[rank];
+            if (random_u64(r) % 4 == 0)
+                continue;
+            draw_elsewhere(r, w->elsewhere[rank][at]);
+            w->offers[rank][at] = foreign_offer(base + (int64_t)step, w->elsewhere[rank][at]);
+            w->offers[rank][at].digest = chance_digests[step];
+            w->counts[rank]++;
+        }
+    }
+}
+
+static bool node_takes_part(const struct chance_world *w, const char *node)
+{
+    for (int rank = 0; rank < CHANCE_NODES; rank++)
+        if (!strcmp(w->nodes[rank], node))
+            return true;
+    return false;
+}
+
+static bool nobody_sees_parts(const struct chance_world *w, int64_t step, const char *node)
+{
+    for (int rank = 0; rank < CHANCE_NODES; rank++)
+        for (size_t i = 0; i < w->counts[rank]; i++) {
+            bool missed = w->offers[rank][i].step != step;
+            for (char *const *name = w->offers[rank][i].elsewhere; !missed && *name; name++)
+                missed = !strcmp(*name, node);
+            if (!missed)
+                return false;
+        }
+    return true;
+}
+
+/* "box2, box1": nodes that nobody sees the parts of, in the order of the lowest rank's offer. False: no rank offers the step. */
+static bool name_nodes_away(const struct chance_world *w, int64_t step, bool take_part, struct buf *out)
+{
+    for (int rank = 0; rank < CHANCE_NODES; rank++)
+        for (size_t i = 0; i < w->counts[rank]; i++) {
+            if (w->offers[rank][i].step != step)
+                continue;
+            for (char *const *name = w->offers[rank][i].elsewhere; *name; name++)
+                if (node_takes_part(w, *name) == take_part && nobody_sees_parts(w, step, *name))
+                    buf_printf(out, "%s%s", out->len ? ", " : "", *name);
+            return true;
+        }
+    return false;
+}
+
+/* What the coordinator made of the offers: the newest whole step, which nodes lack parts, and whose parts are dropped. */
+static void judged_as_by_the_rules(struct core_fixture *f, int64_t job, const struct chance_world *w,
+                                   int64_t base)
+{
+    int64_t source = -1, refused = -1;
+
+    for (int64_t step = base + CHANCE_STEPS - 1; step >= base && source < 0; step--) {
+        CLEANUP(buf_release) struct buf lacking = {0};
+        if (!name_nodes_away(w, step, true, &lacking))
+            continue;
+        source = lacking.len ? -1 : step;
+        refused = lacking.len && refused < 0 ? step : refused;
+    }
+    const struct generation_record *g = fixture_generation(f, job);
+    assert_int_equal(g->source_rank >= 0 ? g->source_step : -1, source);
+    if (refused >= 0) {
+        CLEANUP(buf_release) struct buf lacking = {0};
+        name_nodes_away(w, refused, true, &lacking);
+        CLEANUP(free_text)
+        char *text = xasprintf("step %d in /out lacks the parts that %s wrote;", (int)refused, lacking.data);
+        assert_true(fixture_said(f, text));
+        assert_true(source >= 0 || strstr(fixture_waits(f, job), text));
+    }
+    if (source >= 0) {
+        CLEANUP(buf_release) struct buf gone = {0};
+        name_nodes_away(w, source, false, &gone);
+        CLEANUP(free_text)
+        char *text = xasprintf("the parts of step %d that %s wrote are dropped", (int)source,
+                               gone.len ? gone.data : "");
+        assert_true(fixture_said(f, text) == (gone.len > 0));
+    }
+}
+
+static void random_offers_are_judged_by_the_rules(void **state)
+{
+    struct core_fixture *f = *state;
+    struct random r = random_stream(7, 0);
+    int whole = 0;
+
+    for (int i = 0; i < CHANCE_NAMES; i++)
+        snprintf(chance_names[i], sizeof(chance_names[i]), "box%d", i + 1);
+    for (int i = 0; i < CHANCE_STEPS; i++)
+        snprintf(chance_digests[i], sizeof(chance_digests[i]), "d%d", i);
+    for (int i = 0; i < CHANCE_NODES; i++)
+        fixture_node(f, chance_names[i], 1);
+    for (int round = 0; round < CHANCE_ROUNDS; round++) {
+        static struct chance_world w;
+        int64_t base = 100 + CHANCE_STEPS * round; /* so that texts of other rounds have other steps */
+        int64_t job = fixture_submit(f, "nodes: 4\n" TRAIN "  resume: continue\n" SNAPSHOTS);
+        draw_offers(&r, &w, base);
+        for (int rank = 0; rank < CHANCE_NODES; rank++)
+            snprintf(w.nodes[rank], sizeof(w.nodes[rank]), "%s", fixture_node_of(f, job, rank));
+        for (int rank = 0; rank < CHANCE_NODES; rank++) /* in another order than that of the ranks */
+            fixture_join_with(f, job, rank ^ 1, w.offers[rank ^ 1], w.counts[rank ^ 1]);
+        judged_as_by_the_rules(f, job, &w, base);
+        whole += fixture_generation(f, job)->source_rank >= 0;
+        fixture_cancel(f, job, true);
+        for (int i = 0; i < CHANCE_NODES; i++)
+            fixture_all_obey(f, chance_names[i]);
+        assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+    }
+    assert_in_range(whole, CHANCE_ROUNDS / 10, CHANCE_ROUNDS * 9 / 10); /* both results are common */
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -301,6 +444,7 @@ int main(void)
         TEST(unknown_snapshots_that_lack_parts_are_waited_for),
         TEST(on_lost_snapshots_fail_counts_for_unknown_ones),
         TEST(an_older_source_than_an_unknown_snapshot_is_reported),
+        TEST(random_offers_are_judged_by_the_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
