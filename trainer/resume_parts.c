@@ -73,8 +73,8 @@ static enum err_code part_is_missing(const struct trainer *t, const struct snaps
     return err_set(
         e, ERR_NOT_FOUND,
         "%s/rank-%05d.safetensors of step %lld is missing: rank %d wrote it on '%.64s'; bring it back, or "
-        "continue without it: `ddpctl drain %.64s`",
-        dir, part, (long long)place->step, part, parts[part].node, parts[part].node);
+        "see in `ddpctl why` how the job can continue without it",
+        dir, part, (long long)place->step, part, parts[part].node);
 }
 
 /* The part that a rank takes instead of one that nobody has. -1: there is none. */

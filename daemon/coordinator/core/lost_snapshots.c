@@ -9,7 +9,7 @@
  * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
  * says so. A snapshot with parts that some node of the generation lacks counts as lost (offered_parts.h), also if the
  * coordinator has no record of it: another coordinator may have committed it. The wait for it ends when those nodes have
- * their files again, or are gone. */
+ * their files again, or are gone or drained, or when a user resizes the job. */
 #include "daemon/coordinator/core/lost_snapshots.h"
 
 #include <inttypes.h>
@@ -22,6 +22,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/offered_parts.h"
+#include "daemon/coordinator/core/placement/advice.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/snapshots.h"
 
@@ -163,9 +164,10 @@ static void forget_lost(struct job *job)
     free(job->lost.said);
     strv_free(job->lost.found);
     strv_free(job->lost.lacks);
+    strv_free(job->lost.avoid);
     free(job->went_back);
     job->went_back = job->lost.said = NULL;
-    job->lost.found = job->lost.lacks = NULL;
+    job->lost.found = job->lost.lacks = job->lost.avoid = NULL;
     job->lost.look_at = job->lost.pause_ms = 0;
 }
 
@@ -204,6 +206,7 @@ static void wait_for_snapshots(struct core *core, struct generation *g, bool onl
     else if ((job->lost.found || only_tries_show) && job->lost.pause_ms < LOOK_MOST * core->config.look_ms)
         job->lost.pause_ms *= 2; /* the files exist but could not be loaded: trying often costs generations */
     strv_free(steal(job->lost.found));
+    strv_free(steal(job->lost.avoid));
     job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
     core_wake(core, job->lost.look_at);
     if (!job->lost.said || strcmp(job->lost.said, text) != 0) {
@@ -244,7 +247,7 @@ bool lost_snapshots_check(struct core *core, struct generation *g, const struct 
     job->lost.lacks = lost_list_lacking(g, expected, refused);
     buf_puts(&text, text.data[text.len - 1] == '?' ? "" : ";");
     if (job->lost.lacks)
-        buf_printf(&text, " `ddpctl drain %s` continues without its parts,", job->lost.lacks[0]);
+        advice_print_without(core, job, g->r.node_count, job->lost.lacks, &text);
     buf_printf(&text, " `ddpctl restart %" PRId64 " --from-scratch` starts again at step 0", job->r.id);
     wait_for_snapshots(core, g, unknown, text.data);
     return true;
@@ -329,7 +332,23 @@ void lost_snapshots_retry(struct job *job)
 {
     strv_free(steal(job->lost.found));
     strv_free(steal(job->lost.lacks));
+    strv_free(steal(job->lost.avoid));
     job->lost.look_at = job->lost.pause_ms = 0;
+}
+
+void lost_snapshots_resized(struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    /* No node of the job has its snapshots, so no number of nodes helps. */
+    if (!lost_snapshots_waits(job) || !job->lost.lacks)
+        return;
+    char **lacking = steal(job->lost.lacks);
+    lost_snapshots_retry(job);
+    /* If the job fits on the nodes that have their parts, it continues without the others. Else it tries all again. */
+    if (job->spec.nodes_max <= g->r.node_count - (int64_t)strv_len(lacking))
+        job->lost.avoid = steal(lacking);
+    strv_free(lacking);
 }
 
 bool lost_snapshots_on_node(const struct job *job, const struct node *node)

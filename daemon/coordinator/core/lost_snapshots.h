@@ -16,6 +16,9 @@ void lost_snapshots_tick(struct core *core, struct job *job);
 int64_t lost_snapshots_deadline(const struct job *job); /* INT64_MAX: none */
 void lost_snapshots_node_back(struct core *core);       /* a node connected: asks the nodes at once */
 void lost_snapshots_retry(struct job *job); /* called when the user restarts the job; ends the wait */
+/* Called when the user has resized the job, with the new numbers of nodes. Ends the wait for nodes that lack parts. If there
+ * are enough others for the new size, the job is placed on these only. */
+void lost_snapshots_resized(struct job *job);
 /* False: some node has the snapshots, but none of the chosen ones does. */
 bool lost_snapshots_has_place(const struct job *job, const struct placement_choice *chosen, size_t count);
 bool lost_snapshots_on_node(const struct job *job, const struct node *node); /* the node has the snapshots */

@@ -212,6 +212,7 @@ static void free_job(struct job *job)
     free(job->lost.said);
     strv_free(job->lost.found);
     strv_free(job->lost.lacks);
+    strv_free(job->lost.avoid);
     for (size_t i = 0; i < job->snapshot_fault_count; i++) {
         free(job->snapshot_faults[i].node);
         free(job->snapshot_faults[i].why);

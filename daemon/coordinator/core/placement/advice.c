@@ -17,6 +17,8 @@
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 
+#define NODES_SHOWN 8
+
 /* Counts slots as a placement pass does, and keeps what waits for jobs that would come before this one. */
 static void advice_count_slots(const struct core *core, const struct job *job)
 {
@@ -37,8 +39,10 @@ static void advice_count_slots(const struct core *core, const struct job *job)
     }
 }
 
-/* The number of nodes that the job would run on, 0 if it cannot. now: on slots that are free at present. */
-static size_t advice_count_nodes(const struct core *core, const struct job *job, bool now)
+/* The number of nodes that the job would run on, 0 if it cannot. now: on slots that are free at present. without: not on these
+ * nodes; NULL with `now`. */
+static size_t advice_count_nodes(const struct core *core, const struct job *job, bool now,
+                                 char *const *without)
 {
     struct placement_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
     const enum slot_kind kind = capacity_slot_kind(core, job);
@@ -46,6 +50,8 @@ static size_t advice_count_nodes(const struct core *core, const struct job *job,
 
     for (size_t i = 0; i < core->node_count && !now; i++) {
         struct placement_choice c = {.node = core->nodes[i]};
+        if (names_contain(without, c.node->r.name))
+            continue;
         c.procs = capacity_expected(c.node) ? capacity_procs(job, c.node, kind, &c.gpus_each) : 0;
         if (c.procs)
             list[count++] = c;
@@ -100,7 +106,8 @@ static bool advice_search_smaller(const struct core *core, const struct job *job
             less.spec.procs_per_node = number ? p : asked->procs_per_node;
             less.spec.gpus_per_proc = asked->gpus_per_proc == JOB_GPUS_ALL ? JOB_GPUS_ALL : g;
             less.spec.nodes_min = 1;
-            const int64_t nodes = least_of((int64_t)advice_count_nodes(core, &less, now), asked->nodes_min);
+            const int64_t nodes =
+                least_of((int64_t)advice_count_nodes(core, &less, now, NULL), asked->nodes_min);
             if (nodes * p * g <= most)
                 continue;
             most = nodes * p * g;
@@ -188,8 +195,8 @@ void advice_make(const struct core *core, const struct job *job, bool now, struc
 
     *out = (struct advice){0};
     advice_count_slots(core, job);
-    out->possible = advice_count_nodes(core, job, false) > 0;
-    out->starts = advice_count_nodes(core, job, true) > 0;
+    out->possible = advice_count_nodes(core, job, false, NULL) > 0;
+    out->starts = advice_count_nodes(core, job, true, NULL) > 0;
     if (out->starts || (out->possible && !now))
         return;
     if (out->possible)
@@ -202,4 +209,45 @@ void advice_make(const struct core *core, const struct job *job, bool now, struc
     if (flags.len)
         buf_printf(&text, "; with %sit would run%s", flags.data, at_once ? " now" : " when other jobs end");
     out->text = buf_steal(&text);
+}
+
+/* "box2, box3 and 6 more" */
+static void advice_print_nodes(char *const *nodes, struct buf *text)
+{
+    const size_t count = strv_len(nodes), shown = count > NODES_SHOWN ? NODES_SHOWN : count;
+
+    for (size_t i = 0; i < shown; i++)
+        buf_printf(text, "%s%s", i ? ", " : "", nodes[i]);
+    if (count > shown)
+        buf_printf(text, " and %zu more", count - shown);
+}
+
+void advice_print_without(const struct core *core, const struct job *job, int64_t had, char *const *lacking,
+                          struct buf *text)
+{
+    const bool several = lacking[1] != NULL;
+    struct job less = *job;
+
+    for (size_t i = 0; i < core->node_count; i++)
+        capacity_count(core->nodes[i]);
+    /* Other nodes can take their place, or the job may have fewer. A drained node gets no workers. */
+    if (advice_count_nodes(core, job, false, lacking)) {
+        buf_printf(text, " `ddpctl drain %s`", several ? "NODE" : lacking[0]);
+        if (several) {
+            buf_puts(text, " for each of ");
+            advice_print_nodes(lacking, text);
+        }
+        buf_printf(text, " continues without %s parts,", several ? "their" : "its");
+        return;
+    }
+    /* After a drain the job would wait for other nodes, and there are none. */
+    less.spec.nodes_min = 1;
+    less.spec.nodes_max = had - (int64_t)strv_len(lacking);
+    const size_t left = advice_count_nodes(core, &less, false, lacking);
+    if (!left)
+        return;
+    buf_printf(text, " `ddpctl resize %" PRId64 " %zu` continues on %s without the parts of ", job->r.id,
+               left, text_counted((int64_t)left, "node").text);
+    advice_print_nodes(lacking, text);
+    buf_puts(text, ",");
 }

@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_ADVICE_H
 #define DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_ADVICE_H
 
+#include "base/buf.h"
 #include "daemon/coordinator/core/model.h"
 
 /* What a user should know at submit: whether the nodes can run the job at all, whether it can start now, and
@@ -15,5 +16,11 @@ struct advice {
 
 /* job: any with a spec and a user; it need not be among the core's jobs. now: it is to start at once. */
 void advice_make(const struct core *core, const struct job *job, bool now, struct advice *out);
+
+/* Some nodes of the job's last generation, which had `had` nodes, lack parts of its snapshots. Appends the command after which
+ * it continues without them: " `ddpctl drain box2` continues without its parts,". Appends nothing if there is no such
+ * command. Changes nothing but node->place. */
+void advice_print_without(const struct core *core, const struct job *job, int64_t had, char *const *lacking,
+                          struct buf *text);
 
 #endif

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/inventory.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 
@@ -223,6 +222,8 @@ size_t capacity_candidates(const struct core *core, const struct job *job, enum 
     for (size_t i = 0; i < core->node_count; i++) {
         struct node *node = core->nodes[i];
         struct placement_choice c = {.node = node};
+        if (names_contain(job->lost.avoid, node->r.name))
+            continue; /* the user has resized the job, so that it continues without this node */
         if (!node_is_there(node, when))
             continue;
         c.procs = capacity_procs(job, node, kind, &c.gpus_each);
@@ -231,7 +232,7 @@ size_t capacity_candidates(const struct core *core, const struct job *job, enum 
         c.kept = later ? 0 : survivors_on_node(job, node, c.procs, c.gpus_each);
         c.available = capacity_available(node, kind);
         c.order = capacity_former_order(job, node);
-        if (lost_snapshots_on_node(job, node))
+        if (names_contain(job->lost.found, node->r.name))
             c.order -= 1 << 23; /* the job's snapshots are there, and it cannot continue without them */
         /* a waiting job keeps to the nodes that it has picked, or it would wait for each in turn */
         if (later && names_contain(job->targets, node->r.name))

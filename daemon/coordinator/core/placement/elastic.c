@@ -203,6 +203,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
     bool has_too_many = g && generation_open(g) && g->r.node_count > max;
 
     set_node_range(core, job, min, max);
+    lost_snapshots_resized(job);
     strv_free(steal(job->grow.nodes)); /* the next pass offers them anew, under the new limits */
     job->grow.asked = true;
     /* to shrink, it stops now; to grow, in the next placement pass; within the limits nothing happens */

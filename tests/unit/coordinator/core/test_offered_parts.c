@@ -19,7 +19,8 @@ static void all_obey(struct core_fixture *f)
 {
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
-    fixture_all_obey(f, "box3");
+    if (core_node(f->core, "box3"))
+        fixture_all_obey(f, "box3");
 }
 
 static bool waits_for_them(struct core_fixture *f, int64_t job)
@@ -28,10 +29,10 @@ static bool waits_for_them(struct core_fixture *f, int64_t job)
            strstr(fixture_waits(f, job), "waits for its snapshots: ");
 }
 
-/* Two ranks on box1 and box2; steps 10 and 20 are committed by both. box3 is free. */
-static int64_t job_with_parts(struct core_fixture *f, const char *keys)
+/* Two ranks on box1 and box2; steps 10 and 20 are committed by both. There is no other node. */
+static int64_t job_of_two(struct core_fixture *f, const char *keys)
 {
-    CLEANUP(free_text) char *file = xasprintf("nodes: 2\n%smax_restarts: 3\n" TRAIN SNAPSHOTS, keys);
+    CLEANUP(free_text) char *file = xasprintf("%smax_restarts: 3\n" TRAIN SNAPSHOTS, keys);
     bool pending;
 
     fixture_node(f, "box1", 1);
@@ -43,6 +44,15 @@ static int64_t job_with_parts(struct core_fixture *f, const char *keys)
             assert_int_equal(fixture_commit_part(f, job, rank, step, 2, step == 10 ? "d10" : "d20", &pending),
                              ERR_OK);
     assert_false(pending);
+    return job;
+}
+
+/* The same, and box3 is free. */
+static int64_t job_with_parts(struct core_fixture *f, const char *keys)
+{
+    CLEANUP(free_text) char *all = xasprintf("nodes: 2\n%s", keys);
+    int64_t job = job_of_two(f, all);
+
     fixture_node(f, "box3", 1);
     return job;
 }
@@ -66,10 +76,11 @@ static void kill_and_start(struct core_fixture *f, int64_t job)
 {
     fixture_exit(f, job, 0, 0, 9);
     all_obey(f);
-    fixture_pass_beating(f, 2000, "box1 box2 box3");
+    fixture_pass_beating(f, 2000, core_node(f->core, "box3") ? "box1 box2 box3" : "box1 box2");
     fixture_all_run(f, "box1");
     fixture_all_run(f, "box2");
-    fixture_all_run(f, "box3");
+    if (core_node(f->core, "box3"))
+        fixture_all_run(f, "box3");
 }
 
 static char *const part_is_gone[] = {
@@ -267,6 +278,138 @@ static void the_parts_of_a_lost_node_are_dropped(void **state)
                         "from the shared model and another rank's moments"));
 }
 
+/* The new generation's ranks start, and join with what box1 has of step 20. */
+static void join_with_box1s_parts(struct core_fixture *f, int64_t job)
+{
+    const struct core_offer one = part_offer(job, 20, on_box2);
+    int world = fixture_generation(f, job)->world_size;
+
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    for (int rank = 0; rank < world; rank++)
+        fixture_join_with(f, job, rank, &one, !strcmp(fixture_node_of(f, job, rank), "box1"));
+}
+
+/* There is no node that could take box2's place: after a drain, a job that needs two nodes would only wait for one. */
+static void a_job_of_fixed_size_may_continue_on_fewer_nodes(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_two(f, "nodes: 2\n");
+
+    lose_box2s_parts(f, job);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(strstr(fixture_waits(f, job),
+                           " `ddpctl resize 1 1` continues on 1 node without the parts of box2, `ddpctl "
+                           "restart 1 --from-scratch` starts"));
+    assert_null(strstr(fixture_waits(f, job), "drain"));
+    all_obey(f);
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    join_with_box1s_parts(f, job);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    assert_true(fixture_said(f, "the parts of step 20 that box2 wrote are dropped"));
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+/* box1 had rank 0 and is first in every list of nodes. It is left out all the same, also if box2 is busy. */
+static void a_smaller_job_leaves_out_the_nodes_that_lack_parts(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_two(f, "nodes: 2\n");
+    const struct core_offer two = part_offer(job, 20, on_box1);
+
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, NULL, 0);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_non_null(
+        strstr(fixture_waits(f, job), "resize 1 1` continues on 1 node without the parts of box1,"));
+    all_obey(f);
+    int64_t other = fixture_submit(f, "nodes: 2\n");
+    fixture_form(f, other);
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_exit(f, other, 0, 0, 0); /* box1 is free */
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_exit(f, other, 1, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+}
+
+static void an_elastic_job_continues_without_a_drained_node(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_two(f, "nodes: \"1:2\"\n");
+
+    lose_box2s_parts(f, job);
+    assert_non_null(strstr(fixture_waits(f, job), " `ddpctl drain box2` continues without its parts,"));
+    all_obey(f);
+    fixture_operator(f, CORE_DRAIN, "box2");
+    fixture_pass_beating(f, 31000, "box1 box2");
+    fixture_looked(f, job, "box1", true);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    join_with_box1s_parts(f, job);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+}
+
+/* The user did not make room for leaving box2 out: the job tries with both nodes, and then says what it may do now. */
+static void a_resize_that_keeps_all_nodes_tries_again(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_two(f, "nodes: 2\n");
+
+    lose_box2s_parts(f, job);
+    all_obey(f);
+    assert_int_equal(fixture_resize(f, job, 1, 2), ERR_OK);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(fixture_generation(f, job)->node_count, 2);
+    join_with_box1s_parts(f, job);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(strstr(fixture_waits(f, job), " `ddpctl drain box2` continues without its parts,"));
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+/* No node has any snapshot: a job of another size would not find one either. */
+static void a_resize_does_not_end_the_wait_for_snapshots_that_nobody_has(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_two(f, "nodes: 2\n");
+
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, NULL, 0);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_true(waits_for_them(f, job));
+    assert_null(strstr(fixture_waits(f, job), "without"));
+    all_obey(f);
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    assert_true(waits_for_them(f, job));
+}
+
+static void all_nodes_that_lack_parts_are_named(void **state)
+{
+    struct core_fixture *f = *state;
+    static char *const on_three[] = {(char *)"box2", (char *)"box3", NULL};
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    fixture_node(f, "box3", 1);
+    int64_t job = fixture_submit(f, "nodes: 3\n" TRAIN "  resume: continue\n" SNAPSHOTS);
+    const struct core_offer one = foreign_offer(20, on_three);
+    for (int rank = 0; rank < 3; rank++)
+        fixture_join_with(f, job, rank, &one, !strcmp(fixture_node_of(f, job, rank), "box1"));
+    assert_non_null(strstr(fixture_waits(f, job),
+                           " `ddpctl resize 1 1` continues on 1 node without the parts of box2, box3,"));
+    all_obey(f);
+    fixture_node(f, "box4", 1);
+    fixture_node(f, "box5", 1);
+    assert_int_equal(fixture_resize(f, job, 3, 3), ERR_OK);
+    for (int rank = 0; rank < 3; rank++)
+        fixture_join_with(f, job, rank, &one, !strcmp(fixture_node_of(f, job, rank), "box1"));
+    assert_non_null(strstr(fixture_waits(f, job),
+                           " `ddpctl drain NODE` for each of box2, box3 continues without their parts,"));
+}
+
 static void another_number_of_ranks_is_reported(void **state)
 {
     struct core_fixture *f = *state;
@@ -440,6 +583,12 @@ int main(void)
         TEST(a_job_waits_for_the_node_that_lacks_its_parts),
         TEST(on_lost_snapshots_fail_counts_for_parts),
         TEST(the_parts_of_a_lost_node_are_dropped),
+        TEST(a_job_of_fixed_size_may_continue_on_fewer_nodes),
+        TEST(a_smaller_job_leaves_out_the_nodes_that_lack_parts),
+        TEST(an_elastic_job_continues_without_a_drained_node),
+        TEST(a_resize_that_keeps_all_nodes_tries_again),
+        TEST(a_resize_does_not_end_the_wait_for_snapshots_that_nobody_has),
+        TEST(all_nodes_that_lack_parts_are_named),
         TEST(another_number_of_ranks_is_reported),
         TEST(unknown_snapshots_that_lack_parts_are_waited_for),
         TEST(on_lost_snapshots_fail_counts_for_unknown_ones),
