@@ -1,130 +1,18 @@
-/* Scans a directory of snapshots: computes their digests, lists those that a run could resume from, and
- * removes those that are no longer needed. */
+/* Scans a directory of snapshots: lists those that a run could resume from, and removes those that are no longer needed. */
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/buf.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/snapshot/examine.h"
 #include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/run.h"
 #include "trainer/snapshot/snapshot.h"
-
-#define COMMITTED_LIMIT ((size_t)1 << 20)
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Lists the names in dir that start with prefix or end with suffix (either may be NULL), sorted. */
-static enum err_code list_names(const char *dir, const char *prefix, const char *suffix, char ***out,
-                                struct err *e)
-{
-    char **names = xcalloc(1, sizeof(*names));
-    DIR *d = opendir(dir);
-    if (!d) {
-        free(names);
-        return err_sys(e, errno, "%s", dir);
-    }
-    for (struct dirent *entry; (entry = readdir(d));) {
-        size_t length = strlen(entry->d_name), tail = suffix ? strlen(suffix) : 0;
-        if (prefix && strncmp(entry->d_name, prefix, strlen(prefix)))
-            continue;
-        if (suffix && (length < tail || strcmp(entry->d_name + length - tail, suffix)))
-            continue;
-        names = strv_append(names, entry->d_name);
-    }
-    closedir(d);
-    qsort(names, strv_len(names), sizeof(*names), by_name);
-    *out = names;
-    return ERR_OK;
-}
-
-static void free_names(char ***names)
-{
-    strv_free(*names);
-}
-
-/* Lists the files that a snapshot's digest covers, sorted. */
-static enum err_code list_files(const char *path, char ***out, struct err *e)
-{
-    static const char *const extras[] = {"config.json", "vocab.json", SNAPSHOT_PARTS_FILE, SNAPSHOT_RUN_FILE};
-    if (list_names(path, NULL, ".safetensors", out, e))
-        return e->code;
-    for (size_t i = 0; i < ARRAY_LEN(extras); i++) {
-        CLEANUP(free_text) char *file = xasprintf("%s/%s", path, extras[i]);
-        if (file_exists(file))
-            *out = strv_append(*out, extras[i]);
-    }
-    qsort(*out, strv_len(*out), sizeof(**out), by_name);
-    return ERR_OK;
-}
-
-enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct err *e)
-{
-    CLEANUP(buf_release) struct buf lines = {0};
-    CLEANUP(free_names) char **names = NULL;
-    struct snapshot_files f = {0};
-    if (list_files(path, &names, e))
-        return e->code;
-    for (size_t i = 0; names[i]; i++) {
-        CLEANUP(free_text) char *file = xasprintf("%s/%s", path, names[i]);
-        char sum[DIGEST_TEXT];
-        struct stat st;
-        if (digest_file(sum, file, e))
-            return e->code;
-        /* The size is only shown to people. If a file has vanished, its sum fails anyway. */
-        if (stat(file, &st) == 0)
-            f.bytes += st.st_size;
-        buf_printf(&lines, "%s  %s\n", sum, names[i]);
-    }
-    if (lines.len == 0)
-        return err_set(e, ERR_NOT_FOUND, "%s: holds no snapshot", path);
-    uint8_t raw[DIGEST_BYTES];
-    digest_sha256(raw, lines.data, lines.len);
-    hex_encode(f.digest, raw, sizeof(raw));
-    f.path = xstrdup(path);
-    f.sums = xstrdup(lines.data);
-    *out = f;
-    return ERR_OK;
-}
-
-/* Reads COMMITTED.json of the snapshot. A snapshot that is not committed has none; *root then stays NULL. */
-static enum err_code read_committed(const char *path, json_t **root, struct err *e)
-{
-    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
-    CLEANUP(buf_release) struct buf text = {0};
-    if (file_presence(name) == FILE_MISSING)
-        return ERR_OK;
-    if (file_read(name, COMMITTED_LIMIT, &text, e))
-        return e->code;
-    if (json_parse(text.data ? text.data : "", text.len, COMMITTED_LIMIT, root, e)) {
-        e->code = ERR_DATA_LOSS;
-        return err_wrap(e, "%s", name);
-    }
-    return ERR_OK;
-}
-
-/* Sets f->committed if COMMITTED.json names the digest that f has. */
-static enum err_code check_committed(struct snapshot_found *f, struct err *e)
-{
-    CLEANUP(json_release) json_t *root = NULL;
-    if (read_committed(f->path, &root, e))
-        return e->code;
-    if (root && strcmp(json_get_text(root, "digest", ""), f->digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged",
-                       f->path);
-    f->committed = root != NULL;
-    return ERR_OK;
-}
 
 /* Reads job, generation and step from run.json and the header of model.safetensors. */
 static enum err_code snapshot_identify(const char *path, struct snapshot_found *out, struct err *e)
@@ -135,85 +23,6 @@ static enum err_code snapshot_identify(const char *path, struct snapshot_found *
     *out = (struct snapshot_found){
         .path = xstrdup(path), .job = place.job, .generation = place.generation, .step = place.step};
     memcpy(out->cluster, place.cluster, sizeof(out->cluster));
-    return ERR_OK;
-}
-
-/* Checks whether the snapshot is complete and committed. Reads all its files, and its parts in dir. */
-static enum err_code snapshot_examine(const char *dir, struct snapshot_found *f, struct err *e)
-{
-    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
-    struct snapshot_place place;
-    if (snapshot_sum(f->path, &files, e))
-        return e->code;
-    memcpy(f->digest, files.digest, sizeof(f->digest));
-    if (check_committed(f, e) || snapshot_read_place(f->path, &place, e))
-        return e->code;
-    f->parts = place.parts;
-    return snapshot_parts_check(dir, f->path, &place, &f->elsewhere, e);
-}
-
-enum err_code snapshot_mark_digest(const char *path, const char *digest, struct err *e)
-{
-    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
-    struct snapshot_place place;
-    if (snapshot_sum(path, &files, e))
-        return e->code;
-    if (strcmp(files.digest, digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed", path);
-    return snapshot_read_place(path, &place, e) ? e->code : snapshot_mark_committed(&files, &place, e);
-}
-
-static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
-{
-    CLEANUP(free_text) char *file = xasprintf("%s/%s", path, name);
-    char sum[DIGEST_TEXT] = "";
-    if (file_exists(file) && digest_file(sum, file, e))
-        return e->code;
-    if (strcmp(sum, json_get_text(files, name, "")))
-        return err_set(
-            e, ERR_DATA_LOSS,
-            "%s: not the file that was committed: damaged (a copy that was changed on purpose must "
-            "have no COMMITTED.json)",
-            file);
-    return ERR_OK;
-}
-
-static bool is_called_snapshot(const char *path)
-{
-    CLEANUP(free_text) char *real = realpath(path, NULL);
-    const char *name = real ? strrchr(real, '/') : NULL;
-    long long step, generation;
-    return name && sscanf(name, "/step-%lld-g%lld", &step, &generation) == 2;
-}
-
-/* Checks a directory without COMMITTED.json. */
-static enum err_code check_uncommitted(const char *path, const char *digest, struct err *e)
-{
-    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
-    if (!digest && !is_called_snapshot(path))
-        return ERR_OK;
-    if (!digest)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: is not committed: it has no COMMITTED.json", path);
-    if (snapshot_sum(path, &files, e))
-        return e->code;
-    if (strcmp(files.digest, digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged", path);
-    return ERR_OK;
-}
-
-enum err_code snapshot_check_model(const char *path, const char *digest, struct err *e)
-{
-    static const char *const names[] = {"model.safetensors", "config.json", "vocab.json"};
-    CLEANUP(json_release) json_t *root = NULL;
-    if (read_committed(path, &root, e))
-        return e->code;
-    if (!root)
-        return check_uncommitted(path, digest, e);
-    if (digest && strcmp(json_get_text(root, "digest", ""), digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: another snapshot was committed under this name", path);
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (check_file(path, names[i], json_object_get(root, "files"), e))
-            return e->code;
     return ERR_OK;
 }
 
@@ -279,13 +88,13 @@ static void select_usable(const char *dir, struct snapshot_list *l, size_t count
 
 enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
+    CLEANUP(snapshot_free_names) char **names = NULL;
     struct snapshot_list l = {0};
     size_t count = 0;
     *out = l;
     if (file_presence(dir) == FILE_MISSING)
         return ERR_OK;
-    if (list_names(dir, "step-", NULL, &names, e))
+    if (snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     l.items = xcalloc(strv_len(names) + 1, sizeof(*l.items));
     for (size_t i = 0; names[i]; i++) {
@@ -323,8 +132,8 @@ static bool snapshot_look(const char *path, struct snapshot_place *place, enum f
 static enum err_code set_parts_aside(const char *dir, const char *aside, const struct snapshot_place *own,
                                      int64_t generation, struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
-    if (list_names(dir, "parts-step-", NULL, &names, e))
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    if (snapshot_list_names(dir, "parts-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
@@ -344,9 +153,9 @@ static enum err_code set_parts_aside(const char *dir, const char *aside, const s
 enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own, int64_t generation,
                                  struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
+    CLEANUP(snapshot_free_names) char **names = NULL;
     CLEANUP(free_text) char *aside = xasprintf("%s/set-aside-g%lld", dir, (long long)generation);
-    if (list_names(dir, "step-", NULL, &names, e))
+    if (snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
@@ -397,10 +206,10 @@ static enum err_code set_other_aside(const char *dir, const char *name, const st
 
 enum err_code snapshot_set_others_aside(const char *dir, const struct snapshot_place *own, struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
+    CLEANUP(snapshot_free_names) char **names = NULL;
     if (file_presence(dir) == FILE_MISSING) /* only rank 0 has made its own */
         return ERR_OK;
-    if (list_names(dir, "step-", NULL, &names, e))
+    if (snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
@@ -453,8 +262,8 @@ static void mark_best(struct kept *kept, size_t count, int64_t best)
 
 static enum err_code remove_half_written(const char *dir, const struct snapshot_place *own, struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
-    if (list_names(dir, ".tmp-step-", NULL, &names, e))
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    if (snapshot_list_names(dir, ".tmp-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         long long step, g, j;
@@ -480,8 +289,8 @@ static enum err_code remove_with_parts(const char *dir, const char *path, const 
 static enum err_code remove_lone_parts(const char *dir, const struct snapshot_place *own, int64_t after,
                                        struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
-    if (list_names(dir, "parts-step-", NULL, &names, e))
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    if (snapshot_list_names(dir, "parts-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         long long step, g, j;
@@ -513,8 +322,8 @@ enum err_code snapshot_discard(const char *dir, const struct snapshot_place *pla
 enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after, int64_t keep,
                              int64_t best, struct err *e)
 {
-    CLEANUP(free_names) char **names = NULL;
-    if (remove_half_written(dir, own, e) || list_names(dir, "step-", NULL, &names, e))
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    if (remove_half_written(dir, own, e) || snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     size_t count = 0;
     struct kept *kept = xcalloc(strv_len(names) + 1, sizeof(*kept));
