@@ -51,7 +51,8 @@ struct core_hello {
     size_t card_count;
 };
 
-struct core_offer { /* a snapshot that a joining process could load */
+#define CORE_OFFERS_MOST 64 /* of one Join */
+struct core_offer {         /* a snapshot that a joining process could load */
     int64_t job, generation, step;
     const char *digest, *path;
     bool committed;         /* it has a COMMITTED.json, which the process has checked */

@@ -28,7 +28,6 @@
 
 /* In first pauses: a pause that is shorter than this doubles, so it grows to 32 of them. */
 #define LOOK_MOST 20
-#define LOOK_PATHS 4 /* snapshots to ask for, the newest first */
 /* Nodes to ask that had no part in the job: a shared file system may be mounted there. */
 #define LOOK_NODES 32
 #define PROBLEM_CHARS 300
@@ -401,7 +400,7 @@ char **core_snapshot_paths(const struct core *core, int64_t id)
     const struct job *of = expected ? core_find_job(core, expected->job) : NULL;
     char **paths = of ? append_snapshot_file(NULL, expected) : NULL;
 
-    for (size_t i = of ? of->snapshot_count : 0; i-- > 0 && strv_len(paths) < LOOK_PATHS;)
+    for (size_t i = of ? of->snapshot_count : 0; i-- > 0 && strv_len(paths) < CORE_OFFERS_MOST;)
         if (&of->snapshots[i] != expected && of->snapshots[i].generation > of->r.scratch_generation)
             paths = append_snapshot_file(paths, &of->snapshots[i]);
     return paths;

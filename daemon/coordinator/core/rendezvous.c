@@ -31,7 +31,6 @@
 
 #define ADDRESS_LIMIT 4096
 #define BOOTSTRAP_LIMIT 4096
-#define OFFER_LIMIT 64
 #define UNUSABLE_KEPT 16
 #define UNUSABLE_CHARS 400
 
@@ -170,10 +169,10 @@ void rendezvous_join(struct core *core, const struct core_event *event)
 
     if (!s)
         return;
-    if (event->join.address_size > ADDRESS_LIMIT || event->join.offer_count > OFFER_LIMIT) {
+    if (event->join.address_size > ADDRESS_LIMIT || event->join.offer_count > CORE_OFFERS_MOST) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
                   "an address may have at most %d bytes, and a join at most %d offers", ADDRESS_LIMIT,
-                  OFFER_LIMIT);
+                  CORE_OFFERS_MOST);
         return;
     }
     struct generation *g = s->rank->generation;

@@ -70,8 +70,8 @@ struct core_member {
 };
 struct core_member *core_members(const struct core *core, int64_t job, int64_t generation,
                                  struct core_now now, size_t *count); /* NULL: there is no such generation */
-/* One file of each of the job's newest committed snapshots that count: the snapshot is there if its file is.
- * The caller frees (strv_free); NULL: there are none. */
+/* One file of each of the job's newest committed snapshots that count, at most CORE_OFFERS_MOST: the snapshot is there if its
+ * file is. A node offers no older ones to a new generation. The caller frees (strv_free); NULL: there are none. */
 char **core_snapshot_paths(const struct core *core, int64_t job);
 /* The job's newest committed snapshots that count, the newest first. Fills at most `most`; returns how many. */
 size_t core_committed_snapshots(const struct core *core, int64_t job, const struct snapshot_record **out,

@@ -94,6 +94,30 @@ static void a_job_waits_for_a_missing_directory(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
 }
 
+/* Nodes are asked for as many snapshots as a Join may offer: a node may have got an old one back alone. */
+static void nodes_are_asked_for_all_snapshots_that_could_be_offered(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+    char digest[16];
+
+    for (int64_t step = 1210; step <= 1300; step += 10) {
+        snprintf(digest, sizeof(digest), "d%d", (int)step);
+        assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, step, digest), ERR_OK);
+    }
+    char **paths = core_snapshot_paths(f->core, job);
+    assert_int_equal(strv_len(paths), 11);
+    assert_string_equal(paths[0], "/out/step/model.safetensors");
+    strv_free(paths);
+    for (int64_t step = 1310; step <= 2300; step += 10) {
+        snprintf(digest, sizeof(digest), "d%d", (int)step);
+        assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, step, digest), ERR_OK);
+    }
+    paths = core_snapshot_paths(f->core, job);
+    assert_int_equal(strv_len(paths), CORE_OFFERS_MOST);
+    strv_free(paths);
+}
+
 /* Its slots are free for others while it waits. */
 static void a_waiting_job_holds_no_slots(void **state)
 {
@@ -313,6 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_job_waits_for_a_missing_directory),
+        TEST(nodes_are_asked_for_all_snapshots_that_could_be_offered),
         TEST(a_waiting_job_holds_no_slots),
         TEST(on_lost_snapshots_fail_fails_the_job),
         TEST(a_damaged_snapshot_is_named),

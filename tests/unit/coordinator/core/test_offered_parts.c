@@ -105,6 +105,30 @@ static void a_snapshot_that_lacks_a_part_is_not_the_source(void **state)
     assert_false(fixture_said(f, "wrote are dropped"));
 }
 
+/* box2 has lost its newest snapshots, however many. */
+static void a_job_goes_back_as_far_as_it_must(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    struct core_offer one[9], two = part_offer(job, 10, on_box1);
+    static const char *const digests[] = {"d10", "d20", "d30", "d40", "d50", "d60", "d70", "d80", "d90"};
+    bool pending;
+
+    for (int i = 2; i < 9; i++)
+        for (int rank = 0; rank < 2; rank++)
+            fixture_commit_part(f, job, rank, 10 * (i + 1), 2, digests[i], &pending);
+    for (int i = 0; i < 9; i++) {
+        one[i] = part_offer(job, 10 * (9 - i), on_box2);
+        one[i].digest = digests[8 - i];
+    }
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, one, 9);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 10);
+    assert_true(
+        fixture_said(f, "went back to step 10: /out on box2 does not have it, step 90 was committed"));
+}
+
 static void parts_of_all_nodes_make_a_snapshot_whole(void **state)
 {
     struct core_fixture *f = *state;
@@ -579,6 +603,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_snapshot_that_lacks_a_part_is_not_the_source),
+        TEST(a_job_goes_back_as_far_as_it_must),
         TEST(parts_of_all_nodes_make_a_snapshot_whole),
         TEST(a_job_waits_for_the_node_that_lacks_its_parts),
         TEST(on_lost_snapshots_fail_counts_for_parts),
