@@ -80,6 +80,15 @@ enum err_code resume_check(const struct trainer *t, const struct resume_offers *
     return ERR_OK;
 }
 
+void resume_take_source(struct trainer *t, const struct resume_offers *o)
+{
+    const struct link_group *info = &t->formation.info;
+    t->source_unread = false;
+    for (size_t i = 0; i < o->found.count && t->formation.rank == info->source_rank; i++)
+        if (info->source.path && !strcmp(o->found.items[i].path, info->source.path))
+            t->source_unread = !o->found.items[i].read;
+}
+
 void resume_release(struct resume_offers *o)
 {
     snapshot_list_release(&o->found);
@@ -216,7 +225,8 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
     struct snapshot_place place = {0};
     struct err found = {0};
     if (t->formation.rank == t->formation.info.source_rank &&
-        (snapshot_read_place(path, &place, &found) || describe_check_dir(&t->engine, path, &found)))
+        ((t->source_unread && snapshot_check_digest(path, t->formation.info.source.digest, &found)) ||
+         snapshot_read_place(path, &place, &found) || describe_check_dir(&t->engine, path, &found)))
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
     if (formation_agree(&t->formation, t->formation.info.source_rank, &found, e) ||
         coll_broadcast(t->formation.group, &place, sizeof(place), t->formation.info.source_rank, e))
@@ -244,9 +254,11 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
     enum err_code code = restore_from(t, t->formation.info.source.path, state, e);
     free(state);
-    /* A file was lost or damaged after this rank had offered it. The next generation looks again, and the coordinator then
-     * chooses a snapshot that is whole. So this error must not end the job, as these codes do. */
+    /* A file was lost or damaged after this rank had offered it, or it was offered unread. The next generation reads all of
+     * it, and the coordinator then chooses a snapshot that is whole. So this error must not end the job, as these codes do. */
     if (code == ERR_NOT_FOUND || code == ERR_DATA_LOSS)
         code = e->code = ERR_INTERNAL;
+    if (code == ERR_INTERNAL && t->snapshot_dir && t->config->local_rank == 0)
+        snapshot_note_failure(t->snapshot_dir, t->formation.info.source.path, e->msg);
     return code;
 }

@@ -18,6 +18,8 @@ void resume_release(struct resume_offers *o);
 /* After Join: checks that starting as the group says loses nothing. FAILED_PRECONDITION: the directory holds
  * another run's snapshots, or it cannot be read, so that a start from scratch might ignore snapshots. */
 MUST_CHECK enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e);
+/* After Join: notes whether this rank must read the snapshot that it is to load before it does so. */
+void resume_take_source(struct trainer *t, const struct resume_offers *o);
 /* Collective: the source rank loads the state and broadcasts it to all. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
 

@@ -129,6 +129,7 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     bool wants_id = device->comm && as->world_size > 1 && !wants_tree(t);
     if (formation_join(&t->formation, t->link, as, &request, device, wants_id, e) || resume_check(t, &o, e))
         return e->code;
+    resume_take_source(t, &o);
     return trainer_form(t, true, e);
 }
 

@@ -201,6 +201,45 @@ def a_good_copy_is_taken_for_a_damaged_one(directory):
         assert len(moved) == 1 and "part=1 from_rank=0 to_rank=1" in moved[0], moved
 
 
+def start_from(rendezvous, step):
+    """Makes the rank with the lowest number that offers this step the source."""
+    def source():
+        return next((rank, offer) for rank in sorted(rendezvous.joined) for offer in rendezvous.joined[rank].offers
+                    if offer.step == step)
+    rendezvous.source = source
+
+
+def older_snapshots_are_offered_unread(directory):
+    """A node offers all its snapshots whose parts lie on two nodes, and reads the four newest. So a damaged file of an older one is
+    found by the run that is to load it. The next run does not offer it there."""
+    committed = {}
+    text = job(1600, every=80, keep_best=False)  # a snapshot is left out while another one is being written
+    with World(directory, text, world=2, nodes=2, snapshots=committed, own_dirs=True) as w:
+        w.run()
+    steps = sorted((step for _, step in committed), reverse=True)[:9]  # keep: 9
+    old = steps[5]
+    node0, node1 = (f"{directory}/{node}/out/step-{old}-g1" for node in ("node0", "node1"))
+    good = whole_file(f"{node0}/model.safetensors")
+    with open(f"{node0}/model.safetensors", "wb") as f:
+        f.write(good[:-1] + bytes([good[-1] ^ 1]))
+    text = text.replace("steps: 1600", f"steps: {old + 80}")
+    w = World(directory, text, world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True)
+    start_from(w.rendezvous, old)
+    with w:
+        assert w.wait() == [1, 1], [r.err for r in w.ranks]
+        assert all([o.step for o in w.rendezvous.joined[rank].offers] == steps for rank in range(2)), w.rendezvous.joined
+        assert all(f"step-{old}-g1: the files are not the ones that were committed: damaged" in r.err for r in w.ranks), w.ranks[0].err
+    assert os.path.exists(f"{node0}/LOAD_FAILED") and os.path.exists(f"{node1}/LOAD_FAILED")
+    w = World(directory, text, world=2, nodes=2, snapshots=committed, generation=3, own_dirs=True)
+    start_from(w.rendezvous, old)
+    with w:
+        w.run()
+        assert [o.step for o in w.rendezvous.joined[0].offers] == [s for s in steps if s != old], w.rendezvous.joined[0]
+        assert [o.step for o in w.rendezvous.joined[1].offers] == steps, w.rendezvous.joined[1]
+        assert w.ranks[0].reports[0]["step"] == old, w.ranks[0].reports[0]
+    assert not os.path.exists(f"{node1}/LOAD_FAILED")
+
+
 def at_most_64_snapshots_are_offered(directory):
     """The coordinator refuses a Join with more. Failed snapshots may be many, and must not push out the committed one."""
     committed = {}
@@ -248,4 +287,4 @@ def a_part_that_cannot_be_written_costs_one_snapshot(directory):
 sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
                 goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_reported,
                 a_damaged_part_is_not_taken, a_good_copy_is_taken_for_a_damaged_one,
-                at_most_64_snapshots_are_offered, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])
+                older_snapshots_are_offered_unread, at_most_64_snapshots_are_offered, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])

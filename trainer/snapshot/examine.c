@@ -11,9 +11,11 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/run.h"
+#include "trainer/snapshot/safetensors.h"
 
 #define COMMITTED_LIMIT ((size_t)1 << 20)
 
@@ -110,6 +112,11 @@ static enum err_code read_committed(const char *path, json_t **root, struct err 
     return ERR_OK;
 }
 
+static enum err_code committed_differs(const char *path, struct err *e)
+{
+    return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged", path);
+}
+
 /* Sets f->committed if COMMITTED.json names the digest that f has. */
 static enum err_code check_committed(struct snapshot_found *f, struct err *e)
 {
@@ -117,8 +124,7 @@ static enum err_code check_committed(struct snapshot_found *f, struct err *e)
     if (read_committed(f->path, &root, e))
         return e->code;
     if (root && strcmp(json_get_text(root, "digest", ""), f->digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged",
-                       f->path);
+        return committed_differs(f->path, e);
     f->committed = root != NULL;
     return ERR_OK;
 }
@@ -133,7 +139,77 @@ enum err_code snapshot_examine(const char *dir, struct snapshot_found *f, struct
     if (check_committed(f, e) || snapshot_read_place(f->path, &place, e))
         return e->code;
     f->parts = place.parts;
-    return snapshot_parts_check(dir, f->path, &place, &f->elsewhere, e);
+    if (snapshot_parts_check(dir, f->path, &place, true, &f->elsewhere, e))
+        return e->code;
+    f->read = true;
+    return ERR_OK;
+}
+
+/* Whether the files that COMMITTED.json names are there, and no others, and whether each has the size that its header says. */
+static enum err_code check_listed_files(const char *path, const json_t *root, struct err *e)
+{
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    const json_t *files = json_object_get(root, "files");
+    if (list_files(path, &names, e))
+        return e->code;
+    if (strv_len(names) != json_object_size(files) ||
+        strlen(json_get_text(root, "digest", "")) != DIGEST_TEXT - 1)
+        return committed_differs(path, e);
+    for (size_t i = 0; names[i]; i++) {
+        CLEANUP(free_text) char *file = xasprintf("%s/%s", path, names[i]);
+        const char *tail = strrchr(names[i], '.');
+        struct safetensors *f = NULL;
+        if (!json_object_get(files, names[i]))
+            return committed_differs(path, e);
+        if (tail && !strcmp(tail, ".safetensors") && safetensors_open(&f, file, e))
+            return e->code;
+        safetensors_close(f);
+    }
+    return ERR_OK;
+}
+
+enum err_code snapshot_look_over(const char *dir, struct snapshot_found *f, struct err *e)
+{
+    CLEANUP(free_text) char *failed = xasprintf("%s/%s", f->path, SNAPSHOT_LOAD_FAILED);
+    CLEANUP(json_release) json_t *root = NULL;
+    struct snapshot_place place;
+    struct err ignored = {0};
+    if (file_presence(failed) != FILE_MISSING) {
+        if (snapshot_examine(dir, f, e))
+            return e->code;
+        if (file_remove_tree(failed, &ignored)) {
+            /* It has been repaired. It is only read once more next time. */
+        }
+        return ERR_OK;
+    }
+    if (read_committed(f->path, &root, e) || !root)
+        return e->code;
+    if (check_listed_files(f->path, root, e) || snapshot_read_place(f->path, &place, e) ||
+        snapshot_parts_check(dir, f->path, &place, false, &f->elsewhere, e))
+        return e->code;
+    snprintf(f->digest, sizeof(f->digest), "%s", json_get_text(root, "digest", ""));
+    f->parts = place.parts;
+    f->committed = true;
+    return ERR_OK;
+}
+
+enum err_code snapshot_check_digest(const char *path, const char *digest, struct err *e)
+{
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    if (snapshot_sum(path, &files, e))
+        return e->code;
+    return strcmp(files.digest, digest) ? committed_differs(path, e) : ERR_OK;
+}
+
+void snapshot_note_failure(const char *dir, const char *path, const char *why)
+{
+    const char *name = path ? strrchr(path, '/') : NULL;
+    CLEANUP(free_text) char *own = xasprintf("%s%s", dir, name ? name : "");
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", own, SNAPSHOT_LOAD_FAILED);
+    CLEANUP(free_text) char *text = xasprintf("%s\n", why);
+    struct err e = {0};
+    if (name && file_presence(own) == FILE_PRESENT && file_write_atomic(file, text, strlen(text), 0644, &e))
+        log_warn("snapshot_note_failed", "why=%s", LOG_Q(e.msg)); /* it may be offered again */
 }
 
 enum err_code snapshot_mark_digest(const char *path, const char *digest, struct err *e)
@@ -173,16 +249,11 @@ static bool is_called_snapshot(const char *path)
 /* Checks a directory without COMMITTED.json. */
 static enum err_code check_uncommitted(const char *path, const char *digest, struct err *e)
 {
-    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
     if (!digest && !is_called_snapshot(path))
         return ERR_OK;
     if (!digest)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: is not committed: it has no COMMITTED.json", path);
-    if (snapshot_sum(path, &files, e))
-        return e->code;
-    if (strcmp(files.digest, digest))
-        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged", path);
-    return ERR_OK;
+    return snapshot_check_digest(path, digest, e);
 }
 
 enum err_code snapshot_check_model(const char *path, const char *digest, struct err *e)

@@ -13,5 +13,9 @@ void snapshot_free_names(char ***names); /* for CLEANUP */
 /* Checks whether the snapshot is complete and committed. Reads all its files, and its parts in dir. Fills what f has beside
  * its path and place. DATA_LOSS or NOT_FOUND: it is damaged, or lacks a file. */
 MUST_CHECK enum err_code snapshot_examine(const char *dir, struct snapshot_found *f, struct err *e);
+/* The same for an old snapshot, in little time: checks that all files are there and as long as their headers say, but reads
+ * no tensors. Takes the digest from COMMITTED.json; f->committed stays false if there is none. Reads all if the file
+ * SNAPSHOT_LOAD_FAILED is there. */
+MUST_CHECK enum err_code snapshot_look_over(const char *dir, struct snapshot_found *f, struct err *e);
 
 #endif

@@ -57,11 +57,12 @@ MUST_CHECK enum err_code snapshot_part_read(const char *dir, const struct snapsh
                                             const struct snapshot_part *want, float *state, int64_t *samples,
                                             struct err *e);
 
-/* Checks the parts in dir that belong to the snapshot at `path`. *elsewhere: the nodes that wrote the parts which are not
+/* Checks the parts in dir that belong to the snapshot at `path`. whole: reads them; else looks at their headers and sizes
+ * only. *elsewhere: the nodes that wrote the parts which are not
  * here, each once; NULL: all are here, or the snapshot has none. The caller frees. NOT_FOUND: a part is missing that should
  * be in this directory; DATA_LOSS: one is damaged. */
 MUST_CHECK enum err_code snapshot_parts_check(const char *dir, const char *path,
-                                              const struct snapshot_place *place, char ***elsewhere,
-                                              struct err *e);
+                                              const struct snapshot_place *place, bool whole,
+                                              char ***elsewhere, struct err *e);
 
 #endif

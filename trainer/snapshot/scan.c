@@ -34,25 +34,37 @@ static int newest_first(const void *a, const void *b)
     return x->generation > y->generation ? -1 : x->generation < y->generation;
 }
 
-/* Good snapshots whose parts lie on several nodes: so many are read, because another node may have lost its parts of
- * the newest ones. */
-#define READ_APART 4
-
-/* Whether f need not be read, because its job has a committed snapshot in `by` of the same or a later step
- * and generation. */
-static bool found_outdone(const struct snapshot_found *f, const struct snapshot_list *by)
+/* In the message that offers the snapshot. */
+static size_t found_names_size(const struct snapshot_found *f)
 {
-    int apart = 0;
+    size_t size = 0;
+    for (char *const *node = f->elsewhere; node && *node; node++)
+        size += strlen(*node) + 2;
+    return size;
+}
+
+enum found_need { FOUND_SKIP, FOUND_LOOK, FOUND_READ };
+
+/* How f must be examined. Its job may have committed snapshots in `by` of the same or a later step and generation. One that
+ * was read and has all its parts here makes f useless. Those with parts on other nodes do not, because another node may
+ * have lost its parts of them. */
+static enum found_need found_need_of(const struct snapshot_found *f, const struct snapshot_list *by)
+{
+    size_t names = 0;
+    int newer = 0;
     for (size_t i = 0; i < by->count; i++) {
         const struct snapshot_found *b = &by->items[i];
+        names += found_names_size(b);
         if (!b->committed || b->job != f->job || strcmp(b->cluster, f->cluster) || b->step < f->step ||
             b->generation < f->generation)
             continue;
-        if (!b->elsewhere)
-            return true;
-        apart++;
+        if (!b->elsewhere && b->read)
+            return FOUND_SKIP;
+        newer++;
     }
-    return apart >= READ_APART;
+    if (newer < SNAPSHOT_READ_MOST)
+        return FOUND_READ;
+    return newer < SNAPSHOT_LIST_MOST && names < SNAPSHOT_NAMES_MOST ? FOUND_LOOK : FOUND_SKIP;
 }
 
 static void list_unusable(struct snapshot_list *l, const struct err *why)
@@ -68,19 +80,24 @@ static void found_release(struct snapshot_found *f)
 }
 
 /* Removes the snapshots that need not be offered, in place, and releases them. The list is newest first, so
- * that snapshots come after those that outdo them. */
+ * that snapshots come after those that make them useless. */
 static void select_usable(const char *dir, struct snapshot_list *l, size_t count)
 {
     qsort(l->items, count, sizeof(*l->items), newest_first);
     for (size_t i = 0; i < count; i++) {
         struct snapshot_found f = l->items[i];
         struct err why = {0};
-        bool out = found_outdone(&f, l);
-        if (!out && snapshot_examine(dir, &f, &why) == ERR_OK) {
+        enum found_need need = found_need_of(&f, l);
+        if (need == FOUND_READ && snapshot_examine(dir, &f, &why) == ERR_OK) {
             l->items[l->count++] = f;
             continue;
         }
-        if (!out)
+        /* An old one without COMMITTED.json is not worth reading it. */
+        if (need == FOUND_LOOK && snapshot_look_over(dir, &f, &why) == ERR_OK && f.committed) {
+            l->items[l->count++] = f;
+            continue;
+        }
+        if (why.code)
             list_unusable(l, &why);
         found_release(&f);
     }

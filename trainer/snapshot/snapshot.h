@@ -17,6 +17,7 @@
  *   shared.safetensors       if ranks differ: those arrays that are equal on all of them
  *   parts.json               if ranks differ: the list of the snapshot's parts, which lie elsewhere (parts.h)
  *   COMMITTED.json           job, generation, step and the sha256 of each file; written at the commit
+ *   LOAD_FAILED              why a run could not load it; not under the digest
  *
  * Snapshots of earlier versions have no run.json; the metadata of their tensors names cluster, job and generation. Still
  * older ones have no parts.json. If ranks differed, their optimizer.safetensors has the mean over the ranks, and
@@ -121,6 +122,14 @@ MUST_CHECK enum err_code snapshot_mark_committed(const struct snapshot_files *fi
  * files have another digest. */
 MUST_CHECK enum err_code snapshot_mark_digest(const char *path, const char *digest, struct err *e);
 
+/* Reads all files of the snapshot at `path`. DATA_LOSS: they have another digest. */
+MUST_CHECK enum err_code snapshot_check_digest(const char *path, const char *digest, struct err *e);
+
+/* A run could not load the snapshot that its source rank has at `path`. Leaves a note in the snapshot of the same name in dir,
+ * if there is one: the next scan reads all its files before it lists the snapshot. */
+#define SNAPSHOT_LOAD_FAILED "LOAD_FAILED"
+void snapshot_note_failure(const char *dir, const char *path, const char *why); /* path NULL: none */
+
 /* Checks a directory before a model is read from it: model.safetensors, config.json and vocab.json must be
  * the files that COMMITTED.json names. digest: the snapshot that it must be, or NULL. A directory without
  * COMMITTED.json must have this digest, or a name that is not a snapshot's: then it is a user's copy, or
@@ -146,6 +155,7 @@ struct snapshot_found {
     int64_t job, generation, step;
     char digest[DIGEST_TEXT];
     bool committed;   /* its COMMITTED.json names exactly these bytes */
+    bool read;        /* false: it is old, so its files were only looked at. Read them before they are used */
     int64_t parts;    /* number of its parts; 0: it has none */
     char **elsewhere; /* nodes that wrote parts which are not in this directory; NULL: all are here */
 };
@@ -157,8 +167,14 @@ struct snapshot_list {
 /* Lists the snapshots in dir that could be loaded. Those that cannot be read are logged, and listed as
  * unusable. Reading a snapshot sums up all its files, so a snapshot that nobody would choose is skipped
  * unread: its job has a committed snapshot of the same or a later step and generation, with all its parts in this
- * directory. If parts lie elsewhere, another node may have lost them, so some older snapshots are read, too. A missing
- * directory counts as empty. */
+ * directory. If parts lie elsewhere, another node may have lost them, so older snapshots are listed, too: a job's newest
+ * SNAPSHOT_READ_MOST committed ones are read, and others, up to SNAPSHOT_LIST_MOST in all, are looked at only
+ * (found.read). A missing directory counts as empty. */
+#define SNAPSHOT_READ_MOST 4
+#define SNAPSHOT_LIST_MOST 64
+/* In a large job, a snapshot's `elsewhere` names many nodes. Fewer snapshots are listed if all names together have more bytes
+ * than this. With names of 10 characters: 11 snapshots in a job of 1,000 nodes. */
+#define SNAPSHOT_NAMES_MOST ((size_t)128 << 10)
 MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
 void snapshot_list_release(struct snapshot_list *l);
 

@@ -153,22 +153,32 @@ static void parts_of_other_types_are_refused(void **state)
     snapshot_files_release(&files);
 }
 
-/* Another node may have lost its parts of the newest snapshot, so older ones are offered, too: four of them
- * are read. */
-static void a_snapshot_with_parts_elsewhere_hides_no_older_one(void **state)
+/* Steps 10, 20 and so on. Ranks 0 and 1 wrote their parts on another node. */
+static void write_apart(int64_t last)
 {
     struct snapshot_files files = {0};
+    for (int64_t step = 10; step <= last; step += 10) {
+        struct snapshot_place place = fixture_place_of_parts(step, 1, false);
+        fixture_write_with_parts(&place, 2, &files);
+        snapshot_files_release(&files);
+    }
+}
+
+/* Another node may have lost its parts of the newest snapshots, so all older ones are offered, too. Four of them are read. */
+static void a_snapshot_with_parts_elsewhere_hides_no_older_one(void **state)
+{
     struct snapshot_list list = {0};
     struct err e = {0};
     (void)state;
-    for (int64_t step = 10; step <= 60; step += 10) {
-        struct snapshot_place place = fixture_place_of_parts(step, 1, false);
-        fixture_write_with_parts(&place, 2, &files); /* ranks 0 and 1 wrote their parts on another node */
-        snapshot_files_release(&files);
-    }
+    write_apart(60);
     assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
-    assert_int_equal(list.count, 4);
-    for (int i = 0; i < 4; i++) {
+    assert_int_equal(list.count, 6);
+    for (int i = 0; i < 6; i++) {
+        CLEANUP(snapshot_files_release) struct snapshot_files sums = {0};
+        assert_int_equal(snapshot_sum(list.items[i].path, &sums, &e), ERR_OK);
+        assert_string_equal(list.items[i].digest, sums.digest);
+        assert_true(list.items[i].committed);
+        assert_int_equal(list.items[i].read, i < SNAPSHOT_READ_MOST);
         assert_int_equal(list.items[i].step, 60 - 10 * i);
         assert_int_equal(list.items[i].parts, PARTS);
         assert_int_equal(strv_len(list.items[i].elsewhere), 1);
@@ -183,6 +193,163 @@ static void a_snapshot_with_parts_elsewhere_hides_no_older_one(void **state)
     assert_int_equal(list.items[2].step, 40);
     assert_null(list.items[2].elsewhere);
     snapshot_list_release(&list);
+}
+
+static void at_most_64_snapshots_are_listed(void **state)
+{
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    write_apart(10 * (SNAPSHOT_LIST_MOST + 3));
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, SNAPSHOT_LIST_MOST);
+    assert_int_equal(list.items[SNAPSHOT_LIST_MOST - 1].step, 40);
+    snapshot_list_release(&list);
+}
+
+/* A snapshot of 1,000 ranks on as many nodes, with names of 60 characters. The part of rank 0 is here. */
+static void write_of_many_nodes(int64_t step)
+{
+    enum { RANKS = 1000 };
+    static struct snapshot_part parts[RANKS];
+    struct snapshot_files files = {0};
+    struct snapshot_place place = fixture_place_of_parts(step, 1, false);
+    float all[FLOATS];
+    int64_t bytes;
+    struct err e = {0};
+    place.world_size = place.parts = RANKS;
+    fixture_fill(all, 0.0f);
+    for (int i = 0; i < RANKS; i++) {
+        parts[i] = (struct snapshot_part){.digest = 1, .home = i};
+        snprintf(parts[i].node, sizeof(parts[i].node), "n%059d", i);
+    }
+    parts[0].digest = snapshot_part_digest(&fixture_apart, &place, all, 5);
+    assert_int_equal(snapshot_write(fixture_dir, &fixture_apart, &place, all, all, parts, &files, &e),
+                     ERR_OK);
+    assert_int_equal(snapshot_part_write(fixture_dir, &fixture_apart, &place, 0, all, 5, &bytes, &e), ERR_OK);
+    assert_int_equal(snapshot_mark_committed(&files, &place, &e), ERR_OK);
+    snapshot_files_release(&files);
+}
+
+/* Each names 999 nodes, 60 KB. The four newest are always offered, and others until there are 128 KB of names. */
+static void many_names_mean_fewer_snapshots(void **state)
+{
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    write_apart(30);
+    for (int64_t step = 40; step <= 60; step += 10)
+        write_of_many_nodes(step);
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 4);
+    assert_int_equal(strv_len(list.items[2].elsewhere), 999);
+    assert_int_equal(list.items[3].step, 30);
+    snapshot_list_release(&list);
+    for (int64_t step = 50; step <= 60; step += 10) {
+        CLEANUP(free_text) char *path = xasprintf("%s/step-%d-g1", fixture_dir, (int)step);
+        assert_int_equal(file_remove_tree(path, &e), ERR_OK);
+    }
+    write_of_many_nodes(5);
+    write_of_many_nodes(4);
+    write_of_many_nodes(3);
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 6); /* steps 40 to 10, 5 and 4 */
+    assert_int_equal(list.items[5].step, 4);
+    snapshot_list_release(&list);
+}
+
+/* Returns whether step 10, the oldest of six snapshots, is listed; else *why has what the scan says about it. */
+static bool oldest_is_listed(char *why, size_t size)
+{
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    assert_int_equal(snapshot_scan(fixture_dir, &list, &e), ERR_OK);
+    bool listed = list.count == 6;
+    assert_int_equal(list.count, listed ? 6 : 5);
+    snprintf(why, size, "%s", list.unusable ? list.unusable[0] : "");
+    snapshot_list_release(&list);
+    return listed;
+}
+
+static void write_bytes(const char *path, const char *bytes, size_t size)
+{
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(path, bytes, size, 0644, &e), ERR_OK);
+}
+
+/* An old snapshot is not read, but each of its files must be there, and as long as its header says. */
+static void old_snapshots_that_lack_something_are_not_listed(void **state)
+{
+    static const char *const files[] = {"step-10-g1/model.safetensors", "step-10-g1/shared.safetensors",
+                                        "step-10-g1/parts.json", "step-10-g1/run.json",
+                                        "parts-step-10-g1-j7/rank-00002.safetensors"};
+    struct err e = {0};
+    char why[512];
+    (void)state;
+    write_apart(60);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", fixture_dir, files[i]);
+        CLEANUP(free_text) char *away = xasprintf("%s/away", fixture_dir);
+        CLEANUP(buf_release) struct buf whole = {0};
+        assert_int_equal(rename(path, away), 0);
+        assert_false(oldest_is_listed(why, sizeof(why)));
+        assert_non_null(strstr(why, "step-10-g1"));
+        assert_int_equal(rename(away, path), 0);
+        assert_int_equal(file_read(path, 1 << 20, &whole, &e), ERR_OK);
+        write_bytes(path, whole.data, whole.len - 1);
+        if (strstr(path, ".safetensors"))
+            assert_false(oldest_is_listed(why, sizeof(why)));
+        write_bytes(path, whole.data, whole.len);
+        assert_true(oldest_is_listed(why, sizeof(why)));
+    }
+    CLEANUP(free_text) char *more = xasprintf("%s/step-10-g1/more.safetensors", fixture_dir);
+    write_bytes(more, "", 0);
+    assert_false(oldest_is_listed(why, sizeof(why)));
+    assert_int_equal(unlink(more), 0);
+    CLEANUP(free_text) char *mark = xasprintf("%s/step-10-g1/COMMITTED.json", fixture_dir);
+    write_bytes(mark, "{\"files\": {}}", 13);
+    assert_false(oldest_is_listed(why, sizeof(why)));
+    assert_int_equal(unlink(mark), 0);
+    assert_false(oldest_is_listed(why, sizeof(why))); /* it is not committed, and too old to find out more */
+    assert_string_equal(why, "");
+}
+
+/* A look cannot see a flipped bit. The run that is to load the snapshot finds it, and the next scan reads all files. */
+static void an_old_snapshot_that_could_not_be_loaded_is_read(void **state)
+{
+    static const char *const files[] = {"step-10-g1/model.safetensors",
+                                        "parts-step-10-g1-j7/rank-00002.safetensors"};
+    struct err e = {0};
+    char why[512];
+    (void)state;
+    write_apart(60);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", fixture_dir, files[i]);
+        CLEANUP(buf_release) struct buf whole = {0};
+        assert_int_equal(file_read(path, 1 << 20, &whole, &e), ERR_OK);
+        whole.data[whole.len - 1] ^= 1;
+        write_bytes(path, whole.data, whole.len);
+        assert_true(oldest_is_listed(why, sizeof(why)));
+        snapshot_note_failure(fixture_dir, "/on/another/node/step-10-g1", "damaged");
+        assert_true(fixture_file_exists("step-10-g1/LOAD_FAILED"));
+        assert_false(oldest_is_listed(why, sizeof(why)));
+        assert_non_null(strstr(why, "damaged"));
+        assert_false(oldest_is_listed(why, sizeof(why)));
+        whole.data[whole.len - 1] ^= 1; /* it is repaired */
+        write_bytes(path, whole.data, whole.len);
+        assert_true(oldest_is_listed(why, sizeof(why)));
+        assert_false(fixture_file_exists("step-10-g1/LOAD_FAILED"));
+    }
+    snapshot_note_failure(fixture_dir, "/on/another/node/step-70-g1", "damaged");
+    snapshot_note_failure(fixture_dir, NULL, "damaged");
+    assert_false(fixture_file_exists("step-70-g1"));
+    CLEANUP(free_text) char *path = xasprintf("%s/step-10-g1", fixture_dir);
+    struct snapshot_files sums = {0};
+    assert_int_equal(snapshot_sum(path, &sums, &e), ERR_OK);
+    assert_int_equal(snapshot_check_digest(path, sums.digest, &e), ERR_OK);
+    sums.digest[0] ^= 1;
+    assert_int_equal(snapshot_check_digest(path, sums.digest, &e), ERR_DATA_LOSS);
+    snapshot_files_release(&sums);
 }
 
 static bool parts_exist(const struct snapshot_place *place)
@@ -234,6 +401,10 @@ int main(void)
         SNAPSHOT_TEST(parts_of_earlier_versions_can_be_read),
         SNAPSHOT_TEST(a_directory_without_its_parts_offers_nothing),
         SNAPSHOT_TEST(a_snapshot_with_parts_elsewhere_hides_no_older_one),
+        SNAPSHOT_TEST(at_most_64_snapshots_are_listed),
+        SNAPSHOT_TEST(many_names_mean_fewer_snapshots),
+        SNAPSHOT_TEST(old_snapshots_that_lack_something_are_not_listed),
+        SNAPSHOT_TEST(an_old_snapshot_that_could_not_be_loaded_is_read),
         SNAPSHOT_TEST(parts_of_other_types_are_refused),
         SNAPSHOT_TEST(parts_go_with_their_snapshot),
     };
