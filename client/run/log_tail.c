@@ -12,35 +12,63 @@ void log_tail_init(struct log_tail *t)
     *t = (struct log_tail){0};
 }
 
-static void log_tail_close_files(struct log_tail *t)
+static void log_tail_close_files(struct log_tail_files *files)
 {
-    for (size_t i = 0; i < t->count; i++)
-        close_fd(&t->files[i].fd);
-    free(t->files);
+    for (size_t i = 0; i < files->count; i++)
+        close_fd(&files->items[i].fd);
+    free(files->items);
+    *files = (struct log_tail_files){0};
+}
+
+static void log_tail_forget_place(struct log_tail *t)
+{
+    free(t->base);
+    free(t->node);
     free(t->dir);
-    t->files = NULL;
-    t->dir = NULL;
-    t->count = t->cap = 0;
 }
 
 void log_tail_open(struct log_tail *t, const char *logs, int64_t job, int64_t generation, const char *node)
 {
-    log_tail_close_files(t);
-    t->dir = xasprintf("%s/%lld/generation_%lld/%s", logs, (long long)job, (long long)generation, node);
+    log_tail_close_files(&t->former);
+    t->former = t->files;
+    t->files = (struct log_tail_files){0};
+    log_tail_forget_place(t);
+    t->base = xasprintf("%s/%lld", logs, (long long)job);
+    t->node = xstrdup(node);
+    t->dir = xasprintf("%s/generation_%lld/%s", t->base, (long long)generation, node);
 }
 
-void log_tail_add(struct log_tail *t, int rank, int local_rank, bool standard_error, const char *label)
+/* The same file of the last generation, which passes to the new one: its worker has gone on. Else a new one. */
+static struct log_tail_file log_tail_take_former(struct log_tail *t, struct log_tail_place place,
+                                                 bool standard_error)
 {
-    t->files = array_grow(t->files, t->count, &t->cap, sizeof(*t->files));
-    t->files[t->count++] = (struct log_tail_file){
-        .rank = rank, .local_rank = local_rank, .fd = -1, .standard_error = standard_error};
+    for (size_t i = 0; i < t->former.count; i++) {
+        struct log_tail_file *f = &t->former.items[i], found = *f;
+        if (f->place.generation != place.generation || f->place.local_rank != place.local_rank ||
+            f->standard_error != standard_error)
+            continue;
+        *f = t->former.items[--t->former.count];
+        return found;
+    }
+    return (struct log_tail_file){.place = place, .fd = -1, .standard_error = standard_error};
+}
+
+void log_tail_add(struct log_tail *t, int rank, struct log_tail_place place, bool standard_error,
+                  const char *label)
+{
+    struct log_tail_file file = log_tail_take_former(t, place, standard_error);
+
+    file.rank = rank;
+    t->files.items = array_grow(t->files.items, t->files.count, &t->files.cap, sizeof(*t->files.items));
+    t->files.items[t->files.count++] = file;
     output_merge_label(&t->merge, rank, standard_error, label);
 }
 
 static void log_tail_open_file(const struct log_tail *t, struct log_tail_file *f)
 {
     CLEANUP(free_text)
-    char *path = xasprintf("%s/%d/%s.log", t->dir, f->local_rank, f->standard_error ? "stderr" : "stdout");
+    char *path = xasprintf("%s/generation_%lld/%s/%d/%s.log", t->base, (long long)f->place.generation,
+                           t->node, f->place.local_rank, f->standard_error ? "stderr" : "stdout");
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
 }
 
@@ -63,8 +91,8 @@ static bool log_tail_read_file(struct log_tail *t, struct log_tail_file *f, int6
 bool log_tail_read(struct log_tail *t, int64_t now_ms)
 {
     bool any = false;
-    for (size_t i = 0; i < t->count; i++) {
-        struct log_tail_file *f = &t->files[i];
+    for (size_t i = 0; i < t->files.count; i++) {
+        struct log_tail_file *f = &t->files.items[i];
         if (f->fd < 0)
             log_tail_open_file(t, f);
         if (f->fd >= 0 && log_tail_read_file(t, f, now_ms))
@@ -76,6 +104,8 @@ bool log_tail_read(struct log_tail *t, int64_t now_ms)
 
 void log_tail_release(struct log_tail *t)
 {
-    log_tail_close_files(t);
+    log_tail_close_files(&t->files);
+    log_tail_close_files(&t->former);
+    log_tail_forget_place(t);
     output_merge_release(&t->merge);
 }

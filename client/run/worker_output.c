@@ -79,12 +79,14 @@ void worker_output_add(struct log_tail *t, const struct run_request *request, co
         const Ddp__V1__RankStatus *r = job->ranks[i];
         if (strcmp(r->node, node) != 0)
             continue;
+        const struct log_tail_place place = {r->first_generation ? r->first_generation : job->generation,
+                                             r->first_generation ? r->first_local_rank : r->local_rank};
         CLEANUP(free_text)
         char *label = worker_output_label(request->role, r->rank, r->local_rank, request->prefix);
         for (int stream = 0; stream < 2; stream++) {
             bool teed;
             if (worker_output_shown(request, r->local_rank, stream, &teed))
-                log_tail_add(t, r->rank, r->local_rank, stream, teed ? label : NULL);
+                log_tail_add(t, r->rank, place, stream, teed ? label : NULL);
         }
     }
 }

@@ -64,6 +64,8 @@ static Ddp__V1__RankStatus *convert_rank(struct pool *pool, const struct core_ra
     out->rank = r->rank->rank;
     out->node = borrow_text(r->rank->node);
     out->local_rank = r->rank->local_rank;
+    out->first_generation = r->spawn ? r->spawn->first_generation : 0;
+    out->first_local_rank = r->spawn ? r->spawn->first_local_rank : 0;
     out->device = borrow_text(r->device);
     out->pid = r->spawn ? r->spawn->pid : 0;
     out->state = borrow_text(sm_name(&rank_sm, (int)r->rank->state));

@@ -21,11 +21,11 @@ static void file_append(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
-static void add_ranks(struct log_tail *t)
+static void add_ranks(struct log_tail *t, int64_t generation)
 {
     for (int rank = 0; rank < 2; rank++)
         for (int standard_error = 0; standard_error < 2; standard_error++)
-            log_tail_add(t, rank, rank, standard_error, NULL);
+            log_tail_add(t, rank, (struct log_tail_place){generation, rank}, standard_error, NULL);
 }
 
 static void test_reads_files_as_they_grow(void **state)
@@ -39,7 +39,7 @@ static void test_reads_files_as_they_grow(void **state)
     CLEANUP(free_text) char *rank1 = xasprintf("%s/7/generation_2/box/1", root);
     log_tail_init(&t);
     log_tail_open(&t, root, 7, 1, "box");
-    add_ranks(&t);
+    add_ranks(&t, 1);
     t.merge.targets[0].wanted = true;
     assert_false(log_tail_read(&t, 0));
     assert_int_equal(file_mkdirs(rank0, 0755, &e), ERR_OK);
@@ -52,7 +52,7 @@ static void test_reads_files_as_they_grow(void **state)
     assert_string_equal(t.merge.targets[0].text.data, "[0] one\n[0] two\n");
     assert_string_equal(t.merge.targets[1].text.data, "oh\n");
     log_tail_open(&t, root, 7, 2, "box");
-    add_ranks(&t);
+    add_ranks(&t, 2);
     assert_int_equal(file_mkdirs(rank1, 0755, &e), ERR_OK);
     file_append(rank1, "stdout.log", "again");
     buf_clear(&t.merge.targets[0].text);
@@ -63,9 +63,40 @@ static void test_reads_files_as_they_grow(void **state)
     assert_int_equal(file_remove_tree(root, &e), ERR_OK);
 }
 
+/* Rank 0's worker goes on as rank 1 of generation 2, and a new one becomes rank 0. */
+static void test_a_worker_that_goes_on_keeps_its_files(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ddp-test-XXXXXX";
+    struct log_tail t;
+    struct err e;
+    assert_non_null(mkdtemp(root));
+    CLEANUP(free_text) char *old = xasprintf("%s/7/generation_1/box/0", root);
+    CLEANUP(free_text) char *new = xasprintf("%s/7/generation_2/box/1", root);
+    assert_int_equal(file_mkdirs(old, 0755, &e), ERR_OK);
+    assert_int_equal(file_mkdirs(new, 0755, &e), ERR_OK);
+    log_tail_init(&t);
+    t.merge.targets[0].wanted = true;
+    log_tail_open(&t, root, 7, 1, "box");
+    add_ranks(&t, 1);
+    file_append(old, "stdout.log", "step 1\n");
+    assert_true(log_tail_read(&t, 0));
+    log_tail_open(&t, root, 7, 2, "box");
+    log_tail_add(&t, 0, (struct log_tail_place){2, 1}, false, NULL);
+    log_tail_add(&t, 1, (struct log_tail_place){1, 0}, false, NULL);
+    assert_false(log_tail_read(&t, 0)); /* nothing is shown twice */
+    file_append(old, "stdout.log", "step 2\n");
+    file_append(new, "stdout.log", "joined\n");
+    assert_true(log_tail_read(&t, 0));
+    assert_string_equal(t.merge.targets[0].text.data, "[0] step 1\n[0] joined\n[1] step 2\n");
+    log_tail_release(&t);
+    assert_int_equal(file_remove_tree(root, &e), ERR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_worker_that_goes_on_keeps_its_files),
         cmocka_unit_test(test_reads_files_as_they_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
