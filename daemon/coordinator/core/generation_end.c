@@ -167,6 +167,8 @@ static void fail_with_survivors(struct core *core, struct generation *g, const s
 
     end_around_survivors(core, g, cause);
     job->charge_due = cause->charged;
+    job->survivors_until = core->now.boot_ms + SURVIVORS_WAIT_MS;
+    core_wake(core, job->survivors_until);
     snprintf(how, sizeof(how), "%d of %s %s on; replacement %" PRId64 " of %" PRId64 " in a day", survivors,
              text_counted(g->r.world_size, "rank").text, survivors == 1 ? "goes" : "go", replacements + 1,
              job->spec.max_replacements);

@@ -154,6 +154,7 @@ static void resume_job(struct core *core, struct job *job)
     }
     job->charge_due = g && g->r.state == GENERATION_FAILED && g->r.charged &&
                       job->r.state == JOB_RECOVERING && survivors_wait(job);
+    job->survivors_until = survivors_wait(job) ? core->now.boot_ms + SURVIVORS_WAIT_MS : 0;
     if (g && g->r.state == GENERATION_DRAINING)
         generation_stop_spawns(core, g, native ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
     else if (g && (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY))

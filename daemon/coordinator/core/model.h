@@ -91,6 +91,7 @@ struct job {
     /* Its last generation failed, which counts as a restart unless survivors go on. The generation's record is
      * charged already, so that a restarted coordinator can tell. */
     bool charge_due;
+    int64_t survivors_until; /* until when its survivors may wait for the next generation; 0: no longer */
     int port_retries; /* generations in a row that ended because a port was in use */
     int node_retries; /* generations in a row that ended because a node could not start a worker */
     bool changed;     /* its watchers are informed at the end of this call */

@@ -146,15 +146,15 @@ static int compare_to_reserve(const void *a, const void *b)
     return strcmp(x->node->r.name, y->node->r.name);
 }
 
-/* How many of the job's own processes hold a slot of this GPU. */
+/* How many of the job's own processes hold a slot of this GPU. Survivors keep theirs. */
 static int gpu_holders_of_job(const struct job *job, const struct node *node, const char *uuid)
 {
     int count = 0;
 
     for (size_t i = 0; i < node->spawn_count; i++)
-        for (char **held = node->spawns[i]->job == job ? node->spawns[i]->r.gpu_uuids : NULL; held && *held;
-             held++)
-            count += !strcmp(*held, uuid);
+        if (node->spawns[i]->job == job && !spawn_is_between(node->spawns[i]))
+            for (char **held = node->spawns[i]->r.gpu_uuids; held && *held; held++)
+                count += !strcmp(*held, uuid);
     return count;
 }
 
@@ -178,14 +178,17 @@ static bool enough_distinct_gpus(const struct job *leaving, const struct node *n
     return most >= capacity_units(c);
 }
 
-/* Slots that the job's own processes hold on the node: these are free when the job is placed. */
-static int slots_held_by(const struct job *job, const struct node *node)
+/* Slots that the job's own processes hold on the node. They are free when the job is placed, except those of survivors,
+ * which keep theirs. */
+static int slots_held_by(const struct job *job, const struct node *node, bool with_survivors)
 {
     int held = 0;
 
-    for (size_t i = 0; i < node->spawn_count; i++)
-        if (node->spawns[i]->job == job)
-            held += node->spawns[i]->r.gpu_uuids ? (int)strv_len(node->spawns[i]->r.gpu_uuids) : 1;
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        const struct spawn *s = node->spawns[i];
+        if (s->job == job && (with_survivors || !spawn_is_between(s)))
+            held += s->r.gpu_uuids ? (int)strv_len(s->r.gpu_uuids) : 1;
+    }
     return held;
 }
 
@@ -205,10 +208,11 @@ static bool node_has_room(const struct job *job, const struct placement_choice *
 
     if (when == CAPACITY_LATER)
         return slots_total(c->node, kind) - slots_reserved(c->node, kind) >= capacity_units(c);
-    if (when == CAPACITY_AGAIN)
-        return capacity_available(c->node, kind) + slots_held_by(job, c->node) >= capacity_units(c) &&
-               enough_distinct_gpus(job, c->node, c);
     fresh.procs -= c->kept;
+    if (when == CAPACITY_AGAIN)
+        return capacity_available(c->node, kind) + slots_held_by(job, c->node, false) >=
+                   capacity_units(&fresh) &&
+               enough_distinct_gpus(job, c->node, &fresh);
     return capacity_available(c->node, kind) >= capacity_units(&fresh) &&
            enough_distinct_gpus(NULL, c->node, &fresh);
 }
@@ -289,7 +293,7 @@ bool capacity_fits_again(const struct job *job, const struct node *node, enum sl
 
     c.procs = capacity_procs(job, node, kind, &c.gpus_each);
     int busy = kind == SLOT_GPU ? node->place.gpu_busy : node->place.cpu_busy;
-    return c.procs && slots_total(node, kind) - busy + slots_held_by(job, node) >= capacity_units(&c) &&
+    return c.procs && slots_total(node, kind) - busy + slots_held_by(job, node, true) >= capacity_units(&c) &&
            enough_distinct_gpus(job, node, &c);
 }
 
@@ -297,7 +301,7 @@ void capacity_reserve(const struct job *job, struct node *node, const struct pla
 {
     /* What the job holds there counts as busy now, and the same slots are reserved for it: they must not be
      * subtracted twice. */
-    int held = slots_held_by(job, node), covered = held < capacity_units(c) ? held : capacity_units(c);
+    int held = slots_held_by(job, node, true), covered = held < capacity_units(c) ? held : capacity_units(c);
 
     if (c->gpus_each) {
         node->place.gpu_reserved += capacity_units(c);

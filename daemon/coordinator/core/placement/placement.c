@@ -28,8 +28,8 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
-#include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/placement/survivors.h"
+#include "daemon/coordinator/core/placement/world_size.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
@@ -265,15 +265,14 @@ static size_t choose_now(const struct core *core, const struct job *job, enum sl
 }
 
 /* Survivors hold their slots, so they are kept only if the job will be placed with some of them as soon as its own
- * old workers are dead and nodes that are expected have connected. Nodes connect within node_timeout (after a
- * start of the coordinator within return_ms), or are lost. */
+ * old workers are dead and nodes that are expected have connected, and only for a limited time. */
 static bool survivors_go_on_soon(const struct core *core, const struct job *job, enum slot_kind kind,
                                  struct placement_choice *list)
 {
     size_t count = compatible_candidates(core, job, kind, CAPACITY_AGAIN, list);
 
     count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
-    return core->now.boot_ms >= job->not_before && keeps_survivors(list, count);
+    return job->survivors_until && core->now.boot_ms >= job->not_before && keeps_survivors(list, count);
 }
 
 enum place_result { PLACED, BLOCKED, TOO_SMALL };

@@ -5,6 +5,9 @@
 
 /* Workers of a train job that outlive a failed generation; survivors.c says which ones, and what follows. */
 
+/* The longest that survivors wait: enough for old workers to be killed, and for nodes to connect or be lost. */
+#define SURVIVORS_WAIT_MS 60000
+
 /* Whether the member goes on if its generation fails now. culprit: the worker that failed; NULL: no single one.
  * late: the generation did not form in time, so members that it waited for do not go on. */
 bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,

@@ -1,6 +1,7 @@
 /* Workers that outlive a failed generation of their train job and go on in the next one, and those that cannot. */
 #include "tests/unit/base/check.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -647,6 +648,27 @@ static void survivors_do_not_wait_for_a_node_that_rests(void **state)
     assert_int_equal(record_of(f, job)->restarts_used, 0); /* a failure of the node never counts */
 }
 
+/* A process of the job's node that nobody knows keeps the node from getting work, perhaps for long. */
+static void survivors_do_not_wait_for_ever(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = waiting_job(f, FOUR SAVED);
+    struct spawn_fact facts[] = {
+        {.job = job, .spawn = 1, .state = SPAWN_RUNNING},
+        {.job = job, .spawn = 2, .state = SPAWN_RUNNING},
+        {.job = job, .spawn = 4, .state = SPAWN_EXITED, .signal = 9, .stopped = true},
+        {.job = job, .spawn = 99, .state = SPAWN_RUNNING},
+    };
+
+    fixture_facts(f, "box1", facts, ARRAY_LEN(facts));
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_pass_beating(f, 59000, "box1");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
+    fixture_pass_beating(f, 2000, "box1");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+}
+
 /* Its node has said that it was quiet while it waited, which is not news of this generation. */
 static void a_survivor_begins_its_generation_unsuspected(void **state)
 {
@@ -677,6 +699,108 @@ static void a_late_watch_says_nothing_about_the_next_generation(void **state)
     assert_int_equal(fixture_reply(f, 7777)->generation, 2);
     bool pending;
     assert_int_equal(fixture_commit_part(f, job, 0, 30, 4, "d", &pending), ERR_OK);
+}
+
+/* The failure may never become a restart, so it does not take the place of one that did. */
+static void a_culprit_seen_late_is_no_restart_yet(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_four(f, FOUR SAVED);
+
+    f->stays = false;
+    fixture_watch(f, job, 1);
+    for (int64_t spawn = 2; spawn <= 4; spawn++)
+        fixture_watch(f, job, spawn);
+    fixture_exit(f, job, 3, 7, 0);
+    fixture_all_obey(f, "box1");
+    f->stays = true;
+    fixture_form(f, job);
+    assert_non_null(strstr(record_of(f, job)->last_restart, "code 7"));
+    f->stays = false;
+    fixture_watch(f, job, fixture_spawn(f, job, 3));
+    fixture_exit(f, job, 2, EXIT_PEER_LOST, 0);
+    fixture_exit(f, job, 1, 0, 11);
+    assert_true(fixture_said(f, "this failure came first"));
+    assert_non_null(strstr(record_of(f, job)->last_restart, "code 7"));
+}
+
+static int64_t job_on_gpus(struct core_fixture *f)
+{
+    fixture_hello(f, "box1", "box1", 4, 4);
+    fixture_facts(f, "box1", NULL, 0);
+    return staying_job(f, "device: cuda\ngpus_per_proc: 1\n" FOUR SAVED);
+}
+
+static void survivors_keep_their_gpus(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_gpus(f);
+
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    for (int rank = 0; rank < 4; rank++) {
+        char uuid[16];
+        snprintf(uuid, sizeof(uuid), "GPU-box1-%d", rank);
+        assert_int_equal(fixture_spawn(f, job, rank), rank == 2 ? 5 : rank + 1);
+        assert_string_equal(spawn_of(f, job, fixture_spawn(f, job, rank))->r.gpu_uuids[0], uuid);
+    }
+}
+
+static void a_worker_on_a_lost_gpu_does_not_survive(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_gpus(f);
+    const struct core_gpu gpu = {
+        .uuid = (char *)"GPU-box1-1", .index = 1, .lost = true, .problem = (char *)"Xid 79"};
+    struct core_event event = {.kind = CORE_HEARTBEAT,
+                               .session = core_find_node(f->core, "box1")->session,
+                               .heartbeat = {.gpus = &gpu, .gpu_count = 1}};
+
+    fixture_hello(f, "box2", "box2", 4, 4);
+    fixture_facts(f, "box2", NULL, 0);
+    core_event(f->core, &event, f->now, &f->out);
+    assert_true(spawn_of(f, job, 2)->r.revoked);
+    /* four workers do not fit on the three GPUs that are left, so the others do not go on either */
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+}
+
+/* With other GPUs for each worker, a survivor's device would not fit its rank. */
+static void a_survivor_of_another_shape_gets_no_rank(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = waiting_job(f, FOUR SAVED);
+
+    core_find_job(f->core, job)->spawns[0]->r.first_local_rank = 7;
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING); /* its slot is not free for another process */
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+}
+
+/* A backup was restored from before the survivors' generation. Their calls about it wait until the nodes have told of it. */
+static void restored_records_do_not_end_a_later_generation(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_four(f, FOUR SAVED);
+
+    f->kept.age = RECORDS_RESTORED;
+    fixture_restart(f);
+    const enum core_event_kind kinds[] = {CORE_JOIN, CORE_WATCH, CORE_COMMIT_SNAPSHOT};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        struct core_event event = {.kind = kinds[i], .call = 7000 + i};
+        event.member.job = job;
+        event.member.spawn = 1;
+        if (kinds[i] == CORE_JOIN)
+            event.join.generation = 2;
+        else if (kinds[i] == CORE_WATCH)
+            event.watch.generation = 2;
+        else
+            event.snapshot.generation = 2;
+        event.snapshot.digest = kinds[i] == CORE_COMMIT_SNAPSHOT ? "d" : event.snapshot.digest;
+        event.snapshot.path = kinds[i] == CORE_COMMIT_SNAPSHOT ? "/out/step" : event.snapshot.path;
+        core_event(f->core, &event, f->now, &f->out);
+        assert_int_equal(fixture_reply(f, event.call)->err.code, ERR_UNAVAILABLE);
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -718,8 +842,14 @@ int main(void)
         TEST(a_restarted_coordinator_knows_that_the_failure_may_count),
         TEST(survivors_wait_for_an_agent_that_restarts),
         TEST(survivors_do_not_wait_for_a_node_that_rests),
+        TEST(survivors_do_not_wait_for_ever),
         TEST(a_survivor_begins_its_generation_unsuspected),
         TEST(a_late_watch_says_nothing_about_the_next_generation),
+        TEST(a_culprit_seen_late_is_no_restart_yet),
+        TEST(survivors_keep_their_gpus),
+        TEST(a_worker_on_a_lost_gpu_does_not_survive),
+        TEST(a_survivor_of_another_shape_gets_no_rank),
+        TEST(restored_records_do_not_end_a_later_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
