@@ -155,7 +155,9 @@ static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatu
     v->generation = job->generation;
     buf_printf(&line, "generation %lld on ", (long long)job->generation);
     screen_place(job, &line);
-    if (job->snapshot && job->snapshot->committed_ms)
+    if (job->live)
+        buf_puts(&line, ", continues from the state in memory");
+    else if (job->snapshot && job->snapshot->committed_ms)
         buf_printf(&line, ", continues from the snapshot of step %s", text_count(job->snapshot->step).text);
     follow_put_line(v, out, line.data);
 }

@@ -193,6 +193,7 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     out->max_restarts = s->spec ? (int32_t)s->spec->max_restarts : 0;
     out->priority = s->spec ? (int32_t)s->spec->priority : 0;
     out->world_size = s->generation ? s->generation->world_size : 0;
+    out->live = s->generation && core_generation_is_live(s->generation);
     out->joined = s->joined;
     out->log_dir = log_directory(pool, s);
     if (s->spec)

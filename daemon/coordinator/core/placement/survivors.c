@@ -34,7 +34,7 @@ bool survivors_include(const struct generation *g, const struct spawn *s, const 
     if (g->job->spec.kind != JOB_TRAIN || !s->stays || s->r.revoked || !spawn_reachable(s))
         return false;
     /* It hangs, or its device is gone: it could not take part in the next generation. */
-    if (s == culprit || s->stalled || survivor_lost_gpu(s))
+    if (s == culprit || survivor_lost_gpu(s))
         return false;
     /* A generation that did not form waited for those that have not joined, or for rank 0's bootstrap id. */
     if (late && (s->joined_as != s->rank || (g->r.state == GENERATION_READY && rank_0)))

@@ -104,6 +104,24 @@ static void test_failure_before_running(void **state)
     assert_int_equal(out.len, len);
 }
 
+/* No snapshot is read, although there is one. */
+static void test_generation_that_continues_from_memory(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    sample_running(&job);
+    job.generation = 1;
+    update_at(&v, 0, &job, &out);
+    job.generation = 2;
+    job.live = true;
+    update_at(&v, 10, &job, &out);
+    assert_non_null(
+        strstr(out.data, "generation 2 on box1 (2), box2 (2), continues from the state in memory\n"));
+}
+
 static void test_job_in_a_pipe(void **state)
 {
     (void)state;
@@ -205,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failure_before_running),
+        cmocka_unit_test(test_generation_that_continues_from_memory),
         cmocka_unit_test(test_job_in_a_pipe),
         cmocka_unit_test(test_job_on_a_terminal),
         cmocka_unit_test(test_narrow_terminal_is_never_wrapped),

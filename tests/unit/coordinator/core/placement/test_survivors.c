@@ -170,6 +170,7 @@ static void a_command_has_no_survivors(void **state)
     fixture_node(f, "box1", 4);
     int64_t job = fixture_submit(f, FOUR);
     fixture_form(f, job);
+    core_find_job(f->core, job)->spec.max_replacements = 20;
     for (size_t i = 0; i < 4; i++)
         core_find_job(f->core, job)->spawns[i]->stays = true;
     fixture_exit(f, job, 2, 0, 9);
@@ -584,6 +585,29 @@ static void a_lost_node_takes_its_waiting_survivors_with_it(void **state)
     assert_int_equal(record_of(f, job)->restarts_used, 1);
 }
 
+/* The survivors on the other nodes go on waiting. */
+static void only_survivors_on_a_lost_node_are_lost(void **state)
+{
+    struct core_fixture *f = *state;
+
+    for (int i = 0; i < 3; i++)
+        fixture_node(f, (const char *[]){"box1", "box2", "box3"}[i], 2);
+    int64_t job = staying_job(f, "nodes: 2\nprocs_per_node: 2\n" SAVED);
+    f->stays = false;
+    fixture_watch(f, job, 2); /* does not stay, so the others wait for its end */
+    f->stays = true;
+    uint64_t here = fixture_watch(f, job, 1), there = fixture_watch(f, job, 4);
+    fixture_exit(f, job, 2, 0, 9);
+    fixture_pass_beating(f, 9000, "box1 box3");
+    assert_int_equal(fixture_node_state(f, "box2"), NODE_LOST);
+    assert_string_equal(watch_says(f, there), "over");
+    assert_string_equal(watch_says(f, here), "wait");
+    assert_int_equal(record_of(f, job)->restarts_used, 0);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_spawn(f, job, 0), 1);
+    assert_string_equal(fixture_node_of(f, job, 2), "box3");
+}
+
 /* The coordinator restarts while survivors wait: their node is not connected yet, and nobody has said that they stay. */
 static void survivors_wait_for_a_coordinator_that_restarts(void **state)
 {
@@ -838,6 +862,7 @@ int main(void)
         TEST(starting_from_scratch_ends_waiting_survivors),
         TEST(a_time_limit_ends_waiting_survivors),
         TEST(a_lost_node_takes_its_waiting_survivors_with_it),
+        TEST(only_survivors_on_a_lost_node_are_lost),
         TEST(survivors_wait_for_a_coordinator_that_restarts),
         TEST(a_restarted_coordinator_knows_that_the_failure_may_count),
         TEST(survivors_wait_for_an_agent_that_restarts),
