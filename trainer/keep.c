@@ -193,6 +193,10 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
     out->world_size = t->formation.world_size;
     out->round_steps = differ ? round->steps : 0;
     out->round_samples = differ ? round->global_samples : 0;
+    if (differ && t->sync.fragments > 1) {
+        out->turn = round->turn;
+        out->turn_steps = round->turn_steps;
+    }
     out->parts = differ ? t->formation.world_size : 0;
     out->own_params = differ && !sync_settled(t->formation.sync);
     snprintf(out->cluster, sizeof(out->cluster), "%s", link_place(t->link)->cluster);

@@ -280,7 +280,10 @@ enum err_code restore_parts(struct trainer *t, const struct snapshot_place *plac
                             const struct snapshot_part *parts, float *state, struct err *e)
 {
     CLEANUP(plan_release) struct parts_plan p;
-    struct sync_state round = {.steps = place->round_steps};
+    struct sync_state round = {.steps = place->round_steps,
+                               .turn = place->turn,
+                               .turn_steps = place->turn_steps,
+                               .uneven = place->turn && place->own_params};
     if (plan_open(t, place, parts, &p, e) || read_parts(t, place, parts, &p, state, &round, e))
         return e->code;
     say_changes(t, &p);

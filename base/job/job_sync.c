@@ -154,11 +154,6 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
             " from or to 0: only an overlap above 0 has memory for the data that is being sent");
     if (from->type == SYNC_AVERAGE && (from->every > 1) != (to->every > 1))
         return change_refuse(e, "every", " from or to 1: only a number above 1 has memory for the last mean");
-    /* A snapshot stores the steps since the first fragment's round began. `every` tells from them whose turn it is, so a
-     * run that resumes from a snapshot before the change must still have the same. */
-    if (from->fragments > 1 && (from->every != to->every || from->every_ms != to->every_ms))
-        return change_refuse(e, "every",
-                             " if 'sync.fragments' is above 1: snapshots count the fragments' steps by it");
     /* The mean is made without a shared model where there is one rank. */
     if (from->type == SYNC_DILOCO && job_sync_is_mean(from) != job_sync_is_mean(to))
         return change_refuse(e, "outer_lr",

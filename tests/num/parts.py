@@ -2,8 +2,10 @@
 """Tests snapshots of ranks whose state differs. Each rank writes its part on its own node. Tests how much is sent over the
 network, where parts are written, and how a run goes on after ranks were moved, added or lost."""
 import glob
+import json
 import os
 import shutil
+import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -141,6 +143,24 @@ def goes_on_under_all_reduce(directory):
     with World(directory, text, world=2, snapshots=committed, generation=2) as w:
         w.run()
         assert w.ranks[0].reports[0]["step"] == 20
+
+
+def fragments_keep_their_order_in_rounds_of_another_length(directory):
+    """In rounds of 16 steps, the second of two fragments is due after step 24. It is still due in a run that resumes with rounds of 48
+    steps, in which step 28 belongs to the first fragment."""
+    fragments = "{type: diloco, every: 16, fragments: 2}"
+    committed = {}
+    with World(directory, job(28, sync=fragments), world=2, snapshots=committed) as w:
+        w.run()
+    assert turn_of(directory) == "2 0", turn_of(directory)
+    with World(directory, job(52, sync=fragments.replace("16", "48")), world=2, snapshots=committed, generation=2) as w:
+        w.run()
+    assert turn_of(directory) == "1 0", turn_of(directory)  # it was sent at step 52
+
+
+def turn_of(directory):
+    data = raw(f"{directory}/out")
+    return json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])["__metadata__"]["ddp.turn"]
 
 
 def a_missing_part_is_named(directory):
@@ -285,6 +305,7 @@ def a_part_that_cannot_be_written_costs_one_snapshot(directory):
 
 
 sweep("parts", [no_state_crosses_the_network, every_rank_writes_its_part, goes_on_where_parts_are,
-                goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce, a_missing_part_is_named, a_lost_node_is_reported,
+                goes_on_with_other_numbers_of_ranks, goes_on_under_all_reduce,
+                fragments_keep_their_order_in_rounds_of_another_length, a_missing_part_is_named, a_lost_node_is_reported,
                 a_damaged_part_is_not_taken, a_good_copy_is_taken_for_a_damaged_one,
                 older_snapshots_are_offered_unread, at_most_64_snapshots_are_offered, a_lost_answer_costs_no_snapshot, a_part_that_cannot_be_written_costs_one_snapshot])

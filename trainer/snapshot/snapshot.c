@@ -81,6 +81,9 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
         jout_text(o, "ddp.order", text);
     if (place->own_params)
         jout_text(o, "ddp.own_params", "1");
+    snprintf(text, sizeof(text), "%lld %lld", (long long)place->turn, (long long)place->turn_steps);
+    if (place->turn)
+        jout_text(o, "ddp.turn", text);
 }
 
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
@@ -367,6 +370,17 @@ static enum err_code open_file(struct safetensors **out, const char *path, const
     return safetensors_open(out, file, e);
 }
 
+static enum err_code read_turn(const struct safetensors *f, struct snapshot_place *p, struct err *e)
+{
+    const char *text = json_get_text(f->metadata, "ddp.turn", NULL);
+    long long turn = 0, steps = 0;
+    if (text && (sscanf(text, "%lld %lld", &turn, &steps) != 2 || turn < 1 || steps < 0))
+        return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.turn' is damaged", f->path);
+    p->turn = turn;
+    p->turn_steps = steps;
+    return ERR_OK;
+}
+
 static enum err_code read_judgement(const struct safetensors *f, struct snapshot_place *p, struct err *e)
 {
     const char *loss = json_get_text(f->metadata, "ddp.val_loss", NULL),
@@ -416,7 +430,7 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (snapshot_metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
-    if (read_judgement(f, &p, e) || read_run(f, path, &p, e))
+    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_run(f, path, &p, e))
         return e->code;
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: expected a part of each of %lld ranks, got %lld", f->path,

@@ -78,6 +78,8 @@ struct snapshot_place {
     int64_t world_size;
     /* Averaging: steps since the last average, and samples of all ranks. */
     int64_t round_steps, round_samples;
+    /* Fragments: 1 + the one whose turn it is, and the steps of its turn; 0: there are none, or an older snapshot. */
+    int64_t turn, turn_steps;
     int64_t parts;      /* number of rank files: 0 or world_size */
     int64_t own_params; /* 1: the parts hold parameters, too, because a round is open */
     bool judged;        /* val_loss was measured at this step */

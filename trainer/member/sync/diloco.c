@@ -170,7 +170,7 @@ static void diloco_tuned(struct sync *s)
 {
     struct diloco *d = s->own;
 
-    fragments_time(d, &s->config.spec); /* of one fragment: of more, `every` does not change */
+    fragments_time(d, &s->config.spec);
     turn_set(s, d, d->turn);
     s->overlap = s->config.spec.overlap;
 }
@@ -350,8 +350,9 @@ static void diloco_save(const struct sync *s, struct sync_state *out)
 {
     const struct diloco *d = s->own;
 
-    out->steps += d->fragments[d->turn].begin;
     out->turn = d->turn + 1;
+    out->turn_steps = out->steps;
+    out->steps += d->fragments[d->turn].begin;
 }
 
 static void diloco_load(struct sync *s, const struct sync_state *in)
@@ -362,13 +363,14 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
     while (!in->turn && turn + 1 < s->config.spec.fragments && d->fragments[turn].end <= in->steps)
         turn++;
     turn_set(s, d, turn);
-    s->state.steps = in->steps - d->fragments[d->turn].begin;
+    /* `every` may be another one than that which in->steps was counted by. */
+    s->state.steps = in->turn ? in->turn_steps : in->steps - d->fragments[d->turn].begin;
     bool moved = in->world_size && (in->world_size != s->config.world_size || in->rank != s->config.rank);
 
     for (int64_t f = 0; moved && s->arrays[FEEDBACK] && f < s->config.spec.fragments; f++)
         delta_drop_slices(d->delta, s->arrays[FEEDBACK], d->fragments[f].tensors, d->fragments[f].count,
                           in->rank, in->world_size);
-    /* Snapshots do not record `uneven`, so it is derived here. */
+    /* Snapshots of earlier versions do not record `uneven`, so it is derived here. */
     if (!in->turn)
         s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
 }

@@ -80,7 +80,7 @@ MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
  * sum that a lost peer has left unfinished. NULL is fine. */
 void sync_close(struct sync *s);
 
-/* Goes on by other values of the same strategy: every (of one fragment), outer_lr, outer_momentum, mix, overlap, and warm while its
+/* Goes on by other values of the same strategy: every, outer_lr, outer_momentum, mix, overlap, and warm while its
  * steps of all-reduce last, or lower than it was. All ranks call it with equal values between the same two steps, at a
  * boundary: where sync_voted is true. A round that has begun ends by the new `every`, at the latest at the next step.
  * `auto` changes nothing. The result is that of sync_save, sync_open with these values, and sync_load. On an error nothing has changed.
@@ -167,10 +167,11 @@ bool sync_ranks_differ(const struct sync *s);
 struct sync_state {
     int64_t steps; /* since the round began */
     int64_t local_samples, global_samples;
+    /* 1 + the fragment whose turn it is, and the steps of its turn; 0: `steps` tells, as in snapshots of earlier versions */
+    int64_t turn, turn_steps;
+    bool uneven; /* parameters differ between ranks also when steps is 0 */
     /* Not in snapshots: */
     int64_t rounds; /* exchanges that the group has made */
-    int64_t turn;   /* 1 + the fragment whose turn it is; 0: `steps` tells */
-    bool uneven;    /* parameters differ between ranks also when steps is 0 */
     /* Of the group in which this rank got its own arrays (sync_array.own); world_size 0: there was none. */
     int rank, world_size;
 };

@@ -113,6 +113,8 @@ struct snapshot_place fixture_place_of_parts(int64_t step, int64_t generation, b
     struct snapshot_place place = fixture_place_at(step, generation);
     place.world_size = place.parts = PARTS;
     place.own_params = own_params;
+    place.turn = own_params ? 3 : 0;
+    place.turn_steps = own_params ? 11 : 0;
     return place;
 }
 
