@@ -90,6 +90,7 @@ struct run_place {
     int64_t step, epoch, position, updates, round_steps;
     uint64_t digest; /* of the parameters, where ranks must hold the same; else 0 */
     int64_t local_samples;
+    struct share_range range;
 };
 
 static const struct {
@@ -127,28 +128,43 @@ static enum err_code place_differs(const struct trainer *t, const struct run_pla
     return ERR_OK;
 }
 
+/* Ranks at unlike speeds differ in their steps: of the optimizer, and of the round. */
+static struct run_place place_of(const struct trainer *t)
+{
+    const struct engine *n = &t->engine;
+    bool unlike = n->share.given;
+    return (struct run_place){.step = n->step,
+                              .epoch = n->cursor.epoch,
+                              .position = n->cursor.position,
+                              .updates = unlike ? n->fewest_updates : n->optim->steps,
+                              .round_steps = unlike ? 0 : t->round.steps,
+                              .local_samples = t->round.local_samples,
+                              .range = share_range(n)};
+}
+
 enum err_code trainer_compare_places(struct trainer *t, struct err *e)
 {
     struct engine *n = &t->engine;
     const struct formation *f = &t->formation;
+    size_t ranks = (size_t)f->world_size;
+    struct run_place mine = place_of(t);
     /* In an open round ranks differ, and at step 0 trainer_restore has not set the parameters yet. */
-    bool equal = n->step > 0 && t->round.steps == 0 && !t->round.uneven;
-    struct run_place mine = {n->step,
-                             n->cursor.epoch,
-                             n->cursor.position,
-                             n->optim->steps,
-                             t->round.steps,
-                             equal ? digest_params(n) : 0,
-                             t->round.local_samples};
+    if (n->step > 0 && t->round.steps == 0 && !t->round.uneven && !n->share.given)
+        mine.digest = digest_params(n);
     if (n->device->ops->wait(n->device, e))
         return e->code;
-    struct run_place *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    struct run_place *all = xcalloc(ranks, sizeof(*all));
+    struct share_range *ranges = xcalloc(ranks, sizeof(*ranges));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     t->round.global_samples = 0;
     for (int r = 0; !code && r < f->world_size; r++) {
         code = place_differs(t, all, r, e);
         t->round.global_samples += all[r].local_samples;
+        ranges[r] = all[r].range;
     }
+    if (!code && n->share.given)
+        share_cut_off(n, ranges, f->world_size);
+    free(ranges);
     free(all);
     return code;
 }

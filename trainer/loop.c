@@ -18,16 +18,27 @@ volatile int trainer_stop_signal, trainer_running;
 
 /* ---- what is due */
 
-static bool action_due(const struct job_every *every, const struct trainer *t, bool epoch_ended,
+/* Where the run was before the step. A round of a given time makes many steps at once, or none while it is open. */
+struct before {
+    int64_t step, epoch;
+};
+
+/* Whether a multiple of `every` lies behind `before`, up to `now`. */
+static bool multiple_passed(int64_t before, int64_t now, int64_t every)
+{
+    return now / every > before / every;
+}
+
+static bool action_due(const struct job_every *every, const struct trainer *t, const struct before *before,
                        bool time_voted)
 {
     if (every->count <= 0)
         return false;
     switch (every->unit) {
     case EVERY_STEPS:
-        return t->engine.step % every->count == 0;
+        return multiple_passed(before->step, t->engine.step, every->count);
     case EVERY_EPOCHS:
-        return epoch_ended && t->engine.cursor.epoch % every->count == 0;
+        return multiple_passed(before->epoch, t->engine.cursor.epoch, every->count);
     case EVERY_MS:
         break;
     }
@@ -41,13 +52,14 @@ static bool must_stop(const struct step *s)
     return s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f;
 }
 
-static enum err_code after_step(struct trainer *t, const struct step *s, bool epoch_ended, struct err *e)
+static enum err_code after_step(struct trainer *t, const struct step *s, const struct before *before,
+                                struct err *e)
 {
     bool over = engine_finished(&t->engine) || must_stop(s), evaluated = false;
     progress_saved(t);
     if (over)
         return ERR_OK; /* run_finish does the rest */
-    if (action_due(&t->spec->eval.every, t, epoch_ended, s->tail[TAIL_EVAL] > 0.0f)) {
+    if (action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f)) {
         if (trainer_evaluate(t, e))
             return e->code;
         evaluated = true;
@@ -55,9 +67,9 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     bool best = evaluated && t->spec->snapshot.keep_best && t->engine.best_step == t->engine.step;
     /* A snapshot that is due waits for the end of the round, when ranks have the least of their own to keep. One of the
      * best evaluation must be of this step. */
-    t->snapshot_due |= action_due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
+    t->snapshot_due |= action_due(&t->spec->snapshot.every, t, before, s->tail[TAIL_SNAPSHOT] > 0.0f);
     bool keep = best || (t->snapshot_due && sync_voted(t->formation.sync));
-    bool log = t->engine.step % t->spec->log_every == 0;
+    bool log = multiple_passed(before->step, t->engine.step, t->spec->log_every);
     if ((keep || log) && trainer_compare(t, e))
         return e->code;
     if (evaluated || log)
@@ -120,14 +132,15 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         struct step s;
         if (at_start)
             progress_epoch(t);
+        const struct before before = {t->engine.step, t->engine.cursor.epoch};
         if (trainer_step(t, &s, &at_start, e))
             return e->code;
-        t->interval.steps++;
+        t->interval.steps += t->engine.step - before.step;
         t->interval.samples += s.global;
         stopped = must_stop(&s);
         /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
         t->asked = s.tail[TAIL_STOP] > 0.0f;
-        if (after_step(t, &s, at_start, e) || (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
+        if (after_step(t, &s, &before, e) || (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
             return e->code;
         if (fault_hit("trainer.step"))
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);

@@ -147,6 +147,7 @@ static bool add_round(struct trainer *t, struct metric_line *l)
         return false;
     line_add(l, "round", (double)r.round);
     line_add(l, "round_steps", (double)r.steps);
+    line_add(l, "round_samples", (double)r.samples);
     line_add(l, "round_wait_ms", (double)r.wait_ns / 1e6);
     line_add(l, "round_bytes", (double)r.bytes);
     if (!isnan(r.norm))

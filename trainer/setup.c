@@ -12,6 +12,7 @@
 #include "trainer/keep.h"
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
+#include "trainer/timed_round.h"
 #include "trainer/trainer.h"
 #include "trainer/tune.h"
 
@@ -231,6 +232,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
 bool trainer_leave(struct trainer *t)
 {
     struct err e = {0};
+    timed_round_release(t);
     keep_close(t); /* first, because its commits use the link and belong to this generation */
     if (t->formation.sync)
         sync_save(t->formation.sync, &t->round);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/timed_round.h"
 #include "trainer/tune.h"
 
 /* Only rank 0's clock decides, so that all ranks do the same. */
@@ -41,6 +42,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
     sync_at_step(f->sync, n->step);
+    bool timed = timed_round_begin(t);
     step_begin(n, s);
     votes_put(t, s->tail);
     struct step_route route = {
@@ -51,13 +53,20 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
         .ready = f->world_size > 1 || !n->device->ops->record ? piece_ready : NULL,
         .arg = t,
     };
-    if (step_backward(n, s, &route, e) || exchange_gradients(t, e))
-        return e->code;
-    step_update(n, s);
+    /* At the end of the run, a rank may be dealt no samples, and then only takes part in the exchange. */
+    bool idle = timed && !s->local;
+    if (!idle) {
+        if (step_backward(n, s, &route, e) || exchange_gradients(t, e))
+            return e->code;
+        step_update(n, s);
+    }
     /* If the exchange of parameters fails, the step still counts: it was made on this rank's own parameters.
      */
     struct err lost = {0};
-    bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK;
+    bool over = timed && timed_round_step(t, s);
+    /* If the count fails, the round stays open: no exchange begins, and the step belongs to the round. */
+    bool counted = !over || timed_round_count(t, s, &lost) == ERR_OK;
+    bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK && counted;
     /* A GPU may fail every wait until the group has ended, so the step counts without one. */
     if (!exchanged && !n->device->host) {
         step_count(n, s);
@@ -73,6 +82,8 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     };
     if (step_end(n, s, &agreed, epoch_ended, e))
         return e->code;
+    if (over && exchanged)
+        timed_round_end(t, epoch_ended);
     if (!exchanged)
         *e = lost;
     return lost.code;

@@ -9,6 +9,7 @@
 #include "trainer/config.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/memory.h"
+#include "trainer/engine/share.h"
 #include "trainer/member/formation/formation.h"
 #include "trainer/member/link/link.h"
 #include "trainer/snapshot/saver.h"
@@ -21,6 +22,13 @@ struct interval { /* counters since the last report */
     int64_t since_ns, steps, samples;
     int64_t exposed_ns; /* time in the exchange of gradients that backward did not hide */
     uint64_t wait_ns;
+};
+
+struct timed_round { /* timed_round.h */
+    bool open;
+    int64_t began_ns, steps;    /* steps of this rank */
+    struct share_count *counts; /* of the last round, by rank; NULL: the generation has not made one */
+    int64_t *fits;
 };
 
 struct trainer {
@@ -41,7 +49,8 @@ struct trainer {
     double peak_flops;   /* sum over all ranks' devices; 0: not measured */
     struct memory_sizes sizes;
     bool told_sizes;
-    struct sync_spec sync;   /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
+    struct sync_spec sync; /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
+    struct timed_round timed;
     struct sync_facts facts; /* `sync: auto`: what the choice follows from; world_size 0: none was made */
 
     /* The state of the run. */

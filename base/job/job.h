@@ -30,8 +30,8 @@ enum wire_type { WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4 };
 /* How ranks are kept in step: the strategy, and the keys of all strategies (job_sync.c). */
 struct sync_spec {
     enum sync_type type;
-    int64_t every;    /* average, diloco: steps of a round; of the first one if every_ms is set */
-    int64_t every_ms; /* average, diloco: time from one exchange to the next; 0: rounds have `every` steps */
+    int64_t every;    /* average, diloco: steps of a round; of the first one at most, if every_ms is set */
+    int64_t every_ms; /* average, diloco: time of a round; 0: rounds have `every` steps */
     /* diloco */
     double outer_lr, outer_momentum; /* of the optimizer that takes the step at a round's end */
     enum wire_type wire;             /* what is sent of each parameter */

@@ -1,11 +1,16 @@
 #!/usr/bin/python3
 """Compares worlds of 1, 2, 3, 5 and 8 ranks with one rank on the same global batch, repeated runs, and averaging with all-reduce."""
+import json
 import os
+import signal
+import struct
 import sys
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from world import World, difference, model, raw, sweep  # noqa: E402
 
+SAMPLES = 1000
 MLP = """
 name: t
 device: cpu
@@ -111,18 +116,95 @@ def rounds_are_reported(directory):
     return f"agreement {min(agreed):.2f} to {max(agreed):.2f}"
 
 
-def rounds_of_a_time_end_at_the_same_steps(directory):
-    """Rounds of a given time end at the same steps on all ranks, although each rank has its own clock. The first round has 4
-    steps, and all rounds together have all steps."""
-    kinds = {"average": "{type: average, every: 10ms}", "diloco": '{type: diloco, every: "10ms", wire: int4}'}
+def rounds_of_a_time_take_all_samples(directory):
+    """Rounds of a given time: each rank makes as many steps as it can. The rounds of all ranks together take exactly the samples that
+    the job asks for, and all ranks count the same steps."""
+    kinds = {"average": "{type: average, every: 10ms}", "diloco": '{type: diloco, every: "10ms", wire: int4, warm: 10}'}
     for name, world, nodes in (("average", 2, 1), ("diloco", 3, 1), ("diloco", 2, 2)):
         text = job(f"{name}{world}{nodes}", batch="batch: 8", optimizer=PLAIN_SGD, sync=kinds[name])
         text = text.replace("epochs: 3", "steps: 1000").replace('"1 epochs"', '"99 epochs"')
         w, _ = run(directory, text, world=world, nodes=nodes)
-        rounds = [[(r["step"], r["round_steps"]) for r in rank.reports if "round" in r] for rank in w.ranks]
-        assert rounds[0][0] == (4, 4) and len(rounds[0]) > 2, rounds[0]
-        assert sum(steps for _, steps in rounds[0]) == 1000, rounds[0]
-        assert all(those == rounds[0] for those in rounds), rounds
+        rounds = [[r for r in rank.reports if "round" in r] for rank in w.ranks]
+        steps = [[r["step"] for r in those] for those in rounds]
+        assert len(steps[0]) > 2 and steps[0][-1] == 1000 and all(those == steps[0] for those in steps), steps
+        taken = sum(r["round_samples"] for those in rounds for r in those)
+        warm = 10 if name == "diloco" else 0
+        assert taken == (1000 - warm) * 8 * world, (taken, world)
+
+
+def ranks_at_unlike_speeds(directory):
+    """One rank makes a quarter of the steps of another, by a number that the test gives each. Each sample of an epoch is taken once, the
+    model is the same on all ranks, and a run that was interrupted ends with the same number of samples, also with another number of
+    ranks. A run that goes on with rounds of steps leaves out what was dealt and not taken."""
+    env = {r: {"DDP_TEST_ROUND_STEPS": "16,8,4"} for r in range(3)}
+    text = job("whole", batch="batch: 8", accumulate=2, optimizer="{type: adamw, lr: 3.0e-3}", sync="{type: diloco, every: 1h, wire: int4}")
+    text = text.replace('"1 epochs"', "20")
+    w, _ = run(directory, text, world=3, env=env)
+    rounds = [[r for r in rank.reports if "round" in r] for rank in w.ranks]
+    taken = [sum(r["round_samples"] for r in those) for those in rounds]
+    assert sum(taken) == 3 * SAMPLES and taken[0] > 1.8 * taken[1] > 3.2 * taken[2], taken
+    usual = [[r["round_steps"] for r in those][1:-2] for those in rounds]
+    assert [set(those) for those in usual] == [{16}, {8}, {4}], usual
+    assert all(r.err.count("silent corruption") == 0 for r in w.ranks)
+    steps = [r["step"] for r in w.ranks[0].reports]
+    assert steps[-1] == 3 * SAMPLES // 48, steps
+    for then, sync in ((3, "every: 1h"), (2, "every: 1h"), (3, "every: 8")):
+        committed, out = {}, f"cut{then}{sync[7:]}"
+        with World(directory, text.replace("whole", out), world=3, snapshots=committed, env=env) as w:
+            w.kill_at_commit(1, 20)
+            w.wait()
+        again = text.replace("whole", out).replace("every: 1h", sync)
+        with World(directory, again, world=then, snapshots=committed, generation=2, env=env) as w:
+            w.run()
+            assert w.ranks[0].reports[0]["step"] >= 20, w.ranks[0].reports[0]
+            last = metadata(f"{directory}/{out}")
+            assert last["ddp.epoch"] == "3" and last["ddp.position"] == "0", last
+            if sync == "every: 1h":
+                assert last["ddp.samples"] == str(3 * SAMPLES) and len(last["ddp.dealt"].split()) == 3, last
+            else:  # what was given back is left out
+                assert 2.5 * SAMPLES < int(last["ddp.samples"]) <= 3 * SAMPLES and "ddp.dealt" not in last, last
+    return f"samples of the ranks: {taken}"
+
+
+def weights_at_unlike_speeds_add_up_to_one(directory):
+    """Ranks that do not learn keep their parameters, whatever the number of samples by which each counts."""
+    env = {r: {"DDP_TEST_ROUND_STEPS": "9,4,1"} for r in range(3)}
+    still = "{type: sgd, lr: 1.0e-30}"
+    run(directory, job("a", batch="batch: 8", optimizer=still), "a", world=3)
+    for kind in ("average, every: 1h", "diloco, every: 1h, outer_lr: 1.0, wire: int8"):
+        run(directory, job(kind[:3], batch="batch: 8", optimizer=still, sync="{type: %s}" % kind), kind[:3], world=3, env=env)
+        away = difference(model(f"{directory}/a"), model(f"{directory}/{kind[:3]}"))
+        assert away < 1e-5, (kind, away)
+
+
+def a_rank_that_is_slowed_makes_fewer_steps(directory):
+    """Rank 1 is stopped for most of the time. Its clock goes on, so the other rank does not wait for it to make as many steps."""
+    text = job("out", batch="batch: 8", optimizer=PLAIN_SGD, sync="{type: average, every: 200ms}").replace("12, 24, 16, 3", "12, 256, 256, 3")
+    text = text.replace("epochs: 3", "steps: 1500").replace('"1 epochs"', '"99 epochs"')
+    with World(directory, text, world=2) as w:
+        over = threading.Event()
+
+        def slow():
+            while not over.is_set():
+                w.kill(1, signal.SIGSTOP)
+                over.wait(0.1)
+                w.kill(1, signal.SIGCONT)
+                over.wait(0.01)
+        thread = threading.Thread(target=slow)
+        thread.start()
+        try:
+            w.run()
+        finally:
+            over.set()
+            thread.join()
+        taken = [sum(r.get("round_samples", 0) for r in rank.reports) for rank in w.ranks]
+    assert sum(taken) == 1500 * 16 and taken[1] < taken[0], taken
+    return f"{taken[1] / taken[0]:.2f} of the samples"
+
+
+def metadata(directory):
+    data = raw(directory)
+    return json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])["__metadata__"]
 
 
 def tutorial_lines(directory):
@@ -149,4 +231,5 @@ train:
 
 
 sweep("world_sizes", [every_world_equals_one, micro_batches_equal_one_batch, same_layout_twice_is_the_same_bits,
-                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, rounds_are_reported, rounds_of_a_time_end_at_the_same_steps, tutorial_lines])
+                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, rounds_are_reported, rounds_of_a_time_take_all_samples, ranks_at_unlike_speeds, weights_at_unlike_speeds_add_up_to_one,
+                      a_rank_that_is_slowed_makes_fewer_steps, tutorial_lines])

@@ -10,6 +10,7 @@
 #include "trainer/engine/digest.h"
 #include "trainer/engine/memory.h"
 #include "trainer/engine/micro_batch.h"
+#include "trainer/engine/share.h"
 
 enum err_code engine_open(struct engine *n, const struct engine_config *config, struct err *e)
 {
@@ -166,6 +167,8 @@ void engine_close(struct engine *n)
     buf_release(&n->vocab_json);
     free(n->tensors);
     free(n->places);
+    free(n->share.limits);
+    deal_release(&n->deal);
     if (n->device) {
         for (size_t i = 0; i < n->extra_count; i++)
             device_array_close(&n->extra[i]);
@@ -184,12 +187,22 @@ void engine_close(struct engine *n)
 
 /* ---- the place in the run */
 
+struct cursor engine_position(const struct engine *n, int64_t taken)
+{
+    return n->share.given ? (struct cursor){-1, taken} : n->cursor;
+}
+
+double engine_steps_made(const struct engine *n)
+{
+    return (double)n->step + ((double)n->step_samples + share_ahead(n)) / (double)n->sampler.global;
+}
+
 double engine_run_progress(const struct engine *n)
 {
     if (n->spec->steps)
-        return (double)n->step / (double)n->spec->steps;
-    double epoch = (double)n->cursor.epoch + (double)n->cursor.position / (double)n->sampler.samples;
-    return epoch / (double)n->spec->epochs;
+        return engine_steps_made(n) / (double)n->spec->steps;
+    double position = (double)n->cursor.position + share_ahead(n);
+    return ((double)n->cursor.epoch + position / (double)n->sampler.samples) / (double)n->spec->epochs;
 }
 
 bool engine_finished(const struct engine *n)

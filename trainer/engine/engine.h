@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/job/job.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/deal.h"
 #include "trainer/data/sampler.h"
 #include "trainer/device/array.h"
 #include "trainer/device/device.h"
@@ -25,7 +26,7 @@
 /* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it.
  */
 enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_TUNE, TAIL_USED };
-_Static_assert(TAIL_USED + 2 <= TAIL_FLOATS, "the last two floats are the strategy's (sync_config.tail)");
+_Static_assert(TAIL_USED + 1 <= TAIL_FLOATS, "the last float is the strategy's (sync_config.tail)");
 
 /* The results of a step in device memory, which the host reads when the step is over. */
 struct engine_outcome {
@@ -48,6 +49,16 @@ struct engine_staged {
     struct cursor cursor;
     int64_t micro, rows;
     int shard; /* number of the sampler's shard */
+};
+
+/* What this rank is dealt for a round of a given time: share.h */
+struct engine_share {
+    bool given;          /* steps take these samples; else those at the cursor */
+    int64_t first;       /* in the row of n->deal */
+    int64_t most, taken; /* samples */
+    int64_t batch;       /* samples of a step */
+    int64_t *limits;     /* `most` of all ranks */
+    double ratio;        /* samples that all ranks take while this rank takes one, by the last round */
 };
 
 struct engine {
@@ -102,6 +113,10 @@ struct engine {
     /* The position in the run. */
     struct cursor cursor;
     int64_t step, samples; /* steps and samples so far, of all ranks */
+    /* Rounds of a given time: samples beyond the last whole step, and the fewest steps of any rank's optimizer. */
+    int64_t step_samples, fewest_updates;
+    struct deal deal;
+    struct engine_share share;
     double loss, lr, grad_norm;
     double val_loss, val_acc; /* results of the last evaluation, at val_step; NaN before the first one */
     double best_loss; /* lowest validation loss so far, at best_step; NaN and 0 before the first evaluation */
@@ -135,6 +150,10 @@ void engine_leave_spent_epoch(struct engine *n);
 /* Switches the sampler to shard j of this rank: the next samples are those of that shard. */
 void engine_take_shard(struct engine *n, int j);
 
+/* Where the next step takes its samples: the cursor, or a place in this rank's share, at `taken` samples of it. */
+struct cursor engine_position(const struct engine *n, int64_t taken);
+/* The steps so far, with those of the open round as far as this rank can tell; only such a round makes parts of steps. */
+double engine_steps_made(const struct engine *n);
 double engine_run_progress(const struct engine *n); /* returns 0 to 1, for the learning rate */
 bool engine_finished(const struct engine *n);
 /* Returns the steps of the whole run, as far as they are known. */

@@ -121,13 +121,28 @@ enum err_code micro_batch_load(struct engine *n, const struct dataset *d, int64_
 
 /* ---- training's */
 
+/* The part of a micro-batch in this rank's share, of the step after `taken` samples. */
+static void share_part(const struct engine *n, int64_t taken, int64_t micro, struct sampler_batch *out)
+{
+    const struct engine_share *share = &n->share;
+    int64_t left = share->most - taken, step = left < share->batch ? left : share->batch;
+    int64_t size = (step + n->sampler.accumulate - 1) / n->sampler.accumulate, from = micro * size;
+    int64_t count = step - from < size ? step - from : size;
+    *out = (struct sampler_batch){share->first + taken + from, 1, count > 0 ? count : 0};
+}
+
 static enum err_code micro_batch_gather(struct engine *n, const struct cursor *cursor, int64_t micro,
                                         struct err *e)
 {
     struct sampler_batch part;
     n->staged.rows = -1;
-    sampler_batch(&n->sampler, cursor, micro, &part);
-    sampler_indices(&n->sampler, cursor, &part, n->index);
+    if (n->share.given) {
+        share_part(n, cursor->position, micro, &part);
+        deal_indices(&n->deal, &n->sampler, part.first, part.count, n->index);
+    } else {
+        sampler_batch(&n->sampler, cursor, micro, &part);
+        sampler_indices(&n->sampler, cursor, &part, n->index);
+    }
     if (dataset_gather(n->train, n->index, part.count, &n->host_batch, e))
         return e->code;
     n->staged = (struct engine_staged){*cursor, micro, part.count, n->sampler.rank};
@@ -143,7 +158,8 @@ static bool micro_batch_is_staged(const struct engine *n, const struct cursor *c
 
 enum err_code micro_batch_next(struct engine *n, int64_t micro, struct model_batch *out, struct err *e)
 {
-    if (!micro_batch_is_staged(n, &n->cursor, micro) && micro_batch_gather(n, &n->cursor, micro, e))
+    struct cursor at = engine_position(n, n->share.taken);
+    if (!micro_batch_is_staged(n, &at, micro) && micro_batch_gather(n, &at, micro, e))
         return e->code;
     micro_batch_hand_over(n, n->train, n->staged.rows, out);
     return ERR_OK;

@@ -53,6 +53,29 @@ void state_in_own(struct engine *n, const float *state, bool params, bool extras
 
 /* ---- the place in the run */
 
+/* Pieces for which there is no room are left out by a run that resumes. There are many only in a very large world. */
+static void place_put_deal(const struct engine *n, struct snapshot_place *out)
+{
+    out->dealt = true;
+    out->dealt_epoch = n->deal.next.epoch;
+    out->dealt_position = n->deal.next.position;
+    for (size_t i = 0; i < n->deal.count && i < SNAPSHOT_PIECES; i++) {
+        const struct deal_piece *p = &n->deal.pieces[i];
+        out->pieces[i] = (struct snapshot_piece){p->epoch, p->position, p->count};
+        out->piece_count++;
+    }
+}
+
+static void place_get_deal(struct engine *n, const struct snapshot_place *place)
+{
+    struct deal_piece pieces[SNAPSHOT_PIECES];
+    struct cursor next = {place->dealt_epoch, place->dealt_position};
+    for (int64_t i = 0; i < place->piece_count; i++)
+        pieces[i] =
+            (struct deal_piece){place->pieces[i].epoch, place->pieces[i].position, place->pieces[i].count};
+    deal_start(&n->deal, &next, pieces, (size_t)place->piece_count);
+}
+
 void state_place(const struct engine *n, struct snapshot_place *out)
 {
     *out = (struct snapshot_place){
@@ -60,8 +83,9 @@ void state_place(const struct engine *n, struct snapshot_place *out)
         .epoch = n->cursor.epoch,
         .position = n->cursor.position,
         .seed = n->spec->seed,
-        .updates = n->optim->steps,
+        .updates = n->share.given ? n->fewest_updates : n->optim->steps,
         .samples = n->samples,
+        .step_samples = n->step_samples,
         .judged = n->val_step == n->step,
         .val_loss = n->val_loss,
         .best_step = n->best_step,
@@ -71,6 +95,8 @@ void state_place(const struct engine *n, struct snapshot_place *out)
         .epoch_samples = n->train->count,
         .shuffled = n->spec->data.shuffle,
     };
+    if (n->share.given)
+        place_put_deal(n, out);
 }
 
 /* The cursor counts positions in the order that seed, shuffle and number of samples give. */
@@ -118,6 +144,9 @@ void state_take_place(struct engine *n, const struct snapshot_place *place)
     n->step = place->step;
     n->samples = place->samples;
     n->cursor = (struct cursor){place->epoch, place->position};
+    n->step_samples = place->step_samples;
+    if (place->dealt)
+        place_get_deal(n, place);
     engine_leave_spent_epoch(n);
     n->optim->steps = place->updates;
     n->best_step = place->best_step;

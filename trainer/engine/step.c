@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "trainer/engine/micro_batch.h"
+#include "trainer/engine/share.h"
 #include "trainer/optim/schedule.h"
 
 static float *tail_of(const struct engine *n, float *array)
@@ -21,6 +22,12 @@ static void tail_put(struct engine *n, float *array, const float *tail)
 
 void step_begin(struct engine *n, struct step *s)
 {
+    const struct engine_share *share = &n->share;
+    if (share->given) {
+        int64_t left = share->most - share->taken;
+        *s = (struct step){.local = left < share->batch ? left : share->batch, .measured = true};
+        return;
+    }
     *s = (struct step){.global = sampler_global_samples(&n->sampler, &n->cursor)};
     for (int j = 0; j < n->shards; j++) {
         engine_take_shard(n, j);
@@ -115,6 +122,7 @@ static enum err_code shard_backward(struct backward *b, float *grads, model_read
 {
     struct engine *n = b->n;
     const struct device_ops *ops = n->device->ops;
+    struct cursor at = engine_position(n, n->share.taken);
     bool same_params = false;
     ops->zero(n->device, grads, n->model->count * sizeof(float));
     ops->zero(n->device, n->tally, sizeof(*n->tally));
@@ -127,7 +135,7 @@ static enum err_code shard_backward(struct backward *b, float *grads, model_read
         train_micro_batch(b, grads, &batch, last ? ready : NULL);
         same_params |= batch.rows > 0;
         if (!last)
-            micro_batch_stage(n, &n->cursor, i + 1);
+            micro_batch_stage(n, &at, i + 1);
     }
     return ERR_OK;
 }
@@ -191,7 +199,7 @@ static void flip_a_bit(struct engine *n)
 
 void step_update(struct engine *n, struct step *s)
 {
-    n->lr = schedule_lr(n->spec, n->step, engine_run_progress(n));
+    n->lr = schedule_lr(n->spec, (int64_t)engine_steps_made(n), engine_run_progress(n));
     optim_update(n->optim, n->params.data, n->grads.data, n->lr, s->measured);
     if (fault_hit("trainer.flip"))
         flip_a_bit(n);
@@ -212,17 +220,29 @@ static enum err_code step_check_loss(const struct engine *n, const struct step_a
     return ERR_OK;
 }
 
+/* In a round of a given time, the place that ranks share moves when the round is over (share_end). */
+static void place_take(struct engine *n, const struct step *s, const struct cursor *next)
+{
+    if (n->share.given) {
+        n->share.taken += s->local;
+        return;
+    }
+    n->cursor = *next;
+    n->step++;
+    n->samples += s->global;
+}
+
 enum err_code step_end(struct engine *n, struct step *s, const struct step_agreement *agreed,
                        bool *epoch_ended, struct err *e)
 {
     const struct device_ops *ops = n->device->ops;
     struct engine_outcome outcome;
-    struct cursor next = n->cursor;
+    struct cursor next = engine_position(n, n->share.taken + s->local);
     if (agreed->voted)
         ops->copy(n->device, n->outcome->tail, agreed->carrier + n->model->count, sizeof(outcome.tail));
     /* The next step's samples are gathered while the device is working. */
     engine_take_shard(n, 0);
-    bool ended = sampler_advance(&n->sampler, &next);
+    bool ended = !n->share.given && sampler_advance(&n->sampler, &next);
     micro_batch_stage(n, &next, 0);
     ops->download(n->device, &outcome, n->outcome, sizeof(outcome));
     if (s->measured)
@@ -235,17 +255,15 @@ enum err_code step_end(struct engine *n, struct step *s, const struct step_agree
     n->loss = (double)(agreed->all_ranks ? s->tail[TAIL_LOSS] : outcome.loss);
     if (step_check_loss(n, agreed, outcome.loss, s->tail[TAIL_LOSS], e))
         return e->code;
-    n->cursor = next;
-    n->step++;
-    n->samples += s->global;
+    place_take(n, s, &next);
     *epoch_ended = ended;
     return ERR_OK;
 }
 
 void step_count(struct engine *n, const struct step *s)
 {
+    struct cursor next = n->cursor;
     engine_take_shard(n, 0);
-    (void)sampler_advance(&n->sampler, &n->cursor);
-    n->step++;
-    n->samples += s->global;
+    (void)sampler_advance(&n->sampler, &next);
+    place_take(n, s, &next);
 }

@@ -62,6 +62,17 @@ static void metadata_number(struct jout *o, const char *key, int64_t value)
     jout_text(o, key, text);
 }
 
+static void print_deal(struct jout *o, const struct snapshot_place *place)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    buf_printf(&text, "%lld %lld %lld", (long long)place->step_samples, (long long)place->dealt_epoch,
+               (long long)place->dealt_position);
+    for (int64_t i = 0; i < place->piece_count; i++)
+        buf_printf(&text, " %lld:%lld+%lld", (long long)place->pieces[i].epoch,
+                   (long long)place->pieces[i].position, (long long)place->pieces[i].count);
+    jout_text(o, "ddp.dealt", text.data);
+}
+
 /* Prints the values that only some runs have, and that older snapshots lack. */
 static void print_judgement(struct jout *o, const struct snapshot_place *place)
 {
@@ -84,6 +95,8 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
     snprintf(text, sizeof(text), "%lld %lld", (long long)place->turn, (long long)place->turn_steps);
     if (place->turn)
         jout_text(o, "ddp.turn", text);
+    if (place->dealt)
+        print_deal(o, place);
 }
 
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
@@ -370,6 +383,27 @@ static enum err_code open_file(struct safetensors **out, const char *path, const
     return safetensors_open(out, file, e);
 }
 
+static enum err_code read_deal(const struct safetensors *f, struct snapshot_place *p, struct err *e)
+{
+    const char *text = json_get_text(f->metadata, "ddp.dealt", NULL);
+    long long a = 0, b = 0, c = 0;
+    int used = 0;
+    if (!text)
+        return ERR_OK;
+    bool good = sscanf(text, "%lld %lld %lld%n", &a, &b, &c, &used) == 3 && a >= 0 && b >= 0 && c >= 0 &&
+                c < p->epoch_samples;
+    p->dealt = true;
+    p->step_samples = a;
+    p->dealt_epoch = b;
+    p->dealt_position = c;
+    for (text += used; good && *text && p->piece_count < SNAPSHOT_PIECES; text += used) {
+        good = sscanf(text, " %lld:%lld+%lld%n", &a, &b, &c, &used) == 3 && a >= 0 && b >= 0 && c > 0 &&
+               b < p->epoch_samples && c <= p->epoch_samples - b;
+        p->pieces[p->piece_count++] = (struct snapshot_piece){a, b, c};
+    }
+    return good ? ERR_OK : err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.dealt' is damaged", f->path);
+}
+
 static enum err_code read_turn(const struct safetensors *f, struct snapshot_place *p, struct err *e)
 {
     const char *text = json_get_text(f->metadata, "ddp.turn", NULL);
@@ -430,7 +464,7 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (snapshot_metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
-    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_run(f, path, &p, e))
+    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_deal(f, &p, e) || read_run(f, path, &p, e))
         return e->code;
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: expected a part of each of %lld ranks, got %lld", f->path,

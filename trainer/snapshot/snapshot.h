@@ -69,6 +69,11 @@ struct snapshot_layout {
 size_t snapshot_floats(const struct snapshot_layout *l);
 
 #define SNAPSHOT_CLUSTER 64
+struct snapshot_piece { /* samples in a row, of the epoch's order */
+    int64_t epoch, position, count;
+};
+#define SNAPSHOT_PIECES 64
+
 struct snapshot_place {
     char cluster[SNAPSHOT_CLUSTER]; /* the cluster that the job number belongs to: each cluster has a job 1 */
     int64_t job, generation, step;
@@ -90,6 +95,12 @@ struct snapshot_place {
     uint64_t data_digest;
     int64_t epoch_samples; /* number of training samples; 0: an older snapshot, which does not say */
     bool shuffled;         /* in the order of the seed, not of the files */
+    /* Rounds of a given time. step_samples: taken beyond the last whole step. dealt: samples have been dealt to ranks up to
+     * dealt_epoch and dealt_position; of these, `pieces` were given back. */
+    int64_t step_samples;
+    bool dealt;
+    int64_t dealt_epoch, dealt_position, piece_count;
+    struct snapshot_piece pieces[SNAPSHOT_PIECES];
 };
 
 struct snapshot_files {

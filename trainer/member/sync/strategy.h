@@ -60,10 +60,8 @@ struct sync {
     float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
     int64_t round, overlap;         /* in steps; set by open */
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
-    /* Of rounds with a given time: when the last exchange began (0: no step was made yet), and the steps since then. */
-    struct {
-        int64_t since_ns, steps;
-    } clock;
+    bool ending;       /* sync_end_round was called */
+    int64_t waited_ns;
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */
     float votes[SYNC_MAX_TAIL];

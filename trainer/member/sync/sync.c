@@ -6,7 +6,6 @@
 #include "base/job/job_sync.h"
 #include "base/job/sync_choice.h"
 #include "base/mem.h"
-#include "trainer/member/sync/round_clock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -54,7 +53,7 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
             BUG_ON(!s->arrays[i]);
         }
     s->local_steps = ops->local_steps;
-    BUG_ON(config->tail > SYNC_MAX_TAIL || (config->spec.every_ms && config->tail < 2));
+    BUG_ON(config->tail > SYNC_MAX_TAIL);
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
         s->config.bucket = DEFAULT_BUCKET;
@@ -94,15 +93,9 @@ enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err
     if (job_sync_check_change(&s->config.spec, spec, e) ||
         (s->ops->check_tune && s->ops->check_tune(s, spec, e)))
         return e->code;
-    int64_t agreed = s->config.spec.every_ms && spec->every_ms ? s->round : 0;
-
     s->config.spec = *spec;
     if (s->ops->tuned)
         s->ops->tuned(s);
-    if (agreed) /* steps of a round are still those that the ranks' clocks have found */
-        s->round = agreed;
-    else /* the clock counts steps from the next one on */
-        s->clock.since_ns = s->clock.steps = 0;
     return ERR_OK;
 }
 
@@ -113,7 +106,6 @@ void sync_at_step(struct sync *s, int64_t step)
     s->next_step = step;
     if (s->ops->at_step)
         s->ops->at_step(s, step);
-    round_clock_start(s);
 }
 
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples)
@@ -141,11 +133,15 @@ enum err_code sync_begin(struct sync *s, struct err *e)
     struct coll_stats stats;
 
     coll_get_stats(s->group, &stats);
-    s->made =
-        (struct sync_round){.round = s->rounds + 1, .steps = s->state.steps, .norm = NAN, .agreement = NAN};
+    s->made = (struct sync_round){.round = s->rounds + 1,
+                                  .steps = s->state.steps,
+                                  .samples = s->state.local_samples,
+                                  .wait_ns = (uint64_t)s->waited_ns,
+                                  .norm = NAN,
+                                  .agreement = NAN};
+    s->waited_ns = 0;
     s->made_told = true;
     s->bytes_before = stats.bytes;
-    round_clock_propose(s);
     if (s->ops->begin(s, e))
         return e->code;
     s->under_way = s->state;
@@ -200,11 +196,21 @@ static enum err_code exchange_join(struct sync *s, struct err *e)
     s->made.bytes = stats.bytes - s->bytes_before;
     s->made_told = false;
     s->rounds++;
-    round_clock_take(s);
     s->under_way = (struct sync_state){0};
     s->voted = true;
     s->votes_kept = false; /* the new ones are in place */
     return ERR_OK;
+}
+
+void sync_end_round(struct sync *s, int64_t waited_ns)
+{
+    s->ending = true;
+    s->waited_ns = waited_ns;
+}
+
+static bool round_is_over(const struct sync *s)
+{
+    return s->config.spec.every_ms ? s->ending : s->state.steps >= s->round;
 }
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
@@ -214,15 +220,15 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     if (!s->local_steps)
         return ERR_OK;
     s->state.steps++;
-    s->clock.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;
     if (s->votes_kept)
         votes_bring(s);
     if (s->under_way.steps) /* the exchange may go on for `overlap` steps */
         return s->state.steps >= s->overlap ? exchange_join(s, e) : ERR_OK;
-    if (!s->ops->begin || s->state.steps < s->round)
+    if (!s->ops->begin || !round_is_over(s))
         return ERR_OK;
+    s->ending = false;
     if (sync_begin(s, e))
         return e->code;
     return s->overlap ? ERR_OK : exchange_join(s, e);

@@ -63,7 +63,7 @@ struct sync_config {
     float *arrays[SYNC_MAX_ARRAYS]; /* the arrays of sync_arrays, attached to the group */
     size_t count;                   /* floats in each */
     /* Number of floats at the end of each array that carry the loss and the votes. Averaging writes the last
-     * of them itself, to measure the round (sync_round), and the one before it if rounds have a given time. */
+     * of them itself, to measure the round (sync_round). */
     size_t tail;
     /* The parameters among the rest, in rising order; borrowed for sync_open. NULL: all of it is one
      * tensor. */
@@ -99,6 +99,10 @@ int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global
  * buckets. Errors are returned by sync_before_step. */
 void sync_grads_ready(struct sync *s, size_t offset, size_t count);
 MUST_CHECK enum err_code sync_before_step(struct sync *s, struct err *e);
+/* Rounds of a given time (sync_spec.every_ms): the present step is the last one of its round. All ranks then come to
+ * sync_after_step with the same sum of global_samples since the round began, after unlike numbers of steps. Rounds of a
+ * number of steps end by themselves. waited_ns: this rank has stood still so long until all had come to this. */
+void sync_end_round(struct sync *s, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
@@ -119,7 +123,8 @@ bool sync_settled(const struct sync *s);
  * world of one, or if no parameter moved. norm and agreement are the same on all ranks. */
 struct sync_round {
     int64_t round;    /* 1 is the first that the group made */
-    int64_t steps;    /* since the exchange before it */
+    int64_t steps;    /* of this rank since the exchange before it */
+    int64_t samples;  /* of this rank in its round; of the fragments' rounds, since the exchange before it */
     uint64_t wait_ns; /* this rank stood still for the exchange */
     uint64_t bytes;   /* that this rank sent, as coll_get_stats counts them */
     double norm, agreement;

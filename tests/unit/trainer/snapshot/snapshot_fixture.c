@@ -80,6 +80,10 @@ void fixture_same_place(const struct snapshot_place *a, const struct snapshot_pl
     assert_true(a->val_loss == b->val_loss && a->best_loss == b->best_loss);
     assert_int_equal(a->best_step, b->best_step);
     assert_int_equal(a->data_bytes, b->data_bytes);
+    assert_int_equal(a->dealt, b->dealt);
+    assert_true(a->step_samples == b->step_samples && a->dealt_epoch == b->dealt_epoch &&
+                a->dealt_position == b->dealt_position && a->piece_count == b->piece_count);
+    assert_memory_equal(a->pieces, b->pieces, sizeof(a->pieces));
 }
 
 void fixture_same_tensors(const float *a, const float *b)

@@ -204,6 +204,35 @@ static void snapshots_of_earlier_versions_name_the_run_in_the_header(void **stat
     snapshot_files_release(&old);
 }
 
+static void samples_that_were_given_back_are_kept(void **state)
+{
+    struct snapshot_place place = fixture_place_at(12, 3), back;
+    struct snapshot_files files = {0};
+    struct err e = {0};
+    (void)state;
+    place.epoch_samples = 100;
+    place.dealt = true;
+    place.step_samples = 17;
+    place.dealt_epoch = 3;
+    place.dealt_position = 20;
+    fixture_write(&place, true, &files);
+    assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
+    fixture_same_place(&place, &back);
+    for (; place.piece_count < SNAPSHOT_PIECES; place.piece_count++)
+        place.pieces[place.piece_count] =
+            (struct snapshot_piece){2, place.piece_count, 1 + place.piece_count % 3};
+    snapshot_files_release(&files);
+    fixture_write(&place, true, &files);
+    assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
+    fixture_same_place(&place, &back);
+    place.pieces[1].count = 100; /* beyond the epoch */
+    snapshot_files_release(&files);
+    fixture_write(&place, true, &files);
+    assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_DATA_LOSS);
+    assert_non_null(strstr(e.msg, "'ddp.dealt' is damaged"));
+    snapshot_files_release(&files);
+}
+
 static void a_damaged_run_file_is_noticed(void **state)
 {
     static const char *const rows[] = {
@@ -389,6 +418,7 @@ int main(void)
         SNAPSHOT_TEST(equal_contents_have_equal_digests),
         SNAPSHOT_TEST(equal_runs_write_equal_tensors),
         SNAPSHOT_TEST(snapshots_of_earlier_versions_name_the_run_in_the_header),
+        SNAPSHOT_TEST(samples_that_were_given_back_are_kept),
         SNAPSHOT_TEST(a_damaged_run_file_is_noticed),
         SNAPSHOT_TEST(every_truncation_names_the_file),
         SNAPSHOT_TEST(another_shape_names_file_and_tensor),

@@ -241,6 +241,62 @@ static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state
     scene_play(&scene);
 }
 
+/* ---- ranks at unlike speeds */
+
+/* The victim dies within the second round. The others have then made 6 and 2 steps of it, and what they have taken counts. */
+static void member_survive_unlike(struct ranks *r, int rank)
+{
+    struct trainer_config config;
+    struct trainer t;
+    struct step s;
+    struct err e = {0};
+    int next = rank == 0 ? 1 : 0, rounds = 0;
+    bool epoch_ended;
+
+    open_trainer(&t, &config, r->arg);
+    generation_form(r, &t, FIRST, rank, 3);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    for (;;) {
+        if (rank == VICTIM && t.engine.step > 0)
+            _exit(0);
+        if (trainer_step(&t, &s, &epoch_ended, &e))
+            break;
+    }
+    /* The first round has at most 4 steps of each rank. */
+    int64_t first = (4 + 3 + 2) * BATCH, second = (6 + 2) * BATCH;
+    RANK_CHECK(e.code == ERR_ABORTED && t.engine.samples == first);
+    RANK_CHECK(t.engine.share.taken == (rank == 0 ? 6 : 2) * BATCH);
+    RANK_CHECK(trainer_leave(&t));
+    generation_form(r, &t, SECOND, next, 2);
+    RANK_CHECK(t.engine.samples == first + second && t.engine.cursor.position == first + second);
+    sync_save(t.formation.sync, &board_of(r)->taken[next].round);
+    RANK_CHECK(board_of(r)->taken[next].round.global_samples == second);
+    /* What the victim was dealt, and the others have not taken, is dealt first. */
+    RANK_CHECK(t.engine.deal.count > 1 && t.engine.deal.pieces[0].position < first + second);
+    while (rounds < 3) {
+        RANK_OK(trainer_step(&t, &s, &epoch_ended, &e), &e);
+        RANK_CHECK(isfinite(t.engine.loss));
+        rounds += sync_voted(t.formation.sync);
+    }
+    RANK_CHECK(sync_settled(t.formation.sync));
+    r->shared->hash[next] = ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float));
+    RANK_CHECK(t.engine.samples > first + second && t.engine.step > 0);
+    member_leave(&t, &config);
+}
+
+static void survivors_at_unlike_speeds_go_on(void **state)
+{
+    struct scene scene = {.sync = "{type: average, every: 1h}"};
+    struct ranks three = {.world = 3, .arg = &scene};
+
+    (void)state;
+    setenv("DDP_TEST_ROUND_STEPS", "6,3,2", 1);
+    assert_true(ranks_run(&three, member_survive_unlike));
+    unsetenv("DDP_TEST_ROUND_STEPS");
+    assert_int_equal(three.shared->hash[0], three.shared->hash[1]);
+    ranks_release(&three);
+}
+
 /* ---- survivors that hold different things */
 
 static const struct difference {
@@ -352,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group),
         cmocka_unit_test(a_survivor_of_a_round_takes_the_round_to_the_next_group),
+        cmocka_unit_test(survivors_at_unlike_speeds_go_on),
         cmocka_unit_test(survivors_that_hold_different_states_do_not_train_together),
         cmocka_unit_test(an_epoch_that_a_smaller_world_has_passed_gives_way_to_the_next),
     };

@@ -130,6 +130,23 @@ static void reference_step(struct world *w, int step, bool warm)
             w->seen[f][m] += (double)quadratic_samples(w->u, m, step);
 }
 
+/* Rounds in which members make unlike numbers of steps. */
+static void reference_rounds_unlike(struct world *w)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int m = 0; m < w->size; m++)
+            for (int step = 0; step < quadratic_steps(m, round); step++) {
+                int64_t samples = quadratic_samples(w->u, m, step);
+
+                for (size_t i = 0; samples && i < PARAMS; i++)
+                    w->theta[m][i] -= (double)RATE * quadratic_gradient(w->u, w->theta[m][i], m, i);
+                w->seen[0][m] += (double)samples;
+            }
+        reference_send(w, 0);
+        reference_apply(w, 0, 0);
+    }
+}
+
 void diloco_reference(double *out, int size, const struct quadratic *u)
 {
     const struct sync_spec *c = &u->spec;
@@ -144,7 +161,9 @@ void diloco_reference(double *out, int size, const struct quadratic *u)
         for (int m = 0; m < size; m++)
             w->theta[m][i] = quadratic_start(i);
     }
-    for (int step = 0; step < STEPS; step++) {
+    if (u->timed) /* nothing is left to settle */
+        reference_rounds_unlike(w);
+    for (int step = 0; !u->timed && step < STEPS; step++) {
         int64_t made = step + 1 - c->warm; /* steps of rounds */
 
         reference_step(w, step, step < c->warm);
@@ -162,7 +181,7 @@ void diloco_reference(double *out, int size, const struct quadratic *u)
         reference_apply(w, turn, c->mix);
         turn = (turn + 1) % (int)fragments;
     }
-    for (int f = 0; f < fragments; f++) {
+    for (int f = 0; !u->timed && f < fragments; f++) {
         reference_send(w, turn);
         reference_apply(w, turn, 0);
         turn = (turn + 1) % (int)fragments;

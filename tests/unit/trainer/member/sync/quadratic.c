@@ -43,6 +43,22 @@ int64_t quadratic_samples_of_all(const struct quadratic *u, int world, int step)
     return n;
 }
 
+int quadratic_steps(int rank, int round)
+{
+    return 1 + (rank * 3 + round) % 5;
+}
+
+/* Of all ranks in a round of a given time. */
+static int64_t samples_of_round(const struct quadratic *u, int world, int round)
+{
+    int64_t n = 0;
+
+    for (int k = 0; k < world; k++)
+        for (int step = 0; step < quadratic_steps(k, round); step++)
+            n += quadratic_samples(u, k, step);
+    return n;
+}
+
 double quadratic_gradient(const struct quadratic *u, double x, int rank, size_t i)
 {
     return x - (double)(u->same_data ? 1 : rank + 1) * 0.25 -
@@ -180,6 +196,33 @@ void member_dies_at_gather(int call)
     dies_at_gather = call;
 }
 
+/* Rounds that end after unlike numbers of steps. Returns a hash of the shared model at the ends of rounds. */
+static uint64_t member_train_unlike(struct ranks *r, int rank, struct member *m)
+{
+    const struct quadratic *u = r->arg;
+    struct sync_round made;
+    struct err e = {0};
+    uint64_t hash = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int step = 0, last = quadratic_steps(rank, round) - 1; step <= last; step++) {
+            sync_at_step(m->sync, step);
+            member_compute(m, u, step);
+            RANK_CHECK(!sync_take_round(m->sync, &made));
+            if (step == last)
+                sync_end_round(m->sync, 0);
+            RANK_OK(sync_after_step(m->sync, quadratic_samples(u, rank, step),
+                                    step == last ? samples_of_round(u, r->world, round) : 0, &e),
+                    &e);
+            RANK_CHECK(sync_voted(m->sync) == (step == last));
+        }
+        RANK_CHECK(sync_settled(m->sync) && sync_take_round(m->sync, &made));
+        RANK_CHECK(made.steps == quadratic_steps(rank, round));
+        hash = hash * 31 + ranks_hash(sync_shared(m->sync), PARAMS * sizeof(float));
+    }
+    return hash;
+}
+
 static void member_train(struct ranks *r, int rank)
 {
     const struct quadratic *u = r->arg;
@@ -190,7 +233,9 @@ static void member_train(struct ranks *r, int rank)
 
     member_open(r, rank, &u->spec, u->thread, &m);
     fails_at_gather = u->fails_at_gather;
-    for (int step = 0; step < STEPS; step++) {
+    if (u->timed)
+        hash = member_train_unlike(r, rank, &m);
+    for (int step = 0; !u->timed && step < STEPS; step++) {
         if (u->reopen_after && step == u->reopen_after)
             member_reopen(&m);
         sync_at_step(m.sync, step);

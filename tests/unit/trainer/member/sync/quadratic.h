@@ -9,7 +9,7 @@
 /* Tensors of odd sizes, with gaps, so that a block that crossed a bound would show. */
 #define TENSORS 6
 extern const struct sync_tensor quadratic_tensors[TENSORS];
-enum { TAIL = 3, PARAMS = 1040, COUNT = PARAMS + TAIL, EVERY = 6, STEPS = 6 * EVERY + 2 };
+enum { TAIL = 3, PARAMS = 1040, COUNT = PARAMS + TAIL, EVERY = 6, STEPS = 6 * EVERY + 2, ROUNDS = 6 };
 #define RATE 0.05f
 
 struct quadratic {
@@ -19,12 +19,15 @@ struct quadratic {
     int dies_at_gather;  /* rank 1, in its second round */
     int fails_at_gather; /* all ranks; they then open the strategy again */
     int thread;
-    bool far; /* arrays are in memory that is not the host's */
+    bool timed; /* rounds of a given time: quadratic_steps */
+    bool far;   /* arrays are in memory that is not the host's */
 };
 struct quadratic quadratic_setup(enum wire_type wire); /* diloco */
 
 int64_t quadratic_samples(const struct quadratic *u, int rank, int step);
 int64_t quadratic_samples_of_all(const struct quadratic *u, int world, int step);
+/* Steps of the rank in a round of a given time: unlike, and 1 at least. */
+int quadratic_steps(int rank, int round);
 double quadratic_gradient(const struct quadratic *u, double x, int rank, size_t i);
 double quadratic_start(size_t i);
 

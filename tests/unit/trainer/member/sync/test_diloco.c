@@ -69,6 +69,25 @@ static void rounds_are_those_of_the_reference(void **state)
         }
 }
 
+/* Members at unlike speeds: each counts by its samples. */
+static void rounds_of_unlike_steps_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (size_t k = 0; k < WIRES; k++) {
+            struct quadratic u = quadratic_setup(quadratic_wires[k]);
+
+            u.spec.every_ms = 1000;
+            u.timed = true;
+            rounds_check(&quadratic_layouts[l], &u);
+            if (quadratic_wires[k] != WIRE_FP32)
+                continue;
+            u.spec.outer_lr = 1; /* the plain mean */
+            u.spec.outer_momentum = 0;
+            rounds_check(&quadratic_layouts[l], &u);
+        }
+}
+
 static void overlap_and_fragments_are_those_of_the_reference(void **state)
 {
     (void)state;
@@ -229,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_has_the_arrays_that_it_needs),
         cmocka_unit_test(rounds_are_those_of_the_reference),
+        cmocka_unit_test(rounds_of_unlike_steps_are_those_of_the_reference),
         cmocka_unit_test(overlap_and_fragments_are_those_of_the_reference),
         cmocka_unit_test(without_outer_momentum_it_is_averaging_bit_for_bit),
         cmocka_unit_test(the_mean_of_deltas_is_the_mean),
