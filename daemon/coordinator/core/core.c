@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/adopt.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/adopt.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/facts.h"
 #include "daemon/coordinator/core/generation_end.h"

@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/adopt.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/adopt.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/exit_cause.h"
 #include "daemon/coordinator/core/jobs.h"

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/job/job_tune.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/generation_end.h"

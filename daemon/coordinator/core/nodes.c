@@ -15,8 +15,8 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/accounts.h"
-#include "daemon/coordinator/core/adopt.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/adopt.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/gpus.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/card_merge.h"
+#include "daemon/coordinator/core/cards/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"

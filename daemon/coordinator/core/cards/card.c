@@ -8,7 +8,7 @@
  * file is added. Deaths on other nodes are left
  * to the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a
  * node drop an exit record, the node's card already contains that exit. */
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/card.h"
 
 #include <stdlib.h>
 #include <string.h>

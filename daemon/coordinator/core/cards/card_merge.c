@@ -1,12 +1,12 @@
 /* Merges our records of a job with those of a card; adopt.c says when. */
-#include "daemon/coordinator/core/card_merge.h"
+#include "daemon/coordinator/core/cards/card_merge.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/job/job.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/model.h"
 
 static const struct rank_record *records_rank(const struct records *r, int64_t generation, int rank)

@@ -13,7 +13,7 @@
  * is dead, and snapshots are put together. Of two revisions of the job file the later one counts, whichever side
  * is further: a tune changes neither generation nor state. So no worker that both sides know is told to stop, and a
  * job that has ended since the backup is not run again. */
-#include "daemon/coordinator/core/adopt.h"
+#include "daemon/coordinator/core/cards/adopt.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/card.h"
-#include "daemon/coordinator/core/card_merge.h"
+#include "daemon/coordinator/core/cards/card.h"
+#include "daemon/coordinator/core/cards/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/gpus.h"
