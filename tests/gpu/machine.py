@@ -15,7 +15,7 @@ from suite import Failed
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "cluster"))
-PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-trainer", "ddpctl")
+PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-store", "ddp-trainer", "ddpctl")
 CUDA = 13  # major version of CUDA that the plugin is linked with
 LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
 

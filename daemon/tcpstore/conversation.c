@@ -1,0 +1,170 @@
+#include "daemon/tcpstore/conversation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { STOP_WAITING = 0, WAIT_CANCELED = 1, READY = 0, NOT_READY = 1 }; /* replies of one byte */
+enum { IN_KEEP = 64 << 10 }; /* a larger buffer is freed when its request has been obeyed */
+
+static void reply_number(struct tcpstore_conversation *c, int64_t number)
+{
+    buf_append(&c->out, &number, sizeof(number));
+}
+
+static void reply_piece(struct tcpstore_conversation *c, struct tcpstore_piece piece)
+{
+    uint64_t size = piece.size;
+
+    buf_append(&c->out, &size, sizeof(size));
+    if (piece.size)
+        buf_append(&c->out, piece.data, piece.size);
+}
+
+static void reply_popped(struct tcpstore_conversation *c, struct tcpstore_table *t, struct tcpstore_piece key)
+{
+    size_t size;
+
+    reply_number(c, tcpstore_queue_length(t, key));
+    void *data = tcpstore_pop(t, key, &size);
+    if (data)
+        reply_piece(c, (struct tcpstore_piece){data, size});
+    free(data);
+}
+
+static enum err_code reply_values(struct tcpstore_conversation *c, const struct tcpstore_table *t,
+                                  const struct tcpstore_request *r, struct err *e)
+{
+    struct tcpstore_piece list = r->list;
+
+    for (uint64_t i = 0; i < r->count; i++) {
+        reply_piece(c, tcpstore_get(t, tcpstore_list_take(&list)));
+        /* a short request can name a large value many times */
+        if (c->out.len > (size_t)TCPSTORE_REQUEST_MAX)
+            return err_set(e, ERR_INVALID_ARGUMENT, "MULTI_GET of values of more than %d bytes in all",
+                           TCPSTORE_REQUEST_MAX);
+    }
+    return ERR_OK;
+}
+
+static enum err_code pairs_set(struct tcpstore_table *t, const struct tcpstore_request *r, struct err *e)
+{
+    struct tcpstore_piece list = r->list;
+
+    for (uint64_t i = 0; i < r->count; i++) {
+        struct tcpstore_piece key = tcpstore_list_take(&list), value = tcpstore_list_take(&list);
+
+        if (tcpstore_set(t, key, value, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code keys_await(struct tcpstore_conversation *c, struct tcpstore_table *t,
+                                const struct tcpstore_request *r, struct err *e)
+{
+    if (!tcpstore_all_there(t, r->list, r->count))
+        return tcpstore_wait(t, &c->waiter, r->list, r->count, e);
+    buf_putc(&c->out, STOP_WAITING);
+    return ERR_OK;
+}
+
+static enum err_code request_obey(struct tcpstore_conversation *c, struct tcpstore_table *t,
+                                  const struct tcpstore_request *r, struct err *e)
+{
+    struct tcpstore_piece value;
+    int64_t sum;
+
+    switch (r->command) {
+    case TCPSTORE_VALIDATE:
+        return ERR_OK;
+    case TCPSTORE_SET:
+        return tcpstore_set(t, r->key, r->value, e);
+    case TCPSTORE_APPEND:
+        return tcpstore_append(t, r->key, r->value, e);
+    case TCPSTORE_MULTI_SET:
+        return pairs_set(t, r, e);
+    case TCPSTORE_QUEUE_PUSH:
+        return tcpstore_push(t, r->key, r->value, e);
+    case TCPSTORE_WAIT:
+        return keys_await(c, t, r, e);
+    case TCPSTORE_MULTI_GET:
+        return reply_values(c, t, r, e);
+    case TCPSTORE_COMPARE_SET:
+        if (tcpstore_compare_set(t, r->key, r->expected, r->value, &value, e))
+            return e->code;
+        reply_piece(c, value);
+        return ERR_OK;
+    case TCPSTORE_ADD:
+        if (tcpstore_add(t, r->key, r->number, &sum, e))
+            return e->code;
+        reply_number(c, sum);
+        return ERR_OK;
+    case TCPSTORE_GET: /* clients wait for a key before they get it, so a missing one was deleted in between */
+        reply_piece(c, tcpstore_get(t, r->key));
+        return ERR_OK;
+    case TCPSTORE_CHECK:
+        buf_putc(&c->out, tcpstore_all_there(t, r->list, r->count) ? READY : NOT_READY);
+        return ERR_OK;
+    case TCPSTORE_CANCEL_WAIT:
+        buf_putc(&c->out, WAIT_CANCELED);
+        return ERR_OK;
+    case TCPSTORE_GETNUMKEYS:
+        reply_number(c, tcpstore_key_count(t));
+        return ERR_OK;
+    case TCPSTORE_DELETE_KEY:
+        reply_number(c, tcpstore_delete(t, r->key));
+        return ERR_OK;
+    case TCPSTORE_PING:
+        buf_append(&c->out, &r->number, 4);
+        return ERR_OK;
+    case TCPSTORE_QUEUE_POP:
+        reply_popped(c, t, r->key);
+        return ERR_OK;
+    case TCPSTORE_QUEUE_LEN:
+        reply_number(c, tcpstore_queue_length(t, r->key));
+        return ERR_OK;
+    }
+    BUG_ON(true);
+}
+
+enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore_table *t, struct err *e)
+{
+    enum err_code code = ERR_OK;
+    struct tcpstore_request r;
+    size_t done = 0, used = 1;
+
+    while (!code && used && c->in.len > done && c->in.len - done >= c->want &&
+           c->out.len < TCPSTORE_OUT_PAUSE) {
+        code =
+            tcpstore_request_parse(&c->dialect, c->in.data + done, c->in.len - done, &r, &used, &c->want, e);
+        if (code || !used)
+            continue;
+        /* A client of the plain dialect gives up waiting without a word. Its next request shows that it has, and a
+         * late answer to the wait would be taken for the answer to that request. */
+        tcpstore_unwait(t, &c->waiter);
+        code = request_obey(c, t, &r, e);
+        done += used;
+        c->want = 1;
+    }
+    buf_consume(&c->in, done);
+    if (!c->in.len && c->in.cap > IN_KEEP)
+        buf_release(&c->in);
+    return code;
+}
+
+void tcpstore_conversation_woken(void *ctx, struct tcpstore_waiter *waiter)
+{
+    struct tcpstore_conversation *c = (struct tcpstore_conversation *)waiter;
+
+    (void)ctx;
+    buf_putc(&c->out, STOP_WAITING);
+}
+
+void tcpstore_conversation_release(struct tcpstore_conversation *c, struct tcpstore_table *t)
+{
+    tcpstore_unwait(t, &c->waiter);
+    buf_release(&c->in);
+    buf_release(&c->out);
+}

@@ -1,0 +1,27 @@
+#ifndef DDP_DAEMON_TCPSTORE_CONVERSATION_H
+#define DDP_DAEMON_TCPSTORE_CONVERSATION_H
+
+#include "base/buf.h"
+#include "daemon/tcpstore/table.h"
+
+/* One client's side of the protocol, without its socket: bytes that came are appended to `in`, and `out` holds the
+ * bytes to send. Zeroed it is a new connection. */
+struct tcpstore_conversation {
+    struct tcpstore_waiter waiter; /* first: the table's callback finds the conversation by it */
+    enum tcpstore_dialect dialect;
+    struct buf in, out;
+    size_t want; /* bytes that `in` needs before a request may be whole */
+};
+
+/* Replies wait in `out` up to about this many bytes; further requests are read when they have been sent. */
+enum { TCPSTORE_OUT_PAUSE = 64 << 10 };
+
+/* Obeys the whole requests in `in`. An error means that the connection must be closed: INVALID_ARGUMENT for bytes
+ * that are not this protocol or above its limits, RESOURCE_EXHAUSTED if the store is full. */
+MUST_CHECK enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore_table *t,
+                                           struct err *e);
+/* The table's `woken`: tells the client that its keys have come. */
+void tcpstore_conversation_woken(void *ctx, struct tcpstore_waiter *waiter);
+void tcpstore_conversation_release(struct tcpstore_conversation *c, struct tcpstore_table *t);
+
+#endif

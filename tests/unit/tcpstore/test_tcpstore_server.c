@@ -1,0 +1,276 @@
+#include "tests/unit/base/check.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/tcpstore/server.h"
+#include "tests/unit/tcpstore/request_bytes.h"
+
+/* A server in a thread, and clients that speak the plain dialect over sockets. */
+struct running {
+    struct tcpstore_options options;
+    struct sockaddr_in at;
+    int owner_write;
+    enum err_code code;
+    pthread_t thread;
+};
+
+static void *running_main(void *arg)
+{
+    struct running *r = arg;
+    struct err e = {0};
+
+    r->code = tcpstore_serve(&r->options, &e);
+    return NULL;
+}
+
+static void running_start(struct running *r, struct tcpstore_options options)
+{
+    socklen_t size = sizeof(r->at);
+    int fds[2];
+
+    *r = (struct running){.options = options, .at = {.sin_family = AF_INET}};
+    r->at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    r->options.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(r->options.listener, (struct sockaddr *)&r->at, sizeof(r->at)), 0);
+    assert_int_equal(listen(r->options.listener, 64), 0);
+    assert_int_equal(getsockname(r->options.listener, (struct sockaddr *)&r->at, &size), 0);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    r->options.owner = fds[0];
+    r->owner_write = fds[1];
+    assert_int_equal(pthread_create(&r->thread, NULL, running_main, r), 0);
+}
+
+static void running_leave(struct running *r)
+{
+    close_fd(&r->owner_write);
+    r->owner_write = -1;
+}
+
+static void running_join(struct running *r)
+{
+    assert_int_equal(pthread_join(r->thread, NULL), 0);
+    assert_int_equal(r->code, ERR_OK);
+    close(r->options.owner);
+}
+
+static int client_open(const struct running *r)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct timeval patience = {.tv_sec = 20 * test_slow()};
+
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&r->at, sizeof(r->at)), 0);
+    return fd;
+}
+
+static void client_say(int fd, const struct buf *b)
+{
+    size_t done = 0;
+
+    while (done < b->len) {
+        ssize_t n = send(fd, b->data + done, b->len - done, MSG_NOSIGNAL);
+
+        if (n < 0) /* the server may have closed it */
+            return;
+        done += (size_t)n;
+    }
+}
+
+static void client_request(int fd, int command, const char *const *texts)
+{
+    CLEANUP(buf_release) struct buf b = {0};
+
+    put_request(&b, command, texts);
+    client_say(fd, &b);
+}
+
+static void client_hear(int fd, const void *bytes, size_t size)
+{
+    char heard[64];
+    size_t done = 0;
+
+    assert_true(size <= sizeof(heard));
+    while (done < size) {
+        ssize_t n = recv(fd, heard + done, size - done, 0);
+
+        assert_true(n > 0);
+        done += (size_t)n;
+    }
+    assert_memory_equal(heard, bytes, size);
+}
+
+static void client_hear_end(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, 0);
+
+    assert_true(n == 0 || (n < 0 && errno == ECONNRESET));
+    close(fd);
+}
+
+/* The number of keys: the request and its answer show that the client is served. */
+static void client_expect_keys(int fd, int64_t keys)
+{
+    client_request(fd, 6, TEXTS(NULL));
+    client_hear(fd, &keys, sizeof(keys));
+}
+
+static void one_client_waits_for_another(void **state)
+{
+    struct running r;
+    CLEANUP(buf_release) struct buf wait = {0};
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30});
+    int a = client_open(&r), b = client_open(&r);
+    buf_putc(&wait, 5);
+    put_u64(&wait, 1);
+    put_piece(&wait, "k");
+    client_say(a, &wait);
+    client_request(b, 0, TEXTS("k", "v"));
+    client_hear(a, "\0", 1);
+    client_request(a, 2, TEXTS("k"));
+    client_hear(a, "\1\0\0\0\0\0\0\0v", 9);
+    running_leave(&r);
+    client_expect_keys(b, 1); /* clients are served until they go */
+    close(a);
+    close(b);
+    running_join(&r);
+}
+
+static void large_values_pass(void **state)
+{
+    struct running r;
+    CLEANUP(buf_release) struct buf set = {0}, heard = {0};
+    CLEANUP(free_text) char *value = xmalloc(TCPSTORE_VALUE_MAX);
+    char chunk[65536];
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30});
+    int a = client_open(&r);
+    for (size_t i = 0; i < TCPSTORE_VALUE_MAX; i++)
+        value[i] = (char)(i * 7 + i / 251);
+    buf_putc(&set, 0);
+    put_piece(&set, "k");
+    put_u64(&set, TCPSTORE_VALUE_MAX);
+    buf_append(&set, value, TCPSTORE_VALUE_MAX);
+    client_say(a, &set);
+    client_request(a, 2, TEXTS("k"));
+    while (heard.len < TCPSTORE_VALUE_MAX + 8) {
+        ssize_t n = recv(a, chunk, sizeof(chunk), 0);
+
+        assert_true(n > 0);
+        buf_append(&heard, chunk, (size_t)n);
+    }
+    assert_memory_equal(heard.data + 8, value, TCPSTORE_VALUE_MAX);
+    client_expect_keys(a, 1);
+    close(a);
+    running_leave(&r);
+    running_join(&r);
+}
+
+static void strangers_are_closed_and_others_go_on(void **state)
+{
+    struct running r;
+    CLEANUP(buf_release) struct buf http = {0};
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30, .store_limit = 2000});
+    int worker = client_open(&r), scanner = client_open(&r), greedy = client_open(&r);
+    CLEANUP(free_text) char *value = xcalloc(1, 3001);
+    memset(value, 'x', 3000);
+    client_request(worker, 0, TEXTS("k", "v"));
+    buf_puts(&http, "GET / HTTP/1.1\r\n\r\n");
+    client_say(scanner, &http);
+    client_hear_end(scanner);
+    client_request(greedy, 0, TEXTS("l", value)); /* the store is full */
+    client_hear_end(greedy);
+    client_expect_keys(worker, 1);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
+/* The oldest connection that has said nothing makes room; those that have spoken stay. */
+static void silent_connections_make_room(void **state)
+{
+    struct running r;
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30, .clients_limit = 3});
+    int worker = client_open(&r);
+    client_expect_keys(worker, 0);
+    int first = client_open(&r), second = client_open(&r), third = client_open(&r);
+    client_hear_end(first);
+    client_expect_keys(third, 0);
+    client_expect_keys(second, 0);
+    client_hear_end(client_open(&r)); /* all have spoken: the new one is closed */
+    client_expect_keys(worker, 0);
+    close(second);
+    close(third);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
+/* Requests that do not end fill the room for them; the oldest is closed, and a worker is served. */
+static void unfinished_requests_make_room(void **state)
+{
+    struct running r;
+    CLEANUP(buf_release) struct buf half = {0};
+    CLEANUP(free_text) char *bytes = xcalloc(1, 60000);
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30, .traffic_limit = 100000});
+    int first = client_open(&r), second = client_open(&r), worker = client_open(&r);
+    buf_putc(&half, 0);
+    put_piece(&half, "k");
+    put_u64(&half, 1 << 20);
+    buf_append(&half, bytes, 60000);
+    client_say(first, &half);
+    client_expect_keys(worker, 0);
+    client_say(second, &half);
+    client_hear_end(first);
+    client_expect_keys(worker, 0);
+    close(second);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
+/* A client that does not go away cannot hold the server for ever. */
+static void the_server_ends_in_time(void **state)
+{
+    struct running r;
+
+    (void)state;
+    running_start(&r, (struct tcpstore_options){.linger_ms = 200});
+    int worker = client_open(&r);
+    client_expect_keys(worker, 0);
+    running_leave(&r);
+    running_join(&r);
+    client_hear_end(worker);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_client_waits_for_another),
+        cmocka_unit_test(large_values_pass),
+        cmocka_unit_test(strangers_are_closed_and_others_go_on),
+        cmocka_unit_test(silent_connections_make_room),
+        cmocka_unit_test(unfinished_requests_make_room),
+        cmocka_unit_test(the_server_ends_in_time),
+    };
+    log_init("test", LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
