@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/sched.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,18 +79,24 @@ static bool descriptors_place(struct plan *p)
     return true;
 }
 
+int child_detach(const struct passwd *user, pid_t parent)
+{
+    setsid();
+    signals_reset();
+    if (user && !child_become_user(user))
+        return 1;
+    /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed
+     */
+    return prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent ? 2 : 0;
+}
+
 static _Noreturn void child_main(struct plan *p)
 {
     const struct spawn_order *order = p->order;
+    int failed = child_detach(p->user, p->parent);
 
-    setsid();
-    signals_reset();
-    if (p->user && !child_become_user(p->user))
-        child_fail(p, STAGE_USER);
-    /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed
-     */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != p->parent)
-        child_fail(p, STAGE_SETUP);
+    if (failed)
+        child_fail(p, failed == 1 ? STAGE_USER : STAGE_SETUP);
     if (!descriptors_place(p))
         child_fail(p, STAGE_SETUP);
     if (order->workdir && chdir(order->workdir))
@@ -118,7 +123,7 @@ static pid_t fork_into_cgroup(const char *cgroup)
     return pid < 0 ? fork() : (pid_t)pid;
 }
 
-static enum err_code descriptor_lift(int *fd, struct err *e)
+enum err_code descriptor_lift(int *fd, struct err *e)
 {
     int higher = fcntl(*fd, F_DUPFD_CLOEXEC, 32);
 
@@ -171,18 +176,17 @@ static enum err_code token_open(struct plan *p, struct err *e)
     return fd_write_all(mine, token, size, e);
 }
 
-static enum err_code user_find(struct plan *p, struct err *e)
+enum err_code child_account(const char *name, struct passwd **out, struct err *e)
 {
-    const char *name = p->order->user;
-
+    *out = NULL;
     if (!name)
         return ERR_OK;
     errno = 0;
-    p->user = getpwnam(name);
-    if (!p->user)
+    *out = getpwnam(name);
+    if (!*out)
         return err_set(e, ERR_NOT_FOUND, "user %s does not exist", name);
-    if (p->user->pw_uid == geteuid())
-        p->user = NULL; /* changing to one's own account would need root */
+    if ((*out)->pw_uid == geteuid())
+        *out = NULL; /* changing to one's own account would need root */
     return ERR_OK;
 }
 
@@ -217,7 +221,7 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     pid_t pid;
 
     /* before the fork: a failure here can still be reported with a whole message */
-    if (user_find(&p, e) || child_logs_open(&p, e) || token_open(&p, e))
+    if (child_account(order->user, &p.user, e) || child_logs_open(&p, e) || token_open(&p, e))
         return e->code;
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;

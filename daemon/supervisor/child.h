@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_SUPERVISOR_CHILD_H
 #define DDP_DAEMON_SUPERVISOR_CHILD_H
 
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -19,6 +20,15 @@ struct child {
  * `files` as its soft limit of open files (0: the caller's). */
 MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
                                     struct child *out, struct err *e);
+
+/* For other children of the supervisor that are forked and executed. The account of a name; *out is NULL if there is
+ * nothing to change, and else valid until the next look-up. */
+MUST_CHECK enum err_code child_account(const char *name, struct passwd **out, struct err *e);
+/* In the child: a session of its own, default signal handling, the account (NULL: none), and death with the parent.
+ * Returns 0, or 1 and errno if the account could not be taken, or 2 if the rest failed. */
+int child_detach(const struct passwd *user, pid_t parent);
+/* Gives a descriptor a number of 32 or more, so that no dup2 of a child to a small number overwrites it. */
+MUST_CHECK enum err_code descriptor_lift(int *fd, struct err *e);
 
 /* The step of the start that failed in the child, and why. */
 struct child_failure {

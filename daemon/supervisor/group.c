@@ -22,6 +22,7 @@
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 #include "daemon/supervisor/spawn.h"
+#include "daemon/supervisor/store_child.h"
 
 #define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a moment longer */
 #define FIRST_ORDER_MS 30000   /* ends when no order has come by then */
@@ -34,6 +35,7 @@ struct group {
     struct spawn_site site;
     struct spawn **spawns;
     size_t count, cap;
+    struct store_children stores;
     struct lease lease;
     struct agent_link agent; /* the connection to it */
     int lock_fd, listener, signals;
@@ -132,6 +134,7 @@ void group_free(struct group *g)
     for (size_t i = 0; i < g->count; i++)
         spawn_free(g->spawns[i]);
     free(g->spawns);
+    store_children_release(&g->stores);
     agent_link_release(&g->agent);
     close_fd(&g->listener);
     close_fd(&g->signals);
@@ -155,6 +158,7 @@ static void group_start_spawn(struct group *g, struct spawn_order *order)
         return;
     lease_renew(&g->lease, order->lease_sent, order->lease_ms);
     s = spawn_begin(order, &g->site);
+    store_children_take(&g->stores, &s->store);
     group_add_spawn(g, s);
     log_info("spawn_started", "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64 " pid=%d", g->options.job,
              s->fact.first_generation, s->fact.spawn, (int)s->pid);
@@ -253,6 +257,7 @@ static void workers_reap(struct group *g)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        store_children_reaped(&g->stores, pid, status, g->options.job);
         for (size_t i = 0; i < g->count; i++) {
             struct spawn *s = g->spawns[i];
 
@@ -285,11 +290,14 @@ static void pids_free(pid_t **list)
     free(*list);
 }
 
-/* The first processes of the other live spawns; mains has room for all. */
-static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *mains)
+/* The first processes of the other live spawns, and the stores; pids has room for all. */
+static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *pids)
 {
-    struct spawn_peers peers = {mains, 0};
+    pid_t *mains = pids + g->stores.count;
+    struct spawn_peers peers = {mains, 0, pids, g->stores.count};
 
+    for (size_t i = 0; i < g->stores.count; i++)
+        pids[i] = g->stores.items[i].pid;
     for (size_t i = 0; i < g->count; i++)
         if (g->spawns[i] != s && g->spawns[i]->pid)
             mains[peers.count++] = g->spawns[i]->pid;
@@ -322,11 +330,11 @@ static int64_t lease_check(struct group *g, int64_t now)
 static int64_t group_tick(struct group *g, int64_t now)
 {
     int64_t next = lease_check(g, now);
-    CLEANUP(pids_free) pid_t *mains = xcalloc(g->count + 1, sizeof(*mains));
+    CLEANUP(pids_free) pid_t *pids = xcalloc(g->count + g->stores.count + 1, sizeof(*pids));
 
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
-        struct spawn_peers peers = peers_list(g, s, mains);
+        struct spawn_peers peers = peers_list(g, s, pids);
         int64_t at;
 
         if (!spawn_ended(s) && !s->pid) /* its last reports, before the fact that it ended */
@@ -334,6 +342,7 @@ static int64_t group_tick(struct group *g, int64_t now)
         at = spawn_tick(s, &g->site, &peers, now);
         next = at < next ? at : next;
     }
+    store_children_tick(&g->stores, g->spawns, g->count);
     return next;
 }
 
@@ -349,6 +358,8 @@ static bool group_is_done(const struct group *g, int64_t now)
             return false;
     if (g->ending)
         return true; /* the records are on disk: the next supervisor reports them */
+    if (g->stores.count)
+        return false; /* workers on other nodes use it */
     if (g->agent.fd >= 0 && g->count)
         return false; /* the coordinator has yet to commit an end */
     return g->used || now - g->opened > FIRST_ORDER_MS;

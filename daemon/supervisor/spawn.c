@@ -74,6 +74,26 @@ static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, con
     spawn_finish(s, site);
 }
 
+/* Before rank 0 is forked: every rank finds the port open. */
+static enum err_code spawn_start_store(struct spawn *s, const struct spawn_site *site, struct err *e)
+{
+    struct passwd *account;
+
+    if (!s->order.store || !store_child_allowed(site->dir))
+        return ERR_OK;
+    if (child_account(s->order.user, &account, e))
+        return err_wrap(e, "%s", site->node);
+    if (store_child_start(&s->store, s->fact.first_generation, s->order.master_port, s->port_fd, account,
+                          e) == ERR_OK)
+        return ERR_OK;
+    s->fact.node_trouble = e->code != ERR_ALREADY_EXISTS;
+    if (e->code == ERR_ALREADY_EXISTS) { /* taken since hold_port: another port can be used */
+        close_fd(&s->port_fd);
+        s->port_fd = -1;
+    }
+    return err_wrap(e, "%s", site->node);
+}
+
 static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *site, struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
@@ -93,6 +113,8 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
         s->fact.node_trouble = true;
         return e->code;
     }
+    if (spawn_start_store(s, site, e))
+        return e->code;
     s->oom_before = kernel_oom_kills();
     if (child_fork(&s->order, s->fact.cgroup, site->files, &child, e))
         return err_wrap(e, "%s", site->node);
@@ -264,7 +286,9 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
                                 .id = s->fact.id,
                                 .owner = s->fact.owner,
                                 .others = peers->mains,
-                                .other_count = peers->count};
+                                .other_count = peers->count,
+                                .spared = peers->stores,
+                                .spared_count = peers->store_count};
     int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup) : 0;
 
     if (left)
@@ -287,6 +311,19 @@ static int64_t leftover_retry_at(struct spawn *s, int64_t now)
     return s->next_try;
 }
 
+/* Rank 0 wanted to listen where ddp-store was. The coordinator starts the job again, with another port. */
+static void spawn_leave_port(struct spawn *s, const struct spawn_site *site)
+{
+    store_child_forbid(site->dir);
+    log_warn("store_left_out", "job=%" PRId64 " why=\"the program listens on MASTER_PORT itself\"",
+             site->job);
+    if (!s->fact.message)
+        spawn_fact_set_text(
+            &s->fact.message,
+            xstrdup("the program listens on MASTER_PORT itself: ddp leaves the port to it from now "
+                    "on, as with `store: program`"));
+}
+
 /* The worker has ended. The processes that it started are killed before anyone hears of its end, so that
  * nothing holds its ports, GPUs and files when the next generation starts. */
 static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
@@ -300,6 +337,8 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         s->fact.lost = true;
     else
         outcome_read(s);
+    if (s->fact.port_busy && s->order.store && store_child_allowed(site->dir))
+        spawn_leave_port(s, site);
     spawn_finish(s, site);
     return now;
 }

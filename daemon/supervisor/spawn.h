@@ -9,10 +9,12 @@
 #include "daemon/supervisor/hold.h"
 #include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/report_reader.h"
+#include "daemon/supervisor/store_child.h"
 
 /* The life of one worker, from its order to its exit record:
  *
- *   begun: port and GPUs held, cgroup made, record on disk, log files, fork      → starting
+ *   begun: port and GPUs held, cgroup made, record on disk, ddp-store started,
+ *   log files, fork                                                              → starting
  *   exec_fd reaches its end of file: the command runs                            → running
  *   told to stop, or the lease ends: SIGTERM to its group, later SIGKILL to all  → stopping
  *   reaped, and its other processes have ended too; record on disk               → exited
@@ -38,9 +40,10 @@ struct spawn {
     int64_t next_try; /* of an action that has failed: writing the record, killing a process */
     int64_t pause;    /* before the next try to kill; doubled each time */
     struct report_reader reader;
-    bool found; /* known only from the record of an earlier supervisor */
-    bool saved; /* the exit record is on disk */
-    bool dirty; /* the agent has not been told the current fact */
+    struct store_child store; /* started for its generation; the group takes it at once */
+    bool found;               /* known only from the record of an earlier supervisor */
+    bool saved;               /* the exit record is on disk */
+    bool dirty;               /* the agent has not been told the current fact */
 };
 
 struct spawn_site { /* values that all spawns of a group share */
@@ -49,9 +52,11 @@ struct spawn_site { /* values that all spawns of a group share */
     rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */
 };
 
-struct spawn_peers { /* the first processes of the other spawns that are alive */
-    const pid_t *mains;
+struct spawn_peers {
+    const pid_t *mains; /* the first processes of the other spawns that are alive */
     size_t count;
+    const pid_t *stores; /* the supervisor's ddp-store processes, which belong to no spawn */
+    size_t store_count;
 };
 
 /* Takes the texts of *order. Never fails: the fact says what went wrong. */

@@ -154,8 +154,18 @@ static bool proc_kill_checked(pid_t pid, pid_t parent)
     return sent;
 }
 
+static bool pid_is_among(pid_t pid, const pid_t *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == pid)
+            return true;
+    return false;
+}
+
 static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct process_mark *mark)
 {
+    if (pid_is_among(p->pid, mark->spared, mark->spared_count))
+        return false;
     if (!mark->other_count) /* the only spawn: every descendant of the supervisor is its own */
         return true;
     if (mark->main > 0 && (p->session == mark->main || proc_descends(t, p, mark->main)))
@@ -165,8 +175,8 @@ static bool proc_belongs(const struct proc_table *t, const struct proc *p, const
 }
 
 /* The cheap check for the common case. Processes that a dead process leaves behind become children of the
- * subreaper, the caller. So if the caller's only children are the first processes of the other spawns,
- * nothing is left of this spawn, and /proc need not be searched. */
+ * subreaper, the caller. So if the caller's only children are the first processes of the other spawns
+ * and those that belong to no spawn, nothing is left of this spawn, and /proc need not be searched. */
 static bool children_none_left(const struct process_mark *mark)
 {
     FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;
@@ -176,9 +186,8 @@ static bool children_none_left(const struct process_mark *mark)
     if (!f)
         return false;
     while (!stranger && fscanf(f, "%d", &pid) == 1) {
-        stranger = true;
-        for (size_t i = 0; stranger && i < mark->other_count; i++)
-            stranger = mark->others[i] != pid;
+        stranger = !pid_is_among(pid, mark->others, mark->other_count) &&
+                   !pid_is_among(pid, mark->spared, mark->spared_count);
     }
     fclose(f);
     return !stranger;

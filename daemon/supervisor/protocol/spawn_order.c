@@ -52,6 +52,7 @@ void spawn_order_encode(struct jout *o, const struct spawn_order *s)
     texts_put(o, "gpu_uuids", s->gpu_uuids);
     jout_int(o, "gpu_slots", s->gpu_slots);
     jout_int(o, "master_port", s->master_port);
+    jout_bool(o, "store", s->store);
     jout_bool(o, "native", s->native);
     jout_int(o, "lease_sent", s->lease_sent);
     jout_int(o, "lease_ms", s->lease_ms);
@@ -75,6 +76,7 @@ enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struc
     s->gpu_uuids = texts_get(obj, "gpu_uuids");
     s->gpu_slots = (int)json_get_int(obj, "gpu_slots", 1);
     s->master_port = (int)json_get_int(obj, "master_port", 0);
+    s->store = json_get_bool(obj, "store", false) && s->master_port;
     s->native = json_get_bool(obj, "native", false);
     s->lease_sent = json_get_int(obj, "lease_sent", 0);
     s->lease_ms = json_get_int(obj, "lease_ms", 0);

@@ -23,6 +23,7 @@ struct spawn_order {
     char **gpu_uuids;
     int gpu_slots;                /* how many workers may share one of the GPUs */
     int master_port;              /* to lease on this host; 0: it belongs to another node */
+    bool store;                   /* with master_port: ddp-store serves it, before the worker starts */
     bool native;                  /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
     int64_t lease_sent, lease_ms; /* as in control_message */
     int64_t grace_ms;

@@ -46,6 +46,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
                                    .log_dir = (char *)"/l",
                                    .token = (char *)"00ff",
                                    .master_port = 29700,
+                                   .store = true,
                                    .native = true,
                                    .lease_sent = 10,
                                    .lease_ms = 20,
@@ -56,6 +57,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
     assert_null(back.order.env[2]);
     assert_null(back.order.workdir);
     assert_int_equal(back.order.lease_ms, 20);
+    assert_true(back.order.store);
     assert_true(back.order.native);
     control_message_release(&back);
 }
