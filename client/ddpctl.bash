@@ -53,6 +53,10 @@ _ddpctl() {
         COMPREPLY=($(compgen -d -- "$current"))
         return
         ;;
+    --store)
+        COMPREPLY=($(compgen -W "launcher program" -- "$current"))
+        return
+        ;;
     --device)
         COMPREPLY=($(compgen -W "auto cpu cuda" -- "$current"))
         return

@@ -13,6 +13,7 @@
 static const char *const job_logs_names[] = {"shared", "private", NULL};
 const char *const job_device_names[] = {"auto", "cpu", "cuda", NULL};
 const char *const job_lost_names[] = {"wait", "fail", NULL};
+const char *const job_store_names[] = {"program", "launcher", NULL};
 
 #define AT(member) offsetof(struct job_spec, member)
 enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
@@ -194,6 +195,7 @@ static const struct conf_field job_fields[] = {
     {"role", CONF_CUSTOM, AT(role), .fn = read_label},
     {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
     {"logs", CONF_ENUM, AT(logs), .names = job_logs_names},
+    {"store", CONF_ENUM, AT(store), .names = job_store_names},
     {"virtual_local_rank", CONF_BOOL, AT(virtual_local_rank)},
     {"train", CONF_CUSTOM, AT(train), .fn = job_train_read},
     {0},
@@ -306,6 +308,9 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
             conf_get(root, "max_replacements"), e,
             "'max_replacements' applies to train jobs only: when a worker of a command is lost, the "
             "others cannot go on");
+    if (train && conf_get(root, "store"))
+        return conf_fail(conf_get(root, "store"), e,
+                         "'store' applies to commands only: the ranks of a train job use no TCPStore");
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");

@@ -15,6 +15,7 @@
 enum job_kind { JOB_COMMAND, JOB_TRAIN };
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_procs { JOB_PROCS_NUMBER, JOB_PROCS_GPU, JOB_PROCS_CPU, JOB_PROCS_AUTO };
+enum job_store { JOB_STORE_PROGRAM, JOB_STORE_LAUNCHER };
 enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
 #define JOB_GPUS_ALL (-1)
 
@@ -138,6 +139,7 @@ struct job_spec {
     char *role;              /* ROLE_NAME; NULL: default */
     char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
     enum job_logs logs;      /* private: only the owner and operators can read them */
+    enum job_store store;    /* command: who serves PyTorch's TCPStore on MASTER_PORT; default: program */
     bool virtual_local_rank; /* each worker sees LOCAL_RANK 0 and its own GPUs only */
     struct train_spec train; /* JOB_TRAIN */
 };

@@ -131,6 +131,8 @@ char *job_print(const struct job_spec *spec)
     job_put_text(&out, "run_id", spec->run_id);
     if (spec->logs == JOB_LOGS_PRIVATE)
         buf_puts(&out, "logs: private\n");
+    if (spec->store != JOB_STORE_PROGRAM)
+        buf_printf(&out, "store: %s\n", job_store_names[spec->store]);
     if (spec->virtual_local_rank)
         buf_puts(&out, "virtual_local_rank: true\n");
     put_lists(&out, spec);

@@ -26,6 +26,11 @@ static bool word_is_script(const struct command_form *form, const char *word)
     return form->run_path || (!form->module && !form->no_python && word_ends_in(word, ".py"));
 }
 
+bool command_words_are_python(const struct command_form *form, const char *word)
+{
+    return form->module || word_is_script(form, word);
+}
+
 enum err_code command_words_make(const struct command_form *form, char *const *tail, const char *python,
                                  char ***words, struct err *e)
 {
@@ -36,7 +41,7 @@ enum err_code command_words_make(const struct command_form *form, char *const *t
         return err_set(e, ERR_INVALID_ARGUMENT, "--no-python and --module contradict each other");
     if (form->module && form->run_path)
         return err_set(e, ERR_INVALID_ARGUMENT, "--module and --run-path contradict each other");
-    if (form->module || word_is_script(form, tail[0])) {
+    if (command_words_are_python(form, tail[0])) {
         list = strv_append(list, python ? python : "python3");
         list = strv_append(list, "-u");
     }

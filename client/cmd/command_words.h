@@ -32,6 +32,8 @@ bool command_words_begin(const char *argument);
  * name does not end in .py is executed directly; torchrun wants --no-python for that. */
 MUST_CHECK enum err_code command_words_make(const struct command_form *form, char *const *tail,
                                             const char *python, char ***words, struct err *e);
+/* Whether Python runs the command whose first word is `word`. */
+bool command_words_are_python(const struct command_form *form, const char *word);
 /* Checks the script or command as far as this machine shows: INVALID_ARGUMENT for a script that does not
  * exist, that is a directory or that may not be read, and for a command that looks like a misspelled job
  * file. A relative path is relative to workdir. A script whose directory does not exist here is accepted,

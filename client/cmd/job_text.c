@@ -33,6 +33,8 @@ const struct option_spec job_flag_options[] = {
     FLAG(device, "device", "auto|cpu|cuda", "device that the workers compute on", .default_text = "auto"),
     FLAG(max_restarts, "max-restarts", "N", "restarts after failures",
          .default_text = "3; `run` of a command: 0"),
+    FLAG(store, "store", "launcher|program", "who serves PyTorch's TCPStore on MASTER_PORT",
+         .default_text = "launcher for SCRIPT.py with --procs-per-node"),
     FLAG(priority, "priority", "N", "jobs of higher priority start first", .default_text = "0"),
     FLAG(time_limit, "time-limit", "TIME", "write a snapshot and stop after 90s, 15m, 2h, 1d"),
     FLAG(workdir, "workdir", "DIR", "working directory of the workers",
@@ -94,6 +96,7 @@ static enum err_code job_text_apply_flags(struct conf_doc *doc, const struct job
         {"role", "--role", f->role, true},
         {"run_id", "--rdzv-id", f->run_id, true},
         {"grace", "--shutdown-timeout", f->grace, false},
+        {"store", "--store", f->store, false},
         {"virtual_local_rank", "--virtual-local-rank", f->virtual_local_rank ? "true" : NULL, false},
     };
     /* A text is quoted as YAML, so that `--name 7` stays a text. Other values are parsed as in a job file. */
@@ -176,6 +179,13 @@ enum err_code job_text_from_file(const char *path, const struct job_flags *flags
         return e->code == ERR_NOT_FOUND ? err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file", path)
                                         : e->code;
     return job_text_finish(doc, flags, path, text, e);
+}
+
+const char *job_text_store(const struct job_flags *flags, bool python)
+{
+    if (flags->store || !python || !flags->procs)
+        return flags->store;
+    return "launcher";
 }
 
 enum err_code job_text_from_command(char *const *command, const struct job_flags *flags, char **text,

@@ -10,7 +10,7 @@
 /* Flags that describe a job without a file, or that override keys of a file. */
 struct job_flags {
     const char *name, *nodes, *procs, *gpus, *device, *workdir, *time_limit;
-    const char *max_restarts, *priority;
+    const char *max_restarts, *priority, *store;
     const char *role, *run_id, *grace; /* of `ddpctl run` only */
     bool virtual_local_rank;
     char **set; /* "train.epochs=20" */
@@ -23,6 +23,10 @@ extern const struct option_spec job_flag_options[]; /* for a struct that begins 
  * column. */
 MUST_CHECK enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text,
                                             struct err *e);
+/* The value of the key `store` for a command line: that of the flag; without the flag `launcher` for the form in which
+ * torchrun is typed, a Python script or module with a number of workers, and else NULL. A program without that number
+ * is one process, which may start ranks of its own and serve their store. */
+const char *job_text_store(const struct job_flags *flags, bool python);
 /* The text of a job that runs the command. */
 MUST_CHECK enum err_code job_text_from_command(char *const *command, const struct job_flags *flags,
                                                char **text, struct err *e);

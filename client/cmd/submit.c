@@ -26,6 +26,7 @@ enum err_code submit_text(const struct option_arguments *args, const struct comm
                           const struct job_flags *flags, char **text, struct err *e)
 {
     CLEANUP(free_text) char *made = NULL;
+    struct job_flags all = *flags;
     char **words;
     if (args->tail && args->count)
         return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or a COMMAND, not both: '%s'",
@@ -36,7 +37,8 @@ enum err_code submit_text(const struct option_arguments *args, const struct comm
         return job_text_from_file(args->list[0], flags, text, e);
     if (command_words_make(form, args->tail, getenv("PYTHON_EXEC"), &words, e) != ERR_OK)
         return e->code;
-    enum err_code code = job_text_from_command(words, flags, &made, e);
+    all.store = job_text_store(flags, command_words_are_python(form, args->tail[0]));
+    enum err_code code = job_text_from_command(words, &all, &made, e);
     strv_free(words);
     if (code != ERR_OK || submit_check_script(form, args->tail[0], made, e) != ERR_OK)
         return e->code;

@@ -42,6 +42,7 @@ enum err_code run_request_job_text(const struct run_request *r, const struct run
     flags.virtual_local_rank = options->virtual_local_rank;
     flags.nodes = nodes;
     flags.procs = r->procs;
+    flags.store = r->command ? job_text_store(&flags, r->python) : flags.store;
     if (r->command && file)
         return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or a COMMAND, not both: '%s'", file);
     if (!r->command && !file)

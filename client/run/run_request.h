@@ -45,6 +45,7 @@ struct run_request {
     char *role;                   /* "default" unless given */
     int64_t grace_ms;             /* from the signal to SIGKILL; -1: as the job says */
     char **command;               /* the words to execute, ended by NULL; NULL: there is a job file */
+    bool python;                  /* the command was given as SCRIPT.py or a module */
     int signals[RUN_SIGNALS_MAX]; /* that stop the run, ended by 0 */
 };
 

@@ -340,7 +340,10 @@ static enum err_code torchrun_read_all(struct run_request *r, const struct run_o
         return e->code;
     if (!tail)
         return ERR_OK;
-    return command_words_make(&o->form, tail, torchrun_variable(env, "PYTHON_EXEC"), &r->command, e);
+    if (command_words_make(&o->form, tail, torchrun_variable(env, "PYTHON_EXEC"), &r->command, e) != ERR_OK)
+        return e->code;
+    r->python = command_words_are_python(&o->form, tail[0]);
+    return ERR_OK;
 }
 
 enum err_code torchrun_read(struct run_request *r, struct run_options *o, char *const *tail, char *const *env,

@@ -125,6 +125,12 @@ static char **environment_base(const struct environment_place *place)
     return entries_put(env, set->env, strv_len(set->env));
 }
 
+/* A node without a range for MASTER_PORT has no port to serve on. */
+static bool launcher_serves_store(const struct job_spec *spec, const Ddp__V1__GroupWish *g)
+{
+    return spec->kind == JOB_COMMAND && spec->store == JOB_STORE_LAUNCHER && g->master_port;
+}
+
 static char **torchrun_variables_put(char **env, const struct job_spec *spec, bool alone,
                                      const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s,
                                      const char *log_dir)
@@ -143,7 +149,8 @@ static char **torchrun_variables_put(char **env, const struct job_spec *spec, bo
     env = env_set(env, "TORCHELASTIC_RESTART_COUNT", "%d", g->restart_count);
     env = env_set(env, "TORCHELASTIC_MAX_RESTARTS", "%d", g->max_restarts);
     env = env_set(env, "TORCHELASTIC_RUN_ID", "%s", spec->run_id ? spec->run_id : g->run_id);
-    env = env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    env =
+        env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "%s", launcher_serves_store(spec, g) ? "True" : "False");
     env = env_set(env, "TORCHELASTIC_ERROR_FILE", "%s/error.json", log_dir);
     /* torchrun sets these three variables only if the user has not. One thread for each rank: otherwise the
      * ranks' threads compete. */
@@ -281,6 +288,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         log_place_path(set->log_dir, group->job, out->first_generation, set->node, out->first_local_rank);
     if (spawn->rank == 0 && !native)
         out->master_port = group->master_port;
+    out->store = out->master_port && launcher_serves_store(spec, group);
     /* The worker must not use GPUs that it has not leased. */
     if (place->has_gpus && !spawn->n_gpu_uuids)
         env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", "");

@@ -301,6 +301,28 @@ static void the_job_file_sets_role_and_run_id(void **state)
     close_setup(&s);
 }
 
+static void the_launcher_serves_the_store_where_rank_0_is(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\nstore: launcher\n");
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b); /* rank 5 */
+    check_variable(&s, "TORCHELASTIC_USE_AGENT_STORE", "True");
+    assert_false(s.order.store);
+    spawn_order_release(&s.order);
+    s.a.rank = 0;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    assert_true(s.order.store);
+    assert_int_equal(s.order.master_port, 29701);
+    spawn_order_release(&s.order);
+    s.group.master_port = 0; /* the node offers no range */
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    check_variable(&s, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    assert_false(s.order.store);
+    close_setup(&s);
+}
+
 static void a_virtual_local_rank_sees_its_own_gpu(void **state)
 {
     char *gpu_a[] = {(char *)"GPU-a"}, *gpu_b[] = {(char *)"GPU-b"};
@@ -384,6 +406,7 @@ int main(void)
         cmocka_unit_test(a_native_worker_gets_its_token_and_the_coordinator),
         cmocka_unit_test(commands_see_the_nodes_gpus_in_local_rank_order),
         cmocka_unit_test(the_job_file_sets_role_and_run_id),
+        cmocka_unit_test(the_launcher_serves_the_store_where_rank_0_is),
         cmocka_unit_test(a_virtual_local_rank_sees_its_own_gpu),
         cmocka_unit_test(workers_that_share_a_gpu_see_it_once),
         cmocka_unit_test(gpus_that_are_not_leased_are_hidden),

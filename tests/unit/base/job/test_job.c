@@ -541,11 +541,15 @@ static void keys_are_checked(void **state)
         "env, workdir, "
         "command, role, "
         "run_id, "
-        "logs, virtual_local_rank, train");
+        "logs, store, virtual_local_rank, train");
     refuse_job("role: \"\"\ncommand: [ls]\n",
                "job.yaml:1:7: invalid value for 'role': expected text of 1 to 128 bytes, got the text \"\"");
     refuse_job("run_id: \"a\\nb\"\ncommand: [ls]\n",
                "job.yaml:1:9: invalid value for 'run_id': it contains a control character");
+    refuse_job("store: me\ncommand: [ls]\n",
+               "job.yaml:1:8: invalid value for 'store': expected program or launcher, got 'me'");
+    refuse_job(TRAIN "store: launcher\n",
+               "job.yaml:6:8: 'store' applies to commands only: the ranks of a train job use no TCPStore");
     refuse_job("procs_per_nodes: 2\ncommand: [ls]\n",
                "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
     refuse_job(TRAIN "  optimiser: {lr: 1}\n",
@@ -575,7 +579,7 @@ static void print_round_trip(void **state)
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
         "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nstall_timeout: 90s\nworkdir: /tmp\nrole: \"a "
         "\\\"b\\\"\"\n"
-        "run_id: x/1\nlogs: private\nvirtual_local_rank: true\n"
+        "run_id: x/1\nlogs: private\nstore: launcher\nvirtual_local_rank: true\n"
         "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\\N\\L\", \"\"]\n",
     };
 
@@ -591,6 +595,7 @@ static void print_round_trip(void **state)
         second = job_print(&two);
         assert_string_equal(first, second);
         assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);
+        assert_int_equal(two.store, one.store);
     }
 }
 

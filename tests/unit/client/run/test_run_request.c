@@ -219,6 +219,34 @@ static void test_pet_variables(void **state)
                  "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
 
+/* The launcher serves the store for what was typed as for torchrun. A program that starts ranks of its own, and one
+ * that is not Python, serve MASTER_PORT themselves. */
+static void test_store(void **state)
+{
+    (void)state;
+    struct run_case g;
+    static const struct {
+        const char *words[6], *variable;
+        enum job_store store;
+    } cases[] = {
+        {{"run", "--nproc-per-node=1", "x.py"}, NULL, JOB_STORE_LAUNCHER},
+        {{"run", "--nproc-per-node=gpu", "-m", "mod"}, NULL, JOB_STORE_LAUNCHER},
+        {{"run", "x.py"}, "PET_NPROC_PER_NODE=2", JOB_STORE_LAUNCHER},
+        {{"run", "--nproc-per-node=2", "--store=program", "x.py"}, NULL, JOB_STORE_PROGRAM},
+        {{"run", "x.py"}, NULL, JOB_STORE_PROGRAM},
+        {{"run", "--nproc-per-node=2", "./x"}, NULL, JOB_STORE_PROGRAM},
+        {{"run", "--nproc-per-node=2", "--no-python", "x.py"}, NULL, JOB_STORE_PROGRAM},
+        {{"run", "--store=launcher", "./x"}, NULL, JOB_STORE_LAUNCHER},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        accept_words(&g, cases[i].words, VARIABLES(cases[i].variable));
+        assert_int_equal(g.spec.store, cases[i].store);
+        run_case_release(&g);
+    }
+    refuse_words(WORDS("--store=me", "x.py"), NONE,
+                 "--store: invalid value for 'store': expected program or launcher, got 'me'");
+}
+
 /* torchrun accepts the beginning of an option's name, because Python's argparse does. */
 static void test_abbreviated_options(void **state)
 {
@@ -452,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_static_rendezvous),
         cmocka_unit_test(test_command_that_is_executed),
         cmocka_unit_test(test_pet_variables),
+        cmocka_unit_test(test_store),
         cmocka_unit_test(test_abbreviated_options),
         cmocka_unit_test(test_rdzv_conf),
         cmocka_unit_test(test_signals),
