@@ -48,6 +48,30 @@ static enum err_code reply_values(struct tcpstore_conversation *c, const struct 
     return ERR_OK;
 }
 
+static void add_key_size(void *ctx, struct tcpstore_piece key)
+{
+    *(size_t *)ctx += sizeof(uint64_t) + key.size;
+}
+
+static void reply_key(void *ctx, struct tcpstore_piece key)
+{
+    reply_piece(ctx, key);
+}
+
+static enum err_code reply_keys(struct tcpstore_conversation *c, const struct tcpstore_table *t,
+                                struct err *e)
+{
+    size_t size = 0;
+
+    tcpstore_each_key(t, add_key_size, &size);
+    if (size > (size_t)TCPSTORE_REQUEST_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "LIST_KEYS of keys of more than %d bytes in all",
+                       TCPSTORE_REQUEST_MAX);
+    reply_number(c, tcpstore_key_count(t));
+    tcpstore_each_key(t, reply_key, c);
+    return ERR_OK;
+}
+
 static enum err_code pairs_set(struct tcpstore_table *t, const struct tcpstore_request *r, struct err *e)
 {
     struct tcpstore_piece list = r->list;
@@ -74,6 +98,7 @@ static enum err_code request_obey(struct tcpstore_conversation *c, struct tcpsto
                                   const struct tcpstore_request *r, struct err *e)
 {
     struct tcpstore_piece value;
+    bool complete;
     int64_t sum;
 
     switch (r->command) {
@@ -121,6 +146,14 @@ static enum err_code request_obey(struct tcpstore_conversation *c, struct tcpsto
         return ERR_OK;
     case TCPSTORE_QUEUE_POP:
         reply_popped(c, t, r->key);
+        return ERR_OK;
+    case TCPSTORE_LIST_KEYS:
+        return reply_keys(c, t, e);
+    case TCPSTORE_BARRIER:
+        if (tcpstore_barrier(t, &c->waiter, r->key, r->number, &complete, e))
+            return e->code;
+        if (complete)
+            buf_putc(&c->out, STOP_WAITING);
         return ERR_OK;
     case TCPSTORE_QUEUE_LEN:
         reply_number(c, tcpstore_queue_length(t, r->key));

@@ -113,6 +113,7 @@ static enum err_code arguments_take(struct request_cursor *c, struct tcpstore_re
 
     switch (r->command) {
     case TCPSTORE_GETNUMKEYS:
+    case TCPSTORE_LIST_KEYS:
     case TCPSTORE_CANCEL_WAIT:
     case TCPSTORE_VALIDATE: /* only as the first request, where dialect_find has read it */
         return ERR_OK;
@@ -132,6 +133,7 @@ static enum err_code arguments_take(struct request_cursor *c, struct tcpstore_re
         return code;
     switch (r->command) {
     case TCPSTORE_ADD:
+    case TCPSTORE_BARRIER:
         return number_take(c, 8, &r->number);
     case TCPSTORE_COMPARE_SET:
         code = value_take(c, &r->expected, e);
@@ -159,7 +161,7 @@ static bool command_decode(enum tcpstore_dialect dialect, uint8_t byte, enum tcp
         *out = plain[byte];
     else
         return false;
-    return *out > TCPSTORE_VALIDATE && *out <= TCPSTORE_QUEUE_LEN;
+    return *out > TCPSTORE_VALIDATE && *out <= TCPSTORE_BARRIER;
 }
 
 /* Finds the dialect of a connection's first bytes; UNAVAILABLE: more of them are needed. A VALIDATE is taken. */

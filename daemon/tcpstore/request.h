@@ -18,6 +18,8 @@
  *   MULTI_GET n key...       n values          QUEUE_PUSH key v    -
  *   MULTI_SET n (key v)...   -                 QUEUE_POP key       i64: how many were there; then the first of them
  *   PING u32                 the same u32      QUEUE_LEN key       i64
+ *   BARRIER key i64          0 when that many  LIST_KEYS           i64: how many keys have values; then these keys
+ *                            have called it
  *
  * There are two dialects, which number the commands differently. PyTorch 2.1 and later begin a connection with
  * VALIDATE (0) and a magic number. Older versions do not, and 0 is SET. There the magic number would be the lower
@@ -44,6 +46,8 @@ enum tcpstore_command {
     TCPSTORE_QUEUE_PUSH,
     TCPSTORE_QUEUE_POP,
     TCPSTORE_QUEUE_LEN,
+    TCPSTORE_LIST_KEYS,
+    TCPSTORE_BARRIER,
 };
 
 /* The limits of one request. Those of keys and values are PyTorch's own. */
@@ -64,7 +68,7 @@ struct tcpstore_request {
     enum tcpstore_command command;
     struct tcpstore_piece key, value;
     struct tcpstore_piece expected; /* COMPARE_SET: the value that `value` replaces */
-    int64_t number;                 /* ADD, PING */
+    int64_t number;                 /* ADD, PING, BARRIER */
     uint64_t count;                 /* CHECK, WAIT, MULTI_GET: keys; MULTI_SET: pairs */
     struct tcpstore_piece list;     /* their bytes, for tcpstore_list_take */
 };

@@ -174,8 +174,8 @@ static void entry_wake(struct tcpstore_table *t, struct table_entry *entry, bool
     }
 }
 
-/* Stores the value, whose room the caller has reserved, and wakes those who wait. */
-static void entry_assign(struct tcpstore_table *t, struct table_entry *entry, void *value, size_t size)
+/* Stores the value, whose room the caller has reserved. */
+static void entry_store(struct tcpstore_table *t, struct table_entry *entry, void *value, size_t size)
 {
     free(entry->value);
     t->bytes = t->bytes - entry->size + size;
@@ -183,6 +183,11 @@ static void entry_assign(struct tcpstore_table *t, struct table_entry *entry, vo
     entry->size = size;
     t->present += entry->present ? 0 : 1;
     entry->present = true;
+}
+
+static void entry_assign(struct tcpstore_table *t, struct table_entry *entry, void *value, size_t size)
+{
+    entry_store(t, entry, value, size);
     entry_wake(t, entry, false);
 }
 
@@ -241,8 +246,9 @@ enum err_code tcpstore_compare_set(struct tcpstore_table *t, struct tcpstore_pie
     return ERR_OK;
 }
 
-enum err_code tcpstore_add(struct tcpstore_table *t, struct tcpstore_piece key, int64_t number, int64_t *sum,
-                           struct err *e)
+/* The sum of the key's number and another one. */
+static enum err_code number_sum(const struct tcpstore_table *t, struct tcpstore_piece key, int64_t number,
+                                int64_t *sum, struct err *e)
 {
     struct tcpstore_piece old = tcpstore_get(t, key);
     char text[32], *end = text;
@@ -260,6 +266,17 @@ enum err_code tcpstore_add(struct tcpstore_table *t, struct tcpstore_piece key, 
     if (__builtin_add_overflow(before, number, sum))
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "ADD of %" PRId64 " to %" PRId64 ": the sum does not fit in 64 bits", number, before);
+    return ERR_OK;
+}
+
+enum err_code tcpstore_add(struct tcpstore_table *t, struct tcpstore_piece key, int64_t number, int64_t *sum,
+                           struct err *e)
+{
+    char text[32];
+    int n;
+
+    if (number_sum(t, key, number, sum, e))
+        return e->code;
     n = snprintf(text, sizeof(text), "%" PRId64, *sum);
     return tcpstore_set(t, key, (struct tcpstore_piece){text, (size_t)n}, e);
 }
@@ -337,6 +354,26 @@ int64_t tcpstore_key_count(const struct tcpstore_table *t)
     return t->present;
 }
 
+struct key_visit {
+    void (*fn)(void *ctx, struct tcpstore_piece key);
+    void *ctx;
+};
+
+static void key_visit(const void *node, VISIT when, void *closure)
+{
+    const struct table_entry *entry = *(struct table_entry *const *)node;
+    const struct key_visit *v = closure;
+
+    if ((when == postorder || when == leaf) && entry->present)
+        v->fn(v->ctx, entry->key);
+}
+
+void tcpstore_each_key(const struct tcpstore_table *t, void (*fn)(void *ctx, struct tcpstore_piece key),
+                       void *ctx)
+{
+    twalk_r(t->tree, key_visit, &(struct key_visit){fn, ctx});
+}
+
 int64_t tcpstore_queue_length(const struct tcpstore_table *t, struct tcpstore_piece key)
 {
     const struct table_entry *entry = table_find(t, key);
@@ -382,6 +419,33 @@ enum err_code tcpstore_wait(struct tcpstore_table *t, struct tcpstore_waiter *w,
         if (!key_is_there(t, key))
             wait_link(&w->waits[w->missing++], table_find_or_add(t, key), w);
     }
+    return ERR_OK;
+}
+
+enum err_code tcpstore_barrier(struct tcpstore_table *t, struct tcpstore_waiter *w, struct tcpstore_piece key,
+                               int64_t wanted, bool *complete, struct err *e)
+{
+    struct table_entry *entry;
+    int64_t sum;
+    char text[32];
+    int n;
+
+    BUG_ON(w->waits);
+    if (number_sum(t, key, 1, &sum, e) ||
+        table_reserve(t, ENTRY_COST + key.size + sizeof(text) + sizeof(struct tcpstore_wait), e))
+        return e->code;
+    n = snprintf(text, sizeof(text), "%" PRId64, sum);
+    entry = table_find_or_add(t, key);
+    entry_store(t, entry, xmemdup(text, (size_t)n), (size_t)n);
+    *complete = sum >= wanted;
+    if (*complete) {
+        entry_wake(t, entry, false);
+        return ERR_OK;
+    }
+    w->waits = xcalloc(1, sizeof(*w->waits));
+    w->count = w->missing = 1;
+    t->bytes += sizeof(*w->waits);
+    wait_link(w->waits, entry, w);
     return ERR_OK;
 }
 

@@ -42,6 +42,9 @@ struct tcpstore_piece tcpstore_get(const struct tcpstore_table *t,
                                    struct tcpstore_piece key); /* empty: missing */
 bool tcpstore_delete(struct tcpstore_table *t, struct tcpstore_piece key);
 int64_t tcpstore_key_count(const struct tcpstore_table *t); /* keys with a value; queues do not count */
+/* Calls fn with each key that has a value. */
+void tcpstore_each_key(const struct tcpstore_table *t, void (*fn)(void *ctx, struct tcpstore_piece key),
+                       void *ctx);
 int64_t tcpstore_queue_length(const struct tcpstore_table *t, struct tcpstore_piece key);
 /* The first value of the queue, which the caller frees; NULL: it is empty. */
 void *tcpstore_pop(struct tcpstore_table *t, struct tcpstore_piece key, size_t *size);
@@ -51,6 +54,11 @@ bool tcpstore_all_there(const struct tcpstore_table *t, struct tcpstore_piece li
 /* Waits for the keys that are missing, at least one. The waiter must wait for none. */
 MUST_CHECK enum err_code tcpstore_wait(struct tcpstore_table *t, struct tcpstore_waiter *w,
                                        struct tcpstore_piece list, uint64_t count, struct err *e);
+/* Adds 1 to the key's number. When the sum is `wanted` or more, wakes all who wait for the key, and *complete is true.
+ * Else the waiter waits until the key is set or a later call completes the barrier. Errors as tcpstore_add. */
+MUST_CHECK enum err_code tcpstore_barrier(struct tcpstore_table *t, struct tcpstore_waiter *w,
+                                          struct tcpstore_piece key, int64_t wanted, bool *complete,
+                                          struct err *e);
 void tcpstore_unwait(struct tcpstore_table *t, struct tcpstore_waiter *w);
 
 #endif

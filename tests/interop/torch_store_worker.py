@@ -48,6 +48,10 @@ def every_command(store, name):
         store.queue_push(mine + "queue", "first")
         assert store.queue_len(mine + "queue") == 1 and store.queue_pop(mine + "queue") == b"first"
         assert store.queue_len(mine + "queue") == 0
+    if hasattr(store, "list_keys"):
+        assert mine + "append" in store.list_keys() and mine + "set" not in store.list_keys()
+    if hasattr(store, "barrier"):
+        store.barrier(name + "/barrier", world, patience)
 
 
 def all_meet(name):

@@ -131,6 +131,41 @@ static void a_new_client_is_served(void **state)
     tcpstore_table_free(t);
 }
 
+static void say_barrier(struct tcpstore_conversation *c, struct tcpstore_table *t, const char *key,
+                        int64_t wanted)
+{
+    CLEANUP(buf_release) struct buf b = {0};
+
+    put_request(&b, 18, TEXTS(key));
+    buf_append(&b, &wanted, sizeof(wanted));
+    say_bytes(c, t, &b);
+}
+
+/* The conversation of two PyTorch 2.15 clients, as it was recorded. */
+static void a_barrier_counts_its_callers(void **state)
+{
+    struct tcpstore_table *t = table_make();
+    struct tcpstore_conversation a = {.dialect = TCPSTORE_VALIDATED}, b = {.dialect = TCPSTORE_VALIDATED};
+
+    (void)state;
+    say_barrier(&a, t, "/bk", 2);
+    hear_bytes(&a, "", 0);
+    say_barrier(&b, t, "/bk", 2);
+    hear_bytes(&a, "\0", 1);
+    hear_bytes(&b, "\0", 1);
+    say_barrier(&a, t, "/bk", 2); /* the count goes on */
+    hear_bytes(&a, "\0", 1);
+    say_barrier(&a, t, "/alone", 2);
+    say_request(&a, t, 12, TEXTS(NULL));
+    hear_bytes(&a, "\1", 1);
+    say_request(&b, t, 14, TEXTS("/queue", "x")); /* a queue is no key */
+    say_request(&b, t, 17, TEXTS(NULL));
+    hear_bytes(&b, "\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0/bk\6\0\0\0\0\0\0\0/alone", 33);
+    tcpstore_conversation_release(&a, t);
+    tcpstore_conversation_release(&b, t);
+    tcpstore_table_free(t);
+}
+
 static void clients_of_both_dialects_share_the_store(void **state)
 {
     struct tcpstore_table *t = table_make();
@@ -246,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_old_client_is_served),
         cmocka_unit_test(a_new_client_is_served),
+        cmocka_unit_test(a_barrier_counts_its_callers),
         cmocka_unit_test(clients_of_both_dialects_share_the_store),
         cmocka_unit_test(a_wait_that_was_given_up_is_not_answered),
         cmocka_unit_test(the_cuts_between_bytes_do_not_matter),

@@ -146,8 +146,8 @@ static void hostile_bytes_are_refused(void **state)
     buf_append(&b, VALIDATE_BYTES, 5); /* a second one */
     refuse_request(TCPSTORE_VALIDATED, &b, "not a request of PyTorch's TCPStore (first byte 0)");
     buf_clear(&b);
-    buf_putc(&b, 17);
-    refuse_request(TCPSTORE_VALIDATED, &b, "not a request of PyTorch's TCPStore (first byte 17)");
+    buf_putc(&b, 19);
+    refuse_request(TCPSTORE_VALIDATED, &b, "not a request of PyTorch's TCPStore (first byte 19)");
     buf_clear(&b);
     buf_putc(&b, 0);
     put_u64(&b, UINT64_MAX);
