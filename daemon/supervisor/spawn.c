@@ -83,8 +83,7 @@ static enum err_code spawn_start_store(struct spawn *s, const struct spawn_site 
         return ERR_OK;
     if (child_account(s->order.user, &account, e))
         return err_wrap(e, "%s", site->node);
-    if (store_child_start(&s->store, s->fact.first_generation, s->order.master_port, s->port_fd, account,
-                          e) == ERR_OK)
+    if (store_child_start(&s->store, s->fact.first_generation, s->order.master_port, account, e) == ERR_OK)
         return ERR_OK;
     s->fact.node_trouble = e->code != ERR_ALREADY_EXISTS;
     if (e->code == ERR_ALREADY_EXISTS) { /* taken since hold_port: another port can be used */

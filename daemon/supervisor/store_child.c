@@ -20,7 +20,7 @@
 #include "daemon/supervisor/spawn.h"
 
 #define MARK "program_serves_port"
-enum { OWNER_FD = 0, LISTENER_FD = 3, HELD_FD = 4, FIRST_CLOSED_FD = 5, BACKLOG = 4096 };
+enum { OWNER_FD = 0, LISTENER_FD = 3, FIRST_CLOSED_FD = 4, BACKLOG = 4096 };
 
 static int listener_open(int family, const struct sockaddr *at, socklen_t size, int *out)
 {
@@ -56,7 +56,7 @@ struct store_plan {
     const char *program;
     const struct passwd *user;
     pid_t parent;
-    int owner, listener, held, failure; /* above the numbers that they get */
+    int owner, listener, failure; /* above the numbers that they get */
 };
 
 /* The agent's environment may hold secrets, and the account is the job's: it gets the log level only. */
@@ -80,7 +80,7 @@ static _Noreturn void store_child_main(const struct store_plan *p, char **env)
     int errnum;
 
     if (!child_detach(p->user, p->parent) && dup2(p->owner, OWNER_FD) >= 0 && dup2(2, 1) >= 0 &&
-        dup2(p->listener, LISTENER_FD) >= 0 && dup2(p->held, HELD_FD) >= 0) {
+        dup2(p->listener, LISTENER_FD) >= 0) {
         (void)syscall(SYS_close_range, FIRST_CLOSED_FD, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
         execve(p->program, argv, env);
     }
@@ -116,13 +116,12 @@ static enum err_code pipe_high(int fds[2], struct err *e)
     return ERR_OK;
 }
 
-enum err_code store_child_start(struct store_child *out, int64_t generation, int port, int held_fd,
+enum err_code store_child_start(struct store_child *out, int64_t generation, int port,
                                 const struct passwd *account, struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
     CLEANUP(environment_free) char **env = store_environment();
     CLEANUP(close_fd) int listener = -1;
-    CLEANUP(close_fd) int held = -1;
     CLEANUP(close_fd) int owner = -1;
     CLEANUP(close_fd) int failure = -1;
     CLEANUP(close_fd) int owner_write = -1;
@@ -134,9 +133,6 @@ enum err_code store_child_start(struct store_child *out, int64_t generation, int
     if (paths_program("ddp-store", &program, e) || store_listen(port, &listener, e) ||
         descriptor_lift(&listener, e))
         return e->code;
-    held = fcntl(held_fd, F_DUPFD_CLOEXEC, 32);
-    if (held < 0)
-        return err_sys(e, errno == EINVAL ? EMFILE : errno, "descriptor");
     if (pipe_high(fds, e))
         return e->code;
     owner = fds[0];
@@ -148,7 +144,6 @@ enum err_code store_child_start(struct store_child *out, int64_t generation, int
     plan.program = program;
     plan.owner = owner;
     plan.listener = listener;
-    plan.held = held;
     plan.failure = failure_write;
     pid = fork();
     if (pid < 0)

@@ -29,10 +29,9 @@ struct store_children {
     size_t count, cap;
 };
 
-/* Listens on the port of all addresses, as PyTorch's own store does, and starts the program. held_fd is the lease of
- * the port (hold_port), of which the process keeps a copy. account: NULL for the supervisor's own. ALREADY_EXISTS:
- * the port is in use. */
-MUST_CHECK enum err_code store_child_start(struct store_child *out, int64_t generation, int port, int held_fd,
+/* Listens on the port of all addresses, as PyTorch's own store does, and starts the program. account: NULL for the
+ * supervisor's own. ALREADY_EXISTS: the port is in use. */
+MUST_CHECK enum err_code store_child_start(struct store_child *out, int64_t generation, int port,
                                            const struct passwd *account, struct err *e);
 
 void store_children_take(struct store_children *all, struct store_child *s); /* leaves none in *s */
