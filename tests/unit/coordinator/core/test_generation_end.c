@@ -56,7 +56,7 @@ static void restarts_are_counted_per_job(void **state)
     int64_t job = running_job(f, "max_restarts: 2\n");
 
     for (int i = 0; i < 2; i++) {
-        fixture_exit(f, job, 0, 1, 0);
+        fixture_exit(f, job, 0, 0, 9);
         fixture_pass_beating(f, 4000, "box1 box2"); /* the back-off before the second */
         fixture_form(f, job);
     }
@@ -71,10 +71,10 @@ static void the_first_restart_is_immediate_and_the_next_waits(void **state)
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 5\n");
 
-    fixture_exit(f, job, 0, 1, 0);
+    fixture_exit(f, job, 0, 0, 9);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     fixture_form(f, job);
-    fixture_exit(f, job, 0, 1, 0);
+    fixture_exit(f, job, 0, 0, 9);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     fixture_pass_beating(f, 1100, "box1 box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);

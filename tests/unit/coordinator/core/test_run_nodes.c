@@ -50,9 +50,9 @@ static void node_ranks_survive_a_restart(void **state)
 
     fixture_member(f, "box1", 1, 2, 1);
     fixture_member(f, "box2", 1, 1, 2);
-    int64_t job = fixture_submit(f, "nodes: 2\n");
+    int64_t job = fixture_submit(f, "nodes: 2\nmax_restarts: 1\n");
     fixture_form(f, job);
-    fixture_exit(f, job, 0, 1, 0);
+    fixture_exit(f, job, 0, 0, 9);
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
     assert_int_equal(core_job(f->core, job)->generation, 2);

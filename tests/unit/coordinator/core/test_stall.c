@@ -41,7 +41,7 @@ static int64_t running_job_on_box1(struct core_fixture *f, const char *file, uin
     return job;
 }
 
-#define FILE3 "procs_per_node: 3\nstall_timeout: 10s\ngrace: 2s\n" COMMAND
+#define FILE3 "procs_per_node: 3\nstall_timeout: 10s\ngrace: 2s\nmax_restarts: 3\n" COMMAND
 
 static void a_stopped_rank_ends_the_generation_even_if_others_print(void **state)
 {

@@ -220,10 +220,10 @@ static void a_failure_does_not_end_the_wait_for_nodes(void **state)
     fixture_node(f, "box1", 1);
     int64_t job = fixture_submit(f, "max_restarts: 9\n");
     fixture_all_run(f, "box1");
-    fixture_exit(f, job, 0, 1, 0);
+    fixture_exit(f, job, 0, 0, 9);
     fixture_all_run(f, "box1");
     start_learning(f);
-    fixture_exit(f, job, 0, 1, 0);
+    fixture_exit(f, job, 0, 0, 9);
     assert_held(f, job);
 }
 

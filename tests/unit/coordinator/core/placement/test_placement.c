@@ -128,10 +128,10 @@ static void a_layout_is_repeated(void **state)
 
     fixture_node(f, "box2", 2);
     fixture_node(f, "box3", 2);
-    int64_t job = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\n");
+    int64_t job = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 1\n");
     fixture_form(f, job);
     fixture_node(f, "box1", 2); /* would come first if the job had not been elsewhere */
-    fixture_exit(f, job, 1, 1, 0);
+    fixture_exit(f, job, 1, 0, 9);
     fixture_all_obey(f, "box2");
     fixture_all_obey(f, "box3");
     assert_int_equal(core_job(f->core, job)->generation, 2);
@@ -148,7 +148,7 @@ static void a_recovering_job_keeps_its_slots(void **state)
     int64_t job = fixture_submit(f, "procs_per_node: 2\nmax_restarts: 3\n");
     fixture_form(f, job);
     int64_t other = fixture_submit(f, "priority: 9\n");
-    fixture_exit(f, job, 0, 1, 0);
+    fixture_exit(f, job, 0, 0, 9);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
     assert_string_equal(fixture_waits(f, other), "waits for slots that are reserved for jobs before it");
@@ -276,7 +276,7 @@ static void a_job_that_moves_to_cpus_reports_it(void **state)
 
     gpu_box(f, "box1", 1, NULL);
     fixture_node(f, "box2", 1);
-    int64_t job = fixture_submit(f, "device: auto\n");
+    int64_t job = fixture_submit(f, "device: auto\nmax_restarts: 1\n");
     fixture_form(f, job);
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
     fixture_pass_beating(f, 80000, "box2"); /* box1 is lost, and so is its lease */

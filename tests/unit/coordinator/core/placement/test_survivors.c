@@ -168,7 +168,7 @@ static void a_command_has_no_survivors(void **state)
     struct core_fixture *f = *state;
 
     fixture_node(f, "box1", 4);
-    int64_t job = fixture_submit(f, FOUR);
+    int64_t job = fixture_submit(f, FOUR "max_restarts: 1\n");
     fixture_form(f, job);
     core_find_job(f->core, job)->spec.max_replacements = 20;
     for (size_t i = 0; i < 4; i++)
