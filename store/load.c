@@ -10,11 +10,13 @@
 
 #define UNFINISHED "(SELECT id FROM job WHERE state NOT IN ('succeeded','failed','cancelled'))"
 
-/* Of a finished job only these generations: the last, the last failed one, and those whose spawns still hold
- * slots. */
+/* Of a finished job only these generations: the last, the last failed one, the last two that an error of the program ended
+ * (they say why the job did not start again), and those whose spawns still hold slots. */
 #define KEPT                                                                                                 \
     "job IN " UNFINISHED " OR number=(SELECT generation FROM job WHERE id=generation.job)"                   \
     " OR number=(SELECT max(number) FROM generation AS g WHERE g.job=generation.job AND g.failed_spawn>0)"   \
+    " OR number IN (SELECT g.number FROM generation AS g WHERE g.job=generation.job AND g.error<>0"          \
+    " ORDER BY g.number DESC LIMIT 2)"                                                                       \
     " OR EXISTS(SELECT 1 FROM spawn CROSS JOIN rank WHERE spawn.dead=0 AND spawn.job=generation.job"         \
     " AND rank.job=spawn.job AND rank.generation=generation.number AND rank.spawn=spawn.spawn)"
 #define OF_KEPT "(job,generation) IN (SELECT job,number FROM generation WHERE " KEPT ")"

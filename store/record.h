@@ -82,7 +82,10 @@ struct generation_record {
     int world_size, node_count, master_port;
     char *master_addr;
     bool charged;         /* its end was a failure that counted against max_restarts */
+    bool error;           /* that failure was an error of the program: its own exit code */
     int64_t failed_spawn; /* the first member that failed, 0: none did */
+    bool has_step;        /* a step was reported before it failed: last_step */
+    int64_t last_step;
     uint8_t *bootstrap;
     size_t bootstrap_size;
     uint8_t key[32];

@@ -42,6 +42,8 @@ static const char schema_newest[] =
     " bootstrap BLOB, key BLOB NOT NULL, has_key INTEGER NOT NULL, source_rank INTEGER NOT NULL,"
     " source_generation INTEGER NOT NULL, source_step INTEGER NOT NULL, source_digest TEXT, source_path TEXT,"
     " created_ms INTEGER NOT NULL, ready_ms INTEGER NOT NULL, closed_ms INTEGER NOT NULL,"
+    " error INTEGER NOT NULL DEFAULT 0, has_step INTEGER NOT NULL DEFAULT 0,"
+    " last_step INTEGER NOT NULL DEFAULT 0,"
     " PRIMARY KEY(job, number), CHECK(length(key) = 32)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE rank("
     " job INTEGER NOT NULL, generation INTEGER NOT NULL, rank INTEGER NOT NULL, node_rank INTEGER NOT NULL,"
@@ -121,7 +123,12 @@ static const char schema_4[] = "ALTER TABLE spawn RENAME COLUMN generation TO fi
 static const char schema_5[] = "ALTER TABLE job ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE job ADD COLUMN revision_used INTEGER NOT NULL DEFAULT 0;";
 
-const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4, schema_5};
+/* What tells a generation that failed again in the same way from one that a fault ended. */
+static const char schema_6[] = "ALTER TABLE generation ADD COLUMN error INTEGER NOT NULL DEFAULT 0;"
+                               "ALTER TABLE generation ADD COLUMN has_step INTEGER NOT NULL DEFAULT 0;"
+                               "ALTER TABLE generation ADD COLUMN last_step INTEGER NOT NULL DEFAULT 0;";
+
+const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4, schema_5, schema_6};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

@@ -71,6 +71,9 @@ static const struct column generation_columns[] = {
     COL(generation_record, COLUMN_INT64, created_ms),
     COL(generation_record, COLUMN_INT64, ready_ms),
     COL(generation_record, COLUMN_INT64, closed_ms),
+    COL(generation_record, COLUMN_BOOL, error),
+    COL(generation_record, COLUMN_BOOL, has_step),
+    COL(generation_record, COLUMN_INT64, last_step),
 };
 
 static const struct column rank_columns[] = {

@@ -71,6 +71,9 @@ struct generation_record sample_generation(int64_t job, int64_t number)
         .source_rank = -1,
         .source_digest = T("d"),
         .created_ms = 5,
+        .error = true,
+        .has_step = true,
+        .last_step = 1200,
     };
 }
 

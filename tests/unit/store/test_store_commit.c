@@ -50,6 +50,8 @@ static void check_generation(const struct generation_record *got, const struct g
     assert_memory_equal(got->key, want->key, sizeof want->key);
     assert_true(got->has_key);
     assert_false(got->charged);
+    assert_true(got->error && got->has_step);
+    assert_int_equal(got->last_step, 1200);
     assert_int_equal(got->source_rank, -1);
     assert_null(got->source_path);
 }
@@ -292,6 +294,8 @@ static void load_skips_old_generations_of_finished_jobs(void **state)
     g[0].failed_spawn = 1; /* an older failure: not loaded */
     g[1].failed_spawn = 2;
     g[2].failed_spawn = g[3].failed_spawn = g[4].failed_spawn = 0;
+    for (size_t i = 0; i < ARRAY_LEN(g); i++)
+        g[i].error = false;
     for (size_t i = 0; i < ARRAY_LEN(g); i++) {
         struct rank_record rank = sample_rank(g[i].job, g[i].number, 0);
         rank.spawn = spawns[i].spawn;
@@ -320,6 +324,34 @@ static void load_skips_old_generations_of_finished_jobs(void **state)
     assert_int_equal(whole.spawn_count, 4);
     CLEANUP(records_release) struct records none;
     assert_int_equal(store_load_job(s, 99, &none, &e), ERR_NOT_FOUND);
+    store_close(s);
+}
+
+/* The last two errors explain together why a finished job did not start again. */
+static void load_keeps_the_last_two_errors_of_finished_jobs(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    for (int64_t number = 1; number <= 4; number++) {
+        struct generation_record g = sample_generation(1, number);
+        struct rank_record rank = sample_rank(1, number, 0);
+        struct spawn_record spawn = sample_spawn(1, number);
+        g.failed_spawn = rank.spawn = number;
+        g.error = number != 3; /* a fault between them */
+        spawn.dead = true;
+        const struct change changes[] = {{.kind = CHANGE_GENERATION_INSERT, .generation = &g},
+                                         {.kind = CHANGE_RANK_INSERT, .rank = &rank},
+                                         {.kind = CHANGE_SPAWN_INSERT, .spawn = &spawn}};
+        must_commit(s, changes, 3);
+    }
+    cancel_job(s, 1);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.generation_count, 2);
+    assert_int_equal(got.generations[0].number, 2);
+    assert_int_equal(got.generations[1].number, 4);
+    assert_int_equal(got.spawn_count, 2);
     store_close(s);
 }
 
@@ -485,6 +517,7 @@ int main(void)
         TEST(a_request_id_makes_one_job),
         TEST(ids_are_never_reused),
         TEST(load_skips_old_generations_of_finished_jobs),
+        TEST(load_keeps_the_last_two_errors_of_finished_jobs),
         TEST(a_spawn_in_two_generations_is_loaded_once),
         TEST(events_are_paged_and_trimmed),
         TEST(users_are_found_by_name),
