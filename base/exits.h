@@ -7,6 +7,8 @@
 /* A native worker ended because a peer was lost or because its generation is over. This is a consequence of a
  * failure, never its cause. */
 #define EXIT_PEER_LOST 75
+/* The same number from a command (EX_TEMPFAIL of sysexits.h): it failed, and asks to be started again. */
+#define EXIT_TRY_AGAIN 75
 
 /* A native worker could not start because its node lacks a resource (open files). The coordinator does not
  * use the node for a while and tries others. */

@@ -61,6 +61,10 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "auto cpu cuda" -- "$current"))
         return
         ;;
+    --restart-on)
+        COMPREPLY=($(compgen -W "fault any" -- "$current"))
+        return
+        ;;
     esac
     if [[ $current == -* ]]; then
         COMPREPLY=($(compgen -W "$("$program" "$command" --help 2>/dev/null | grep -o -- '--[a-z][a-z-]*')" -- "$current"))

@@ -14,6 +14,7 @@ static const char *const job_logs_names[] = {"shared", "private", NULL};
 const char *const job_device_names[] = {"auto", "cpu", "cuda", NULL};
 const char *const job_lost_names[] = {"wait", "fail", NULL};
 const char *const job_store_names[] = {"program", "launcher", NULL};
+const char *const job_restart_names[] = {"fault", "any", NULL};
 
 #define AT(member) offsetof(struct job_spec, member)
 enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
@@ -181,6 +182,7 @@ static const struct conf_field job_fields[] = {
     {"gpus_per_proc", CONF_CUSTOM, AT(gpus_per_proc), .fn = read_gpus},
     {"device", CONF_ENUM, AT(device), .names = job_device_names},
     {"max_restarts", CONF_INT, AT(max_restarts), .min = 0, .max = 1000000},
+    {"restart_on", CONF_ENUM, AT(restart_on), .names = job_restart_names},
     {"max_replacements", CONF_INT, AT(max_replacements), .min = 0, .max = 1000000},
     {"priority", CONF_INT, AT(priority), .min = -1000, .max = 1000},
     {"time_limit", CONF_DURATION, AT(time_limit_ms), .min = 1000, .max = INFINITY},
@@ -211,7 +213,7 @@ void job_defaults(struct job_spec *spec, enum job_kind kind)
         .procs_per_node = 1,
         .gpus_per_proc = 1,
         .device = JOB_DEVICE_AUTO,
-        .max_restarts = 3,
+        .max_restarts = kind == JOB_TRAIN ? 3 : 0,
         .max_replacements = kind == JOB_TRAIN ? 20 : 0,
         .lease_ms = kind == JOB_TRAIN ? 600000 : 60000,
         .join_timeout_ms = 60000,

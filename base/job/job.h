@@ -17,6 +17,8 @@ enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_procs { JOB_PROCS_NUMBER, JOB_PROCS_GPU, JOB_PROCS_CPU, JOB_PROCS_AUTO };
 enum job_store { JOB_STORE_PROGRAM, JOB_STORE_LAUNCHER };
 enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
+/* The failures that a restart answers: faults of the machines only, or errors of the program too. */
+enum job_restart_on { RESTART_ON_FAULT, RESTART_ON_ANY };
 #define JOB_GPUS_ALL (-1)
 
 enum model_type { MODEL_LINEAR, MODEL_MLP, MODEL_GPT };
@@ -124,7 +126,8 @@ struct job_spec {
     int64_t procs_per_node; /* JOB_PROCS_NUMBER */
     int64_t gpus_per_proc;  /* or JOB_GPUS_ALL */
     enum job_device device;
-    int64_t max_restarts, priority;
+    int64_t max_restarts, priority; /* max_restarts: default: command 0, train 3 */
+    enum job_restart_on restart_on;
     int64_t max_replacements; /* train: see docs/jobfile.md; 20; 0: every failure ends all ranks */
     int64_t time_limit_ms;    /* 0: none */
     int64_t lease_ms;         /* default: command 60 s, train 10 min */

@@ -117,6 +117,8 @@ char *job_print(const struct job_spec *spec)
     job_put_text(&out, "name", spec->name);
     put_shape(&out, spec);
     put_int(&out, "max_restarts", spec->max_restarts, standard.max_restarts);
+    if (spec->restart_on != RESTART_ON_FAULT)
+        buf_printf(&out, "restart_on: %s\n", job_restart_names[spec->restart_on]);
     put_int(&out, "max_replacements", spec->max_replacements, standard.max_replacements);
     put_int(&out, "priority", spec->priority, standard.priority);
     put_ms(&out, "time_limit", spec->time_limit_ms, standard.time_limit_ms);

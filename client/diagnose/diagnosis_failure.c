@@ -116,7 +116,9 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     d->kind = strcmp(job->state, "failed") == 0 ? DIAGNOSIS_FAILED : DIAGNOSIS_RESTARTING;
     bool waits = d->kind == DIAGNOSIS_RESTARTING && !w && strncmp(job->reason, "waits ", 6) == 0;
     if (d->kind == DIAGNOSIS_RESTARTING)
-        buf_puts(&d->sentence, waits ? "it " : "it is restarting: ");
+        buf_puts(&d->sentence, waits                 ? "it "
+                               : *job->not_restarted ? "it is about to end: "
+                                                     : "it is restarting: ");
     if (!w) { /* no rank failed: a node was lost, or the time limit is over */
         term_puts_safe(&d->sentence, job->reason);
         buf_printf(&d->next, "ddpctl events %lld\n", (long long)job->job);
@@ -145,5 +147,9 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     }
     failure_put_stderr(d, w);
     failure_put_consequences(reply, w, d);
+    if (*job->not_restarted) {
+        term_puts_safe(&d->details, job->not_restarted);
+        buf_putc(&d->details, '\n');
+    }
     failure_put_advice(reply, w, d);
 }

@@ -49,9 +49,8 @@ enum err_code run_request_job_text(const struct run_request *r, const struct run
         return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
     if (file)
         return job_text_from_file(file, &flags, text, e);
-    if (!flags.max_restarts)
-        flags.max_restarts =
-            "0"; /* as in torchrun: a command is started once unless --max-restarts is given */
+    if (flags.max_restarts && !flags.restart_on)
+        flags.restart_on = "any"; /* as in torchrun: --max-restarts restarts after every failure */
     if (!flags.procs && !flags.gpus)
         flags.gpus = "all"; /* the command is one process, which may start ranks of its own */
     return job_text_from_command(r->command, &flags, text, e);

@@ -98,7 +98,8 @@ static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job
 /* A failure that leads to a new generation counts as a restart; one that ends the job does not. */
 static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
 {
-    return job->restarts_used && !job_status_ended(job) && strcmp(job->state, "stopping") != 0;
+    return job->restarts_used && !*job->not_restarted && !job_status_ended(job) &&
+           strcmp(job->state, "stopping") != 0;
 }
 
 /* `run` has already copied the rank's stderr, so this is one line. */
@@ -256,6 +257,7 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
         screen_reason(job, out);
         buf_putc(out, '\n');
     }
+    screen_not_restarted(job, v->brief ? "ddpctl: " : "", out);
     if (strcmp(job->state, "failed") == 0 && !v->brief)
         screen_next(job, out);
     else if (strcmp(job->state, "cancelled") == 0 && !v->brief && job->snapshot &&

@@ -54,6 +54,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
     }
+    screen_not_restarted(job, "", out);
 }
 
 /* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)". The best value is that of the loss. */

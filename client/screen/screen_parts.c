@@ -95,6 +95,15 @@ void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, stru
     buf_release(&line);
 }
 
+void screen_not_restarted(const Ddp__V1__JobStatus *job, const char *label, struct buf *out)
+{
+    if (!*job->not_restarted)
+        return;
+    buf_puts(out, label);
+    term_puts_safe(out, job->not_restarted);
+    buf_putc(out, '\n');
+}
+
 void screen_next(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     long long id = job->job;

@@ -14,6 +14,8 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1
  * with "  | " before each. */
 void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
 void screen_failure_line(const Ddp__V1__Failure *failure, struct buf *out);
+/* A line with `label` in front that says why the failure led to no restart, or nothing. */
+void screen_not_restarted(const Ddp__V1__JobStatus *job, const char *label, struct buf *out);
 /* The commands to type after a job has failed, one on each line, with three blanks before each. */
 void screen_next(const Ddp__V1__JobStatus *job, struct buf *out);
 

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
@@ -126,6 +127,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         /* A trainer says by this code that a restart would only repeat the failure (bad input, a loss of
          * nan). */
         cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
+        cause->error = restart_rule_is_error(s, fact);
     } else if (native && s->rank->generation->r.state != GENERATION_RUNNING) {
         /* Exit code 0 is a failure too: a trainer that leaves before the first step has trained nothing, and
          * its peers would wait for it until the join timeout. */
@@ -144,9 +146,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
  * into SIGPIPE, so these are 1, and other signals are 2. */
 static int exit_weight(const struct job *job, int code, int signal)
 {
-    /* A shell reports its child's signal N as exit code 128 + N. 255 is not such a code: programs that return
-     * -1 exit with it. */
-    int number = signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
+    int number = restart_rule_signal(code, signal);
 
     /* A trainer's exit code says whether it lost a peer or failed by itself. */
     if (job->spec.kind == JOB_TRAIN && !signal &&
@@ -172,38 +172,17 @@ static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact
     /* A rank that stood still was found by looking at all ranks: that cannot have been seen too early. */
     if (!seen || !seen->r.exit_known || seen->stalled)
         return false;
+    if (!job->r.reason || !g->r.reason || strcmp(job->r.reason, g->r.reason) != 0)
+        return false; /* a user or a time limit has ended the job since, and that is its reason now */
+    /* An exit code would end the job. A worker that has run and whose end nobody saw lost its supervisor or its
+     * node: the program of a peer reports that as an error of its own. */
+    if (restart_rule_waits(job) && (!fact || fact->lost) && s->r.pid)
+        return true;
     /* It did not end by itself: it was told to stop, like every rank of a failed generation. */
     if (!fact || fact->stopped || fact->lost || fact->not_started || fact->port_busy || fact->lease_expired)
         return false;
-    if (!job->r.reason || !g->r.reason || strcmp(job->r.reason, g->r.reason) != 0)
-        return false; /* a user or a time limit has ended the job since, and that is its reason now */
     return (fact->code || fact->signal) &&
            exit_weight(job, fact->code, fact->signal) > exit_weight(job, seen->r.code, seen->r.signal);
-}
-
-/* Names this worker's exit as the cause of the failure. The consequences stay: the generation has ended, and
- * one restart was counted. Only the reasons change, and the job's exit code if the job fails. */
-static void replace_cause(struct core *core, struct spawn *s, const struct failure_cause *cause)
-{
-    struct job *job = s->job;
-    struct generation *g = s->rank->generation;
-
-    log_info("cause_found", "job=%" PRId64 " gen=%" PRId64 " rank=%d why=%s", job->r.id, g->r.number,
-             s->rank->r.rank, LOG_Q(cause->text));
-    g->r.failed_spawn = s->r.spawn;
-    text_set(&g->r.reason, "%s", cause->text);
-    emit_generation(core, g, CHANGE_GENERATION_PUT);
-    emit_event(core, job, "rank_failed", "%s: this failure came first", cause->text);
-    text_set(&job->r.reason, "%s", cause->text);
-    job->changed = true;
-    if (job->r.state == JOB_STOPPING)
-        job->r.exit_code = cause->exit_code;
-    else if (!job->charge_due || !job->r.restarts_used) /* as in fault_cost.c: it may not become a restart */
-        text_set(&job->r.last_restart, "%.240s", cause->text);
-    emit_job(core, job, CHANGE_JOB_PUT);
-    /* The victim's exit allowed a restart, and the culprit's does not. */
-    if (cause->fatal && job->r.state == JOB_RECOVERING)
-        job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
 }
 
 void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fact *fact)
@@ -217,7 +196,7 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
 
     if (exit_came_first(s, fact) && exit_classify(core, s, fact, &cause, &text)) {
         cause.text = text.data;
-        replace_cause(core, s, &cause);
+        generation_replace_cause(core, s->rank->generation, &cause);
     }
     /* Done before the generation fails, so that this worker does not count as one of its living workers. */
     record_exit(s, fact);

@@ -3,7 +3,9 @@
  * A rank fails (generation_fail): the generation closes at once, so its members can commit nothing more and
  * waiting Joins are answered ABORTED. The other ranks are stopped, and the job recovers while it has restarts
  * left, else it stops for good. Ranks of a train job that stay (survivors.c) are not stopped, and the failure is
- * charged only if none of them goes on. A drain (generation_drain) or a cancel (job_stop) lets the generation first
+ * charged only if none of them goes on. If the cause is an error that a restart would only repeat
+ * (restart_rule.h), the job ends when the other ranks have ended, unless one of these turns out to have failed
+ * first. A drain (generation_drain) or a cancel (job_stop) lets the generation first
  * finish its step and write its snapshot. All of them only begin the end: job_settle completes it when the
  * workers that the job waits for are dead. It runs after each death and decides by state alone, so no order
  * of deaths matters. */
@@ -14,9 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
@@ -177,19 +181,56 @@ static void fail_with_survivors(struct core *core, struct generation *g, const s
     emit_job_move(core, job, JOB_RECOVERING, cause->text);
 }
 
+/* Begins a restart, which the job may have. worn_out: survivors could have gone on. */
+static void begin_restart(struct core *core, struct job *job, const struct failure_cause *cause,
+                          bool worn_out)
+{
+    char how[128] = "does not count as a restart";
+
+    if (cause->charged) {
+        charge_restart(core, job);
+        snprintf(how, sizeof(how), "%srestart %" PRId64 " of %" PRId64,
+                 worn_out ? "the replacements of a day are used up; " : "", job->r.restarts_used,
+                 job->spec.max_restarts);
+    }
+    say_generation_closed(core, job, job_current(job), how);
+    fault_open(core, job, cause->charged, cause->text);
+}
+
+/* The generation has ended, and no restart follows. */
+static void say_no_restart(struct core *core, struct job *job, const struct failure_cause *cause)
+{
+    CLEANUP(free_text) char *why = restart_rule_explain(job);
+    char how[96] = "not restarted";
+
+    if (cause->fatal)
+        snprintf(how, sizeof(how), "a restart would not help");
+    else if (cause->charged && !job->spec.max_restarts)
+        snprintf(how, sizeof(how), "not restarted: max_restarts is 0");
+    else if (cause->charged && job->r.restarts_used >= job->spec.max_restarts)
+        snprintf(how, sizeof(how), "all %" PRId64 " restarts are used", job->spec.max_restarts);
+    say_generation_closed(core, job, job_current(job), how);
+    if (why)
+        emit_event(core, job, "not_restarted", "%s", why);
+}
+
 void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;
     bool last = cause->fatal || (cause->charged && job->r.restarts_used >= job->spec.max_restarts);
-    int survivors = cause->fatal ? 0 : count_survivors(g, cause);
-    int64_t replacements = survivors_count_replacements(core, job);
-    bool worn_out = survivors && job->spec.max_replacements && replacements >= job->spec.max_replacements;
-    char how[128];
 
     BUG_ON(!generation_open(g) || g != job_current(job));
     g->r.charged = cause->charged;
+    g->r.error = cause->error;
     g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;
+    g->r.has_step = job->pace.boot_ms != 0;
+    g->r.last_step = g->r.has_step ? job->progress.step : 0;
     emit_event(core, job, "rank_failed", "%s", cause->text);
+    /* An error would come again in the next generation, whoever of this one goes on there. */
+    bool refused = restart_rule_refuses(job) != REFUSAL_NONE;
+    int survivors = cause->fatal || refused ? 0 : count_survivors(g, cause);
+    int64_t replacements = survivors_count_replacements(core, job);
+    bool worn_out = survivors && job->spec.max_replacements && replacements >= job->spec.max_replacements;
     if (survivors && replacements < job->spec.max_replacements) {
         fail_with_survivors(core, g, cause, survivors, replacements);
         job_settle(core, job);
@@ -198,23 +239,16 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
     /* SIGTERM without a last snapshot: a generation that has lost a rank cannot finish its step. */
     end_generation(core, g, GENERATION_FAILED, CORE_STOP_TERM, cause->text);
     if (last) {
-        snprintf(how, sizeof(how),
-                 cause->fatal ? "a restart would not help" : "all %" PRId64 " restarts are used",
-                 job->spec.max_restarts);
-        say_generation_closed(core, job, g, how);
+        say_no_restart(core, job, cause);
         begin_job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
     } else {
-        if (cause->charged) {
-            charge_restart(core, job);
-            snprintf(how, sizeof(how), "%srestart %" PRId64 " of %" PRId64,
-                     worn_out ? "the replacements of a day are used up; " : "", job->r.restarts_used,
-                     job->spec.max_restarts);
-        } else {
-            snprintf(how, sizeof(how), "does not count as a restart");
-        }
-        say_generation_closed(core, job, g, how);
-        fault_open(core, job, cause->charged, cause->text);
+        if (!refused)
+            begin_restart(core, job, cause, worn_out);
         emit_job_move(core, job, JOB_RECOVERING, cause->text);
+        /* Now the reason is the job's. The end itself comes in job_settle: the real cause may be a fault on a node
+         * that has not spoken yet. */
+        if (refused)
+            say_no_restart(core, job, cause);
     }
     /* the failed rank may have been the last one alive */
     job_settle(core, job);
@@ -302,6 +336,42 @@ void generation_forgive(struct core *core, struct job *job)
     job->charge_due = false;
     g->r.charged = false;
     emit_generation(core, g, CHANGE_GENERATION_PUT);
+}
+
+void generation_replace_cause(struct core *core, struct generation *g, const struct failure_cause *cause)
+{
+    struct job *job = g->job;
+    bool waited = restart_rule_waits(job);
+
+    log_info("cause_found", "job=%" PRId64 " gen=%" PRId64 " why=%s", job->r.id, g->r.number,
+             LOG_Q(cause->text));
+    g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;
+    g->r.error = cause->error;
+    if (waited) /* otherwise a restart was counted already */
+        g->r.charged = cause->charged;
+    text_set(&g->r.reason, "%s", cause->text);
+    emit_generation(core, g, CHANGE_GENERATION_PUT);
+    emit_event(core, job, "rank_failed", "%s: this failure came first", cause->text);
+    text_set(&job->r.reason, "%s", cause->text);
+    job->changed = true;
+    if (job->r.state == JOB_STOPPING)
+        job->r.exit_code = cause->exit_code;
+    else if (waited && !cause->fatal && !restart_rule_waits(job))
+        begin_restart(core, job, cause, false);
+    else if (!waited &&
+             (!job->charge_due || !job->r.restarts_used)) /* it may not become a restart: fault_cost.c */
+        text_set(&job->r.last_restart, "%.240s", cause->text);
+    if (!waited && restart_rule_waits(job)) {
+        /* The victim's exit allowed the job to go on, and the culprit's does not. */
+        job->charge_due = false;
+        release_survivors(core, job, NULL, CORE_STOP_TERM, cause->text);
+        say_no_restart(core, job, cause);
+    }
+    emit_job(core, job, CHANGE_JOB_PUT);
+    core_capacity_changed(core);
+    /* The victim's exit allowed a restart, and the culprit's does not. */
+    if (cause->fatal && job->r.state == JOB_RECOVERING)
+        job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
 }
 
 /* ---- generations and jobs that end on purpose */
@@ -440,7 +510,12 @@ void job_settle(struct core *core, struct job *job)
         return;
     if (job->charge_due && !survivors_wait(job))
         charge_late(core, job);
-    if (job->r.state == JOB_STOPPING) {
+    if (restart_rule_waits(job)) {
+        if (has_reachable_spawn(job))
+            return;
+        begin_job_stop(core, job, JOB_FAILED, failure_exit_code(g), false, g->r.reason);
+        end_job(core, job, JOB_FAILED, g->r.reason);
+    } else if (job->r.state == JOB_STOPPING) {
         /* Workers on lost nodes are not waited for: a user who cancels wants an answer, and they cannot
          * commit. */
         if (has_reachable_spawn(job))

@@ -8,15 +8,20 @@
 struct failure_cause {
     struct spawn *spawn; /* the worker that failed first; NULL: no single worker */
     bool charged;        /* counts as a restart */
-    bool fatal;          /* a restart would not help: the job fails */
-    bool late;           /* the generation did not form in time */
-    int exit_code;       /* exit code of the job, if this failure ends it */
+    bool error;    /* the program's own exit code: `restart_on` of the job file decides (restart_rule.h) */
+    bool fatal;    /* a restart would not help: the job fails */
+    bool late;     /* the generation did not form in time */
+    int exit_code; /* exit code of the job, if this failure ends it */
     const char *text;
 };
 
 /* Ends an open, current generation because of a failure. Members that can go on in the next one (survivors.h) are
  * not stopped, and then the failure is charged only if none of them does go on. */
 void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause);
+/* Another cause turned out to be the first one of the failure that ended the job's current generation. The
+ * consequences stay: the generation has ended. Only the reasons change, the job's exit code if the job fails, and
+ * whether the job restarts if that is not settled yet. */
+void generation_replace_cause(struct core *core, struct generation *g, const struct failure_cause *cause);
 /* Ends a generation that must not start; the job waits in recovering. Does not count as a restart. */
 void generation_hold(struct core *core, struct generation *g, const char *why);
 /* Lets the generation finish its step and snapshot; the next one then forms. Does not count as a restart. */

@@ -18,6 +18,7 @@
 #include "daemon/coordinator/core/cards/adopt.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/gpus.h"
 #include "daemon/coordinator/core/inventory.h"
@@ -334,16 +335,20 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
     }
     for (size_t i = 0; i < count; i++) {
         struct generation *g = job_current(jobs[i]);
+        char text[160];
+        snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
+        /* `ddpctl run` on a range of nodes continues on the others, which does not count as a restart; with a
+         * fixed number of nodes it has failed */
+        bool fixed = jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
+        struct failure_cause cause = {
+            .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
+
         generation_lose_survivors(core, jobs[i], node, why);
         if (generation_open(g) && g->r.state != GENERATION_DRAINING && generation_has_member_on(g, node)) {
-            char text[160];
-            snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
-            /* `ddpctl run` on a range of nodes continues on the others, which does not count as a restart;
-             * with a fixed number of nodes it has failed */
-            bool fixed = jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
-            struct failure_cause cause = {
-                .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
             generation_fail(core, g, &cause);
+        } else if (restart_rule_waits(jobs[i]) && generation_has_member_on(g, node)) {
+            /* a rank elsewhere has ended with an exit code, most likely because of this */
+            generation_replace_cause(core, g, &cause);
         }
         /* A job that stops or drains does not wait for workers on a lost node, and may have waited for these
          * alone. */

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
@@ -196,6 +197,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     *out = (struct core_job_status){.job = &job->r, .spec = &job->spec, .progress = &job->progress};
     say_reason(core, job, out->reason, sizeof(out->reason));
     stall_text(core, job, core->now.boot_ms, out->stall, sizeof(out->stall));
+    out->not_restarted = restart_rule_explain(job);
     if (g)
         add_generation_view(core, g, out);
     if (g && with_ranks)
@@ -216,6 +218,7 @@ void core_job_status_release(struct core_job_status *status)
     free(status->nodes);
     free(status->ranks);
     strv_free(status->notes);
+    free(status->not_restarted);
     *status = (struct core_job_status){0};
 }
 

@@ -55,6 +55,8 @@ struct core_job_status {
     const struct rank_record *failure_rank; /* which it had in that generation; NULL as failure */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
     char stall[256];                        /* the rank that stands still; empty: none */
+    char *
+        not_restarted; /* why its last failure led to no restart, although restarts were left; owned; NULL: it did */
     char **
         notes; /* problems that do not stop the job, and a change that is pending; NULL-terminated; owned; NULL: none */
 };

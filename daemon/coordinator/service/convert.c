@@ -186,6 +186,7 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     convert_job_record(s->job, out);
     out->reason = clean_text(pool, s->reason);
     out->stall = clean_text(pool, s->stall);
+    out->not_restarted = clean_text(pool, s->not_restarted);
     out->n_notes = borrow_texts(pool, s->notes, &out->notes);
     for (size_t i = 0; i < out->n_notes; i++)
         out->notes[i] = clean_text(pool, out->notes[i]);

@@ -30,7 +30,7 @@ def test_dead_node_is_noticed():
     """Elsewhere the survivors wait in a collective until its timeout. Here the node is lost after node_timeout: the survivors are
     stopped, and the job goes on without the node when its lease has run out."""
     with Cluster(agents=2, config=QUICK) as c:
-        job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: \"1:2\"\nlease: 3s\ngrace: 1s\ncommand: [sh, -c, "
+        job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: \"1:2\"\nmax_restarts: 1\nlease: 3s\ngrace: 1s\ncommand: [sh, -c, "
                                            "'echo $DDP_GENERATION $DDP_NODE $WORLD_SIZE >> log; exec sleep 1000']\n" % c.dir))
         wait_for(lambda: len(lines(c)) == 2, "both ranks")
         victim = c.job(job)["ranks"][1]["node"]
@@ -101,7 +101,7 @@ def test_one_restart_budget():
               "[ $RANK = $(($DDP_GENERATION % 2)) ] && exit 9\nexec sleep 1000\n")
     with Cluster(agents=2) as c:
         c.write("fail.sh", script)
-        job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: 2\nmax_restarts: 2\ngrace: 1s\n"
+        job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: 2\nmax_restarts: 2\nrestart_on: any\ngrace: 1s\n"
                                            "command: [sh, fail.sh]\n" % c.dir))
         status = c.wait_job(job, "failed")
         assert (status["generation"], status["restarts_used"], status["exit_code"]) == (3, 2, 9), status

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
@@ -138,7 +139,7 @@ static struct job *find_resizable_job(struct core *core, const struct core_event
                   "job %" PRId64 " has ended (%s); `ddpctl resume %" PRId64
                   "` continues from its last snapshot",
                   job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
-    else if (job->r.state == JOB_STOPPING)
+    else if (job->r.state == JOB_STOPPING || restart_rule_waits(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is stopping", job->r.id);
     else
         return job;

@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/generation_form.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
@@ -443,6 +444,8 @@ static bool job_wants_place(const struct job *job)
 
     if (lost_snapshots_waits(job))
         return false; /* a generation without snapshots would only wait again; nodes are asked instead */
+    if (restart_rule_waits(job))
+        return false; /* it ends when its workers have ended */
     return job->r.state == JOB_QUEUED || (job->r.state == JOB_RECOVERING && !(g && generation_open(g)));
 }
 

@@ -62,7 +62,8 @@ static void command_defaults(void **state)
     assert_int_equal(spec.procs, JOB_PROCS_NUMBER);
     assert_int_equal(spec.procs_per_node, 1);
     assert_int_equal(spec.gpus_per_proc, 1);
-    assert_int_equal(spec.max_restarts, 3);
+    assert_int_equal(spec.max_restarts, 0);
+    assert_int_equal(spec.restart_on, RESTART_ON_FAULT);
     assert_int_equal(spec.lease_ms, 60000);
     assert_int_equal(spec.join_timeout_ms, 60000);
     assert_int_equal(spec.grace_ms, 30000);
@@ -250,6 +251,8 @@ static void values_out_of_range_are_refused(void **state)
     refuse_job(
         "max_restarts: -1\ncommand: [ls]\n",
         "job.yaml:1:15: invalid value for 'max_restarts': expected a number from 0 to 1000000, got '-1'");
+    refuse_job("restart_on: always\ncommand: [ls]\n",
+               "job.yaml:1:13: invalid value for 'restart_on': expected fault or any, got 'always'");
     refuse_job(
         "max_replacements: 1\ncommand: [ls]\n",
         "job.yaml:1:19: 'max_replacements' applies to train jobs only: when a worker of a command is lost, the "
@@ -537,7 +540,7 @@ static void keys_are_checked(void **state)
     refuse_job(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
-        "max_restarts, max_replacements, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
+        "max_restarts, restart_on, max_replacements, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
         "env, workdir, "
         "command, role, "
         "run_id, "
@@ -576,7 +579,7 @@ static void print_round_trip(void **state)
         GPT "  data: {type: text, path: a, val_path: b}\n  epochs: 2\n  global_batch: 8\n"
             "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n"
             "  snapshot: {dir: o, keep_best: 1}\n",
-        "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
+        "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 7\nrestart_on: any\n"
         "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nstall_timeout: 90s\nworkdir: /tmp\nrole: \"a "
         "\\\"b\\\"\"\n"
         "run_id: x/1\nlogs: private\nstore: launcher\nvirtual_local_rank: true\n"
@@ -596,6 +599,8 @@ static void print_round_trip(void **state)
         assert_string_equal(first, second);
         assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);
         assert_int_equal(two.store, one.store);
+        assert_int_equal(two.max_restarts, one.max_restarts);
+        assert_int_equal(two.restart_on, one.restart_on);
     }
 }
 

@@ -16,7 +16,8 @@ static void test_command_becomes_a_job_file(void **state)
     (void)state;
     char *const command[] = {(char[]){"python3"}, (char[]){"my \"train\".py"}, (char[]){"--lr"},
                              (char[]){"50"}, NULL};
-    struct job_flags flags = {.nodes = "1:2", .procs = "4", .max_restarts = "5", .time_limit = "2h"};
+    struct job_flags flags = {
+        .nodes = "1:2", .procs = "4", .max_restarts = "5", .restart_on = "any", .time_limit = "2h"};
     CLEANUP(free_text) char *text = NULL;
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
     struct job_spec spec;
@@ -32,6 +33,7 @@ static void test_command_becomes_a_job_file(void **state)
     assert_int_equal(spec.nodes_max, 2);
     assert_int_equal(spec.procs_per_node, 4);
     assert_int_equal(spec.max_restarts, 5);
+    assert_int_equal(spec.restart_on, RESTART_ON_ANY);
     assert_int_equal(spec.time_limit_ms, 7200000);
     assert_string_equal(spec.env[0], "A=b: c");
     assert_string_equal(spec.workdir, here);

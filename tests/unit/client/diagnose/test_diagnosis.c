@@ -512,6 +512,23 @@ static void test_patterns(void **state)
     }
 }
 
+static void test_why_explains_a_refused_restart(void **state)
+{
+    static const struct pattern refused = {.name = "an error",
+                                           .job_state = "recovering",
+                                           .reason = "",
+                                           .ranks = {FAILED(1, 0, 5000)},
+                                           .failed = 1};
+    CLEANUP(diagnosis_release) struct diagnosis v = {0};
+    struct fixture f;
+    (void)state;
+    build_status(&f, &refused);
+    f.job.not_restarted = TEXT("an error of the program: not restarted");
+    diagnosis_find(&f.reply, &v);
+    assert_string_equal(v.sentence.data, "it is about to end: rank 0 on n1 exited with code 1");
+    assert_non_null(strstr(v.details.data, "an error of the program: not restarted\n"));
+}
+
 /* sh waits for python3, which does the work. If a data loader is stopped, that one is named. */
 static void test_process_that_does_the_work(void **state)
 {
@@ -577,8 +594,8 @@ static void test_screens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_patterns),
-                                       cmocka_unit_test(test_process_that_does_the_work),
-                                       cmocka_unit_test(test_screens)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_patterns), cmocka_unit_test(test_why_explains_a_refused_restart),
+        cmocka_unit_test(test_process_that_does_the_work), cmocka_unit_test(test_screens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

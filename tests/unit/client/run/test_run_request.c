@@ -94,6 +94,7 @@ static void test_command_lines_of_the_tutorials(void **state)
     check_command(&g, "python3 -u multigpu_torchrun.py 50 10");
     assert_int_equal(g.spec.procs, JOB_PROCS_GPU);
     assert_int_equal(g.spec.max_restarts, 0);
+    assert_int_equal(g.spec.restart_on, RESTART_ON_FAULT);
     assert_int_equal(strlen(g.spec.run_id), 36);
     assert_null(g.launch.host);
     run_case_release(&g);
@@ -126,6 +127,12 @@ static void test_command_lines_of_the_tutorials(void **state)
     assert_int_equal(g.spec.nodes_min, 1);
     assert_int_equal(g.spec.nodes_max, 4);
     assert_int_equal(g.spec.max_restarts, 3);
+    assert_int_equal(g.spec.restart_on, RESTART_ON_ANY); /* as in torchrun */
+    run_case_release(&g);
+
+    accept_words(&g, WORDS("--max-restarts=3", "--restart-on=fault", "t.py"), NONE);
+    assert_int_equal(g.spec.max_restarts, 3);
+    assert_int_equal(g.spec.restart_on, RESTART_ON_FAULT);
     run_case_release(&g);
 }
 
@@ -205,6 +212,7 @@ static void test_pet_variables(void **state)
     assert_int_equal(g.spec.procs_per_node, 4);
     assert_int_equal(g.spec.nodes_min, 2);
     assert_int_equal(g.spec.max_restarts, 5);
+    assert_int_equal(g.spec.restart_on, RESTART_ON_ANY);
     assert_string_equal(g.spec.role, "worker");
     assert_int_equal(g.launch.node_rank, 1);
     assert_string_equal(g.launch.host, "h");
@@ -464,6 +472,10 @@ static void test_job_file_keeps_its_keys(void **state)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
+    accept_words(&g, WORDS("--nproc-per-node=2", "--max-restarts=4", path), NONE);
+    assert_int_equal(g.spec.max_restarts, 4);
+    assert_int_equal(g.spec.restart_on, RESTART_ON_FAULT); /* the file's own default */
+    run_case_release(&g);
     accept_words(&g, WORDS("--nproc-per-node=2", path, "--tee"), NONE);
     assert_string_equal(g.spec.run_id, "r7");
     assert_string_equal(g.launch.role, "filed");

@@ -169,6 +169,35 @@ static void test_events(void **state)
     golden_check("events.pipe", &out);
 }
 
+/* The remedy follows the failure, on every screen that shows it; a job that is about to end is not announced as one that
+ * restarts. */
+static void test_a_refused_restart_is_explained(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view view;
+    Ddp__V1__JobStatus job;
+    sample_failed(&job);
+    job.not_restarted = (char *)(uintptr_t) "an error of the program: not \033[2Jrestarted";
+    screen_job(&job, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "\nan error of the program: not ?[2Jrestarted\n"));
+    buf_clear(&out);
+    for (int brief = 0; brief < 2; brief++) {
+        job.state = (char *)(uintptr_t) "recovering";
+        follow_view_init(&view, pipe_term);
+        view.brief = brief;
+        follow_view_update(&view, &job, &out);
+        assert_non_null(strstr(out.data, "exited with code 1"));
+        assert_null(strstr(out.data, "restart 3 of"));
+        assert_null(strstr(out.data, "an error of the program"));
+        job.state = (char *)(uintptr_t) "failed";
+        follow_view_update(&view, &job, &out);
+        assert_non_null(strstr(out.data, brief ? "\nddpctl: an error of the program: not ?[2Jrestarted\n"
+                                               : "\nan error of the program: not ?[2Jrestarted\n"));
+        buf_clear(&out);
+    }
+}
+
 static void test_json(void **state)
 {
     (void)state;
@@ -216,11 +245,17 @@ static void test_reasons_have_no_control_sequences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job_running), cmocka_unit_test(test_job_queued),
-        cmocka_unit_test(test_job_failed),  cmocka_unit_test(test_job_succeeded),
-        cmocka_unit_test(test_job_command), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_failure_without_exit),
-        cmocka_unit_test(test_events),      cmocka_unit_test(test_reasons_have_no_control_sequences),
+        cmocka_unit_test(test_job_running),
+        cmocka_unit_test(test_job_queued),
+        cmocka_unit_test(test_job_failed),
+        cmocka_unit_test(test_job_succeeded),
+        cmocka_unit_test(test_job_command),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_failure_without_exit),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_reasons_have_no_control_sequences),
+        cmocka_unit_test(test_a_refused_restart_is_explained),
         cmocka_unit_test(test_json),
     };
     setenv("TZ", "UTC", 1);

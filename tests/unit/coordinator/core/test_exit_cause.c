@@ -286,7 +286,7 @@ static void exit_code_no_restart_fails_the_job(void **state)
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
     assert_true(fixture_said(f, "(a restart would not help)"));
 
-    job = fixture_submit(f, "max_restarts: 3\n"); /* the code means nothing special for a command */
+    job = fixture_submit(f, "max_restarts: 3\nrestart_on: any\n"); /* the code means nothing special for a command */
     fixture_form(f, job);
     fixture_exit(f, job, 0, EXIT_NO_RESTART, 0);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
