@@ -341,6 +341,7 @@ static struct spawn_fact fact_of(const struct proc *p)
         .ended_ms = p->ended,
         .code = p->code,
         .signal = p->signal,
+        .stderr_tail = p->tail,
         .lost = p->lost,
         .not_started = p->not_started,
         .port_busy = p->port_busy,

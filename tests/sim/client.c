@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/exits.h"
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
@@ -85,6 +86,11 @@ static void make_job(struct sim *sim, int index)
         nodes = max = most; /* the whole cluster */
     snprintf(job->id, sizeof(job->id), "r%d", index);
     job->doomed = sim_chance(sim, 0.1);
+    job->error = job->native            ? sim_chance(sim, 0.5) ? EXIT_USAGE : 3
+                 : sim_chance(sim, 0.2) ? EXIT_TRY_AGAIN
+                                        : 3;
+    job->restart_any = sim_chance(sim, 0.5);
+    job->varied = sim_chance(sim, 0.3);
     job->no_snapshots = sim_chance(sim, 0.15);
     job->stays = job->native && sim_chance(sim, 0.7);
     job->parts = job->native && !job->no_snapshots && (sim->seed + (uint64_t)index) % 2;
@@ -107,6 +113,8 @@ static void make_job(struct sim *sim, int index)
                sim_range(sim, 0, 8), sim_range(sim, 0, 2), sim_range(sim, 1, 30));
     if (job->stays && sim_chance(sim, 0.4))
         buf_printf(&text, "max_replacements: %" PRId64 "\n", sim_range(sim, 0, 3));
+    if (job->restart_any)
+        buf_puts(&text, "restart_on: any\n");
     if (sim_chance(sim, 0.1))
         buf_printf(&text, "time_limit: %" PRId64 "s\n", sim_range(sim, 5, 120));
     if (sim_chance(sim, 0.3))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exits.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "tests/sim/sim.h"
@@ -267,6 +268,58 @@ static void keep_resize(struct sim *sim, const struct change *c)
     }
 }
 
+/* The exit that ended the generation, if that was an error of the program; NULL: it was not. */
+static const struct spawn_record *error_of(const struct sim *sim, const struct generation_record *g)
+{
+    const struct spawn_record *s =
+        g->failed_spawn ? durable_spawn(&sim->durable, g->job, g->failed_spawn) : NULL;
+
+    if (g->state != GENERATION_FAILED || !g->charged || !s || !s->exit_known || s->stopped || s->signal)
+        return NULL;
+    if (client_job(sim, g->job)->native)
+        return s->code == EXIT_USAGE ? s : NULL;
+    return s->code && s->code != EXIT_TRY_AGAIN ? s : NULL;
+}
+
+/* Lines differ between errors in their first words already, so whole tails can be compared. */
+static bool errors_are_same(const struct generation_record *g, const struct spawn_record *a,
+                            const struct generation_record *h, const struct spawn_record *b)
+{
+    bool both_soon = a->ended_ms - a->started_ms < 10000 && a->ended_ms >= a->started_ms &&
+                     b->ended_ms - b->started_ms < 10000 && b->ended_ms >= b->started_ms;
+
+    return a->code == b->code && a->stderr_tail && b->stderr_tail &&
+           !strcmp(a->stderr_tail, b->stderr_tail) &&
+           (both_soon || (g->has_step && h->has_step && g->last_step == h->last_step));
+}
+
+/* No generation follows an error that a restart would repeat, and none is the third that ends in the same way. */
+static void check_restart_rule(struct sim *sim, const struct generation_record *fresh)
+{
+    const struct records *r = &sim->durable.r;
+    const struct sim_job *job = client_job(sim, fresh->job);
+    const struct generation_record *last = NULL, *before = NULL;
+
+    if (job->gpus_each)
+        return; /* an error on a GPU that is sick counts as a fault, and the records do not say when it was */
+    for (size_t i = 0; i < r->generation_count; i++)
+        if (r->generations[i].job == fresh->job && error_of(sim, &r->generations[i])) {
+            before = last;
+            last = &r->generations[i];
+        }
+    if (!last || last->number != fresh->number - 1)
+        return;
+    const struct spawn_record *error = error_of(sim, last);
+    if (!job->restart_any)
+        sim_fail(sim, "job %" PRId64 " generation %" PRId64 " follows exit code %d, an error of the program",
+                 fresh->job, fresh->number, error->code);
+    if (job->restart_any && before && errors_are_same(before, error_of(sim, before), last, error))
+        sim_fail(sim,
+                 "job %" PRId64 " generation %" PRId64 " follows the same error twice, in %" PRId64
+                 " and %" PRId64,
+                 fresh->job, fresh->number, before->number, last->number);
+}
+
 /* If a connected node keeps the job's last card, the job must not run again. */
 static void check_ended(struct sim *sim, const struct generation_record *g)
 {
@@ -301,6 +354,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
         if (d->adopting != c->generation->job) {
             check_nodes(sim, c->generation);
             check_ended(sim, c->generation);
+            check_restart_rule(sim, c->generation);
         }
         APPEND(d->r.generations, d->r.generation_count, d->generation_cap, generation_record, c->generation);
         return;

@@ -17,6 +17,7 @@
  *               fewer nodes than it allows. Success means that all ranks succeeded. A job with snapshots
  *               begins at step 0 only when a user has said so. Survivors of a generation hold their slots only
  *               while their job is about to go on. No snapshot is older than the state that its generation began with.
+ *               No generation follows an error of the program, or with `restart_on: any` two errors that are the same.
  *   machine.c   A slot never has two living processes. A command job never has two living generations. No
  *               exit record is lost.
  *   worker.c    All members of a generation get the same answer to Join. A generation goes on from the newest state that
@@ -143,6 +144,7 @@ struct proc {
     enum proc_state state;
     enum core_stop stop;
     int code, signal;
+    const char *tail; /* its last lines on stderr: a literal, or NULL */
     bool lost, not_started, port_busy, lease_expired, node_trouble, no_account;
     int64_t started, ended;
     /* the worker itself */
@@ -263,6 +265,9 @@ struct sim_job {
     char id[32];
     char file[1600];
     bool native, doomed, no_snapshots;
+    int error;              /* the exit code with which a doomed job fails */
+    bool restart_any;       /* restart_on: any */
+    bool varied;            /* a doomed job says something else each time */
     bool stays;             /* its workers can go on in the next generation */
     int64_t survived_since; /* since when survivors wait without a reason; 0: they do not */
     bool parts;             /* its ranks differ, and each node has its own part of a snapshot */

@@ -11,6 +11,7 @@
 
 #define STEP_MS 700
 #define RETRY_MS 6000
+#define ERROR_EXIT (-1) /* instead of an exit code: that of the job's error */
 
 static struct machine *machine_of(struct sim *sim, const struct item *item, struct proc **p)
 {
@@ -34,16 +35,36 @@ static struct item *plan_worker(struct sim *sim, const struct machine *m, const 
     return item;
 }
 
+/* A doomed job fails with its code and a last line on stderr. A command also reports the step that it had reached. */
+static void say_error(struct sim *sim, struct machine *m, struct proc *p)
+{
+    static const char *const lines[] = {"loading\nValueError: no such shard", "ValueError: no such file\n",
+                                        "ValueError: no such token"};
+    const struct sim_job *job = client_job(sim, p->job);
+
+    p->tail = lines[job->varied ? (size_t)p->generation % ARRAY_LEN(lines) : 0];
+    if (!p->native) {
+        p->step = 120;
+        agent_report(sim, m, p);
+    }
+    proc_exit(sim, m, p, job->error, 0);
+}
+
 static void leave_job(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
 
-    if (p)
-        proc_exit(sim, m, p, item->d > 128 ? 0 : (int)item->d, item->d > 128 ? (int)item->d - 128 : 0);
+    if (!p)
+        return;
+    if (item->d == ERROR_EXIT) {
+        say_error(sim, m, p);
+        return;
+    }
+    proc_exit(sim, m, p, item->d > 128 ? 0 : (int)item->d, item->d > 128 ? (int)item->d - 128 : 0);
 }
 
-/* code: 128 + N for signal N, as in a shell. */
+/* code: 128 + N for signal N, as in a shell; or ERROR_EXIT. */
 static void plan_exit(struct sim *sim, const struct machine *m, struct proc *p, int64_t after, int code)
 {
     p->leaving = true;
@@ -444,7 +465,7 @@ static void train_step(struct sim *sim, struct item *item)
             write_snapshot(sim, m, p);
         }
         if (p->step >= job->target / 2 && job->doomed) {
-            plan_exit(sim, m, p, sim_range(sim, 0, 50), 3);
+            plan_exit(sim, m, p, sim_range(sim, 0, 50), ERROR_EXIT);
             return;
         }
         if (p->step >= job->target) {
@@ -611,7 +632,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
         send_join(sim, m, p);
         plan_worker(sim, m, p, sim_range(sim, 0, 100), watch_generation);
     } else {
-        int code = job && job->doomed ? (p->rank == 0 ? 3 : 0) : 0;
+        int code = job && job->doomed && p->rank == 0 ? ERROR_EXIT : 0;
         plan_exit(sim, m, p, job ? job->duration + sim_range(sim, 0, 500) : 100, code);
     }
 }
