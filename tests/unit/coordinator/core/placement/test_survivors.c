@@ -1,7 +1,6 @@
 /* Workers that outlive a failed generation of their train job and go on in the next one, and those that cannot. */
 #include "tests/unit/base/check.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -322,6 +321,24 @@ static void when_the_replacements_are_used_up_a_failure_counts(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
 }
 
+static void a_failure_without_survivors_is_no_replacement(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_four(f, FOUR "max_replacements: 1\n" SAVED);
+
+    f->stays = false;
+    for (int64_t spawn = 1; spawn <= 4; spawn++)
+        fixture_watch(f, job, spawn);
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+    fixture_all_obey(f, "box1");
+    f->stays = true;
+    fixture_form(f, job);
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
+}
+
 static void without_replacements_every_failure_counts(void **state)
 {
     struct core_fixture *f = *state;
@@ -423,6 +440,7 @@ static void survivors_go_on_with_a_spare_node(void **state)
     assert_int_equal(fixture_spawn(f, job, 1), 2);
     assert_string_equal(fixture_node_of(f, job, 2), "box3");
     assert_int_equal(record_of(f, job)->restarts_used, 0);
+    assert_true(fixture_said(f, "(2 of 4 ranks go on; replacement 1 of 20 in a day)"));
     /* box2 comes back: its workers are from before */
     fixture_hello(f, "box2", "box2", 2, 0);
     assert_true(spawn_of(f, job, 3)->r.revoked);
@@ -748,49 +766,51 @@ static void a_culprit_seen_late_is_no_restart_yet(void **state)
     assert_non_null(strstr(record_of(f, job)->last_restart, "code 7"));
 }
 
-static int64_t job_on_gpus(struct core_fixture *f)
+static int64_t job_on_gpus(struct core_fixture *f, const char *file)
 {
     fixture_hello(f, "box1", "box1", 4, 4);
     fixture_facts(f, "box1", NULL, 0);
-    return staying_job(f, "device: cuda\ngpus_per_proc: 1\n" FOUR SAVED);
+    return staying_job(f, file);
+}
+
+static void check_gpu(const struct core_fixture *f, int64_t spawn, const char *uuid)
+{
+    assert_string_equal(spawn_of(f, 1, spawn)->r.gpu_uuids[0], uuid);
 }
 
 static void survivors_keep_their_gpus(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_gpus(f);
+    int64_t job = job_on_gpus(f, "device: cuda\ngpus_per_proc: 1\n" FOUR SAVED);
 
     fixture_exit(f, job, 2, 0, 9);
-    assert_int_equal(fixture_job(f, job), JOB_STARTING);
-    for (int rank = 0; rank < 4; rank++) {
-        char uuid[16];
-        snprintf(uuid, sizeof(uuid), "GPU-box1-%d", rank);
-        assert_int_equal(fixture_spawn(f, job, rank), rank == 2 ? 5 : rank + 1);
-        assert_string_equal(spawn_of(f, job, fixture_spawn(f, job, rank))->r.gpu_uuids[0], uuid);
-    }
+    assert_int_equal(fixture_spawn(f, job, 1), 2);
+    assert_int_equal(fixture_spawn(f, job, 2), 5);
+    check_gpu(f, 2, "GPU-box1-1");
+    check_gpu(f, 5, "GPU-box1-2"); /* the one that became free */
 }
 
 static void a_worker_on_a_lost_gpu_does_not_survive(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_gpus(f);
+    int64_t job = job_on_gpus(f, "device: cuda\ngpus_per_proc: 1\nprocs_per_node: 2\n" SAVED);
     const struct core_gpu gpu = {
         .uuid = (char *)"GPU-box1-1", .index = 1, .lost = true, .problem = (char *)"Xid 79"};
     struct core_event event = {.kind = CORE_HEARTBEAT,
                                .session = core_find_node(f->core, "box1")->session,
                                .heartbeat = {.gpus = &gpu, .gpu_count = 1}};
 
-    fixture_hello(f, "box2", "box2", 4, 4);
-    fixture_facts(f, "box2", NULL, 0);
     core_event(f->core, &event, f->now, &f->out);
-    assert_true(spawn_of(f, job, 2)->r.revoked);
-    /* four workers do not fit on the three GPUs that are left, so the others do not go on either */
-    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
-    assert_int_equal(record_of(f, job)->restarts_used, 1);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_KILL);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_spawn(f, job, 0), 1);
+    assert_int_equal(fixture_spawn(f, job, 1), 3);
+    check_gpu(f, 3, "GPU-box1-2");
 }
 
-/* With other GPUs for each worker, a survivor's device would not fit its rank. */
-static void a_survivor_of_another_shape_gets_no_rank(void **state)
+/* Its local rank is in its environment, so it cannot become another one. */
+static void a_survivor_whose_local_rank_is_gone_gets_no_rank(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = waiting_job(f, FOUR SAVED);
@@ -845,6 +865,7 @@ int main(void)
         TEST(ranks_of_the_first_forming_generation_do_not_stay),
         TEST(a_survivor_that_does_not_join_in_time_is_killed),
         TEST(when_the_replacements_are_used_up_a_failure_counts),
+        TEST(a_failure_without_survivors_is_no_replacement),
         TEST(without_replacements_every_failure_counts),
         TEST(a_job_without_restarts_goes_on_too),
         TEST(a_failure_that_would_repeat_ends_the_job_and_its_survivors),
@@ -873,7 +894,7 @@ int main(void)
         TEST(a_culprit_seen_late_is_no_restart_yet),
         TEST(survivors_keep_their_gpus),
         TEST(a_worker_on_a_lost_gpu_does_not_survive),
-        TEST(a_survivor_of_another_shape_gets_no_rank),
+        TEST(a_survivor_whose_local_rank_is_gone_gets_no_rank),
         TEST(restored_records_do_not_end_a_later_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
