@@ -484,6 +484,34 @@ static void a_survivor_without_a_rank_is_stopped(void **state)
     assert_true(spawn_of(f, job, 4)->r.revoked);
 }
 
+/* There is another node, but no survivor can go on there. */
+static void a_job_that_moves_to_other_nodes_is_charged(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = waiting_job(f, FOUR SAVED);
+
+    fixture_node(f, "box2", 4);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box1"); /* now the survivors are told to stop, too */
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+}
+
+/* The lost rank had reported a step that no other has finished. */
+static void the_shown_step_does_not_go_back(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_four(f, FOUR SAVED);
+
+    fixture_report(f, job, 2, 21, NULL, 0);
+    fixture_exit(f, job, 2, 0, 9);
+    rejoin(f, job, 20);
+    assert_true(fixture_said(f, "from the memory of rank 0, step 20: 1 step to redo"));
+    assert_int_equal(core_find_job(f->core, job)->progress.step, 21);
+}
+
 /* Nothing but its own old worker keeps the job from going on, so its slots are not for others. */
 static void no_other_job_gets_the_slots_of_survivors(void **state)
 {
@@ -875,6 +903,8 @@ int main(void)
         TEST(survivors_go_on_with_a_spare_node),
         TEST(an_elastic_job_goes_on_with_fewer_nodes),
         TEST(a_survivor_without_a_rank_is_stopped),
+        TEST(a_job_that_moves_to_other_nodes_is_charged),
+        TEST(the_shown_step_does_not_go_back),
         TEST(no_other_job_gets_the_slots_of_survivors),
         TEST(a_placed_job_takes_only_what_its_new_processes_need),
         TEST(when_the_last_survivor_dies_the_failure_counts),
