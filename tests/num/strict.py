@@ -47,6 +47,7 @@ def trainer(directory, text, plugin=PLUGIN, **env):
         f.write(text)
     if plugin:
         env["DDP_CUDA_PLUGIN"] = plugin
+    env["DDP_TEST_ROUND_STEPS"] = "4"
     done = subprocess.run([f"{BIN}/ddp-trainer", "--standalone", "job.yaml"], cwd=directory, text=True,
                           capture_output=True, timeout=120, env=dict(os.environ, **env))
     return done.returncode, [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")], done.stderr
@@ -82,6 +83,7 @@ JOBS = {
     "shards": GPT + ADAMW + WORLD,
     "round": MLP + "\n  sync: {type: average, every: 7}",
     "outer": MLP + "\n  sync: {type: diloco, every: 7, wire: int4, warm: 4}",
+    "timed": MLP + "\n  accumulate: 3\n  sync: {type: diloco, every: 1h, wire: int4}",  # of DDP_TEST_ROUND_STEPS
     "streamed": GPT + ADAMW + "\n  sync: {type: diloco, every: 8, fragments: 2, overlap: 2}",
 }
 
