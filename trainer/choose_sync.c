@@ -5,11 +5,14 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/engine/digest.h"
 #include "trainer/engine/step.h"
 #include "trainer/keep.h"
+#include "trainer/live.h"
+#include "trainer/member/link/watch.h"
+#include "trainer/peer_loss.h"
 
 #define PASSES_MOST 5
 #define PASSES_MS 300.0     /* passes are repeated until they took this long */
@@ -145,21 +148,11 @@ static enum err_code facts_measure(struct trainer *t, struct sync_facts *f, stru
 
 /* ---- going on by a choice */
 
-#define MOMENTS_AT_ONCE ((size_t)1 << 20) /* floats */
-
 static enum err_code moments_equal(struct trainer *t, bool *equal, struct err *e)
 {
-    const struct optim *o = t->engine.optim;
     struct device *d = t->engine.device;
     int world = t->formation.world_size;
-    uint64_t mine = 0, *all = xcalloc((size_t)world, sizeof(*all));
-    float *room = xcalloc(MOMENTS_AT_ONCE, sizeof(*room));
-    for (size_t at = 0, n; at < o->floats; at += n) {
-        n = o->floats - at < MOMENTS_AT_ONCE ? o->floats - at : MOMENTS_AT_ONCE;
-        d->ops->download(d, room, o->state + at, n * sizeof(float));
-        mine = digest64(mine, room, n * sizeof(float));
-    }
-    free(room);
+    uint64_t mine = digest_moments(&t->engine), *all = xcalloc((size_t)world, sizeof(*all));
     enum err_code code = d->ops->wait(d, e);
     if (!code)
         code = coll_allgather(t->formation.group, &mine, sizeof(mine), all, e);
@@ -167,23 +160,6 @@ static enum err_code moments_equal(struct trainer *t, bool *equal, struct err *e
     for (int r = 1; !code && r < world; r++)
         *equal &= all[r] == all[0];
     free(all);
-    return code;
-}
-
-static enum err_code moments_share(struct trainer *t, struct err *e)
-{
-    const struct optim *o = t->engine.optim;
-    struct device *d = t->engine.device;
-    enum err_code code = ERR_OK;
-    float *room = xcalloc(MOMENTS_AT_ONCE, sizeof(*room));
-    for (size_t at = 0, n; !code && at < o->floats; at += n) {
-        n = o->floats - at < MOMENTS_AT_ONCE ? o->floats - at : MOMENTS_AT_ONCE;
-        d->ops->download(d, room, o->state + at, n * sizeof(float));
-        code = coll_broadcast(t->formation.group, room, n * sizeof(float), 0, e);
-        if (!code)
-            d->ops->upload(d, o->state + at, room, n * sizeof(float));
-    }
-    free(room);
     return code;
 }
 
@@ -224,7 +200,8 @@ static enum err_code ranks_equalize(struct trainer *t, struct err *e)
     bool equal;
     if (round_end(t, e) || moments_equal(t, &equal, e))
         return e->code;
-    return equal ? ERR_OK : moments_share(t, e);
+    const struct state_array moments = {t->engine.optim->state, t->engine.optim->floats};
+    return equal ? ERR_OK : live_share_array(t, &moments, 0, true, e);
 }
 
 /* Outer momentum and error feedback (own) belong to rounds that are over. */
@@ -259,15 +236,19 @@ enum err_code trainer_choose_sync(struct trainer *t, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
     struct sync_spec chosen;
-    if (t->spec->sync.type != SYNC_AUTO || engine_finished(&t->engine))
+    /* A generation that goes on from memory in a world of the same size has the choice of the one before. */
+    if (t->spec->sync.type != SYNC_AUTO || engine_finished(&t->engine) || t->facts.world_size)
         return ERR_OK;
     if (facts_measure(t, &t->facts, e))
         return e->code;
     sync_choose(&t->facts, &chosen);
+    t->engine.whole = false; /* until parameters and moments are those of the choice */
     /* Rank 0 decides, so that nothing depends on how each rank's CPU rounds. */
     if (coll_broadcast(t->formation.group, &chosen, sizeof(chosen), 0, e) ||
         trainer_adopt_sync(t, &chosen, e))
         return e->code;
+    t->engine.whole = true;
+    link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     sync_print_choice(&said, &t->facts, &chosen);
     if (t->formation.rank == 0)
         log_info("sync_chosen", "what=%s", LOG_Q(said.data));

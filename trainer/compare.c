@@ -88,7 +88,7 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
 /* What ranks must have in common to train together, and the samples that they add up. */
 struct run_place {
     int64_t step, epoch, position, updates, round_steps;
-    uint64_t digest; /* of the parameters, where ranks must hold the same; else 0 */
+    uint64_t digest, moments; /* of parameters and moments, where ranks must hold the same; else 0 */
     int64_t local_samples;
     struct share_range range;
 };
@@ -125,6 +125,11 @@ static enum err_code place_differs(const struct trainer *t, const struct run_pla
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "ranks hold different parameters: those of %.120s at step %lld differ from rank 0's",
                        who.data, (long long)all[rank].step);
+    if (all[rank].moments != all[0].moments)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "ranks hold different moments of the optimizer: those of %.120s at step %lld differ from rank 0's",
+            who.data, (long long)all[rank].step);
     return ERR_OK;
 }
 
@@ -149,8 +154,11 @@ enum err_code trainer_compare_places(struct trainer *t, struct err *e)
     size_t ranks = (size_t)f->world_size;
     struct run_place mine = place_of(t);
     /* In an open round ranks differ, and at step 0 trainer_restore has not set the parameters yet. */
-    if (n->step > 0 && t->round.steps == 0 && !t->round.uneven && !n->share.given)
+    const bool equal = n->step > 0 && t->round.steps == 0 && !t->round.uneven && !n->share.given;
+    if (equal)
         mine.digest = digest_params(n);
+    if (equal && !sync_ranks_differ(f->sync))
+        mine.moments = digest_moments(n);
     if (n->device->ops->wait(n->device, e))
         return e->code;
     struct run_place *all = xcalloc(ranks, sizeof(*all));
@@ -166,5 +174,9 @@ enum err_code trainer_compare_places(struct trainer *t, struct err *e)
         share_cut_off(n, ranges, f->world_size);
     free(ranges);
     free(all);
+    if (!code && equal) { /* trainer_compare need not do it again */
+        t->digest = mine.digest;
+        t->digest_step = t->agreed_step = n->step;
+    }
     return code;
 }

@@ -120,7 +120,8 @@ static enum err_code run_finish(struct trainer *t, bool stopped, struct err *e)
 
 enum err_code trainer_run(struct trainer *t, struct err *e)
 {
-    bool stopped = false, at_start = true;
+    /* A generation that goes on from memory is in the midst of an epoch. */
+    bool stopped = false, at_start = !t->formation.info.live || t->engine.cursor.position == 0;
     trainer_running = 1;
     if (t->resumed && t->formation.rank == 0)
         progress_resumed(t);
@@ -128,6 +129,11 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
     if (trainer_compare(t, e))
         return e->code;
     progress_report(t, false);
+    /* The votes of that step are lost. Those by time and by the user come again. */
+    const struct before owed = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
+    if (t->owed && after_step(t, &(struct step){0}, &owed, e))
+        return e->code;
+    t->served_step = t->engine.step;
     while (!stopped && !engine_finished(&t->engine)) {
         struct step s;
         if (at_start)
@@ -142,6 +148,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         t->asked = s.tail[TAIL_STOP] > 0.0f;
         if (after_step(t, &s, &before, e) || (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
             return e->code;
+        t->served_step = t->engine.step;
         if (fault_hit("trainer.step"))
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);
     }

@@ -1,7 +1,7 @@
 /* ddp-trainer: one worker of a train job. Exit codes: 0: done, or stopped because the job was asked to stop;
  * 1: failed; 2: usage error; 68 (EXIT_NO_ADDRESS): the coordinator's name cannot be resolved; 71
  * (EXIT_NODE_TROUBLE): the node allows too few open files; 75 (EXIT_PEER_LOST): a peer was lost, or the
- * generation is over; 143: stopped by SIGTERM alone, after a snapshot. */
+ * generation is over, and this process does not go on (generations.h); 143: stopped by SIGTERM alone, after a snapshot. */
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,18 +14,16 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "trainer/choose_sync.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
+#include "trainer/generations.h"
 #include "trainer/member/link/tuning.h"
 #include "trainer/options.h"
 #include "trainer/peer_loss.h"
-#include "trainer/resume.h"
 #include "trainer/trainer.h"
 
 #define FILES_WANTED                                                                                         \
     128 /* connecting to the peers takes about 70 (trainer/member/coll/handshake.c), gRPC 20 */
-#define VERDICT_MS 15000 /* longer than the time in which the coordinator notices a lost node */
 
 /* Before training starts there is no state to save, so SIGTERM ends the process at once. */
 static void on_term(int signal_number)
@@ -79,11 +77,10 @@ static int own_rank(const struct trainer *t, const struct link *link)
 }
 
 /* Plain text on stderr, because a failed job shows the last lines of stderr. */
-static int exit_code(struct trainer *t, const struct link *link, const struct err *e)
+static int exit_code(const struct trainer *t, const struct link *link, const struct err *e)
 {
     if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
         fprintf(stderr, "peer lost: %s\n", e->msg);
-        peer_loss_await(t, VERDICT_MS);
         return EXIT_PEER_LOST;
     }
     if (e->code) {
@@ -99,13 +96,8 @@ static int worker_run(struct trainer_config *config, struct link *link)
 {
     struct trainer t;
     struct err e = {0};
-    if (trainer_open(&t, config, link, &e) == ERR_OK &&
-        trainer_join(&t, link_first_member(link), &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
-        trainer_choose_sync(&t, &e) == ERR_OK && trainer_run(&t, &e) == ERR_OK)
+    if (trainer_open(&t, config, link, &e) == ERR_OK && generations_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
-    /* The process ends with its generation, and the coordinator starts a new process for each rank of the
-     * next generation. Staying would need one state for survivors that hold different ones; see
-     * trainer_compare_places. */
     int code = exit_code(&t, link, &e);
     if (!code)
         link_await_told(link);

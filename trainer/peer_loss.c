@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "trainer/member/link/watch.h"
 
+/* Opened once and never closed, since the Watch thread and a signal handler may write to it at any time. */
 static atomic_int wake_fd = -1;
 
 void peer_loss_wake(void)
@@ -21,19 +22,60 @@ void peer_loss_wake(void)
     errno = saved;
 }
 
-void peer_loss_await(struct trainer *t, int timeout_ms)
+static int wake_open(void)
 {
-    int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
-    if (t->formation.world_size < 2 || !t->formation.group)
-        return;
-    int fd = eventfd(0, EFD_CLOEXEC);
-    atomic_store(&wake_fd, fd);
-    while (fd >= 0 && !link_over(t->link) && !link_stop_asked(t->link) && !trainer_stop_signal) {
-        int64_t left = end - clock_mono_ns() / 1000000;
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR))
-            break;
+    int fd = atomic_load(&wake_fd);
+    if (fd < 0) {
+        fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        atomic_store(&wake_fd, fd);
     }
-    atomic_store(&wake_fd,
-                 -1); /* not closed: the Watch thread may still write to it, and the process is ending */
+    return fd;
+}
+
+/* Returns false when the time is over, or if it cannot wait. end_ms < 0: no limit. */
+static bool wake_wait(int fd, int64_t end_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int64_t left = end_ms - clock_mono_ns() / 1000000;
+    uint64_t count;
+    if (fd < 0 || (end_ms >= 0 && left <= 0))
+        return false;
+    if (poll(&p, 1, end_ms < 0 ? -1 : (int)left) < 0)
+        return errno == EINTR;
+    if (read(fd, &count, sizeof(count)) < 0) {
+        /* the time is over */
+    }
+    return true;
+}
+
+/* The word about the generation that was joined last. One that this process has tried in vain is over, too. */
+static enum link_word word_now(const struct trainer *t, const struct link_member *tried,
+                               struct link_member *next)
+{
+    enum link_word word = link_after(t->link, next);
+    return word == LINK_JOIN && next->generation <= tried->generation ? LINK_SILENT : word;
+}
+
+bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as)
+{
+    const int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
+    const bool stays = link_stays(t->link);
+    struct link_member next;
+    /* A process is told nothing before its first generation has formed. One that ends waits for a peer's sake only. */
+    if (stays ? !t->formation.link && as->generation == link_first_member(t->link)->generation
+              : t->formation.world_size < 2 || !t->formation.group)
+        return false;
+    int fd = wake_open();
+    while (!link_stop_asked(t->link) && !trainer_stop_signal) {
+        const enum link_word word = word_now(t, as, &next);
+        if (stays && word == LINK_JOIN) {
+            *as = next;
+            return true;
+        }
+        if (word == LINK_DISMISSED || (!stays && link_over(t->link)))
+            return false;
+        if (!wake_wait(fd, word == LINK_WAIT ? -1 : end))
+            return false;
+    }
+    return false;
 }

@@ -3,11 +3,15 @@
 
 #include "trainer/trainer.h"
 
-/* The coordinator takes the first failed exit that it sees as the cause, and a survivor's exit often comes
- * before that of the rank that died. The coordinator can correct the cause later (exit_cause.c), but the
- * events until then name the survivor. So a survivor waits until the coordinator says that the generation is
- * over, at most timeout_ms. A signal ends the wait. */
-void peer_loss_await(struct trainer *t, int timeout_ms);
+/* Called when a peer was lost or the generation is over. Waits until the coordinator has said what follows, at most
+ * timeout_ms if it says nothing, and as long as it says that this process is to wait. A signal and a request to stop end
+ * the wait. Returns true if this process is a member of a later generation: then *as says as whom to join it. At the call
+ * as->generation is the generation that this process joined last, or tried to.
+ *
+ * A process that ends waits, too: the coordinator takes the first failed exit that it sees as the cause, and a survivor's
+ * exit often comes before that of the rank that died. The coordinator can correct the cause later (exit_cause.c), but the
+ * events until then name the survivor. */
+bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as);
 void peer_loss_wake(void); /* from a signal handler or any thread */
 
 #endif

@@ -132,6 +132,7 @@ static enum err_code start_fresh(struct trainer *t, struct err *e)
     if (!t->spec->init_from)
         start_from_seed(t);
     sync_start(t->formation.sync);
+    t->engine.whole = true;
     return ERR_OK;
 }
 
@@ -236,6 +237,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
     if (restore_state(t, path, &place, state, e))
         return e->code;
     state_take_place(&t->engine, &place);
+    t->engine.whole = true;
     t->last_snapshot_step = place.step;
     t->resumed = true;
     mark_committed(t, path);
@@ -247,6 +249,8 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
 
 enum err_code trainer_restore(struct trainer *t, struct err *e)
 {
+    if (t->formation.info.live)
+        return ERR_OK; /* trainer_form has brought the state */
     if (t->formation.info.source_rank < 0)
         return start_fresh(t, e);
     float *state = calloc(snapshot_floats(&t->engine.layout), sizeof(float));

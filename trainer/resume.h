@@ -20,7 +20,8 @@ void resume_release(struct resume_offers *o);
 MUST_CHECK enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e);
 /* After Join: notes whether this rank must read the snapshot that it is to load before it does so. */
 void resume_take_source(struct trainer *t, const struct resume_offers *o);
-/* Collective: the source rank loads the state and broadcasts it to all. */
+/* Collective: the source rank loads the state and broadcasts it to all. Does nothing in a generation that goes on from
+ * memory. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
 
 #endif

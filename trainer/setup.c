@@ -9,7 +9,10 @@
 #include "base/mem.h"
 #include "trainer/compare.h"
 #include "trainer/engine/describe.h"
+#include "trainer/engine/state.h"
 #include "trainer/keep.h"
+#include "trainer/live.h"
+#include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
 #include "trainer/timed_round.h"
@@ -48,7 +51,7 @@ enum err_code trainer_open(struct trainer *t, struct trainer_config *config, str
 {
     const struct link_member *first = link_first_member(link);
     *t = (struct trainer){.config = config, .spec = &config->job.train, .link = link};
-    t->last_snapshot_step = t->digest_step = t->agreed_step = -1;
+    t->last_snapshot_step = t->digest_step = t->agreed_step = t->served_step = -1;
     struct engine_config engine = {
         .spec = t->spec,
         .device = config->job.device,
@@ -117,20 +120,55 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
     return ERR_OK;
 }
 
+bool trainer_stays(const struct trainer *t)
+{
+    const struct job_spec *job = &t->config->job;
+    /* Under `sync: auto` the choice of this or the last formation counts, if there is one. */
+    bool same = t->spec->sync.type == SYNC_ALLREDUCE ||
+                (t->spec->sync.type == SYNC_AUTO && t->facts.world_size && t->sync.type == SYNC_ALLREDUCE);
+    /* Ranks that hold states of their own (average, diloco) could go on with those of the ranks that are left. They end
+     * with their generation so far. */
+    return same && job->max_replacements > 0 && t->engine.device->host && link_has_coordinator(t->link);
+}
+
+/* The state of an earlier generation is not what the group starts with. */
+static void forget_run(struct trainer *t)
+{
+    state_forget(&t->engine);
+    t->round = (struct sync_state){0};
+    t->last_snapshot_step = t->agreed_step = t->served_step = -1;
+    t->snapshot_due = false;
+}
+
 enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e)
 {
     const struct link_place *place = link_place(t->link);
     CLEANUP(resume_release) struct resume_offers o = {0};
     struct device *device = t->engine.device;
-    if (resume_find(t, &o, e) || formation_listen(&t->formation, place->address, place->directory, e))
+    const bool later = as->generation != link_first_member(t->link)->generation;
+    const int64_t live_step = t->engine.whole ? t->engine.step : 0;
+    link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
+    /* A process that has a state needs no snapshot: the group starts with this state or a later one. */
+    if ((!live_step && resume_find(t, &o, e)) ||
+        formation_listen(&t->formation, place->address, place->directory, e))
         return e->code;
-    struct link_join request = {.offers = o.offers, .offer_count = o.count, .unusable = o.found.unusable};
+    struct link_join request = {
+        .offers = o.offers, .offer_count = o.count, .unusable = o.found.unusable, .live_step = live_step};
     /* Making the device's id starts a thread that waits for all ranks, so it is made only if it will be used.
      */
     bool wants_id = device->comm && as->world_size > 1 && !wants_tree(t);
-    if (formation_join(&t->formation, t->link, as, &request, device, wants_id, e) || resume_check(t, &o, e))
+    if (formation_join(&t->formation, t->link, as, &request, device, wants_id, e)) {
+        /* The coordinator has changed its mind about a process that stays; Watch brings its word. */
+        if (later && (e->code == ERR_PERMISSION_DENIED || e->code == ERR_UNAUTHENTICATED ||
+                      e->code == ERR_FAILED_PRECONDITION))
+            e->code = ERR_ABORTED;
+        return e->code;
+    }
+    if (resume_check(t, &o, e))
         return e->code;
     resume_take_source(t, &o);
+    if (!t->formation.info.live && later)
+        forget_run(t);
     return trainer_form(t, true, e);
 }
 
@@ -216,15 +254,19 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
 {
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
+    const struct live_choice before = {t->sync, t->facts};
     /* The last formation had rounds, so the shared model is in its array. */
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
+    t->digest_step = -1; /* the new group has not compared yet */
+    t->resumed = t->told_sizes = t->owed = false;
+    if (!f->info.live)
+        t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
-        carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
+        (f->info.live && live_share(t, &before, e)) || carry_round(t, rounds, e) || keep_open(t, e) ||
+        sum_peaks(t, e))
         return e->code;
     trainer_take_sizes(t);
     memory_log(&t->sizes, n, f->rank);
-    t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
-    t->digest_step = -1;                                          /* the new group has not compared yet */
     t->interval = (struct interval){.since_ns = clock_mono_ns()}; /* the group's counters begin at 0 */
     return ERR_OK;
 }

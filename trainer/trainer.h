@@ -62,10 +62,12 @@ struct trainer {
     /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
-    int64_t revision;  /* of the job file whose values are in use */
-    bool told_round;   /* the first round is in the log */
-    int low_rounds;    /* see sync_agreement_stays_low */
-    bool snapshot_due; /* and waits for the end of the round */
+    int64_t revision;    /* of the job file whose values are in use */
+    bool told_round;     /* the first round is in the log */
+    int low_rounds;      /* see sync_agreement_stays_low */
+    bool snapshot_due;   /* and waits for the end of the round */
+    int64_t served_step; /* the last step after which this rank has done all that was due */
+    bool owed;           /* some rank has not: the generation ended meanwhile */
     struct interval interval;
 };
 
@@ -73,7 +75,11 @@ struct trainer {
  * error. The caller must call trainer_close in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link,
                                       struct err *e);
-/* Joins a generation and forms its group with the engine's arrays. The caller must call trainer_leave when
+/* Whether this process keeps its state and goes on in the next generation if its generation ends: with all-reduce every
+ * rank holds the whole state, and on a CPU a sum that was cut off has changed gradients only. */
+bool trainer_stays(const struct trainer *t);
+/* Joins a generation and forms its group with the engine's arrays. If the generation goes on from memory, the engine then
+ * holds the state of the source rank. If not, a state of an earlier generation is gone: call trainer_restore. The caller must call trainer_leave when
  * the generation is over, also after an error. Returns the errors of formation_join and formation_form. */
 MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e);
 /* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
@@ -82,10 +88,9 @@ MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct er
 /* Opens the strategy of the formation again, with these keys. The caller carries its state over. */
 MUST_CHECK enum err_code trainer_open_sync(struct trainer *t, const struct sync_spec *spec, struct err *e);
 void trainer_take_sizes(struct trainer *t); /* fills in `sizes` */
-/* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later
- * trainer_join uses them if all ranks hold the same place of the run (trainer_compare_places). After a failed
- * sum of gradients on a GPU, parameters may hold a part of it; therefore ddp-trainer ends with its generation.
- * Returns false if the device's collectives did not end: the process must then end by _exit and release
+/* Leaves the generation. Parameters, moments and the position in the run stay in the engine, and a later trainer_join
+ * uses them. After a failed sum of gradients on a GPU, parameters may hold a part of it; therefore a process that computes
+ * on one ends with its generation (trainer_stays). Returns false if the device's collectives did not end: the process must then end by _exit and release
  * nothing. */
 MUST_CHECK bool trainer_leave(struct trainer *t);
 void trainer_close(struct trainer *t); /* after trainer_leave */

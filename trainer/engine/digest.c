@@ -44,16 +44,16 @@ static uint64_t digest_by_sums(struct engine *n)
 }
 
 /* Sums in pieces, also in host memory, because the digest must not depend on the device. */
-static uint64_t digest_by_pieces(struct engine *n)
+static uint64_t digest_by_pieces(struct engine *n, const float *array, size_t count)
 {
     const struct device_ops *ops = n->device->ops;
     float *room = n->device->host ? NULL : xcalloc(PIECE, sizeof(*room));
     uint64_t all = 0;
-    for (size_t at = 0; at < n->model->count; at += PIECE) {
-        size_t part = n->model->count - at < PIECE ? n->model->count - at : PIECE;
+    for (size_t at = 0; at < count; at += PIECE) {
+        size_t part = count - at < PIECE ? count - at : PIECE;
         if (room)
-            ops->download(n->device, room, n->params.data + at, part * sizeof(float));
-        all = digest64(all, room ? room : n->params.data + at, part * sizeof(float));
+            ops->download(n->device, room, array + at, part * sizeof(float));
+        all = digest64(all, room ? room : array + at, part * sizeof(float));
     }
     free(room);
     return all;
@@ -61,5 +61,10 @@ static uint64_t digest_by_pieces(struct engine *n)
 
 uint64_t digest_params(struct engine *n)
 {
-    return n->block_sums ? digest_by_sums(n) : digest_by_pieces(n);
+    return n->block_sums ? digest_by_sums(n) : digest_by_pieces(n, n->params.data, n->model->count);
+}
+
+uint64_t digest_moments(struct engine *n)
+{
+    return digest_by_pieces(n, n->optim->state, n->optim->floats);
 }

@@ -3,12 +3,13 @@
 
 #include "trainer/engine/engine.h"
 
-/* A digest of the parameters, the same on every device that holds the same bits. */
+/* Digests of the parameters and of the optimizer's moments, the same on every device that holds the same bits. */
 
 /* Allocates the device memory that it needs. */
 MUST_CHECK enum err_code digest_open(struct engine *n, struct err *e);
 void digest_close(struct engine *n);
 /* Returns the digest of n->params. It is not valid if the device's next wait fails. */
 uint64_t digest_params(struct engine *n);
+uint64_t digest_moments(struct engine *n); /* returns that of n->optim->state */
 
 #endif

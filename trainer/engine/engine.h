@@ -117,6 +117,9 @@ struct engine {
     int64_t step_samples, fewest_updates;
     struct deal deal;
     struct engine_share share;
+    /* Parameters and moments are those after `step`. Not before the owner has restored or started the run, and not
+     * while an update is made that is not counted yet. */
+    bool whole;
     double loss, lr, grad_norm;
     double val_loss, val_acc; /* results of the last evaluation, at val_step; NaN before the first one */
     double best_loss; /* lowest validation loss so far, at best_step; NaN and 0 before the first evaluation */

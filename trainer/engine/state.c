@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "trainer/engine/share.h"
+
 size_t state_bytes(const struct engine *n)
 {
     return snapshot_floats(&n->layout) * sizeof(float);
@@ -49,6 +51,33 @@ void state_in_own(struct engine *n, const float *state, bool params, bool extras
             n->device->ops->upload(n->device, n->extra[i].data, state + at, bytes);
         at += count;
     }
+}
+
+/* The places of a snapshot's arrays in device memory. */
+size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_MAX])
+{
+    size_t count = 0;
+    out[count++] = (struct state_array){n->params.data, n->model->count};
+    if (n->optim->floats > 0)
+        out[count++] = (struct state_array){n->optim->state, n->optim->floats};
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (n->extras[i].kept)
+            out[count++] = (struct state_array){n->extra[i].data, n->model->count};
+    return count;
+}
+
+void state_forget(struct engine *n)
+{
+    struct state_array arrays[STATE_ARRAYS_MAX];
+    size_t count = state_arrays(n, arrays);
+    for (size_t i = 0; i < count; i++)
+        n->device->ops->zero(n->device, arrays[i].data, arrays[i].count * sizeof(float));
+    share_leave(n);
+    n->step = n->samples = n->optim->steps = n->best_step = n->step_samples = n->fewest_updates = 0;
+    n->cursor = (struct cursor){0};
+    n->loss = n->lr = n->grad_norm = n->val_loss = n->val_acc = n->best_loss = NAN;
+    n->val_step = -1;
+    n->whole = false;
 }
 
 /* ---- the place in the run */

@@ -14,6 +14,16 @@ void state_in(struct engine *n, const float *state);
  * strategy if `extras`. */
 void state_in_own(struct engine *n, const float *state, bool params, bool extras);
 
+/* The same arrays in device memory, in the same order. Returns their number. */
+#define STATE_ARRAYS_MAX (2 + ENGINE_MAX_EXTRA)
+struct state_array {
+    float *data; /* the engine's */
+    size_t count;
+};
+size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_MAX]);
+/* Makes the engine as it was before it restored or started a run: nothing is left of the state and of the place. */
+void state_forget(struct engine *n);
+
 /* Fills in the fields that the engine knows. The caller fills in the others: job, generation, world size and
  * rounds. */
 void state_place(const struct engine *n, struct snapshot_place *out);

@@ -199,6 +199,7 @@ static void flip_a_bit(struct engine *n)
 
 void step_update(struct engine *n, struct step *s)
 {
+    n->whole = false; /* until the step counts */
     n->lr = schedule_lr(n->spec, (int64_t)engine_steps_made(n), engine_run_progress(n));
     optim_update(n->optim, n->params.data, n->grads.data, n->lr, s->measured);
     if (fault_hit("trainer.flip"))
@@ -223,6 +224,7 @@ static enum err_code step_check_loss(const struct engine *n, const struct step_a
 /* In a round of a given time, the place that ranks share moves when the round is over (share_end). */
 static void place_take(struct engine *n, const struct step *s, const struct cursor *next)
 {
+    n->whole = true;
     if (n->share.given) {
         n->share.taken += s->local;
         return;

@@ -12,6 +12,7 @@ TRAIN = """
 nodes: %s
 device: cpu
 max_restarts: 5
+max_replacements: 0
 train:
   model: {type: mlp, sizes: [20, 32, 1]}
   data: {type: synthetic, samples: 2048}

@@ -6,6 +6,7 @@ from lib.cluster import wait_for
 JOB = """
 nodes: %s
 device: cpu
+max_replacements: 0
 %strain:
   model: {type: linear, in: 2000, out: 20}
   data: {type: synthetic, samples: 2000, in: 2000, out: 20}

@@ -46,7 +46,8 @@ enum err_code formation_join(struct formation *f, struct link *link, const struc
     if (link_join(link, as, request, &info, e))
         return e->code;
     formation_be_told(f, &info);
-    if (f->world_size != as->world_size || f->rank != as->rank)
+    /* A later generation's world size is not known before Join. */
+    if ((as->world_size && f->world_size != as->world_size) || f->rank != as->rank)
         return err_set(e, ERR_ABORTED,
                        "this process was started as rank %d of %d, but the coordinator says rank %d of %d",
                        f->rank, f->world_size, as->rank, as->world_size);

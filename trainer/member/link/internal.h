@@ -8,6 +8,7 @@
 #include "trainer/member/link/watch.h"
 
 struct link_channel;
+struct rpc_stream;
 
 struct link {
     struct link_place place;
@@ -36,6 +37,14 @@ struct link {
     pthread_cond_t changed;
     pthread_t watch;
     bool watching;
+    struct rpc_stream *stream; /* the open Watch; guarded by `lock`; NULL: none */
+    atomic_bool stays;
+    struct { /* what the coordinator says about the time after a generation; guarded by `lock` */
+        int64_t generation; /* the generation of the stream that brought it */
+        enum link_word word;
+        struct link_member next;
+        void (*heard)(void);
+    } after;
     pthread_mutex_t watch_lock; /* guards on_over and on_over_arg; held while on_over runs */
     link_over_fn on_over;       /* NULL: no formation listens */
     void *on_over_arg;
@@ -55,6 +64,10 @@ void link_pause(struct link *r, int *tries);
 /* Whether the coordinator was away or slow, so that the call should be retried. */
 bool link_may_retry(enum err_code code);
 enum err_code link_cancelled(struct err *e);
+/* Watch dials again at once, with what has changed. */
+void link_watch_again(struct link *r);
+/* In tuning.c. In another generation this process may have another rank, and Join brings the newest job file. */
+void link_tuning_forget(struct link *r);
 /* In tuning.c, for the Watch thread. Returns the revision in use. */
 void link_tuning_heard(struct link *r, int64_t revision, const char *text);
 int64_t link_tuning_used(struct link *r, int64_t *step);

@@ -40,6 +40,8 @@ static void request_init(struct request *q, const struct link *r, const struct l
     q->join.spawn = r->place.spawn;
     q->join.address.data = (uint8_t *)(uintptr_t)join->address;
     q->join.address.len = join->address_size;
+    q->join.live_step = join->live_step;
+    q->join.stays = atomic_load(&r->stays);
     q->offers = xcalloc(join->offer_count, sizeof(*q->offers));
     q->list = xcalloc(join->offer_count, sizeof(Ddp__V1__StateOffer *));
     for (size_t i = 0; i < join->offer_count; i++) {
@@ -136,6 +138,7 @@ static void read_source(struct link_group *g, const Ddp__V1__JoinReply *reply)
     const Ddp__V1__StateOffer *s = reply->source;
 
     g->source_rank = reply->source_rank;
+    g->live = reply->live;
     if (!s)
         return;
     g->source = (struct link_offer){
@@ -170,10 +173,11 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
                            .scratch_generation = reply->scratch_generation};
 
     if (reply->world_size < 1 || reply->n_peers != (size_t)reply->world_size || g.rank >= g.world_size ||
-        reply->generation_key.len != sizeof(g.key))
+        reply->generation_key.len != sizeof(g.key) || reply->source_rank >= reply->world_size ||
+        (reply->live && reply->source_rank < 0))
         return err_set(e, ERR_INTERNAL,
-                       "invalid answer of the coordinator to Join: world size %d, but %zu peers",
-                       reply->world_size, reply->n_peers);
+                       "invalid answer of the coordinator to Join: world size %d, %zu peers, source rank %d",
+                       reply->world_size, reply->n_peers, reply->source_rank);
     memcpy(g.key, reply->generation_key.data, sizeof(g.key));
     g.bootstrap = xmemdup(reply->bootstrap.data, reply->bootstrap.len);
     g.bootstrap_size = reply->bootstrap.len;
@@ -272,8 +276,14 @@ enum err_code link_find_coordinator(struct link *r, struct err *e)
  * the Watch thread would take that for the new generation's end. */
 static void enter_generation(struct link *r, const struct link_member *as)
 {
+    bool later = as->generation != atomic_load(&r->generation);
+
+    if (later)
+        link_tuning_forget(r);
     atomic_store(&r->rank, as->rank);
     atomic_store(&r->generation, as->generation);
+    if (later)
+        link_watch_again(r);
 }
 
 enum err_code link_join(struct link *r, const struct link_member *as, const struct link_join *join,

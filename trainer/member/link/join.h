@@ -27,6 +27,7 @@ struct link_join {
     size_t offer_count;
     /* Snapshots that this process cannot use, with reasons; NULL-terminated, or NULL. */
     char *const *unusable;
+    int64_t live_step; /* the process has the state after this step in memory; 0: it has none */
     link_bootstrap_fn make_bootstrap; /* NULL: 128 random bytes */
     void *bootstrap_arg;
 };
@@ -45,6 +46,7 @@ struct link_group {
     uint8_t key[32];
     bool loopback;            /* all members are on one node */
     int source_rank;          /* the rank that loads and broadcasts the state; -1: all start from scratch */
+    bool live;                /* the source rank has the state in memory: source.step, and no file is read */
     struct link_offer source; /* the snapshot that the source rank loads; the group owns its texts */
     struct link_committed *committed; /* the newest ones */
     size_t committed_count;
@@ -58,7 +60,8 @@ struct link_group {
  * would only tell it that a rank is missing. */
 MUST_CHECK enum err_code link_find_coordinator(struct link *r, struct err *e);
 
-/* Joins a generation, which must be later than all before; returns when all ranks have joined. Until it has
+/* Joins a generation, which must be later than all before; returns when all ranks have joined. as->world_size matters
+ * only without a coordinator. Until it has
  * returned OK, link_over, link_stop_asked and the Watch thread refer to the generation before; from then on
  * link_over, link_stop_asked and commits refer to this generation. ABORTED: the generation is closed.
  * FAILED_PRECONDITION, PERMISSION_DENIED, UNAUTHENTICATED: not a member. CANCELLED: link_close, or SIGTERM's

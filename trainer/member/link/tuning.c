@@ -39,6 +39,16 @@ void link_tuned(struct link *r, int64_t revision, int64_t step)
     pthread_mutex_unlock(&r->tuning.lock);
 }
 
+void link_tuning_forget(struct link *r)
+{
+    pthread_mutex_lock(&r->tuning.lock);
+    free(steal(r->tuning.text));
+    atomic_store(&r->tuning.asked, 0);
+    atomic_store(&r->tuning.used, 0);
+    r->tuning.step = 0;
+    pthread_mutex_unlock(&r->tuning.lock);
+}
+
 void link_tuning_heard(struct link *r, int64_t revision, const char *text)
 {
     pthread_mutex_lock(&r->tuning.lock);

@@ -2,6 +2,9 @@
  * loses no information; the thread redials forever, and a coordinator that is away changes nothing for the
  * worker.
  *
+ * A worker that stays keeps watching the generation that is over. The coordinator says that it is to wait, then that it
+ * is a member of a later generation, or that it is dismissed. Only when Join has answered is the later one watched.
+ *
  * Each second the thread checks whether the coordinator has moved; if so, calls of other threads move, too.
  * If the worker is asked to stop while the coordinator is away, the thread ends the wait for a commit: a
  * complete snapshot on disk is worth more than one that SIGKILL interrupts. */
@@ -34,16 +37,45 @@ void link_set_over(struct link *r, int64_t generation)
     pthread_mutex_unlock(&r->watch_lock);
 }
 
+/* Called before link_set_over, so that whoever that wakes finds the word. */
+static void word_set(struct link *r, int64_t generation, enum link_word word, const struct link_member *next)
+{
+    pthread_mutex_lock(&r->lock);
+    r->after.generation = generation;
+    r->after.word = word;
+    r->after.next = *next;
+    void (*heard)(void) = r->after.heard;
+    pthread_mutex_unlock(&r->lock);
+    if (heard)
+        heard();
+}
+
+enum link_word link_after(struct link *r, struct link_member *next)
+{
+    pthread_mutex_lock(&r->lock);
+    /* A stream about the generation before may still be open. */
+    bool current = r->after.generation == atomic_load(&r->generation);
+    enum link_word word = current ? r->after.word : LINK_SILENT;
+    *next = r->after.next;
+    pthread_mutex_unlock(&r->lock);
+    return word;
+}
+
 static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchReply *reply)
 {
+    const struct link_member next = {.generation = reply->generation, .rank = reply->rank};
+    bool later = reply->member && reply->generation > generation;
+
     atomic_store(&r->counts_parts, reply->counts_parts ? 1 : -1);
     if (reply->stop && atomic_exchange(&r->stop_asked, generation) < generation)
         log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
                  r->rank);
-    if (*reply->job_file)
-        link_tuning_heard(r, reply->revision, reply->job_file);
-    if (!reply->member || reply->generation > generation)
+    if (later || !reply->member) {
+        word_set(r, generation, later ? LINK_JOIN : reply->wait ? LINK_WAIT : LINK_DISMISSED, &next);
         link_set_over(r, generation);
+    } else if (*reply->job_file) {
+        link_tuning_heard(r, reply->revision, reply->job_file); /* Join brings that of a later generation */
+    }
 }
 
 /* The coordinator is reachable and says that this process is not a member. */
@@ -65,6 +97,7 @@ static bool watch_refused(enum err_code code)
 struct watch_state {
     int64_t generation;  /* generation that this stream is about */
     int64_t revision;    /* of the job file: the stream has told the coordinator that it is in use */
+    bool stays;          /* as the stream has told the coordinator */
     bool away;           /* the coordinator is away, so its next message is logged */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
@@ -98,11 +131,27 @@ static void note_away(struct link *r, struct watch_state *w, const char *why)
     w->away = true;
 }
 
-/* Whether the stream's request is out of date: this process has joined a later generation, or uses another revision of
- * the job file. The next stream says so. */
+/* Whether the stream's request is out of date: this process has joined a later generation, uses another revision of
+ * the job file, or has come to another strategy. The next stream says so. */
 static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
-    return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used);
+    return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
+           w->stays != atomic_load(&r->stays);
+}
+
+static void stream_publish(struct link *r, struct rpc_stream *stream)
+{
+    pthread_mutex_lock(&r->lock);
+    r->stream = stream;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void link_watch_again(struct link *r)
+{
+    pthread_mutex_lock(&r->lock);
+    if (r->stream)
+        rpc_stream_cancel(r->stream);
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* Runs one stream until it ends. */
@@ -120,9 +169,11 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     if (atomic_load(&r->failed_generation) == w->generation)
         q.failed_step = atomic_load(&r->failed_step);
     q.revision = w->revision = link_tuning_used(r, &q.revision_step);
+    q.stays = w->stays = atomic_load(&r->stays);
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
+    stream_publish(r, stream);
     for (bool heard = false;;) {
         rc = rpc_stream_next(stream, LOOK_MS, &message, e);
         if (rc == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream)) {
@@ -148,6 +199,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
             log_info("coordinator_back", "job=%lld rank=%d", (long long)r->place.job, r->rank);
         w->away = false;
     }
+    stream_publish(r, NULL);
     rpc_stream_close(stream);
     if (rc == ERR_CANCELLED && link_channel_left(r, channel))
         rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved");
@@ -172,8 +224,10 @@ static void *watch_serve(void *arg)
             break;
         if (watch_outdated(r, &w))
             continue;
-        if (rc && watch_refused(rc))
+        if (rc && watch_refused(rc)) {
+            word_set(r, w.generation, LINK_DISMISSED, &(struct link_member){0});
             link_set_over(r, w.generation);
+        }
         /* Pauses grow only while the coordinator stays away. */
         if (!was_away)
             tries = 0;
@@ -212,6 +266,20 @@ enum err_code link_watch(struct link *r, link_over_fn over, void *arg, struct er
         over(arg, r->generation);
     pthread_mutex_unlock(&r->watch_lock);
     return r->watching || !r->has_coordinator ? ERR_OK : watch_start(r, e);
+}
+
+void link_set_stays(struct link *r, bool stays, void (*heard)(void))
+{
+    pthread_mutex_lock(&r->lock);
+    r->after.heard = heard;
+    pthread_mutex_unlock(&r->lock);
+    if (atomic_exchange(&r->stays, stays) != stays)
+        link_watch_again(r);
+}
+
+bool link_stays(const struct link *r)
+{
+    return atomic_load(&r->stays);
 }
 
 void link_unwatch(struct link *r)

@@ -3,7 +3,8 @@
 
 #include "trainer/member/link/link.h"
 
-/* Watch: the coordinator says whether this process's generation goes on, is to stop, or is over. */
+/* Watch: the coordinator says whether this process's generation goes on, is to stop, or is over; and to a process that
+ * stays what comes after it. */
 
 /* Called on the Watch thread when the generation that this process joined last is over. It must abort the
  * generation's collectives. May only set flags and call coll_abort and coll_listener_abort with that
@@ -20,5 +21,22 @@ bool link_given_up(const struct link *r);
 /* Two levels of the generation that was joined last; joining the next one clears them. */
 bool link_stop_asked(const struct link *r); /* finish the step, snapshot, exit 0 */
 bool link_over(const struct link *r); /* the generation is over, or this process is not a member any more */
+
+/* ---- a process that outlives its generation */
+
+/* Whether this process can go on in the next generation, keeping its state; false at first. Join and Watch say so; the
+ * newest word counts. heard: called on the Watch thread whenever link_after may have changed; it may only wake others. */
+void link_set_stays(struct link *r, bool stays, void (*heard)(void));
+bool link_stays(const struct link *r);
+
+enum link_word {
+    LINK_SILENT, /* nothing yet: the generation goes on, or the coordinator does not know that it is over */
+    LINK_WAIT,   /* the generation is over, and the next one is not decided */
+    LINK_JOIN,   /* the process is a member of a later generation, and joins it */
+    LINK_DISMISSED, /* the process is not a member any more, and ends */
+};
+/* What follows the generation that was joined last. LINK_JOIN: *next says as whom to join; its world_size is 0, because
+ * only Join knows it. Any thread. */
+enum link_word link_after(struct link *r, struct link_member *next);
 
 #endif

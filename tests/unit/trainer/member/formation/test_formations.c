@@ -10,28 +10,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "tests/unit/trainer/member/ranks.h"
+#include "tests/unit/trainer/member/formation/meeting.h"
 #include "trainer/engine/state.h"
 #include "trainer/resume.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 
-enum { VICTIM = 1, BEFORE = 6, AFTER = 5, ROUND = 4, BATCH = 4, FIRST = 11, SECOND = 12, ADDRESS = 512 };
-
-#define JOB                                                                                                  \
-    "name: formations\n"                                                                                     \
-    "device: cpu\n"                                                                                          \
-    "train:\n"                                                                                               \
-    "  model: {type: mlp, sizes: [20, 24, 1]}\n"                                                             \
-    "  data: {type: synthetic, samples: 512}\n"                                                              \
-    "  optimizer: {type: adamw, lr: 0.01}\n"                                                                 \
-    "  batch: 4\n"                                                                                           \
-    "  steps: 1000\n"                                                                                        \
-    "  threads: 1\n"
+enum { VICTIM = 1, BEFORE = 6, AFTER = 5, ROUND = 4, BATCH = 4, FIRST = 11, SECOND = 12 };
 
 struct scene {
     const char *sync;     /* value of `sync` in the job file */
@@ -45,14 +31,12 @@ struct scene {
 struct taken {
     struct snapshot_place place;
     struct sync_state round;
-    float state[4096];
+    float state[MEETING_FLOATS];
 };
 
 /* Shared memory of all processes. */
 struct board {
-    uint8_t address[2][3][ADDRESS];
-    size_t size[2][3];
-    atomic_int here[2];
+    struct meeting meeting;
     struct taken taken[2];
 };
 _Static_assert(sizeof(struct board) <= sizeof(((struct ranks_shared *)0)->result), "room for the board");
@@ -62,46 +46,17 @@ static struct board *board_of(struct ranks *r)
     return (struct board *)(void *)r->shared->result;
 }
 
-static void open_trainer(struct trainer *t, struct trainer_config *config, const struct scene *scene)
-{
-    CLEANUP(free_text) char *text = xasprintf(JOB "  sync: %s\n", scene->sync);
-    struct link *link;
-    struct err e = {0};
-
-    *config = (struct trainer_config){.standalone = true, .local_world_size = 1};
-    RANK_OK(job_parse(&config->job, text, strlen(text), "job", &e), &e);
-    RANK_OK(link_open(&link, true, &e), &e);
-    RANK_OK(trainer_open(t, config, link, &e), &e);
-}
-
-/* Does the coordinator's part: collects all addresses and distributes the group. */
 static enum err_code form_or_fail(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world,
                                   struct err *e)
 {
     const struct scene *scene = r->arg;
-    struct board *b = board_of(r);
-    int round = generation == FIRST ? 0 : 1;
-    struct link_group info = {.generation = generation, .rank = rank, .world_size = world, .source_rank = -1};
-    CLEANUP(free_text) char *node = xasprintf("%s/%d", r->directory, scene->apart ? rank : 0);
+    const struct meeting_place at = {.round = generation == FIRST ? 0 : 1,
+                                     .generation = generation,
+                                     .rank = rank,
+                                     .world = world,
+                                     .apart = scene->apart};
 
-    RANK_OK(formation_listen(&t->formation, NULL, node, e), e);
-    b->size[round][rank] = coll_listener_address(t->formation.listener, b->address[round][rank], ADDRESS);
-    atomic_fetch_add(&b->here[round], 1);
-    for (int64_t end = clock_boot_ms() + 20000; atomic_load(&b->here[round]) < world;) {
-        RANK_CHECK(clock_boot_ms() < end);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    info.peers = xcalloc((size_t)world, sizeof(*info.peers));
-    for (int i = 0; i < world; i++)
-        info.peers[i] = (struct link_peer){
-            .rank = i,
-            .node_rank = scene->apart ? i : 0,
-            .address = xmemdup(b->address[round][i], b->size[round][i]),
-            .address_size = b->size[round][i],
-        };
-    memset(info.key, (int)generation, sizeof(info.key));
-    formation_be_told(&t->formation, &info);
-    return trainer_form(t, false, e);
+    return meeting_form(r, &board_of(r)->meeting, t, &at, e);
 }
 
 static void generation_form(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world)
@@ -111,34 +66,12 @@ static void generation_form(struct ranks *r, struct trainer *t, int64_t generati
     RANK_OK(form_or_fail(r, t, generation, rank, world, &e), &e);
 }
 
-static uint64_t hash_of(const struct trainer *t)
-{
-    static float state[4096];
-
-    RANK_CHECK(state_bytes(&t->engine) <= sizeof(state));
-    state_out(&t->engine, state);
-    return ranks_hash(state, state_bytes(&t->engine));
-}
-
 static void train_on(struct trainer *t)
 {
     struct err e = {0};
 
-    for (int i = 0; i < AFTER; i++) {
-        struct step s;
-        bool epoch_ended;
-
-        RANK_OK(trainer_step(t, &s, &epoch_ended, &e), &e);
-        RANK_CHECK(isfinite(t->engine.loss));
-    }
+    meeting_train(t, AFTER);
     RANK_OK(sync_settle(t->formation.sync, &e), &e);
-}
-
-static void member_leave(struct trainer *t, struct trainer_config *config)
-{
-    RANK_CHECK(trainer_leave(t));
-    trainer_close(t);
-    job_release(&config->job);
 }
 
 static void member_survive(struct ranks *r, int rank)
@@ -153,11 +86,11 @@ static void member_survive(struct ranks *r, int rank)
     uint64_t before = 0;
     bool epoch_ended;
 
-    open_trainer(&t, &config, scene);
+    meeting_open_trainer(&t, &config, scene->sync, "");
     generation_form(r, &t, FIRST, rank, 3);
     RANK_OK(trainer_restore(&t, &e), &e);
     for (;;) {
-        before = hash_of(&t);
+        before = meeting_hash(&t);
         if (rank == VICTIM && t.engine.step == BEFORE)
             _exit(0);
         if (trainer_step(&t, &s, &epoch_ended, &e))
@@ -165,14 +98,14 @@ static void member_survive(struct ranks *r, int rank)
     }
     RANK_CHECK(e.code == ERR_ABORTED);
     RANK_CHECK(t.engine.step == scene->lost_at_step - !scene->made);
-    RANK_CHECK((hash_of(&t) == before) == !scene->made);
-    before = hash_of(&t);
+    RANK_CHECK((meeting_hash(&t) == before) == !scene->made);
+    before = meeting_hash(&t);
 
     RANK_CHECK(trainer_leave(&t));
-    RANK_CHECK(hash_of(&t) == before);
+    RANK_CHECK(meeting_hash(&t) == before);
     generation_form(r, &t, SECOND, next, 2);
     RANK_CHECK(t.formation.rank == next && t.formation.world_size == 2 && t.engine.sampler.world_size == 2);
-    RANK_CHECK(hash_of(&t) == before);
+    RANK_CHECK(meeting_hash(&t) == before);
     sync_save(t.formation.sync, &b->taken[next].round);
     /* The interrupted round continues with the samples of the two survivors. */
     RANK_CHECK(b->taken[next].round.steps == (scene->made ? ROUND : 0));
@@ -180,9 +113,9 @@ static void member_survive(struct ranks *r, int rank)
     state_place(&t.engine, &b->taken[next].place);
     state_out(&t.engine, b->taken[next].state);
     train_on(&t);
-    RANK_CHECK(hash_of(&t) != before);
+    RANK_CHECK(meeting_hash(&t) != before);
     r->shared->hash[next] = ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float));
-    member_leave(&t, &config);
+    meeting_close_trainer(&t, &config);
 }
 
 /* A new process that starts from a survivor's state must end with the same bits. */
@@ -193,7 +126,7 @@ static void begin_anew(struct ranks *r, int rank)
     struct trainer_config config;
     struct trainer t;
 
-    open_trainer(&t, &config, scene);
+    meeting_open_trainer(&t, &config, scene->sync, "");
     generation_form(r, &t, SECOND, rank, 2);
     state_in(&t.engine, from->state);
     state_take_place(&t.engine, &from->place);
@@ -201,7 +134,7 @@ static void begin_anew(struct ranks *r, int rank)
     train_on(&t);
     RANK_CHECK(ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float)) ==
                r->shared->hash[rank]);
-    member_leave(&t, &config);
+    meeting_close_trainer(&t, &config);
 }
 
 static void scene_play(const struct scene *scene)
@@ -253,7 +186,7 @@ static void member_survive_unlike(struct ranks *r, int rank)
     int next = rank == 0 ? 1 : 0, rounds = 0;
     bool epoch_ended;
 
-    open_trainer(&t, &config, r->arg);
+    meeting_open_trainer(&t, &config, ((const struct scene *)r->arg)->sync, "");
     generation_form(r, &t, FIRST, rank, 3);
     RANK_OK(trainer_restore(&t, &e), &e);
     for (;;) {
@@ -281,7 +214,7 @@ static void member_survive_unlike(struct ranks *r, int rank)
     RANK_CHECK(sync_settled(t.formation.sync));
     r->shared->hash[next] = ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float));
     RANK_CHECK(t.engine.samples > first + second && t.engine.step > 0);
-    member_leave(&t, &config);
+    meeting_close_trainer(&t, &config);
 }
 
 static void survivors_at_unlike_speeds_go_on(void **state)
@@ -345,7 +278,7 @@ static void form_with_difference(struct ranks *r, int rank)
     struct err e = {0};
     bool epoch_ended;
 
-    open_trainer(&t, &config, scene);
+    meeting_open_trainer(&t, &config, scene->sync, "");
     generation_form(r, &t, FIRST, rank, 2);
     RANK_OK(trainer_restore(&t, &e), &e);
     for (int64_t i = 0; i < differences[scene->difference].steps; i++)
@@ -355,7 +288,7 @@ static void form_with_difference(struct ranks *r, int rank)
         make_different(&t, scene->difference);
     RANK_CHECK(form_or_fail(r, &t, SECOND, rank, 2, &e) == ERR_FAILED_PRECONDITION);
     RANK_CHECK(strstr(e.msg, "rank 1") && strstr(e.msg, differences[scene->difference].says));
-    member_leave(&t, &config);
+    meeting_close_trainer(&t, &config);
 }
 
 static void survivors_that_hold_different_states_do_not_train_together(void **state)

@@ -33,6 +33,18 @@ static struct {
     struct rpc_call *watcher; /* owned by the loop */
 } fake_server;
 
+static void fake_answer_alone(const Ddp__V1__JoinRequest *q, Ddp__V1__JoinReply *reply,
+                              Ddp__V1__StateOffer *source)
+{
+    reply->world_size = 1;
+    reply->n_peers = 1;
+    reply->loopback = true;
+    reply->live = q->live_step > 0;
+    reply->source_rank = reply->live ? 0 : -1;
+    source->step = q->live_step;
+    source->path = (char *)(uintptr_t) "";
+}
+
 static void fake_on_join(struct rpc_call *call, const void *request, void *user)
 {
     const Ddp__V1__JoinRequest *q = request;
@@ -52,6 +64,8 @@ static void fake_on_join(struct rpc_call *call, const void *request, void *user)
     BUG_ON(q->spawn != 9);
     memcpy(fake.address, q->address.data, q->address.len);
     fake.address_size = q->address.len;
+    fake.joined_stays = q->stays;
+    fake.live_step = (int)q->live_step;
     if (q->n_offers)
         snprintf(fake.offered, sizeof(fake.offered), "%s@%d", q->offers[0]->path, (int)q->offers[0]->step);
     if (q->n_unusable)
@@ -79,6 +93,8 @@ static void fake_on_join(struct rpc_call *call, const void *request, void *user)
         source.step = 300;
         source.path = (char *)(uintptr_t) "/snap/300";
         reply.source = &source;
+        if (fake.alone)
+            fake_answer_alone(q, &reply, &source);
     }
     rpc_call_reply(call, &reply);
 }
@@ -100,7 +116,9 @@ static void fake_send_watch(struct rpc_call *call)
     Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
     struct err e = {0};
 
-    reply.member = fake.watch_generation <= fake.generation;
+    reply.wait = fake.watch_wait;
+    reply.rank = fake.watch_rank;
+    reply.member = !reply.wait && (fake.watch_next || fake.watch_generation <= fake.generation);
     reply.generation = fake.watch_generation;
     reply.stop = fake.watch_stop;
     reply.counts_parts = !fake.old_parts;
@@ -120,6 +138,8 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
     fake.watched_failure = (int)q->failed_step;
     fake.told_step = (int)q->revision_step;
     fake.told_revision = (int)q->revision;
+    fake.watched_stays = q->stays;
+    fake.watched_generation = (int)q->generation;
     atomic_fetch_add(&fake.watches, 1);
     if (q->generation == fake.refused_watch) {
         rpc_call_fail_with(call, ERR_FAILED_PRECONDITION, "it has not formed yet");

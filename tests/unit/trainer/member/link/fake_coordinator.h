@@ -26,13 +26,20 @@ extern struct fake_coordinator {
     atomic_bool short_watches;   /* a Watch ends after its first message */
     atomic_int watch_generation; /* a Watch reports this generation as the current one, */
     atomic_int watch_stop;       /* and with 1 that the worker shall stop */
-    atomic_bool old_parts;       /* a Watch does not say that parts are counted */
-    atomic_int revision;         /* of the job file; 0: the job was never tuned */
+    atomic_bool watch_wait;      /* a Watch reports that the generation is over and the worker is to wait, */
+    atomic_bool watch_next;      /* or that it is a member of watch_generation, as rank watch_rank */
+    atomic_int watch_rank;
+    atomic_bool
+        alone; /* the worker is the only rank; if it says that it has a state, it goes on from memory */
+    atomic_bool old_parts; /* a Watch does not say that parts are counted */
+    atomic_int revision;   /* of the job file; 0: the job was never tuned */
     /* what has arrived */
     atomic_int failed_step;                         /* of the last ReportSnapshotFailure */
     atomic_int watched_failure;                     /* the failed step of the last Watch */
     atomic_int joins, bootstraps, watches, commits; /* the number of calls */
     atomic_int parts;                               /* of the last commit */
+    atomic_bool joined_stays, watched_stays;        /* of the last Join and the last Watch */
+    atomic_int live_step, watched_generation;       /* the same */
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     atomic_int told_revision, told_step; /* by the last Watch: the revision in use, and since when */

@@ -1,0 +1,51 @@
+/* A process of an all-reduce job outlives its generation. When a peer is lost, the group's calls return ABORTED, and then:
+ *
+ *     peer_loss_await     waits for the coordinator's word: this process is a member of a later generation
+ *     trainer_leave       gives the group up; parameters, moments and the place in the run stay in the engine
+ *     trainer_join        joins the later generation; live_share brings all ranks to the newest step in memory
+ *     trainer_run         goes on with the step that was interrupted
+ *
+ * An interrupted step has changed nothing: parameters change only after the sum, and the place moves at the end. A rank
+ * may have finished the sum that others have not; then its state is the newest, and the others take it.
+ *
+ * A later generation may fail, too, at any of these calls. Its ABORTED leads back to the first of them. */
+#include "trainer/generations.h"
+
+#include "base/log.h"
+#include "trainer/choose_sync.h"
+#include "trainer/member/link/watch.h"
+#include "trainer/peer_loss.h"
+#include "trainer/resume.h"
+
+#define VERDICT_MS 15000 /* longer than the time in which the coordinator notices a lost node */
+
+static bool peer_was_lost(const struct err *e)
+{
+    return e->code == ERR_ABORTED || e->code == ERR_CANCELLED;
+}
+
+/* Returns false if this process ends: it is not a member of a later generation, or it was told to end. */
+static bool generation_leave(struct trainer *t, struct link_member *as, const struct err *why)
+{
+    if (!peer_loss_await(t, VERDICT_MS, as))
+        return false;
+    log_info("goes_on", "gen=%lld rank=%d step=%lld why=%s", (long long)as->generation, as->rank,
+             (long long)t->engine.step, LOG_Q(why->msg));
+    if (!trainer_leave(t))
+        return false;
+    /* From here to the first step there is nothing that a snapshot could take, so SIGTERM ends the process at once. */
+    trainer_running = 0;
+    return !trainer_stop_signal;
+}
+
+enum err_code generations_run(struct trainer *t, struct err *e)
+{
+    struct link_member as = *link_first_member(t->link);
+    do {
+        *e = (struct err){0};
+        if (trainer_join(t, &as, e) == ERR_OK && trainer_restore(t, e) == ERR_OK &&
+            trainer_choose_sync(t, e) == ERR_OK && trainer_run(t, e) == ERR_OK)
+            return ERR_OK;
+    } while (peer_was_lost(e) && generation_leave(t, &as, e));
+    return e->code;
+}

@@ -1,0 +1,131 @@
+#include "trainer/live.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/choose_sync.h"
+
+#define FLOATS_AT_ONCE ((size_t)1 << 20)
+
+enum err_code live_share_array(struct trainer *t, const struct state_array *array, int root, bool take,
+                               struct err *e)
+{
+    struct device *d = t->engine.device;
+    bool source = t->formation.rank == root;
+    size_t most = array->count < FLOATS_AT_ONCE ? array->count : FLOATS_AT_ONCE;
+    /* Not in place: a rank that keeps what it has takes part, too. */
+    float *room = xcalloc(most, sizeof(*room));
+    enum err_code code = ERR_OK;
+    for (size_t at = 0, n; !code && at < array->count; at += n) {
+        n = array->count - at < FLOATS_AT_ONCE ? array->count - at : FLOATS_AT_ONCE;
+        if (source)
+            d->ops->download(d, room, array->data + at, n * sizeof(float));
+        code = coll_broadcast(t->formation.group, room, n * sizeof(float), root, e);
+        if (!code && take && !source)
+            d->ops->upload(d, array->data + at, room, n * sizeof(float));
+    }
+    free(room);
+    return code;
+}
+
+/* What every rank says of itself. */
+struct live_claim {
+    int64_t step; /* that its state is of; 0: it has none */
+    bool served;  /* it has done all that was due after this step */
+};
+
+/* What the source says of the run. */
+struct live_run {
+    struct snapshot_place place;
+    struct live_choice choice;
+    int64_t snapshot_age_ms, eval_age_ms, last_snapshot_step;
+    bool snapshot_due;
+};
+
+/* The group that is over may have taken its last snapshot with it. If so, the next one is due at once. */
+static bool snapshot_is_lost(const struct trainer *t)
+{
+    const struct link_group *g = &t->formation.info;
+    for (size_t i = 0; i < g->committed_count; i++)
+        if (g->committed[i].step == t->last_snapshot_step)
+            return false;
+    return t->last_snapshot_step >= 0;
+}
+
+static void run_put(const struct trainer *t, const struct live_choice *choice, struct live_run *run)
+{
+    int64_t now = clock_boot_ms();
+    bool lost = snapshot_is_lost(t);
+    state_place(&t->engine, &run->place);
+    run->choice = *choice;
+    run->snapshot_age_ms = now - t->last_snapshot_ms;
+    run->eval_age_ms = now - t->last_eval_ms;
+    run->last_snapshot_step = lost ? -1 : t->last_snapshot_step;
+    run->snapshot_due = t->snapshot_due || lost;
+}
+
+static enum err_code run_take(struct trainer *t, const struct live_run *run, struct err *e)
+{
+    int64_t now = clock_boot_ms();
+    t->last_snapshot_ms = now - run->snapshot_age_ms;
+    t->last_eval_ms = now - run->eval_age_ms;
+    t->last_snapshot_step = run->last_snapshot_step;
+    t->snapshot_due = run->snapshot_due && t->snapshot_dir;
+    /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. */
+    if (t->spec->sync.type != SYNC_AUTO || run->choice.facts.world_size != t->formation.world_size)
+        return ERR_OK;
+    t->facts = run->choice.facts;
+    return trainer_adopt_sync(t, &run->choice.sync, e);
+}
+
+/* The source's state. A rank that has it already keeps its own, so that a comparison finds a bit that differs. */
+static enum err_code state_share(struct trainer *t, const struct snapshot_place *place, bool take,
+                                 struct err *e)
+{
+    struct engine *n = &t->engine;
+    struct state_array arrays[STATE_ARRAYS_MAX];
+    size_t count = state_arrays(n, arrays);
+    if (take)
+        n->whole = false;
+    for (size_t i = 0; i < count; i++)
+        if (live_share_array(t, &arrays[i], t->formation.info.source_rank, take, e))
+            return e->code;
+    if (n->device->ops->wait(n->device, e))
+        return e->code;
+    if (take)
+        state_take_place(n, place);
+    n->whole = true;
+    return ERR_OK;
+}
+
+enum err_code live_share(struct trainer *t, const struct live_choice *mine, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    const int source = f->info.source_rank;
+    struct live_claim claim = {t->engine.whole ? t->engine.step : 0, t->served_step == t->engine.step};
+    struct live_claim *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    struct live_run run = {0};
+    bool missing = false;
+    enum err_code code = coll_allgather(f->group, &claim, sizeof(claim), all, e);
+    const int64_t step = code ? 0 : all[source].step;
+    for (int r = 0; r < f->world_size; r++) {
+        missing |= all[r].step != step;
+        t->owed |= all[r].step == step && !all[r].served;
+    }
+    free(all);
+    if (code)
+        return code;
+    if (!step)
+        return err_set(e, ERR_INTERNAL, "the coordinator names rank %d as the source, but it has no state",
+                       source);
+    if (f->rank == source)
+        run_put(t, mine, &run);
+    if (coll_broadcast(f->group, &run, sizeof(run), source, e) ||
+        (missing && state_share(t, &run.place, claim.step != step, e)) || run_take(t, &run, e))
+        return e->code;
+    log_info("went_on", "rank=%d step=%lld from=%s", f->rank, (long long)step,
+             claim.step == step ? "memory" : "peer");
+    return ERR_OK;
+}
