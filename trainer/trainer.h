@@ -41,8 +41,8 @@ struct trainer {
 
     /* These live as long as the generation. */
     struct formation formation;
-    bool
-        source_unread; /* this rank is the source, and the files of its snapshot were not read before they were offered */
+    /* This rank is the source, and the files of its snapshot were not read before they were offered. */
+    bool source_unread;
     struct saver *saver; /* NULL: this rank writes no snapshots */
     bool writer;         /* writes what ranks share */
     int home;            /* the rank that writes it into this rank's directory */

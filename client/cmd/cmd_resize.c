@@ -86,7 +86,7 @@ const struct command cmd_resize = {
         "than that, it stops now and continues on NODES. If it has fewer, it keeps running until enough nodes\n"
         "are free. A train job writes a snapshot and continues from it; a command gets SIGTERM and is started\n"
         "again. This does not count as a restart. A job that waits for some nodes' parts of its snapshots\n"
-        "starts at once. If NODES is the number of the other nodes or fewer, it continues without these parts.",
+        "starts at once. If NODES is at most the number of nodes that have their parts, it leaves the others out.",
     .least = 2,
     .most = 2,
     .run = cmd_resize_run,

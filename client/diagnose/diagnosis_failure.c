@@ -117,7 +117,7 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     bool waits = d->kind == DIAGNOSIS_RESTARTING && !w && strncmp(job->reason, "waits ", 6) == 0;
     if (d->kind == DIAGNOSIS_RESTARTING)
         buf_puts(&d->sentence, waits                 ? "it "
-                               : *job->not_restarted ? "it is about to end: "
+                               : *job->not_restarted ? "the job is ending: "
                                                      : "it is restarting: ");
     if (!w) { /* no rank failed: a node was lost, or the time limit is over */
         term_puts_safe(&d->sentence, job->reason);

@@ -157,7 +157,7 @@ static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatu
     buf_printf(&line, "generation %lld on ", (long long)job->generation);
     screen_place(job, &line);
     if (job->live)
-        buf_puts(&line, ", continues from the state in memory");
+        buf_puts(&line, ", continues from the memory of its ranks");
     else if (job->snapshot && job->snapshot->committed_ms)
         buf_printf(&line, ", continues from the snapshot of step %s", text_count(job->snapshot->step).text);
     follow_put_line(v, out, line.data);

@@ -21,8 +21,9 @@ struct child {
 MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
                                     struct child *out, struct err *e);
 
-/* For other children of the supervisor that are forked and executed. The account of a name; *out is NULL if there is
- * nothing to change, and else valid until the next look-up. */
+/* ---- for other children of the supervisor that are forked and executed */
+
+/* The account of a name; *out is NULL if there is nothing to change, and else valid until the next look-up. */
 MUST_CHECK enum err_code child_account(const char *name, struct passwd **out, struct err *e);
 /* In the child: a session of its own, default signal handling, the account (NULL: none), and death with the parent.
  * Returns 0, or 1 and errno if the account could not be taken, or 2 if the rest failed. */

@@ -42,7 +42,7 @@ static enum err_code reply_values(struct tcpstore_conversation *c, const struct 
         reply_piece(c, tcpstore_get(t, tcpstore_list_take(&list)));
         /* a short request can name a large value many times */
         if (c->out.len > (size_t)TCPSTORE_REQUEST_MAX)
-            return err_set(e, ERR_INVALID_ARGUMENT, "MULTI_GET of values of more than %d bytes in all",
+            return err_set(e, ERR_INVALID_ARGUMENT, "MULTI_GET: the values have more than %d bytes in all",
                            TCPSTORE_REQUEST_MAX);
     }
     return ERR_OK;
@@ -65,7 +65,7 @@ static enum err_code reply_keys(struct tcpstore_conversation *c, const struct tc
 
     tcpstore_each_key(t, add_key_size, &size);
     if (size > (size_t)TCPSTORE_REQUEST_MAX)
-        return err_set(e, ERR_INVALID_ARGUMENT, "LIST_KEYS of keys of more than %d bytes in all",
+        return err_set(e, ERR_INVALID_ARGUMENT, "LIST_KEYS: the keys have more than %d bytes in all",
                        TCPSTORE_REQUEST_MAX);
     reply_number(c, tcpstore_key_count(t));
     tcpstore_each_key(t, reply_key, c);

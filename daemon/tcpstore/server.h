@@ -25,7 +25,7 @@ struct tcpstore_options {
     int owner; /* read end of the owner's pipe: at its end of file the owner's workers have ended. -1: none */
     size_t store_limit, traffic_limit; /* bytes; 0: the usual ones */
     size_t clients_limit;              /* 0: what the limit of open files allows */
-    int64_t linger_ms;                 /* how long clients may stay after that */
+    int64_t linger_ms;                 /* how long clients may stay after the owner's workers have ended */
 };
 
 /* Returns when the server has ended as above. */

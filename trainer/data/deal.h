@@ -36,9 +36,9 @@ void deal_remove(struct deal *d, int64_t from, int64_t count);
 /* Writes the sample numbers of [from, from + count) of the row to index. */
 void deal_indices(const struct deal *d, const struct sampler *s, int64_t from, int64_t count, int64_t *index);
 
-/* How many samples each rank may take in a round at most. fits: how many it can take in the time of a round, by rank, each
- * at least 1, the sum at most 2^30. Twice as many, so that a rank that has become faster need not stop; in proportion to
- * fits if only `left` samples are left to the run, all together then exactly `left`. */
+/* How many samples each rank may take in a round at most: twice as many as fit, so that a rank that has become faster need
+ * not stop. If the run has only `left` samples left, their number is divided in proportion to fits. fits: how many a rank
+ * can take in the time of a round, by rank, each at least 1, the sum at most 2^30. */
 void deal_limits(const int64_t *fits, int ranks, int64_t left, int64_t *most);
 
 #endif

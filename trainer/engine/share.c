@@ -13,7 +13,7 @@ int64_t share_batch(const struct engine *n, int rank)
     return samples > 0 ? samples : 1; /* fewer samples in a step than ranks */
 }
 
-/* Of all ranks, until the end of the run. */
+/* The samples that all ranks together have to take until the end of the run. */
 static int64_t samples_left(const struct engine *n)
 {
     const struct train_spec *s = n->spec;

@@ -19,14 +19,15 @@ int64_t share_batch(const struct engine *n, int rank);
 void share_begin(struct engine *n, const int64_t *fits);
 /* Whether this rank has taken all that it was dealt. */
 bool share_spent(const struct engine *n);
-/* The round is over: all: the counts of all ranks. Sets *epoch_ended. */
+/* Ends the round. all: the counts of all ranks. Sets *epoch_ended. */
 void share_end(struct engine *n, const struct share_count *all, bool *epoch_ended);
-/* For a group that forms after a round was cut off: the samples that the ranks which are there have taken in it leave the row
- * and count, since their steps count; those of lost ranks are dealt again. */
-struct share_range { /* in the row of that round */
+/* What a rank has taken of the row of a round that was cut off. */
+struct share_range {
     int64_t first, taken;
 };
 struct share_range share_range(const struct engine *n); /* this rank's; zeros if no round is open */
+/* For a group that forms after a round was cut off: the samples that the present ranks have taken in it leave the row
+ * and count, since their steps count; those of lost ranks are dealt again. all: by rank. */
 void share_cut_off(struct engine *n, struct share_range *all, int ranks);
 /* Goes on without such rounds. What was given back is left out, so that no sample of the epoch is taken twice. */
 void share_leave(struct engine *n);

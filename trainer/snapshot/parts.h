@@ -58,9 +58,8 @@ MUST_CHECK enum err_code snapshot_part_read(const char *dir, const struct snapsh
                                             struct err *e);
 
 /* Checks the parts in dir that belong to the snapshot at `path`. whole: reads them; else looks at their headers and sizes
- * only. *elsewhere: the nodes that wrote the parts which are not
- * here, each once; NULL: all are here, or the snapshot has none. The caller frees. NOT_FOUND: a part is missing that should
- * be in this directory; DATA_LOSS: one is damaged. */
+ * only. *elsewhere: the nodes that wrote the parts which are not here, each once; NULL: all are here, or the snapshot has
+ * none. The caller frees. NOT_FOUND: a part is missing that should be in this directory; DATA_LOSS: one is damaged. */
 MUST_CHECK enum err_code snapshot_parts_check(const char *dir, const char *path,
                                               const struct snapshot_place *place, bool whole,
                                               char ***elsewhere, struct err *e);

@@ -92,7 +92,7 @@ static void select_usable(const char *dir, struct snapshot_list *l, size_t count
             l->items[l->count++] = f;
             continue;
         }
-        /* An old one without COMMITTED.json is not worth reading it. */
+        /* An old one without COMMITTED.json is not read. */
         if (need == FOUND_LOOK && snapshot_look_over(dir, &f, &why) == ERR_OK && f.committed) {
             l->items[l->count++] = f;
             continue;

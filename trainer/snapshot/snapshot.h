@@ -68,11 +68,11 @@ struct snapshot_layout {
 /* Returns the floats of one state: parameters, then the moments. */
 size_t snapshot_floats(const struct snapshot_layout *l);
 
-#define SNAPSHOT_CLUSTER 64
 struct snapshot_piece { /* samples in a row, of the epoch's order */
     int64_t epoch, position, count;
 };
 #define SNAPSHOT_PIECES 64
+#define SNAPSHOT_CLUSTER 64
 
 struct snapshot_place {
     char cluster[SNAPSHOT_CLUSTER]; /* the cluster that the job number belongs to: each cluster has a job 1 */

@@ -27,9 +27,9 @@ struct core_effect *emit_effect(struct core *core, enum core_effect_kind kind);
 void emit_ok(struct core *core, uint64_t call);
 void emit_fail(struct core *core, uint64_t call, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Replies OK to a submit. warning: what its user should know, or NULL. */
 /* Answers a worker that names a generation which restored records may lack: it calls again. */
 void emit_not_yet(struct core *core, uint64_t call, const struct job *job, int64_t generation);
+/* Replies OK to a submit. warning: what its user should know, or NULL. */
 void emit_submit_reply(struct core *core, uint64_t call, const struct job *job, const char *warning);
 /* Replies OK with the job; existed: the job was not created by this call. */
 void emit_job_reply(struct core *core, uint64_t call, const struct job *job, bool existed);

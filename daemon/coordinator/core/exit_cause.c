@@ -174,8 +174,8 @@ static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact
         return false;
     if (!job->r.reason || !g->r.reason || strcmp(job->r.reason, g->r.reason) != 0)
         return false; /* a user or a time limit has ended the job since, and that is its reason now */
-    /* An exit code would end the job. A worker that has run and whose end nobody saw lost its supervisor or its
-     * node: the program of a peer reports that as an error of its own. */
+    /* The job would fail because of a peer's exit code. If this worker ran and nobody saw its end, its supervisor or
+     * node was lost, and that caused the peer's error. */
     if (restart_rule_waits(job) && (!fact || fact->lost) && s->r.pid)
         return true;
     /* It did not end by itself: it was told to stop, like every rank of a failed generation. */

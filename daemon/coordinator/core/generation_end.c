@@ -190,7 +190,7 @@ static void begin_restart(struct core *core, struct job *job, const struct failu
     if (cause->charged) {
         charge_restart(core, job);
         snprintf(how, sizeof(how), "%srestart %" PRId64 " of %" PRId64,
-                 worn_out ? "the replacements of a day are used up; " : "", job->r.restarts_used,
+                 worn_out ? "all replacements of the last 24 hours are used; " : "", job->r.restarts_used,
                  job->spec.max_restarts);
     }
     say_generation_closed(core, job, job_current(job), how);
@@ -362,14 +362,13 @@ void generation_replace_cause(struct core *core, struct generation *g, const str
              (!job->charge_due || !job->r.restarts_used)) /* it may not become a restart: fault_cost.c */
         text_set(&job->r.last_restart, "%.240s", cause->text);
     if (!waited && restart_rule_waits(job)) {
-        /* The victim's exit allowed the job to go on, and the culprit's does not. */
+        /* The exit that was reported first allowed the job to go on; the real cause does not. */
         job->charge_due = false;
         release_survivors(core, job, NULL, CORE_STOP_TERM, cause->text);
         say_no_restart(core, job, cause);
     }
     emit_job(core, job, CHANGE_JOB_PUT);
     core_capacity_changed(core);
-    /* The victim's exit allowed a restart, and the culprit's does not. */
     if (cause->fatal && job->r.state == JOB_RECOVERING)
         job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
 }

@@ -126,7 +126,7 @@ static struct spawn *form_spawn(struct core *core, struct generation *g, const s
     return s;
 }
 
-/* What its node has said of it concerned the last generation, in which it waited for the others. */
+/* Reports of idleness come from its wait for the others in the last generation, and do not count in the new one. */
 static struct spawn *take_survivor(struct spawn *s)
 {
     s->idle_since = s->silent_since = 0;

@@ -33,8 +33,8 @@ struct spawn {
     int64_t idle_since, silent_since; /* since when its node reports it idle, or silent; 0: it is not */
     char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
     bool stalled; /* was ended because it stood still; its record has that reason already */
-    bool
-        stays; /* its process can go on in the next generation (survivors.c); it says so again after a restart */
+    /* Its process can go on in the next generation (survivors.c). It says so again after a restart. */
+    bool stays;
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
 };
 
@@ -92,12 +92,12 @@ struct job {
      * charged already, so that a restarted coordinator can tell. */
     bool charge_due;
     int64_t survivors_until; /* until when its survivors may wait for the next generation; 0: no longer */
-    int port_retries; /* generations in a row that ended because a port was in use */
-    int node_retries; /* generations in a row that ended because a node could not start a worker */
-    bool changed;     /* its watchers are informed at the end of this call */
-    char *waits;      /* why it is not placed, for status; NULL: it does not wait */
-    int64_t holder;   /* the job that holds the slots that it waits for; 0: none, or several */
-    char **targets;   /* names of the nodes that are reserved for it */
+    int port_retries;        /* generations in a row that ended because a port was in use */
+    int node_retries;        /* generations in a row that ended because a node could not start a worker */
+    bool changed;            /* its watchers are informed at the end of this call */
+    char *waits;             /* why it is not placed, for status; NULL: it does not wait */
+    int64_t holder;          /* the job that holds the slots that it waits for; 0: none, or several */
+    char **targets;          /* names of the nodes that are reserved for it */
     /* When it was stopped on purpose, so it is placed first, on its targets; 0: it was not. */
     int64_t drained_ms;
     struct core_progress progress;

@@ -337,8 +337,7 @@ static bool watcher_needs_file(const struct watcher *w)
 
 /* Tells a watcher whether it is a member or is to wait for the next generation, whether it should finish its step and stop, and
  * of a new job file. This is a level, not an edge, so a watcher that missed an answer loses nothing. Returns false if it is
- * neither a member nor waits.
- */
+ * neither a member nor to wait. */
 static bool tell_watcher(struct core *core, const struct watcher *w)
 {
     const struct spawn *s = w->spawn;

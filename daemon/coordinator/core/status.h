@@ -55,10 +55,10 @@ struct core_job_status {
     const struct rank_record *failure_rank; /* which it had in that generation; NULL as failure */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
     char stall[256];                        /* the rank that stands still; empty: none */
-    char *
-        not_restarted; /* why its last failure led to no restart, although restarts were left; owned; NULL: it did */
-    char **
-        notes; /* problems that do not stop the job, and a change that is pending; NULL-terminated; owned; NULL: none */
+    /* Why its last failure led to no restart, although restarts were left; owned; NULL: it did. */
+    char *not_restarted;
+    /* Problems that do not stop the job, and a change that is pending; NULL-terminated; owned; NULL: none. */
+    char **notes;
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,
                                          struct core_job_status *out, struct err *e);

@@ -271,7 +271,7 @@ static void a_short_request_cannot_ask_for_a_huge_answer(void **state)
     for (int i = 0; i < 1000; i++)
         put_piece(&c.in, "k");
     assert_int_equal(tcpstore_converse(&c, t, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "MULTI_GET of values of more than 33554432 bytes in all");
+    assert_string_equal(e.msg, "MULTI_GET: the values have more than 33554432 bytes in all");
     tcpstore_conversation_release(&c, t);
     tcpstore_table_free(t);
 }

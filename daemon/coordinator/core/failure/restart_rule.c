@@ -2,8 +2,8 @@
  *
  * A fault is a lost node, GPU or supervisor, a signal that ddp did not send, memory that ran out, a rank that stands
  * still, or an exit code that asks for another try. All other exit codes are errors of the program: the next
- * generation would most likely end in the same way. With `restart_on: any` the job file says that it may not, and the
- * second failure that looks like the first proves it wrong. */
+ * generation would most likely end in the same way. With `restart_on: any` the job restarts even so, until the same error
+ * comes twice. */
 #include "daemon/coordinator/core/failure/restart_rule.h"
 
 #include <inttypes.h>

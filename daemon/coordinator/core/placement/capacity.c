@@ -146,7 +146,7 @@ static int compare_to_reserve(const void *a, const void *b)
     return strcmp(x->node->r.name, y->node->r.name);
 }
 
-/* How many of the job's own processes hold a slot of this GPU. Survivors keep theirs. */
+/* How many of the job's own processes hold a slot of this GPU. Survivors are not counted: they keep their slots. */
 static int gpu_holders_of_job(const struct job *job, const struct node *node, const char *uuid)
 {
     int count = 0;

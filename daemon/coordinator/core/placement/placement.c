@@ -289,7 +289,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     size_t count = ready ? choose_now(core, job, kind, list) : 0;
 
     if (!count && survivors_wait(job) && !survivors_go_on_soon(core, job, kind, list)) {
-        generation_give_up_survivors(core, job, "it cannot go on at once on the nodes that are free");
+        generation_give_up_survivors(core, job, "the job cannot be placed on the free nodes now");
         if (job->r.state != JOB_RECOVERING)
             return TOO_SMALL; /* its restarts are used up */
         old = spawn_holding_back(job);

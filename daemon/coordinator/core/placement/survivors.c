@@ -5,13 +5,13 @@
  * have said so in Join or Watch. The generation fails; they keep their tokens and their slots, and their Watch
  * says that they are to wait. Placement forms the next generation at once: each survivor gets the rank that has
  * its local rank on its node, and new processes (replacements) get the other ranks. All join, and the survivor
- * with the newest state broadcasts it. So no file is read, no step is lost, and nothing is charged.
+ * with the newest state broadcasts it. So no file is read, no completed step is lost, and nothing is charged.
  *
  * Failure modes: if the job cannot be placed as soon as its old workers are dead, its survivors are stopped, since
  * they must not hold slots that others wait for (placement.c). The same happens to a survivor that gets no rank
  * (generation_form.c), or whose job is stopped (generation_end.c). When no survivor goes on, the failure counts
  * as a restart after all, and the job continues from its last snapshot. A survivor may turn out to be dead: then
- * the next generation fails too. max_replacements bounds how often that may happen in a day. */
+ * the next generation fails too. max_replacements bounds how often survivors may go on in a day. */
 #include "daemon/coordinator/core/placement/survivors.h"
 
 #include "base/mem.h"
@@ -39,8 +39,8 @@ bool survivors_include(const struct generation *g, const struct spawn *s, const 
     /* A generation that did not form waited for those that have not joined, or for rank 0's bootstrap id. */
     if (late && (s->joined_as != s->rank || (g->r.state == GENERATION_READY && rank_0)))
         return false;
-    /* A new process of a generation that has not run has no state. Another one starts as fast as this would
-     * come back. */
+    /* A new process of a generation that has not run has no state. A new process starts as fast as this
+     * one could join again. */
     return g->r.state == GENERATION_RUNNING || s->r.first_generation < g->r.number;
 }
 

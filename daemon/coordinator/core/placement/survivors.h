@@ -17,7 +17,7 @@ bool survivors_wait(const struct job *job); /* some are between two generations 
 int64_t survivors_count_replacements(const struct core *core, const struct job *job);
 /* The survivor that goes on as this local rank of the node, with so many GPUs (0: a CPU slot); NULL: none. */
 struct spawn *survivors_find(const struct job *job, const struct node *node, int local_rank, int gpus_each);
-/* How many of the first `procs` local ranks of the node have one. */
+/* How many of the first `procs` local ranks of the node have a survivor. */
 int survivors_on_node(const struct job *job, const struct node *node, int procs, int gpus_each);
 
 #endif

@@ -525,7 +525,7 @@ static void test_why_explains_a_refused_restart(void **state)
     build_status(&f, &refused);
     f.job.not_restarted = TEXT("an error of the program: not restarted");
     diagnosis_find(&f.reply, &v);
-    assert_string_equal(v.sentence.data, "it is about to end: rank 0 on n1 exited with code 1");
+    assert_string_equal(v.sentence.data, "the job is ending: rank 0 on n1 exited with code 1");
     assert_non_null(strstr(v.details.data, "an error of the program: not restarted\n"));
 }
 

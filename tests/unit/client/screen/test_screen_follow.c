@@ -119,7 +119,7 @@ static void test_generation_that_continues_from_memory(void **state)
     job.live = true;
     update_at(&v, 10, &job, &out);
     assert_non_null(
-        strstr(out.data, "generation 2 on box1 (2), box2 (2), continues from the state in memory\n"));
+        strstr(out.data, "generation 2 on box1 (2), box2 (2), continues from the memory of its ranks\n"));
 }
 
 static void test_job_in_a_pipe(void **state)

@@ -311,8 +311,8 @@ static void when_the_replacements_are_used_up_a_failure_counts(void **state)
     fixture_exit(f, job, 2, 0, 9);
     assert_int_equal(record_of(f, job)->restarts_used, 1);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
-    assert_true(
-        fixture_said(f, "generation 2 closed (the replacements of a day are used up; restart 1 of 3)"));
+    assert_true(fixture_said(
+        f, "generation 2 closed (all replacements of the last 24 hours are used; restart 1 of 3)"));
     fixture_all_obey(f, "box1");
     fixture_form(f, job);
     f->now.wall_ms += 24LL * 3600 * 1000; /* a day later there is one more */
