@@ -141,19 +141,26 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     return true;
 }
 
-/* How likely an exit is the cause of a failure rather than the consequence of a peer's end: 2 is a cause of
- * its own, 1 may be either, 0 is a consequence. Programs that lose a peer exit with a code, abort, or run
- * into SIGPIPE, so these are 1, and other signals are 2. */
-static int exit_weight(const struct job *job, int code, int signal)
+/* How likely an exit is the cause of a failure rather than the consequence of a peer's end, from 0 (the consequence)
+ * to 4 (a cause of its own). Exits that differ in whether the job may restart have different weights, so that the
+ * order of their reports does not decide this. error: what restart_rule_is_error said of the exit. */
+static int exit_weight(const struct spawn *s, int code, int signal, bool error)
 {
     int number = restart_rule_signal(code, signal);
 
     /* A trainer's exit code says whether it lost a peer or failed by itself. */
-    if (job->spec.kind == JOB_TRAIN && !signal &&
+    if (s->job->spec.kind == JOB_TRAIN && !signal &&
         (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART || code == EXIT_NODE_TROUBLE ||
          code == EXIT_NO_ADDRESS))
-        return code == EXIT_PEER_LOST ? 0 : 2;
-    return number && number != SIGABRT && number != SIGPIPE ? 2 : 1;
+        return code == EXIT_PEER_LOST ? 0 : 4;
+    if (restart_rule_gpu_is_sick(s))
+        return 4;
+    /* Programs that lose a peer often abort in a library or run into SIGPIPE. So a peer's error comes first. */
+    if (number)
+        return number == SIGABRT || number == SIGPIPE ? 1 : 4;
+    /* A program that asks for another try says what it needs, and memory that ran out is known. An error may be a
+     * consequence of either. */
+    return error ? 2 : 3;
 }
 
 /* Whether this exit is the real cause of a failure for which another rank was named. When a worker dies, its
@@ -182,7 +189,8 @@ static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact
     if (!fact || fact->stopped || fact->lost || fact->not_started || fact->port_busy || fact->lease_expired)
         return false;
     return (fact->code || fact->signal) &&
-           exit_weight(job, fact->code, fact->signal) > exit_weight(job, seen->r.code, seen->r.signal);
+           exit_weight(s, fact->code, fact->signal, restart_rule_is_error(s, fact)) >
+               exit_weight(seen, seen->r.code, seen->r.signal, g->r.error);
 }
 
 void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fact *fact)

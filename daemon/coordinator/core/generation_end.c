@@ -338,6 +338,19 @@ void generation_forgive(struct core *core, struct job *job)
     emit_generation(core, g, CHANGE_GENERATION_PUT);
 }
 
+/* The restart that followed the cause that was reported first does not take place. */
+static void take_back_restart(struct job *job)
+{
+    if (!job->charge_due && job->r.restarts_used)
+        job->r.restarts_used--;
+    job->charge_due = false;
+    if (job->r.restarts_used)
+        return;
+    free(job->r.last_restart);
+    job->r.last_restart = NULL;
+    job->r.last_restart_ms = 0;
+}
+
 void generation_replace_cause(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;
@@ -363,7 +376,7 @@ void generation_replace_cause(struct core *core, struct generation *g, const str
         text_set(&job->r.last_restart, "%.240s", cause->text);
     if (!waited && restart_rule_waits(job)) {
         /* The exit that was reported first allowed the job to go on; the real cause does not. */
-        job->charge_due = false;
+        take_back_restart(job);
         release_survivors(core, job, NULL, CORE_STOP_TERM, cause->text);
         say_no_restart(core, job, cause);
     }

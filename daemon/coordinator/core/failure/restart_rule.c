@@ -25,7 +25,7 @@ int restart_rule_signal(int code, int signal)
     return signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
 }
 
-static bool spawn_has_sick_gpu(const struct spawn *s)
+bool restart_rule_gpu_is_sick(const struct spawn *s)
 {
     for (char **uuid = s->node ? s->r.gpu_uuids : NULL; uuid && *uuid; uuid++) {
         const struct core_gpu *gpu = inventory_find(s->node, *uuid);
@@ -44,7 +44,7 @@ bool restart_rule_is_error(const struct spawn *s, const struct spawn_fact *fact)
     if (s->job->spec.kind == JOB_TRAIN)
         return fact->code == EXIT_USAGE;
     /* What a program says when its GPU fails is not known, but the GPU's node has reported the GPU. */
-    return fact->code && fact->code != EXIT_TRY_AGAIN && !spawn_has_sick_gpu(s);
+    return fact->code && fact->code != EXIT_TRY_AGAIN && !restart_rule_gpu_is_sick(s);
 }
 
 /* ---- the same failure twice */

@@ -17,6 +17,8 @@ enum restart_refusal {
 bool restart_rule_is_error(const struct spawn *s, const struct spawn_fact *fact);
 /* The number of the signal that ended a process, also if a shell reports it as exit code 128 + N; 0: none did. */
 int restart_rule_signal(int code, int signal);
+/* Whether a GPU of the worker, which may be dead, is known to be sick. */
+bool restart_rule_gpu_is_sick(const struct spawn *s);
 
 /* Asks nothing about max_restarts. */
 enum restart_refusal restart_rule_refuses(const struct job *job);

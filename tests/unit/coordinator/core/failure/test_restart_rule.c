@@ -406,6 +406,119 @@ static void a_lost_node_that_came_first_restarts_the_job(void **state)
     assert_int_equal(core_job(f->core, job)->generation, 2);
 }
 
+/* Ranks 0 and 1 end by themselves, the one with an error, the other as `fact` says; the reports come in one of the
+ * two orders. */
+static int64_t error_beside(struct core_fixture *f, const char *file, struct spawn_fact fact,
+                            bool error_first)
+{
+    int64_t job = running_job(f, file);
+
+    fact.state = SPAWN_EXITED;
+    fact.ended_ms = f->now.wall_ms;
+    if (!error_first)
+        fixture_fact(f, job, 1, fact);
+    fail_after(f, job, 60000, 1, "Connection reset by peer");
+    if (error_first)
+        fixture_fact(f, job, 1, fact);
+    return job;
+}
+
+static void an_abort_beside_an_error_is_its_consequence(void **state)
+{
+    static const struct spawn_fact aborts[] = {{.signal = 6}, {.code = 134}, {.signal = 13}, {.code = 141}};
+
+    for (size_t i = 0; i < 2 * ARRAY_LEN(aborts); i++) {
+        struct core_fixture *f = *state;
+        const char *file = i < 4 ? TWO : "nodes: 2\nmax_restarts: 1\n";
+        int64_t job = error_beside(f, file, aborts[i / 2], i % 2);
+
+        assert_int_equal(fixture_job(f, job), JOB_FAILED);
+        assert_int_equal(core_job(f->core, job)->exit_code, 1);
+        assert_int_equal(core_job(f->core, job)->generation, 1);
+        assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+        assert_told(f, job, ERROR_TEXT);
+    }
+}
+
+static void a_fault_beside_an_error_is_its_cause(void **state)
+{
+    static const struct spawn_fact faults[] = {
+        {.signal = 11}, {.code = EXIT_TRY_AGAIN}, {.code = 1, .out_of_memory = true}};
+
+    for (size_t i = 0; i < 2 * ARRAY_LEN(faults); i++) {
+        struct core_fixture *f = *state;
+        int64_t job = error_beside(f, TWO, faults[i / 2], i % 2);
+
+        assert_int_equal(fixture_job(f, job), JOB_STARTING);
+        assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+        assert_null(not_restarted(f, job));
+        fixture_cancel(f, job, true);
+        both_obey(f);
+    }
+}
+
+static void say_sick(struct core_fixture *f, uint64_t session, const char *uuid, bool lost)
+{
+    struct core_gpu sick = {.uuid = (char *)uuid, .problem = (char *)"Xid 63 at 14:02", .lost = lost};
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = session};
+
+    event.heartbeat.gpus = &sick;
+    event.heartbeat.gpu_count = 1;
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+/* One rank on each of two nodes with two GPUs each. Rank 1 is that of box2, whose session is returned. */
+static int64_t running_on_gpus(struct core_fixture *f, const char *file, uint64_t *session)
+{
+    fixture_hello(f, "box1", "box1", 1, 2);
+    *session = fixture_hello(f, "box2", "box2", 1, 2);
+    fixture_facts(f, "box1", NULL, 0);
+    fixture_facts(f, "box2", NULL, 0);
+    int64_t job = fixture_submit(f, file);
+    fixture_form(f, job);
+    assert_string_equal(fixture_node_of(f, job, 1), "box2");
+    return job;
+}
+
+#define TWO_GPUS TWO "gpus_per_proc: 1\n"
+
+static void test_sick_gpu_beside_error(struct core_fixture *f, int signal, bool error_first)
+{
+    uint64_t session;
+    int64_t job = running_on_gpus(f, TWO_GPUS, &session);
+
+    say_sick(f, session, "GPU-box2-0", false);
+    if (!error_first)
+        fixture_exit(f, job, 1, signal ? 0 : 1, signal);
+    fail_after(f, job, 60000, 1, "Connection reset by peer");
+    if (error_first)
+        fixture_exit(f, job, 1, signal ? 0 : 1, signal);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_null(not_restarted(f, job));
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, "rank 1 "));
+}
+
+static void a_sick_gpus_exit_code_reported_first_is_the_cause(void **state)
+{
+    test_sick_gpu_beside_error(*state, 0, false);
+}
+
+static void a_sick_gpus_exit_code_reported_last_is_the_cause(void **state)
+{
+    test_sick_gpu_beside_error(*state, 0, true);
+}
+
+static void a_sick_gpus_abort_reported_first_is_the_cause(void **state)
+{
+    test_sick_gpu_beside_error(*state, 6, false);
+}
+
+static void a_sick_gpus_abort_reported_last_is_the_cause(void **state)
+{
+    test_sick_gpu_beside_error(*state, 6, true);
+}
+
 /* The agent of box2 had not started its worker when the program failed on box1. */
 static void a_worker_that_never_ran_is_no_fault(void **state)
 {
@@ -456,6 +569,12 @@ int main(void)
         TEST(a_signal_that_came_first_restarts_the_job),
         TEST(a_lost_supervisor_that_came_first_restarts_the_job),
         TEST(a_lost_node_that_came_first_restarts_the_job),
+        TEST(an_abort_beside_an_error_is_its_consequence),
+        TEST(a_fault_beside_an_error_is_its_cause),
+        TEST(a_sick_gpus_exit_code_reported_first_is_the_cause),
+        TEST(a_sick_gpus_exit_code_reported_last_is_the_cause),
+        TEST(a_sick_gpus_abort_reported_first_is_the_cause),
+        TEST(a_sick_gpus_abort_reported_last_is_the_cause),
         TEST(a_worker_that_never_ran_is_no_fault),
         TEST(a_cancel_ends_the_wait),
     };
