@@ -11,6 +11,8 @@
  * A later generation may fail, too, at any of these calls. Its ABORTED leads back to the first of them. */
 #include "trainer/generations.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "trainer/choose_sync.h"
 #include "trainer/member/link/watch.h"
@@ -27,6 +29,8 @@ static bool peer_was_lost(const struct err *e)
 /* Returns false if this process ends: it is not a member of a later generation, or it was told to end. */
 static bool generation_leave(struct trainer *t, struct link_member *as, const struct err *why)
 {
+    /* Plain text on stderr, because a failed job shows the last lines of stderr. */
+    fprintf(stderr, "peer lost: %s\n", why->msg);
     if (!peer_loss_await(t, VERDICT_MS, as))
         return false;
     log_info("goes_on", "gen=%lld rank=%d step=%lld why=%s", (long long)as->generation, as->rank,

@@ -76,13 +76,11 @@ static int own_rank(const struct trainer *t, const struct link *link)
     return t->formation.info.peers ? t->formation.rank : link_first_member(link)->rank;
 }
 
-/* Plain text on stderr, because a failed job shows the last lines of stderr. */
+/* Plain text on stderr, because a failed job shows the last lines of stderr. A lost peer is there already (generations.c). */
 static int exit_code(const struct trainer *t, const struct link *link, const struct err *e)
 {
-    if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
-        fprintf(stderr, "peer lost: %s\n", e->msg);
+    if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED)
         return EXIT_PEER_LOST;
-    }
     if (e->code) {
         fprintf(stderr, "ddp-trainer: rank %d: %s\n", own_rank(t, link), e->msg);
         return is_for_good(e->code) ? EXIT_NO_RESTART : 1;

@@ -233,7 +233,7 @@ def older_snapshots_are_offered_unread(directory):
     """A node offers all its snapshots whose parts lie on two nodes, and reads the four newest. So a damaged file of an older one is
     found by the run that is to load it. The next run does not offer it there."""
     committed = {}
-    text = job(1600, every=80, keep_best=False)  # a snapshot is left out while another one is being written
+    text = job(6400, every=320, keep_best=False)  # a snapshot is left out while another one is being written
     with World(directory, text, world=2, nodes=2, snapshots=committed, own_dirs=True) as w:
         w.run()
     steps = sorted((step for _, step in committed), reverse=True)[:9]  # keep: 9
@@ -242,7 +242,7 @@ def older_snapshots_are_offered_unread(directory):
     good = whole_file(f"{node0}/model.safetensors")
     with open(f"{node0}/model.safetensors", "wb") as f:
         f.write(good[:-1] + bytes([good[-1] ^ 1]))
-    text = text.replace("steps: 1600", f"steps: {old + 80}")
+    text = text.replace("steps: 6400", f"steps: {old + 320}")
     w = World(directory, text, world=2, nodes=2, snapshots=committed, generation=2, own_dirs=True)
     start_from(w.rendezvous, old)
     with w:

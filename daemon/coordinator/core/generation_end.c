@@ -228,7 +228,8 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
     emit_event(core, job, "rank_failed", "%s", cause->text);
     /* An error would come again in the next generation, whoever of this one goes on there. */
     bool refused = restart_rule_refuses(job) != REFUSAL_NONE;
-    int survivors = cause->fatal || refused ? 0 : count_survivors(g, cause);
+    bool none = cause->fatal || refused || !survivors_may_go_on(job, cause->spawn);
+    int survivors = none ? 0 : count_survivors(g, cause);
     int64_t replacements = survivors_count_replacements(core, job);
     bool worn_out = survivors && job->spec.max_replacements && replacements >= job->spec.max_replacements;
     if (survivors && replacements < job->spec.max_replacements) {

@@ -14,9 +14,13 @@
  * the next generation fails too. max_replacements bounds how often survivors may go on in a day. */
 #include "daemon/coordinator/core/placement/survivors.h"
 
+#include "base/exits.h"
 #include "base/mem.h"
 
 #define DAY_MS (INT64_C(24) * 3600 * 1000)
+/* Generations in a row that survivors may continue although none of them has reported a new step. Beyond that the
+ * failure is probably the job's own, and an ordinary restart, which waits before it starts, is the better answer. */
+#define IN_VAIN_MOST 3
 
 static bool survivor_lost_gpu(const struct spawn *s)
 {
@@ -69,6 +73,24 @@ int64_t survivors_count_replacements(const struct core *core, const struct job *
         count += core->now.wall_ms - job->generations[i - 1]->r.closed_ms < DAY_MS &&
                  generation_was_continued(job->generations[i - 1], job->generations[i]);
     return count;
+}
+
+bool survivors_may_go_on(const struct job *job, const struct spawn *culprit)
+{
+    int in_vain = 0;
+
+    /* It could go on, and has waited in vain for word of a lost peer. So have the others, who end now, too: nobody is
+     * lost, but the group is broken. */
+    if (culprit && culprit->stays && culprit->r.exit_known && !culprit->r.signal &&
+        culprit->r.code == EXIT_PEER_LOST)
+        return false;
+    for (size_t i = job->generation_count; i-- > 0; in_vain++) {
+        const struct generation_record *g = &job->generations[i]->r;
+        int64_t from = g->source_rank >= 0 ? g->source_step : 0;
+        if (g->state == GENERATION_CLOSED || (g->has_step && g->last_step > from))
+            break;
+    }
+    return in_vain <= IN_VAIN_MOST;
 }
 
 struct spawn *survivors_find(const struct job *job, const struct node *node, int local_rank, int gpus_each)

@@ -12,6 +12,9 @@
  * late: the generation did not form in time, so members that it waited for do not go on. */
 bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,
                        bool late);
+/* Whether a failure of the job's newest generation, whose last step is recorded, may leave survivors at all. culprit: as
+ * above, with its exit recorded. */
+bool survivors_may_go_on(const struct job *job, const struct spawn *culprit);
 bool survivors_wait(const struct job *job); /* some are between two generations */
 /* How often within a day survivors of a failed generation went on in the next one. */
 int64_t survivors_count_replacements(const struct core *core, const struct job *job);

@@ -380,6 +380,7 @@ static void the_culprit_may_be_seen_among_the_survivors(void **state)
     int64_t job = job_of_four(f, FOUR SAVED);
 
     f->stays = false;
+    fixture_watch(f, job, 3);
     fixture_watch(f, job, 4);
     fixture_exit(f, job, 2, EXIT_PEER_LOST, 0);
     fixture_exit(f, job, 1, 0, 11);
@@ -787,11 +788,44 @@ static void a_culprit_seen_late_is_no_restart_yet(void **state)
     fixture_form(f, job);
     assert_non_null(strstr(record_of(f, job)->last_restart, "code 7"));
     f->stays = false;
+    fixture_watch(f, job, fixture_spawn(f, job, 2));
     fixture_watch(f, job, fixture_spawn(f, job, 3));
     fixture_exit(f, job, 2, EXIT_PEER_LOST, 0);
     fixture_exit(f, job, 1, 0, 11);
     assert_true(fixture_said(f, "this failure came first"));
     assert_non_null(strstr(record_of(f, job)->last_restart, "code 7"));
+}
+
+/* All ranks have waited for word of a lost peer, in vain. They end one after the other, so no process may be replaced for it. */
+static void a_broken_group_has_no_survivors(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_of_four(f, FOUR SAVED);
+
+    fixture_exit(f, job, 2, EXIT_PEER_LOST, 0);
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_TERM);
+}
+
+/* A rank that dies at each start, before the first step: it is not replaced without end. */
+static void failures_without_a_step_are_charged_in_the_end(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 4);
+    int64_t job = fixture_submit(f, FOUR SAVED);
+    f->stays = true;
+    for (int generation = 1; generation <= 3; generation++) {
+        fixture_form(f, job);
+        fixture_exit(f, job, 2, 0, 11);
+        assert_int_equal(record_of(f, job)->restarts_used, 0);
+        assert_int_equal(record_of(f, job)->generation, generation + 1);
+    }
+    fixture_form(f, job);
+    fixture_exit(f, job, 2, 0, 11);
+    assert_int_equal(record_of(f, job)->restarts_used, 1);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
 }
 
 static int64_t job_on_gpus(struct core_fixture *f, const char *file)
@@ -922,6 +956,8 @@ int main(void)
         TEST(a_survivor_begins_its_generation_unsuspected),
         TEST(a_late_watch_says_nothing_about_the_next_generation),
         TEST(a_culprit_seen_late_is_no_restart_yet),
+        TEST(a_broken_group_has_no_survivors),
+        TEST(failures_without_a_step_are_charged_in_the_end),
         TEST(survivors_keep_their_gpus),
         TEST(a_worker_on_a_lost_gpu_does_not_survive),
         TEST(a_survivor_whose_local_rank_is_gone_gets_no_rank),
