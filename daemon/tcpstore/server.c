@@ -193,7 +193,8 @@ static void client_serve(struct client *c, uint32_t events)
         client_read(c);
 }
 
-/* Sends what can be sent, obeys requests that waited for that, and says what epoll waits for now. */
+/* Sends what can be sent, obeys requests that waited for that, and says what epoll waits for now. The client is not
+ * in the dirty list, but still marked dirty, so that nothing in here puts it back: it may be freed here. */
 static void client_settle(struct client *c)
 {
     uint32_t events;
@@ -217,6 +218,7 @@ static void client_settle(struct client *c)
         return;
     }
     c->events = events;
+    c->dirty = false;
 }
 
 /* The connection that has had unfinished bytes for the longest time: a worker's are finished at once. */
@@ -238,7 +240,6 @@ static void clients_settle(struct tcpstore_server *s)
         struct client *c = s->dirty;
 
         s->dirty = c->next_dirty;
-        c->dirty = false;
         client_settle(c);
         if (s->traffic > s->options.traffic_limit && (c = client_slowest(s))) {
             log_warn("client_closed", "why=\"%zu bytes of requests and answers are unfinished\"", s->traffic);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/tcpstore/conversation.h"
 #include "daemon/tcpstore/server.h"
 #include "tests/unit/tcpstore/request_bytes.h"
 
@@ -200,6 +201,37 @@ static void strangers_are_closed_and_others_go_on(void **state)
     running_join(&r);
 }
 
+/* Bytes that are no request come behind a request whose reply is so large that the server reads on only when it has
+ * been sent. Each such connection is closed once, and a worker is served. */
+static void a_fault_behind_a_large_reply_closes_once(void **state)
+{
+    struct running r;
+    CLEANUP(buf_release) struct buf get = {0};
+    CLEANUP(free_text)
+    char *value = xcalloc(1, TCPSTORE_OUT_PAUSE + 1),
+         *heard = xmalloc(TCPSTORE_OUT_PAUSE + 8);
+
+    (void)state;
+    memset(value, 'x', TCPSTORE_OUT_PAUSE);
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30});
+    int worker = client_open(&r);
+    client_request(worker, 0, TEXTS("k", value));
+    client_expect_keys(worker, 1);
+    put_request(&get, 2, TEXTS("k"));
+    buf_puts(&get, "\xff\xff\xff\xff\xff\xff\xff\xff");
+    for (int i = 0; i < 5; i++) {
+        int stranger = client_open(&r);
+
+        client_say(stranger, &get);
+        assert_int_equal(recv(stranger, heard, TCPSTORE_OUT_PAUSE + 8, MSG_WAITALL), TCPSTORE_OUT_PAUSE + 8);
+        client_hear_end(stranger);
+        client_expect_keys(worker, 1);
+    }
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+}
+
 /* The oldest connection that has said nothing makes room; those that have spoken stay. */
 static void silent_connections_make_room(void **state)
 {
@@ -267,6 +299,7 @@ int main(void)
         cmocka_unit_test(one_client_waits_for_another),
         cmocka_unit_test(large_values_pass),
         cmocka_unit_test(strangers_are_closed_and_others_go_on),
+        cmocka_unit_test(a_fault_behind_a_large_reply_closes_once),
         cmocka_unit_test(silent_connections_make_room),
         cmocka_unit_test(unfinished_requests_make_room),
         cmocka_unit_test(the_server_ends_in_time),
