@@ -1,5 +1,6 @@
 #include "daemon/supervisor/outcome.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,12 +102,22 @@ char *outcome_message(const char *log_dir)
     return xasprintf("%.*s", (int)strcspn(line, "\n") < 500 ? (int)strcspn(line, "\n") : 500, line);
 }
 
+/* The digits of another number, a step or a job id, may hold those of the port. */
+static bool text_has_number(const char *text, int number)
+{
+    char digits[16];
+    int len = snprintf(digits, sizeof(digits), "%d", number);
+
+    for (const char *at = text; (at = strstr(at, digits)); at++)
+        if ((at == text || !isdigit((unsigned char)at[-1])) && !isdigit((unsigned char)at[len]))
+            return true;
+    return false;
+}
+
 bool outcome_port_busy(const struct spawn_order *order, const char *tail)
 {
-    char port[16];
-
     if (!order->master_port || !tail)
         return false;
-    snprintf(port, sizeof(port), "%d", order->master_port);
-    return strstr(tail, port) && (strstr(tail, "EADDRINUSE") || strcasestr(tail, "address already in use"));
+    return text_has_number(tail, order->master_port) &&
+           (strstr(tail, "EADDRINUSE") || strcasestr(tail, "address already in use"));
 }

@@ -95,6 +95,9 @@ static void a_busy_port_is_recognized_in_the_last_lines(void **state)
     assert_true(outcome_port_busy(&order, "bind to 0.0.0.0:29512: Address already in use"));
     assert_true(outcome_port_busy(&order, "EADDRINUSE (29512)"));
     assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29513: Address already in use"));
+    assert_false(outcome_port_busy(&order, "step 129512: EADDRINUSE"));
+    assert_false(outcome_port_busy(&order, "step 295121: EADDRINUSE"));
+    assert_true(outcome_port_busy(&order, "step 129512: port 29512: EADDRINUSE"));
     assert_false(outcome_port_busy(&order, NULL));
     order.master_port = 0; /* another node has rank 0 */
     assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29512: Address already in use"));
