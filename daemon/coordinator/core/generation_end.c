@@ -32,6 +32,9 @@
 #define KILL_AFTER_GRACE_MS 10000
 /* A worker that lives this long after SIGKILL is stuck in the kernel, if its node says so too. */
 #define STUCK_AFTER_KILL_MS 20000
+/* How long after an error of a worker with GPUs its agent may still report one of them: it looks every 2 s and reports a
+ * change at once. */
+#define GPU_NEWS_MS 4000
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
@@ -214,6 +217,16 @@ static void say_no_restart(struct core *core, struct job *job, const struct fail
         emit_event(core, job, "not_restarted", "%s", why);
 }
 
+void generation_await_gpu_news(struct core *core, struct job *job)
+{
+    const struct spawn *s = job_find_spawn(job, job_current(job)->r.failed_spawn);
+
+    if (!s || !strv_len(s->r.gpu_uuids))
+        return;
+    job->gpu_news_until = core->now.boot_ms + GPU_NEWS_MS;
+    core_wake(core, job->gpu_news_until);
+}
+
 void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;
@@ -248,8 +261,10 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
         emit_job_move(core, job, JOB_RECOVERING, cause->text);
         /* Now the reason is the job's. The end itself comes in job_settle: the real cause may be a fault on a node
          * that has not spoken yet. */
-        if (refused)
+        if (refused) {
             say_no_restart(core, job, cause);
+            generation_await_gpu_news(core, job);
+        }
     }
     /* the failed rank may have been the last one alive */
     job_settle(core, job);
@@ -380,6 +395,7 @@ void generation_replace_cause(struct core *core, struct generation *g, const str
         take_back_restart(job);
         release_survivors(core, job, NULL, CORE_STOP_TERM, cause->text);
         say_no_restart(core, job, cause);
+        generation_await_gpu_news(core, job);
     }
     emit_job(core, job, CHANGE_JOB_PUT);
     core_capacity_changed(core);
@@ -524,7 +540,7 @@ void job_settle(struct core *core, struct job *job)
     if (job->charge_due && !survivors_wait(job))
         charge_late(core, job);
     if (restart_rule_waits(job)) {
-        if (has_reachable_spawn(job))
+        if (has_reachable_spawn(job) || job->gpu_news_until)
             return;
         begin_job_stop(core, job, JOB_FAILED, failure_exit_code(g), false, g->r.reason);
         end_job(core, job, JOB_FAILED, g->r.reason);

@@ -29,6 +29,8 @@ void generation_drain(struct core *core, struct generation *g, const char *why);
 /* Ends the job. kill: without a last snapshot and without grace. */
 void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
               const char *why);
+/* A worker's error is about to end the job: its GPU's node gets the time to report the GPU. */
+void generation_await_gpu_news(struct core *core, struct job *job);
 /* Continues with the job if all workers that it waited for are dead. */
 void job_settle(struct core *core, struct job *job);
 /* The worker is known dead: frees its slot. The job is settled by the event that this raises. */

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
@@ -67,8 +68,47 @@ static void end_generations_on(struct core *core, struct node *node, const struc
     free(jobs);
 }
 
+/* The GPU on `node` that explains why the job's current generation failed, with the worker that had it; NULL: there is
+ * none. The workers may be dead. */
+static const struct core_gpu *find_gpu_to_blame(const struct job *job, const struct node *node,
+                                                struct spawn **holder)
+{
+    const struct generation *g = job_current(job);
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn *s = g->ranks[i].spawn;
+        for (char **uuid = s->node == node ? s->r.gpu_uuids : NULL; uuid && *uuid; uuid++) {
+            const struct core_gpu *gpu = inventory_find(node, *uuid);
+            *holder = s;
+            /* Workers go on with a sick GPU, so a peer's sick GPU explains nothing. A lost GPU fails all ranks. */
+            if (gpu && (gpu->lost || (!gpu->healthy && s->r.spawn == g->r.failed_spawn)))
+                return gpu;
+        }
+    }
+    return NULL;
+}
+
+/* A program that gets a CUDA error ends at once, but the agent looks at the GPUs only every 2 s. */
+static void blame_gpus_for_errors(struct core *core, const struct node *node)
+{
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct job *job = core->jobs[i];
+        struct spawn *holder;
+        const struct core_gpu *gpu = restart_rule_waits(job) ? find_gpu_to_blame(job, node, &holder) : NULL;
+        if (!gpu)
+            continue;
+        CLEANUP(free_text)
+        char *text = xasprintf("%s gpu%d of rank %d: %.300s", node->r.name, gpu->index, holder->rank->r.rank,
+                               gpu->problem && *gpu->problem ? gpu->problem : "it is not healthy");
+        generation_replace_cause(
+            core, job_current(job),
+            &(struct failure_cause){.spawn = holder, .charged = true, .exit_code = 125, .text = text});
+    }
+}
+
 void gpus_end_lost(struct core *core, struct node *node)
 {
+    blame_gpus_for_errors(core, node);
     for (size_t i = 0; i < node->gpu_count; i++)
         if (node->gpus[i].lost)
             end_generations_on(core, node, &node->gpus[i]);

@@ -397,6 +397,10 @@ void jobs_tick(struct core *core, struct job *job)
         job->survivors_until = 0; /* if they still wait, the next placement pass gives them up */
         core_capacity_changed(core);
     }
+    if (job->gpu_news_until && now >= job->gpu_news_until) {
+        job->gpu_news_until = 0;
+        job_settle(core, job);
+    }
     if (job->grow.at && now >= job->grow.at)
         core_capacity_changed(core);
 }
@@ -416,7 +420,7 @@ int64_t jobs_deadline(const struct job *job)
         return at;
     at = earlier_deadline(earlier_deadline(earlier_deadline(at, job->limit_at), job->not_before),
                           job->grow.at);
-    return earlier_deadline(at, job->survivors_until);
+    return earlier_deadline(earlier_deadline(at, job->survivors_until), job->gpu_news_until);
 }
 
 static int compare_times(const void *a, const void *b)

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
@@ -155,6 +156,9 @@ static void resume_job(struct core *core, struct job *job)
     job->charge_due = g && g->r.state == GENERATION_FAILED && g->r.charged &&
                       job->r.state == JOB_RECOVERING && survivors_wait(job);
     job->survivors_until = survivors_wait(job) ? core->now.boot_ms + SURVIVORS_WAIT_MS : 0;
+    if (restart_rule_waits(job))
+        generation_await_gpu_news(core,
+                                  job); /* its workers may all be dead, then nothing else would end it */
     if (g && g->r.state == GENERATION_DRAINING)
         generation_stop_spawns(core, g, native ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
     else if (g && (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY))

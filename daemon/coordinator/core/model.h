@@ -92,6 +92,7 @@ struct job {
      * charged already, so that a restarted coordinator can tell. */
     bool charge_due;
     int64_t survivors_until; /* until when its survivors may wait for the next generation; 0: no longer */
+    int64_t gpu_news_until;  /* until when an error does not end the job, as news of its GPU may come; 0: no longer */
     int port_retries;        /* generations in a row that ended because a port was in use */
     int node_retries;        /* generations in a row that ended because a node could not start a worker */
     bool changed;            /* its watchers are informed at the end of this call */

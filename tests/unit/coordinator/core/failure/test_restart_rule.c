@@ -519,6 +519,59 @@ static void a_sick_gpus_abort_reported_last_is_the_cause(void **state)
     test_sick_gpu_beside_error(*state, 6, true);
 }
 
+/* ---- the GPU's failure is reported after the exit of its program */
+
+static void a_sick_gpu_reported_in_time_restarts_the_job(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_on_gpus(f, "nodes: 2\nmax_restarts: 3\ngpus_per_proc: 1\n", &session);
+
+    fixture_exit(f, job, 1, 1, 0);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_exit(f, job, 0, 1, 0);
+    assert_int_equal(fixture_job(f, job),
+                     JOB_RECOVERING);          /* all workers have ended, but the agents may report */
+    say_sick(f, session, "GPU-box2-1", false); /* a GPU that the job does not use */
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    say_sick(f, session, "GPU-box2-0", false);
+    fixture_pass_beating(f, 1000, "box1 box2");
+    assert_restarted(f, job, "box2 gpu0 of rank 1: Xid 63 at 14:02");
+}
+
+static void a_peers_gpu_explains_an_error_only_if_it_is_lost(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_on_gpus(f, TWO_GPUS, &session);
+
+    fixture_exit(f, job, 0, 1, 0);
+    say_sick(f, session, "GPU-box2-0", false);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    say_sick(f, session, "GPU-box2-0", true);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+static void without_news_of_the_gpu_the_error_ends_the_job(void **state)
+{
+    for (int restarted = 0; restarted < 2; restarted++) {
+        struct core_fixture *f = *state;
+        uint64_t session;
+        int64_t job = running_on_gpus(f, "gpus_per_proc: 1\nnodes: 2\nmax_restarts: 3\n", &session);
+
+        fixture_exit(f, job, 1, 1, 0);
+        fixture_exit(f, job, 0, 1, 0);
+        fixture_pass_beating(f, 3000, "box1 box2");
+        assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+        if (restarted)
+            fixture_restart(f); /* nothing but the deadline would end the job */
+        fixture_pass_beating(f, restarted ? 5000 : 2000, "");
+        assert_int_equal(fixture_job(f, job), JOB_FAILED);
+        assert_int_equal(core_job(f->core, job)->exit_code, 1);
+        assert_told(f, job, ERROR_TEXT);
+    }
+}
+
 /* The agent of box2 had not started its worker when the program failed on box1. */
 static void a_worker_that_never_ran_is_no_fault(void **state)
 {
@@ -575,6 +628,9 @@ int main(void)
         TEST(a_sick_gpus_exit_code_reported_last_is_the_cause),
         TEST(a_sick_gpus_abort_reported_first_is_the_cause),
         TEST(a_sick_gpus_abort_reported_last_is_the_cause),
+        TEST(a_sick_gpu_reported_in_time_restarts_the_job),
+        TEST(a_peers_gpu_explains_an_error_only_if_it_is_lost),
+        TEST(without_news_of_the_gpu_the_error_ends_the_job),
         TEST(a_worker_that_never_ran_is_no_fault),
         TEST(a_cancel_ends_the_wait),
     };
