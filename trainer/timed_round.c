@@ -52,9 +52,10 @@ bool timed_round_begin(struct trainer *t)
         round->counts = xcalloc((size_t)world, sizeof(*round->counts));
         round->fits = xcalloc((size_t)world, sizeof(*round->fits));
         fits_guess(t, round->fits);
-        round->began_ns = clock_mono_ns();
     }
     share_begin(&t->engine, round->fits);
+    /* Here and not at the end of the round before: evaluations and snapshots come between the two. */
+    round->began_ns = clock_mono_ns();
     round->steps = 0;
     round->open = true;
     return true;
@@ -66,6 +67,9 @@ bool timed_round_step(struct trainer *t, const struct step *s)
     int64_t fixed = fixed_steps(t->formation.rank);
     t->timed.steps += s->local > 0;
     if (share->taken + s->local >= share->most)
+        return true;
+    /* A stop does not wait for the clock. This step carries the vote for it, which the exchange then brings to the others. */
+    if (s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f)
         return true;
     if (fixed)
         return t->timed.steps >= fixed;
@@ -111,7 +115,6 @@ void timed_round_end(struct trainer *t, bool *epoch_ended)
 {
     share_end(&t->engine, t->timed.counts, epoch_ended);
     t->timed.open = false;
-    t->timed.began_ns = clock_mono_ns();
 }
 
 void timed_round_release(struct trainer *t)

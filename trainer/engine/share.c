@@ -120,6 +120,9 @@ void share_leave(struct engine *n)
 {
     if (!n->share.given && !n->deal.count && !n->step_samples)
         return;
+    /* From here on ranks make equally many steps, and a snapshot has one count of them for all ranks. */
+    if (n->share.given)
+        n->optim->steps = n->fewest_updates;
     n->cursor = n->deal.next;
     engine_leave_spent_epoch(n);
     n->step_samples = 0;

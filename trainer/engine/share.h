@@ -29,7 +29,8 @@ struct share_range share_range(const struct engine *n); /* this rank's; zeros if
 /* For a group that forms after a round was cut off: the samples that the present ranks have taken in it leave the row
  * and count, since their steps count; those of lost ranks are dealt again. all: by rank. */
 void share_cut_off(struct engine *n, struct share_range *all, int ranks);
-/* Goes on without such rounds. What was given back is left out, so that no sample of the epoch is taken twice. */
+/* Goes on without such rounds. What was given back is left out, so that no sample of the epoch is taken twice. All ranks
+ * then count the steps of the optimizer that had made the fewest. */
 void share_leave(struct engine *n);
 /* Samples that all ranks have taken in the open round, as far as this rank can tell; 0 between two rounds. */
 double share_ahead(const struct engine *n);

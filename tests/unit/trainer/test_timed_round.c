@@ -1,12 +1,17 @@
-/* Rounds of a given time: how many steps fit into one. tests/num/world_sizes.py tests the rounds themselves. */
+/* Rounds of a given time: how many steps fit into one, when it ends, and what is left of it when the run goes on without.
+ * tests/num/world_sizes.py tests the rounds themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/engine/state.h"
+#include "trainer/member/sync/strategy.h"
 #include "trainer/timed_round.h"
 
 #define SECOND 1000000000LL
@@ -31,10 +36,113 @@ static void steps_that_fit(void **state)
         assert_int_equal(timed_round_fit(rows[i].steps, rows[i].ns, rows[i].every_ms), rows[i].fit);
 }
 
+#define BATCH 8
+#define RANKS 2
+
+/* A rank as far as rounds need one: nothing is computed. */
+struct rank {
+    struct train_spec spec;
+    struct dataset train;
+    struct optim optim;
+    struct sync sync;
+    struct trainer t;
+};
+
+static void rank_open(struct rank *k, int rank)
+{
+    *k = (struct rank){.spec = {.steps = 1000}, .train = {.count = 10000}, .sync = {.local_steps = true}};
+    k->t.formation = (struct formation){.rank = rank, .world_size = RANKS, .sync = &k->sync};
+    k->t.sync = (struct sync_spec){.every = 4, .every_ms = 3600000};
+    k->t.engine = (struct engine){.spec = &k->spec, .train = &k->train, .optim = &k->optim};
+    k->t.engine.sampler = (struct sampler){
+        .samples = 10000, .global = BATCH * RANKS, .accumulate = 1, .rank = rank, .world_size = RANKS};
+}
+
+static void rank_close(struct rank *k)
+{
+    share_leave(&k->t.engine);
+    timed_round_release(&k->t);
+}
+
+/* Makes steps of a round, without the exchange. */
+static void rank_step(struct rank *k, int64_t steps)
+{
+    assert_true(timed_round_begin(&k->t));
+    k->t.engine.share.taken += steps * BATCH;
+    k->optim.steps += steps;
+}
+
+static void ranks_with_unlike_steps_go_on_with_the_fewest(void **state)
+{
+    static const int64_t steps[RANKS] = {4, 1};
+    struct share_count counts[RANKS];
+    struct snapshot_place saved[RANKS];
+    struct rank ranks[RANKS];
+    bool ended;
+
+    (void)state;
+    for (int r = 0; r < RANKS; r++) {
+        rank_open(&ranks[r], r);
+        rank_step(&ranks[r], steps[r]);
+        counts[r] = (struct share_count){steps[r] * BATCH, steps[r] * BATCH, steps[r]};
+    }
+    for (int r = 0; r < RANKS; r++) {
+        struct trainer *t = &ranks[r].t;
+        memcpy(t->timed.counts, counts, sizeof(counts));
+        timed_round_end(t, &ended);
+        t->sync.every_ms = 0; /* ddpctl tune sync.every=50 */
+        assert_false(timed_round_begin(t));
+        ranks[r].optim.steps += 50;
+        state_place(&t->engine, &saved[r]);
+        assert_int_equal(saved[r].updates, 1 + 50);
+    }
+    assert_memory_equal(&saved[0], &saved[1], sizeof(saved[0]));
+    for (int r = 0; r < RANKS; r++)
+        rank_close(&ranks[r]);
+}
+
+static void a_stop_ends_the_round(void **state)
+{
+    static const int votes[] = {TAIL_STOP, TAIL_SIGNAL};
+    struct step s = {.local = BATCH};
+    struct rank k;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(votes); i++) {
+        rank_open(&k, 0);
+        k.t.sync.every = 100;
+        assert_true(timed_round_begin(&k.t));
+        assert_false(timed_round_step(&k.t, &s));
+        s.tail[votes[i]] = 15.0f;
+        assert_true(timed_round_step(&k.t, &s));
+        s.tail[votes[i]] = 0.0f;
+        rank_close(&k);
+    }
+}
+
+static void the_clock_starts_when_the_round_opens(void **state)
+{
+    struct step s = {.local = BATCH};
+    struct rank k;
+    bool ended;
+
+    (void)state;
+    rank_open(&k, 0);
+    assert_true(timed_round_begin(&k.t));
+    timed_round_end(&k.t, &ended);
+    k.t.timed.began_ns = clock_mono_ns() - 2 * k.t.sync.every_ms * 1000000; /* a long evaluation */
+    assert_true(timed_round_begin(&k.t));
+    assert_false(timed_round_step(&k.t, &s));
+    rank_close(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_that_fit),
+        cmocka_unit_test(ranks_with_unlike_steps_go_on_with_the_fewest),
+        cmocka_unit_test(a_stop_ends_the_round),
+        cmocka_unit_test(the_clock_starts_when_the_round_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
