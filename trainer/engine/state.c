@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/log.h"
 #include "trainer/engine/share.h"
 
 size_t state_bytes(const struct engine *n)
@@ -82,7 +83,7 @@ void state_forget(struct engine *n)
 
 /* ---- the place in the run */
 
-/* Pieces for which there is no room are left out by a run that resumes. There are many only in a very large world. */
+/* Pieces for which there is no room are left out by a run that resumes. After a round there is about one for each rank. */
 static void place_put_deal(const struct engine *n, struct snapshot_place *out)
 {
     out->dealt = true;
@@ -99,9 +100,16 @@ static void place_get_deal(struct engine *n, const struct snapshot_place *place)
 {
     struct deal_piece pieces[SNAPSHOT_PIECES];
     struct cursor next = {place->dealt_epoch, place->dealt_position};
-    for (int64_t i = 0; i < place->piece_count; i++)
+    /* Dealt and not taken. What is not in a piece was lost at this resume or an earlier one. */
+    int64_t lost = (next.epoch - place->epoch) * n->sampler.samples + next.position - place->position;
+    for (int64_t i = 0; i < place->piece_count; i++) {
         pieces[i] =
             (struct deal_piece){place->pieces[i].epoch, place->pieces[i].position, place->pieces[i].count};
+        lost -= pieces[i].count;
+    }
+    if (lost > 0 && n->sampler.rank == 0)
+        log_warn("samples_left_out", "step=%lld samples=%lld pieces_most=%d", (long long)place->step,
+                 (long long)lost, SNAPSHOT_PIECES);
     deal_start(&n->deal, &next, pieces, (size_t)place->piece_count);
 }
 

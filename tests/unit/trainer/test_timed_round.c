@@ -4,7 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -136,6 +138,37 @@ static void the_clock_starts_when_the_round_opens(void **state)
     rank_close(&k);
 }
 
+/* Takes over a place and returns what was logged. */
+static void place_take_logged(struct rank *k, const struct snapshot_place *place, char *said, size_t size)
+{
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    assert_true(file && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    state_take_place(&k->t.engine, place);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    rewind(file);
+    said[fread(said, 1, size - 1, file)] = '\0';
+    close(kept);
+    fclose(file);
+}
+
+static void samples_without_room_are_counted(void **state)
+{
+    struct snapshot_place place = {.step = 9, .position = 100, .dealt = true, .dealt_position = 180};
+    char said[1000];
+    struct rank k;
+
+    (void)state;
+    rank_open(&k, 0);
+    place.pieces[place.piece_count++] = (struct snapshot_piece){0, 90, 73};
+    place_take_logged(&k, &place, said, sizeof(said));
+    assert_non_null(strstr(said, "samples_left_out step=9 samples=7 "));
+    place.pieces[place.piece_count++] = (struct snapshot_piece){0, 170, 7};
+    place_take_logged(&k, &place, said, sizeof(said));
+    assert_string_equal(said, "");
+    rank_close(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +176,7 @@ int main(void)
         cmocka_unit_test(ranks_with_unlike_steps_go_on_with_the_fewest),
         cmocka_unit_test(a_stop_ends_the_round),
         cmocka_unit_test(the_clock_starts_when_the_round_opens),
+        cmocka_unit_test(samples_without_room_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
