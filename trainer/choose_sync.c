@@ -181,6 +181,7 @@ static enum err_code round_end(struct trainer *t, struct err *e)
     struct sync_state round;
     if (sync_settled(t->formation.sync) || t->sync.type == SYNC_ALLREDUCE)
         return ERR_OK;
+    t->engine.whole = false;
     exact.wire = WIRE_FP32;
     if (t->sync.wire != WIRE_FP32 && lost) { /* x = (g - theta) + e stays the same */
         d->ops->scale(d, lost->data, lost->count, -1.0f);
@@ -194,14 +195,22 @@ static enum err_code round_end(struct trainer *t, struct err *e)
     return sync_settle(t->formation.sync, e);
 }
 
-/* Ranks that made local steps hold their own parameters and moments. */
+/* Ranks that made local steps hold their own parameters and moments. The state is not whole while that changes: a group
+ * that is lost meanwhile leaves a mixture. */
 static enum err_code ranks_equalize(struct trainer *t, struct err *e)
 {
+    const bool whole = t->engine.whole;
     bool equal;
     if (round_end(t, e) || moments_equal(t, &equal, e))
         return e->code;
-    const struct state_array moments = {t->engine.optim->state, t->engine.optim->floats};
-    return equal ? ERR_OK : live_share_array(t, &moments, 0, true, e);
+    if (!equal) {
+        const struct state_array moments = {t->engine.optim->state, t->engine.optim->floats};
+        t->engine.whole = false;
+        if (live_share_array(t, &moments, 0, true, e))
+            return e->code;
+    }
+    t->engine.whole = whole;
+    return ERR_OK;
 }
 
 /* Outer momentum and error feedback (own) belong to rounds that are over. */
@@ -242,12 +251,11 @@ enum err_code trainer_choose_sync(struct trainer *t, struct err *e)
     if (facts_measure(t, &t->facts, e))
         return e->code;
     sync_choose(&t->facts, &chosen);
-    t->engine.whole = false; /* until parameters and moments are those of the choice */
     /* Rank 0 decides, so that nothing depends on how each rank's CPU rounds. */
     if (coll_broadcast(t->formation.group, &chosen, sizeof(chosen), 0, e) ||
         trainer_adopt_sync(t, &chosen, e))
         return e->code;
-    t->engine.whole = true;
+    t->chosen = (struct live_choice){chosen, t->facts};
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     sync_print_choice(&said, &t->facts, &chosen);
     if (t->formation.rank == 0)

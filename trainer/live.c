@@ -5,7 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "trainer/choose_sync.h"
+#include "trainer/member/link/watch.h"
+#include "trainer/peer_loss.h"
 
 #define FLOATS_AT_ONCE ((size_t)1 << 20)
 
@@ -54,12 +55,12 @@ static bool snapshot_is_lost(const struct trainer *t)
     return t->last_snapshot_step >= 0;
 }
 
-static void run_put(const struct trainer *t, const struct live_choice *choice, struct live_run *run)
+static void run_put(const struct trainer *t, struct live_run *run)
 {
     int64_t now = clock_boot_ms();
     bool lost = snapshot_is_lost(t);
     state_place(&t->engine, &run->place);
-    run->choice = *choice;
+    run->choice = t->chosen;
     run->snapshot_age_ms = now - t->last_snapshot_ms;
     run->eval_age_ms = now - t->last_eval_ms;
     run->last_snapshot_step = lost ? -1 : t->last_snapshot_step;
@@ -73,11 +74,18 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
     t->last_eval_ms = now - run->eval_age_ms;
     t->last_snapshot_step = run->last_snapshot_step;
     t->snapshot_due = run->snapshot_due && t->snapshot_dir;
-    /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. */
-    if (t->spec->sync.type != SYNC_AUTO || run->choice.facts.world_size != t->formation.world_size)
+    if (t->spec->sync.type != SYNC_AUTO)
         return ERR_OK;
-    t->facts = run->choice.facts;
-    return trainer_adopt_sync(t, &run->choice.sync, e);
+    /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. Ranks hold the same
+     * state, so nothing has to be made equal here, and the comparison of places can still find a bit that differs. */
+    if (run->choice.facts.world_size == t->formation.world_size) {
+        if (trainer_open_sync(t, &run->choice.sync, e))
+            return e->code;
+        t->facts = run->choice.facts;
+    }
+    t->chosen = run->choice;
+    link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
+    return ERR_OK;
 }
 
 /* The source's state. A rank that has it already keeps its own, so that a comparison finds a bit that differs. */
@@ -100,7 +108,7 @@ static enum err_code state_share(struct trainer *t, const struct snapshot_place 
     return ERR_OK;
 }
 
-enum err_code live_share(struct trainer *t, const struct live_choice *mine, struct err *e)
+enum err_code live_share(struct trainer *t, struct err *e)
 {
     const struct formation *f = &t->formation;
     const int source = f->info.source_rank;
@@ -121,7 +129,7 @@ enum err_code live_share(struct trainer *t, const struct live_choice *mine, stru
         return err_set(e, ERR_INTERNAL, "the coordinator names rank %d as the source, but it has no state",
                        source);
     if (f->rank == source)
-        run_put(t, mine, &run);
+        run_put(t, &run);
     if (coll_broadcast(f->group, &run, sizeof(run), source, e) ||
         (missing && state_share(t, &run.place, claim.step != step, e)) || run_take(t, &run, e))
         return e->code;

@@ -6,14 +6,10 @@
 
 /* A generation that goes on from memory: some ranks have come from the generation before and hold its state. */
 
-struct live_choice { /* what `sync: auto` chose in the generation before; world_size 0 in facts: nothing */
-    struct sync_spec sync;
-    struct sync_facts facts;
-};
 /* Collective, when a group has formed: ranks whose state is not that of the source's step get the source's, and all go on
  * by the source's choice. Afterwards all ranks are at the same step; trainer_compare_places compares what they hold.
  * t->owed: some rank has not done all that was due after that step. */
-MUST_CHECK enum err_code live_share(struct trainer *t, const struct live_choice *mine, struct err *e);
+MUST_CHECK enum err_code live_share(struct trainer *t, struct err *e);
 
 /* Collective: sends an array of rank root, in device memory, to all. take: this rank's array becomes the same. */
 MUST_CHECK enum err_code live_share_array(struct trainer *t, const struct state_array *array, int root,

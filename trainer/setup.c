@@ -108,12 +108,15 @@ static enum err_code sum_peaks(struct trainer *t, struct err *e)
 }
 
 /* Continues a round that the last group could not end. Its samples are those of the ranks that are still
- * there. At the start there is no such round. */
+ * there. At the start there is no such round. A generation that goes on from memory has none either: its ranks came from
+ * an all-reduce, and a shared array is older than their parameters. */
 static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 {
+    if (t->formation.info.live)
+        t->round = (struct sync_state){0};
     if (trainer_compare_places(t, e))
         return e->code;
-    if (rounds)
+    if (rounds && !t->formation.info.live)
         sync_load(t->formation.sync, &t->round);
     else
         sync_start(t->formation.sync);
@@ -123,9 +126,9 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 bool trainer_stays(const struct trainer *t)
 {
     const struct job_spec *job = &t->config->job;
-    /* Under `sync: auto` the choice of this or the last formation counts, if there is one. */
     bool same = t->spec->sync.type == SYNC_ALLREDUCE ||
-                (t->spec->sync.type == SYNC_AUTO && t->facts.world_size && t->sync.type == SYNC_ALLREDUCE);
+                (t->spec->sync.type == SYNC_AUTO && t->chosen.facts.world_size &&
+                 t->chosen.sync.type == SYNC_ALLREDUCE);
     /* Ranks that hold states of their own (average, diloco) could go on with those of the ranks that are left. They end
      * with their generation so far. */
     return same && job->max_replacements > 0 && t->engine.device->host && link_has_coordinator(t->link);
@@ -136,6 +139,9 @@ static void forget_run(struct trainer *t)
 {
     state_forget(&t->engine);
     t->round = (struct sync_state){0};
+    t->sync = (struct sync_spec){0};
+    t->chosen = (struct live_choice){0};
+    link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     t->last_snapshot_step = t->agreed_step = t->served_step = -1;
     t->snapshot_due = false;
 }
@@ -254,7 +260,6 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
 {
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
-    const struct live_choice before = {t->sync, t->facts};
     /* The last formation had rounds, so the shared model is in its array. */
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
     t->digest_step = -1; /* the new group has not compared yet */
@@ -262,8 +267,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     if (!f->info.live)
         t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
-        (f->info.live && live_share(t, &before, e)) || carry_round(t, rounds, e) || keep_open(t, e) ||
-        sum_peaks(t, e))
+        (f->info.live && live_share(t, e)) || carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
     trainer_take_sizes(t);
     memory_log(&t->sizes, n, f->rank);

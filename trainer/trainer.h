@@ -31,6 +31,11 @@ struct timed_round { /* timed_round.h */
     int64_t *fits;
 };
 
+struct live_choice { /* what `sync: auto` chose; world_size 0 in facts: nothing */
+    struct sync_spec sync;
+    struct sync_facts facts;
+};
+
 struct trainer {
     /* These live as long as the process. */
     struct trainer_config *config;
@@ -38,6 +43,8 @@ struct trainer {
     struct link *link;
     struct engine engine;
     char *snapshot_dir; /* absolute; NULL: no snapshots */
+    /* The choice that the engine's state follows. A generation that fails before it has a choice leaves it as it is. */
+    struct live_choice chosen;
 
     /* These live as long as the generation. */
     struct formation formation;

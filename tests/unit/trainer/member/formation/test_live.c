@@ -261,6 +261,7 @@ static void choose_all_reduce(struct trainer *t, int world)
 
     RANK_OK(trainer_adopt_sync(t, &chosen, &e), &e);
     t->facts = (struct sync_facts){.bytes = 4711.0, .world_size = world};
+    t->chosen = (struct live_choice){chosen, t->facts};
 }
 
 static void take_the_choice_of_the_source(struct ranks *r, int rank)
@@ -310,6 +311,78 @@ static void a_choice_of_sync_auto_holds_while_the_world_has_the_same_size(void *
         struct ranks ranks = {.world = WORLD, .arg = &worlds[i]};
 
         assert_true(ranks_run(&ranks, take_the_choice_of_the_source));
+        for (int r = 1; r < WORLD; r++)
+            assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
+        ranks_release(&ranks);
+    }
+}
+
+static bool shared_is_own(const struct engine *n)
+{
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (!strcmp(n->extras[i].name, "shared"))
+            return !memcmp(n->extra[i].data, n->params.data, n->params.count * sizeof(float));
+    return false;
+}
+
+/* A generation fails when its group has formed and the choice has not been shared yet. */
+static void fail_to_form(struct ranks *r, struct trainer *t, int rank)
+{
+    const struct meeting_place at = {
+        .round = 1, .generation = SECOND, .rank = rank, .world = WORLD, .live = true, .source = NEW};
+    struct err e = {0};
+
+    RANK_CHECK(meeting_form(r, meeting_of(r), t, &at, &e) == ERR_INTERNAL); /* the source has no state */
+}
+
+static void choose_and_fail_to_form(struct ranks *r, int rank)
+{
+    const int *world = r->arg;
+    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
+                               third = {.round = 2,
+                                        .generation = SECOND + 1,
+                                        .rank = rank,
+                                        .world = WORLD,
+                                        .live = true};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    meeting_open_trainer(&t, &config, "auto", "");
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    choose_all_reduce(&t, *world);
+    meeting_train(&t, 3);
+    for (int lost = 0; lost < 2; lost++) { /* the replacement is lost, too */
+        if (rank == NEW) {
+            meeting_close_trainer(&t, &config);
+            meeting_open_trainer(&t, &config, "auto", "");
+        } else {
+            RANK_CHECK(trainer_leave(&t));
+        }
+        if (!lost)
+            fail_to_form(r, &t, rank);
+    }
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &third, &e), &e);
+    RANK_CHECK(t.engine.whole && t.engine.step == 3);
+    RANK_CHECK(t.chosen.facts.bytes == 4711.0 && t.chosen.sync.type == SYNC_ALLREDUCE);
+    RANK_CHECK(t.facts.world_size == (*world == WORLD ? WORLD : 0));
+    RANK_CHECK(*world == WORLD || shared_is_own(&t.engine));
+    r->shared->hash[rank] = meeting_hash(&t);
+    meeting_close_trainer(&t, &config);
+}
+
+/* In a world of another size the group opens with an array for the shared model. Nothing but the ranks' parameters is
+ * right there. */
+static void a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form(void **state)
+{
+    static const int worlds[] = {WORLD, WORLD + 1};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(worlds); i++) {
+        struct ranks ranks = {.world = WORLD, .arg = &worlds[i]};
+
+        assert_true(ranks_run(&ranks, choose_and_fail_to_form));
         for (int r = 1; r < WORLD; r++)
             assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
         ranks_release(&ranks);
@@ -449,6 +522,7 @@ int main(void)
         cmocka_unit_test(a_source_without_a_state_is_refused),
         cmocka_unit_test(what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for),
         cmocka_unit_test(a_choice_of_sync_auto_holds_while_the_world_has_the_same_size),
+        cmocka_unit_test(a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form),
         cmocka_unit_test(an_update_that_does_not_count_leaves_no_state_to_go_on_with),
         cmocka_unit_test(a_state_that_is_forgotten_leaves_nothing_behind),
         cmocka_unit_test(a_hundred_generations_take_no_more_than_one),
