@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void buf_reserve(struct buf *b, size_t extra)
+static void buf_grow(struct buf *b, size_t extra)
 {
     size_t need = b->len + extra + 1;
 
@@ -18,9 +18,19 @@ static void buf_reserve(struct buf *b, size_t extra)
     b->data = xrealloc(b->data, b->cap);
 }
 
+void buf_reserve(struct buf *b, size_t extra)
+{
+    size_t need = b->len + extra + 1;
+
+    if (need <= b->cap)
+        return;
+    b->cap = need;
+    b->data = xrealloc(b->data, b->cap);
+}
+
 void buf_append(struct buf *b, const void *data, size_t len)
 {
-    buf_reserve(b, len);
+    buf_grow(b, len);
     if (len)
         memcpy(b->data + b->len, data, len);
     b->len += len;
@@ -47,7 +57,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
     BUG_ON(n < 0);
-    buf_reserve(b, (size_t)n);
+    buf_grow(b, (size_t)n);
     vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
     va_end(again);
     b->len += (size_t)n;
@@ -74,7 +84,7 @@ char *buf_steal(struct buf *b)
 {
     char *data;
 
-    buf_reserve(b, 0);
+    buf_grow(b, 0);
     b->data[b->len] = '\0';
     data = b->data;
     *b = (struct buf){0};

@@ -11,6 +11,7 @@ struct buf {
 };
 
 void buf_append(struct buf *b, const void *data, size_t len);
+void buf_reserve(struct buf *b, size_t extra); /* makes room for `extra` more bytes, and for no more */
 void buf_puts(struct buf *b, const char *text);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

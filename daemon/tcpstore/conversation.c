@@ -37,14 +37,19 @@ static enum err_code reply_values(struct tcpstore_conversation *c, const struct 
                                   const struct tcpstore_request *r, struct err *e)
 {
     struct tcpstore_piece list = r->list;
+    size_t size = 0;
 
     for (uint64_t i = 0; i < r->count; i++) {
-        reply_piece(c, tcpstore_get(t, tcpstore_list_take(&list)));
+        size += sizeof(uint64_t) + tcpstore_get(t, tcpstore_list_take(&list)).size;
         /* a short request can name a large value many times */
-        if (c->out.len > (size_t)TCPSTORE_REQUEST_MAX)
+        if (size > (size_t)TCPSTORE_REQUEST_MAX)
             return err_set(e, ERR_INVALID_ARGUMENT, "MULTI_GET: the values have more than %d bytes in all",
                            TCPSTORE_REQUEST_MAX);
     }
+    buf_reserve(&c->out, size);
+    list = r->list;
+    for (uint64_t i = 0; i < r->count; i++)
+        reply_piece(c, tcpstore_get(t, tcpstore_list_take(&list)));
     return ERR_OK;
 }
 
@@ -67,6 +72,7 @@ static enum err_code reply_keys(struct tcpstore_conversation *c, const struct tc
     if (size > (size_t)TCPSTORE_REQUEST_MAX)
         return err_set(e, ERR_INVALID_ARGUMENT, "LIST_KEYS: the keys have more than %d bytes in all",
                        TCPSTORE_REQUEST_MAX);
+    buf_reserve(&c->out, sizeof(int64_t) + size);
     reply_number(c, tcpstore_key_count(t));
     tcpstore_each_key(t, reply_key, c);
     return ERR_OK;

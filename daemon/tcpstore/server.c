@@ -15,12 +15,11 @@
 #include "daemon/tcpstore/conversation.h"
 
 static const size_t STORE_LIMIT = 128 << 20;
-static const size_t TRAFFIC_LIMIT = 64 << 20; /* the largest request and the largest answer at once */
+static const size_t TRAFFIC_LIMIT = 72 << 20; /* the largest request and the largest answer at once */
 enum {
     CLIENTS_LIMIT = 32768,
     FILES_KEPT = 16,       /* descriptors that are not clients */
     READ_TURN = 256 << 10, /* bytes of one connection before the others have their turn */
-    OUT_KEEP = 64 << 10,   /* a larger buffer is freed when its answer has been sent */
     EVENTS = 128,
     ACCEPT_PAUSE_MS = 1000, /* without a free descriptor */
 };
@@ -30,7 +29,7 @@ struct client {
     struct tcpstore_server *server;
     int fd;
     uint32_t events;    /* that epoll waits for */
-    size_t traffic;     /* bytes counted in the server's sum */
+    size_t traffic;     /* bytes of its buffers, counted in the server's sum */
     int64_t busy_since; /* since when there are unfinished bytes; 0: there are none */
     bool spoken;        /* it has sent a whole request */
     bool dirty;         /* in the list of clients to settle */
@@ -117,10 +116,17 @@ static void client_free(struct client *c)
     free(c);
 }
 
+/* Counts the memory of the buffers. Empty ones are freed, so that clients without unfinished bytes do not count. */
 static void client_count_traffic(struct client *c)
 {
-    size_t now = c->talk.in.len + c->talk.out.len;
+    struct buf *in = &c->talk.in, *out = &c->talk.out;
+    size_t now;
 
+    if (!in->len)
+        buf_release(in);
+    if (!out->len)
+        buf_release(out);
+    now = in->cap + out->cap;
     c->server->traffic += now - c->traffic;
     c->traffic = now;
     if (!now)
@@ -144,8 +150,6 @@ static void client_send(struct client *c)
             return;
         buf_consume(out, (size_t)n);
     }
-    if (!out->len && out->cap > OUT_KEEP)
-        buf_release(out);
 }
 
 static void client_obey(struct client *c)
@@ -174,14 +178,14 @@ static void client_read(struct client *c)
     static char chunk[READ_TURN];
     ssize_t n = recv(c->fd, chunk, sizeof(chunk), MSG_DONTWAIT);
 
-    if (n > 0)
+    if (n > 0) {
+        buf_reserve(&c->talk.in, (size_t)n); /* no more: the memory counts */
         buf_append(&c->talk.in, chunk, (size_t)n);
-    else if (!n || (errno != EAGAIN && errno != EINTR))
+    } else if (!n || (errno != EAGAIN && errno != EINTR))
         client_kill(c);
-    if (n > 0)
-        client_obey(c);
 }
 
+/* Only reads. Requests are obeyed when the client is settled, where each reply is counted before the next is built. */
 static void client_serve(struct client *c, uint32_t events)
 {
     client_mark_dirty(c);
@@ -191,6 +195,33 @@ static void client_serve(struct client *c, uint32_t events)
     }
     if (events & EPOLLIN)
         client_read(c);
+}
+
+/* The connection that has had unfinished bytes for the longest time: a worker's are finished at once. */
+static struct client *client_slowest(const struct tcpstore_server *s)
+{
+    const struct client_list *lists[] = {&s->silent, &s->spoken};
+    struct client *slowest = NULL;
+
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        for (struct client *c = lists[i]->first; c; c = c->next)
+            if (c->busy_since && (!slowest || c->busy_since < slowest->busy_since))
+                slowest = c;
+    return slowest;
+}
+
+/* Closes connections until the bytes on their way are within the limit. Their memory is freed at once. */
+static void server_limit_traffic(struct tcpstore_server *s)
+{
+    struct client *c;
+
+    while (s->traffic > s->options.traffic_limit && (c = client_slowest(s))) {
+        log_warn("client_closed", "why=\"%zu bytes of requests and answers are unfinished\"", s->traffic);
+        client_kill(c);
+        buf_release(&c->talk.in);
+        buf_release(&c->talk.out);
+        client_count_traffic(c);
+    }
 }
 
 /* Sends what can be sent, obeys requests that waited for that, and says what epoll waits for now. The client is not
@@ -205,6 +236,8 @@ static void client_settle(struct client *c)
         before = c->talk.in.len;
         if (!c->talk.out.len && before >= c->talk.want)
             client_obey(c);
+        client_count_traffic(c);
+        server_limit_traffic(c->server); /* before the next reply is built */
         client_send(c);
     } while (!c->dead && c->talk.in.len != before);
     client_count_traffic(c);
@@ -221,19 +254,6 @@ static void client_settle(struct client *c)
     c->dirty = false;
 }
 
-/* The connection that has had unfinished bytes for the longest time: a worker's are finished at once. */
-static struct client *client_slowest(const struct tcpstore_server *s)
-{
-    const struct client_list *lists[] = {&s->silent, &s->spoken};
-    struct client *slowest = NULL;
-
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        for (struct client *c = lists[i]->first; c; c = c->next)
-            if (c->busy_since && (!slowest || c->busy_since < slowest->busy_since))
-                slowest = c;
-    return slowest;
-}
-
 static void clients_settle(struct tcpstore_server *s)
 {
     while (s->dirty) {
@@ -241,10 +261,6 @@ static void clients_settle(struct tcpstore_server *s)
 
         s->dirty = c->next_dirty;
         client_settle(c);
-        if (s->traffic > s->options.traffic_limit && (c = client_slowest(s))) {
-            log_warn("client_closed", "why=\"%zu bytes of requests and answers are unfinished\"", s->traffic);
-            client_kill(c);
-        }
     }
 }
 

@@ -12,7 +12,8 @@
  * closes, and the server ends when the last client has gone, because ranks on other machines may end later.
  *
  * Clients do not authenticate, as with PyTorch's own store. So the cost of a stranger is bounded:
- *   memory          what is stored, and separately what is on its way in or out, each has a limit of bytes. If the
+ *   memory          what is stored, and separately what is on its way in or out, each has a limit of bytes. One reply
+ *                   and what one turn reads may come on top for a moment. If the
  *                   store is full, the connection that wants to store more is closed. If too much is on its way, the
  *                   connection that has had unfinished bytes for the longest time is closed
  *   connections     a new one beyond the limit replaces the oldest one that has never sent a whole request

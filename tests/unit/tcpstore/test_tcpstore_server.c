@@ -6,6 +6,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -208,8 +211,7 @@ static void a_fault_behind_a_large_reply_closes_once(void **state)
     struct running r;
     CLEANUP(buf_release) struct buf get = {0};
     CLEANUP(free_text)
-    char *value = xcalloc(1, TCPSTORE_OUT_PAUSE + 1),
-         *heard = xmalloc(TCPSTORE_OUT_PAUSE + 8);
+    char *value = xcalloc(1, TCPSTORE_OUT_PAUSE + 1), *heard = xmalloc(TCPSTORE_OUT_PAUSE + 8);
 
     (void)state;
     memset(value, 'x', TCPSTORE_OUT_PAUSE);
@@ -279,6 +281,103 @@ static void unfinished_requests_make_room(void **state)
     running_join(&r);
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+#define UNDER_ASAN
+#elif defined(__has_feature) /* clang */
+#if __has_feature(address_sanitizer)
+#define UNDER_ASAN
+#endif
+#endif
+
+static int held_write, release_read;
+
+/* Keeps the server's thread until a byte comes. */
+static void server_hold(int signo)
+{
+    char byte = 0;
+
+    (void)signo;
+    if (write(held_write, &byte, 1) != 1 || read(release_read, &byte, 1) != 1)
+        abort();
+}
+
+static size_t memory_peak_kb(void)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    size_t kb = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f))
+        if (!strncmp(line, "VmHWM:", 6))
+            kb = strtoul(line + 6, NULL, 10);
+    fclose(f);
+    return kb;
+}
+
+static void put_validate(struct buf *b)
+{
+    uint32_t magic = 0x3C85F7CEu;
+
+    buf_putc(b, 0);
+    buf_append(b, &magic, sizeof(magic));
+}
+
+/* Twelve clients ask in one turn of the server for 30 MB each, and do not read. The replies that are over the limit
+ * are not all built first: the memory stays near the limit. */
+static void large_replies_of_one_turn_stay_within_the_limit(void **state)
+{
+    enum { CLIENTS = 12, VALUE = 30000, TIMES = 1000, MOST_KB = 140 << 10 };
+    struct sigaction hold = {.sa_handler = server_hold}, old;
+    struct running r;
+    CLEANUP(buf_release) struct buf get = {0};
+    CLEANUP(free_text) char *value = xcalloc(1, VALUE + 1);
+    int held[2], release[2], clients[CLIENTS];
+    char byte = 0;
+
+    (void)state;
+#ifdef UNDER_ASAN
+    skip(); /* it keeps freed memory */
+#endif
+    memset(value, 'x', VALUE);
+    assert_int_equal(pipe2(held, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(release, O_CLOEXEC), 0);
+    held_write = held[1];
+    release_read = release[0];
+    assert_int_equal(sigaction(SIGUSR1, &hold, &old), 0);
+    running_start(&r, (struct tcpstore_options){.linger_ms = 1 << 30});
+    int worker = client_open(&r);
+    client_request(worker, 0, TEXTS("k", value));
+    client_expect_keys(worker, 1);
+    put_validate(&get);
+    buf_putc(&get, TCPSTORE_MULTI_GET);
+    put_u64(&get, TIMES);
+    for (int i = 0; i < TIMES; i++)
+        put_piece(&get, "k");
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i] = client_open(&r);
+    client_expect_keys(worker, 1); /* all have been accepted */
+    size_t before = memory_peak_kb();
+    assert_int_equal(pthread_kill(r.thread, SIGUSR1), 0);
+    assert_int_equal(read(held[0], &byte, 1), 1);
+    for (int i = 0; i < CLIENTS; i++)
+        client_say(clients[i], &get);
+    assert_int_equal(write(release[1], &byte, 1), 1);
+    client_expect_keys(worker, 1); /* in this turn or a later one ... */
+    client_expect_keys(worker, 1); /* ... but now that turn is over */
+    assert_true(memory_peak_kb() - before < MOST_KB);
+    for (int i = 0; i < CLIENTS; i++)
+        close(clients[i]);
+    close(worker);
+    running_leave(&r);
+    running_join(&r);
+    assert_int_equal(sigaction(SIGUSR1, &old, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        close(held[i]);
+        close(release[i]);
+    }
+}
+
 /* A client that does not go away cannot hold the server for ever. */
 static void the_server_ends_in_time(void **state)
 {
@@ -302,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_fault_behind_a_large_reply_closes_once),
         cmocka_unit_test(silent_connections_make_room),
         cmocka_unit_test(unfinished_requests_make_room),
+        cmocka_unit_test(large_replies_of_one_turn_stay_within_the_limit),
         cmocka_unit_test(the_server_ends_in_time),
     };
     log_init("test", LOG_ERROR);
