@@ -74,6 +74,8 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
     t->last_eval_ms = now - run->eval_age_ms;
     t->last_snapshot_step = run->last_snapshot_step;
     t->snapshot_due = run->snapshot_due && t->snapshot_dir;
+    /* A rank that lost its group in an evaluation may not know that it was the best. All must keep the same snapshots. */
+    state_take_best(&t->engine, &run->place);
     if (t->spec->sync.type != SYNC_AUTO)
         return ERR_OK;
     /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. Ranks hold the same
@@ -131,7 +133,11 @@ enum err_code live_share(struct trainer *t, struct err *e)
     if (f->rank == source)
         run_put(t, &run);
     if (coll_broadcast(f->group, &run, sizeof(run), source, e) ||
-        (missing && state_share(t, &run.place, claim.step != step, e)) || run_take(t, &run, e))
+        (missing && state_share(t, &run.place, claim.step != step, e)))
+        return e->code;
+    if (!t->owed) /* also on a rank that has taken the state, which a later generation would ask otherwise */
+        t->served_step = step;
+    if (run_take(t, &run, e))
         return e->code;
     log_info("went_on", "rank=%d step=%lld from=%s", f->rank, (long long)step,
              claim.step == step ? "memory" : "peer");

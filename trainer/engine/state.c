@@ -176,6 +176,12 @@ enum err_code state_check_data(const struct engine *n, const struct snapshot_pla
         place->data_bytes == mark->bytes ? ", changed" : "");
 }
 
+void state_take_best(struct engine *n, const struct snapshot_place *place)
+{
+    n->best_step = place->best_step;
+    n->best_loss = place->best_step ? place->best_loss : (double)NAN;
+}
+
 void state_take_place(struct engine *n, const struct snapshot_place *place)
 {
     n->step = place->step;
@@ -186,6 +192,5 @@ void state_take_place(struct engine *n, const struct snapshot_place *place)
         place_get_deal(n, place);
     engine_leave_spent_epoch(n);
     n->optim->steps = place->updates;
-    n->best_step = place->best_step;
-    n->best_loss = place->best_step ? place->best_loss : (double)NAN;
+    state_take_best(n, place);
 }

@@ -231,10 +231,16 @@ static void go_on_with_what_was_due(struct ranks *r, int rank)
         t.last_eval_ms -= 30000;
         t.last_snapshot_step = 5; /* only the snapshot of step 4 is committed */
     }
-    if (rank == 1)
+    t.engine.best_step = BEFORE;
+    t.engine.best_loss = 0.25;
+    if (rank == 1) { /* it had not ended the evaluation */
         t.served_step--;
+        t.engine.best_step = 2;
+        t.engine.best_loss = 0.5;
+    }
     RANK_OK(form_second(r, &t, rank, &e), &e);
     RANK_CHECK(t.owed);
+    RANK_CHECK(t.engine.best_step == BEFORE && t.engine.best_loss == 0.25);
     RANK_CHECK(t.snapshot_due && t.last_snapshot_step == -1);
     RANK_CHECK(clock_boot_ms() - t.last_snapshot_ms >= 60000);
     RANK_CHECK(clock_boot_ms() - t.last_eval_ms >= 30000 && clock_boot_ms() - t.last_eval_ms < 60000);
@@ -250,6 +256,36 @@ static void what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for(v
 
     (void)state;
     assert_true(ranks_run(&ranks, go_on_with_what_was_due));
+    ranks_release(&ranks);
+}
+
+static void take_a_state_and_lose_the_group(struct ranks *r, int rank)
+{
+    const struct meeting_place third = {
+        .round = 2, .generation = SECOND + 1, .rank = rank, .world = WORLD, .live = true};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    live_open(&t, &config, r->arg);
+    form_first(r, &t, rank, WORLD);
+    train_until_lost(r, &t, rank);
+    leave_or_die(r, &t, &config, rank);
+    RANK_OK(form_second(r, &t, rank, &e), &e);
+    RANK_CHECK(!t.owed);
+    RANK_CHECK(trainer_leave(&t)); /* before the first step */
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &third, &e), &e);
+    RANK_CHECK(!t.owed);
+    meeting_close_trainer(&t, &config);
+}
+
+static void a_state_that_was_taken_owes_nothing_later(void **state)
+{
+    const struct scene scene = {.apart = false};
+    struct ranks ranks = {.world = WORLD, .arg = &scene};
+
+    (void)state;
+    assert_true(ranks_run(&ranks, take_a_state_and_lose_the_group));
     ranks_release(&ranks);
 }
 
@@ -521,6 +557,7 @@ int main(void)
         cmocka_unit_test(a_rank_at_the_same_step_keeps_its_state_so_that_a_difference_is_found),
         cmocka_unit_test(a_source_without_a_state_is_refused),
         cmocka_unit_test(what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for),
+        cmocka_unit_test(a_state_that_was_taken_owes_nothing_later),
         cmocka_unit_test(a_choice_of_sync_auto_holds_while_the_world_has_the_same_size),
         cmocka_unit_test(a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form),
         cmocka_unit_test(an_update_that_does_not_count_leaves_no_state_to_go_on_with),
