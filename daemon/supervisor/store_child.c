@@ -79,8 +79,10 @@ static _Noreturn void store_child_main(const struct store_plan *p, char **env)
                     (char *)"--owner",   (char *)"0",          NULL};
     int errnum;
 
-    if (!child_detach(p->user, p->parent) && dup2(p->owner, OWNER_FD) >= 0 && dup2(2, 1) >= 0 &&
-        dup2(p->listener, LISTENER_FD) >= 0) {
+    /* Under another account it must not be able to write to the supervisor's log. */
+    int null = p->user ? open("/dev/null", O_WRONLY | O_CLOEXEC) : 2;
+    if (!child_detach(p->user, p->parent) && dup2(p->owner, OWNER_FD) >= 0 && dup2(null, 2) >= 0 &&
+        dup2(2, 1) >= 0 && dup2(p->listener, LISTENER_FD) >= 0) {
         (void)syscall(SYS_close_range, FIRST_CLOSED_FD, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
         execve(p->program, argv, env);
     }

@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -43,6 +44,8 @@ int main(int argc, char **argv)
     option_arguments_release(&args);
     if (code >= 0)
         return code;
+    /* Other processes of the job's account may not trace it. */
+    prctl(PR_SET_DUMPABLE, 0);
     log_init("ddp-store", LOG_INFO);
     limits_raise_files();
     if (tcpstore_serve(
