@@ -52,6 +52,7 @@ enum err_code trainer_open(struct trainer *t, struct trainer_config *config, str
     const struct link_member *first = link_first_member(link);
     *t = (struct trainer){.config = config, .spec = &config->job.train, .link = link};
     t->last_snapshot_step = t->digest_step = t->agreed_step = t->served_step = -1;
+    link_heed_signal(link, &trainer_stop_signal);
     struct engine_config engine = {
         .spec = t->spec,
         .device = config->job.device,
@@ -131,7 +132,8 @@ bool trainer_stays(const struct trainer *t)
                  t->chosen.sync.type == SYNC_ALLREDUCE);
     /* Ranks that hold states of their own (average, diloco) could go on with those of the ranks that are left. They end
      * with their generation so far. */
-    return same && job->max_replacements > 0 && t->engine.device->host && link_has_coordinator(t->link);
+    return same && !t->outdated && job->max_replacements > 0 && t->engine.device->host &&
+           link_has_coordinator(t->link);
 }
 
 /* The state of an earlier generation is not what the group starts with. */
@@ -194,7 +196,6 @@ static void fill_config(struct trainer *t, bool watched, const struct sync_tenso
     *out = (struct formation_config){
         .link = watched ? t->link : NULL,
         .woken = peer_loss_wake,
-        .stop_signal = &trainer_stop_signal,
         .job = link_place(t->link)->job,
         .device = n->device,
         .tree = wants_tree(t),
@@ -235,6 +236,13 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
     fill_config(t, watched, tensors, &config);
     enum err_code code = formation_form(&t->formation, &config, e);
     free(tensors);
+    /* The program was replaced on a node while this process ran. It makes room for one of the new version, and the job
+     * goes on from its snapshot. A group of new processes that differ in version would fail again, so that is final. */
+    if (code == ERR_INVALID_ARGUMENT && t->formation.info.live) {
+        code = e->code = ERR_ABORTED;
+        t->outdated = true;
+        link_set_stays(t->link, false, peer_loss_wake);
+    }
     return code;
 }
 

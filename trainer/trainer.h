@@ -45,6 +45,7 @@ struct trainer {
     char *snapshot_dir; /* absolute; NULL: no snapshots */
     /* The choice that the engine's state follows. A generation that fails before it has a choice leaves it as it is. */
     struct live_choice chosen;
+    bool outdated; /* it met a process of another version */
 
     /* These live as long as the generation. */
     struct formation formation;

@@ -111,7 +111,6 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
 {
     f->woken = c->woken;
     if (c->link) {
-        link_heed_signal(c->link, c->stop_signal);
         f->link = c->link;
         if (link_watch(c->link, generation_over, f, e))
             return e->code;

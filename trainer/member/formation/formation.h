@@ -49,7 +49,6 @@ struct formation_config {
     /* Watches the generation, if it has a coordinator; NULL: the generation is not watched. */
     struct link *link;
     void (*woken)(void); /* called on the watch's thread when the generation is over; or NULL */
-    const volatile int *stop_signal;
     int64_t job;
     struct device *device;
     bool tree;      /* take sums that do not depend on the world size */

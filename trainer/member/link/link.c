@@ -263,6 +263,7 @@ void link_pause(struct link *r, int *tries)
 
 void link_heed_signal(struct link *r, const volatile int *number)
 {
+    BUG_ON(r->watching); /* the Watch thread reads it without a lock */
     r->stop_signal = number;
 }
 

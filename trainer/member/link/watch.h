@@ -14,7 +14,7 @@ typedef void (*link_over_fn)(void *arg, int64_t generation);
  * first call starts the Watch thread, which later calls reuse. Does nothing without a coordinator. */
 MUST_CHECK enum err_code link_watch(struct link *r, link_over_fn over, void *arg, struct err *e);
 void link_unwatch(struct link *r); /* when it returns, `over` is not running and is not called any more */
-/* number: nonzero once a signal has asked this worker to end. Call it before link_watch. */
+/* number: nonzero once a signal has asked this worker to end. Call it before the first link_watch. */
 void link_heed_signal(struct link *r, const volatile int *number);
 /* Whether the worker was asked to stop while the coordinator was away, so that snapshots stay uncommitted. */
 bool link_given_up(const struct link *r);

@@ -61,6 +61,9 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
             .address = xmemdup(m->address[odd][i], m->size[odd][i]),
             .address_size = m->size[odd][i],
         };
+    for (int i = 0; at->upgraded && i < at->world; i++)
+        if ((i == at->world - 1) != (at->rank == at->world - 1))
+            ((uint8_t *)(uintptr_t)info.peers[i].address)[0]++; /* the version comes first */
     memset(info.key, (int)at->generation, sizeof(info.key));
     info.committed = xcalloc(1, sizeof(*info.committed));
     info.committed[0].step = at->committed;

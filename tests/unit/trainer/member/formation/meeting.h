@@ -25,6 +25,7 @@ struct meeting_place {
     bool apart;        /* every rank is on its own node */
     bool live;         /* the group goes on with the state of `source`, */
     int source;        /* else with nothing */
+    bool upgraded;     /* the last rank is of another version than the others */
     int64_t committed; /* the step of the only committed snapshot; 0: none */
 };
 

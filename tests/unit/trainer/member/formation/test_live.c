@@ -211,6 +211,38 @@ static void a_source_without_a_state_is_refused(void **state)
     ranks_release(&ranks);
 }
 
+static void meet_another_version(struct ranks *r, int rank)
+{
+    const bool *live = r->arg;
+    const struct meeting_place at = {
+        .round = 1, .generation = SECOND, .rank = rank, .world = WORLD, .live = *live, .upgraded = true};
+    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    meeting_open_trainer(&t, &config, "{type: allreduce}", "");
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    RANK_CHECK(trainer_leave(&t));
+    RANK_CHECK(meeting_form(r, meeting_of(r), &t, &at, &e) == (*live ? ERR_ABORTED : ERR_INVALID_ARGUMENT));
+    RANK_CHECK(strstr(e.msg, "another version of ddp-trainer"));
+    RANK_CHECK(t.outdated == *live);
+    meeting_close_trainer(&t, &config);
+}
+
+static void another_version_ends_a_live_generation_but_not_the_job(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const bool live = i;
+        struct ranks ranks = {.world = WORLD, .arg = &live};
+
+        assert_true(ranks_run(&ranks, meet_another_version));
+        ranks_release(&ranks);
+    }
+}
+
 /* ---- what the run was about to do */
 
 static void go_on_with_what_was_due(struct ranks *r, int rank)
@@ -556,6 +588,7 @@ int main(void)
         cmocka_unit_test(all_end_as_if_no_rank_had_been_lost),
         cmocka_unit_test(a_rank_at_the_same_step_keeps_its_state_so_that_a_difference_is_found),
         cmocka_unit_test(a_source_without_a_state_is_refused),
+        cmocka_unit_test(another_version_ends_a_live_generation_but_not_the_job),
         cmocka_unit_test(what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for),
         cmocka_unit_test(a_state_that_was_taken_owes_nothing_later),
         cmocka_unit_test(a_choice_of_sync_auto_holds_while_the_world_has_the_same_size),
