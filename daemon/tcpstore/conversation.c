@@ -165,7 +165,7 @@ static enum err_code request_obey(struct tcpstore_conversation *c, struct tcpsto
         reply_number(c, tcpstore_queue_length(t, r->key));
         return ERR_OK;
     }
-    BUG_ON(true);
+    return err_set(e, ERR_INTERNAL, "unknown command %d", (int)r->command);
 }
 
 enum err_code tcpstore_converse(struct tcpstore_conversation *c, struct tcpstore_table *t, struct err *e)
