@@ -331,7 +331,7 @@ static void large_replies_of_one_turn_stay_within_the_limit(void **state)
     struct sigaction hold = {.sa_handler = server_hold}, old;
     struct running r;
     CLEANUP(buf_release) struct buf get = {0};
-    CLEANUP(free_text) char *value = xcalloc(1, VALUE + 1);
+    CLEANUP(free_text) char *value = NULL;
     int held[2], release[2], clients[CLIENTS];
     char byte = 0;
 
@@ -339,6 +339,7 @@ static void large_replies_of_one_turn_stay_within_the_limit(void **state)
 #ifdef UNDER_ASAN
     skip(); /* it keeps freed memory */
 #endif
+    value = xcalloc(1, VALUE + 1);
     memset(value, 'x', VALUE);
     assert_int_equal(pipe2(held, O_CLOEXEC), 0);
     assert_int_equal(pipe2(release, O_CLOEXEC), 0);
