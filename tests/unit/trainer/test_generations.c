@@ -122,7 +122,7 @@ static uint64_t parameters_after(int64_t steps)
     struct err e = {0};
 
     worker_open(&alone, true, "", (int)steps);
-    alone.config.job.train.snapshot.dir = NULL;
+    free(steal(alone.config.job.train.snapshot.dir));
     free(steal(alone.trainer.snapshot_dir));
     if (generations_run(&alone.trainer, &e))
         fail_msg("%s", e.msg);
