@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -226,17 +227,26 @@ static void a_worker_whose_job_wants_no_replacements_does_not_stay(void **state)
     worker_end(&w);
 }
 
+/* As the handler of ddp-trainer does. */
+static void worker_signalled(int number)
+{
+    trainer_stop_signal = number;
+    peer_loss_wake();
+}
+
 static void a_signal_ends_the_wait_for_the_next_generation(void **state)
 {
+    struct sigaction term = {.sa_handler = worker_signalled}, old;
     struct worker w;
 
     (void)state;
+    assert_int_equal(sigaction(SIGTERM, &term, &old), 0);
     worker_begin(&w, "");
     watch_says(true, false, FIRST);
     WAIT_FOR(link_over(w.link));
-    trainer_stop_signal = 15;
-    peer_loss_wake();
+    assert_int_equal(pthread_kill(w.thread, SIGTERM), 0);
     WAIT_FOR(w.ended);
+    assert_int_equal(sigaction(SIGTERM, &old, NULL), 0);
     assert_int_equal(w.code, ERR_ABORTED);
     worker_end(&w);
 }
