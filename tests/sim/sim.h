@@ -13,17 +13,19 @@
  * is checked where it could be broken:
  *
  *   durable.c   States change as their tables allow. A job has at most one open generation, and a closed
- *               generation commits nothing. Restarts are counted. No job is lost. A job has no more and no
- *               fewer nodes than it allows. Success means that all ranks succeeded. A job with snapshots
- *               begins at step 0 only when a user has said so. Survivors of a generation hold their slots only
- *               while their job is about to go on. No snapshot is older than the state that its generation began with.
- *               No generation follows an error of the program, or with `restart_on: any` two errors that are the same.
+ *               generation commits nothing. No job is lost. A job has no more and no fewer nodes than it
+ *               allows. Success means that all ranks succeeded. A job with snapshots begins at step 0 only
+ *               when a user has said so. No snapshot is older than the state that its generation began with.
+ *               No generation follows an error of the program, or with `restart_on: any` the same error twice.
+ *   invariants.c  Restarts are counted. No slot is held twice. No worker is a member of two open generations,
+ *               or goes on with a lost GPU. Survivors of a generation hold their slots only while their job is
+ *               about to go on.
  *   machine.c   A slot never has two living processes. A command job never has two living generations. No
  *               exit record is lost.
- *   worker.c    All members of a generation get the same answer to Join. A generation goes on from the newest state that
- *               one of its members has in memory. No node of a generation lacks its parts of
- *               the snapshot that the generation starts from; a job waits for its snapshots only while it has
- *               no whole one; no committed part is removed.
+ *   worker.c    All members of a generation get the same answer to Join. A generation goes on from the newest
+ *               state that one of its members has in memory. No node of a generation lacks its parts of the
+ *               snapshot that the generation starts from; a job waits for its snapshots only while it has no
+ *               whole one; no committed part is removed.
  *   main.c      After the faults every job ends, and nothing is left running. */
 
 #define MAX_MACHINES 50
@@ -57,6 +59,16 @@ struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t
 struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
 /* Returns the newest generation that the spawn is a member of, or NULL. */
 const struct generation_record *durable_generation_of(const struct durable *d, const struct spawn_record *s);
+bool durable_open(enum generation_state state); /* the generation has not ended */
+/* A GPU's state in the node's last message. */
+enum gpu_state { GPU_WELL, GPU_SICK, GPU_LOST };
+enum gpu_state durable_gpu(const struct durable *d, const char *node, const char *uuid);
+
+/* ------------------------------------------------------------------ what must hold: invariants.c */
+void invariants_check_slots(struct sim *sim);
+void invariants_check_lost_gpus(struct sim *sim);
+void invariants_check_memberships(struct sim *sim);
+void invariants_check_jobs(struct sim *sim); /* and their survivors */
 
 /* ------------------------------------------------------------------ requests and replies */
 struct caller {
