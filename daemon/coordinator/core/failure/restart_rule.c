@@ -159,7 +159,7 @@ char *restart_rule_explain(const struct job *job)
     else
         buf_puts(
             &out,
-            "an error of the program: not restarted (restart_on: fault); --restart-on any restarts after "
-            "errors, too");
+            "not restarted, because the program itself failed (restart_on: fault); --restart-on any restarts "
+            "it after errors, too");
     return buf_steal(&out);
 }

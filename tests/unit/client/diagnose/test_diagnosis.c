@@ -523,10 +523,10 @@ static void test_why_explains_a_refused_restart(void **state)
     struct fixture f;
     (void)state;
     build_status(&f, &refused);
-    f.job.not_restarted = TEXT("an error of the program: not restarted");
+    f.job.not_restarted = TEXT("not restarted, because the program itself failed");
     diagnosis_find(&f.reply, &v);
     assert_string_equal(v.sentence.data, "the job is ending: rank 0 on n1 exited with code 1");
-    assert_non_null(strstr(v.details.data, "an error of the program: not restarted\n"));
+    assert_non_null(strstr(v.details.data, "not restarted, because the program itself failed\n"));
 }
 
 /* sh waits for python3, which does the work. If a data loader is stopped, that one is named. */

@@ -260,6 +260,12 @@ void fixture_all_obey(struct core_fixture *f, const char *node)
     tell_facts(f, node, NULL, true);
 }
 
+void fixture_both_obey(struct core_fixture *f)
+{
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+}
+
 void fixture_fact(struct core_fixture *f, int64_t job, int rank, struct spawn_fact fact)
 {
     char node[32];
@@ -317,6 +323,15 @@ int64_t fixture_submit(struct core_fixture *f, const char *file)
     if (reply->err.code)
         fail_msg("submit: %s", reply->err.msg);
     return reply->job;
+}
+
+int64_t fixture_running_job(struct core_fixture *f, const char *file)
+{
+    fixture_node(f, "box1", 4);
+    fixture_node(f, "box2", 4);
+    int64_t job = fixture_submit(f, file);
+    fixture_form(f, job);
+    return job;
 }
 
 void fixture_cancel(struct core_fixture *f, int64_t job, bool kill)

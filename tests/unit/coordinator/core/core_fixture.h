@@ -47,6 +47,7 @@ void fixture_facts(struct core_fixture *f, const char *node, const struct spawn_
 void fixture_all_run(struct core_fixture *f, const char *node);
 /* The node reports that each spawn of its wish runs, except those that the wish stops: they have exited. */
 void fixture_all_obey(struct core_fixture *f, const char *node);
+void fixture_both_obey(struct core_fixture *f); /* the same on box1 and box2 */
 /* The node reports that the rank's spawn of the current generation has ended. */
 void fixture_exit(struct core_fixture *f, int64_t job, int rank, int code, int signal);
 /* The node reports this fact about the rank's spawn. */
@@ -56,6 +57,8 @@ enum node_state fixture_node_state(const struct core_fixture *f, const char *nod
 
 /* jobs; fixture_submit adds a command to a file that has neither "train" nor "command" */
 int64_t fixture_submit(struct core_fixture *f, const char *file);
+/* A job whose first generation runs, on the nodes box1 and box2 with four slots each; both are new. */
+int64_t fixture_running_job(struct core_fixture *f, const char *file);
 void fixture_cancel(struct core_fixture *f, int64_t job, bool kill);
 /* These return the code that the user gets. */
 enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min, int64_t max);

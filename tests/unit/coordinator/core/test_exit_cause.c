@@ -11,27 +11,12 @@
 #include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-static int64_t running_job(struct core_fixture *f, const char *file)
-{
-    fixture_node(f, "box1", 4);
-    fixture_node(f, "box2", 4);
-    int64_t job = fixture_submit(f, file);
-    fixture_form(f, job);
-    return job;
-}
-
-static void both_obey(struct core_fixture *f)
-{
-    fixture_all_obey(f, "box1");
-    fixture_all_obey(f, "box2");
-}
-
 static void the_first_failing_rank_is_named(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
     struct err e;
-    int64_t job = running_job(f, "procs_per_node: 3\nmax_restarts: 0\n");
+    int64_t job = fixture_running_job(f, "procs_per_node: 3\nmax_restarts: 0\n");
     struct spawn_fact facts[] = {
         {.job = job, .spawn = 1, .state = SPAWN_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 5},
         {.job = job,
@@ -70,7 +55,7 @@ static int failed_rank(struct core_fixture *f, int64_t job)
 static int64_t two_end(struct core_fixture *f, const char *file, int first_code, int first_signal,
                        struct spawn_fact end)
 {
-    int64_t job = running_job(f, file);
+    int64_t job = fixture_running_job(f, file);
 
     fixture_exit(f, job, 0, first_code, first_signal);
     end.state = SPAWN_EXITED;
@@ -166,7 +151,7 @@ static void a_trainers_own_failure_is_not_replaced(void **state)
 static void a_failure_that_does_not_count_is_not_replaced(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 1\n");
+    int64_t job = fixture_running_job(f, "nodes: 2\nmax_restarts: 1\n");
 
     fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .port_busy = true, .code = 1});
     fixture_fact(f, job, 1, (struct spawn_fact){.state = SPAWN_EXITED, .signal = 11});
@@ -177,7 +162,7 @@ static void a_failure_that_does_not_count_is_not_replaced(void **state)
 static void a_cancelled_job_keeps_its_reason(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 5\n");
+    int64_t job = fixture_running_job(f, "nodes: 2\nmax_restarts: 5\n");
 
     fixture_exit(f, job, 0, 1, 0);
     fixture_cancel(f, job, false);
@@ -278,15 +263,16 @@ static void an_unresolved_name_is_the_nodes_fault(void **state)
 static void exit_code_no_restart_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
+    int64_t job = fixture_running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
 
     fixture_exit(f, job, 1, EXIT_NO_RESTART, 0);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
     assert_true(fixture_said(f, "(a restart would not help)"));
 
-    job = fixture_submit(f, "max_restarts: 3\nrestart_on: any\n"); /* the code means nothing special for a command */
+    job = fixture_submit(
+        f, "max_restarts: 3\nrestart_on: any\n"); /* the code means nothing special for a command */
     fixture_form(f, job);
     fixture_exit(f, job, 0, EXIT_NO_RESTART, 0);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -295,7 +281,7 @@ static void exit_code_no_restart_fails_the_job(void **state)
 static void an_expired_lease_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 0\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 0\n");
 
     fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .lease_expired = true, .signal = 9});
     assert_int_equal(fixture_job(f, job), JOB_STARTING);

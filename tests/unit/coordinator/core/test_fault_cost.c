@@ -8,20 +8,11 @@
 
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-static int64_t running_job(struct core_fixture *f, const char *file)
-{
-    fixture_node(f, "box1", 4);
-    fixture_node(f, "box2", 4);
-    int64_t job = fixture_submit(f, file);
-    fixture_form(f, job);
-    return job;
-}
-
 static void a_fault_reports_its_cost(void **state)
 {
     struct core_fixture *f = *state;
     struct core_offer offer = {.job = 1, .generation = 1, .step = 3000, .digest = "d", .path = "/out/3000"};
-    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
 
     fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 3000, "d");
     fixture_report(f, job, 0, 3201, "loss", 1.5);
@@ -51,7 +42,7 @@ static int64_t step_of(const struct core_fixture *f, int64_t job)
 static void a_commands_first_report_sets_its_step(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 3\ncommand: [train]\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 3\ncommand: [train]\n");
 
     fixture_report(f, job, 0, 90, "loss", 1.5);
     fixture_report(f, job, 0, 100, "loss", 1.4);
@@ -69,7 +60,7 @@ static void a_commands_first_report_sets_its_step(void **state)
 static void the_cost_of_a_fault_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n" TRAIN);
 
     fixture_report(f, job, 0, 3201, "loss", 1.5);
     fixture_exit(f, job, 0, 0, 9);
@@ -90,7 +81,7 @@ static void the_cost_of_a_fault_survives_a_coordinator_restart(void **state)
 static void a_users_restart_does_not_replace_the_last_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n" TRAIN);
 
     fixture_report(f, job, 0, 10, "loss", 1.5);
     fixture_exit(f, job, 0, 0, 9);

@@ -7,25 +7,10 @@
 
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-static int64_t running_job(struct core_fixture *f, const char *file)
-{
-    fixture_node(f, "box1", 4);
-    fixture_node(f, "box2", 4);
-    int64_t job = fixture_submit(f, file);
-    fixture_form(f, job);
-    return job;
-}
-
-static void both_obey(struct core_fixture *f)
-{
-    fixture_all_obey(f, "box1");
-    fixture_all_obey(f, "box2");
-}
-
 static void all_ranks_exiting_with_zero_succeed(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "nodes: 2\n");
+    int64_t job = fixture_running_job(f, "nodes: 2\n");
 
     fixture_exit(f, job, 1, 0, 0);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING); /* one may end before the others */
@@ -37,14 +22,14 @@ static void all_ranks_exiting_with_zero_succeed(void **state)
 static void a_failure_closes_the_generation_and_counts_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 3\n");
+    int64_t job = fixture_running_job(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 3\n");
 
     fixture_exit(f, job, 2, 0, 9);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_true(fixture_said(f, "rank 2 killed by signal 9 on box2, noticed after 12 ms\n"));
     assert_true(fixture_said(f, "generation 1 closed (restart 1 of 3)\n"));
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
     assert_int_equal(core_job(f->core, job)->generation, 2);
@@ -53,7 +38,7 @@ static void a_failure_closes_the_generation_and_counts_as_a_restart(void **state
 static void restarts_are_counted_per_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 2\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 2\n");
 
     for (int i = 0; i < 2; i++) {
         fixture_exit(f, job, 0, 0, 9);
@@ -69,7 +54,7 @@ static void restarts_are_counted_per_job(void **state)
 static void the_first_restart_is_immediate_and_the_next_waits(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 5\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 5\n");
 
     fixture_exit(f, job, 0, 0, 9);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -83,7 +68,7 @@ static void the_first_restart_is_immediate_and_the_next_waits(void **state)
 static void a_cancelled_job_writes_a_snapshot_first(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    int64_t job = fixture_running_job(f, TRAIN "  snapshot: {dir: /out, every: 10}\n");
     int64_t spawn = fixture_spawn(f, job, 0);
     uint64_t watch = fixture_watch(f, job, spawn);
 
@@ -92,14 +77,14 @@ static void a_cancelled_job_writes_a_snapshot_first(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
     assert_true(fixture_reply(f, watch)->member && fixture_reply(f, watch)->stop);
     assert_int_equal(fixture_commit(f, job, spawn, 1, 30, "d"), ERR_OK);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
 static void a_stop_gets_harder(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "grace: 5s\n" TRAIN);
+    int64_t job = fixture_running_job(f, "grace: 5s\n" TRAIN);
 
     fixture_cancel(f, job, false);
     fixture_pass_beating(f, 6000, "box1 box2");
@@ -112,14 +97,14 @@ static void a_stop_gets_harder(void **state)
 static void a_kill_does_not_wait(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, TRAIN);
+    int64_t job = fixture_running_job(f, TRAIN);
     int64_t spawn = fixture_spawn(f, job, 0);
 
     fixture_cancel(f, job, false);
     fixture_cancel(f, job, true);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
     assert_int_equal(fixture_commit(f, job, spawn, 1, 30, "d"), ERR_ABORTED);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
@@ -135,13 +120,13 @@ static void a_queued_job_is_cancelled_immediately(void **state)
 static void the_time_limit_stops_and_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "time_limit: 60s\n" TRAIN);
+    int64_t job = fixture_running_job(f, "time_limit: 60s\n" TRAIN);
 
     fixture_pass_beating(f, 59000, "box1 box2");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     fixture_pass_beating(f, 2000, "box1 box2");
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_string_equal(core_job(f->core, job)->reason, "time limit of 60 s");
 }
@@ -149,7 +134,7 @@ static void the_time_limit_stops_and_fails_the_job(void **state)
 static void the_time_limit_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "time_limit: 60s\n");
+    int64_t job = fixture_running_job(f, "time_limit: 60s\n");
 
     f->now.boot_ms += 50000;
     f->now.wall_ms += 50000;
@@ -163,14 +148,14 @@ static void the_time_limit_survives_a_coordinator_restart(void **state)
 static void a_stop_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, TRAIN);
+    int64_t job = fixture_running_job(f, TRAIN);
 
     fixture_cancel(f, job, false);
     fixture_restart(f);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
     fixture_hello(f, "box1", "box1", 4, 0);
     fixture_hello(f, "box2", "box2", 4, 0);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
@@ -180,7 +165,7 @@ static void an_older_failure_does_not_explain_a_time_limit(void **state)
     struct core_fixture *f = *state;
     struct core_job_status status;
     struct err e;
-    int64_t job = running_job(f, "max_restarts: 3\ntime_limit: 60s\n" TRAIN);
+    int64_t job = fixture_running_job(f, "max_restarts: 3\ntime_limit: 60s\n" TRAIN);
 
     fixture_exit(f, job, 0, 0, 9);
     assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
@@ -204,7 +189,7 @@ static void closed_generations_stay_stopped_after_a_coordinator_restart(void **s
     struct core_fixture *f = *state;
     struct core_wish wish;
     struct err e;
-    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
+    int64_t job = fixture_running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
 
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
     fixture_exit(f, job, 1, 0, 9);

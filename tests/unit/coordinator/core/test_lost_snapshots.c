@@ -48,12 +48,6 @@ static void join_with(struct core_fixture *f, int64_t job, const struct core_off
     fixture_join_telling(f, job, 0, offer, offer ? 1 : 0, unusable);
 }
 
-static void both_obey(struct core_fixture *f)
-{
-    fixture_all_obey(f, "box1");
-    fixture_all_obey(f, "box2");
-}
-
 static bool waits_for_them(struct core_fixture *f, int64_t job)
 {
     return fixture_job(f, job) == JOB_RECOVERING &&
@@ -75,7 +69,7 @@ static void a_job_waits_for_a_missing_directory(void **state)
         strstr(fixture_waits(f, job), "`ddpctl restart 1 --from-scratch` starts again at step 0"));
     assert_true(fixture_said(f, "waits for its snapshots: /out on box1 has none"));
     assert_int_equal(fixture_generation(f, job)->state, GENERATION_CLOSED);
-    both_obey(f);
+    fixture_both_obey(f);
     fixture_clear(f);
     fixture_pass_beating(f, 300000, "box1 box2");
     assert_int_equal(core_job(f->core, job)->generation, 2); /* no process is started to look */
@@ -126,7 +120,7 @@ static void a_waiting_job_holds_no_slots(void **state)
 
     fixture_exit(f, job, 0, 0, 9);
     join_with(f, job, NULL, NULL);
-    both_obey(f);
+    fixture_both_obey(f);
     int64_t other = fixture_submit(f, "nodes: 2\n");
     assert_int_equal(fixture_job(f, other), JOB_STARTING);
     fixture_looked(f, job, "box1", true);
@@ -144,7 +138,7 @@ static void on_lost_snapshots_fail_fails_the_job(void **state)
 
     fixture_exit(f, job, 0, 0, 9);
     join_with(f, job, NULL, NULL);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_non_null(strstr(core_job(f->core, job)->reason,
                            "its snapshots cannot be found: /out on box1 has none, step 1,200"));
@@ -165,13 +159,13 @@ static void a_damaged_snapshot_is_named(void **state)
         strstr(fixture_waits(f, job), "on box1 /out/step: not what was committed: damaged; step 1,200"));
     /* the files exist but are useless: a new generation is tried less and less often */
     for (int64_t i = 0, tries = core_job(f->core, job)->generation; i < 4; i++) {
-        both_obey(f);
+        fixture_both_obey(f);
         fixture_looked(f, job, "box1", true);
         assert_int_equal(core_job(f->core, job)->generation, tries + i + 1);
         join_with(f, job, NULL, why);
         assert_true(waits_for_them(f, job));
     }
-    both_obey(f);
+    fixture_both_obey(f);
     fixture_clear(f);
     fixture_pass_beating(f, 479000, "box1 box2");
     assert_int_equal(fixture_effects(f, EFFECT_LOOK), 0);
@@ -232,7 +226,7 @@ static void the_job_waits_for_the_node_with_its_snapshots(void **state)
     assert_true(waits_for_them(f, job));
     assert_non_null(strstr(fixture_waits(f, job), "step 1,200 was committed on box1 (lost) at "));
     assert_non_null(strstr(fixture_waits(f, job), "and /out on box2 has none"));
-    both_obey(f);
+    fixture_both_obey(f);
     fixture_clear(f);
     fixture_hello(f, "box1", "box1", 1, 0);
     fixture_facts(f, "box1", NULL, 0);
@@ -255,7 +249,7 @@ static void nodes_without_the_snapshots_are_not_reserved(void **state)
     fixture_pass_beating(f, 10000, "box2"); /* box1 is lost */
     join_with(f, job, NULL, NULL);
     assert_true(waits_for_them(f, job));
-    both_obey(f);
+    fixture_both_obey(f);
     fixture_hello(f, "box1", "box1", 1, 0);
     fixture_facts(f, "box1", NULL, 0);
     fixture_operator(f, CORE_DRAIN, "box1");
@@ -276,7 +270,7 @@ static void from_scratch_begins_at_step_0(void **state)
 
     fixture_exit(f, job, 0, 0, 9);
     join_with(f, job, NULL, NULL);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_true(fixture_said(f, "its snapshots up to step 1,200 no longer count, and are set aside in "
@@ -310,13 +304,13 @@ static void a_restart_looks_for_the_snapshots_again(void **state)
 
     fixture_exit(f, job, 0, 0, 9);
     join_with(f, job, NULL, NULL);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_restart_job(f, job), ERR_OK);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     join_with(f, job, NULL, NULL);
     assert_true(waits_for_them(f, job));
     fixture_cancel(f, job, false);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 

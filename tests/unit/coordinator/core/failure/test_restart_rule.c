@@ -11,21 +11,6 @@
 #include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-static int64_t running_job(struct core_fixture *f, const char *file)
-{
-    fixture_node(f, "box1", 4);
-    fixture_node(f, "box2", 4);
-    int64_t job = fixture_submit(f, file);
-    fixture_form(f, job);
-    return job;
-}
-
-static void both_obey(struct core_fixture *f)
-{
-    fixture_all_obey(f, "box1");
-    fixture_all_obey(f, "box2");
-}
-
 /* What status says; NULL: nothing. The caller frees. */
 static char *not_restarted(struct core_fixture *f, int64_t job)
 {
@@ -68,12 +53,12 @@ static void fail_after(struct core_fixture *f, int64_t job, int64_t ms, int code
 }
 
 #define ERROR_TEXT                                                                                           \
-    "an error of the program: not restarted (restart_on: fault); --restart-on any restarts after errors, too"
+    "not restarted, because the program itself failed (restart_on: fault); --restart-on any restarts it after errors, too"
 
 static void an_error_ends_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 3\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n");
 
     fail_after(f, job, 500, 2, "usage: train.py FILE");
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
@@ -89,7 +74,7 @@ static void an_error_ends_the_job(void **state)
 static void without_restarts_only_max_restarts_is_named(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "");
+    int64_t job = fixture_running_job(f, "");
 
     fail_after(f, job, 500, 2, "usage: sleep NUMBER");
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
@@ -111,7 +96,7 @@ static void faults_restart_the_job(void **state)
 
     for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
         struct core_fixture *f = *state;
-        int64_t job = running_job(f, "max_restarts: 3\n");
+        int64_t job = fixture_running_job(f, "max_restarts: 3\n");
         struct spawn_fact fact = faults[i];
 
         fact.state = SPAWN_EXITED;
@@ -121,14 +106,14 @@ static void faults_restart_the_job(void **state)
         assert_int_equal(core_job(f->core, job)->restarts_used, 1);
         assert_null(not_restarted(f, job));
         fixture_cancel(f, job, true);
-        both_obey(f);
+        fixture_both_obey(f);
     }
 }
 
 static void an_exit_code_of_minus_one_is_an_error(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 3\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n");
 
     fail_after(f, job, 500, 255, NULL);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
@@ -138,7 +123,7 @@ static void an_exit_code_of_minus_one_is_an_error(void **state)
 static void a_trainers_failures_are_faults_but_for_wrong_usage(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n" TRAIN);
 
     fail_after(f, job, 500, 1, "CUDA error");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -171,7 +156,7 @@ static void an_error_on_a_sick_gpu_is_a_fault(void **state)
 static void any_restarts_after_an_error(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 2\nrestart_on: any\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 2\nrestart_on: any\n");
 
     fail_after(f, job, 500, 3, "a first error");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -192,7 +177,7 @@ static void any_restarts_after_an_error(void **state)
 static void the_same_error_twice_ends_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 9\nrestart_on: any\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\n");
 
     fail_after(f, job, 500, 3, "Traceback at 0x1\nValueError: no such shard\n\n");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -208,7 +193,7 @@ static void the_same_error_twice_ends_the_job(void **state)
 static void the_first_error_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 9\nrestart_on: any\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\n");
 
     fail_after(f, job, 500, 3, "ValueError: no such shard");
     fixture_form(f, job);
@@ -227,7 +212,7 @@ static void the_first_error_survives_a_coordinator_restart(void **state)
 static void a_fault_in_between_does_not_hide_the_second_error(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 9\nrestart_on: any\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\n");
 
     fail_after(f, job, 500, 3, "ValueError: no such shard");
     fixture_form(f, job);
@@ -253,7 +238,7 @@ static void failures_that_differ_go_on(void **state)
 
     for (size_t i = 0; i < ARRAY_LEN(second); i++) {
         struct core_fixture *f = *state;
-        int64_t job = running_job(f, "max_restarts: 9\nrestart_on: any\n");
+        int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\n");
 
         fail_after(f, job, 500, 3, "ValueError: no such shard");
         fixture_form(f, job);
@@ -262,7 +247,7 @@ static void failures_that_differ_go_on(void **state)
         assert_int_equal(core_job(f->core, job)->restarts_used, 2);
         form_again(f, job);
         fixture_cancel(f, job, true);
-        both_obey(f);
+        fixture_both_obey(f);
     }
 }
 
@@ -270,7 +255,7 @@ static void failures_that_differ_go_on(void **state)
 static void failures_without_a_line_on_stderr_go_on(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 2\nrestart_on: any\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 2\nrestart_on: any\n");
 
     fail_after(f, job, 500, 1, NULL);
     fixture_form(f, job);
@@ -290,7 +275,7 @@ static void fail_late_at(struct core_fixture *f, int64_t job, int64_t step)
 static void the_same_error_at_the_same_step_ends_the_job(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = running_job(f, "max_restarts: 9\nrestart_on: any\n");
+    int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\n");
 
     fail_late_at(f, job, 1200);
     fixture_form(f, job);
@@ -311,7 +296,7 @@ static void the_same_error_at_another_step_goes_on(void **state)
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct core_fixture *f = *state;
-        int64_t job = running_job(f, "max_restarts: 9\nrestart_on: any\n");
+        int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\n");
 
         fail_late_at(f, job, cases[i].first);
         fixture_form(f, job);
@@ -319,7 +304,7 @@ static void the_same_error_at_another_step_goes_on(void **state)
         assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
         assert_int_equal(core_job(f->core, job)->restarts_used, 2);
         fixture_cancel(f, job, true);
-        both_obey(f);
+        fixture_both_obey(f);
     }
 }
 
@@ -329,7 +314,7 @@ static void the_same_error_at_another_step_goes_on(void **state)
 
 static int64_t waiting_job(struct core_fixture *f, const char *file)
 {
-    int64_t job = running_job(f, file);
+    int64_t job = fixture_running_job(f, file);
 
     fail_after(f, job, 60000, 1, "Connection reset by peer");
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
@@ -351,7 +336,7 @@ static void the_job_ends_when_its_workers_have_ended(void **state)
     fixture_restart(f);
     fixture_hello(f, "box1", "box1", 4, 0);
     fixture_hello(f, "box2", "box2", 4, 0);
-    both_obey(f);
+    fixture_both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, 1);
     assert_int_equal(core_job(f->core, job)->generation, 1);
@@ -411,7 +396,7 @@ static void a_lost_node_that_came_first_restarts_the_job(void **state)
 static int64_t error_beside(struct core_fixture *f, const char *file, struct spawn_fact fact,
                             bool error_first)
 {
-    int64_t job = running_job(f, file);
+    int64_t job = fixture_running_job(f, file);
 
     fact.state = SPAWN_EXITED;
     fact.ended_ms = f->now.wall_ms;
@@ -453,7 +438,7 @@ static void a_fault_beside_an_error_is_its_cause(void **state)
         assert_int_equal(core_job(f->core, job)->restarts_used, 1);
         assert_null(not_restarted(f, job));
         fixture_cancel(f, job, true);
-        both_obey(f);
+        fixture_both_obey(f);
     }
 }
 

@@ -189,6 +189,15 @@ static void a_rank_at_the_same_step_keeps_its_state_so_that_a_difference_is_foun
     }
 }
 
+static void run_on_one_node(ranks_fn fn)
+{
+    const struct scene scene = {.apart = false};
+    struct ranks ranks = {.world = WORLD, .arg = &scene};
+
+    assert_true(ranks_run(&ranks, fn));
+    ranks_release(&ranks);
+}
+
 static void come_without_a_state(struct ranks *r, int rank)
 {
     struct trainer_config config;
@@ -203,12 +212,8 @@ static void come_without_a_state(struct ranks *r, int rank)
 
 static void a_source_without_a_state_is_refused(void **state)
 {
-    const struct scene scene = {.apart = false};
-    struct ranks ranks = {.world = WORLD, .arg = &scene};
-
     (void)state;
-    assert_true(ranks_run(&ranks, come_without_a_state));
-    ranks_release(&ranks);
+    run_on_one_node(come_without_a_state);
 }
 
 static void meet_another_version(struct ranks *r, int rank)
@@ -283,12 +288,8 @@ static void go_on_with_what_was_due(struct ranks *r, int rank)
 
 static void what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for(void **state)
 {
-    const struct scene scene = {.apart = false};
-    struct ranks ranks = {.world = WORLD, .arg = &scene};
-
     (void)state;
-    assert_true(ranks_run(&ranks, go_on_with_what_was_due));
-    ranks_release(&ranks);
+    run_on_one_node(go_on_with_what_was_due);
 }
 
 static void take_a_state_and_lose_the_group(struct ranks *r, int rank)
@@ -313,12 +314,23 @@ static void take_a_state_and_lose_the_group(struct ranks *r, int rank)
 
 static void a_state_that_was_taken_owes_nothing_later(void **state)
 {
-    const struct scene scene = {.apart = false};
-    struct ranks ranks = {.world = WORLD, .arg = &scene};
-
     (void)state;
-    assert_true(ranks_run(&ranks, take_a_state_and_lose_the_group));
-    ranks_release(&ranks);
+    run_on_one_node(take_a_state_and_lose_the_group);
+}
+
+/* The choice was made in a world of this size, or of another. All ranks must end with the same parameters. */
+static void end_alike_in_both_worlds(ranks_fn fn)
+{
+    static const int worlds[] = {WORLD, WORLD + 1};
+
+    for (size_t i = 0; i < ARRAY_LEN(worlds); i++) {
+        struct ranks ranks = {.world = WORLD, .arg = &worlds[i]};
+
+        assert_true(ranks_run(&ranks, fn));
+        for (int r = 1; r < WORLD; r++)
+            assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
+        ranks_release(&ranks);
+    }
 }
 
 /* What rank 0 has chosen in a world of `world`. */
@@ -372,17 +384,8 @@ static void take_the_choice_of_the_source(struct ranks *r, int rank)
 
 static void a_choice_of_sync_auto_holds_while_the_world_has_the_same_size(void **state)
 {
-    static const int worlds[] = {WORLD, WORLD + 1};
-
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(worlds); i++) {
-        struct ranks ranks = {.world = WORLD, .arg = &worlds[i]};
-
-        assert_true(ranks_run(&ranks, take_the_choice_of_the_source));
-        for (int r = 1; r < WORLD; r++)
-            assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
-        ranks_release(&ranks);
-    }
+    end_alike_in_both_worlds(take_the_choice_of_the_source);
 }
 
 static bool shared_is_own(const struct engine *n)
@@ -444,17 +447,8 @@ static void choose_and_fail_to_form(struct ranks *r, int rank)
  * right there. */
 static void a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form(void **state)
 {
-    static const int worlds[] = {WORLD, WORLD + 1};
-
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(worlds); i++) {
-        struct ranks ranks = {.world = WORLD, .arg = &worlds[i]};
-
-        assert_true(ranks_run(&ranks, choose_and_fail_to_form));
-        for (int r = 1; r < WORLD; r++)
-            assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
-        ranks_release(&ranks);
-    }
+    end_alike_in_both_worlds(choose_and_fail_to_form);
 }
 
 /* ---- states that are not whole */
@@ -478,12 +472,8 @@ static void make_a_step_of_nan(struct ranks *r, int rank)
 
 static void an_update_that_does_not_count_leaves_no_state_to_go_on_with(void **state)
 {
-    const struct scene scene = {.apart = false};
-    struct ranks ranks = {.world = WORLD, .arg = &scene};
-
     (void)state;
-    assert_true(ranks_run(&ranks, make_a_step_of_nan));
-    ranks_release(&ranks);
+    run_on_one_node(make_a_step_of_nan);
 }
 
 static void a_state_that_is_forgotten_leaves_nothing_behind(void **state)
