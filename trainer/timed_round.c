@@ -54,7 +54,7 @@ bool timed_round_begin(struct trainer *t)
         fits_guess(t, round->fits);
     }
     share_begin(&t->engine, round->fits);
-    /* Here and not at the end of the round before: evaluations and snapshots come between the two. */
+    /* The round's time begins here and not where the last round ended, as evaluations and snapshots come between them. */
     round->began_ns = clock_mono_ns();
     round->steps = 0;
     round->open = true;

@@ -74,7 +74,7 @@ const struct command cmd_why = {
         "Prints the cause in one sentence, then the evidence. The nodes inspect the job's processes now,\n"
         "whatever program these run. If the ranks of a job that hangs wait for one rank, `why` names it, with\n"
         "its node, its process and the system call in which it waits. For a job that failed, it names the first\n"
-        "failure, and lists the failures that followed from it.\n\n"
+        "failure, and lists the later failures that it caused.\n\n"
         "IDLE is the time since a rank's processes used CPU time, QUIET the time since its last output or\n"
         "report.",
     .options = options,

@@ -14,7 +14,7 @@
  * 3. a rank that uses no CPU time while the others do, since they spin in a collective;
  * 4. if all are asleep, a rank that sleeps in something other than a wait for peers, or fell asleep first.
  *
- * If a job failed, the first failure is told apart from the failures that followed from it. */
+ * If a job failed, the first failure is told apart from the later failures that it caused. */
 
 enum diagnosis_kind {
     DIAGNOSIS_QUEUED,     /* waits for a place */

@@ -15,7 +15,7 @@ struct name_table {
 #define NAME_NONE UINT32_MAX
 
 /* Returns the name's number; a name that is not in the table is added. likely: a number that the name may well have, so
- * that lists which name the same nodes in the same order need no search; any value is allowed. */
+ * that no search is needed where the names of two lists come in the same order; any value is allowed. */
 uint32_t name_table_add(struct name_table *t, const char *name, uint32_t likely);
 uint32_t name_table_find(const struct name_table *t, const char *name); /* NAME_NONE: not in the table */
 const char *name_table_name(const struct name_table *t, uint32_t number);

@@ -84,8 +84,8 @@ static int64_t advice_largest_node(const struct core *core, enum slot_kind kind,
 }
 
 /* The ask with the most workers that is at most `spec`, written to `found`. False: there is none. It runs on the
- * coordinator's thread, so asks that no node has room for, or that are no larger than the one that was found,
- * are passed over without a look at the nodes. Those on CPUs do not depend on the GPUs of a worker. */
+ * coordinator's thread, so it examines the nodes only for asks that are larger than the best so far and that some node
+ * may have room for. An ask on CPUs is examined once, as its workers use no GPUs. */
 static bool advice_search_smaller(const struct core *core, const struct job *job, bool now,
                                   struct job_spec *found)
 {
@@ -207,7 +207,7 @@ void advice_make(const struct core *core, const struct job *job, bool now, struc
     if (at_once || (!out->possible && advice_search_nearest(core, job, false, &nearest)))
         advice_print_flags(&job->spec, &nearest, &flags);
     if (flags.len)
-        buf_printf(&text, "; with %sit would run%s", flags.data, at_once ? " now" : " when other jobs end");
+        buf_printf(&text, "; with %sit would start%s", flags.data, at_once ? " now" : " when other jobs end");
     out->text = buf_steal(&text);
 }
 
@@ -240,7 +240,7 @@ void advice_print_without(const struct core *core, const struct job *job, int64_
         buf_printf(text, " continues without %s parts,", several ? "their" : "its");
         return;
     }
-    /* After a drain the job would wait for other nodes, and there are none. */
+    /* No other node can take the place of a drained one, so only a smaller job can go on. */
     less.spec.nodes_min = 1;
     less.spec.nodes_max = had - (int64_t)strv_len(lacking);
     const size_t left = advice_count_nodes(core, &less, false, lacking);

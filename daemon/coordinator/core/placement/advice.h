@@ -9,7 +9,7 @@
 struct advice {
     bool possible; /* the present nodes could run the job if no other job used them */
     bool starts;   /* they can run it now */
-    /* "2 nodes are alive, the job needs 3; with --nodes 2 it would run now". NULL: the job starts, or
+    /* "2 nodes are alive, the job needs 3; with --nodes 2 it would start now". NULL: the job starts, or
      * without `now` it only waits for other jobs. Heap-owned. */
     char *text;
 };

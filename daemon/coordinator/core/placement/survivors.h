@@ -16,7 +16,7 @@ bool survivors_include(const struct generation *g, const struct spawn *s, const 
  * above, with its exit recorded. */
 bool survivors_may_go_on(const struct job *job, const struct spawn *culprit);
 bool survivors_wait(const struct job *job); /* some are between two generations */
-/* How often within a day survivors of a failed generation went on in the next one. */
+/* How many times in the last 24 hours a generation failed and its survivors went on in the next one. */
 int64_t survivors_count_replacements(const struct core *core, const struct job *job);
 /* The survivor that goes on as this local rank of the node, with so many GPUs (0: a CPU slot); NULL: none. */
 struct spawn *survivors_find(const struct job *job, const struct node *node, int local_rank, int gpus_each);

@@ -49,17 +49,17 @@ static void asks_that_cannot_be_met(void **state)
     fixture_node(f, "box1", 4);
     fixture_node(f, "box2", 4);
     expect_advice(f, "nodes: 2\nprocs_per_node: 4\n", "starts");
-    expect_advice(f, "device: cuda\n", "no node has a GPU; with --device cpu it would run now");
+    expect_advice(f, "device: cuda\n", "no node has a GPU; with --device cpu it would start now");
     expect_advice(f, "procs_per_node: gpu\n",
-                  "no node has a GPU; with --procs-per-node cpu --device cpu it would run now");
+                  "no node has a GPU; with --procs-per-node cpu --device cpu it would start now");
     expect_advice(f, "nodes: 3\nprocs_per_node: 2\n",
-                  "2 nodes are alive, the job needs 3; with --nodes 2 it would run now");
+                  "2 nodes are alive, the job needs 3; with --nodes 2 it would start now");
     expect_advice(f, "nodes: \"3:5\"\n",
-                  "2 nodes are alive, the job needs 3; with --nodes 2:5 it would run now");
+                  "2 nodes are alive, the job needs 3; with --nodes 2:5 it would start now");
     expect_advice(f, "procs_per_node: 8\n",
-                  "no node has 8 slots, the largest has 4; with --procs-per-node 4 it would run now");
+                  "no node has 8 slots, the largest has 4; with --procs-per-node 4 it would start now");
     expect_advice(f, "nodes: 3\nprocs_per_node: 8\ndevice: cuda\n",
-                  "no node has a GPU; with --nodes 2 --procs-per-node 4 --device cpu it would run now");
+                  "no node has a GPU; with --nodes 2 --procs-per-node 4 --device cpu it would start now");
 }
 
 static void nodes_of_different_sizes(void **state)
@@ -70,7 +70,7 @@ static void nodes_of_different_sizes(void **state)
     fixture_node(f, "large", 8);
     /* most workers: 6 on the large node, not 1 on each of both */
     expect_advice(f, "nodes: 2\nprocs_per_node: 6\n",
-                  "1 of 2 nodes can take its workers, the job needs 2; with --nodes 1 it would run now");
+                  "1 of 2 nodes can take its workers, the job needs 2; with --nodes 1 it would start now");
 }
 
 static void gpus_that_are_too_few(void **state)
@@ -79,13 +79,13 @@ static void gpus_that_are_too_few(void **state)
 
     add_gpu_node(f, "box1", 4, 2);
     expect_advice(f, "device: cuda\nprocs_per_node: 4\n",
-                  "no node has 4 GPUs, the largest has 2; with --procs-per-node 2 it would run now");
+                  "no node has 4 GPUs, the largest has 2; with --procs-per-node 2 it would start now");
     expect_advice(f, "device: cuda\ngpus_per_proc: 4\n",
-                  "no node has 4 GPUs, the largest has 2; with --gpus-per-proc 2 it would run now");
+                  "no node has 4 GPUs, the largest has 2; with --gpus-per-proc 2 it would start now");
     expect_advice(f, "procs_per_node: 4\n", "starts"); /* device auto: on the CPUs */
     /* a smaller ask on the CPUs keeps the GPUs of a worker, which do not matter there */
     expect_advice(f, "procs_per_node: 6\ngpus_per_proc: 3\n",
-                  "no node has 6 slots, the largest has 4; with --procs-per-node 4 it would run now");
+                  "no node has 6 slots, the largest has 4; with --procs-per-node 4 it would start now");
 }
 
 static void slots_that_are_in_use(void **state)
@@ -96,12 +96,12 @@ static void slots_that_are_in_use(void **state)
     fixture_form(f, fixture_submit(f, "procs_per_node: 3\n"));
     expect_advice(
         f, "procs_per_node: 2\n",
-        "other jobs use the slots that it needs, or wait for them; with --procs-per-node 1 it would run now");
+        "other jobs use the slots that it needs, or wait for them; with --procs-per-node 1 it would start now");
     fixture_form(f, fixture_submit(f, ""));
     expect_advice(f, "", "other jobs use the slots that it needs, or wait for them");
     expect_advice(
         f, "procs_per_node: 8\n",
-        "no node has 8 slots, the largest has 4; with --procs-per-node 4 it would run when other jobs end");
+        "no node has 8 slots, the largest has 4; with --procs-per-node 4 it would start when other jobs end");
     /* nobody asks for advice about a job that only waits */
     const struct advice waits = make_advice(f, "", false);
     assert_true(waits.possible && !waits.starts);
@@ -140,13 +140,13 @@ static void warnings_and_refusals_of_a_submit(void **state)
     fixture_node(f, "box1", 4);
     const struct core_effect *reply = submit_now(f, "device: cuda\n" COMMAND, false);
     assert_int_equal(reply->err.code, ERR_OK);
-    assert_string_equal(reply->warning, "no node has a GPU; with --device cpu it would run now");
+    assert_string_equal(reply->warning, "no node has a GPU; with --device cpu it would start now");
     assert_int_equal(fixture_job(f, reply->job), JOB_QUEUED);
     const size_t jobs = f->core->job_count;
     reply = submit_now(f, "device: cuda\n" COMMAND, true);
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
     assert_string_equal(reply->err.msg, "the job cannot start now and is not queued: no node has a GPU; "
-                                        "with --device cpu it would run now");
+                                        "with --device cpu it would start now");
     assert_int_equal(f->core->job_count, jobs);
     reply = submit_now(f, "device: cpu\nprocs_per_node: 4\n" COMMAND, true);
     assert_int_equal(reply->err.code, ERR_OK);
