@@ -46,6 +46,11 @@ void interrupts_catch(void)
     interrupts_catch_these(signals);
 }
 
+void interrupts_add(int number)
+{
+    interrupt_count_signal(number);
+}
+
 int interrupts_count(void)
 {
     return interrupt_count;

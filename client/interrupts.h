@@ -11,7 +11,8 @@
 void interrupts_catch(void);                     /* SIGINT and SIGTERM */
 void interrupts_catch_these(const int *signals); /* ended by 0 */
 int interrupts_count(void);
-int interrupt_signal(void); /* the last signal that was counted */
+int interrupt_signal(void);      /* the last signal that was counted */
+void interrupts_add(int number); /* as if the signal had come */
 /* True once after the process was continued (^Z and fg): others have written to the terminal meanwhile. */
 bool interrupts_was_continued(void);
 

@@ -40,6 +40,7 @@ static void output_target_measure(struct output_target *t, size_t i)
 void output_targets_set(struct output_merge *m, const struct output_targets_options *o)
 {
     m->shared = output_targets_are_same();
+    output_merge_own(m, o->own ? o->own_rank : -1);
     for (size_t i = 0; i < ARRAY_LEN(m->targets); i++) {
         struct output_target *t = &m->targets[i];
         const struct term term = term_of(target_fds[i]);
@@ -47,9 +48,9 @@ void output_targets_set(struct output_merge *m, const struct output_targets_opti
         t->raw = !o->several;
         t->wanted = o->several && terminal;
         t->colour = term.colour;
-        t->filtered = terminal && !o->raw;
-        /* With --terminal, the ddpctl of other hosts write to the same terminal. */
-        t->live = t->filtered && o->several && term.live && !o->terminal;
+        t->filtered = terminal && !o->raw && (o->several || !o->own);
+        /* With --terminal, the ddpctl of other hosts write to the same terminal; with --attach, one of the ranks. */
+        t->live = t->filtered && o->several && term.live && !o->terminal && !o->own;
     }
 }
 

@@ -6,7 +6,9 @@
 /* Connects an output_merge to this process's stdout and stderr. */
 struct output_targets_options {
     bool several; /* several ranks: merged, with [rank] on a terminal; false: one rank, unchanged */
-    bool raw;     /* --raw: a terminal gets every byte */
+    bool own;     /* own_rank has the terminal: its output passes unchanged as it comes */
+    int own_rank;
+    bool raw; /* --raw: a terminal gets every byte */
     const char
         *terminal; /* --terminal (run_request.h): which of the streams are terminals; NULL: ask isatty */
 };

@@ -23,7 +23,8 @@
  * client/run/hosts/host_group.c. With --launcher or --hosts, this ddpctl only starts the others
  * (client/run/launch/remote_launch.h).
  *
- * The first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way,
+ * The only rank of a command, or that of --attach, has the terminal (client/run/run_terminal.h), and then ^C is for its
+ * program. Otherwise the first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way,
  * its end of the lifeline pipe closes, and everything it started ends. ^Z stops the display, not the job. */
 
 /* Checks the job against this machine. *slots: what the private agent has to offer, at least as many as the
@@ -36,6 +37,9 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
     *slots = cores > 0 ? cores : 1;
     if (spec->procs == JOB_PROCS_NUMBER && spec->procs_per_node > *slots)
         *slots = spec->procs_per_node;
+    if (o->attach && spec->kind == JOB_TRAIN)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "option '--attach' applies to commands only: the ranks of a train job read no input");
     if (access(spec->workdir, X_OK) != 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "workdir %s: %s", spec->workdir, strerror(errno));
     return in->args.tail ? command_words_check(&o->form, in->args.tail[0], spec->workdir, e) : ERR_OK;
@@ -44,7 +48,9 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
 static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)
 {
     struct submission submission = {.text = text, .own_cluster = true};
-    if (local_cluster_start(&s->local, slots, s->request->log_dir, e) != ERR_OK ||
+    const struct local_cluster_agent agent = {
+        .slots = slots, .attach = s->terminal.attach, .terminal = s->terminal.theirs};
+    if (local_cluster_start(&s->local, &agent, s->request->log_dir, e) != ERR_OK ||
         local_cluster_link(&s->local, &s->link, e) != ERR_OK)
         return e->code;
     if (submit_send(&s->link, &submission, &s->job, e) != ERR_OK)
@@ -102,8 +108,10 @@ static enum err_code run_read_request(struct invocation *in, struct batch_task *
     if (torchrun_read(r, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
     stderr_put(&talk);
-    if (launched)
+    if (launched) {
         launch_message_apply(&at, r);
+        r->attach = RUN_ATTACH_NO; /* its stdin is a pipe from the ddpctl that started it */
+    }
     *launcher = LAUNCHER_NONE;
     if (batch_allocation_here(&batch->allocation, e) != ERR_OK ||
         (!launched && launcher_choose(r, &batch->allocation, paths_finds_program, launcher, e) != ERR_OK))
@@ -170,6 +178,13 @@ static int cmd_run_run(struct invocation *in)
     int code;
     if (run_read_request(in, &batch, &request, &launcher, &e) != ERR_OK)
         return error_print(&e);
+    if (launcher && request.attach >= 0) {
+        err_set(
+            &e, ERR_INVALID_ARGUMENT,
+            "option '--attach': a rank that --hosts or --launcher starts elsewhere cannot have this terminal; type "
+            "the command on each host instead, with --attach on the host of the rank");
+        return error_print(&e);
+    }
     if (launcher)
         return remote_launch_run(launcher, in->globals, &request, &batch.allocation, in->argv);
     if (run_plan_job(in, &batch, &request, &text, &spec, &e) != ERR_OK ||
@@ -196,7 +211,11 @@ const struct command cmd_run = {
         "lines as it comes. On a terminal each line begins with its [rank], and progress bars stay at the\n"
         "bottom. The first ^C stops the job, and a train job writes a snapshot first (exit code 130); the\n"
         "second ^C kills it. If ddpctl dies, everything it started dies too. ^Z stops the display, not the\n"
-        "job. A COMMAND is not restarted after a failure unless --max-restarts is given.\n\n"
+        "job.\n\n"
+        "The only rank of a COMMAND, or the one that --attach names, has the terminal: it can read input, and\n"
+        "^C is a signal for the program (three within two seconds kill the job). If stdin is a pipe or a file,\n"
+        "that rank reads it. All other ranks read /dev/null.\n\n"
+        "A COMMAND is not restarted after a failure unless --max-restarts is given.\n\n"
         "torchrun's options have the same meaning here, in both spellings (--nproc_per_node too), and are also\n"
         "read from PET_* variables. The beginning of an option's name is enough if no other option begins so\n"
         "(--nproc). `ddprun` is short for `ddpctl run`. The first word that is not an option begins the script\n"

@@ -24,7 +24,7 @@
 #include "proto/rpc_address.h"
 
 #define PREFIX "ddp-run-"
-#define LIFELINE_FD 3
+enum { LIFELINE_FD = 3, TERMINAL_FD = 4 };
 #define START_MS 20000
 #define STOP_MS 10000 /* then SIGKILL; the closed lifeline shortens the supervisor's grace */
 
@@ -98,9 +98,10 @@ static enum err_code local_cluster_make_dir(struct local_cluster *l, const char 
     return file_mkdirs(l->logs, 0777, e);
 }
 
-/* The child gets the lifeline as descriptor 3 and /dev/null as stdin, and its output goes to a log file. */
-static enum err_code daemon_spawn(const struct local_cluster *l, int lifeline, const char *name,
-                                  char *const *argv, pid_t *pid, struct err *e)
+/* The child gets the lifeline as descriptor 3, and its output goes to a log file. An agent with a rank to attach keeps
+ * this process's stdin, and the terminal as descriptor 4; all others read /dev/null. */
+static enum err_code daemon_spawn(const struct local_cluster *l, const struct local_cluster_agent *agent,
+                                  const char *name, char *const *argv, pid_t *pid, struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
     CLEANUP(free_text) char *log = xasprintf("%s/%s.log", l->dir, name);
@@ -110,10 +111,13 @@ static enum err_code daemon_spawn(const struct local_cluster *l, int lifeline, c
     if (paths_program(name, &program, e) != ERR_OK)
         return e->code;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (!agent || !agent->attach || agent->terminal >= 0)
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    posix_spawn_file_actions_adddup2(&actions, lifeline, LIFELINE_FD);
+    posix_spawn_file_actions_adddup2(&actions, l->child_end, LIFELINE_FD);
+    if (agent && agent->terminal >= 0)
+        posix_spawn_file_actions_adddup2(&actions, agent->terminal, TERMINAL_FD);
     /* ddpctl ignores SIGPIPE and catches the others; the child must not inherit that */
     sigemptyset(&none);
     sigemptyset(&defaults);
@@ -179,7 +183,7 @@ static enum err_code daemon_start_coordinator(struct local_cluster *l, const cha
     words_add_option(&w, "--lifeline", "3");
     if (listen && !token)
         words_add(&w, "--insecure");
-    return daemon_spawn(l, l->child_end, "ddp-coordinator", w.list, &l->coordinator, e);
+    return daemon_spawn(l, NULL, "ddp-coordinator", w.list, &l->coordinator, e);
 }
 
 enum err_code local_cluster_start_agent(struct local_cluster *l, const struct local_cluster_agent *a,
@@ -203,6 +207,8 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
     words_add_option(&w, "--node", a->node);
     words_add_option(&w, "--address", a->address);
     words_add_option(&w, "--workdir", a->workdir);
+    words_add_option(&w, "--attach", a->attach);
+    words_add_option(&w, "--terminal", a->attach && a->terminal >= 0 ? "4" : NULL);
     if (a->coordinator && !a->token)
         words_add(&w, "--insecure");
     if (user && geteuid() == 0) /* an agent of root wants to know as whom jobs run: as the caller */
@@ -212,7 +218,7 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
         argv = strv_append(argv, "--");
     for (char *const *word = a->command; word && *word; word++)
         argv = strv_append(argv, *word);
-    enum err_code code = daemon_spawn(l, l->child_end, "ddp-agent", argv, &l->agent, e);
+    enum err_code code = daemon_spawn(l, a, "ddp-agent", argv, &l->agent, e);
     strv_free(argv);
     return code;
 }
@@ -289,19 +295,19 @@ enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, s
         return err_sys(e, errno, "pipe");
     l->child_end = ends[0];
     l->lifeline = ends[1];
-    if (l->child_end == LIFELINE_FD) { /* dup2 onto the same number would keep close-on-exec */
-        int moved = fcntl(l->child_end, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
+    if (l->child_end <= TERMINAL_FD) { /* dup2 onto the same number would keep close-on-exec */
+        int moved = fcntl(l->child_end, F_DUPFD_CLOEXEC, TERMINAL_FD + 1);
         close(l->child_end);
         l->child_end = moved;
     }
     return ERR_OK;
 }
 
-enum err_code local_cluster_start(struct local_cluster *l, int64_t slots, const char *log_dir, struct err *e)
+enum err_code local_cluster_start(struct local_cluster *l, const struct local_cluster_agent *agent,
+                                  const char *log_dir, struct err *e)
 {
-    const struct local_cluster_agent agent = {.slots = slots};
     if (local_cluster_open(l, log_dir, e) != ERR_OK || daemon_start_coordinator(l, NULL, NULL, e) != ERR_OK ||
-        local_cluster_start_agent(l, &agent, e) != ERR_OK) /* the agent waits for the coordinator's socket */
+        local_cluster_start_agent(l, agent, e) != ERR_OK) /* the agent waits for the coordinator's socket */
         return e->code;
     return local_cluster_wait_socket(l, e);
 }

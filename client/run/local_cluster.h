@@ -28,12 +28,15 @@ struct local_cluster_agent {
     const char *token;       /* for the other machine's coordinator; NULL: --insecure */
     const char *node, *address;
     const char *workdir;  /* of commands, instead of the job's */
+    const char *attach;   /* which rank gets this process's stdin, "only" or its number; NULL: none */
+    int terminal;         /* with attach: a socket to the terminal, which the rank gets instead; -1: none */
     char *const *command; /* that command jobs run here, instead of the job's */
 };
 
 /* Opens the cluster and starts both daemons at once, for a job of this machine only. log_dir NULL: logs go
  * below the directory. */
-MUST_CHECK enum err_code local_cluster_start(struct local_cluster *local, int64_t slots, const char *log_dir,
+MUST_CHECK enum err_code local_cluster_start(struct local_cluster *local,
+                                             const struct local_cluster_agent *agent, const char *log_dir,
                                              struct err *e);
 /* Makes the directory and the lifeline. Call local_cluster_stop whatever the result. */
 MUST_CHECK enum err_code local_cluster_open(struct local_cluster *local, const char *log_dir, struct err *e);

@@ -43,6 +43,8 @@ const struct option_spec run_option_table[] = {
          "write to the log files and here, with [ROLE LOCAL_RANK]: before each line (without a value: 3)"},
     TEXT_OPTION(prefix, "log-line-prefix-template", "TEXT",
                 "text before each line of --tee: ${role_name}, ${rank}, ${local_rank}, ${hostname}"),
+    TEXT_OPTION(attach, "attach", "RANK", "give this rank the terminal, or stdin if it is no terminal",
+                .default_text = "the only rank; of several, none"),
     TEXT_OPTION(local_ranks, "local-ranks-filter", "RANK,...", "print the output of these local ranks only"),
     FLAG_OPTION(job.standalone, "standalone", "run on this machine only"),
     {.name = "nnodes",

@@ -10,7 +10,7 @@ struct run_options {
     struct job_flags job; /* first: job_flag_options fill it */
     const char *node_rank, *master_addr, *master_port, *local_addr;
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf;
-    const char *log_dir, *redirects, *tee, *local_ranks, *role, *prefix;
+    const char *log_dir, *redirects, *tee, *local_ranks, *role, *prefix, *attach;
     const char *hosts, *launcher, *launched, *terminal;
     const char *signals, *shutdown_timeout, *monitor_interval;
     const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* have no effect here */

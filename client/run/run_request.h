@@ -19,6 +19,8 @@
  * file's nodes, then the defaults). Until then 0, -1 and NULL mean "not set". */
 
 enum { RUN_SIGNALS_MAX = 16 };
+/* ONLY: the rank of a job that has one rank. NO: another ddpctl started this one, and its stdin is not the user's. */
+enum { RUN_ATTACH_ONLY = -1, RUN_ATTACH_NO = -2 };
 
 struct run_request {
     int64_t nodes_min, nodes_max; /* 1 and 1: this machine only, unless there is an endpoint */
@@ -28,6 +30,7 @@ struct run_request {
     bool raw;                     /* a terminal gets every byte of the workers' output */
     const char *terminal; /* the streams of the ddpctl that started this one that are terminals, "0" to "3" (1
                              stdout, 2 stderr); NULL: a user started it, ask isatty */
+    int64_t attach;       /* the rank that gets ddpctl's stdin or terminal; or one of the numbers below */
     bool standalone;      /* this machine only, whatever the batch system says */
     char *host;           /* of the endpoint, without brackets; NULL: there is none, this machine only */
     int64_t port;         /* of the endpoint */

@@ -20,9 +20,10 @@
 #include "client/screen/screen_follow.h"
 #include "client/text/term.h"
 
-#define QUEUE_MS 60000  /* a job that has been queued this long on a private cluster will never start */
-#define BUSY_WAIT_MS 4  /* between reads of the log files while there is output, */
-#define IDLE_WAIT_MS 40 /* and when there has been none for a second */
+#define QUEUE_MS 60000    /* a job that has been queued this long on a private cluster will never start */
+#define BUSY_WAIT_MS 4    /* between reads of the log files while there is output, */
+#define TYPING_WAIT_MS 10 /* when there is none, but somebody may type, */
+#define IDLE_WAIT_MS 40   /* and when there has been none for a second */
 
 static bool run_session_flush(struct run_session *s)
 {
@@ -61,12 +62,17 @@ static void run_session_new_generation(struct run_session *s, const Ddp__V1__Job
 {
     const char *node = run_session_node(s, job);
     const struct output_targets_options options = {
-        .several = job->world_size > 1, .raw = s->request->raw, .terminal = s->request->terminal};
+        .several = job->world_size > 1,
+        .raw = s->request->raw,
+        .terminal = s->request->terminal,
+        .own = s->terminal.theirs >= 0 && (job->world_size == 1 || s->request->attach >= 0),
+        .own_rank = job->world_size == 1 ? 0 : (int)s->request->attach};
     run_session_finish_output(s);
     /* a generation may begin and end between two states; it left log files, too */
     for (int64_t g = s->generation + 1; g <= job->generation; g++)
         run_logs_attempt(s->local.logs, s->job, g, node);
     s->generation = job->generation;
+    s->several = job->world_size > 1;
     output_targets_set(&s->tail.merge, &options);
     log_tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
     worker_output_add(&s->tail, s->request, job, node);
@@ -126,22 +132,48 @@ static enum err_code run_session_check_queue(struct run_session *s, struct err *
     return ERR_OK;
 }
 
-static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *job)
+/* --attach names a rank of the whole job, which may be elsewhere. */
+static enum err_code run_session_check_attach(const struct run_session *s, const Ddp__V1__JobStatus *job,
+                                              struct err *e)
 {
-    if (job->generation > s->generation && job->n_nodes)
+    const int64_t rank = s->request->attach;
+    if (rank < 0)
+        return ERR_OK;
+    for (size_t i = 0; i < job->n_ranks; i++)
+        if (job->ranks[i]->rank == rank && strcmp(job->ranks[i]->node, run_session_node(s, job)) == 0)
+            return ERR_OK;
+    for (size_t i = 0; i < job->n_ranks; i++)
+        if (job->ranks[i]->rank == rank)
+            return err_set(
+                e, ERR_FAILED_PRECONDITION,
+                "--attach %lld: rank %lld runs on %s; give --attach to the ddpctl that was started there",
+                (long long)rank, (long long)rank, job->ranks[i]->node);
+    return err_set(e, ERR_FAILED_PRECONDITION, "--attach %lld: the job has %d ranks, counted from 0",
+                   (long long)rank, job->world_size);
+}
+
+static enum err_code run_session_update(struct run_session *s, const Ddp__V1__JobStatus *job, struct err *e)
+{
+    if (job->generation > s->generation && job->n_nodes) {
+        if (!s->generation && run_session_check_attach(s, job, e) != ERR_OK)
+            return e->code;
         run_session_new_generation(s, job);
+    }
     if (job_status_ended(job)) { /* all output comes before the message about the end */
         run_session_finish_output(s);
         s->ended = true;
         s->exit_code = job_status_exit_code(job);
     }
     s->view.term.now_ms = clock_wall_ms();
-    if (!s->request->secondary)
+    /* The user saw how the rank ended by ^C: nothing about it is news. */
+    const bool typed = s->terminal.interrupted_end;
+    if (!s->request->secondary && !typed)
         follow_view_update(&s->view, job, &s->talk);
-    if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
+    if (s->ended && !typed && s->generation && job->failure && strcmp(job->state, "failed") == 0)
         run_session_explain_failure(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);
     snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "the job is not placed yet");
+    return ERR_OK;
 }
 
 /* Passes on a signal that has not been passed on yet. The first ^C stops the job, the second kills it, the
@@ -162,7 +194,7 @@ static enum err_code run_session_obey(struct run_session *s, struct err *e)
         snprintf(why, sizeof(why), "%s was interrupted", s->node);
     request.why = why;
     request.signal = interrupt_signal();
-    if (!s->unread)
+    if (!s->unread && (s->several || s->stops > 1 || !s->terminal.interrupted_end))
         buf_puts(&s->talk, s->stops == 1 ? "ddpctl: stopping the job, ^C again kills it\n"
                                          : "ddpctl: killing the job\n");
     run_session_flush(s);
@@ -177,13 +209,16 @@ static enum err_code run_session_loop(struct run_session *s, struct err *e)
     while (!s->ended) {
         CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
         int64_t now = clock_boot_ms();
-        int64_t wait = now - s->active_ms < 1000 ? BUSY_WAIT_MS : IDLE_WAIT_MS;
+        int64_t idle = run_terminal_is_used(&s->terminal) ? TYPING_WAIT_MS : IDLE_WAIT_MS;
+        int64_t wait = now - s->active_ms < 1000 ? BUSY_WAIT_MS : idle;
         enum err_code code = job_watch_next(&s->watch, wait, &job, e);
         /* A dead daemon explains an UNAVAILABLE coordinator better than the call's error does. */
         if (local_cluster_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
             return e->code;
-        if (job)
-            run_session_update(s, job);
+        run_terminal_turn(&s->terminal,
+                          now); /* before the job's end is printed: it ends a use of the terminal */
+        if (job && run_session_update(s, job, e) != ERR_OK)
+            return e->code;
         if ((s->turn ? s->turn : run_session_check_queue)(s, e) != ERR_OK)
             return e->code;
         if (log_tail_read(&s->tail, now) || job)
@@ -202,6 +237,7 @@ void run_session_init(struct run_session *s, const struct run_request *request, 
 {
     *s = (struct run_session){.request = request, .quiet = quiet, .local = LOCAL_CLUSTER_INIT};
     interrupts_catch_these(request->signals);
+    run_terminal_open(&s->terminal, request);
     log_tail_init(&s->tail);
     follow_view_init(&s->view, term_of(STDERR_FILENO));
     s->view.brief = true;
@@ -213,6 +249,7 @@ enum err_code run_session_run(struct run_session *s, struct err *e)
     job_watch_open(&s->watch, &s->link, s->job);
     s->active_ms = clock_boot_ms();
     enum err_code code = run_session_loop(s, e);
+    run_terminal_close(&s->terminal); /* before anybody prints the error */
     if (code != ERR_OK) { /* the lines that are on the terminal end before the message about the error */
         output_merge_finish(&s->tail.merge, clock_boot_ms());
         run_session_flush(s);
@@ -231,6 +268,7 @@ void run_session_release(struct run_session *s, int code)
                    s->node ? s->node : "");
     if (keep && !s->quiet)
         run_session_flush(s);
+    run_terminal_close(&s->terminal);
     job_watch_close(&s->watch);
     link_close(&s->link);
     local_cluster_stop(&s->local, keep);

@@ -5,6 +5,7 @@
 #include "client/run/local_cluster.h"
 #include "client/run/log_tail.h"
 #include "client/run/run_request.h"
+#include "client/run/run_terminal.h"
 #include "client/run/waiting.h"
 #include "client/screen/screen_follow.h"
 
@@ -14,9 +15,10 @@
 struct run_session {
     const struct run_request *request;
     bool quiet;
-    struct local_cluster local; /* this machine's daemons; local.logs has the log files */
-    struct link link;           /* to the coordinator, on this or another machine */
-    const char *node;           /* this node's name in the job; NULL: it is the only node */
+    struct local_cluster local;   /* this machine's daemons; local.logs has the log files */
+    struct run_terminal terminal; /* opened by run_session_init */
+    struct link link;             /* to the coordinator, on this or another machine */
+    const char *node;             /* this node's name in the job; NULL: it is the only node */
     int64_t job;
     /* the flags that run the job without GPUs, for advice; NULL: it does not ask for GPUs of this machine */
     const char *without_gpus;
@@ -31,7 +33,7 @@ struct run_session {
     struct buf talk; /* messages of ddpctl itself, for stderr */
     int64_t generation, active_ms;
     int stops; /* signals that were passed on as cancels */
-    bool ended, unread;
+    bool ended, unread, several;
     struct waiting waiting;
     char state[16], reason[256]; /* of the job, as last heard */
     int exit_code;

@@ -291,6 +291,8 @@ static enum err_code torchrun_read_output(const struct run_options *o, char *con
         return option_refuse("redirects", expected, o->redirects, e);
     if (o->tee && !run_streams_fit(o->tee))
         return option_refuse("tee", expected, o->tee, e);
+    if (o->attach && torchrun_read_number("attach", o->attach, 1 << 20, &r->attach, e) != ERR_OK)
+        return e->code;
     r->raw = o->raw;
     r->terminal = o->terminal;
     if (o->local_ranks && torchrun_read_local_ranks(o->local_ranks, r, e) != ERR_OK)
@@ -349,7 +351,8 @@ static enum err_code torchrun_read_all(struct run_request *r, const struct run_o
 enum err_code torchrun_read(struct run_request *r, struct run_options *o, char *const *tail, char *const *env,
                             struct buf *talk, struct err *e)
 {
-    *r = (struct run_request){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
+    *r = (struct run_request){
+        .node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1, .attach = RUN_ATTACH_ONLY};
     if (option_environment(run_option_table, o, "PET_", env, e) != ERR_OK)
         return e->code;
     r->standalone = o->job.standalone;

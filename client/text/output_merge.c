@@ -27,13 +27,21 @@ static struct output_stream *merge_stream(struct output_merge *m, int rank, bool
         if (m->streams[i]->rank == rank && m->streams[i]->standard_error == standard_error)
             return m->streams[i];
     struct output_stream *s = xcalloc(1, sizeof(*s));
-    *s = (struct output_stream){.rank = rank, .standard_error = standard_error, .bare = true};
+    *s = (struct output_stream){
+        .rank = rank, .standard_error = standard_error, .own = m->own == rank + 1, .bare = true};
     m->streams = array_grow(m->streams, m->count, &m->cap, sizeof(*m->streams));
     size_t at = m->count++; /* in the order of ranks, which is the order on a live terminal */
     for (; at && m->streams[at - 1]->rank > rank; at--)
         m->streams[at] = m->streams[at - 1];
     m->streams[at] = s;
     return s;
+}
+
+void output_merge_own(struct output_merge *m, int rank)
+{
+    m->own = rank + 1;
+    for (size_t i = 0; i < m->count; i++)
+        m->streams[i]->own = m->own == m->streams[i]->rank + 1;
 }
 
 void output_merge_label(struct output_merge *m, int rank, bool standard_error, const char *label)
@@ -49,7 +57,7 @@ static size_t stream_put_label(const struct output_stream *s, const struct outpu
     static const int colours[] = {36, 33, 32, 35, 34, 31};
     CLEANUP(free_text) char *number = s->label ? NULL : xasprintf("[%d]", s->rank);
     const char *text = s->label ? s->label : number;
-    if (!s->label && !t->wanted)
+    if (!s->label && (!t->wanted || s->own))
         return 0;
     if (t->colour)
         buf_printf(out, "\033[%dm%s\033[0m", colours[(unsigned)s->rank % ARRAY_LEN(colours)], text);
@@ -62,7 +70,7 @@ static size_t stream_put_label(const struct output_stream *s, const struct outpu
 
 static bool stream_is_raw(const struct output_stream *s, const struct output_target *t)
 {
-    return t->raw && !s->label;
+    return (t->raw || s->own) && !s->label;
 }
 
 /* ---- appending */
@@ -128,11 +136,11 @@ static void stream_append(struct output_stream *s, struct output_target *t, cons
     s->cut = false;
     if (!len)
         return;
-    if (s->label || t->wanted)
+    if (s->label || (t->wanted && !s->own))
         stream_append_labelled(s, t, data, len);
     else
         buf_append(&t->text, data, len);
-    if (t->filtered)
+    if (t->filtered && !s->own)
         t->coloured = term_filter_leaves_colour(data, len, t->coloured == s) ? s : NULL;
     t->open = data[len - 1] == '\n' ? NULL : s;
     t->returned = data[len - 1] == '\r';
@@ -279,7 +287,8 @@ static size_t stream_ready(const struct output_stream *s, const struct output_ta
 static bool stream_is_held(const struct output_stream *s, const struct output_target *t, int64_t now_ms)
 {
     const struct output_stream *other = t->open;
-    if (t->live || !other || other == s || stream_is_raw(s, t) || stream_is_raw(other, t))
+    /* the line of a rank with the terminal holds up others while it grows, too */
+    if (t->live || !other || other == s || stream_is_raw(s, t) || (!other->own && stream_is_raw(other, t)))
         return false;
     if (t->returned || (other->waiting.len && *other->waiting.data == '\r'))
         return false;
@@ -330,7 +339,7 @@ void output_merge_add(struct output_merge *m, int rank, bool standard_error, con
     if (!s->waiting.len)
         s->since_ms = now_ms;
     s->added_ms = now_ms;
-    if (merge_target(m, standard_error)->filtered)
+    if (merge_target(m, standard_error)->filtered && !s->own)
         term_filter_add(&s->filter, data, len, &s->waiting);
     else
         buf_append(&s->waiting, data, len);

@@ -31,6 +31,7 @@
 struct output_stream {
     int rank;
     bool standard_error;
+    bool own;    /* the rank has the terminal: unlabelled, unfiltered, as it comes */
     char *label; /* text before each line instead of "[rank] "; NULL: none */
     struct term_filter filter;
     struct buf waiting; /* has not passed yet: the start of a line, or lines that another line holds up */
@@ -68,6 +69,7 @@ struct output_merge {
     bool shared;                     /* both are the same file: targets[0] gets the output for both */
     bool joined;                     /* targets[0] gets the ranks' stderr too */
     /* private */
+    int own;                        /* 1 + the rank that has the terminal; 0: none */
     struct output_stream **streams; /* in the order of ranks */
     struct output_stream past;      /* stands for a stream that was finished */
     size_t count, cap;
@@ -75,6 +77,7 @@ struct output_merge {
 };
 
 void output_merge_init(struct output_merge *m);
+void output_merge_own(struct output_merge *m, int rank); /* the rank that has the terminal; -1: none */
 void output_merge_label(struct output_merge *m, int rank, bool standard_error, const char *label);
 void output_merge_add(struct output_merge *m, int rank, bool standard_error, const char *data, size_t len,
                       int64_t now_ms);

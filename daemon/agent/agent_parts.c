@@ -147,7 +147,8 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
                                               .log_dir = s->log_dir,
                                               .node = s->node,
                                               .files = s->files,
-                                              .attached = s->lifeline >= 0};
+                                              .attached = s->lifeline >= 0,
+                                              .terminal = s->terminal};
     struct supervisor_events supervisor_events = {on_supervisors_change, on_worker_report, a};
     struct worker_monitor_options monitor = {s->log_dir, s->node, coordinator_link_send, a};
     CLEANUP(free_text) char *supervisor = NULL;

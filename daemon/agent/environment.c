@@ -280,6 +280,8 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     out->first_local_rank = wish_first_local_rank(spawn);
     out->native = native;
     out->grace_ms = group->grace_ms;
+    out->foreground =
+        !native && (set->attach == ATTACH_ONLY_RANK ? group->world_size == 1 : set->attach == spawn->rank);
     out->id = xasprintf("%" PRId64 ".%s.%" PRId64, group->job, set->node, spawn->spawn);
     out->owner = xstrdup(place->instance);
     out->workdir = xstrdup(set->workdir ? set->workdir : spec->workdir);

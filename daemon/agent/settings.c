@@ -1,6 +1,7 @@
 #include "daemon/agent/settings.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stddef.h>
@@ -74,6 +75,17 @@ static enum err_code read_gpus(const struct conf_node *node, void *at, struct er
     free(*out);
     *out = conf_is_list(node) ? buf_steal(&list) : xstrdup(conf_scalar(node));
     return ERR_OK;
+}
+
+/* "only" or a rank */
+static bool parse_attach(const char *text, void *at)
+{
+    int64_t *rank = at;
+    char *end = NULL;
+
+    errno = 0;
+    *rank = strcmp(text, "only") ? strtoll(text, &end, 10) : ATTACH_ONLY_RANK;
+    return *rank == ATTACH_ONLY_RANK || (*text >= '0' && *text <= '9' && !*end && !errno);
 }
 
 #define AT(member) .offset = offsetof(struct settings, member)
@@ -186,6 +198,18 @@ static const struct option_spec options[] = {
      AT(lifeline),
      .value = "FD",
      .help = "end, and end every worker, when this pipe is closed"},
+    {.name = "attach",
+     .type = OPTION_PARSED,
+     AT(attach),
+     .value = "RANK|only",
+     .parse = parse_attach,
+     .expected = "a rank, or only",
+     .help = "with --lifeline: give this rank of a command, or its only one, the agent's stdin"},
+    {.name = "terminal",
+     .type = OPTION_FD,
+     AT(terminal),
+     .value = "FD",
+     .help = "with --attach: a socket to ddpctl's terminal, which the rank gets instead"},
     {.name = "workdir",
      .type = OPTION_COPY,
      AT(workdir),
@@ -393,6 +417,8 @@ static enum err_code settings_check(struct settings *s, struct err *e)
 enum err_code settings_read(struct settings *out, int argc, char **argv, struct err *e)
 {
     *out = (struct settings){.lifeline = -1,
+                             .terminal = -1,
+                             .attach = ATTACH_NO_RANK,
                              .slots_per_gpu = 1,
                              .port_first = PORT_FIRST,
                              .port_last = PORT_LAST,
@@ -404,6 +430,10 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
     fill_defaults(out);
     if (settings_check(out, e))
         return e->code;
+    if (out->terminal >= 0)
+        (void)fcntl(out->terminal, F_SETFD, FD_CLOEXEC); /* only supervisors inherit it */
+    if (out->lifeline < 0)
+        out->attach = ATTACH_NO_RANK; /* a daemon's stdin belongs to nobody's job */
     if (out->lifeline >= 0)
         out->log_total = out->log_keep_ms =
             0; /* under `ddpctl run` the logs are the user's: none is removed */

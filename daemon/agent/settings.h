@@ -38,8 +38,14 @@ struct settings {
     uint64_t files; /* the soft limit of open files that the agent was started with; 0: unknown */
     bool insecure;  /* send no token */
     int lifeline;   /* a pipe; when it is closed, the agent ends with all that it started; -1: none */
-    bool rejoin;    /* leave the cluster that this node belonged to */
+    int64_t
+        attach; /* the rank that gets this process's stdin or the terminal, of commands on this node; or one of the
+                       numbers below */
+    int terminal; /* a socket to the user's terminal (base/terminal_offer.h); -1: none */
+    bool rejoin;  /* leave the cluster that this node belonged to */
 };
+
+enum { ATTACH_NO_RANK = -1, ATTACH_ONLY_RANK = -2 }; /* ONLY: the rank of a job that has one rank */
 
 /* The options that `ddp-agent join` accepts as well. */
 extern const struct option_spec settings_join_options[];

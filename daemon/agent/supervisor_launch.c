@@ -15,22 +15,26 @@
 #include "daemon/supervisor/protocol/log_place.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-#define CONTROL_FD 3
+enum { CONTROL_FD = 3, TERMINAL_FD = 4 };
 
 /* The supervisor gets a session, signal handling and descriptors of its own, since it may outlive the agent.
- * Its log goes to a file: the agent's stderr may be a pipe that closes when the agent ends. */
+ * Its log goes to a file: the agent's stderr may be a pipe that closes when the agent ends. Only under `ddpctl run` is
+ * the agent's stdin meant for a worker. */
 static int supervisor_attributes_set(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int log,
-                                     int control)
+                                     int control, const struct supervisors_options *o)
 {
     sigset_t none, all;
-    int rc = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+    int first_closed = o->terminal >= 0 ? TERMINAL_FD + 1 : CONTROL_FD + 1;
+    int rc = o->attached ? 0 : posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
 
     sigemptyset(&none);
     sigfillset(&all);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(files, log, 1);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(files, 1, 2);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(files, control, CONTROL_FD);
-    rc = rc ? rc : posix_spawn_file_actions_addclosefrom_np(files, CONTROL_FD + 1);
+    if (o->terminal >= 0)
+        rc = rc ? rc : posix_spawn_file_actions_adddup2(files, o->terminal, TERMINAL_FD);
+    rc = rc ? rc : posix_spawn_file_actions_addclosefrom_np(files, first_closed);
     rc = rc ? rc : posix_spawnattr_setsigmask(attr, &none);
     rc = rc ? rc : posix_spawnattr_setsigdefault(attr, &all);
     return rc ? rc
@@ -62,6 +66,7 @@ static enum err_code supervisor_exec(const char *program, const struct superviso
     CLEANUP(close_fd) int log = -1;
     CLEANUP(free_text) char *number = xasprintf("%" PRId64, job);
     CLEANUP(free_text) char *fd = xasprintf("%d", CONTROL_FD);
+    CLEANUP(free_text) char *terminal = xasprintf("%d", TERMINAL_FD);
     CLEANUP(free_text) char *files = xasprintf("%llu", (unsigned long long)o->files);
     char *argv[] = {(char *)program,
                     (char *)"--dir",
@@ -75,6 +80,8 @@ static enum err_code supervisor_exec(const char *program, const struct superviso
                     (char *)"--open-files",
                     files,
                     o->attached ? (char *)"--attached" : NULL,
+                    o->attached && o->terminal >= 0 ? (char *)"--terminal" : NULL,
+                    terminal,
                     NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -85,7 +92,7 @@ static enum err_code supervisor_exec(const char *program, const struct superviso
         return e->code;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attr);
-    rc = supervisor_attributes_set(&actions, &attr, log, control);
+    rc = supervisor_attributes_set(&actions, &attr, log, control, o);
     if (!rc)
         rc = posix_spawn(pid, program, &actions, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -104,7 +111,7 @@ enum err_code supervisor_launch(const struct supervisors_options *options, int64
     if (paths_program("ddp-supervisor", &program, e) || control_pair(pair, e))
         return e->code;
     ours = pair[0];
-    theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, CONTROL_FD + 1); /* dup2 onto itself would keep close-on-exec */
+    theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, TERMINAL_FD + 1); /* dup2 onto itself would keep close-on-exec */
     close(pair[1]);
     if (theirs < 0)
         return err_sys(e, errno, "control socket");

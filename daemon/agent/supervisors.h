@@ -27,7 +27,8 @@ struct supervisors_options {
                             are in <state>/run/<job> */
     const char *node;
     rlim_t files;  /* soft limit of open files for the workers; 0: unknown */
-    bool attached; /* supervisors and their workers end with this process */
+    bool attached; /* supervisors and their workers end with this process, and share its stdin */
+    int terminal;  /* a socket to ddpctl's terminal, which they inherit; -1: none */
 };
 
 /* Reads the records in <state>/run. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ struct plan {
     pid_t parent;
     rlim_t files;
     int in, out, err, report, token, failure; /* -1: none */
+    bool terminal;                            /* `in` is a pseudo-terminal */
 };
 
 static void child_plan_release(struct plan *p)
@@ -70,6 +72,9 @@ static void signals_reset(void)
  */
 static bool descriptors_place(struct plan *p)
 {
+    /* TIOCSCTTY: ^C and the closing of the terminal reach the worker's session */
+    if (p->terminal && ioctl(p->in, TIOCSCTTY, 0))
+        return false;
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
         return false;
     if (p->token >= 0 ? dup2(p->token, TOKEN_FD) < 0 : (close(TOKEN_FD), 0))
@@ -134,8 +139,27 @@ enum err_code descriptor_lift(int *fd, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code child_logs_open(struct plan *p, struct err *e)
+/* Replaces the files by the terminal; its output goes to the file that stdout was. */
+static enum err_code child_terminal_open(struct plan *p, const struct terminal_offer *offer, uid_t user,
+                                         struct pseudo_terminal *t, struct err *e)
 {
+    if (pseudo_terminal_open(t, offer, user, &p->in, e))
+        return e->code;
+    t->log = p->out;
+    p->out = -1;
+    p->terminal = true;
+    if (offer->standard_error) {
+        close(p->err);
+        p->err = fcntl(p->in, F_DUPFD_CLOEXEC, 32);
+    }
+    p->out = fcntl(p->in, F_DUPFD_CLOEXEC, 32);
+    return p->out < 0 || p->err < 0 ? err_sys(e, errno, "descriptor") : descriptor_lift(&p->in, e);
+}
+
+static enum err_code child_logs_open(struct plan *p, const struct terminal_link *link,
+                                     struct pseudo_terminal *t, struct err *e)
+{
+    bool foreground = p->order->foreground;
     uid_t user = p->user ? p->user->pw_uid : geteuid();
     gid_t group = p->user ? p->user->pw_gid : getegid();
 
@@ -143,7 +167,9 @@ static enum err_code child_logs_open(struct plan *p, struct err *e)
         return e->code;
     if (descriptor_lift(&p->out, e) || descriptor_lift(&p->err, e))
         return e->code;
-    p->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (foreground && link->socket >= 0)
+        return child_terminal_open(p, &link->offer, user, t, e);
+    p->in = foreground ? fcntl(0, F_DUPFD_CLOEXEC, 32) : open("/dev/null", O_RDONLY | O_CLOEXEC);
     return p->in < 0 ? err_sys(e, errno, "/dev/null") : descriptor_lift(&p->in, e);
 }
 
@@ -203,9 +229,16 @@ static void environment_make(struct plan *p)
     p->env = strv_append(p->env, text);
 }
 
-enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files, struct child *out,
-                         struct err *e)
+static void child_terminal_drop(struct pseudo_terminal *t)
 {
+    close_fd(&t->master);
+    close_fd(&t->log);
+}
+
+enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
+                         const struct terminal_link *link, struct child *out, struct err *e)
+{
+    CLEANUP(child_terminal_drop) struct pseudo_terminal terminal = {.master = -1, .log = -1};
     CLEANUP(child_plan_release)
     struct plan p = {.order = order,
                      .files = files,
@@ -221,7 +254,8 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     pid_t pid;
 
     /* before the fork: a failure here can still be reported with a whole message */
-    if (child_account(order->user, &p.user, e) || child_logs_open(&p, e) || token_open(&p, e))
+    if (child_account(order->user, &p.user, e) || child_logs_open(&p, link, &terminal, e) ||
+        token_open(&p, e))
         return e->code;
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;
@@ -231,8 +265,8 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
         return err_sys(e, errno, "fork");
     if (!pid)
         child_main(&p);
-    *out = (struct child){pid, report, exec_fd};
-    report = exec_fd = -1;
+    *out = (struct child){pid, report, exec_fd, terminal};
+    report = exec_fd = terminal.master = terminal.log = -1;
     return ERR_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "daemon/supervisor/protocol/spawn_order.h"
+#include "daemon/supervisor/pseudo_terminal.h"
 
 /* Makes a running process of an order. The caller has only one thread, so it may fork. */
 
@@ -13,13 +14,15 @@ struct child {
     pid_t pid;
     int report_fd; /* non-blocking read end of DDP_REPORT_FD */
     int exec_fd;   /* non-blocking read end: end of file when the command runs, else a struct child_failure */
+    struct pseudo_terminal terminal; /* of a child in the foreground; master -1: none */
 };
 
 /* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own,
- * dies with the caller, and has default signal handling, stdin from /dev/null, only its own descriptors, and
- * `files` as its soft limit of open files (0: the caller's). */
+ * dies with the caller, and has default signal handling, only its own descriptors, and `files` as its soft limit of open
+ * files (0: the caller's). An order for the foreground gets a pseudo-terminal if `link` has a socket, else the caller's
+ * stdin; all other children read /dev/null. */
 MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
-                                    struct child *out, struct err *e);
+                                    const struct terminal_link *link, struct child *out, struct err *e);
 
 /* ---- for other children of the supervisor that are forked and executed */
 

@@ -27,8 +27,9 @@
 #define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a moment longer */
 #define FIRST_ORDER_MS 30000   /* ends when no order has come by then */
 #define REPORT_TURN (64 << 10) /* bytes of one pipe before the other pipes get their turn */
-#define REPORT_REST (1 << 20)  /* the most that a pipe holds: more than that is still being written */
-#define POLL_MAX_MS 1000       /* poll(2) does not count the time that a machine sleeps; leases do */
+#define TERMINAL_TURN (256 << 10)
+#define REPORT_REST (1 << 20) /* the most that a pipe holds: more than that is still being written */
+#define POLL_MAX_MS 1000      /* poll(2) does not count the time that a machine sleeps; leases do */
 
 struct group {
     struct group_options options;
@@ -108,10 +109,12 @@ enum err_code group_open(struct group **out, const struct group_options *options
     struct group *g = xcalloc(1, sizeof(*g));
 
     g->options = *options;
-    g->site = (struct spawn_site){options->dir, options->node, options->job, options->files};
+    g->site = (struct spawn_site){
+        .dir = options->dir, .node = options->node, .job = options->job, .files = options->files};
     g->lock_fd = g->listener = g->agent.fd = g->signals = -1;
     g->opened = clock_boot_ms();
-    if (file_mkdirs(options->dir, 0700, e) || lock_take(g, e) || records_take(g, e) || signals_open(g, e) ||
+    if (terminal_link_open(&g->site.terminal, options->terminal_fd, e) ||
+        file_mkdirs(options->dir, 0700, e) || lock_take(g, e) || records_take(g, e) || signals_open(g, e) ||
         control_listen(options->dir, &g->listener, e)) {
         group_free(g);
         return e->code;
@@ -397,6 +400,7 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
     for (size_t i = 0; i < g->count; i++) {
         poll_set_add(w, g->spawns[i]->exec_fd, POLLIN);
         poll_set_add(w, g->spawns[i]->report_fd, POLLIN);
+        poll_set_add(w, g->spawns[i]->terminal.master, POLLIN);
     }
     if (poll(w->fds, w->count, timeout > 0 ? (int)timeout : 0) <= 0)
         w->count = 0;
@@ -415,6 +419,8 @@ static void group_serve(struct group *g, const struct poll_set *w)
             spawn_exec_ready(s, &g->site);
         if (poll_set_ready(w, s->report_fd))
             agent_link_take_reports(&g->agent, s, REPORT_TURN);
+        if (poll_set_ready(w, s->terminal.master))
+            pseudo_terminal_copy(&s->terminal, TERMINAL_TURN, clock_boot_ms());
     }
     if (poll_set_ready(w, g->signals))
         signals_hear(g);

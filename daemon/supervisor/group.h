@@ -22,9 +22,10 @@ struct group_options {
     const char *dir; /* <state>/run/<job> */
     const char *node;
     int64_t job;
-    rlim_t files;   /* soft limit of open files for the workers; 0: the supervisor's own */
-    int control_fd; /* the connection to an agent that is there already, or -1 */
-    bool attached;  /* all workers are killed when that agent is gone */
+    rlim_t files;    /* soft limit of open files for the workers; 0: the supervisor's own */
+    int control_fd;  /* the connection to an agent that is there already, or -1 */
+    bool attached;   /* all workers are killed when that agent is gone */
+    int terminal_fd; /* the way to the user's terminal (base/terminal_offer.h), or -1 */
 };
 
 struct group;

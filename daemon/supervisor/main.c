@@ -15,7 +15,7 @@
 struct supervisor_options {
     const char *dir, *node;
     int64_t job;
-    int control_fd;
+    int control_fd, terminal;
     rlim_t open_files;
     bool attached;
 };
@@ -65,6 +65,11 @@ static const struct option_spec options[] = {
      .type = OPTION_FLAG,
      AT(attached),
      .help = "kill all workers when the control connection closes (ddpctl run)"},
+    {.name = "terminal",
+     .type = OPTION_FD,
+     AT(terminal),
+     .value = "FD",
+     .help = "a socket to the user's terminal, for the rank in the foreground (ddpctl run)"},
     {0},
 };
 
@@ -78,7 +83,7 @@ static const struct program program = {
 /* Ends the program on --help, --version and misuse. */
 static struct group_options options_read(int argc, char **argv)
 {
-    struct supervisor_options o = {.control_fd = -1};
+    struct supervisor_options o = {.control_fd = -1, .terminal = -1};
     struct option_arguments args;
     int code = program_parse(&program, (struct option_set[]){{options, &o}, {0}}, argc, argv, &args);
 
@@ -96,7 +101,8 @@ static struct group_options options_read(int argc, char **argv)
                                   .job = o.job,
                                   .files = o.open_files,
                                   .control_fd = o.control_fd,
-                                  .attached = o.attached};
+                                  .attached = o.attached,
+                                  .terminal_fd = o.terminal};
 }
 
 int main(int argc, char **argv)

@@ -52,9 +52,9 @@ static char *file_read_end(const char *log_dir, const char *name)
     return line && line[1] ? xstrdup(line + 1) : steal(text);
 }
 
-char *outcome_tail(const char *log_dir)
+char *outcome_tail(const char *log_dir, const char *name)
 {
-    CLEANUP(free_text) char *text = file_read_end(log_dir, "stderr.log");
+    CLEANUP(free_text) char *text = file_read_end(log_dir, name);
     size_t len = text ? strlen(text) : 0;
     int lines = 0;
     char *at;

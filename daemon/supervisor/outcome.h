@@ -11,7 +11,8 @@
 #define TAIL_LINES 20
 #define TAIL_BYTES (8 << 10)
 
-char *outcome_tail(const char *log_dir);    /* the last lines of stderr.log; NULL: none. The caller frees */
+/* The last lines of stderr.log, or of the file that has stderr; NULL: none. The caller frees. */
+char *outcome_tail(const char *log_dir, const char *name);
 char *outcome_message(const char *log_dir); /* the first line of error.json's message; NULL: none */
 /* Another program took the MASTER_PORT between the supervisor's trial and rank 0's bind: the last lines of
  * rank 0's stderr say so. */

@@ -97,6 +97,7 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
     struct child child;
+    struct err unseen;
     char *cgroup;
 
     /* a busy port is not a problem of the node: another port on the same node can be used */
@@ -115,12 +116,16 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
     if (spawn_start_store(s, site, e))
         return e->code;
     s->oom_before = kernel_oom_kills();
-    if (child_fork(&s->order, s->fact.cgroup, site->files, &child, e))
+    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, &child, e))
         return err_wrap(e, "%s", site->node);
     s->pid = s->session = child.pid;
     s->fact.pid = child.pid;
     s->report_fd = child.report_fd;
     s->exec_fd = child.exec_fd;
+    s->terminal = child.terminal;
+    s->at_terminal = s->terminal.master >= 0 && site->terminal.offer.standard_error;
+    if (s->terminal.master >= 0 && pseudo_terminal_show(&s->terminal, &site->terminal, &unseen))
+        log_warn("terminal_not_shown", "job=%" PRId64 " why=%s", site->job, LOG_Q(unseen.msg));
     return ERR_OK;
 }
 
@@ -131,7 +136,7 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
 
     s->order = *order;
     memset(order, 0, sizeof(*order));
-    s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = -1;
+    s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
     s->fact = (struct spawn_fact){.job = site->job,
                                   .spawn = s->order.spawn,
                                   .first_generation = s->order.first_generation,
@@ -149,7 +154,7 @@ struct spawn *spawn_found(const struct spawn_fact *fact)
 {
     struct spawn *s = xcalloc(1, sizeof(*s));
 
-    s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = -1;
+    s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
     spawn_fact_copy(&s->fact, fact);
     s->found = s->dirty = true;
     s->saved = spawn_ended(s);
@@ -162,6 +167,8 @@ void spawn_free(struct spawn *s)
         return;
     exec_pipe_close(s);
     report_pipe_close(s);
+    close_fd(&s->terminal.master);
+    close_fd(&s->terminal.log);
     holds_drop(s);
     report_reader_release(&s->reader);
     spawn_order_release(&s->order);
@@ -271,7 +278,7 @@ static void outcome_read(struct spawn *s)
                             (by_kernel && s->oom_before >= 0 && oom_now > s->oom_before);
     if (!s->fact.code && !s->fact.signal)
         return; /* success needs no explanation */
-    s->fact.stderr_tail = outcome_tail(s->order.log_dir);
+    s->fact.stderr_tail = outcome_tail(s->order.log_dir, s->at_terminal ? "stdout.log" : "stderr.log");
     if (!s->fact.message)
         s->fact.message = outcome_message(s->order.log_dir);
     /* if the worker was told to stop, a busy port is not the cause */
@@ -332,6 +339,8 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         return s->next_try;
     if (members_kill(s, peers) > 0)
         return leftover_retry_at(s, now);
+    if (s->terminal.master >= 0)
+        pseudo_terminal_end(&s->terminal, now); /* the last lines are in the log before they are read */
     if (s->found)
         s->fact.lost = true;
     else
@@ -391,9 +400,13 @@ static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, 
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                    int64_t now)
 {
+    int64_t at, terminal_at;
+
     if (spawn_ended(s))
         return spawn_save(s, site, now);
     if (!s->pid)
         return spawn_bury(s, site, peers, now);
-    return spawn_escalate(s, peers, now);
+    terminal_at = pseudo_terminal_tick(&s->terminal, now);
+    at = spawn_escalate(s, peers, now);
+    return at < terminal_at ? at : terminal_at;
 }

@@ -8,6 +8,7 @@
 
 #include "daemon/supervisor/hold.h"
 #include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/pseudo_terminal.h"
 #include "daemon/supervisor/report_reader.h"
 #include "daemon/supervisor/store_child.h"
 
@@ -36,11 +37,13 @@ struct spawn {
     int stop_signal;          /* 0: SIGTERM */
     int report_fd, exec_fd, port_fd;
     int gpu_fds[HOLD_FDS];
+    struct pseudo_terminal terminal; /* of a rank in the foreground */
     long long oom_before;
     int64_t next_try; /* of an action that has failed: writing the record, killing a process */
     int64_t pause;    /* before the next try to kill; doubled each time */
     struct report_reader reader;
     struct store_child store; /* started for its generation; the group takes it at once */
+    bool at_terminal;         /* stderr goes to the terminal, too: stdout.log has both */
     bool found;               /* known only from the record of an earlier supervisor */
     bool saved;               /* the exit record is on disk */
     bool dirty;               /* the agent has not been told the current fact */
@@ -50,6 +53,7 @@ struct spawn_site { /* values that all spawns of a group share */
     const char *dir, *node;
     int64_t job;
     rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */
+    struct terminal_link terminal;
 };
 
 struct spawn_peers {

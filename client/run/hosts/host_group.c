@@ -289,7 +289,9 @@ static enum err_code host_group_start_agent(struct host_group *h, struct err *e)
                                         .coordinator = h->hosting ? NULL : h->endpoint.address,
                                         .token = h->hosting ? NULL : h->token,
                                         .node = h->node,
-                                        .address = r->local_addr ? r->local_addr : h->endpoint.node};
+                                        .address = r->local_addr ? r->local_addr : h->endpoint.node,
+                                        .attach = h->session.terminal.attach,
+                                        .terminal = h->session.terminal.theirs};
     /* Each host runs the command that was typed there, in its own directory, whatever the submitted job says.
      */
     if (h->spec->kind == JOB_COMMAND) {

@@ -54,6 +54,8 @@ void spawn_order_encode(struct jout *o, const struct spawn_order *s)
     jout_int(o, "master_port", s->master_port);
     jout_bool(o, "store", s->store);
     jout_bool(o, "native", s->native);
+    if (s->foreground)
+        jout_bool(o, "foreground", true);
     jout_int(o, "lease_sent", s->lease_sent);
     jout_int(o, "lease_ms", s->lease_ms);
     jout_int(o, "grace_ms", s->grace_ms);
@@ -78,6 +80,7 @@ enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struc
     s->master_port = (int)json_get_int(obj, "master_port", 0);
     s->store = json_get_bool(obj, "store", false) && s->master_port;
     s->native = json_get_bool(obj, "native", false);
+    s->foreground = json_get_bool(obj, "foreground", false);
     s->lease_sent = json_get_int(obj, "lease_sent", 0);
     s->lease_ms = json_get_int(obj, "lease_ms", 0);
     s->grace_ms = json_get_int(obj, "grace_ms", 0);

@@ -24,6 +24,7 @@ struct spawn_order {
     int gpu_slots;                /* how many workers may share one of the GPUs */
     int master_port;              /* to lease on this host; 0: it belongs to another node */
     bool store;                   /* with master_port: ddp-store serves it, before the worker starts */
+    bool foreground;              /* it gets the terminal or the stdin of `ddpctl run` */
     bool native;                  /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
     int64_t lease_sent, lease_ms; /* as in control_message */
     int64_t grace_ms;

@@ -24,8 +24,10 @@ static void open_setup(struct setup *s, const char *job)
     struct err e;
 
     memset(s, 0, sizeof(*s));
-    s->settings = (struct settings){
-        .log_dir = (char *)"/logs", .node = (char *)"box1", .coordinator = (char *)"c:29600"};
+    s->settings = (struct settings){.attach = ATTACH_NO_RANK,
+                                    .log_dir = (char *)"/logs",
+                                    .node = (char *)"box1",
+                                    .coordinator = (char *)"c:29600"};
     assert_ok(job_parse(&s->spec, job, strlen(job), "job", &e), &e);
     s->place = (struct environment_place){.settings = &s->settings,
                                           .instance = "abc",
@@ -377,6 +379,35 @@ static void gpus_that_are_not_leased_are_hidden(void **state)
     close_setup(&s);
 }
 
+static bool foreground_of(struct setup *s, const Ddp__V1__SpawnWish *spawn, int64_t attach, int world)
+{
+    s->settings.attach = attach;
+    s->group.world_size = world;
+    environment_order(&s->order, &s->place, &s->spec, &s->group, spawn);
+    bool foreground = s->order.foreground;
+    spawn_order_release(&s->order);
+    return foreground;
+}
+
+static void one_rank_of_a_command_is_in_the_foreground(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    assert_false(foreground_of(&s, &s.a, ATTACH_NO_RANK, 1));
+    assert_true(foreground_of(&s, &s.a, ATTACH_ONLY_RANK, 1));
+    assert_false(foreground_of(&s, &s.a, ATTACH_ONLY_RANK, 6));
+    assert_true(foreground_of(&s, &s.b, 5, 6)); /* rank 5 */
+    assert_false(foreground_of(&s, &s.a, 5, 6));
+    close_setup(&s);
+    open_setup(
+        &s,
+        "train: {model: {type: linear, in: 1, out: 1}, data: {type: synthetic, samples: 8}, batch: 4, epochs: 1}\n");
+    assert_false(foreground_of(&s, &s.a, ATTACH_ONLY_RANK, 1));
+    close_setup(&s);
+}
+
 static void entries_are_set_and_unset(void **state)
 {
     char **env = NULL;
@@ -410,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_virtual_local_rank_sees_its_own_gpu),
         cmocka_unit_test(workers_that_share_a_gpu_see_it_once),
         cmocka_unit_test(gpus_that_are_not_leased_are_hidden),
+        cmocka_unit_test(one_rank_of_a_command_is_in_the_foreground),
         cmocka_unit_test(entries_are_set_and_unset),
     };
 

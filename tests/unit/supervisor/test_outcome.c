@@ -47,11 +47,11 @@ static void the_last_lines_of_stderr_are_kept(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
 
-    assert_null(outcome_tail(*state));
+    assert_null(outcome_tail(*state, "stderr.log"));
     for (int i = 0; i < 100; i++)
         buf_printf(&text, "line %d\n", i);
     put_file(*state, "stderr.log", text.data);
-    CLEANUP(free_text) char *tail = outcome_tail(*state);
+    CLEANUP(free_text) char *tail = outcome_tail(*state, "stderr.log");
     assert_int_equal(strncmp(tail, "line 80\n", 8), 0);
     assert_string_equal(strrchr(tail, '\n'), "\nline 99");
 }
@@ -84,7 +84,7 @@ static void links_and_fifos_are_not_opened(void **state)
     assert_int_equal(mkfifo(link, 0600), 0);
     check_message(*state, NULL);
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_null(outcome_tail(*state));
+    assert_null(outcome_tail(*state, "stderr.log"));
 }
 
 static void a_busy_port_is_recognized_in_the_last_lines(void **state)

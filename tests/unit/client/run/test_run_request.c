@@ -315,6 +315,20 @@ static void test_rdzv_conf(void **state)
     run_case_release(&g);
 }
 
+static void test_attach(void **state)
+{
+    (void)state;
+    struct run_case g;
+    accept_words(&g, WORDS("x"), NONE);
+    assert_int_equal(g.launch.attach, RUN_ATTACH_ONLY);
+    run_case_release(&g);
+    accept_words(&g, WORDS("--attach=2", "x"), NONE);
+    assert_int_equal(g.launch.attach, 2);
+    run_case_release(&g);
+    refuse_words(WORDS("--attach", "-1", "x"), NONE,
+                 "invalid value for option '--attach': expected a number, got '-1'");
+}
+
 static void test_signals(void **state)
 {
     (void)state;
@@ -495,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_abbreviated_options),
         cmocka_unit_test(test_rdzv_conf),
+        cmocka_unit_test(test_attach),
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_options_without_effect_are_reported),
         cmocka_unit_test(test_misuse),

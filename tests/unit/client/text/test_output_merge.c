@@ -298,6 +298,24 @@ static void test_finished_line_is_ended_by_what_follows(void **state)
     output_merge_release(&m);
 }
 
+static void test_rank_with_the_terminal_passes_as_it_comes(void **state)
+{
+    (void)state;
+    struct output_merge m = merge_for_pipe();
+    m.targets[0].wanted = m.targets[0].filtered = true;
+    output_merge_own(&m, 1);
+    const struct event events[] = {
+        {0, 1, "(Pdb) ", "(Pdb) "},
+        {10, 1, "\033[5n", "\033[5n"},
+        {20, 0, "hello\n", ""}, /* waits while somebody may be typing, */
+        {30, 1, "p x\n42\n", "p x\n42\n[0] hello\n"},
+        {40, 1, "(Pdb) ", "(Pdb) "},
+        {200, 0, "hello\n", "\n[0] hello\n"}, /* but not for ever */
+        {0},
+    };
+    check_events(&m, events, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_lines_do_not_wait_without_limit),
         cmocka_unit_test(test_own_lines_stand_alone),
         cmocka_unit_test(test_finished_line_is_ended_by_what_follows),
+        cmocka_unit_test(test_rank_with_the_terminal_passes_as_it_comes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

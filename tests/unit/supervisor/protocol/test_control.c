@@ -48,6 +48,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
                                    .master_port = 29700,
                                    .store = true,
                                    .native = true,
+                                   .foreground = true,
                                    .lease_sent = 10,
                                    .lease_ms = 20,
                                    .grace_ms = 30};
@@ -59,6 +60,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
     assert_int_equal(back.order.lease_ms, 20);
     assert_true(back.order.store);
     assert_true(back.order.native);
+    assert_true(back.order.foreground);
     control_message_release(&back);
 }
 
