@@ -38,15 +38,21 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
-/* Members that have gone on to a newer generation, or wait for one, are not stopped with this one. */
-static bool generation_has_spawn_to_stop(const struct generation *g)
+/* Members that have gone on to a newer generation, or wait for one, are not stopped with this one. Members that are
+ * stopped by SIGKILL once stay so: the survivors of their generation may be given up later, by SIGTERM. Returns false if
+ * nobody is stopped. */
+static bool generation_mark_stopped(struct generation *g, enum core_stop stop)
 {
+    bool any = false;
+
     for (int i = 0; i < g->r.world_size; i++) {
-        const struct spawn *s = g->ranks[i].spawn;
-        if (s && rank_is_held(&g->ranks[i]) && !s->r.dead && !spawn_is_between(s))
-            return true;
+        struct spawn *s = g->ranks[i].spawn;
+        if (!s || !rank_is_held(&g->ranks[i]) || s->r.dead || spawn_is_between(s))
+            continue;
+        s->killed |= stop == CORE_STOP_KILL;
+        any = true;
     }
-    return false;
+    return any;
 }
 
 void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop)
@@ -54,7 +60,7 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
     int64_t grace = g->job->spec.grace_ms;
 
     g->stop_at = 0;
-    if (!generation_has_spawn_to_stop(g))
+    if (!generation_mark_stopped(g, stop))
         return; /* there is nobody to stop, and no deadline to wait for */
     g->stop = stop;
     if (stop == CORE_STOP_SNAPSHOT)

@@ -85,7 +85,9 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
             .token = s->r.token,
             .gpu_uuids = s->r.gpu_uuids,
             /* the stop of its generation is for the members that do not go on */
-            .stop = spawn_is_between(s) ? CORE_STOP_NONE : s->rank->generation->stop,
+            .stop = spawn_is_between(s) ? CORE_STOP_NONE
+                    : s->killed         ? CORE_STOP_KILL
+                                        : s->rank->generation->stop,
         };
     }
     out->cards = xcalloc(node->card_count + 1, sizeof(*out->cards));

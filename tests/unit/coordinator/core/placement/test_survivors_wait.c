@@ -30,6 +30,18 @@ static void survivors_wait_until_the_others_are_dead(void **state)
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
 }
 
+/* Rank 3 has nothing to save and may hang. The survivors may end in order. */
+static void giving_survivors_up_does_not_soften_a_kill(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_waits(f, FOUR SAVED);
+
+    assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_KILL);
+    fixture_cancel(f, job, false);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_KILL);
+}
+
 /* It is stuck in the kernel for a moment, and nobody has killed it. */
 static void a_survivor_is_not_given_up_with_the_killed(void **state)
 {
@@ -250,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(survivors_wait_until_the_others_are_dead),
+        TEST(giving_survivors_up_does_not_soften_a_kill),
         TEST(a_survivor_is_not_given_up_with_the_killed),
         TEST(a_job_that_finds_no_place_gives_its_survivors_up),
         TEST(no_other_job_gets_the_slots_of_survivors),
