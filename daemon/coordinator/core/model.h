@@ -58,6 +58,7 @@ struct generation {
     int64_t stop_at;               /* when to use the next stronger stop */
     int64_t born_ms;               /* when it was formed, or loaded */
     int64_t join_at;               /* when forming fails; 0: the generation has formed */
+    bool waits_longer;             /* an event says that it waits for survivors that still compute */
     struct name_table offer_nodes; /* names of the nodes that its ranks' offers name */
 };
 
@@ -93,13 +94,14 @@ struct job {
      * charged already, so that a restarted coordinator can tell. */
     bool charge_due;
     int64_t survivors_until; /* until when its survivors may wait for the next generation; 0: no longer */
-    int64_t gpu_news_until;  /* until when an error does not end the job, as news of its GPU may come; 0: no longer */
-    int port_retries;        /* generations in a row that ended because a port was in use */
-    int node_retries;        /* generations in a row that ended because a node could not start a worker */
-    bool changed;            /* its watchers are informed at the end of this call */
-    char *waits;             /* why it is not placed, for status; NULL: it does not wait */
-    int64_t holder;          /* the job that holds the slots that it waits for; 0: none, or several */
-    char **targets;          /* names of the nodes that are reserved for it */
+    int64_t
+        gpu_news_until; /* until when an error does not end the job, as news of its GPU may come; 0: no longer */
+    int port_retries; /* generations in a row that ended because a port was in use */
+    int node_retries; /* generations in a row that ended because a node could not start a worker */
+    bool changed;     /* its watchers are informed at the end of this call */
+    char *waits;      /* why it is not placed, for status; NULL: it does not wait */
+    int64_t holder;   /* the job that holds the slots that it waits for; 0: none, or several */
+    char **targets;   /* names of the nodes that are reserved for it */
     /* When it was stopped on purpose, so it is placed first, on its targets; 0: it was not. */
     int64_t drained_ms;
     struct core_progress progress;

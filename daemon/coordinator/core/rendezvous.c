@@ -7,7 +7,8 @@
  * ended. If ranks join that have outlived the last generation (survivors.c), the source is the one with the newest
  * state in memory, and no snapshot is looked for.
  *
- * Failure modes: a rank that does not join in time ends the generation (fail_late_generation). A Join that
+ * Failure modes: a rank that does not join in time ends the generation (fail_late_generation), unless it is a survivor
+ * that still computes. A Join that
  * waits too long is answered PENDING, and the rank calls again. Offers are not durable: after a restart of
  * the coordinator, a forming generation waits until all ranks have joined again, which their clients do by
  * themselves. */
@@ -27,10 +28,12 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/offered_parts.h"
 #include "daemon/coordinator/core/pending_parts.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshots.h"
 
 #define ADDRESS_LIMIT 4096
 #define BOOTSTRAP_LIMIT 4096
+#define COMPUTING_LOOK_MS 5000 /* between two looks at survivors that keep their generation from forming */
 #define UNUSABLE_KEPT 16
 #define UNUSABLE_CHARS 400
 
@@ -274,6 +277,25 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
         answer_join(core, g->ranks[i].spawn, CORE_JOIN_READY);
 }
 
+/* "generation 2 waits longer than 60 s for rank 3 on box1, which still computes" */
+static void await_computing_survivors(struct core *core, struct generation *g)
+{
+    const struct job *job = g->job;
+    const struct rank *first = NULL;
+
+    for (int i = 0; i < g->r.world_size && !first; i++)
+        if (g->ranks[i].spawn->joined_as != &g->ranks[i])
+            first = &g->ranks[i];
+    if (!g->waits_longer && first)
+        emit_event(core, g->job, "generation_waits",
+                   "generation %" PRId64 " waits longer than %" PRId64
+                   " s for rank %d on %s, which still computes",
+                   g->r.number, job->spec.join_timeout_ms / 1000, first->r.rank, first->r.node);
+    g->waits_longer = true;
+    g->join_at = core->now.boot_ms + COMPUTING_LOOK_MS;
+    core_wake(core, g->join_at);
+}
+
 /* Ends a generation that did not form in time: "ranks 2, 3 on box2, box3 did not join within 60 s". */
 static void fail_late_generation(struct core *core, struct generation *g)
 {
@@ -308,7 +330,11 @@ void rendezvous_tick(struct core *core, struct generation *g)
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->join_call && core->now.boot_ms >= g->ranks[i].spawn->join_at)
             answer_join(core, g->ranks[i].spawn, CORE_JOIN_PENDING);
-    if (g->join_at && core->now.boot_ms >= g->join_at)
+    if (!g->join_at || core->now.boot_ms < g->join_at)
+        return;
+    if (survivors_still_compute(g))
+        await_computing_survivors(core, g);
+    else
         fail_late_generation(core, g);
 }
 

@@ -9,7 +9,8 @@
  *
  * Failure modes: if the job cannot be placed as soon as its old workers are dead, its survivors are stopped, since
  * they must not hold slots that others wait for (placement.c). The same happens to a survivor that gets no rank
- * (generation_form.c), or whose job is stopped (generation_end.c). When no survivor goes on, the failure counts
+ * (generation_form.c), or whose job is stopped (generation_end.c). A survivor may be in a computation that takes
+ * longer than join_timeout; the generation waits for it while its node says that it uses the CPU. When no survivor goes on, the failure counts
  * as a restart after all, and the job continues from its last snapshot. A survivor may turn out to be dead: then
  * the next generation fails too. max_replacements bounds how often survivors may go on in a day. */
 #include "daemon/coordinator/core/placement/survivors.h"
@@ -30,6 +31,29 @@ static bool survivor_lost_gpu(const struct spawn *s)
     return false;
 }
 
+/* It has not joined its generation so far, because its program has not come to a point where it learns of that. A node
+ * that is not connected says nothing; it either comes back or is lost soon. */
+static bool survivor_computes(const struct generation *g, const struct spawn *s)
+{
+    return s->joined_as != s->rank && s->r.first_generation < g->r.number && s->stays && !s->r.revoked &&
+           spawn_reachable(s) && !s->idle_since && !s->proc_state;
+}
+
+bool survivors_still_compute(const struct generation *g)
+{
+    bool any = false;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (s->joined_as == s->rank)
+            continue;
+        if (!survivor_computes(g, s))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
 bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,
                        bool late)
 {
@@ -41,7 +65,8 @@ bool survivors_include(const struct generation *g, const struct spawn *s, const 
     if (s == culprit || survivor_lost_gpu(s))
         return false;
     /* A generation that did not form waited for those that have not joined, or for rank 0's bootstrap id. */
-    if (late && (s->joined_as != s->rank || (g->r.state == GENERATION_READY && rank_0)))
+    if (late && !survivor_computes(g, s) &&
+        (s->joined_as != s->rank || (g->r.state == GENERATION_READY && rank_0)))
         return false;
     /* A new process of a generation that has not run has no state. A new process starts as fast as this
      * one could join again. */

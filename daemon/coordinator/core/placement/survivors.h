@@ -9,9 +9,12 @@
 #define SURVIVORS_WAIT_MS 60000
 
 /* Whether the member goes on if its generation fails now. culprit: the worker that failed; NULL: no single one.
- * late: the generation did not form in time, so members that it waited for do not go on. */
+ * late: the generation did not form in time, so members that it waited for do not go on, unless they compute. */
 bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,
                        bool late);
+/* Whether the generation has not formed only because survivors are in a long computation, such as an evaluation: they
+ * have not joined, and their nodes say that they use the CPU. Such a generation waits longer than join_timeout. */
+bool survivors_still_compute(const struct generation *g);
 /* Whether a failure of the job's newest generation, whose last step is recorded, may leave survivors at all. culprit: as
  * above, with its exit recorded. */
 bool survivors_may_go_on(const struct job *job, const struct spawn *culprit);

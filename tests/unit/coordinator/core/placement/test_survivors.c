@@ -187,15 +187,70 @@ static void ranks_of_the_first_forming_generation_do_not_stay(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
 }
 
-static void a_survivor_that_does_not_join_in_time_is_killed(void **state)
+/* box1 says that this spawn uses no CPU time, and that all others do. */
+static void say_idle(struct core_fixture *f, int64_t job, int64_t spawn)
 {
-    struct core_fixture *f = *state;
+    struct core_activity quiet = {.job = job, .spawn = spawn, .idle_ms = 2000, .silent_ms = -1};
+    uint64_t session = core_find_node(f->core, "box1")->session;
+
+    core_event(f->core,
+               &(struct core_event){.kind = CORE_ACTIVITY, .session = session, .activity = {&quiet, 1}},
+               f->now, &f->out);
+}
+
+/* Rank 2 was replaced, and all but rank 3 have joined. */
+static int64_t job_without_rank_3(struct core_fixture *f)
+{
     int64_t job = staying_job_of_four(f, FOUR SAVED);
 
     fixture_exit(f, job, 2, 0, 9);
     fixture_all_run(f, "box1");
     for (int rank = 0; rank < 3; rank++)
         join_having(f, job, rank, 20);
+    return job;
+}
+
+static void a_survivor_that_still_computes_is_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_without_rank_3(f);
+
+    fixture_pass_beating(f, 200000, "box1");
+    assert_true(
+        fixture_said(f, "generation 2 waits longer than 60 s for rank 3 on box1, which still computes"));
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_NONE);
+    join_having(f, job, 3, 20);
+    fixture_put(f, job, "bootstrap");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(fixture_spawn(f, job, 3), 4);
+}
+
+/* It goes on in the generation after that, when the replacement that did not join is replaced in turn. */
+static void a_survivor_that_computes_is_not_lost_with_a_late_replacement(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    fixture_exit(f, job, 2, 0, 9);
+    fixture_all_run(f, "box1");
+    join_having(f, job, 0, 20);
+    join_having(f, job, 1, 20);
+    fixture_pass_beating(f, 61000, "box1");
+    assert_true(fixture_said(f, "ranks 2, 3 on box1 did not join within 60 s"));
+    assert_int_equal(fixture_stop(f, job, 2), CORE_STOP_KILL);
+    assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_NONE);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_spawn(f, job, 2), 6);
+    assert_int_equal(fixture_spawn(f, job, 3), 4);
+}
+
+static void a_survivor_that_does_not_join_in_time_is_killed(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_without_rank_3(f);
+
+    say_idle(f, job, 4);
     fixture_pass_beating(f, 61000, "box1");
     assert_true(fixture_said(f, "rank 3 on box1 did not join within 60 s"));
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
@@ -408,6 +463,8 @@ int main(void)
         TEST(the_replacement_may_die_at_once),
         TEST(a_replacement_that_never_ran_does_not_stay),
         TEST(ranks_of_the_first_forming_generation_do_not_stay),
+        TEST(a_survivor_that_still_computes_is_waited_for),
+        TEST(a_survivor_that_computes_is_not_lost_with_a_late_replacement),
         TEST(a_survivor_that_does_not_join_in_time_is_killed),
         TEST(survivors_go_on_with_a_spare_node),
         TEST(an_elastic_job_goes_on_with_fewer_nodes),
