@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "trainer/member/link/watch.h"
 
+#define ASK_MS 5000 /* how often a survivor asks a silent coordinator again */
+
 /* Opened once and never closed, since the Watch thread and a signal handler may write to it at any time. */
 static atomic_int wake_fd = -1;
 
@@ -32,18 +34,15 @@ static int wake_open(void)
     return fd;
 }
 
-/* Returns false when the time is over, or if it cannot wait. end_ms < 0: no limit. */
-static bool wake_wait(int fd, int64_t end_ms)
+/* Returns whether it was woken. */
+static bool wake_wait(int fd, int64_t ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    int64_t left = end_ms - clock_mono_ns() / 1000000;
     uint64_t count;
-    if (fd < 0 || (end_ms >= 0 && left <= 0))
+    if (poll(&p, 1, (int)ms) == 0)
         return false;
-    if (poll(&p, 1, end_ms < 0 ? -1 : (int)left) < 0)
-        return errno == EINTR;
-    if (read(fd, &count, sizeof(count)) < 0) {
-        /* the time is over */
+    if (fd >= 0 && read(fd, &count, sizeof(count)) < 0) {
+        /* a signal ended the wait */
     }
     return true;
 }
@@ -58,7 +57,7 @@ static enum link_word word_now(const struct trainer *t, const struct link_member
 
 bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as)
 {
-    const int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
+    int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
     const bool stays = link_stays(t->link);
     struct link_member next;
     /* A process is told nothing before its first generation has formed. One that ends waits for a peer's sake only. */
@@ -68,14 +67,22 @@ bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as)
     int fd = wake_open();
     while (!link_stop_asked(t->link) && !trainer_stop_signal) {
         const enum link_word word = word_now(t, as, &next);
+        const int64_t now = clock_mono_ns() / 1000000;
         if (stays && word == LINK_JOIN) {
             *as = next;
             return true;
         }
         if (word == LINK_DISMISSED || (!stays && link_over(t->link)))
             return false;
-        if (!wake_wait(fd, word == LINK_WAIT ? -1 : end))
+        /* A coordinator that is away cannot say what follows. The supervisor ends this process with its lease. */
+        if (word == LINK_WAIT || (stays && link_away(t->link)))
+            end = now + timeout_ms;
+        if (now >= end)
             return false;
+        /* Silence counts only if the coordinator is there. */
+        if (!wake_wait(fd, end - now < ASK_MS ? end - now : ASK_MS) && stays && word == LINK_SILENT &&
+            !link_away(t->link))
+            link_ask(t->link);
     }
     return false;
 }

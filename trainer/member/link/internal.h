@@ -23,6 +23,8 @@ struct link {
     atomic_bool given_up;
     int fd; /* for progress lines; -1: they are not written */
     atomic_bool cancelled;
+    atomic_bool away;  /* the coordinator does not answer Watch */
+    atomic_bool asked; /* Watch is to be called again, although nothing has changed */
     /* The generation that this process joined last; before that, the environment's. */
     _Atomic int64_t generation;
     atomic_int rank;                  /* this process's rank in that generation */

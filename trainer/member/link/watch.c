@@ -98,7 +98,6 @@ struct watch_state {
     int64_t generation;  /* generation that this stream is about */
     int64_t revision;    /* of the job file: the stream has told the coordinator that it is in use */
     bool stays;          /* as the stream has told the coordinator */
-    bool away;           /* the coordinator is away, so its next message is logged */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
 
@@ -112,7 +111,7 @@ static void look_around(struct link *r, struct watch_state *w)
 {
     int64_t now = clock_boot_ms();
 
-    if (!w->away || !must_end(r) || !atomic_load(&r->committing)) {
+    if (!atomic_load(&r->away) || !must_end(r) || !atomic_load(&r->committing)) {
         w->waits_since = 0;
         return;
     }
@@ -124,19 +123,23 @@ static void look_around(struct link *r, struct watch_state *w)
     link_cancel(r);
 }
 
-static void note_away(struct link *r, struct watch_state *w, const char *why)
+static void note_away(struct link *r, const char *why)
 {
-    if (!w->away)
+    if (!atomic_exchange(&r->away, true))
         log_info("coordinator_away", "job=%lld rank=%d why=%s", (long long)r->place.job, r->rank, LOG_Q(why));
-    w->away = true;
 }
 
-/* Whether the stream's request is out of date: this process has joined a later generation, uses another revision of
- * the job file, or has come to another strategy. The next stream says so. */
+bool link_away(const struct link *r)
+{
+    return atomic_load(&r->away);
+}
+
+/* Whether another stream is wanted: this process has joined a later generation, uses another revision of the job file, or
+ * has come to another strategy, which the next stream says; or the coordinator is to show that it still answers. */
 static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
     return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
-           w->stays != atomic_load(&r->stays);
+           w->stays != atomic_load(&r->stays) || atomic_load(&r->asked);
 }
 
 static void stream_publish(struct link *r, struct rpc_stream *stream)
@@ -152,6 +155,12 @@ void link_watch_again(struct link *r)
     if (r->stream)
         rpc_stream_cancel(r->stream);
     pthread_mutex_unlock(&r->lock);
+}
+
+void link_ask(struct link *r)
+{
+    atomic_store(&r->asked, true);
+    link_watch_again(r);
 }
 
 /* Runs one stream until it ends. */
@@ -170,6 +179,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
         q.failed_step = atomic_load(&r->failed_step);
     q.revision = w->revision = link_tuning_used(r, &q.revision_step);
     q.stays = w->stays = atomic_load(&r->stays);
+    atomic_store(&r->asked, false);
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
@@ -178,7 +188,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
         rc = rpc_stream_next(stream, LOOK_MS, &message, e);
         if (rc == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream)) {
             if (!heard)
-                note_away(r, w, "no answer");
+                note_away(r, "no answer");
             look_around(r, w);
             if (watch_outdated(r, w)) {
                 rc = ERR_OK;
@@ -195,9 +205,8 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
         heard = true;
         watch_hear(r, w->generation, message);
         rpc_free(message);
-        if (w->away)
+        if (atomic_exchange(&r->away, false))
             log_info("coordinator_back", "job=%lld rank=%d", (long long)r->place.job, r->rank);
-        w->away = false;
     }
     stream_publish(r, NULL);
     rpc_stream_close(stream);
@@ -214,7 +223,7 @@ static void *watch_serve(void *arg)
 
     while (!atomic_load(&r->cancelled)) {
         struct link_channel *channel = link_channel_take(r);
-        bool was_away = w.away;
+        bool was_away = atomic_load(&r->away);
         struct err e = {0};
         w.generation = atomic_load(&r->generation);
         enum err_code rc = watch_once(r, channel, &w, &e);
@@ -231,7 +240,7 @@ static void *watch_serve(void *arg)
         /* Pauses grow only while the coordinator stays away. */
         if (!was_away)
             tries = 0;
-        note_away(r, &w, rc ? e.msg : "the coordinator ended the stream");
+        note_away(r, rc ? e.msg : "the coordinator ended the stream");
         look_around(r, &w);
         if (link_channel_follow(r))
             tries = 0;

@@ -28,6 +28,11 @@ bool link_over(const struct link *r); /* the generation is over, or this process
  * newest word counts. heard: called on the Watch thread whenever link_after may have changed; it may only wake others. */
 void link_set_stays(struct link *r, bool stays, void (*heard)(void));
 bool link_stays(const struct link *r);
+/* Whether the coordinator is away, as far as Watch has noticed. A stream that has been answered does not notice within 20 s
+ * that the coordinator hangs or cannot be reached any more; link_ask calls Watch again, and a coordinator that has not
+ * answered after a second counts as away until it does. Any thread. */
+bool link_away(const struct link *r);
+void link_ask(struct link *r);
 
 enum link_word {
     LINK_SILENT, /* nothing yet: the generation goes on, or the coordinator does not know that it is over */

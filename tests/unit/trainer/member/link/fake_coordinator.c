@@ -146,15 +146,17 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
         return;
     }
     fake_server.watcher = call;
-    fake_send_watch(call);
+    if (!fake.mute_watches)
+        fake_send_watch(call);
     if (fake.short_watches)
         rpc_call_finish(call);
 }
 
 static void fake_on_watch_end(struct rpc_call *call, bool cancelled)
 {
-    (void)call, (void)cancelled;
-    fake_server.watcher = NULL;
+    (void)cancelled;
+    if (fake_server.watcher == call) /* else the worker has dialed again */
+        fake_server.watcher = NULL;
 }
 
 static void fake_on_commit(struct rpc_call *call, const void *request, void *user)

@@ -24,6 +24,7 @@ extern struct fake_coordinator {
     atomic_int pending_commits;  /* so many commits are answered with "call again" */
     atomic_int refused_watch;    /* a Watch of this generation is refused, since it has not formed yet */
     atomic_bool short_watches;   /* a Watch ends after its first message */
+    atomic_bool mute_watches;    /* a Watch gets no message before the test sends one */
     atomic_int watch_generation; /* a Watch reports this generation as the current one, */
     atomic_int watch_stop;       /* and with 1 that the worker shall stop */
     atomic_bool watch_wait;      /* a Watch reports that the generation is over and the worker is to wait, */

@@ -190,6 +190,23 @@ static void a_refused_watch_is_a_dismissal(void **state)
     fake_coordinator_close();
 }
 
+static void a_coordinator_that_does_not_answer_when_asked_counts_as_away(void **state)
+{
+    struct link *link = stay_in_generation_four();
+
+    (void)state;
+    link_ask(link);
+    WAIT_FOR(fake.watches > 1 && !link_away(link));
+    fake.mute_watches = true;
+    link_ask(link);
+    WAIT_FOR(link_away(link));
+    fake_coordinator_send_watch();
+    WAIT_FOR(!link_away(link));
+    assert_false(link_over(link));
+    link_close(link);
+    fake_coordinator_close();
+}
+
 /* Join brings the job file of the next generation. One that Watch had brought before would undo it. */
 static void a_job_file_that_waits_is_forgotten_with_its_generation(void **state)
 {
@@ -226,6 +243,8 @@ int main(void)
                                fake_coordinator_reset),
         cmocka_unit_test_setup(a_process_that_is_not_wanted_is_dismissed, fake_coordinator_reset),
         cmocka_unit_test_setup(a_refused_watch_is_a_dismissal, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_coordinator_that_does_not_answer_when_asked_counts_as_away,
+                               fake_coordinator_reset),
         cmocka_unit_test_setup(a_job_file_that_waits_is_forgotten_with_its_generation,
                                fake_coordinator_reset),
     };
