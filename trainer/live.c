@@ -42,7 +42,7 @@ struct live_run {
     struct snapshot_place place;
     struct live_choice choice;
     int64_t snapshot_age_ms, eval_age_ms, last_snapshot_step;
-    bool snapshot_due;
+    bool snapshot_due, eval_due;
 };
 
 /* The group that is over may have taken its last snapshot with it. If so, the next one is due at once. */
@@ -55,16 +55,29 @@ static bool snapshot_is_lost(const struct trainer *t)
     return t->last_snapshot_step >= 0;
 }
 
+/* The same if it was that of the best evaluation, or if the group broke between this evaluation and its snapshot. Its
+ * parameters may be gone, so the next evaluation is due at once, and is the best. */
+static bool best_is_lost(const struct trainer *t)
+{
+    const struct engine *n = &t->engine;
+    if (!t->spec->snapshot.keep_best || !n->best_step)
+        return false;
+    return n->best_step == t->last_snapshot_step ? snapshot_is_lost(t) : n->best_step == n->step;
+}
+
 static void run_put(const struct trainer *t, struct live_run *run)
 {
     int64_t now = clock_boot_ms();
-    bool lost = snapshot_is_lost(t);
+    bool lost = snapshot_is_lost(t), best_lost = best_is_lost(t);
     state_place(&t->engine, &run->place);
+    if (best_lost)
+        run->place.best_step = 0;
     run->choice = t->chosen;
     run->snapshot_age_ms = now - t->last_snapshot_ms;
     run->eval_age_ms = now - t->last_eval_ms;
     run->last_snapshot_step = lost ? -1 : t->last_snapshot_step;
     run->snapshot_due = t->snapshot_due || lost;
+    run->eval_due = t->eval_due || best_lost;
 }
 
 static enum err_code run_take(struct trainer *t, const struct live_run *run, struct err *e)
@@ -74,6 +87,7 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
     t->last_eval_ms = now - run->eval_age_ms;
     t->last_snapshot_step = run->last_snapshot_step;
     t->snapshot_due = run->snapshot_due && t->snapshot_dir;
+    t->eval_due = run->eval_due;
     /* A rank that lost its group in an evaluation may not know that it was the best. All must keep the same snapshots. */
     state_take_best(&t->engine, &run->place);
     if (t->spec->sync.type != SYNC_AUTO)

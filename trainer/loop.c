@@ -59,7 +59,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, const s
     progress_saved(t);
     if (over)
         return ERR_OK; /* run_finish does the rest */
-    if (action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f)) {
+    if (t->eval_due || action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f)) {
         if (trainer_evaluate(t, e))
             return e->code;
         evaluated = true;
@@ -79,7 +79,10 @@ static enum err_code after_step(struct trainer *t, const struct step *s, const s
     if (best)
         keep_await(t);
     t->snapshot_due &= !keep;
-    return keep ? keep_snapshot(t, false, e) : ERR_OK;
+    if (keep && keep_snapshot(t, false, e))
+        return e->code;
+    t->eval_due = false; /* not earlier: the group may break between the evaluation and its snapshot */
+    return ERR_OK;
 }
 
 /* Logs only the values that exist: a run that was complete when it began has no loss. */

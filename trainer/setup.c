@@ -145,7 +145,7 @@ static void forget_run(struct trainer *t)
     t->chosen = (struct live_choice){0};
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     t->last_snapshot_step = t->agreed_step = t->served_step = -1;
-    t->snapshot_due = false;
+    t->snapshot_due = t->eval_due = false;
 }
 
 enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e)

@@ -74,6 +74,7 @@ struct trainer {
     bool told_round;     /* the first round is in the log */
     int low_rounds;      /* see sync_agreement_stays_low */
     bool snapshot_due;   /* and waits for the end of the round */
+    bool eval_due;       /* the snapshot of the best evaluation was lost: another one takes its place */
     int64_t served_step; /* the last step after which this rank has done all that was due */
     bool owed;           /* some rank has not: the generation ended meanwhile */
     struct interval interval;

@@ -35,8 +35,8 @@ enum { FIRST = 4, GENERATIONS = 500 };
     "  optimizer: {type: adamw, lr: 0.001}\n"                                                                \
     "  batch: 4\n"                                                                                           \
     "  steps: %d\n"                                                                                          \
-    "  eval: {every: 5000}\n"                                                                                \
-    "  snapshot: {dir: %s/snapshots, every: 50, keep: 1}\n"                                                  \
+    "  eval: {every: %d}\n"                                                                                  \
+    "  snapshot: {dir: %s/snapshots, every: %d, keep: 1, keep_best: %d}\n"                                   \
     "  log_every: 100\n"                                                                                     \
     "  threads: 1\n"
 
@@ -50,9 +50,12 @@ struct worker {
     _Atomic bool ended;
 };
 
-static void worker_open(struct worker *w, bool standalone, const char *keys, int steps)
+/* best: only the snapshots of the best evaluations are kept. */
+static void worker_open(struct worker *w, bool standalone, const char *keys, int steps, bool best)
 {
-    CLEANUP(free_text) char *text = xasprintf(JOB, keys, steps, standalone ? "/nowhere" : fake_directory);
+    CLEANUP(free_text)
+    char *text = xasprintf(JOB, keys, steps, best ? 10000 : 5000, standalone ? "/nowhere" : fake_directory,
+                           best ? 1000000000 : 50, best);
     struct err e = {0};
 
     *w = (struct worker){.config = {.standalone = standalone, .local_world_size = 1}};
@@ -75,14 +78,19 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-static void worker_begin(struct worker *w, const char *keys)
+static void worker_begin_keeping(struct worker *w, const char *keys, bool best)
 {
     setenv("WORLD_SIZE", "1", 1);
     fake.alone = true;
     fake_coordinator_open();
-    worker_open(w, false, keys, 1000000000);
+    worker_open(w, false, keys, 1000000000, best);
     assert_int_equal(pthread_create(&w->thread, NULL, worker_main, w), 0);
     WAIT_FOR(fake.watches > 0);
+}
+
+static void worker_begin(struct worker *w, const char *keys)
+{
+    worker_begin_keeping(w, keys, false);
 }
 
 static void worker_end(struct worker *w)
@@ -122,7 +130,7 @@ static uint64_t parameters_after(int64_t steps)
     struct worker alone;
     struct err e = {0};
 
-    worker_open(&alone, true, "", (int)steps);
+    worker_open(&alone, true, "", (int)steps, false);
     free(steal(alone.config.job.train.snapshot.dir));
     free(steal(alone.trainer.snapshot_dir));
     if (generations_run(&alone.trainer, &e))
@@ -197,6 +205,36 @@ static void a_worker_goes_through_five_hundred_generations_and_loses_no_step(voi
     job_release(&w.config.job);
     fake_coordinator_close();
     assert_true(parameters_after(steps) == hash);
+}
+
+static int64_t step_committed_last(void)
+{
+    return atoll(strchr(fake.digest, '@') + 1);
+}
+
+/* The coordinator does not answer the commit before the generation is over. */
+static void the_next_evaluation_takes_the_place_of_a_best_one_whose_snapshot_was_lost(void **state)
+{
+    struct worker w;
+
+    (void)state;
+    fake.pending_commits = 1000000;
+    worker_begin_keeping(&w, "", true);
+    WAIT_FOR(fake.commits > 0);
+    const int64_t lost = step_committed_last();
+    next_generation(FIRST + 1, false);
+    const int commits = fake.commits;
+    const int64_t step = fake.live_step;
+    fake.pending_commits = 0;
+    WAIT_FOR(fake.commits > commits);
+    const int64_t kept = step_committed_last();
+    assert_true(kept == step || kept == step + 1);
+    fake.watch_stop = 1;
+    fake_coordinator_send_watch();
+    WAIT_FOR(w.ended);
+    assert_int_equal(w.code, ERR_OK);
+    assert_true(lost < kept && w.trainer.engine.best_step >= kept);
+    worker_end(&w);
 }
 
 static void a_worker_that_is_dismissed_ends(void **state)
@@ -278,6 +316,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_worker_goes_through_five_hundred_generations_and_loses_no_step,
+                               fake_coordinator_reset),
+        cmocka_unit_test_setup(the_next_evaluation_takes_the_place_of_a_best_one_whose_snapshot_was_lost,
                                fake_coordinator_reset),
         cmocka_unit_test_setup(a_worker_that_is_dismissed_ends, fake_coordinator_reset),
         cmocka_unit_test_setup(a_worker_whose_job_wants_no_replacements_does_not_stay,
