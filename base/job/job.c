@@ -185,6 +185,7 @@ static const struct conf_field job_fields[] = {
     {"restart_on", CONF_ENUM, AT(restart_on), .names = job_restart_names},
     {"max_replacements", CONF_INT, AT(max_replacements), .min = 0, .max = 1000000},
     {"priority", CONF_INT, AT(priority), .min = -1000, .max = 1000},
+    {"hold", CONF_BOOL, AT(hold)},
     {"time_limit", CONF_DURATION, AT(time_limit_ms), .min = 1000, .max = INFINITY},
     {"lease", CONF_DURATION, AT(lease_ms), .min = 1000, .max = INFINITY},
     {"join_timeout", CONF_DURATION, AT(join_timeout_ms), .min = 1000, .max = INFINITY},

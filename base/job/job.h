@@ -126,6 +126,7 @@ struct job_spec {
     int64_t procs_per_node; /* JOB_PROCS_NUMBER */
     int64_t gpus_per_proc;  /* or JOB_GPUS_ALL */
     enum job_device device;
+    bool hold;                      /* a queued job does not start */
     int64_t max_restarts, priority; /* max_restarts: default: command 0, train 3 */
     enum job_restart_on restart_on;
     int64_t max_replacements; /* train: docs/jobfile.md. Default 20; 0: every failure ends all ranks */

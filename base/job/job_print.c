@@ -121,6 +121,8 @@ char *job_print(const struct job_spec *spec)
         buf_printf(&out, "restart_on: %s\n", job_restart_names[spec->restart_on]);
     put_int(&out, "max_replacements", spec->max_replacements, standard.max_replacements);
     put_int(&out, "priority", spec->priority, standard.priority);
+    if (spec->hold)
+        buf_puts(&out, "hold: true\n");
     put_ms(&out, "time_limit", spec->time_limit_ms, standard.time_limit_ms);
     put_ms(&out, "lease", spec->lease_ms, standard.lease_ms);
     put_ms(&out, "join_timeout", spec->join_timeout_ms, standard.join_timeout_ms);

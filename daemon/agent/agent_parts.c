@@ -121,8 +121,7 @@ static void log_modules_open(struct agent *a)
     a->log_readers = log_readers_create(&readers);
     if (s->log_limit || s->log_total)
         a->log_limits = log_limit_timer_create(&a->loop, &limits);
-    if (s->log_keep_ms)
-        a->log_expiry = log_expiry_timer_create(&a->loop, &expiry);
+    a->log_expiry = log_expiry_timer_create(&a->loop, &expiry);
 }
 
 static void on_supervisors_change(void *user)

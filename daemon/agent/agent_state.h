@@ -43,8 +43,8 @@ struct agent {
     struct supervisors *supervisors;
     struct session *session;
     struct log_readers *log_readers;
-    struct log_limit_timer *log_limits;  /* NULL: logs have no limits */
-    struct log_expiry_timer *log_expiry; /* NULL: logs stay for ever */
+    struct log_limit_timer *log_limits; /* NULL: logs have no limits */
+    struct log_expiry_timer *log_expiry;
     struct worker_monitor *monitor;
     struct check_server *check_server;
     struct accounts *accounts;

@@ -147,6 +147,13 @@ static void on_check(void *user, const Ddp__V1__CheckAsk *ask)
     check_server_ask(a->check_server, ask);
 }
 
+static void on_logs_deleted(void *user, int64_t job)
+{
+    struct agent *a = user;
+
+    log_expiry_timer_delete(a->log_expiry, job);
+}
+
 static void on_gpus_cleared(void *user)
 {
     struct agent *a = user;
@@ -180,6 +187,7 @@ void coordinator_link_dial(struct agent *a)
                                     .on_log_read = on_log_read,
                                     .on_probe = on_probe,
                                     .on_check = on_check,
+                                    .on_logs_deleted = on_logs_deleted,
                                     .on_gpus_cleared = on_gpus_cleared,
                                     .on_sendable = on_session_sendable,
                                     .on_lost = on_session_lost,

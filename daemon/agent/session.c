@@ -224,6 +224,9 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
     case DDP__V1__AGENT_DOWN__BODY_CLEAR_GPU_FAULTS:
         s->events.on_gpus_cleared(s->events.user);
         break;
+    case DDP__V1__AGENT_DOWN__BODY_DELETE_LOGS:
+        s->events.on_logs_deleted(s->events.user, down->delete_logs->job);
+        break;
     default:
         break; /* only a newer coordinator sends it */
     }

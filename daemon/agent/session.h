@@ -28,6 +28,7 @@ struct session_events {
     void (*on_log_read)(void *user, const Ddp__V1__LogRead *read);
     void (*on_probe)(void *user, const Ddp__V1__Probe *probe);
     void (*on_check)(void *user, const Ddp__V1__CheckAsk *ask);
+    void (*on_logs_deleted)(void *user, int64_t job); /* the job was deleted: its log files go */
     void (*on_gpus_cleared)(void *user); /* the operator has undrained the node: forget the GPUs' faults */
     void (*on_sendable)(void *user);     /* after session_send has failed because the queue was full */
     void (*on_lost)(void *user);         /* a welcomed stream has ended */

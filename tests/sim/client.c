@@ -176,6 +176,39 @@ static void restart_job(struct sim *sim, struct item *item)
         client_operate(sim, CORE_RESTART, NULL, sim->jobs[item->a].acked, false);
 }
 
+static void order_job(struct sim *sim, enum core_event_kind kind, int64_t job, int64_t step, bool flag)
+{
+    struct request r = {.kind = kind, .from = {-1, -1, 0, 0}, .job = job, .step = step, .flag = flag};
+
+    host_request(sim, &r);
+}
+
+/* Releases what was put on hold, again and again, since a request may be lost: else the job would never end. */
+static void release_job(struct sim *sim, struct item *item)
+{
+    const struct sim_job *job = &sim->jobs[item->a];
+    const struct job_record *record = sim->host.core ? core_job(sim->host.core, job->acked) : NULL;
+
+    if (record && sm_terminal(&job_sm, (int)record->state))
+        return;
+    order_job(sim, CORE_HOLD, job->acked, 0, false);
+    sim_plan(sim, sim->now + sim_range(sim, 1000, 30000), release_job)->a = item->a;
+}
+
+/* Changes the place of a job in the queue. */
+static void move_job(struct sim *sim, struct item *item)
+{
+    const struct sim_job *job = &sim->jobs[item->a];
+
+    if (!job->acked || !sim->faults)
+        return;
+    order_job(sim, CORE_PRIORITY, job->acked, sim_range(sim, -1, 3), false);
+    if (!sim_chance(sim, 0.5))
+        return;
+    order_job(sim, CORE_HOLD, job->acked, 0, true);
+    sim_plan(sim, sim->now + sim_range(sim, 1000, 30000), release_job)->a = item->a;
+}
+
 void client_reply(struct sim *sim, const struct reply *reply)
 {
     if (reply->kind != CORE_SUBMIT)
@@ -209,5 +242,7 @@ void client_start(struct sim *sim)
             sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), resize_job)->a = i;
         if (sim_chance(sim, 0.1))
             sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), restart_job)->a = i;
+        if ((sim->seed + (uint64_t)i) % 10 == 0)
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 30000), move_job)->a = i;
     }
 }

@@ -178,6 +178,7 @@ static void carry_out(struct sim *sim, const struct core_effect *effect)
         break;
     case EFFECT_JOB_CHANGED:
     case EFFECT_NODE_CHANGED:
+    case EFFECT_DELETE_LOGS: /* there are no logs */
         break;
     }
 }
@@ -391,6 +392,11 @@ static void fill_client(const struct request *r, struct core_event *event)
         event->resize.nodes_min = r->generation;
         event->resize.nodes_max = r->step;
         event->resize.from_scratch = r->flag;
+    } else if (r->kind == CORE_PRIORITY || r->kind == CORE_HOLD || r->kind == CORE_DELETE) {
+        event->order.job = r->job;
+        event->order.priority = r->step;
+        event->order.relative = r->step < 0;
+        event->order.hold = r->flag;
     } else {
         event->node.name = r->text;
     }

@@ -87,7 +87,8 @@ static bool dir_is_job_logs(int at, const char *name)
 }
 
 enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
-                              bool (*wanted)(void *ctx, int64_t job), void *ctx, int *removed, struct err *e)
+                              enum log_fate (*fate)(void *ctx, int64_t job), void *ctx, int *removed,
+                              struct err *e)
 {
     DIR *d = opendir(log_dir);
     enum err_code code = ERR_OK;
@@ -101,10 +102,10 @@ enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_
         CLEANUP(free_text) char *path = NULL;
         struct err why;
 
-        if (!name_is_job(entry->d_name, &job) || wanted(ctx, job))
+        const enum log_fate end = name_is_job(entry->d_name, &job) ? fate(ctx, job) : LOGS_STAY;
+        if (end == LOGS_STAY || !dir_is_job_logs(dirfd(d), entry->d_name))
             continue;
-        if (!dir_is_job_logs(dirfd(d), entry->d_name) ||
-            dir_newest_change(dirfd(d), entry->d_name, LEVELS) + keep_ms > now_wall_ms)
+        if (end == LOGS_EXPIRE && dir_newest_change(dirfd(d), entry->d_name, LEVELS) + keep_ms > now_wall_ms)
             continue;
         path = paths_join(log_dir, entry->d_name);
         if (!file_remove_tree(path, &why)) {

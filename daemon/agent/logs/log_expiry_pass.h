@@ -6,12 +6,18 @@
 
 #include "base/err.h"
 
-/* Removes <log_dir>/<job> of each job that is not `wanted` and whose newest file is older than keep_ms. An
+enum log_fate {
+    LOGS_STAY,
+    LOGS_EXPIRE, /* they go once their newest file is older than keep_ms */
+    LOGS_DELETE, /* they go now */
+};
+
+/* Removes <log_dir>/<job> of each job as its fate says. An
  * entry stays if its name is not a number, or if it holds anything but generations and logs of supervisors:
  * the agent did not make it. Goes on after an entry that cannot be removed, and returns the first such error.
  * *removed is the number of jobs. A missing directory is fine. Any thread. */
 MUST_CHECK enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
-                                         bool (*wanted)(void *ctx, int64_t job), void *ctx, int *removed,
-                                         struct err *e);
+                                         enum log_fate (*fate)(void *ctx, int64_t job), void *ctx,
+                                         int *removed, struct err *e);
 
 #endif

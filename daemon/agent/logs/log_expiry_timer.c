@@ -11,6 +11,7 @@
 
 #define FIRST_MS (60u * 1000)
 #define EVERY_MS (3600u * 1000)
+#define AGAIN_MS 1000u /* a deleted job still has a process */
 
 struct log_expiry_timer {
     struct log_expiry_options options;
@@ -18,21 +19,32 @@ struct log_expiry_timer {
     uv_work_t work;
     uv_loop_t *loop;
     bool runs, closing;
+    int64_t *deleted; /* jobs whose logs are still to be removed */
+    size_t deleted_count, deleted_cap;
     /* arguments of the running pass */
-    int64_t *live;
-    size_t live_count;
+    int64_t *live, *going;
+    size_t live_count, going_count;
     int removed;
     struct err problem; /* code ERR_OK: no problem */
 };
 
-static bool expiry_keeps_job(void *ctx, int64_t job)
+static bool jobs_contain(const int64_t *jobs, size_t count, int64_t job)
+{
+    for (size_t i = 0; i < count; i++)
+        if (jobs[i] == job)
+            return true;
+    return false;
+}
+
+static enum log_fate expiry_job_fate(void *ctx, int64_t job)
 {
     const struct log_expiry_timer *t = ctx;
 
-    for (size_t i = 0; i < t->live_count; i++)
-        if (t->live[i] == job)
-            return true;
-    return false;
+    if (jobs_contain(t->live, t->live_count, job))
+        return LOGS_STAY;
+    if (jobs_contain(t->going, t->going_count, job))
+        return LOGS_DELETE;
+    return t->options.keep_ms ? LOGS_EXPIRE : LOGS_STAY;
 }
 
 /* In a pool thread: users can make these directories large. */
@@ -42,7 +54,7 @@ static void on_expiry_work(uv_work_t *work)
     struct err e;
 
     t->problem.code = ERR_OK;
-    if (log_expiry_pass(t->options.log_dir, t->options.keep_ms, clock_wall_ms(), expiry_keeps_job, t,
+    if (log_expiry_pass(t->options.log_dir, t->options.keep_ms, clock_wall_ms(), expiry_job_fate, t,
                         &t->removed, &e))
         t->problem = e;
 }
@@ -50,8 +62,12 @@ static void on_expiry_work(uv_work_t *work)
 static void expiry_timer_free(struct log_expiry_timer *t)
 {
     free(t->live);
+    free(t->going);
+    free(t->deleted);
     free(t);
 }
+
+static void on_expiry_timer(uv_timer_t *timer);
 
 static void on_expiry_work_over(uv_work_t *work, int status)
 {
@@ -60,12 +76,30 @@ static void on_expiry_work_over(uv_work_t *work, int status)
     (void)status;
     t->runs = false;
     free(steal(t->live));
+    free(steal(t->going));
     if (t->problem.code)
         log_warn("old_logs_not_removed", "why=%s", LOG_Q(t->problem.msg));
     if (t->removed)
         log_info("old_logs_removed", "jobs=%d", t->removed);
     if (t->closing)
         expiry_timer_free(t);
+    else if (t->deleted_count) /* came meanwhile, or still has a process */
+        BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, AGAIN_MS, EVERY_MS));
+}
+
+/* Hands the deleted jobs that have no process any more to the pass. The others wait. */
+static void expiry_choose_deleted(struct log_expiry_timer *t)
+{
+    size_t left = 0;
+
+    t->going = xcalloc(t->deleted_count + 1, sizeof(*t->going));
+    t->going_count = 0;
+    for (size_t i = 0; i < t->deleted_count; i++)
+        if (jobs_contain(t->live, t->live_count, t->deleted[i]))
+            t->deleted[left++] = t->deleted[i];
+        else
+            t->going[t->going_count++] = t->deleted[i];
+    t->deleted_count = left;
 }
 
 static void on_expiry_timer(uv_timer_t *timer)
@@ -76,6 +110,7 @@ static void on_expiry_timer(uv_timer_t *timer)
         return;
     t->runs = true;
     t->live = t->options.live(t->options.ctx, &t->live_count);
+    expiry_choose_deleted(t);
     t->work.data = t;
     BUG_ON(uv_queue_work(t->loop, &t->work, on_expiry_work, on_expiry_work_over));
 }
@@ -91,6 +126,14 @@ struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
     BUG_ON(uv_timer_init(loop, &t->timer));
     BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, FIRST_MS, EVERY_MS));
     return t;
+}
+
+void log_expiry_timer_delete(struct log_expiry_timer *t, int64_t job)
+{
+    t->deleted = array_grow(t->deleted, t->deleted_count, &t->deleted_cap, sizeof(*t->deleted));
+    t->deleted[t->deleted_count++] = job;
+    if (!t->runs)
+        BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, 0, EVERY_MS));
 }
 
 static void on_expiry_timer_closed(uv_handle_t *handle)

@@ -7,12 +7,12 @@
 struct uv_loop_s;
 
 /* Removes the logs of finished jobs once they are old: runs a pass (log_expiry_pass.h) in a pool thread every
- * hour, the first one a minute after the start. Loop thread. */
+ * hour, the first one a minute after the start, and soon after a job was deleted. Loop thread. */
 
 struct log_expiry_timer;
 struct log_expiry_options {
     const char *log_dir;
-    int64_t keep_ms;
+    int64_t keep_ms; /* 0: for ever, unless the job is deleted */
     /* Returns the jobs whose logs stay, whatever their age; the timer frees the array. */
     int64_t *(*live)(void *ctx, size_t *count);
     void *ctx;
@@ -20,6 +20,8 @@ struct log_expiry_options {
 
 struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
                                                  const struct log_expiry_options *options);
+/* The job was deleted: its logs are removed as soon as none of its processes is left here. Forgotten with the process. */
+void log_expiry_timer_delete(struct log_expiry_timer *t, int64_t job);
 /* NULL is fine. A pass that is under way ends first: run the loop once more. */
 void log_expiry_timer_free(struct log_expiry_timer *t);
 

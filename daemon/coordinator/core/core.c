@@ -22,6 +22,7 @@
 #include "daemon/coordinator/core/facts.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
+#include "daemon/coordinator/core/job_orders.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
@@ -78,6 +79,9 @@ static const struct handler {
     [CORE_RESIZE] = {.apply = elastic_resize},
     [CORE_RESTART] = {.apply = elastic_restart},
     [CORE_TUNE] = {.apply = jobs_tune},
+    [CORE_PRIORITY] = {.apply = job_orders_priority},
+    [CORE_HOLD] = {.apply = job_orders_hold},
+    [CORE_DELETE] = {.apply = job_orders_delete},
     [CORE_DRAIN] = {.apply = operator_drain},
     [CORE_UNDRAIN] = {.apply = operator_undrain},
     [CORE_FORGET] = {.apply = operator_forget},

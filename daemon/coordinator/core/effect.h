@@ -15,6 +15,8 @@ enum core_join_state { CORE_JOIN_PENDING, CORE_JOIN_BOOTSTRAP, CORE_JOIN_READY }
 
 enum core_effect_kind {
     EFFECT_REPLY, /* call, err; after OK: submit has job, existed and warning; cancel, resize, restart have job;
+                     priority, hold too; delete has job, and texts: the nodes that keep its log files, as they are not
+                     connected;
                      tune has job, revision, when, and texts: key, old and new value of each change; a
                      commit of a snapshot has pending: call again */
     EFFECT_JOIN, /* call, state, job, generation, rank: core_generation and core_rank have the answer's content */
@@ -26,6 +28,7 @@ enum core_effect_kind {
     EFFECT_ACK,              /* session, sequence: renews the node's leases */
     EFFECT_CLEAR_GPU_FAULTS, /* session: the operator has cleared the faults of the node's GPUs */
     EFFECT_WISH,             /* session, node: send core_wish(node) */
+    EFFECT_DELETE_LOGS,      /* session, job: the job was deleted, and its log files on this node go too */
     EFFECT_LOOK,             /* session, job: ask the node for core_snapshot_paths(job) */
     EFFECT_JOB_CHANGED,      /* job: its status has changed; tell its watchers */
     EFFECT_NODE_CHANGED,     /* node; if it is lost, end its log reads with that reason */

@@ -123,6 +123,11 @@ void emit_meta(struct core *core, const char *key, int64_t value)
     c->id = value;
 }
 
+const char *event_who(const struct core_event *event)
+{
+    return event->who && *event->who ? event->who : "the user";
+}
+
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
 {
     struct event_record *event = xcalloc(1, sizeof(*event));

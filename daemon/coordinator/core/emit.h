@@ -18,6 +18,8 @@ void emit_clear(struct core *core, int64_t job);
 void emit_meta(struct core *core, const char *key, int64_t value);
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* The user who caused the event, for texts: a name, or "the user". */
+const char *event_who(const struct core_event *event);
 void emit_job_move(struct core *core, struct job *job, enum job_state to, const char *why);
 void emit_node_move(struct core *core, struct node *node, enum node_state to, const char *why);
 void emit_generation_move(struct core *core, struct generation *g, enum generation_state to, const char *why);

@@ -77,6 +77,9 @@ enum core_event_kind {
     CORE_RESIZE,
     CORE_RESTART,
     CORE_TUNE,
+    CORE_PRIORITY,
+    CORE_HOLD, /* and release */
+    CORE_DELETE,
     CORE_DRAIN,
     CORE_UNDRAIN,
     CORE_FORGET,
@@ -105,6 +108,7 @@ struct core_event {
     enum core_event_kind kind;
     uint64_t call;    /* the call that gets the reply */
     uint64_t session; /* an agent's stream */
+    const char *who;  /* the name of the user whose call it is; NULL or empty: unknown */
     struct {
         int64_t job, spawn;
     } member; /* a worker's identity, by its token; the claims of the request are checked against it */
@@ -120,7 +124,7 @@ struct core_event {
         struct {
             int64_t job;
             bool kill;
-            const char *why; /* NULL or empty: the user asked for it */
+            const char *why; /* NULL or empty: `who` asked for it */
             int signal;      /* first signal for a command's processes; 0: SIGTERM */
             int exit_code;   /* not 0: the job fails with this code */
         } cancel;
@@ -131,8 +135,13 @@ struct core_event {
         struct {
             int64_t job;
             char *const *assignments; /* "optimizer.lr=1e-4", NULL-terminated */
-            const char *who;          /* the user's name */
         } tune;
+        struct {
+            int64_t job,
+                priority; /* priority: the new one, or with `relative` what is added to the present one */
+            bool relative;
+            bool hold; /* CORE_HOLD: false releases the job */
+        } order;       /* priority, hold, delete */
         struct {
             const char *name, *reason;
         } node; /* drain, undrain, forget */

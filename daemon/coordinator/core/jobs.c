@@ -127,6 +127,9 @@ static enum err_code check_place(const struct core *core, const struct core_even
     CLEANUP(free_text) char *text = advice.text;
     if (event->submit.now && !advice.starts)
         return err_set(e, ERR_FAILED_PRECONDITION, "the job cannot start now and is not queued: %s", text);
+    if (event->submit.now && spec->hold)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "the job cannot start now and is not queued: its job file says 'hold: true'");
     *warning = advice.possible ? NULL : steal(text);
     return ERR_OK;
 }
@@ -199,10 +202,11 @@ void jobs_submit(struct core *core, const struct core_event *event)
 void jobs_cancel(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->cancel.job);
-    const char *why = event->cancel.kill ? "killed by the user" : "by the user";
+    CLEANUP(free_text)
+    char *why = event->cancel.why && *event->cancel.why
+                    ? xstrdup(event->cancel.why)
+                    : xasprintf("%sby %s", event->cancel.kill ? "killed " : "", event_who(event));
 
-    if (event->cancel.why && *event->cancel.why)
-        why = event->cancel.why;
     if (!job) {
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->cancel.job);
         return;
@@ -277,10 +281,10 @@ static void say_tuned(struct core *core, const struct job *job, const char *who,
     for (size_t i = 0; i < tuned->count; i++)
         buf_printf(&text, "%s%s %s -> %s", i ? ", " : "", tuned->changes[i].key, tuned->changes[i].from,
                    tuned->changes[i].to);
-    emit_event(core, job, "job_tuned", "%s tuned %s", who && *who ? who : "somebody", text.data);
+    emit_event(core, job, "job_tuned", "%s tuned %s", who, text.data);
 }
 
-static void take_version(struct core *core, struct job *job, struct job_tuned *tuned)
+void jobs_take_version(struct core *core, struct job *job, struct job_tuned *tuned)
 {
     bool all_used = job->r.revision == job->r.revision_used;
 
@@ -332,8 +336,8 @@ void jobs_tune(struct core *core, const struct core_event *event)
         return;
     }
     if (tuned.count) {
-        say_tuned(core, job, event->tune.who, &tuned);
-        take_version(core, job, &tuned);
+        say_tuned(core, job, event_who(event), &tuned);
+        jobs_take_version(core, job, &tuned);
     }
     reply_tuned(core, event, job, &tuned);
 }
@@ -448,21 +452,36 @@ static int64_t oldest_end_kept(const struct core *core)
     return oldest;
 }
 
-static bool job_is_forgettable(const struct core *core, const struct job *job, int64_t oldest)
+static bool job_is_expired(const struct core *core, const struct job *job, int64_t oldest)
 {
-    if (!job_finished(job))
-        return false;
-    if (core->now.wall_ms - job->r.ended_ms < core->config.retain_jobs_ms && job->r.ended_ms >= oldest)
-        return false;
+    return job_finished(job) &&
+           (core->now.wall_ms - job->r.ended_ms >= core->config.retain_jobs_ms || job->r.ended_ms < oldest);
+}
+
+bool jobs_needed_by(const struct core *core, const struct job *job, struct buf *why)
+{
     /* a worker that may live on a lost node still holds its slot there */
     for (size_t i = 0; i < job->spawn_count; i++)
-        if (!job->spawns[i]->r.dead)
-            return false;
+        if (!job->spawns[i]->r.dead) {
+            if (why)
+                buf_printf(why, "one of its workers on %s may still run", job->spawns[i]->r.node);
+            return true;
+        }
     /* a job that continues this one needs its snapshots */
     for (size_t i = 0; i < core->job_count; i++)
-        if (core->jobs[i]->r.continues == job->r.id && !job_finished(core->jobs[i]))
-            return false;
-    return true;
+        if (core->jobs[i]->r.continues == job->r.id && !job_finished(core->jobs[i])) {
+            if (why)
+                buf_printf(why, "job %" PRId64 " continues from its snapshots", core->jobs[i]->r.id);
+            return true;
+        }
+    return false;
+}
+
+void jobs_remove(struct core *core, struct job *job)
+{
+    emit_forget(core, job->r.id);
+    card_removed(core, job->r.id);
+    core_remove_job(core, job);
 }
 
 void jobs_retain(struct core *core)
@@ -471,13 +490,10 @@ void jobs_retain(struct core *core)
 
     core->retain_at = core->now.boot_ms + RETAIN_EVERY_MS;
     for (size_t i = 0; i < core->job_count;) {
-        struct job *job = core->jobs[i];
-        if (!job_is_forgettable(core, job, oldest)) {
+        if (!job_is_expired(core, core->jobs[i], oldest) || jobs_needed_by(core, core->jobs[i], NULL)) {
             i++;
             continue;
         }
-        emit_forget(core, job->r.id);
-        card_removed(core, job->r.id);
-        core_remove_job(core, job);
+        jobs_remove(core, core->jobs[i]);
     }
 }

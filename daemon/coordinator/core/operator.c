@@ -9,6 +9,11 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 
+static const char *operator_who(const struct core_event *event)
+{
+    return event->who && *event->who ? event->who : "the operator";
+}
+
 static struct node *find_named_node(struct core *core, const struct core_event *event)
 {
     struct node *node = core_find_node(core, event->node.name ? event->node.name : "");
@@ -48,7 +53,8 @@ void operator_drain(struct core *core, const struct core_event *event)
 
     if (!node)
         return;
-    operator_withdraw(core, node, event->node.reason, "drained by the operator");
+    CLEANUP(free_text) char *why = xasprintf("drained by %s", operator_who(event));
+    operator_withdraw(core, node, event->node.reason, why);
     emit_ok(core, event->call);
 }
 
@@ -63,8 +69,10 @@ void operator_undrain(struct core *core, const struct core_event *event)
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->session)
         emit_effect(core, EFFECT_CLEAR_GPU_FAULTS)->session = node->session;
-    if (node->r.state == NODE_DRAINING)
-        emit_node_move(core, node, NODE_ALIVE, "undrained by the operator");
+    if (node->r.state == NODE_DRAINING) {
+        CLEANUP(free_text) char *why = xasprintf("undrained by %s", operator_who(event));
+        emit_node_move(core, node, NODE_ALIVE, why);
+    }
     emit_ok(core, event->call);
 }
 
@@ -93,12 +101,13 @@ void operator_forget(struct core *core, const struct core_event *event)
         struct spawn *s = node->spawns[0];
         struct job *job = s->job;
         s->r.lost = true;
-        text_set(&s->r.message, "node %s was forgotten by the operator", node->r.name);
-        emit_event(core, job, "node_forgotten",
-                   "node %s forgotten by the operator: rank %d there counts as dead", node->r.name,
-                   s->rank->r.rank);
+        text_set(&s->r.message, "node %s was forgotten by %s", node->r.name, operator_who(event));
+        emit_event(core, job, "node_forgotten", "node %s forgotten by %s: rank %d there counts as dead",
+                   node->r.name, operator_who(event), s->rank->r.rank);
         spawn_mark_dead(core, s);
     }
+    emit_event(core, NULL, "node_forgotten", "node %s was forgotten by %s", node->r.name,
+               operator_who(event));
     emit_node(core, node, CHANGE_NODE_DELETE);
     core_remove_node(core, node);
     emit_ok(core, event->call);

@@ -14,7 +14,8 @@ struct service;
 enum call_kind {
     CALL_SUBMIT,
     CALL_CANCEL,
-    CALL_CHANGE, /* resize, restart */
+    CALL_CHANGE, /* resize, restart, priority, hold */
+    CALL_DELETE,
     CALL_TUNE,
     CALL_NODE,
     CALL_JOIN,

@@ -159,6 +159,45 @@ static void restart_job(struct rpc_call *rpc, const void *message, void *user)
                                     .resize = {.job = request->job, .from_scratch = request->from_scratch}});
 }
 
+/* Priority, hold, release and delete. `to` says what the caller wants, if it must be refused. */
+static void order_job(struct rpc_call *rpc, struct service *s, enum call_kind kind, struct core_event event,
+                      const char *to)
+{
+    if (cluster_refuse_change(s, rpc) || !caller_owns(s, rpc, event.order.job, to))
+        return;
+    struct call *c = call_open(s, rpc, kind, true);
+    c->job = event.order.job;
+    event.call = c->handle;
+    audit_event(s, rpc, &event);
+}
+
+static void set_priority(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__SetPriorityRequest *request = message;
+    order_job(
+        rpc, user, CALL_CHANGE,
+        (struct core_event){
+            .kind = CORE_PRIORITY,
+            .order = {.job = request->job, .priority = request->priority, .relative = request->relative}},
+        "change its priority");
+}
+
+static void hold_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__HoldJobRequest *request = message;
+    order_job(
+        rpc, user, CALL_CHANGE,
+        (struct core_event){.kind = CORE_HOLD, .order = {.job = request->job, .hold = !request->release}},
+        request->release ? "release it" : "hold it");
+}
+
+static void delete_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__DeleteJobRequest *request = message;
+    order_job(rpc, user, CALL_DELETE,
+              (struct core_event){.kind = CORE_DELETE, .order = {.job = request->job}}, "delete it");
+}
+
 static void tune_job_values(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
@@ -170,12 +209,10 @@ static void tune_job_values(struct rpc_call *rpc, const void *message, void *use
     char **assignments = xcalloc(request->n_assignments + 1, sizeof *assignments); /* NULL-terminated */
     for (size_t i = 0; i < request->n_assignments; i++)
         assignments[i] = request->assignments[i];
-    audit_event(
-        s, rpc,
-        &(struct core_event){
-            .kind = CORE_TUNE,
-            .call = c->handle,
-            .tune = {.job = request->job, .assignments = assignments, .who = caller_identity(rpc)->name}});
+    audit_event(s, rpc,
+                &(struct core_event){.kind = CORE_TUNE,
+                                     .call = c->handle,
+                                     .tune = {.job = request->job, .assignments = assignments}});
     free(assignments);
 }
 
@@ -308,6 +345,9 @@ const struct rpc_method cluster_methods[] = {
     {.name = "ResizeJob", .kind = RPC_UNARY, .on_start = resize_job, .on_end = call_on_end},
     {.name = "RestartJob", .kind = RPC_UNARY, .on_start = restart_job, .on_end = call_on_end},
     {.name = "TuneJob", .kind = RPC_UNARY, .on_start = tune_job_values, .on_end = call_on_end},
+    {.name = "SetPriority", .kind = RPC_UNARY, .on_start = set_priority, .on_end = call_on_end},
+    {.name = "HoldJob", .kind = RPC_UNARY, .on_start = hold_job, .on_end = call_on_end},
+    {.name = "DeleteJob", .kind = RPC_UNARY, .on_start = delete_job, .on_end = call_on_end},
     {.name = "WatchJob",
      .kind = RPC_SERVER_STREAM,
      .on_start = watch_job,

@@ -49,6 +49,14 @@ static void reply_change(struct service *s, struct call *c)
     rpc_call_reply(c->rpc, &reply);
 }
 
+static void reply_delete(struct call *c, const struct core_effect *f)
+{
+    Ddp__V1__DeleteJobReply reply = DDP__V1__DELETE_JOB_REPLY__INIT;
+    reply.n_keep_logs = strv_len(f->texts);
+    reply.keep_logs = f->texts;
+    rpc_call_reply(c->rpc, &reply);
+}
+
 static void reply_tune(struct service *s, const struct call *c, const struct core_effect *f)
 {
     CLEANUP(pool_release) struct pool pool = {0};
@@ -110,6 +118,9 @@ static void effect_reply(struct service *s, const struct core_effect *f)
         return;
     case CALL_CHANGE:
         reply_change(s, c);
+        return;
+    case CALL_DELETE:
+        reply_delete(c, f);
         return;
     case CALL_TUNE:
         reply_tune(s, c, f);
@@ -303,6 +314,20 @@ static void effect_clear_gpu_problems(struct agent_session *session)
         log_warn("clear_gpu_faults_dropped", "node=%s why=%s", LOG_Q(session->node), LOG_Q(e.msg));
 }
 
+/* The logs of a node that does not get this message stay until they expire. */
+static void effect_delete_logs(struct agent_session *session, int64_t job)
+{
+    struct err e = {0};
+    Ddp__V1__DeleteLogs logs = DDP__V1__DELETE_LOGS__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    logs.job = job;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_DELETE_LOGS;
+    down.delete_logs = &logs;
+    if (agent_session_send(session, &down, &e) != ERR_OK)
+        log_warn("delete_logs_dropped", "node=%s job=%lld why=%s", LOG_Q(session->node), (long long)job,
+                 LOG_Q(e.msg));
+}
+
 static void effect_run_on_session(struct service *s, const struct core_effect *f)
 {
     struct agent_session *session = handles_get(&s->sessions, f->session);
@@ -322,6 +347,9 @@ static void effect_run_on_session(struct service *s, const struct core_effect *f
         return;
     case EFFECT_CLEAR_GPU_FAULTS:
         effect_clear_gpu_problems(session);
+        return;
+    case EFFECT_DELETE_LOGS:
+        effect_delete_logs(session, f->job);
         return;
     case EFFECT_ACK:
         effects_ack(session, f->sequence);
@@ -351,6 +379,7 @@ static void effect_run(struct service *s, const struct core_effect *f)
     case EFFECT_CLOSE:
     case EFFECT_ACK:
     case EFFECT_CLEAR_GPU_FAULTS:
+    case EFFECT_DELETE_LOGS:
     case EFFECT_LOOK:
     case EFFECT_WISH:
         effect_run_on_session(s, f);

@@ -156,11 +156,11 @@ static struct text node_range_text(int64_t min, int64_t max)
     return out;
 }
 
-static void set_node_range(struct core *core, struct job *job, int64_t min, int64_t max)
+static void set_node_range(struct core *core, struct job *job, int64_t min, int64_t max, const char *who)
 {
-    emit_event(core, job, "job_resized", "resized from %s to %s by the user",
-               node_range_text(job->spec.nodes_min, job->spec.nodes_max).text,
-               node_range_text(min, max).text);
+    emit_event(core, job, "job_resized", "resized from %s to %s by %s",
+               node_range_text(job->spec.nodes_min, job->spec.nodes_max).text, node_range_text(min, max).text,
+               who);
     job->r.nodes_min = job->spec.nodes_min = min;
     job->r.nodes_max = job->spec.nodes_max = max;
     job->changed = true;
@@ -203,7 +203,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
     CLEANUP(buf_release) struct buf why = {0};
     bool has_too_many = g && generation_open(g) && g->r.node_count > max;
 
-    set_node_range(core, job, min, max);
+    set_node_range(core, job, min, max, event_who(event));
     lost_snapshots_resized(job);
     strv_free(steal(job->grow.nodes)); /* the next pass offers them anew, under the new limits */
     job->grow.asked = true;
@@ -217,12 +217,12 @@ void elastic_resize(struct core *core, const struct core_event *event)
 }
 
 /* "starts again at step 0: the snapshots up to step 1,200 no longer count" */
-static void begin_from_scratch(struct core *core, struct job *job)
+static void begin_from_scratch(struct core *core, struct job *job, const char *why)
 {
     const struct snapshot_record *newest = snapshots_expected(core, job);
     CLEANUP(buf_release) struct buf text = {0};
 
-    buf_puts(&text, "starts again at step 0, as the user asked");
+    buf_puts(&text, why);
     if (newest)
         buf_printf(
             &text,
@@ -253,11 +253,13 @@ void elastic_restart(struct core *core, const struct core_event *event)
         return;
     }
     if (event->resize.from_scratch) {
-        begin_from_scratch(core, job);
-        generation_drop_survivors(core, job, "starts again at step 0, as the user asked");
+        CLEANUP(free_text) char *why = xasprintf("starts again at step 0, as %s asked", event_who(event));
+        begin_from_scratch(core, job, why);
+        generation_drop_survivors(core, job, why);
     }
     lost_snapshots_retry(job);
-    generation_drain(core, job_current(job), "restarted by the user");
+    CLEANUP(free_text) char *restarted = xasprintf("restarted by %s", event_who(event));
+    generation_drain(core, job_current(job), restarted);
     if (!job->held)
         job->not_before = 0; /* the user does not want to wait for the back-off */
     core_capacity_changed(core);

@@ -438,6 +438,17 @@ static size_t offer_growth(struct core *core, struct job **turn, struct placemen
     return due;
 }
 
+/* A job on hold keeps no nodes from others. */
+static void explain_hold(struct job *job)
+{
+    CLEANUP(free_text)
+    char *text = xasprintf("on hold: `ddpctl release %" PRId64 "` lets it start", job->r.id);
+
+    set_waits(job, text);
+    job->holder = 0;
+    strv_free(steal(job->targets));
+}
+
 static bool job_wants_place(const struct job *job)
 {
     const struct generation *g = job_current(job);
@@ -446,6 +457,8 @@ static bool job_wants_place(const struct job *job)
         return false; /* a generation without snapshots would only wait again; nodes are asked instead */
     if (restart_rule_waits(job))
         return false; /* it ends when its workers have ended */
+    if (job->spec.hold && job->r.state == JOB_QUEUED)
+        return false; /* until its user releases it */
     return job->r.state == JOB_QUEUED || (job->r.state == JOB_RECOVERING && !(g && generation_open(g)));
 }
 
@@ -463,6 +476,8 @@ void placement_run(struct core *core)
     for (size_t i = 0; i < core->job_count; i++)
         if (job_wants_place(core->jobs[i]))
             turn[count++] = core->jobs[i];
+        else if (core->jobs[i]->spec.hold && core->jobs[i]->r.state == JOB_QUEUED)
+            explain_hold(core->jobs[i]);
     if (count)
         qsort(turn, count, sizeof(*turn), compare_turns);
     for (size_t i = 0; i < count && behind < BEHIND_HEAD; i++) {

@@ -96,6 +96,16 @@ static const char *audit_describe_job(struct service *s, const struct core_event
         for (char **at = answer->texts; at && *at; at += 3)
             buf_printf(text, "%s %s %s -> %s", at == answer->texts ? ":" : ",", at[0], at[1], at[2]);
         return "job_tune";
+    case CORE_PRIORITY:
+        buf_printf(text, "change the priority of job %" PRId64 " '%.100s' %s%" PRId64, id, name,
+                   event->order.relative ? "by " : "to ", event->order.priority);
+        return "job_priority";
+    case CORE_HOLD:
+        buf_printf(text, "%s job %" PRId64 " '%.100s'", event->order.hold ? "hold" : "release", id, name);
+        return event->order.hold ? "job_hold" : "job_release";
+    case CORE_DELETE: /* which has no name any more */
+        buf_printf(text, "delete job %" PRId64, id);
+        return "job_delete";
     default:
         buf_printf(text, "restart job %" PRId64 " '%.100s'", id, name);
         return "job_restart";
@@ -117,7 +127,9 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     const bool of_node =
         event->kind == CORE_DRAIN || event->kind == CORE_UNDRAIN || event->kind == CORE_FORGET;
     CLEANUP(buf_release) struct buf text = {0};
-    commit_queue_event(s, event);
+    struct core_event named = *event;
+    named.who = caller_identity(rpc)->name;
+    commit_queue_event(s, &named);
     const struct core_effect *answer = audit_core_reply(s, event->call);
     /* A refused event changed nothing. A submit or a tune that was repeated after a lost reply already has its line. */
     if (!answer || answer->err.code != ERR_OK ||

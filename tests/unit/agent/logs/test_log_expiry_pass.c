@@ -41,10 +41,10 @@ static void make_supervisor_log(const char *dir, const char *name)
     assert_int_equal(utimensat(AT_FDCWD, file, both, 0), 0);
 }
 
-static bool wants_9(void *ctx, int64_t job)
+static enum log_fate fate_of(void *ctx, int64_t job)
 {
     (void)ctx;
-    return job == 9;
+    return job == 9 ? LOGS_STAY : job == 11 ? LOGS_DELETE : LOGS_EXPIRE;
 }
 
 static bool log_exists(const char *dir, const char *name)
@@ -67,18 +67,19 @@ static void old_logs_of_finished_jobs_are_removed(void **state)
     make_file(dir, "8/generation_1/box1/0", 15);
     make_file(dir, "8/generation_2/box1/0", 13); /* the newest file counts */
     make_file(dir, "9/generation_1/box1/0", 15); /* the job still runs */
+    make_file(dir, "11/generation_1/box1/0", 1); /* the job was deleted */
     make_file(dir, "others", 99);                /* not a job */
     make_file(dir, "10x", 99);
     make_file(dir, "2024", 99); /* a user's directory that is named like a job */
     make_file(dir, "2025/notes", 99);
     make_file(dir, "2025/generation_1", 99);
-    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
-    assert_int_equal(removed, 1);
-    assert_true(!log_exists(dir, "7") && log_exists(dir, "8") && log_exists(dir, "9") &&
-                log_exists(dir, "others") && log_exists(dir, "10x") && log_exists(dir, "2024") &&
-                log_exists(dir, "2025"));
+    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
+    assert_int_equal(removed, 2);
+    assert_true(!log_exists(dir, "7") && !log_exists(dir, "11") && log_exists(dir, "8") &&
+                log_exists(dir, "9") && log_exists(dir, "others") && log_exists(dir, "10x") &&
+                log_exists(dir, "2024") && log_exists(dir, "2025"));
     assert_ok(file_remove_tree(dir, &e), &e);
-    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
+    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
     assert_int_equal(removed, 0);
 }
 

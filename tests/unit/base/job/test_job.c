@@ -540,7 +540,7 @@ static void keys_are_checked(void **state)
     refuse_job(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
-        "max_restarts, restart_on, max_replacements, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
+        "max_restarts, restart_on, max_replacements, priority, hold, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
         "env, workdir, "
         "command, role, "
         "run_id, "

@@ -360,7 +360,14 @@ enum err_code fixture_tune(struct core_fixture *f, int64_t job, const char *assi
 {
     char *assignments[] = {(char *)(uintptr_t)assignment, NULL};
 
-    return change_job(f, (struct core_event){.kind = CORE_TUNE, .tune = {job, assignments, "ana"}});
+    return change_job(f, (struct core_event){.kind = CORE_TUNE, .who = "ana", .tune = {job, assignments}});
+}
+
+enum err_code fixture_order(struct core_fixture *f, enum core_event_kind kind, int64_t job, int64_t priority,
+                            bool flag)
+{
+    return change_job(f,
+                      (struct core_event){.kind = kind, .who = "ana", .order = {job, priority, flag, flag}});
 }
 
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job)

@@ -63,6 +63,8 @@ void fixture_cancel(struct core_fixture *f, int64_t job, bool kill);
 /* These return the code that the user gets. */
 enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min, int64_t max);
 enum err_code fixture_tune(struct core_fixture *f, int64_t job, const char *assignment); /* by ana */
+enum err_code fixture_order(struct core_fixture *f, enum core_event_kind kind, int64_t job, int64_t priority,
+                            bool flag); /* by ana; flag: relative, or hold */
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job);
 enum err_code fixture_from_scratch(struct core_fixture *f, int64_t job); /* restart --from-scratch */
 void fixture_looked(struct core_fixture *f, int64_t job, const char *node, bool found);
