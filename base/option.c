@@ -264,6 +264,12 @@ static enum err_code option_parse_at(struct option_parser *p, int argc, char **a
     return option_store(p, &slot, value ? value : argv[++*i], e);
 }
 
+static bool option_is_negative(const char *argument)
+{
+    const size_t digits = strspn(argument + 1, "0123456789");
+    return *argument == '-' && digits && !argument[1 + digits];
+}
+
 enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
                            const struct option_rules *rules, struct option_arguments *args, struct err *e)
 {
@@ -274,7 +280,8 @@ enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
             args->tail = argv + i + 1;
             return ERR_OK;
         }
-        bool argument = argv[i][0] != '-' || !argv[i][1]; /* "-" alone stands for stdin */
+        bool argument = argv[i][0] != '-' || !argv[i][1] || /* "-" alone stands for stdin */
+                        (rules && rules->numbers && option_is_negative(argv[i]));
         if (argument && rules && rules->ends && rules->ends(argv[i])) {
             args->tail = argv + i;
             return ERR_OK;

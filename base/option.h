@@ -67,6 +67,7 @@ struct option_rules {
     /* The beginning of a name stands for the option, as in Python's argparse: --nproc for --nproc-per-node.
      * If it begins the names of several options, the error lists them. A whole name is never ambiguous. */
     bool abbreviations;
+    bool numbers; /* "-2" is an argument */
 };
 
 /* sets ends with a NULL table. argv[0] is skipped. rules: NULL for the standard ones. On failure some values

@@ -61,6 +61,12 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "auto cpu cuda" -- "$current"))
         return
         ;;
+    -s | --state)
+        if [[ $command == status ]]; then
+            COMPREPLY=($(compgen -W "queued starting running recovering stopping succeeded failed cancelled" -- "$current"))
+            return
+        fi
+        ;;
     --restart-on)
         COMPREPLY=($(compgen -W "fault any" -- "$current"))
         return
@@ -90,8 +96,8 @@ _ddpctl() {
             COMPREPLY=($(compgen -S = -W "$("$program" tune "${COMP_WORDS[2]}" 2>/dev/null | sed -n 's/^\([a-z][a-z_.]*\) .*/\1/p')" -- "$current"))
         fi
         ;;
-    status | logs | wait | cancel | resize | restart | resume | metrics | verify | events | why)
-        COMPREPLY=($(compgen -W "$(_ddpctl_jobs)" -- "$current"))
+    status | logs | wait | cancel | resize | restart | resume | metrics | verify | events | why | priority | hold | release | delete)
+        COMPREPLY=($(compgen -W "$(_ddpctl_jobs) last" -- "$current"))
         ;;
     drain | undrain | forget)
         COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | awk 'NR > 1 {print $1}')" -- "$current"))

@@ -1,6 +1,5 @@
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
-#include "client/connect.h"
+#include "client/cmd/job_find.h"
 
 struct cancel_options {
     bool kill;
@@ -14,38 +13,40 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static int cmd_cancel_run(struct invocation *in)
+static enum err_code cancel_send(struct link *link, int64_t job, void *context, struct err *e)
 {
-    const struct cancel_options *o = in->options;
+    const struct cancel_options *o = context;
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
     CLEANUP(buf_release) struct buf talk = {0};
-    struct link link;
-    struct err e;
-    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
-        link_open(&link, in->globals, &e) != ERR_OK)
-        return error_print(&e);
+    request.job = job;
     request.kill = o->kill;
-    enum err_code code = link_call(&link, "CancelJob", &request, &reply, 0, &e);
-    if (code == ERR_OK) {
-        const Ddp__V1__CancelJobReply *answer = reply;
-        buf_printf(&talk, "#%lld %s\n", (long long)request.job, answer->state);
-        stderr_put(&talk);
-    }
-    link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    if (link_call(link, "CancelJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__CancelJobReply *answer = reply;
+    buf_printf(&talk, "#%lld %s\n", (long long)job, answer->state);
+    stderr_put(&talk);
+    return ERR_OK;
+}
+
+static int cmd_cancel_run(struct invocation *in)
+{
+    return jobs_each(in, cancel_send, in->options);
 }
 
 const struct command cmd_cancel = {
     .name = "cancel",
-    .usage = "cancel JOB [--kill]",
-    .summary = "stop a job",
+    .usage = "cancel JOB... [--kill]",
+    .summary = "stop jobs",
     .help =
         "A train job finishes its step and writes a snapshot, from which `ddpctl resume JOB` continues. A\n"
-        "command gets SIGTERM, and SIGKILL once its grace is over (30 s, `grace` in the job file).",
+        "command gets SIGTERM, and SIGKILL once its grace is over (30 s, `grace` in the job file).\n\n"
+        "JOB, here and elsewhere, is a number, a range of numbers, the name of one job, or `last`, the newest\n"
+        "job that you have submitted:\n\n"
+        "  ddpctl cancel 3-5 9 my-run last",
     .options = options,
     .size = sizeof(struct cancel_options),
     .least = 1,
-    .most = 1,
+    .most = JOBS_MOST,
     .run = cmd_cancel_run,
 };

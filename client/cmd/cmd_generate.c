@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/paths.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/job_find.h"
 #include "client/connect.h"
 
 struct generate_options {
@@ -69,21 +69,26 @@ static enum err_code generate_find_snapshot(struct link *link, int64_t job, stru
     return ERR_OK;
 }
 
-/* If the argument is an existing directory, it is used; otherwise it must be a job number. */
+/* If the argument is an existing directory, it is used; otherwise it must be a job. */
 static enum err_code generate_find_model(const struct invocation *in, struct place *out, struct err *e)
 {
     const char *what = in->args.list[0];
     struct link link;
+    struct job_reference reference;
     int64_t job;
     if (generate_is_directory(what)) {
         out->dir = xstrdup(what);
         return ERR_OK;
     }
-    if (job_number_parse(what, &job, e) != ERR_OK)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job number", what);
+    if (job_reference_parse(what, &reference, e) != ERR_OK)
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
     if (link_open(&link, in->globals, e) != ERR_OK)
         return e->code;
-    enum err_code code = generate_find_snapshot(&link, job, out, e);
+    enum err_code code = job_find(&link, "generate", what, &job, e);
+    if (code == ERR_OK)
+        code = generate_find_snapshot(&link, job, out, e);
+    else if (reference.kind == REFERENCE_NAME && code == ERR_NOT_FOUND)
+        code = err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
     link_close(&link);
     return code;
 }

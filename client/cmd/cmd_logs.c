@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "client/cmd/job_find.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
@@ -101,8 +102,6 @@ static int cmd_logs_run(struct invocation *in)
     struct err e;
     int64_t rank = -1;
     bool any = false;
-    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK)
-        return error_print(&e);
     if (o->rank && job_rank_parse(o->rank, &rank, &e) != ERR_OK)
         return error_print(&e);
     request.rank = (int32_t)rank;
@@ -120,15 +119,18 @@ static int cmd_logs_run(struct invocation *in)
     output_targets_set(&merge, &targets);
     merge.joined = true;
     merge.targets[0].wanted = merge.targets[0].wanted && rank < 0;
-    enum err_code code =
-        rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
+    enum err_code code = job_find(&link, "logs", in->args.list[0], &request.job, &e);
+    const bool found = code == ERR_OK;
+    if (found)
+        code = rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0,
+                               0, &e);
     if (code == ERR_OK) {
         code = logs_copy_stream(stream, &merge, &any, &e);
         rpc_stream_close(stream);
         output_merge_finish(&merge, clock_boot_ms());
         output_targets_put(&merge);
     }
-    if (code != ERR_OK)
+    if (found && code != ERR_OK)
         link_explain(&link, &e);
     output_merge_release(&merge);
     link_close(&link);

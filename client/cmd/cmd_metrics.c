@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/job_find.h"
 #include "client/connect.h"
 #include "client/text/format.h"
 #include "client/text/json_print.h"
@@ -279,18 +279,17 @@ static void metrics_draw_plot(const struct curves *c)
     stdout_put(&out);
 }
 
-static enum err_code metrics_plot_jobs(struct link *link, const struct invocation *in, struct err *e)
+static enum err_code metrics_plot_jobs(struct link *link, const struct invocation *in,
+                                       const struct job_numbers *jobs, struct err *e)
 {
     const struct metrics_options *o = in->options;
     CLEANUP(metrics_free_names) char **names = metrics_split_names(o->plot);
     CLEANUP(metrics_release_curves)
-    struct curves c = {.list = xcalloc(in->args.count * (strv_len(names) + 1), sizeof(*c.list))};
+    struct curves c = {.list = xcalloc(jobs->count * (strv_len(names) + 1), sizeof(*c.list))};
     bool any = false;
-    for (size_t i = 0; i < in->args.count; i++)
+    for (size_t i = 0; i < jobs->count; i++)
         for (char **name = names; name && *name; name++) {
-            int64_t job;
-            if (job_number_parse(in->args.list[i], &job, e) != ERR_OK ||
-                metrics_fetch_curve(link, job, *name, o->limit, &c, e) != ERR_OK)
+            if (metrics_fetch_curve(link, jobs->list[i], *name, o->limit, &c, e) != ERR_OK)
                 return e->code;
             any = any || c.list[c.count - 1].points.count > 0;
         }
@@ -306,18 +305,14 @@ static int cmd_metrics_run(struct invocation *in)
     const struct metrics_options *o = in->options;
     struct link link;
     struct err e;
-    int64_t job;
-    for (size_t i = 0; i < in->args.count; i++)
-        if (job_number_parse(in->args.list[i], &job, &e) != ERR_OK)
-            return error_print(&e);
+    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = o->plot ? metrics_plot_jobs(&link, in, &e) : ERR_OK;
-    for (size_t i = 0; i < in->args.count && code == ERR_OK && !o->plot; i++) {
-        code = job_number_parse(in->args.list[i], &job, &e);
-        if (code == ERR_OK)
-            code = metrics_show_job(&link, in->options, job, i == 0, in->args.count > 1, &e);
-    }
+    enum err_code code = jobs_find(&link, in->args.list, in->args.count, &jobs, &e);
+    if (code == ERR_OK && o->plot)
+        code = metrics_plot_jobs(&link, in, &jobs, &e);
+    for (size_t i = 0; i < jobs.count && code == ERR_OK && !o->plot; i++)
+        code = metrics_show_job(&link, in->options, jobs.list[i], i == 0, jobs.count > 1, &e);
     link_close(&link);
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
-#include "client/connect.h"
+#include "client/cmd/job_find.h"
 
 /* The commands that change a job while it runs: resize and restart. */
 
@@ -26,32 +25,33 @@ static enum err_code resize_read_nodes(const char *text, int32_t *min, int32_t *
     return ERR_OK;
 }
 
-static int resize_call(struct invocation *in, const char *method, int64_t job, const void *request)
+static enum err_code resize_call(struct link *link, const char *method, int64_t job, const void *request,
+                                 struct err *e)
 {
     CLEANUP(rpc_release) void *message = NULL;
     CLEANUP(buf_release) struct buf talk = {0};
-    struct link link;
-    struct err e;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
-        return error_print(&e);
-    enum err_code code = link_call(&link, method, request, &message, 0, &e);
-    if (code == ERR_OK) {
-        const Ddp__V1__ChangeJobReply *reply = message;
-        buf_printf(&talk, "#%" PRId64 " %s\n", job, reply->state);
-        stderr_put(&talk);
-    }
-    link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    if (link_call(link, method, request, &message, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__ChangeJobReply *reply = message;
+    buf_printf(&talk, "#%" PRId64 " %s\n", job, reply->state);
+    stderr_put(&talk);
+    return ERR_OK;
 }
 
 static int cmd_resize_run(struct invocation *in)
 {
     Ddp__V1__ResizeJobRequest request = DDP__V1__RESIZE_JOB_REQUEST__INIT;
+    struct link link;
     struct err e;
-    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
-        resize_read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK)
+    if (resize_read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK ||
+        link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    return resize_call(in, "ResizeJob", request.job, &request);
+    const int code = job_find(&link, "resize", in->args.list[0], &request.job, &e) == ERR_OK &&
+                             resize_call(&link, "ResizeJob", request.job, &request, &e) == ERR_OK
+                         ? EXIT_DONE
+                         : error_print(&e);
+    link_close(&link);
+    return code;
 }
 
 struct restart_options {
@@ -66,15 +66,18 @@ static const struct option_spec restart_options[] = {
     {0},
 };
 
+static enum err_code restart_send(struct link *link, int64_t job, void *context, struct err *e)
+{
+    const struct restart_options *o = context;
+    Ddp__V1__RestartJobRequest request = DDP__V1__RESTART_JOB_REQUEST__INIT;
+    request.job = job;
+    request.from_scratch = o->from_scratch;
+    return resize_call(link, "RestartJob", job, &request, e);
+}
+
 static int cmd_restart_run(struct invocation *in)
 {
-    const struct restart_options *o = in->options;
-    Ddp__V1__RestartJobRequest request = DDP__V1__RESTART_JOB_REQUEST__INIT;
-    struct err e;
-    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK)
-        return error_print(&e);
-    request.from_scratch = o->from_scratch;
-    return resize_call(in, "RestartJob", request.job, &request);
+    return jobs_each(in, restart_send, in->options);
 }
 
 const struct command cmd_resize = {
@@ -93,8 +96,8 @@ const struct command cmd_resize = {
 };
 const struct command cmd_restart = {
     .name = "restart",
-    .usage = "restart JOB [--from-scratch]",
-    .summary = "stop a job's workers and start them again",
+    .usage = "restart JOB... [--from-scratch]",
+    .summary = "stop the workers of jobs and start them again",
     .help =
         "A train job writes a snapshot and continues from it; a command gets SIGTERM and is started again.\n"
         "This does not count as a restart. A job that waits for its snapshots looks for them at once.\n\n"
@@ -104,6 +107,6 @@ const struct command cmd_restart = {
     .options = restart_options,
     .size = sizeof(struct restart_options),
     .least = 1,
-    .most = 1,
+    .most = JOBS_MOST,
     .run = cmd_restart_run,
 };

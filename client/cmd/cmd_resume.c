@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/job_find.h"
 #include "client/cmd/submit.h"
 
 struct resume_options {
@@ -46,23 +46,32 @@ static enum err_code resume_submit(struct link *link, int64_t old, const struct 
 static int cmd_resume_run(struct invocation *in)
 {
     const struct resume_options *o = in->options;
-    CLEANUP(free_text) char *name = NULL;
+    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
     struct link link;
     struct err e;
-    int64_t old, job;
-    if (job_number_parse(in->args.list[0], &old, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+    int result = EXIT_DONE;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    int code = resume_submit(&link, old, o, &job, &name, &e) == ERR_OK
-                   ? submit_after(&link, job, name, o->follow, o->output)
-                   : error_print(&e);
+    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK)
+        result = error_print(&e);
+    else if (o->follow && job_numbers_only(&jobs, "resume --follow", in->args.list[0], &e) != ERR_OK)
+        result = error_print(&e);
+    for (size_t i = 0; i < jobs.count && (result == EXIT_DONE || i); i++) {
+        CLEANUP(free_text) char *name = NULL;
+        int64_t job;
+        const int code = resume_submit(&link, jobs.list[i], o, &job, &name, &e) == ERR_OK
+                             ? submit_after(&link, job, name, o->follow, o->output)
+                             : error_print(&e);
+        result = result == EXIT_DONE ? code : result;
+    }
     link_close(&link);
-    return code;
+    return result;
 }
 
 const struct command cmd_resume = {
     .name = "resume",
-    .usage = "resume JOB [--set KEY=VALUE ...] [--follow]",
-    .summary = "continue an ended job from its last snapshot, as a new job",
+    .usage = "resume JOB... [--set KEY=VALUE ...] [--follow]",
+    .summary = "continue ended jobs from their last snapshots, as new jobs",
     .help =
         "Submits the job file of JOB again, changed by --set. The new job continues from the last committed\n"
         "snapshot of JOB; it has a number of its own, and `ddpctl status` shows which job it continues. Any\n"
@@ -72,6 +81,6 @@ const struct command cmd_resume = {
     .options = options,
     .size = sizeof(struct resume_options),
     .least = 1,
-    .most = 1,
+    .most = JOBS_MOST,
     .run = cmd_resume_run,
 };

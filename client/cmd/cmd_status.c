@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/conf/conf.h"
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
-#include "client/connect.h"
+#include "client/cmd/job_filter.h"
+#include "client/cmd/job_find.h"
 #include "client/interrupts.h"
 #include "client/job_status.h"
 #include "client/screen/screen_job.h"
@@ -13,7 +14,8 @@
 #include "client/text/json_print.h"
 
 struct status_options {
-    bool watch, all;
+    bool watch, all, mine;
+    const char *state, *since;
     const char *output;
 };
 
@@ -28,6 +30,22 @@ static const struct option_spec options[] = {
      .type = OPTION_FLAG,
      .offset = offsetof(struct status_options, all),
      .help = "also list the jobs that ended long ago"},
+    {.name = "mine",
+     .letter = 'm',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct status_options, mine),
+     .help = "list only your own jobs"},
+    {.name = "state",
+     .letter = 's',
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct status_options, state),
+     .value = "STATE,...",
+     .help = "list only jobs in these states: running,queued"},
+    {.name = "since",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct status_options, since),
+     .value = "TIME",
+     .help = "leave out the jobs that ended longer ago than 90s, 15m, 2h, 1d"},
     OPTION_OUTPUT(status_options, output),
     {0},
 };
@@ -37,76 +55,78 @@ static bool status_wants_json(const struct status_options *o)
     return o->output && strcmp(o->output, "json") == 0;
 }
 
-/* --all: a reply of the coordinator holds a limited number of jobs, so this asks for page after page, from
- * the oldest job on. */
-static enum err_code status_fetch_all_jobs(struct link *link, const struct status_options *o, struct buf *out,
+/* Lists the jobs that the options keep. Filters look at every job, since the newest hundred may hold none of those. */
+static enum err_code status_fetch_filtered(struct link *link, const struct status_options *o, struct buf *out,
                                            struct err *e)
 {
-    Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
-    Ddp__V1__ListJobsReply every = {0};
-    Ddp__V1__JobStatus **jobs = NULL;
-    size_t count = 0, pages = 0;
-    void **replies = NULL;
-
-    request.all = true;
-    request.after = -1; /* 0 would mean the newest */
-    do {
-        void *reply = NULL;
-        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
-            break;
-        replies = xrealloc(replies, (pages + 1) * sizeof *replies);
-        replies[pages++] = reply;
-        every = *(Ddp__V1__ListJobsReply *)reply; /* the totals of the newest reply */
-        jobs = xrealloc(jobs, (count + every.n_jobs + 1) * sizeof(Ddp__V1__JobStatus *));
-        for (size_t i = 0; i < every.n_jobs; i++)
-            jobs[count++] = every.jobs[i];
-        if (every.n_jobs)
-            request.after = jobs[count - 1]->job;
-    } while (every.n_jobs);
-    /* The loop ends with an empty list, or early with an error. */
-    const enum err_code code = pages && !every.n_jobs ? ERR_OK : e->code;
-    if (code == ERR_OK) {
-        every.jobs = jobs;
-        every.n_jobs = count;
-        if (status_wants_json(o)) {
-            json_print(&every.base, out);
-        } else {
-            struct term term = term_of(STDOUT_FILENO);
-            screen_jobs(&every, &term, out);
-        }
-    }
-    for (size_t i = 0; i < pages; i++)
-        rpc_release(&replies[i]);
-    free(replies);
-    free(jobs);
-    return code;
+    CLEANUP(job_pages_release) struct job_pages pages = {0};
+    CLEANUP(free_text) char *user = NULL;
+    struct term term = term_of(STDOUT_FILENO);
+    struct job_filter filter = {.state = o->state};
+    int64_t since = 0;
+    if (o->since &&
+        (!o->since[strspn(o->since, "0123456789")] || conf_duration(o->since, &since, e) != ERR_OK))
+        return option_refuse("since", "a time with its unit, such as 90s, 15m, 2h or 1d", o->since, e);
+    if (o->mine && job_find_user(link, &user, e) != ERR_OK)
+        return e->code;
+    if (job_pages_fetch(link, o->all || o->since, &pages, e) != ERR_OK)
+        return e->code;
+    filter.user = user;
+    filter.since_ms = o->since ? clock_wall_ms() - since : 0;
+    Ddp__V1__ListJobsReply every = *pages.totals;
+    every.jobs = pages.jobs;
+    every.n_jobs = 0;
+    for (size_t i = 0; i < pages.count; i++)
+        if (job_filter_keeps(&filter, pages.jobs[i]))
+            every.jobs[every.n_jobs++] = pages.jobs[i];
+    if (status_wants_json(o))
+        json_print(&every.base, out);
+    else
+        screen_jobs(&every, &term, out);
+    return ERR_OK;
 }
 
-/* One screen: the job, or the list of jobs. *over is set to true if the job has ended. */
-static enum err_code status_fetch_screen(struct link *link, const struct status_options *o, int64_t job,
-                                         struct buf *out, bool *over, struct err *e)
+static bool status_filters(const struct status_options *o)
+{
+    return o->all || o->mine || o->state || o->since;
+}
+
+/* One screen: the jobs in `jobs`, or the list of jobs if it is empty. *over is set to true if these jobs have ended. */
+static enum err_code status_fetch_screen(struct link *link, const struct status_options *o,
+                                         const struct job_numbers *jobs, struct buf *out, bool *over,
+                                         struct err *e)
 {
     struct term term = term_of(STDOUT_FILENO);
-    CLEANUP(rpc_release) void *reply = NULL;
-    if (job) {
-        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
-        request.job = job;
-        if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
-            return e->code;
-        *over = job_status_ended(reply);
-        if (!status_wants_json(o))
-            screen_job(reply, &term, out);
-    } else if (o->all) {
-        return status_fetch_all_jobs(link, o, out, e);
-    } else {
+    bool ended = jobs->count > 0;
+    if (!jobs->count && status_filters(o))
+        return status_fetch_filtered(link, o, out, e);
+    if (!jobs->count) {
         Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
+        CLEANUP(rpc_release) void *reply = NULL;
         if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
             return e->code;
-        if (!status_wants_json(o))
+        if (status_wants_json(o))
+            json_print(reply, out);
+        else
             screen_jobs(reply, &term, out);
     }
-    if (status_wants_json(o)) /* every kind of reply has its own fields, so JSON needs no screen of its own */
-        json_print(reply, out);
+    for (size_t i = 0; i < jobs->count; i++) {
+        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+        CLEANUP(rpc_release) void *reply = NULL;
+        request.job = jobs->list[i];
+        if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+            return e->code;
+        ended = ended && job_status_ended(reply);
+        if (status_wants_json(
+                o)) { /* every kind of reply has its own fields, so JSON needs no screen of its own */
+            json_print(reply, out);
+        } else {
+            if (i)
+                buf_putc(out, '\n');
+            screen_job(reply, &term, out);
+        }
+    }
+    *over = ended;
     return ERR_OK;
 }
 
@@ -114,7 +134,7 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
 
 /* Draws a screen over the last one, cut to the terminal's size. The last screen, of a job that has ended, is
  * drawn whole, since it stays. */
-static void status_redraw(int64_t job, bool over, const struct buf *text, struct buf *out)
+static void status_redraw(bool list, bool over, const struct buf *text, struct buf *out)
 {
     struct term term = term_of(STDOUT_FILENO);
     buf_puts(out, "\033[H\033[J");
@@ -123,7 +143,7 @@ static void status_redraw(int64_t job, bool over, const struct buf *text, struct
         return;
     }
     buf_puts(out, "\033[?7l"); /* long lines are cut, not wrapped */
-    term_fit(&term, text, !job, out);
+    term_fit(&term, text, list, out);
     buf_puts(out, "\033[?7h");
 }
 
@@ -135,14 +155,14 @@ static void status_append(const struct status_options *o, bool first, const stru
     buf_append(out, text->data, text->len);
 }
 
-static enum err_code status_watch(struct link *link, const struct status_options *o, int64_t job,
-                                  struct err *e)
+static enum err_code status_watch(struct link *link, const struct status_options *o,
+                                  const struct job_numbers *jobs, struct err *e)
 {
     CLEANUP(buf_release) struct buf out = {0}, talk = {0}, text = {0};
     bool live = term_of(STDOUT_FILENO).live && !status_wants_json(o), over = false, away = false;
     interrupts_catch();
     for (bool first = true; !over && !interrupts_count(); first = false) {
-        enum err_code code = status_fetch_screen(link, o, job, &text, &over, e);
+        enum err_code code = status_fetch_screen(link, o, jobs, &text, &over, e);
         /* A coordinator that has answered once may restart; one that never answered has a wrong address. */
         if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
             return code;
@@ -153,7 +173,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
         away = code != ERR_OK;
         stderr_put(&talk);
         if (live)
-            status_redraw(job, over, &text, &out);
+            status_redraw(!jobs->count, over, &text, &out);
         else
             status_append(o, first, &text, &out);
         buf_clear(&text);
@@ -169,16 +189,24 @@ static int cmd_status_run(struct invocation *in)
 {
     const struct status_options *o = in->options;
     CLEANUP(buf_release) struct buf out = {0};
+    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
     struct link link;
     struct err e;
-    int64_t job = 0;
     bool over;
-    if (in->args.count && job_number_parse(in->args.list[0], &job, &e) != ERR_OK)
+    if (in->args.count && status_filters(o)) {
+        err_set(&e, ERR_INVALID_ARGUMENT,
+                "--all, --mine, --state and --since choose from the list of jobs: leave out "
+                "JOB, or the option");
+        return error_print(&e);
+    }
+    if (o->state && job_filter_check(o->state, &e) != ERR_OK)
         return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code =
-        o->watch ? status_watch(&link, o, job, &e) : status_fetch_screen(&link, o, job, &out, &over, &e);
+    enum err_code code = jobs_find(&link, in->args.list, in->args.count, &jobs, &e);
+    if (code == ERR_OK)
+        code = o->watch ? status_watch(&link, o, &jobs, &e)
+                        : status_fetch_screen(&link, o, &jobs, &out, &over, &e);
     int result = code == ERR_OK ? EXIT_DONE : error_print(&e);
     stdout_put(&out);
     link_close(&link);
@@ -187,14 +215,15 @@ static int cmd_status_run(struct invocation *in)
 
 const struct command cmd_status = {
     .name = "status",
-    .usage = "status [JOB] [--watch] [-o table|json]",
-    .summary = "list the jobs, or show one job in detail",
+    .usage =
+        "status [JOB...] [--watch] [-o table|json]\nstatus [--mine] [--state STATE,...] [--since TIME] [--all]",
+    .summary = "list the jobs, or show jobs in detail",
     .help =
         "Without JOB: the newest hundred jobs, without those that ended long ago (--all: every job). With\n"
         "JOB: its progress, its ranks with their nodes and speed, its last snapshot and, if it failed, the\n"
         "reason. -o json prints the message of proto/ddp.proto with its field names as keys.",
     .options = options,
     .size = sizeof(struct status_options),
-    .most = 1,
+    .most = JOBS_MOST,
     .run = cmd_status_run,
 };

@@ -6,7 +6,7 @@
 #include "base/job/job_tune.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/job_find.h"
 #include "client/connect.h"
 #include "client/text/json_print.h"
 #include "client/text/table.h"
@@ -117,12 +117,14 @@ static int cmd_tune_run(struct invocation *in)
     struct link link;
     int64_t job;
     struct err e;
-    if (job_number_parse(in->args.list[0], &job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+    if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = in->args.count > 1
-                             ? tune_change(&link, job, (char *const *)(uintptr_t)(in->args.list + 1),
-                                           in->args.count - 1, json, &e)
-                             : tune_list(&link, job, json, &e);
+    enum err_code code = job_find(&link, "tune", in->args.list[0], &job, &e);
+    if (code == ERR_OK && in->args.count > 1)
+        code = tune_change(&link, job, (char *const *)(uintptr_t)(in->args.list + 1), in->args.count - 1,
+                           json, &e);
+    else if (code == ERR_OK)
+        code = tune_list(&link, job, json, &e);
     link_close(&link);
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }

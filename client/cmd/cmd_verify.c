@@ -1,5 +1,5 @@
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/job_find.h"
 #include "client/connect.h"
 #include "client/text/series.h"
 
@@ -68,12 +68,12 @@ static int cmd_verify_run(struct invocation *in)
     struct link link;
     struct err e;
     int64_t jobs[2];
-    for (int i = 0; i < 2; i++)
-        if (job_number_parse(in->args.list[i], &jobs[i], &e) != ERR_OK)
-            return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    int code = verify_compare_jobs(&link, jobs);
+    int code = job_find(&link, "verify", in->args.list[0], &jobs[0], &e) == ERR_OK &&
+                       job_find(&link, "verify", in->args.list[1], &jobs[1], &e) == ERR_OK
+                   ? verify_compare_jobs(&link, jobs)
+                   : error_print(&e);
     link_close(&link);
     return code;
 }

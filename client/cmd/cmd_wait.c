@@ -1,8 +1,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
-#include "client/connect.h"
+#include "client/cmd/job_find.h"
 #include "client/job_status.h"
 #include "client/job_watch.h"
 #include "client/screen/screen_parts.h"
@@ -26,17 +25,13 @@ static int wait_print_end(const Ddp__V1__JobStatus *job)
     return code;
 }
 
-static int cmd_wait_run(struct invocation *in)
+static int wait_for_job(struct link *link, int64_t job)
 {
     struct job_watch watch;
-    struct link link;
     struct err e;
-    int64_t job;
     int result = -1;
     bool answered = false;
-    if (job_number_parse(in->args.list[0], &job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
-        return error_print(&e);
-    job_watch_open(&watch, &link, job);
+    job_watch_open(&watch, link, job);
     while (result < 0) {
         Ddp__V1__JobStatus *status;
         enum err_code code = job_watch_next(&watch, 1000, &status, &e);
@@ -49,19 +44,38 @@ static int cmd_wait_run(struct invocation *in)
         rpc_free(status);
     }
     job_watch_close(&watch);
+    return result;
+}
+
+static int cmd_wait_run(struct invocation *in)
+{
+    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
+    struct link link;
+    struct err e;
+    int result = EXIT_DONE;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return error_print(&e);
+    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK)
+        result = error_print(&e);
+    /* the order does not matter, since all must end */
+    for (size_t i = 0; i < jobs.count; i++) {
+        const int code = wait_for_job(&link, jobs.list[i]);
+        result = result == EXIT_DONE ? code : result;
+    }
     link_close(&link);
     return result;
 }
 
 const struct command cmd_wait = {
     .name = "wait",
-    .usage = "wait JOB",
-    .summary = "wait until a job ends, and exit with its exit code",
+    .usage = "wait JOB...",
+    .summary = "wait until jobs have ended, and exit with their exit code",
     .help =
         "Exits with 0 if the job succeeded, with the exit code of the first rank that failed (128 + N for\n"
         "signal N), with 1 if the job was cancelled, and with 125 if ddp itself failed. If the coordinator\n"
-        "stops answering, this command waits until it is back.",
+        "stops answering, this command waits until it is back. Of several jobs, the first one named that failed\n"
+        "gives the exit code.",
     .least = 1,
-    .most = 1,
+    .most = JOBS_MOST,
     .run = cmd_wait_run,
 };

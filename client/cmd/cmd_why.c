@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/job_find.h"
 #include "client/connect.h"
 #include "client/diagnose/diagnosis.h"
 #include "client/screen/screen_why.h"
@@ -51,10 +51,11 @@ static int cmd_why_run(struct invocation *in)
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
     struct err e;
-    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
-        link_open(&link, in->globals, &e) != ERR_OK)
+    if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = link_call(&link, "ProbeJob", &request, &reply, 0, &e);
+    enum err_code code = job_find(&link, "why", in->args.list[0], &request.job, &e);
+    if (code == ERR_OK)
+        code = link_call(&link, "ProbeJob", &request, &reply, 0, &e);
     link_close(&link);
     if (code != ERR_OK)
         return error_print(&e);

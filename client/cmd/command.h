@@ -5,7 +5,7 @@
 #include "client/cmd/output.h"
 
 /* A command is one const entry in a file cmd_NAME.c, declared at the end of this file, and a row of the table in
- * main.c. Commands that make the same call share a file: drain, undrain and forget cmd_nodes.c, restart cmd_resize.c. */
+ * main.c. Commands that make the same call share a file: drain, undrain and forget cmd_nodes.c, restart cmd_resize.c, the order in the queue cmd_order.c. */
 
 enum exit_code {
     EXIT_DONE = 0,
@@ -46,9 +46,12 @@ struct command {
 
 extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait, cmd_cancel, cmd_resize,
     cmd_restart, cmd_tune, cmd_resume, cmd_metrics, cmd_events, cmd_nodes, cmd_drain, cmd_undrain, cmd_forget,
-    cmd_version, cmd_verify, cmd_generate, cmd_why, cmd_check, cmd_whoami, cmd_audit;
+    cmd_version, cmd_priority, cmd_hold, cmd_release, cmd_delete, cmd_verify, cmd_generate, cmd_why,
+    cmd_check, cmd_whoami, cmd_audit;
 extern const struct command *const commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
+
+#define JOBS_MOST 100000 /* arguments of a command that takes several jobs */
 
 #define OPTION_OUTPUT(owner, member)                                                                         \
     {                                                                                                        \

@@ -1,0 +1,107 @@
+#include "client/cmd/job_find.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+enum err_code job_pages_fetch(struct link *link, bool all, struct job_pages *out, struct err *e)
+{
+    Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
+    const Ddp__V1__ListJobsReply *page;
+    *out = (struct job_pages){0};
+    request.all = all;
+    request.after = -1; /* from the oldest job on; 0 would mean the newest */
+    /* A reply holds a limited number of jobs: page after page, until one is empty. */
+    do {
+        void *reply = NULL;
+        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK) {
+            job_pages_release(out);
+            return e->code;
+        }
+        out->replies = xrealloc(out->replies, (out->reply_count + 1) * sizeof *out->replies);
+        out->replies[out->reply_count++] = out->totals = reply;
+        page = reply;
+        out->jobs = xrealloc(out->jobs, (out->count + page->n_jobs + 1) * sizeof(Ddp__V1__JobStatus *));
+        for (size_t i = 0; i < page->n_jobs; i++)
+            out->jobs[out->count++] = page->jobs[i];
+        if (page->n_jobs)
+            request.after = page->jobs[page->n_jobs - 1]->job;
+    } while (page->n_jobs);
+    return ERR_OK;
+}
+
+void job_pages_release(struct job_pages *pages)
+{
+    for (size_t i = 0; i < pages->reply_count; i++)
+        rpc_release(&pages->replies[i]);
+    free(pages->replies);
+    free(pages->jobs);
+    *pages = (struct job_pages){0};
+}
+
+enum err_code job_find_user(struct link *link, char **name, struct err *e)
+{
+    Ddp__V1__WhoAmIRequest request = DDP__V1__WHO_AM_IREQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    if (link_call(link, "WhoAmI", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    *name = xstrdup(((const Ddp__V1__WhoAmIReply *)reply)->name);
+    return ERR_OK;
+}
+
+enum err_code jobs_find(struct link *link, char *const *references, size_t count, struct job_numbers *out,
+                        struct err *e)
+{
+    struct job_reference *list = xcalloc(count + 1, sizeof *list);
+    CLEANUP(job_pages_release) struct job_pages pages = {0};
+    CLEANUP(free_text) char *user = NULL;
+    bool needs_jobs = false, needs_user = false;
+    enum err_code code = ERR_OK;
+    for (size_t i = 0; i < count && code == ERR_OK; i++) {
+        code = job_reference_parse(references[i], &list[i], e);
+        needs_jobs = needs_jobs || list[i].kind != REFERENCE_NUMBER;
+        needs_user = needs_user || list[i].kind == REFERENCE_LAST;
+    }
+    if (code == ERR_OK && needs_jobs)
+        code = job_pages_fetch(link, true, &pages, e);
+    if (code == ERR_OK && needs_user)
+        code = job_find_user(link, &user, e);
+    for (size_t i = 0; i < count && code == ERR_OK; i++)
+        code = job_reference_resolve(&list[i], pages.jobs, pages.count, user, out, e);
+    free(list);
+    return code;
+}
+
+enum err_code job_find(struct link *link, const char *command, const char *reference, int64_t *job,
+                       struct err *e)
+{
+    CLEANUP(job_numbers_release) struct job_numbers numbers = {0};
+    char *const references[] = {(char *)(uintptr_t)reference};
+    if (jobs_find(link, references, 1, &numbers, e) != ERR_OK ||
+        job_numbers_only(&numbers, command, reference, e) != ERR_OK)
+        return e->code;
+    *job = numbers.list[0];
+    return ERR_OK;
+}
+
+int jobs_each(struct invocation *in,
+              enum err_code (*act)(struct link *link, int64_t job, void *context, struct err *e),
+              void *context)
+{
+    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
+    struct link link;
+    struct err e;
+    int result = EXIT_DONE;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return error_print(&e);
+    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK)
+        result = error_print(&e);
+    for (size_t i = 0; i < jobs.count && (result == EXIT_DONE || i); i++) {
+        if (act(&link, jobs.list[i], context, &e) == ERR_OK)
+            continue;
+        const int code = error_print(&e);
+        result = result == EXIT_DONE ? code : result;
+    }
+    link_close(&link);
+    return result;
+}
