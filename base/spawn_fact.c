@@ -49,6 +49,16 @@ void spawn_fact_encode(struct jout *o, const struct spawn_fact *f)
     jout_text(o, "id", f->id);
     jout_text(o, "owner", f->owner);
     jout_text(o, "cgroup", f->cgroup);
+    if (f->asks.commit) {
+        jout_int(o, "commit", f->asks.commit);
+        jout_int(o, "commit_step", f->asks.step);
+        jout_int(o, "commit_bytes", f->asks.bytes);
+        jout_text(o, "commit_path", f->asks.path);
+    }
+    if (f->asks.heeds)
+        jout_bool(o, "heeds", true);
+    if (f->asks.promise)
+        jout_int(o, "promise", f->asks.promise);
 }
 
 static char *member_copy(const json_t *obj, const char *key)
@@ -82,6 +92,12 @@ enum err_code spawn_fact_decode(struct spawn_fact *f, const json_t *obj, struct 
     f->id = member_copy(obj, "id");
     f->owner = member_copy(obj, "owner");
     f->cgroup = member_copy(obj, "cgroup");
+    f->asks.commit = json_get_int(obj, "commit", 0);
+    f->asks.step = json_get_int(obj, "commit_step", 0);
+    f->asks.bytes = json_get_int(obj, "commit_bytes", 0);
+    f->asks.path = member_copy(obj, "commit_path");
+    f->asks.heeds = json_get_bool(obj, "heeds", false);
+    f->asks.promise = json_get_int(obj, "promise", 0);
     if (!known || f->spawn <= 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "the fact has no spawn number, or an unknown state");
     return ERR_OK;
@@ -102,6 +118,7 @@ void spawn_fact_copy(struct spawn_fact *to, const struct spawn_fact *from)
     copy.id = xstrdup(from->id);
     copy.owner = xstrdup(from->owner);
     copy.cgroup = xstrdup(from->cgroup);
+    copy.asks.path = xstrdup(from->asks.path);
     spawn_fact_release(to);
     *to = copy;
 }
@@ -113,5 +130,6 @@ void spawn_fact_release(struct spawn_fact *f)
     free((char *)f->id);
     free((char *)f->owner);
     free((char *)f->cgroup);
+    free((char *)f->asks.path);
     memset(f, 0, sizeof(*f));
 }

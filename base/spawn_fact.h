@@ -18,6 +18,16 @@
 
 enum spawn_state { SPAWN_STARTING, SPAWN_RUNNING, SPAWN_STOPPING, SPAWN_EXITED };
 
+/* What a command's process asks its supervisor for over DDP_CONTROL_FD (daemon/supervisor/worker_link.h). Each is
+ * the last of its kind, and holds until the process ends, so that asking again does no harm. */
+struct spawn_asks {
+    int64_t commit;      /* number of its last commit, from 1 on; 0: none */
+    int64_t step, bytes; /* of that commit */
+    const char *path;    /* of that commit; NULL: none */
+    bool heeds;          /* it calls should_stop, so a stop needs no signal */
+    int64_t promise;     /* it goes on past no step from this one on before it is allowed to; 0: no promise */
+};
+
 struct spawn_fact {
     int64_t job, spawn;
     int64_t first_generation; /* with first_local_rank: where its logs are (log_place.h). On the node only */
@@ -32,12 +42,13 @@ struct spawn_fact {
     bool port_busy;               /* its MASTER_PORT was in use */
     bool lease_expired;           /* its supervisor stopped it because the node's lease ran out */
     bool node_trouble; /* not started because its node lacks something: another node may start it */
-    bool no_account;              /* with node_trouble: the job's user has no account on the node */
-    bool stopped;                 /* it was told to stop before it ended */
-    const char *message;          /* one line, or NULL */
-    const char *stderr_tail;      /* its last lines with '\n' between them, or NULL */
-    const char *id, *owner; /* DDP_SPAWN_ID and DDP_AGENT_ID, which mark its processes. On the node only */
-    const char *cgroup;     /* its cgroup's path, or NULL. On the node only */
+    bool no_account;   /* with node_trouble: the job's user has no account on the node */
+    bool stopped;      /* it was told to stop before it ended */
+    struct spawn_asks asks;
+    const char *message;     /* one line, or NULL */
+    const char *stderr_tail; /* its last lines with '\n' between them, or NULL */
+    const char *id, *owner;  /* DDP_SPAWN_ID and DDP_AGENT_ID, which mark its processes. On the node only */
+    const char *cgroup;      /* its cgroup's path, or NULL. On the node only */
 };
 
 const char *spawn_state_name(enum spawn_state state); /* "starting", "running", "stopping", "exited" */

@@ -6,6 +6,22 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
+/* Most spawns ask for nothing, and have no such message. */
+static void asks_pack(const struct spawn_asks *asks, Ddp__V1__SpawnFact *out)
+{
+    if (!asks->commit && !asks->heeds && !asks->promise)
+        return;
+    out->asks = xcalloc(1, sizeof(*out->asks));
+    ddp__v1__spawn_asks__init(out->asks);
+    out->asks->commit = asks->commit;
+    out->asks->step = asks->step;
+    out->asks->bytes = asks->bytes;
+    if (asks->path)
+        out->asks->path = (char *)asks->path;
+    out->asks->heeds = asks->heeds;
+    out->asks->promise = asks->promise;
+}
+
 void rpc_spawn_fact_pack(const struct spawn_fact *fact, bool with_tail, Ddp__V1__SpawnFact *out)
 {
     char *line, *rest;
@@ -30,6 +46,7 @@ void rpc_spawn_fact_pack(const struct spawn_fact *fact, bool with_tail, Ddp__V1_
     out->stopped = fact->stopped;
     if (fact->message)
         out->message = (char *)fact->message;
+    asks_pack(&fact->asks, out);
     if (!with_tail || !fact->stderr_tail)
         return;
     rest = xstrdup(fact->stderr_tail); /* all lines are one text, cut; the first one owns it */
@@ -41,6 +58,8 @@ void rpc_spawn_fact_pack(const struct spawn_fact *fact, bool with_tail, Ddp__V1_
 
 void rpc_spawn_fact_release(Ddp__V1__SpawnFact *message)
 {
+    free(message->asks);
+    message->asks = NULL;
     free(message->stderr_tail ? message->stderr_tail[0] : NULL);
     free(message->stderr_tail);
     message->stderr_tail = NULL;
@@ -71,6 +90,15 @@ void rpc_spawn_fact_unpack(const Ddp__V1__SpawnFact *message, struct spawn_fact 
     };
     if (!spawn_state_parse(message->state, &out->state))
         out->state = SPAWN_STARTING; /* of a newer agent: it is there, and has not ended */
+    if (message->asks)
+        out->asks = (struct spawn_asks){
+            .commit = message->asks->commit,
+            .step = message->asks->step,
+            .bytes = message->asks->bytes,
+            .path = message->asks->path[0] ? xstrdup(message->asks->path) : NULL,
+            .heeds = message->asks->heeds,
+            .promise = message->asks->promise,
+        };
     for (size_t i = 0; i < message->n_stderr_tail; i++)
         buf_printf(&tail, "%s%s", i ? "\n" : "", message->stderr_tail[i]);
     if (message->n_stderr_tail)

@@ -86,6 +86,7 @@ struct generation_record {
     int64_t failed_spawn; /* the first member that failed, 0: none did */
     bool has_step;        /* a step was reported before it failed: last_step */
     int64_t last_step;
+    int64_t stop_step; /* of a command: all ranks stop at the first step from this one on; 0: not known */
     uint8_t *bootstrap;
     size_t bootstrap_size;
     uint8_t key[32];

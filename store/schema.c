@@ -43,7 +43,7 @@ static const char schema_newest[] =
     " source_generation INTEGER NOT NULL, source_step INTEGER NOT NULL, source_digest TEXT, source_path TEXT,"
     " created_ms INTEGER NOT NULL, ready_ms INTEGER NOT NULL, closed_ms INTEGER NOT NULL,"
     " error INTEGER NOT NULL DEFAULT 0, has_step INTEGER NOT NULL DEFAULT 0,"
-    " last_step INTEGER NOT NULL DEFAULT 0,"
+    " last_step INTEGER NOT NULL DEFAULT 0, stop_step INTEGER NOT NULL DEFAULT 0,"
     " PRIMARY KEY(job, number), CHECK(length(key) = 32)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE rank("
     " job INTEGER NOT NULL, generation INTEGER NOT NULL, rank INTEGER NOT NULL, node_rank INTEGER NOT NULL,"
@@ -128,7 +128,11 @@ static const char schema_6[] = "ALTER TABLE generation ADD COLUMN error INTEGER 
                                "ALTER TABLE generation ADD COLUMN has_step INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE generation ADD COLUMN last_step INTEGER NOT NULL DEFAULT 0;";
 
-const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4, schema_5, schema_6};
+/* The step at which the ranks of a command agree to stop. */
+static const char schema_7[] = "ALTER TABLE generation ADD COLUMN stop_step INTEGER NOT NULL DEFAULT 0;";
+
+const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4,
+                                         schema_5,      schema_6, schema_7};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

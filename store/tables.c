@@ -74,6 +74,7 @@ static const struct column generation_columns[] = {
     COL(generation_record, COLUMN_BOOL, error),
     COL(generation_record, COLUMN_BOOL, has_step),
     COL(generation_record, COLUMN_INT64, last_step),
+    COL(generation_record, COLUMN_INT64, stop_step),
 };
 
 static const struct column rank_columns[] = {

@@ -147,6 +147,8 @@ static bool is_reserved(const char *name)
         "DDP_SPAWN_ID",
         "DDP_REPORT_FD",
         "DDP_TOKEN_FD",
+        "DDP_CONTROL_FD",
+        "DDP_RESUME_PATH",
         "DDP_SPAWN",
         "DDP_AGENT_ID",
         "DDP_NODE",

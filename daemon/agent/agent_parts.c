@@ -64,6 +64,18 @@ static void trainer_find(struct agent *a)
     a->trainer = xstrdup("ddp-trainer");
 }
 
+/* The Python module that programs import as ddp is installed in <prefix>/share/ddp/python. */
+static void python_find(struct agent *a)
+{
+    CLEANUP(free_text) char *found = NULL;
+    struct err e;
+
+    if (paths_program("../share/ddp/python", &found, &e))
+        log_debug("no_python_module", "why=%s", LOG_Q(e.msg));
+    else
+        a->python = realpath(found, NULL);
+}
+
 /* While a machine starts, the name server may start later than the agent: waits for it. A name that the
  * server does not know is an error. */
 static void await_name_server(const struct settings *s)
@@ -156,6 +168,7 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
     if (paths_program("ddp-supervisor", &supervisor, e) || state_open(a, e) || address_find(a, e))
         return e->code;
     trainer_find(a);
+    python_find(a);
     a->accounts = accounts_create(s->node);
     if (s->run_as || wish_other_user(a, NULL)) /* these workers cannot enter the state directory */
         a->runtime_dir = xasprintf("/run/ddp/%.8s", a->instance);
@@ -189,6 +202,7 @@ void agent_parts_release(struct agent *a)
     close_fd(&a->lock_fd);
     free(a->address);
     free(a->trainer);
+    free(a->python);
     free(a->runtime_dir);
     free(a->coordinator_file);
 }

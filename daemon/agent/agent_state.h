@@ -27,6 +27,7 @@ struct agent {
     char instance[ID_TEXT]; /* DDP_AGENT_ID: does not change as long as the state directory exists */
     char *address;          /* the address at which other nodes reach the workers */
     char *trainer;          /* ddp-trainer's path */
+    char *python;           /* directory of the Python module ddp; NULL: not installed */
     char *runtime_dir;      /* /run/ddp/<instance>; NULL: all workers run under the agent's own account */
     char *coordinator_file; /* tells running workers where the coordinator is now */
     bool coordinator_told;  /* the file is written */

@@ -24,6 +24,7 @@ static const char *const not_inherited[] = {
     "DDP_TOKEN",      "DDP_COORDINATOR",  "DDP_COORDINATOR_FILE",
     "DDP_TLS_CA",     "DDP_TLS_CERT",     "DDP_TLS_KEY",
     "DDP_JOB_FILE",   "DDP_NODE_ADDRESS", "TORCHELASTIC_TIMER_FILE",
+    "DDP_CONTROL_FD", "DDP_RESUME_PATH",
 };
 
 static size_t entry_name_length(const char *entry)
@@ -175,6 +176,17 @@ static char **ddp_variables_put(char **env, const struct environment_place *plac
     return env_set(env, "DDP_RUN_DIR", "%s", place->run_dir);
 }
 
+/* At the end, so that no directory of the user's comes after it. The module in it steps aside for any other one of its
+ * name, also in site-packages (python/ddp.py). */
+static char **python_path_put(char **env, const char *directory)
+{
+    const char *users = env_get(env, "PYTHONPATH");
+
+    if (!directory)
+        return env;
+    return env_set(env, "PYTHONPATH", "%s%s%s", users ? users : "", users && *users ? ":" : "", directory);
+}
+
 static char **trainer_variables_put(char **env, const struct environment_place *place)
 {
     const struct settings *set = place->settings;
@@ -311,6 +323,9 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         env = trainer_variables_put(env, place);
     } else {
         out->argv = command_expand(set->command ? set->command : spec->command, spawn);
+        env = python_path_put(env, place->python);
+        if (*group->resume_path)
+            env = env_set(env, "DDP_RESUME_PATH", "%s", group->resume_path);
     }
     out->env = env;
 }

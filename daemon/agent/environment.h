@@ -14,7 +14,7 @@
  *   4. the variables that the submitter sent
  *   5. the job's `env`: the job file wins over the place of submission
  *   6. torchrun's variables, CUDA_VISIBLE_DEVICES and NCCL_HOSTID: wrong values would break the job
- *   7. DDP_ variables
+ *   7. DDP_ variables; a command's PYTHONPATH ends with the directory of the Python module ddp
  *
  * A few variables are only defaults and keep a value from above: TORCH_NCCL_ASYNC_ERROR_HANDLING,
  * TORCHELASTIC_SIGNALS_TO_HANDLE, OMP_NUM_THREADS, OMP_WAIT_POLICY. */
@@ -29,6 +29,7 @@ struct environment_place {
     const char *job_file;
     const char *coordinator_file; /* DDP_COORDINATOR_FILE (coordinator_file.h), or NULL */
     const char *trainer;          /* ddp-trainer's path */
+    const char *python;           /* directory of the Python module ddp; NULL: it is not installed */
     bool has_gpus;                /* the node offers GPUs */
     char *const *inherited; /* the agent's environment under `ddpctl run`; NULL: workers get none of it */
 };

@@ -65,7 +65,7 @@ static void group_start_missing(const struct reconcile_input *in, const Ddp__V1_
     }
 }
 
-/* Decides about one spawn that is known: stop it, forget it, or leave it as it is. */
+/* Decides about one spawn that is known: answer it, stop it, forget it, or leave it as it is. */
 static void known_reconcile(const struct reconcile_input *in, const struct spawn_fact *known,
                             struct actions *out)
 {
@@ -73,6 +73,11 @@ static void known_reconcile(const struct reconcile_input *in, const struct spawn
     const Ddp__V1__SpawnWish *wished = wished_find(group, known->spawn);
     struct action action = {.job = known->job, .spawn = known->spawn};
 
+    /* before the stop, which it says how to take */
+    if (known->state != SPAWN_EXITED && wished && wished->answer)
+        actions_add(
+            out,
+            (struct action){.kind = ACTION_ANSWER, .job = known->job, .spawn = known->spawn, .wish = wished});
     if (known->state == SPAWN_EXITED) {
         if (exit_is_wanted(group, known->spawn)) /* the coordinator has not committed its end yet */
             return;

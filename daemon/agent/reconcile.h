@@ -27,7 +27,7 @@ struct reconcile_input {
     int64_t last_ack;
 };
 
-enum action_kind { ACTION_START, ACTION_STOP, ACTION_FORGET };
+enum action_kind { ACTION_START, ACTION_STOP, ACTION_FORGET, ACTION_ANSWER };
 struct action {
     enum action_kind kind;
     int64_t job, spawn;
@@ -35,7 +35,7 @@ struct action {
     int64_t grace_ms;                /* stop */
     int signal;                      /* stop: the signal to send first; 0: SIGTERM */
     const Ddp__V1__GroupWish *group; /* start; borrowed from the wish */
-    const Ddp__V1__SpawnWish *wish;  /* start; borrowed from the wish */
+    const Ddp__V1__SpawnWish *wish;  /* start, answer; borrowed from the wish */
 };
 struct actions {
     struct action *items;

@@ -33,6 +33,7 @@ struct supervised_spawn *supervisor_add_spawn(struct supervisor *supervisor)
 void supervisor_drop_spawn(struct supervisor *supervisor, size_t at)
 {
     spawn_fact_release(&supervisor->spawns[at].fact);
+    spawn_answer_release(&supervisor->spawns[at].answered);
     memmove(&supervisor->spawns[at], &supervisor->spawns[at + 1],
             (supervisor->count - at - 1) * sizeof(*supervisor->spawns));
     supervisor->count--;
@@ -141,6 +142,7 @@ static void message_take(struct supervisor *supervisor, const struct control_mes
     case CONTROL_STOP:
     case CONTROL_FORGET:
     case CONTROL_LEASE:
+    case CONTROL_ANSWER:
         break;
     }
 }
@@ -177,6 +179,7 @@ void supervisor_connected(struct supervisor *supervisor, int fd)
     supervisor->synced = false;
     for (size_t i = 0; i < supervisor->count; i++) {
         supervisor->spawns[i].asked = STOP_NONE;
+        spawn_answer_release(&supervisor->spawns[i].answered);
         supervisor->spawns[i].heard = false;
     }
     supervisor->poll = xcalloc(1, sizeof(*supervisor->poll));

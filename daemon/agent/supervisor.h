@@ -23,8 +23,9 @@ struct supervisor_events {
 
 struct supervised_spawn {
     struct spawn_fact fact;
-    enum stop_mode asked; /* the strongest stop that was sent over this connection */
-    bool heard;           /* the supervisor has named it over this connection */
+    enum stop_mode asked;         /* the strongest stop that was sent over this connection */
+    struct spawn_answer answered; /* the last answer that was sent over this connection */
+    bool heard;                   /* the supervisor has named it over this connection */
 };
 
 struct supervisor {

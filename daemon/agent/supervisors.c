@@ -234,6 +234,26 @@ void supervisors_stop(struct supervisors *all, const struct action *stop)
     s->asked = stop->mode;
 }
 
+void supervisors_answer(struct supervisors *all, const struct action *action)
+{
+    const Ddp__V1__SpawnAnswer *from = action->wish->answer;
+    struct supervisor *supervisor = supervisor_find(all, action->job);
+    struct supervised_spawn *s = supervisor ? supervisor_find_spawn(supervisor, action->spawn) : NULL;
+    struct control_message m = {.op = CONTROL_ANSWER, .spawn = action->spawn};
+    struct err e;
+
+    m.answer = (struct spawn_answer){.commit = from->commit,
+                                     .stale = from->stale,
+                                     .agrees = from->agrees,
+                                     .allowed = from->allowed,
+                                     .stop_step = from->stop_step,
+                                     .error = *from->error ? from->error : NULL};
+    if (!s || supervisor->fd < 0 || spawn_answer_equal(&m.answer, &s->answered) ||
+        control_send(supervisor->fd, &m, &e))
+        return; /* the next reconcile sends it again */
+    spawn_answer_copy(&s->answered, &m.answer);
+}
+
 void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
 {
     struct supervisor *supervisor = supervisor_find(all, job);

@@ -54,6 +54,7 @@ MUST_CHECK enum err_code supervisors_start(struct supervisors *all, int64_t job,
 void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn_order *order,
                         const char *why, bool node_trouble, bool no_account);
 void supervisors_stop(struct supervisors *all, const struct action *stop);
+void supervisors_answer(struct supervisors *all, const struct action *answer);
 void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn);
 void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64_t lease_ms);
 

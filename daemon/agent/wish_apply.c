@@ -89,6 +89,7 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
                                       .address = a->address,
                                       .cluster = a->wish.wish ? a->wish.wish->cluster_id : "",
                                       .trainer = a->trainer,
+                                      .python = a->python,
                                       .has_gpus = gpus_count(a->gpus) > 0,
                                       .inherited = a->settings->lifeline >= 0 ? environ : NULL};
 
@@ -158,6 +159,9 @@ static void action_apply(struct agent *a, const struct action *action)
         break;
     case ACTION_STOP:
         supervisors_stop(a->supervisors, action);
+        break;
+    case ACTION_ANSWER:
+        supervisors_answer(a->supervisors, action);
         break;
     case ACTION_FORGET:
         supervisors_forget(a->supervisors, action->job, action->spawn);

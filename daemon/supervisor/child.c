@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 #include "daemon/supervisor/protocol/cgroup.h"
 #include "daemon/supervisor/protocol/log_place.h"
 
-enum { REPORT_FD = 3, TOKEN_FD = 4, FIRST_FREE_FD = 5 };
+enum { REPORT_FD = 3, TOKEN_FD = 4, CONTROL_FD = 5, FIRST_FREE_FD = 6 };
 enum stage { STAGE_USER, STAGE_WORKDIR, STAGE_EXEC, STAGE_SETUP };
 
 struct plan {
@@ -29,8 +30,8 @@ struct plan {
     char **env;
     pid_t parent;
     rlim_t files;
-    int in, out, err, report, token, failure; /* -1: none */
-    bool terminal;                            /* `in` is a pseudo-terminal */
+    int in, out, err, report, token, control, failure; /* -1: none */
+    bool terminal;                                     /* `in` is a pseudo-terminal */
 };
 
 static void child_plan_release(struct plan *p)
@@ -41,6 +42,7 @@ static void child_plan_release(struct plan *p)
     close_fd(&p->err);
     close_fd(&p->report);
     close_fd(&p->token);
+    close_fd(&p->control);
     close_fd(&p->failure);
 }
 
@@ -78,6 +80,8 @@ static bool descriptors_place(struct plan *p)
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
         return false;
     if (p->token >= 0 ? dup2(p->token, TOKEN_FD) < 0 : (close(TOKEN_FD), 0))
+        return false;
+    if (p->control >= 0 ? dup2(p->control, CONTROL_FD) < 0 : (close(CONTROL_FD), 0))
         return false;
     /* descriptors opened here are close-on-exec already; the supervisor may have inherited others */
     (void)syscall(SYS_close_range, FIRST_FREE_FD, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
@@ -186,6 +190,20 @@ static enum err_code pipe_make(int *mine, int *childs, bool child_reads, struct 
     return descriptor_lift(childs, e);
 }
 
+/* Of a command, which has no token for the coordinator. */
+static enum err_code control_open(struct plan *p, int *mine, struct err *e)
+{
+    int fds[2];
+
+    if (p->order->native)
+        return ERR_OK;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
+        return err_sys(e, errno, "socketpair");
+    *mine = fds[0];
+    p->control = fds[1];
+    return descriptor_lift(&p->control, e);
+}
+
 static enum err_code token_open(struct plan *p, struct err *e)
 {
     CLEANUP(close_fd) int mine = -1;
@@ -223,6 +241,10 @@ static void environment_make(struct plan *p)
     p->env = p->order->env ? strv_dup(p->order->env) : NULL;
     snprintf(text, sizeof(text), "DDP_REPORT_FD=%d", REPORT_FD);
     p->env = strv_append(p->env, text);
+    if (p->control >= 0) {
+        snprintf(text, sizeof(text), "DDP_CONTROL_FD=%d", CONTROL_FD);
+        p->env = strv_append(p->env, text);
+    }
     if (!p->order->token)
         return;
     snprintf(text, sizeof(text), "DDP_TOKEN_FD=%d", TOKEN_FD);
@@ -248,14 +270,16 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
                      .err = -1,
                      .report = -1,
                      .token = -1,
+                     .control = -1,
                      .failure = -1};
     CLEANUP(close_fd) int report = -1;
+    CLEANUP(close_fd) int control = -1;
     CLEANUP(close_fd) int exec_fd = -1;
     pid_t pid;
 
     /* before the fork: a failure here can still be reported with a whole message */
     if (child_account(order->user, &p.user, e) || child_logs_open(&p, link, &terminal, e) ||
-        token_open(&p, e))
+        token_open(&p, e) || control_open(&p, &control, e))
         return e->code;
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;
@@ -265,8 +289,8 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
         return err_sys(e, errno, "fork");
     if (!pid)
         child_main(&p);
-    *out = (struct child){pid, report, exec_fd, terminal};
-    report = exec_fd = terminal.master = terminal.log = -1;
+    *out = (struct child){pid, report, control, exec_fd, terminal};
+    report = control = exec_fd = terminal.master = terminal.log = -1;
     return ERR_OK;
 }
 

@@ -12,8 +12,9 @@
 
 struct child {
     pid_t pid;
-    int report_fd; /* non-blocking read end of DDP_REPORT_FD */
-    int exec_fd;   /* non-blocking read end: end of file when the command runs, else a struct child_failure */
+    int report_fd;  /* non-blocking read end of DDP_REPORT_FD */
+    int control_fd; /* its end of DDP_CONTROL_FD; -1: a native worker has none */
+    int exec_fd; /* non-blocking read end: end of file when the command runs, else a struct child_failure */
     struct pseudo_terminal terminal; /* of a child in the foreground; master -1: none */
 };
 

@@ -224,6 +224,11 @@ static void message_obey(struct group *g, struct control_message *m)
     case CONTROL_LEASE:
         lease_renew(&g->lease, m->lease_sent, m->lease_ms);
         break;
+    case CONTROL_ANSWER:
+        s = group_find_spawn(g, m->spawn);
+        if (s)
+            spawn_answer_worker(s, &m->answer);
+        break;
     case CONTROL_HELLO:
     case CONTROL_FACT:
     case CONTROL_REPORT:
@@ -343,6 +348,7 @@ static int64_t group_tick(struct group *g, int64_t now)
         if (!spawn_ended(s) && !s->pid) /* its last reports, before the fact that it ended */
             agent_link_take_reports(&g->agent, s, REPORT_REST);
         at = spawn_tick(s, &g->site, &peers, now);
+        worker_link_tell(&s->worker, &s->fact.asks);
         next = at < next ? at : next;
     }
     store_children_tick(&g->stores, g->spawns, g->count);
@@ -401,6 +407,8 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
         poll_set_add(w, g->spawns[i]->exec_fd, POLLIN);
         poll_set_add(w, g->spawns[i]->report_fd, POLLIN);
         poll_set_add(w, g->spawns[i]->terminal.master, POLLIN);
+        poll_set_add(w, g->spawns[i]->worker.fd,
+                     (short)(POLLIN | (g->spawns[i]->worker.blocked ? POLLOUT : 0)));
     }
     if (poll(w->fds, w->count, timeout > 0 ? (int)timeout : 0) <= 0)
         w->count = 0;
@@ -421,6 +429,8 @@ static void group_serve(struct group *g, const struct poll_set *w)
             agent_link_take_reports(&g->agent, s, REPORT_TURN);
         if (poll_set_ready(w, s->terminal.master))
             pseudo_terminal_copy(&s->terminal, TERMINAL_TURN, clock_boot_ms());
+        if (poll_set_ready(w, s->worker.fd))
+            spawn_hear_worker(s);
     }
     if (poll_set_ready(w, g->signals))
         signals_hear(g);

@@ -47,6 +47,7 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
 {
     exec_pipe_close(s);
     report_pipe_close(s);
+    worker_link_release(&s->worker);
     holds_drop(s);
     if (s->reader.refused)
         log_warn("reports_refused", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
@@ -126,6 +127,7 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
     s->at_terminal = s->terminal.master >= 0 && site->terminal.offer.standard_error;
     if (s->terminal.master >= 0 && pseudo_terminal_show(&s->terminal, &site->terminal, &unseen))
         log_warn("terminal_not_shown", "job=%" PRId64 " why=%s", site->job, LOG_Q(unseen.msg));
+    worker_link_open(&s->worker, child.control_fd);
     return ERR_OK;
 }
 
@@ -137,6 +139,7 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
     s->order = *order;
     memset(order, 0, sizeof(*order));
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
+    s->worker.fd = -1;
     s->fact = (struct spawn_fact){.job = site->job,
                                   .spawn = s->order.spawn,
                                   .first_generation = s->order.first_generation,
@@ -155,6 +158,7 @@ struct spawn *spawn_found(const struct spawn_fact *fact)
     struct spawn *s = xcalloc(1, sizeof(*s));
 
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
+    s->worker.fd = -1;
     spawn_fact_copy(&s->fact, fact);
     s->found = s->dirty = true;
     s->saved = spawn_ended(s);
@@ -169,6 +173,7 @@ void spawn_free(struct spawn *s)
     report_pipe_close(s);
     close_fd(&s->terminal.master);
     close_fd(&s->terminal.log);
+    worker_link_release(&s->worker);
     holds_drop(s);
     report_reader_release(&s->reader);
     spawn_order_release(&s->order);
@@ -204,6 +209,8 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
         s->dirty = true;
     }
     s->stop = mode;
+    if (mode == STOP_SNAPSHOT)
+        worker_link_stop(&s->worker);
     if (now + grace < s->kill_at)
         s->kill_at = now + grace;
 }
@@ -252,6 +259,22 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
                      LOG_Q(s->reader.first_error.msg));
         limit -= (size_t)n;
     }
+}
+
+void spawn_hear_worker(struct spawn *s)
+{
+    const int64_t refused = s->worker.refused;
+
+    s->worker.blocked = false;
+    s->dirty |= worker_link_hear(&s->worker, &s->fact.asks);
+    if (!refused && s->worker.refused)
+        log_warn("request_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", s->fact.job, s->fact.spawn,
+                 LOG_Q(s->worker.first_error.msg));
+}
+
+void spawn_answer_worker(struct spawn *s, const struct spawn_answer *answer)
+{
+    worker_link_answer(&s->worker, answer);
 }
 
 void spawn_reaped(struct spawn *s, int status)
@@ -373,12 +396,15 @@ static int64_t spawn_save(struct spawn *s, const struct spawn_site *site, int64_
 static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, int64_t now)
 {
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
+    bool agrees = s->stop == STOP_SNAPSHOT && (s->fact.asks.heeds || s->worker.answer.agrees);
     int64_t half = (s->kill_at - s->stop_at) / 2;
     /* A native worker hears of the stop from the coordinator. When it has heard, it is stopping by the time
      * of SIGTERM, which then tells it nothing new; when the coordinator could not reach it, SIGTERM does. */
     int64_t term_at = waits ? s->stop_at + (half < NATIVE_STOP_MS ? half : NATIVE_STOP_MS) : s->stop_at;
     int64_t kill_at = s->stop == STOP_KILL ? now : s->kill_at;
 
+    if (agrees) /* it stops at a step that all ranks agree on; the rest is for a program that does not get there */
+        term_at = s->stop_at + (s->kill_at - s->stop_at) / 4 * 3;
     if (s->stop == STOP_NONE)
         return INT64_MAX;
     if (!s->termed && now >= term_at && now < kill_at) {

@@ -11,6 +11,7 @@
 #include "daemon/supervisor/pseudo_terminal.h"
 #include "daemon/supervisor/report_reader.h"
 #include "daemon/supervisor/store_child.h"
+#include "daemon/supervisor/worker_link.h"
 
 /* The life of one worker, from its order to its exit record:
  *
@@ -42,6 +43,7 @@ struct spawn {
     int64_t next_try; /* of an action that has failed: writing the record, killing a process */
     int64_t pause;    /* before the next try to kill; doubled each time */
     struct report_reader reader;
+    struct worker_link worker;
     struct store_child store; /* started for its generation; the group takes it at once */
     bool at_terminal;         /* stderr goes to the terminal, too: stdout.log has both */
     bool found;               /* known only from the record of an earlier supervisor */
@@ -75,6 +77,8 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);             /* exec_fd is readable */
 /* Reads the report pipe, at most `limit` bytes, and calls fn with each good line. */
 void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const char *line), void *ctx);
+void spawn_hear_worker(struct spawn *s); /* the worker's control socket is readable or writable */
+void spawn_answer_worker(struct spawn *s, const struct spawn_answer *answer);
 void spawn_reaped(struct spawn *s, int status);
 /* Does what is due now. Returns when it must be called again; INT64_MAX: after the next event. */
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,

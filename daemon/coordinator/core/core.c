@@ -38,6 +38,7 @@
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
 #include "daemon/coordinator/core/wish.h"
+#include "daemon/coordinator/core/worker_asks.h"
 
 void core_config_defaults(struct core_config *config)
 {
@@ -130,6 +131,8 @@ static void follow_event(struct core *core, const struct internal_event *event)
     case INTERNAL_SPAWN_DEAD:
         if (s)
             rendezvous_left(core, s, "its process has exited");
+        if (s)
+            worker_asks_settle(core, s->rank->generation);
         if (job)
             job_settle(core, job);
         break;

@@ -16,6 +16,7 @@
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/worker_asks.h"
 
 static void note_running(struct core *core, struct spawn *s, const struct spawn_fact *fact)
 {
@@ -149,6 +150,11 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
     /* Starts come before exits: a worker that ran and ended between two facts has run. */
     for (size_t i = 0; i < node->spawn_count; i++)
         start_command_generation(core, node->spawns[i]->rank->generation);
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        const struct spawn_fact *fact = find_fact(event, node->spawns[i]);
+        if (fact && fact->state != SPAWN_EXITED)
+            worker_asks_apply(core, node->spawns[i], &fact->asks);
+    }
     for (size_t i = 0; i < count; i++)
         exit_cause_apply(core, exits[i].spawn, exits[i].fact);
     free(exits);

@@ -12,6 +12,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/progress.h"
+#include "daemon/coordinator/core/worker_asks.h"
 
 /* The supervisor itself sends SIGKILL when the grace time after SIGTERM is over. If the worker still lives
  * this much later, the supervisor is told to kill it. */
@@ -421,6 +423,17 @@ void generation_hold(struct core *core, struct generation *g, const char *why)
     job_settle(core, job);
 }
 
+/* A trainer finishes its step and writes a snapshot, and so does a command that calls should_stop. Other commands know no
+ * such request: they get SIGTERM, or the signal that the user sent. */
+static enum core_stop stop_of_drain(const struct generation *g)
+{
+    const int signal = g->job->r.stop_signal;
+
+    if (g->job->spec.kind == JOB_TRAIN)
+        return CORE_STOP_SNAPSHOT;
+    return worker_asks_heeded(g) && (!signal || signal == SIGTERM) ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM;
+}
+
 static void begin_generation_drain(struct core *core, struct generation *g, const char *why)
 {
     if (g->r.state != GENERATION_RUNNING) { /* no step was done, so there is nothing to save */
@@ -428,8 +441,7 @@ static void begin_generation_drain(struct core *core, struct generation *g, cons
         return;
     }
     emit_generation_move(core, g, GENERATION_DRAINING, why);
-    /* A trainer finishes its step and writes a snapshot. A command knows no such request: it gets SIGTERM. */
-    generation_stop_spawns(core, g, g->job->spec.kind == JOB_TRAIN ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
+    generation_stop_spawns(core, g, stop_of_drain(g));
     raise_generation_draining(core, g);
 }
 

@@ -22,6 +22,7 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots.h"
 
 static bool cpu_slot_taken(const struct node *node, int slot)
 {
@@ -198,6 +199,7 @@ void generation_form(struct core *core, struct job *job, const struct placement_
         generation_forgive(core, job);
     struct generation *g = job_add_generation(job, &record);
     g->born_ms = core->now.boot_ms;
+    snapshots_give_path(core, g);
     g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
     job->pace.boot_ms = 0; /* the pace is measured anew, from this generation's first report */
     job->grow.asked = false;

@@ -160,7 +160,9 @@ static void resume_job(struct core *core, struct job *job)
         generation_await_gpu_news(core,
                                   job); /* its workers may all be dead, then nothing else would end it */
     if (g && g->r.state == GENERATION_DRAINING)
-        generation_stop_spawns(core, g, native ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
+        /* Whether a command's ranks agree on a step, we have forgotten. The supervisors of those that do not take this
+         * for SIGTERM, and those that sent it know already. */
+        generation_stop_spawns(core, g, CORE_STOP_SNAPSHOT);
     else if (g && (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY))
         g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
     if (job->spec.time_limit_ms && job->r.started_ms) {

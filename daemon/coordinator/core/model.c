@@ -181,6 +181,7 @@ void spawn_drop_offers(struct spawn *s)
 static void free_spawn(struct spawn *s)
 {
     spawn_drop_offers(s);
+    free(s->asked.error);
     spawn_record_release(&s->r);
     free(s);
 }

@@ -37,6 +37,11 @@ struct spawn {
     /* Its process can go on in the next generation (survivors.c). It says so again after a restart. */
     bool stays;
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
+    struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
+        int64_t commit, promise;
+        bool heeds, stale;
+        char *error; /* why the snapshot was not committed; NULL: it is committed */
+    } asked;
 };
 
 struct name_numbers {

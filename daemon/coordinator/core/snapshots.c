@@ -63,12 +63,11 @@ size_t core_committed_snapshots(const struct core *core, int64_t id, const struc
     return count;
 }
 
-const struct snapshot_record *snapshots_expected(const struct core *core, const struct job *job)
+/* The newest snapshot of the job, or else of the jobs that it continues. */
+static const struct snapshot_record *newest_of_lineage(const struct core *core, const struct job *job)
 {
     const struct job *of = job;
 
-    if (job->spec.kind != JOB_TRAIN || job->spec.train.resume == RESUME_NEVER)
-        return NULL;
     for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
         const struct snapshot_record *newest = snapshots_newest(of);
         if (newest)
@@ -78,6 +77,25 @@ const struct snapshot_record *snapshots_expected(const struct core *core, const 
         of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
     }
     return NULL;
+}
+
+const struct snapshot_record *snapshots_expected(const struct core *core, const struct job *job)
+{
+    if (job->spec.kind != JOB_TRAIN || job->spec.train.resume == RESUME_NEVER)
+        return NULL;
+    return newest_of_lineage(core, job);
+}
+
+/* Fixed here, so that all ranks get the same path: one may commit before another has started. */
+void snapshots_give_path(const struct core *core, struct generation *g)
+{
+    const struct snapshot_record *newest = newest_of_lineage(core, g->job);
+
+    if (g->job->spec.kind != JOB_COMMAND || !newest)
+        return;
+    g->r.source_generation = newest->generation;
+    g->r.source_step = newest->step;
+    text_set(&g->r.source_path, "%s", newest->path);
 }
 
 bool snapshots_source_older(const struct generation *g, const struct snapshot_record *expected)
@@ -238,6 +256,41 @@ void snapshots_commit(struct core *core, const struct core_event *event)
     }
     raise_snapshot_committed(core, s, event->snapshot.step);
     emit_ok(core, event->call);
+}
+
+/* A later commit of the same step replaces the earlier one: the same path, if it is repeated because the coordinator
+ * started again, or another one. */
+enum err_code snapshots_commit_path(struct core *core, struct spawn *s, const struct spawn_asks *asks,
+                                    struct err *e)
+{
+    struct job *job = s->job;
+    const int64_t generation = s->rank->r.generation;
+    const struct snapshot_record *newest = snapshots_newest(job);
+
+    if (!asks->path || *asks->path != '/' || strlen(asks->path) > 4096 || asks->step < 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot needs a step and an absolute path");
+    if (!spawn_is_member(s))
+        return err_set(e, ERR_ABORTED,
+                       "generation %" PRId64 " can no longer commit; the current generation is %" PRId64,
+                       generation, job->r.generation);
+    if (newest && newest->generation == generation && newest->step > asks->step)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "step %" PRId64 " comes before step %" PRId64 ", which this generation has committed",
+                       asks->step, newest->step);
+    struct snapshot_record *known = find_snapshot(job, generation, asks->step);
+    if (!known) {
+        const struct core_event event = {
+            .snapshot = {.generation = generation, .step = asks->step, .digest = "", .path = asks->path}};
+        known = add_snapshot(job, &event, core->now.wall_ms);
+    }
+    text_set(&known->path, "%s", asks->path);
+    known->bytes = asks->bytes;
+    known->committed_ms = core->now.wall_ms;
+    if (!snapshots_has_node(known, s->r.node))
+        known->nodes = strv_append(known->nodes, s->r.node);
+    keep_snapshot_record(core, job, known);
+    raise_snapshot_committed(core, s, asks->step);
+    return ERR_OK;
 }
 
 struct candidate {

@@ -11,6 +11,7 @@
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/worker_asks.h"
 
 static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)
 {
@@ -27,6 +28,7 @@ static void describe_group(struct core_wish_group *group, const struct generatio
     group->node_count = g->r.node_count;
     group->master_addr = g->r.master_addr;
     group->master_port = g->r.master_port;
+    group->resume_path = g->job->spec.kind == JOB_COMMAND ? g->r.source_path : NULL;
     group->local_world_size = 0;
     for (int i = 0; i < g->r.world_size; i++)
         if (!strcmp(g->ranks[i].r.node, node->r.name)) {
@@ -56,6 +58,18 @@ static struct core_wish_group *add_group(struct core_wish *wish, const struct jo
     snprintf(group->run_id, sizeof(group->run_id), "ddp-%" PRId64, job->r.id);
     group->spawns = xcalloc(most_spawns, sizeof(*group->spawns));
     return group;
+}
+
+static void answer_worker(struct core_wish_spawn *out, const struct spawn *s)
+{
+    const struct generation *g = s->rank->generation;
+
+    out->answer.commit = s->asked.commit;
+    out->answer.error = s->asked.error;
+    out->answer.stale = s->asked.stale;
+    out->answer.allowed = s->asked.promise;
+    out->answer.stop_step = g->r.stop_step;
+    out->answer.agrees = g->stop == CORE_STOP_SNAPSHOT && (g->r.stop_step || worker_asks_heeded(g));
 }
 
 enum err_code core_wish(const struct core *core, const char *name, struct core_wish *out, struct err *e)
@@ -89,6 +103,8 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
                     : s->killed         ? CORE_STOP_KILL
                                         : s->rank->generation->stop,
         };
+        if (s->job->spec.kind == JOB_COMMAND)
+            answer_worker(&group->spawns[group->spawn_count - 1], s);
     }
     out->cards = xcalloc(node->card_count + 1, sizeof(*out->cards));
     for (size_t i = 0; i < node->card_count; i++) {

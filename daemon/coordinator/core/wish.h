@@ -32,6 +32,11 @@ struct core_wish_spawn {
     const uint8_t *token; /* 32 bytes */
     char *const *gpu_uuids;
     enum core_stop stop;
+    struct { /* to what the process of a command asked for (worker_asks.c); all zero: nothing */
+        int64_t commit, allowed, stop_step;
+        const char *error;
+        bool stale, agrees;
+    } answer;
 };
 struct core_wish_group {
     int64_t job, generation;
@@ -42,7 +47,8 @@ struct core_wish_group {
     int world_size, node_rank, node_count, local_world_size, master_port;
     int64_t restart_count, max_restarts;
     char run_id[ID_TEXT + 32];
-    int stop_signal; /* 0: SIGTERM */
+    int stop_signal;         /* 0: SIGTERM */
+    const char *resume_path; /* of a command; NULL: none */
     struct core_wish_spawn *spawns;
     size_t spawn_count;
 };

@@ -267,6 +267,22 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
         out->gpus[i] = convert_gpu(pool, &s->gpus[i]);
 }
 
+/* NULL: there is nothing to answer. */
+static Ddp__V1__SpawnAnswer *convert_answer(struct pool *pool, const struct core_wish_spawn *s)
+{
+    if (!s->answer.commit && !s->answer.agrees && !s->answer.allowed && !s->answer.stop_step)
+        return NULL;
+    Ddp__V1__SpawnAnswer *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__spawn_answer__init(out);
+    out->commit = s->answer.commit;
+    out->error = borrow_text(s->answer.error);
+    out->stale = s->answer.stale;
+    out->agrees = s->answer.agrees;
+    out->allowed = s->answer.allowed;
+    out->stop_step = s->answer.stop_step;
+    return out;
+}
+
 static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct core_wish_spawn *s,
                                               enum job_kind kind)
 {
@@ -285,6 +301,7 @@ static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct co
         out->token.len = 32;
     }
     out->n_gpu_uuids = borrow_texts(pool, s->gpu_uuids, &out->gpu_uuids);
+    out->answer = convert_answer(pool, s);
     return out;
 }
 
@@ -312,6 +329,7 @@ static Ddp__V1__GroupWish *convert_group_wish(struct pool *pool, const struct co
     out->max_restarts = (int32_t)g->max_restarts;
     out->run_id = borrow_text(g->run_id);
     out->stop_signal = g->stop_signal;
+    out->resume_path = borrow_text(g->resume_path);
     out->n_spawns = out->n_wanted_exits = g->spawn_count;
     out->spawns = pool_alloc(pool, g->spawn_count * sizeof *out->spawns);
     out->wanted_exits = pool_alloc(pool, g->spawn_count * sizeof *out->wanted_exits);

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 
-static const char *const op_names[] = {"hello", "start", "stop",   "forget",
-                                       "lease", "fact",  "report", "synced"};
+static const char *const op_names[] = {"hello", "start",  "stop",   "forget", "lease",
+                                       "fact",  "report", "synced", "answer"};
 
 static int name_find(const char *const *names, size_t count, const char *text)
 {
@@ -15,6 +15,48 @@ static int name_find(const char *const *names, size_t count, const char *text)
         if (!strcmp(names[i], text))
             return (int)i;
     return -1;
+}
+
+bool spawn_answer_equal(const struct spawn_answer *a, const struct spawn_answer *b)
+{
+    return a->commit == b->commit && a->stale == b->stale && a->agrees == b->agrees &&
+           a->allowed == b->allowed && a->stop_step == b->stop_step && !a->error == !b->error &&
+           (!a->error || !strcmp(a->error, b->error));
+}
+
+void spawn_answer_copy(struct spawn_answer *to, const struct spawn_answer *from)
+{
+    struct spawn_answer copy = *from;
+
+    copy.error = xstrdup(from->error);
+    spawn_answer_release(to);
+    *to = copy;
+}
+
+void spawn_answer_release(struct spawn_answer *a)
+{
+    free((char *)a->error);
+    memset(a, 0, sizeof(*a));
+}
+
+static void answer_encode(struct jout *o, const struct spawn_answer *a)
+{
+    jout_int(o, "commit", a->commit);
+    jout_text(o, "error", a->error);
+    jout_bool(o, "stale", a->stale);
+    jout_bool(o, "agrees", a->agrees);
+    jout_int(o, "allowed", a->allowed);
+    jout_int(o, "stop_step", a->stop_step);
+}
+
+static void answer_decode(struct spawn_answer *a, const json_t *obj)
+{
+    a->commit = json_get_int(obj, "commit", 0);
+    a->error = xstrdup(json_get_text(obj, "error", NULL));
+    a->stale = json_get_bool(obj, "stale", false);
+    a->agrees = json_get_bool(obj, "agrees", false);
+    a->allowed = json_get_int(obj, "allowed", 0);
+    a->stop_step = json_get_int(obj, "stop_step", 0);
 }
 
 void control_encode(const struct control_message *m, struct buf *out)
@@ -52,6 +94,10 @@ void control_encode(const struct control_message *m, struct buf *out)
     case CONTROL_REPORT:
         metric_report_encode(&o, &m->report);
         break;
+    case CONTROL_ANSWER:
+        jout_int(&o, "spawn", m->spawn);
+        answer_encode(&o, &m->answer);
+        break;
     case CONTROL_SYNCED:
         break;
     }
@@ -67,6 +113,10 @@ static enum err_code body_get(struct control_message *m, json_t *obj, struct err
         return spawn_fact_decode(&m->fact, obj, e);
     case CONTROL_REPORT:
         return metric_report_decode(&m->report, obj, e);
+    case CONTROL_ANSWER:
+        m->spawn = json_get_int(obj, "spawn", 0);
+        answer_decode(&m->answer, obj);
+        return ERR_OK;
     case CONTROL_HELLO:
     case CONTROL_STOP:
     case CONTROL_FORGET:
@@ -109,5 +159,6 @@ void control_message_release(struct control_message *m)
     spawn_order_release(&m->order);
     spawn_fact_release(&m->fact);
     metric_report_release(&m->report);
+    spawn_answer_release(&m->answer);
     memset(m, 0, sizeof(*m));
 }

@@ -17,6 +17,7 @@
  *   agent → supervisor   start   the whole order for one spawn; ignored for a known spawn
  *                        stop    a mode; a weaker one than the last is ignored
  *                        forget  the exit record of an ended spawn is no longer wanted
+ *                        answer  what a worker has asked for (worker_link.h)
  *                        lease   a heartbeat sent at lease_sent (CLOCK_BOOTTIME ms) was acknowledged
  *   supervisor → agent   hello   the first message of a connection; then a fact for every spawn, then synced
  *                        fact    one spawn as it is now, after each change
@@ -39,15 +40,30 @@ enum control_op {
     CONTROL_FACT,
     CONTROL_REPORT,
     CONTROL_SYNCED,
+    CONTROL_ANSWER,
 };
 
 /* From weak to strong; the numbers are those of StopMode in proto/ddp.proto. */
 enum stop_mode { STOP_NONE, STOP_SNAPSHOT, STOP_TERM, STOP_KILL };
 
+/* The coordinator's answers to struct spawn_asks; zeroed: none. */
+struct spawn_answer {
+    int64_t commit;    /* number of the commit that is answered */
+    bool stale;        /* with error: the generation has ended */
+    bool agrees;       /* the ranks agree on a step before they stop, so SIGTERM waits */
+    int64_t allowed;   /* the promise that the coordinator knows */
+    int64_t stop_step; /* all ranks stop at the first step from this one on; 0: not known yet */
+    const char *error; /* why the snapshot was not committed; NULL: it is committed */
+};
+bool spawn_answer_equal(const struct spawn_answer *a, const struct spawn_answer *b);
+void spawn_answer_copy(struct spawn_answer *to,
+                       const struct spawn_answer *from); /* releases what was in `to` */
+void spawn_answer_release(struct spawn_answer *a);
+
 struct control_message {
     enum control_op op;
     int64_t job;         /* hello */
-    int64_t spawn;       /* stop, forget */
+    int64_t spawn;       /* stop, forget, answer */
     char *node;          /* hello */
     enum stop_mode mode; /* stop */
     int64_t grace_ms;    /* stop: from the first signal to SIGKILL */
@@ -57,6 +73,7 @@ struct control_message {
     struct spawn_order order;
     struct spawn_fact fact;
     struct metric_report report;
+    struct spawn_answer answer;
 };
 
 void control_encode(const struct control_message *m, struct buf *out); /* appended */

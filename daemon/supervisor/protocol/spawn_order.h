@@ -15,7 +15,8 @@ struct spawn_order {
     char *id;    /* DDP_SPAWN_ID */
     char *owner; /* the agent's instance, DDP_AGENT_ID: with id, unique on the machine */
     char **argv; /* argv[0] is looked up in the PATH of env */
-    char **env;  /* complete but for DDP_REPORT_FD and DDP_TOKEN_FD, which the supervisor adds */
+    char *
+        *env; /* complete but for DDP_REPORT_FD, DDP_TOKEN_FD and DDP_CONTROL_FD, which the supervisor adds */
     char *workdir;
     char *log_dir; /* its own: holds stdout.log, stderr.log, error.json */
     char *token;   /* hexadecimal; NULL: no DDP_TOKEN_FD */

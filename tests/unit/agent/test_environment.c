@@ -408,6 +408,29 @@ static void one_rank_of_a_command_is_in_the_foreground(void **state)
     close_setup(&s);
 }
 
+static void a_command_finds_the_python_module_and_its_snapshot(void **state)
+{
+    static const char *const users[] = {"PYTHONPATH=/mine", "DDP_RESUME_PATH=/foreign", "DDP_CONTROL_FD=7",
+                                        NULL};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [a]\n");
+    s.place.python = "/share/ddp/python";
+    s.group.resume_path = (char *)"/data/step-500";
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check_variable(&s, "PYTHONPATH", "/share/ddp/python");
+    check_variable(&s, "DDP_RESUME_PATH", "/data/step-500");
+    spawn_order_release(&s.order);
+    s.place.inherited = (char *const *)users;
+    s.group.resume_path = (char *)"";
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check_variable(&s, "PYTHONPATH", "/mine:/share/ddp/python");
+    check_variable(&s, "DDP_RESUME_PATH", NULL);
+    check_variable(&s, "DDP_CONTROL_FD", NULL);
+    close_setup(&s);
+}
+
 static void entries_are_set_and_unset(void **state)
 {
     char **env = NULL;
@@ -442,6 +465,7 @@ int main(void)
         cmocka_unit_test(workers_that_share_a_gpu_see_it_once),
         cmocka_unit_test(gpus_that_are_not_leased_are_hidden),
         cmocka_unit_test(one_rank_of_a_command_is_in_the_foreground),
+        cmocka_unit_test(a_command_finds_the_python_module_and_its_snapshot),
         cmocka_unit_test(entries_are_set_and_unset),
     };
 

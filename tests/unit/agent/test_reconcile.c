@@ -72,6 +72,27 @@ static void ended_spawns_are_not_started_again(void **state)
     assert_int_equal(out.count, 0);
 }
 
+static void answers_come_before_stops(void **state)
+{
+    Ddp__V1__SpawnAnswer answer = DDP__V1__SPAWN_ANSWER__INIT;
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, DDP__V1__STOP_MODE__STOP_SNAPSHOT), *spawns[] = {&a};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact fact;
+    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_RUNNING);
+
+    (void)state;
+    a.answer = &answer;
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, &there, 1);
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.items[0].kind, ACTION_ANSWER);
+    assert_ptr_equal(out.items[0].wish, &a);
+    assert_int_equal(out.items[1].kind, ACTION_STOP);
+    fact.state = SPAWN_EXITED;
+    CLEANUP(actions_release) struct actions ended = run_wish(&wish, &there, 1);
+    assert_int_equal(ended.count, 0);
+}
+
 static void nothing_starts_from_an_unconfirmed_wish(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
@@ -203,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_spawns_are_started),
         cmocka_unit_test(ended_spawns_are_not_started_again),
+        cmocka_unit_test(answers_come_before_stops),
         cmocka_unit_test(nothing_starts_from_an_unconfirmed_wish),
         cmocka_unit_test(nothing_starts_without_a_lease_or_before_the_supervisor_has_synced),
         cmocka_unit_test(stops_are_passed_on),

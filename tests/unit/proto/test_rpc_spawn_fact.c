@@ -3,24 +3,26 @@
 #include "base/mem.h"
 #include "proto/rpc_spawn_fact.h"
 
-static const struct spawn_fact whole = {.job = 7,
-                                        .spawn = 3,
-                                        .state = SPAWN_EXITED,
-                                        .pid = 123,
-                                        .started_ms = 10,
-                                        .ended_ms = 20,
-                                        .code = 1,
-                                        .signal = 9,
-                                        .out_of_memory = true,
-                                        .lost = true,
-                                        .not_started = true,
-                                        .port_busy = true,
-                                        .lease_expired = true,
-                                        .node_trouble = true,
-                                        .no_account = true,
-                                        .stopped = true,
-                                        .message = "no account ana on box3",
-                                        .stderr_tail = "first\n\nlast"};
+static const struct spawn_fact whole = {
+    .job = 7,
+    .spawn = 3,
+    .state = SPAWN_EXITED,
+    .pid = 123,
+    .started_ms = 10,
+    .ended_ms = 20,
+    .code = 1,
+    .signal = 9,
+    .out_of_memory = true,
+    .lost = true,
+    .not_started = true,
+    .port_busy = true,
+    .lease_expired = true,
+    .node_trouble = true,
+    .no_account = true,
+    .stopped = true,
+    .asks = {.commit = 2, .step = 500, .bytes = 10, .path = "/data/a", .heeds = true, .promise = 510},
+    .message = "no account ana on box3",
+    .stderr_tail = "first\n\nlast"};
 
 static void a_fact_survives_a_round_trip(void **state)
 {
@@ -42,6 +44,9 @@ static void a_fact_survives_a_round_trip(void **state)
     assert_int_equal(back.signal, 9);
     assert_true(back.out_of_memory && back.lost && back.not_started && back.port_busy && back.lease_expired);
     assert_true(back.node_trouble && back.no_account && back.stopped);
+    assert_true(back.asks.commit == 2 && back.asks.step == 500 && back.asks.bytes == 10);
+    assert_true(back.asks.heeds && back.asks.promise == 510);
+    assert_string_equal(back.asks.path, "/data/a");
     assert_string_equal(back.message, whole.message);
     assert_string_equal(back.stderr_tail, whole.stderr_tail);
 }

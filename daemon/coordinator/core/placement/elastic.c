@@ -245,11 +245,13 @@ void elastic_restart(struct core *core, const struct core_event *event)
                   job->r.id);
         return;
     }
-    if (event->resize.from_scratch && job->spec.kind != JOB_TRAIN) {
-        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "job %" PRId64
-                  " is a command job: --from-scratch is for train jobs, a command finds its own snapshots",
-                  job->r.id);
+    if (event->resize.from_scratch && job->spec.kind != JOB_TRAIN && !snapshots_newest(job) &&
+        !job_current(job)->r.source_path) {
+        emit_fail(
+            core, event->call, ERR_FAILED_PRECONDITION,
+            "job %" PRId64
+            " is a command job that has committed no snapshot: it starts from scratch, or finds its own files",
+            job->r.id);
         return;
     }
     if (event->resize.from_scratch) {

@@ -74,6 +74,7 @@ static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
                                  .signal = 9,
                                  .out_of_memory = true,
                                  .lease_expired = true,
+                                 .asks = {.commit = 2, .step = 5, .path = "/a", .heeds = true, .promise = 9},
                                  .message = (char *)"why",
                                  .stderr_tail = (char *)"a\nb"};
     check_round_trip(&m, &back);
@@ -81,6 +82,8 @@ static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
     assert_int_equal(back.fact.signal, 9);
     assert_string_equal(back.fact.stderr_tail, "a\nb");
     assert_true(back.fact.out_of_memory && back.fact.lease_expired && !back.fact.lost);
+    assert_true(back.fact.asks.commit == 2 && back.fact.asks.step == 5 && back.fact.asks.heeds);
+    assert_true(back.fact.asks.promise == 9 && !strcmp(back.fact.asks.path, "/a"));
     control_message_release(&back);
     m = (struct control_message){.op = CONTROL_REPORT};
     m.report =
@@ -88,6 +91,23 @@ static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
     check_round_trip(&m, &back);
     assert_int_equal(back.report.time_ms, 4);
     assert_string_equal(back.report.text, m.report.text);
+    control_message_release(&back);
+}
+
+static void answers_are_decoded_as_they_were_encoded(void **state)
+{
+    struct control_message m = {.op = CONTROL_ANSWER, .spawn = 3}, back;
+
+    (void)state;
+    m.answer = (struct spawn_answer){
+        .commit = 2, .stale = true, .agrees = true, .allowed = 9, .stop_step = 12, .error = "no"};
+    check_round_trip(&m, &back);
+    assert_int_equal(back.spawn, 3);
+    assert_true(spawn_answer_equal(&back.answer, &m.answer));
+    control_message_release(&back);
+    m.answer.error = NULL;
+    check_round_trip(&m, &back);
+    assert_true(spawn_answer_equal(&back.answer, &m.answer));
     control_message_release(&back);
 }
 
@@ -177,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(orders_are_decoded_as_they_were_encoded),
         cmocka_unit_test(facts_and_reports_are_decoded_as_they_were_encoded),
+        cmocka_unit_test(answers_are_decoded_as_they_were_encoded),
         cmocka_unit_test(messages_of_another_protocol_are_refused),
         cmocka_unit_test(records_are_listed_in_order),
         cmocka_unit_test(a_socket_tells_full_from_empty_and_closed),

@@ -1,0 +1,57 @@
+#ifndef DDP_DAEMON_SUPERVISOR_WORKER_LINK_H
+#define DDP_DAEMON_SUPERVISOR_WORKER_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "daemon/supervisor/protocol/control.h"
+
+/* The supervisor's end of DDP_CONTROL_FD, over which a command asks (examples of it: python/ddp.py). It is a unix
+ * SEQPACKET socket, with one JSON object a datagram:
+ *
+ *   worker → supervisor   {"op": "commit", "id": 1, "path": "/data/snapshot", "step": 500, "bytes": 1000}
+ *                         {"op": "heed"}                    the program calls should_stop
+ *                         {"op": "promise", "step": 510}    it goes on past no step from 510 on before it may
+ *   supervisor → worker   {"commit": 1, "error": null, "stale": false, "stop": true, "allowed": 510,
+ *                          "stop_step": 512}
+ *
+ * The answer is the whole state, after each change: `commit` is the id of the last commit that was answered, with
+ * `error` null if the snapshot is committed; `stop`: the job is to stop; `allowed`: the last promise that the
+ * coordinator knows, up to which the program may go on; `stop_step`: all ranks stop at the first step from it on;
+ * 0: not known yet.
+ *
+ * The requests become a part of the spawn's fact, and the answers come with the wish of the coordinator, so neither
+ * is lost when the agent or the coordinator starts again. A worker that does not read its answers blocks nobody. One
+ * thread. */
+
+#define WORKER_REQUEST_MAX (16 << 10) /* bytes */
+#define WORKER_PATH_MAX 4096
+
+struct worker_link {
+    int fd;       /* -1: closed */
+    bool blocked; /* the worker's queue is full: wait until the socket is writable */
+    bool due;     /* the worker has not been told the current state */
+    bool stop;
+    int64_t id; /* the worker's own number of its last commit */
+    struct spawn_answer answer;
+    int64_t refused;        /* requests */
+    struct err first_error; /* why the first of them was refused */
+};
+
+void worker_link_open(struct worker_link *w, int fd); /* takes fd; -1: there is none */
+void worker_link_release(struct worker_link *w);
+/* Reads what the worker has sent, some requests at most, and puts it into *asks. Returns whether *asks has changed. */
+bool worker_link_hear(struct worker_link *w, struct spawn_asks *asks);
+void worker_link_stop(struct worker_link *w); /* the worker is to stop at a step that all ranks agree on */
+void worker_link_answer(struct worker_link *w, const struct spawn_answer *answer);
+void worker_link_tell(struct worker_link *w, const struct spawn_asks *asks); /* if the state has changed */
+
+/* Within worker_link_hear: one request. INVALID_ARGUMENT: *asks is unchanged. */
+MUST_CHECK enum err_code worker_link_take(struct worker_link *w, const char *text, size_t len,
+                                          struct spawn_asks *asks, struct err *e);
+void worker_link_encode(const struct worker_link *w, const struct spawn_asks *asks, struct buf *out);
+
+#endif
