@@ -13,15 +13,9 @@ import torch.multiprocessing as mp
 import train
 
 
-def open_report_pipe():
-    """A child of mp.spawn inherits no descriptors: it opens what its parent holds."""
-    if "DDP_REPORT_FD" in os.environ:
-        train.report_pipe = os.open(f"/proc/{os.getppid()}/fd/{os.environ['DDP_REPORT_FD']}", os.O_WRONLY)
-
-
 def rank_main(rank, world_size, args):
     os.environ["LOCAL_RANK"] = str(rank)
-    open_report_pipe()
+    os.environ.pop("DDP_CONTROL_FD", None)  # commits and the common stop are for the process that ddp has started
     device = train.choose_device()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=world_size)
     train.run(device, args)

@@ -3,15 +3,14 @@
     ddpctl run --nproc-per-node 2 train.py 50 10
     ddpctl submit --nodes 2 --procs-per-node 2 -- python3 train.py 50 10
 
-The program does not depend on its launcher. Its reports are for `ddpctl status` and `ddpctl metrics`; under other launchers they
-have no effect. Rank 0 writes the snapshot and reads it for all ranks, so the nodes need no shared directory and agree on where
-to continue: a restart places rank 0 on the same node. Only if that node is lost does the job need a shared directory.
+The program does not depend on its launcher: under other launchers than ddp, it does without the module ddp. Rank 0 writes the
+snapshot, commits it, and reads it for all ranks, so the nodes need no shared directory and agree on where to continue: a restart
+places rank 0 on the same node. Only if that node is lost does the job need a shared directory. When the job is to stop, all ranks
+do so after the same epoch.
 """
 import argparse
 import gc
-import json
 import os
-import stat
 
 import torch
 import torch.distributed as dist
@@ -19,25 +18,12 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+try:
+    import ddp
+except ImportError:  # another launcher, and ddp's wheel is not installed
+    ddp = None
+
 INPUTS = 20
-
-
-def find_report_pipe():
-    """Returns the pipe from which ddp reads progress, or None without ddp or if a launcher in between did not pass it on."""
-    try:
-        fd = int(os.environ["DDP_REPORT_FD"])
-        return fd if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
-    except (KeyError, OSError):
-        return None
-
-
-report_pipe = find_report_pipe()
-
-
-def report(**values):
-    """Reports one line of progress: the step, and any numbers that deserve a curve."""
-    if report_pipe is not None:
-        os.write(report_pipe, (json.dumps(values) + "\n").encode())
 
 
 def make_dataset(samples):
@@ -61,8 +47,10 @@ class Trainer:
 
     def resume(self):
         found = [None]
-        if self.rank == 0 and os.path.exists(self.snapshot_path):
-            found = [torch.load(self.snapshot_path, map_location="cpu")]
+        if self.rank == 0:
+            path = ddp and ddp.resume_path() or self.snapshot_path
+            if os.path.exists(path):
+                found = [torch.load(path, map_location="cpu")]
         dist.broadcast_object_list(found, src=0)
         if found[0] is None:
             return
@@ -76,6 +64,8 @@ class Trainer:
         torch.save({"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict(),
                     "epochs_run": epoch + 1}, part)
         os.replace(part, self.snapshot_path)  # whole or not at all, whenever the process dies
+        if ddp:
+            ddp.commit(self.snapshot_path, step=(epoch + 1) * len(self.loader))
         print(f"Epoch {epoch} | Training snapshot saved at {self.snapshot_path}", flush=True)
 
     def train_batch(self, inputs, targets):
@@ -92,13 +82,17 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for inputs, targets in self.loader:
             total += self.train_batch(inputs.to(self.device), targets.to(self.device))
-        report(step=(epoch + 1) * steps, epoch=epoch + 1, loss=total.item() / steps)
+        if ddp:
+            ddp.report(step=(epoch + 1) * steps, epoch=epoch + 1, loss=total.item() / steps)
 
     def train(self, epochs):
         for epoch in range(self.epochs_run, epochs):
             self.train_epoch(epoch)
-            if self.rank == 0 and epoch % self.save_every == 0:
+            stop = ddp and ddp.should_stop(step=(epoch + 1) * len(self.loader))
+            if self.rank == 0 and (stop or epoch % self.save_every == 0):
                 self.save(epoch)
+            if stop:
+                break
 
 
 def choose_device():
