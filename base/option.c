@@ -89,8 +89,13 @@ static enum err_code option_expand(const struct option_set *sets, const char *gi
                    given, names.data);
 }
 
-static enum err_code option_unknown(const struct option_set *sets, const char *given, size_t len,
-                                    struct err *e)
+static const char *option_foreign(const struct option_rules *rules, const char *option)
+{
+    return rules && rules->foreign ? rules->foreign(option, rules->context) : NULL;
+}
+
+static enum err_code option_unknown(const struct option_set *sets, const struct option_rules *rules,
+                                    const char *given, size_t len, struct err *e)
 {
     const char *names[128];
     size_t count = 0;
@@ -100,6 +105,10 @@ static enum err_code option_unknown(const struct option_set *sets, const char *g
         for (const struct option_spec *s = sets->table; s->name && count < ARRAY_LEN(names); s++)
             if (!s->hidden)
                 names[count++] = s->name;
+    CLEANUP(free_text) char *option = xasprintf("--%s", word);
+    const char *foreign = option_foreign(rules, option);
+    if (foreign)
+        return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '%s': %s", option, foreign);
     const char *near = nearest_name(word, names, count);
     if (near)
         return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '--%s', did you mean '--%s'?", word, near);
@@ -243,9 +252,12 @@ static enum err_code option_parse_at(struct option_parser *p, int argc, char **a
         return e->code;
     const struct option_spec *s = slot.spec;
     if (!s && is_long)
-        return option_unknown(p->sets, arg + 2, len, e);
-    if (!s)
-        return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '-%c'", arg[1]);
+        return option_unknown(p->sets, p->rules, arg + 2, len, e);
+    if (!s) {
+        const char option[] = {'-', arg[1], 0}, *foreign = option_foreign(p->rules, option);
+        return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '%s'%s%s", option, foreign ? ": " : "",
+                       foreign ? foreign : "");
+    }
     if (is_long && arg[2 + len] == '=')
         value = arg + 3 + len;
     else if (!is_long && arg[2])

@@ -68,6 +68,9 @@ struct option_rules {
      * If it begins the names of several options, the error lists them. A whole name is never ambiguous. */
     bool abbreviations;
     bool numbers; /* "-2" is an argument */
+    /* What to say of an unknown option that has another name here: gets "-N" or "--ntasks"; NULL if nothing. */
+    const char *(*foreign)(const char *option, const void *context);
+    const void *context;
 };
 
 /* sets ends with a NULL table. argv[0] is skipped. rules: NULL for the standard ones. On failure some values

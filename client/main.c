@@ -11,14 +11,16 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "client/cmd/command.h"
+#include "client/cmd/foreign_words.h"
 
 /* ddpctl, the program that users type. This file finds the command, parses its options and answers --help. */
 
 const struct command *const commands[] = {
-    &cmd_submit,  &cmd_run,     &cmd_status,   &cmd_logs,   &cmd_wait,    &cmd_cancel,  &cmd_resize,
-    &cmd_restart, &cmd_tune,    &cmd_priority, &cmd_hold,   &cmd_release, &cmd_resume,  &cmd_delete,
-    &cmd_metrics, &cmd_verify,  &cmd_generate, &cmd_events, &cmd_why,     &cmd_check,   &cmd_nodes,
-    &cmd_drain,   &cmd_undrain, &cmd_forget,   &cmd_audit,  &cmd_whoami,  &cmd_version, NULL,
+    &cmd_submit, &cmd_run,     &cmd_status,  &cmd_logs,     &cmd_wait,     &cmd_cancel,
+    &cmd_resize, &cmd_restart, &cmd_tune,    &cmd_priority, &cmd_hold,     &cmd_release,
+    &cmd_resume, &cmd_delete,  &cmd_metrics, &cmd_verify,   &cmd_generate, &cmd_show,
+    &cmd_events, &cmd_why,     &cmd_check,   &cmd_nodes,    &cmd_drain,    &cmd_undrain,
+    &cmd_forget, &cmd_audit,   &cmd_whoami,  &cmd_version,  NULL,
 };
 
 static const struct option_spec global_options[] = {
@@ -117,14 +119,16 @@ const struct command *command_find(const char *name)
 
 static int main_report_no_command(const char *name)
 {
-    const char *names[32];
+    const char *names[64];
     size_t count = 0;
     struct err e;
     for (; commands[count]; count++)
         names[count] = commands[count]->name;
-    const char *near = nearest_name(name, names, count);
+    const char *foreign = foreign_command(name), *near = nearest_name(name, names, count);
     if (*name == '-')
         err_set(&e, ERR_INVALID_ARGUMENT, "options come after the command: ddpctl COMMAND %s ...", name);
+    else if (foreign)
+        err_set(&e, ERR_INVALID_ARGUMENT, "ddpctl has no '%s': %s", name, foreign);
     else if (near)
         err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', did you mean '%s'?", name, near);
     else
@@ -154,11 +158,14 @@ static int main_run_command(const struct command *c, int argc, char **argv)
     struct invocation in = {.globals = &globals, .options = options, .argv = argv + 1};
     struct err e;
     int code;
+    struct option_rules rules = c->rules;
+    rules.foreign = foreign_option;
+    rules.context = c->name;
     if (c->options)
         sets[count++] = (struct option_set){c->options, options};
     if (c->shared)
         sets[count++] = (struct option_set){c->shared, options};
-    enum err_code parsed = option_parse(sets, argc, argv, &c->rules, &in.args, &e);
+    enum err_code parsed = option_parse(sets, argc, argv, &rules, &in.args, &e);
     /* --help wins over a mistake in the other options: the user may be asking about them */
     if (globals.help)
         code = main_print_help(c);

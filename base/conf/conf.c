@@ -114,6 +114,8 @@ enum err_code conf_fail(const struct conf_node *node, struct err *e, const char 
     va_list ap;
 
     e->code = ERR_INVALID_ARGUMENT;
+    if (node->failed)
+        *node->failed = node;
     if (node->line)
         snprintf(e->msg, sizeof(e->msg), "%s:%zu:%zu: ", node->where, node->line, node->column);
     else

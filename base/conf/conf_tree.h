@@ -19,6 +19,9 @@ struct conf_node {
     struct conf_node *key; /* this node's key in its map, or NULL; owned */
     struct conf_node **items;
     size_t count, cap;
+    /* conf_problems.c */
+    const struct conf_node **failed; /* where conf_fail notes the node; NULL: nowhere */
+    bool damaged;                    /* an item with an error was removed from it */
 };
 
 struct conf_doc {

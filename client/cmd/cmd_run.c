@@ -86,8 +86,13 @@ static int run_on_this_machine(const struct run_request *r, const char *text, co
 static enum err_code run_read_job(struct invocation *in, const struct run_request *r, char **text,
                                   struct job_spec *spec, struct err *e)
 {
-    if (run_request_job_text(r, in->options, in->args.list[0], text, e) != ERR_OK)
-        return e->code;
+    const struct run_options *o = in->options;
+    CLEANUP(buf_release) struct buf others = {0};
+    const enum err_code code = run_request_job_text(r, o, in->args.list[0], text, &others, e);
+    stderr_put(&others);
+    if (code != ERR_OK)
+        return code;
+    submit_warn_units(&o->job);
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 

@@ -3,16 +3,20 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/conf/conf.h"
+#include "base/conf/conf_problems.h"
 #include "base/file.h"
 #include "base/job/job_print.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/paths.h"
+
+#define JOB_FILE_BYTES (1 << 20)
 
 #define FLAG(field, option, placeholder, ...)                                                                \
     {                                                                                                        \
@@ -39,7 +43,8 @@ const struct option_spec job_flag_options[] = {
     FLAG(store, "store", "launcher|program", "who serves PyTorch's TCPStore on MASTER_PORT",
          .default_text = "launcher for a Python script or module with --procs-per-node, else program"),
     FLAG(priority, "priority", "N", "jobs of higher priority start first", .default_text = "0"),
-    FLAG(time_limit, "time-limit", "TIME", "write a snapshot and stop after 90s, 15m, 2h, 1d"),
+    FLAG(time_limit, "time-limit", "TIME",
+         "write a snapshot and stop after 90s, 15m, 2h, 1d; a number alone is seconds"),
     FLAG(workdir, "workdir", "DIR", "working directory of the workers",
          .default_text = "the current directory"),
     {.name = "env",
@@ -175,14 +180,68 @@ static enum err_code job_text_finish(struct conf_doc *doc, const struct job_flag
     return e->code;
 }
 
-enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text, struct err *e)
+static enum err_code job_text_try(const struct conf_doc *doc, void *context, struct err *e)
+{
+    CLEANUP(job_release) struct job_spec spec = {0};
+    (void)context;
+    return job_read(&spec, doc, e);
+}
+
+/* Adds the line to the message of an error that makes the whole file unreadable: "job.yaml:5:3: ...". */
+static void job_text_show_place(const char *path, struct err *e)
+{
+    CLEANUP(buf_release) struct buf source = {0}, text = {0};
+    struct conf_problem problem = {.text = e->msg};
+    struct err ignored;
+    const size_t len = strlen(path);
+    if (strncmp(e->msg, path, len) != 0 ||
+        sscanf(e->msg + len, ":%zu:%zu: ", &problem.line, &problem.column) != 2 ||
+        file_read(path, JOB_FILE_BYTES, &source, &ignored) != ERR_OK || !source.len)
+        return;
+    conf_problem_print(&problem, source.data, &text);
+    err_set(e, e->code, "%s", text.data);
+}
+
+/* Finds all errors of a file in which one was found, and says where they are. */
+static void job_text_explain(const char *path, const struct job_flags *flags, struct buf *others,
+                             struct err *e)
+{
+    CLEANUP(conf_problems_release) struct conf_problems problems = {0};
+    CLEANUP(buf_release) struct buf source = {0}, last = {0};
+    struct conf_doc *doc;
+    struct err again;
+    if (file_read(path, JOB_FILE_BYTES, &source, &again) != ERR_OK || !source.len ||
+        conf_open(&doc, source.data, source.len, path, &again) != ERR_OK)
+        return;
+    if (job_text_apply_flags(doc, flags, &again) == ERR_OK)
+        conf_problems_find(doc, job_text_try, NULL, &problems);
+    conf_close(doc);
+    for (size_t i = 0; i < problems.count; i++) {
+        const bool is_last = i + 1 == problems.count;
+        if (!is_last)
+            buf_puts(others, "ddpctl: ");
+        conf_problem_print(&problems.list[i], source.data, is_last ? &last : others);
+        if (!is_last)
+            buf_putc(others, '\n');
+    }
+    if (last.len)
+        err_set(e, ERR_INVALID_ARGUMENT, "%s", last.data);
+}
+
+enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text,
+                                 struct buf *others, struct err *e)
 {
     struct conf_doc *doc;
     *e = (struct err){0};
-    if (conf_open_file(&doc, path, e) != ERR_OK)
-        return e->code == ERR_NOT_FOUND ? err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file", path)
-                                        : e->code;
-    return job_text_finish(doc, flags, path, text, e);
+    if (conf_open_file(&doc, path, e) != ERR_OK) {
+        if (e->code == ERR_NOT_FOUND)
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file", path);
+        job_text_show_place(path, e);
+        return e->code;
+    }
+    if (job_text_finish(doc, flags, path, text, e) == ERR_INVALID_ARGUMENT)
+        job_text_explain(path, flags, others, e);
+    return e->code;
 }
 
 const char *job_text_store(const struct job_flags *flags, bool python)

@@ -20,9 +20,10 @@ struct job_flags {
 extern const struct option_spec job_flag_options[]; /* for a struct that begins with struct job_flags */
 
 /* The text of the file with every flag and --set applied. INVALID_ARGUMENT: the message names file, line and
- * column. */
+ * column, and shows the line. If the file has several errors, it is that of the last one, and `others` gets the messages
+ * of those before it, each with "ddpctl: " in front, by lines. */
 MUST_CHECK enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text,
-                                            struct err *e);
+                                            struct buf *others, struct err *e);
 /* The value of the key `store` for a command line: that of the flag; without the flag `launcher` for the form in which
  * torchrun is typed, a Python script or module with a number of workers, and else NULL. A program without that number
  * is one process, which may start ranks of its own and serve their store. */

@@ -22,19 +22,35 @@ static enum err_code submit_check_script(const struct command_form *form, const 
     return command_words_check(form, word, spec.workdir, e);
 }
 
+void submit_warn_units(const struct job_flags *flags)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    const char *limit = flags->time_limit;
+    if (!limit || !*limit || limit[strspn(limit, "0123456789")])
+        return;
+    buf_printf(&talk, "ddpctl: warning: --time-limit %s means %s seconds; write %ss, or %sm for minutes\n",
+               limit, limit, limit, limit);
+    stderr_put(&talk);
+}
+
 enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
                           const struct job_flags *flags, char **text, struct err *e)
 {
     CLEANUP(free_text) char *made = NULL;
     struct job_flags all = *flags;
     char **words;
+    submit_warn_units(flags);
     if (args->tail && args->count)
         return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or a COMMAND, not both: '%s'",
                        args->list[0]);
     if (!args->tail && !args->count)
         return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
-    if (!args->tail)
-        return job_text_from_file(args->list[0], flags, text, e);
+    if (!args->tail) {
+        CLEANUP(buf_release) struct buf others = {0};
+        const enum err_code code = job_text_from_file(args->list[0], flags, text, &others, e);
+        stderr_put(&others);
+        return code;
+    }
     if (command_words_make(form, args->tail, getenv("PYTHON_EXEC"), &words, e) != ERR_OK)
         return e->code;
     all.store = job_text_store(flags, command_words_are_python(form, args->tail[0]));

@@ -11,6 +11,9 @@
 MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
                                      const struct job_flags *flags, char **text, struct err *e);
 
+/* Warns of a time without a unit, which may come from a batch system with another one. */
+void submit_warn_units(const struct job_flags *flags);
+
 struct submission {
     const char *text;  /* of the job file */
     char *const *env;  /* "NAME=value" texts for the workers, ended by NULL; or NULL */

@@ -30,7 +30,7 @@ static char *request_fresh_id(void)
 }
 
 enum err_code run_request_job_text(const struct run_request *r, const struct run_options *options,
-                                   const char *file, char **text, struct err *e)
+                                   const char *file, char **text, struct buf *others, struct err *e)
 {
     CLEANUP(free_text) char *nodes = request_nodes_text(r);
     CLEANUP(free_text) char *grace = r->grace_ms >= 0 ? xasprintf("%lldms", (long long)r->grace_ms) : NULL;
@@ -48,7 +48,7 @@ enum err_code run_request_job_text(const struct run_request *r, const struct run
     if (!r->command && !file)
         return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
     if (file)
-        return job_text_from_file(file, &flags, text, e);
+        return job_text_from_file(file, &flags, text, others, e);
     if (flags.max_restarts && !flags.restart_on)
         flags.restart_on = "any"; /* as in torchrun: --max-restarts restarts after every failure */
     if (!flags.procs && !flags.gpus)

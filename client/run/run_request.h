@@ -52,9 +52,10 @@ struct run_request {
     int signals[RUN_SIGNALS_MAX]; /* that stop the run, ended by 0 */
 };
 
-/* The job's text, of the request's command or of the file, with the flags applied. */
+/* The job's text, of the request's command or of the file, with the flags applied. others: as in job_text.h. */
 MUST_CHECK enum err_code run_request_job_text(const struct run_request *r, const struct run_options *options,
-                                              const char *file, char **text, struct err *e);
+                                              const char *file, char **text, struct buf *others,
+                                              struct err *e);
 /* Takes the number of nodes from the job, fills in the defaults, and checks the request as a whole. */
 MUST_CHECK enum err_code run_request_complete(struct run_request *r, const struct job_spec *spec,
                                               struct err *e);

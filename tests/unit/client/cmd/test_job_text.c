@@ -75,6 +75,7 @@ static void test_message_names_the_bad_flag(void **state)
     char *const nothing[] = {NULL};
     char *text = NULL;
     struct err e;
+    struct buf others = {0};
     struct job_flags flags = {.nodes = "none"};
     assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "nodes"));
@@ -83,7 +84,7 @@ static void test_message_names_the_bad_flag(void **state)
     flags.env = strv_append(NULL, "=x");
     assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_INVALID_ARGUMENT);
     strv_free(flags.env);
-    assert_int_equal(job_text_from_file("/no/such.yaml", &flags, &text, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(job_text_from_file("/no/such.yaml", &flags, &text, &others, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "/no/such.yaml"));
     assert_null(text);
 }

@@ -21,7 +21,7 @@ struct run_case {
     struct option_arguments args;
     struct run_request launch;
     struct job_spec spec;
-    struct buf talk;
+    struct buf talk, others;
     char *text;
     struct err e;
 };
@@ -44,7 +44,8 @@ static void run_case_read(struct run_case *g, const char *const *words, const ch
     if (option_parse(sets, argc, argv, &rules, &g->args, &g->e) != ERR_OK ||
         torchrun_read(&g->launch, &g->options, g->args.tail, (char *const *)(uintptr_t)variables, &g->talk,
                       &g->e) != ERR_OK ||
-        run_request_job_text(&g->launch, &g->options, g->args.list[0], &g->text, &g->e) != ERR_OK ||
+        run_request_job_text(&g->launch, &g->options, g->args.list[0], &g->text, &g->others, &g->e) !=
+            ERR_OK ||
         job_parse(&g->spec, g->text, strlen(g->text), "job file", &g->e) != ERR_OK ||
         run_request_complete(&g->launch, &g->spec, &g->e) != ERR_OK)
         return;
@@ -59,6 +60,7 @@ static void run_case_release(struct run_case *g)
     option_release(run_option_table, &g->options);
     option_release(job_flag_options, &g->options);
     buf_release(&g->talk);
+    buf_release(&g->others);
     free(g->text);
 }
 

@@ -1,0 +1,88 @@
+#include "client/cmd/foreign_words.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const struct {
+    const char *words; /* with a blank before and behind each */
+    const char *advice;
+} commands[] = {
+    {" squeue sq qstat ps list ls jobs queue ", "try `ddpctl status`"},
+    {" sacct history ", "try `ddpctl status --all`"},
+    {" describe inspect info sstat ", "try `ddpctl status JOB`"},
+    {" top htop watch smap ", "try `ddpctl status --watch`"},
+    {" get ", "try `ddpctl status` for jobs, `ddpctl nodes` for nodes"},
+    {" scancel qdel stop abort ", "try `ddpctl cancel JOB`"},
+    {" kill ", "try `ddpctl cancel --kill JOB`"},
+    {" sinfo pbsnodes node hosts ", "try `ddpctl nodes`"},
+    {" sbatch qsub apply create start launch ", "try `ddpctl submit`"},
+    {" srun salloc torchrun mpirun exec ", "try `ddpctl run`"},
+    {" scontrol ", "try `ddpctl status JOB`, `hold`, `release`, `priority` or `drain NODE`"},
+    {" cordon ", "try `ddpctl drain NODE`"},
+    {" uncordon ", "try `ddpctl undrain NODE`"},
+    {" rm remove purge ", "try `ddpctl delete JOB`"},
+    {" tail output attach ", "try `ddpctl logs -f JOB`"},
+    {" nice renice ", "try `ddpctl priority JOB +1`"},
+    {" suspend pause ",
+     "try `ddpctl hold JOB` for a queued job, `ddpctl cancel` and `ddpctl resume` for a train job"},
+    {" scale ", "try `ddpctl resize JOB NODES`"},
+    {" requeue rollout ", "try `ddpctl restart JOB`"},
+    {" cat export ", "try `ddpctl show JOB` for the job file, `ddpctl logs JOB` for the output"},
+};
+
+/* takes: the commands that have what the advice names, with a blank before and behind each. */
+static const struct {
+    const char *takes, *words, *advice;
+} options[] = {
+#define MAKES_JOB " submit run check "
+    {MAKES_JOB, " -N --num-nodes ", "the number of nodes is --nodes N"},
+    {MAKES_JOB, " -n --ntasks --np -np --num-procs ",
+     "the number of workers is --nodes N times --procs-per-node N"},
+    {MAKES_JOB, " --ntasks-per-node --tasks-per-node --workers --procs ",
+     "the number of workers on each node is --procs-per-node N"},
+    {MAKES_JOB, " -G --gpus --gres --gpus-per-task --gpus-per-node --num-gpus ",
+     "the GPUs of each worker are --gpus-per-proc N, and a worker for each GPU of a node is --procs-per-node gpu"},
+    {MAKES_JOB, " -t --time --timeout --walltime ", "the time limit is --time-limit 90s, 15m, 2h or 1d"},
+    {MAKES_JOB, " -J --job-name ", "the job's name is --name NAME"},
+    {MAKES_JOB, " -D --chdir --working-dir --cwd ", "the working directory is --workdir DIR"},
+    {MAKES_JOB, " -e ", "a variable is --env NAME=VALUE"},
+    {MAKES_JOB, " --requeue --restarts ", "the number of restarts is --max-restarts N"},
+    {MAKES_JOB, " -H --hold ", "a job that begins on hold is --set hold=true"},
+    {MAKES_JOB, " -c --cpus-per-task --mem --mem-per-cpu ",
+     "ddp counts slots: --procs-per-node N takes N of a node, and a job has no limits of CPUs or memory of its own"},
+    {MAKES_JOB, " -p --partition -q --qos -A --account --exclusive -w --nodelist --nodeslist ",
+     "a ddp cluster has one queue for all jobs and nodes; --priority N sets the place in it"},
+    {" status ", " -u --user --me ", "your own jobs are --mine"},
+    {" status ", " -t --states --filter ", "states are --state running,queued"},
+    {" status ", " -i --iterate -f --follow ", "--watch draws the screen again"},
+    {" status nodes events ", " --json -j ", "JSON is -o json"},
+    {" cancel ", " -f --force -s --signal -9 --now ", "--kill kills the job at once"},
+    {" logs ", " --stdout -o ", "stdout is what `ddpctl logs` prints; --stderr and --both are the others"},
+    {" logs ", " -n --lines ", "the last bytes are --tail N"},
+#undef MAKES_JOB
+};
+
+static bool words_contain(const char *words, const char *word)
+{
+    CLEANUP(free_text) char *between = xasprintf(" %s ", word);
+    return *word && !strchr(word, ' ') && strstr(words, between);
+}
+
+const char *foreign_command(const char *word)
+{
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (words_contain(commands[i].words, word))
+            return commands[i].advice;
+    return NULL;
+}
+
+const char *foreign_option(const char *option, const void *command)
+{
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        if (words_contain(options[i].takes, command) && words_contain(options[i].words, option))
+            return options[i].advice;
+    return NULL;
+}
