@@ -82,7 +82,7 @@ static enum err_code status_fetch_filtered(struct link *link, const struct statu
     if (status_wants_json(o))
         json_print(&every.base, out);
     else
-        screen_jobs(&every, &term, out);
+        screen_jobs(&every, o->all || o->state || o->since || o->mine, &term, out);
     return ERR_OK;
 }
 
@@ -98,17 +98,15 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
 {
     struct term term = term_of(STDOUT_FILENO);
     bool ended = jobs->count > 0;
-    if (!jobs->count && status_filters(o))
+    /* JSON keeps to the newest hundred jobs, which scripts expect. A screen shows what runs, however old it is. */
+    if (!jobs->count && (status_filters(o) || !status_wants_json(o)))
         return status_fetch_filtered(link, o, out, e);
     if (!jobs->count) {
         Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
         CLEANUP(rpc_release) void *reply = NULL;
         if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
             return e->code;
-        if (status_wants_json(o))
-            json_print(reply, out);
-        else
-            screen_jobs(reply, &term, out);
+        json_print(reply, out);
     }
     for (size_t i = 0; i < jobs->count; i++) {
         Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
@@ -134,7 +132,7 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
 
 /* Draws a screen over the last one, cut to the terminal's size. The last screen, of a job that has ended, is
  * drawn whole, since it stays. */
-static void status_redraw(bool list, bool over, const struct buf *text, struct buf *out)
+static void status_redraw(bool over, const struct buf *text, struct buf *out)
 {
     struct term term = term_of(STDOUT_FILENO);
     buf_puts(out, "\033[H\033[J");
@@ -143,7 +141,7 @@ static void status_redraw(bool list, bool over, const struct buf *text, struct b
         return;
     }
     buf_puts(out, "\033[?7l"); /* long lines are cut, not wrapped */
-    term_fit(&term, text, list, out);
+    term_fit(&term, text, false, out);
     buf_puts(out, "\033[?7h");
 }
 
@@ -173,7 +171,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
         away = code != ERR_OK;
         stderr_put(&talk);
         if (live)
-            status_redraw(!jobs->count, over, &text, &out);
+            status_redraw(over, &text, &out);
         else
             status_append(o, first, &text, &out);
         buf_clear(&text);
@@ -219,8 +217,8 @@ const struct command cmd_status = {
         "status [JOB...] [--watch] [-o table|json]\nstatus [--mine] [--state STATE,...] [--since TIME] [--all]",
     .summary = "list the jobs, or show jobs in detail",
     .help =
-        "Without JOB: the newest hundred jobs, without those that ended long ago (--all: every job). With\n"
-        "JOB: its progress, its ranks with their nodes and speed, its last snapshot and, if it failed, the\n"
+        "Without JOB: the jobs that run, the queue in its turn, and the last ten that ended (--all: every job).\n"
+        "With JOB: its command, its progress, its ranks with their nodes and speed, its last snapshot and, if it failed, the\n"
         "reason. -o json prints the message of proto/ddp.proto with its field names as keys.",
     .options = options,
     .size = sizeof(struct status_options),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/job.h"
 #include "base/job/sync_choice.h"
 #include "base/mem.h"
 #include "client/job_status.h"
@@ -14,6 +15,14 @@ static const struct table_column rank_columns[] = {
     {"RANK", false}, {"NODE", false},   {"DEVICE", false}, {"PID", true}, {"STATE", false},
     {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
 };
+
+/* The failure at the end of the screen says it with more words. */
+static bool job_reason_is_failure(const Ddp__V1__JobStatus *job)
+{
+    CLEANUP(free_text) char *rank = job->failure ? xasprintf("rank %d ", job->failure->rank) : NULL;
+    return strcmp(job->state, "failed") == 0 && rank && *job->failure->node &&
+           strncmp(job->reason, rank, strlen(rank)) == 0 && !strstr(job->reason, " could not start on ");
+}
 
 static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
@@ -50,7 +59,8 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         term_puts(term, out, STYLE_BAD, note.data);
         buf_putc(out, '\n');
     }
-    if (*job->reason && !job_status_succeeded(job) && strcmp(job->state, "running") != 0) {
+    if (*job->reason && !job_reason_is_failure(job) && !job_status_succeeded(job) &&
+        strcmp(job->state, "running") != 0) {
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
     }
@@ -257,9 +267,96 @@ static void job_put_foot(const Ddp__V1__JobStatus *job, const struct term *term,
         buf_putc(out, '\n');
 }
 
+/* A word as a shell would need it. */
+static void job_put_word(const char *word, struct buf *out)
+{
+    const bool plain =
+        *word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                    "%+,-./:=@_")];
+    if (plain) {
+        buf_puts(out, word);
+        return;
+    }
+    buf_putc(out, '\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            buf_puts(out, "'\\''");
+        else
+            buf_putc(out, *word);
+    buf_putc(out, '\'');
+}
+
+#define COMMAND_MOST 400 /* bytes of a command: a script may be an argument */
+
+/* "command  python3 train.py --epochs 50", "directory  /home/ana" */
+static void job_put_command(const struct job_spec *spec, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf words = {0};
+    for (size_t i = 0; spec->command && spec->command[i] && words.len < COMMAND_MOST; i++) {
+        if (i)
+            buf_putc(&words, ' ');
+        job_put_word(spec->command[i], &words);
+    }
+    if (words.len)
+        term_printf_safe(out, "command    %.*s%s", (int)text_clip(words.data, COMMAND_MOST), words.data,
+                         words.len > COMMAND_MOST ? "..." : "");
+    if (words.len)
+        buf_putc(out, '\n');
+    if (spec->workdir && *spec->workdir)
+        term_printf_safe(out, "directory  %s", spec->workdir);
+    if (spec->workdir && *spec->workdir)
+        buf_putc(out, '\n');
+}
+
+/* "limits     1h53m of 2h00m left, 2 of 3 restarts left" */
+static void job_put_limits(const Ddp__V1__JobStatus *job, const struct job_spec *spec,
+                           const struct term *term, struct buf *out)
+{
+    const int restarts = job->max_restarts - job->restarts_used;
+    const bool timed = spec->time_limit_ms > 0;
+    if (job_status_ended(job) || (!timed && !job->max_restarts))
+        return;
+    buf_puts(out, "limits     ");
+    if (timed) {
+        int64_t used = job->started_ms ? term->now_ms - job->started_ms : 0;
+        if (used > spec->time_limit_ms)
+            used = spec->time_limit_ms;
+        buf_printf(out, "%s of ", text_duration(spec->time_limit_ms - used).text);
+        buf_printf(out, "%s left", text_duration(spec->time_limit_ms).text);
+    }
+    if (job->max_restarts)
+        buf_printf(out, "%s%d of %d restart%s left", timed ? ", " : "", restarts > 0 ? restarts : 0,
+                   job->max_restarts, text_plural(job->max_restarts));
+    buf_putc(out, '\n');
+}
+
+/* Who submitted the job and when, what it runs, how long it waited, and what is left of its limits. */
+static void job_put_origin(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    struct job_spec spec = {0};
+    struct err e;
+    term_printf_safe(out, "submitted  %s by %s", text_clock(job->created_ms, term->now_ms, false).text,
+                     job->user);
+    if (job->priority)
+        buf_printf(out, ", priority %d", job->priority);
+    const int64_t until = job->started_ms ? job->started_ms : job->ended_ms ? job->ended_ms : term->now_ms;
+    buf_printf(out, ", %s in the queue", text_duration(until - job->created_ms).text);
+    if (job->started_ms && !job->ended_ms)
+        buf_printf(out, ", runs for %s", text_duration(term->now_ms - job->started_ms).text);
+    if (job->ended_ms)
+        buf_printf(out, ", ended %s", text_clock(job->ended_ms, term->now_ms, false).text);
+    buf_putc(out, '\n');
+    if (*job->job_file && job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK) {
+        job_put_command(&spec, out);
+        job_put_limits(job, &spec, term, out);
+    }
+    job_release(&spec);
+}
+
 void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     job_put_head(job, term, out);
+    job_put_origin(job, term, out);
     if (job->progress && (job->progress->step || job->progress->n_metrics)) {
         job_put_step(job, term, out);
         job_put_speed(job, out);

@@ -4,7 +4,8 @@
 #include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* `ddpctl status`: the list of jobs and the totals of the cluster. */
-void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out);
+/* `ddpctl status`: the jobs that run, the queue and the last ones that ended, and the totals of the cluster. chosen: the
+ * user has said which jobs to list, so none of them is left out. */
+void screen_jobs(const Ddp__V1__ListJobsReply *reply, bool chosen, const struct term *term, struct buf *out);
 
 #endif

@@ -80,6 +80,8 @@ void table_end_row(struct table *t)
     table_last_row(t); /* table_free counts on one spare row */
 }
 
+#define WRAP_LEAST 36 /* columns of a text that is wrapped */
+
 struct layout {
     size_t *widths;
     bool *hidden; /* by column */
@@ -112,7 +114,8 @@ static void table_widen_span(const struct layout *l, size_t count, size_t from, 
 static void table_hide_columns(const struct table *t, size_t limit, const struct layout *l)
 {
     const size_t last = t->count - 1;
-    const size_t note = t->columns[last].right ? 0 : l->widths[last] - text_width(t->columns[last].heading);
+    const bool fixed = t->columns[last].right || t->columns[last].wrap;
+    const size_t note = fixed ? 0 : l->widths[last] - text_width(t->columns[last].heading);
     while (limit && table_span_width(l, 0, t->count) - note > limit) {
         size_t next = t->count;
         for (size_t c = 0; c < t->count; c++)
@@ -125,6 +128,22 @@ static void table_hide_columns(const struct table *t, size_t limit, const struct
     }
 }
 
+static bool table_is_blank(const struct table *t, size_t column)
+{
+    for (size_t r = 0; r < t->rows; r++)
+        if (t->cells[r * t->count + column].span != 1 || *t->cells[r * t->count + column].text)
+            return false;
+    return true;
+}
+
+/* The wrapped column gets what is left of the line. */
+static void table_widen_wrapped(const struct table *t, size_t limit, const struct layout *l)
+{
+    const size_t last = t->count - 1, used = table_span_width(l, 0, t->count);
+    if (limit > used && t->columns[last].wrap && !l->hidden[last])
+        l->widths[last] += limit - used;
+}
+
 static void table_measure(const struct table *t, size_t limit, const struct layout *l)
 {
     for (size_t c = 0; c < t->count; c++)
@@ -132,7 +151,15 @@ static void table_measure(const struct table *t, size_t limit, const struct layo
     for (size_t i = 0; i < t->rows * t->count; i++)
         if (t->cells[i].span == 1 && text_width(t->cells[i].text) > l->widths[i % t->count])
             l->widths[i % t->count] = text_width(t->cells[i].text);
+    for (size_t c = 0; c < t->count; c++) {
+        const struct table_column *column = &t->columns[c];
+        const size_t most = column->wrap ? WRAP_LEAST : column->most;
+        l->hidden[c] = column->optional && table_is_blank(t, c);
+        if (limit && most && l->widths[c] > most)
+            l->widths[c] = most;
+    }
     table_hide_columns(t, limit, l);
+    table_widen_wrapped(t, limit, l);
     for (size_t i = 0; i < t->rows * t->count; i++) {
         const struct cell *cell = &t->cells[i];
         size_t from = i % t->count;
@@ -171,12 +198,42 @@ static size_t table_cell_width(const struct table *t, const struct cell *cell, c
     return from + cell->span == t->count && own > width ? own : width;
 }
 
+/* The length in bytes of the first line of a text that is broken between words. */
+static size_t text_first_line(const char *text, size_t columns)
+{
+    const size_t most = text_clip(text, columns);
+    size_t end = most;
+    if (!text[most])
+        return most;
+    while (end && text[end] != ' ')
+        end--;
+    return end ? end : most; /* a word that is longer than the line is broken */
+}
+
+static void table_put_wrapped(struct buf *out, const struct term *term, const struct cell *cell, size_t width,
+                              size_t indent, size_t *owed)
+{
+    for (const char *rest = cell->text; *rest;) {
+        const size_t len = text_first_line(rest, width);
+        CLEANUP(free_text) char *line = xasprintf("%.*s", (int)len, rest);
+        table_put_cell(out, term, &(struct cell){.text = line, .span = 1, .style = cell->style}, width, false,
+                       owed);
+        rest += len;
+        rest += strspn(rest, " ");
+        if (*rest)
+            buf_putc(out, '\n');
+        *owed = indent;
+    }
+}
+
 static void table_print_row(const struct table *t, const struct cell *row, const struct layout *l,
                             const struct term *term, struct buf *out)
 {
     size_t owed = 0;
     for (size_t c = 0; c < t->count; c += row[c].span ? row[c].span : 1)
-        if (row[c].span > 1 || !l->hidden[c])
+        if (row[c].span == 1 && t->columns[c].wrap && term->columns && !l->hidden[c])
+            table_put_wrapped(out, term, &row[c], l->widths[c], table_span_width(l, 0, c) + 2, &owed);
+        else if (row[c].span > 1 || !l->hidden[c])
             table_put_cell(out, term, &row[c], table_cell_width(t, &row[c], l, c),
                            t->columns[c].right && row[c].span == 1, &owed);
     buf_putc(out, '\n');

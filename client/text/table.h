@@ -11,8 +11,11 @@
  * `spare` number are left out. */
 struct table_column {
     const char *heading;
-    bool right; /* aligned to the right */
-    int spare;  /* 0: always shown; otherwise left out on a narrow terminal, the lowest number first */
+    bool right;    /* aligned to the right */
+    int spare;     /* 0: always shown; otherwise left out on a narrow terminal, the lowest number first */
+    size_t most;   /* on a terminal the cells are cut to this width; 0: they are not */
+    bool optional; /* left out if all its cells are blank */
+    bool wrap;     /* of the last column: on a terminal the text goes on in further lines, below itself */
 };
 
 struct table;

@@ -185,6 +185,8 @@ void sample_command(Ddp__V1__JobStatus *job)
     job->started_ms = NOW - 4000;
     job->generation = 1;
     job->log_dir = TEXT("/var/log/ddp/11/generation_1/");
+    job->job_file = TEXT("workdir: /home/ana\ntime_limit: 2h\nmax_restarts: 3\n"
+                         "command: [python3, train.py, --tag, \"it's new\"]\n");
     for (int i = 0; i < 4; i++) {
         rank_samples[i].ms_per_step = rank_samples[i].wait_ms = 0;
         rank_samples[i].step = rank_samples[i].memory_bytes = 0;

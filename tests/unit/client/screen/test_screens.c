@@ -89,37 +89,76 @@ static void test_list(void **state)
     reply.gpus_free = 3;
     reply.gpus_sick = sick;
     reply.n_gpus_sick = 1;
-    screen_jobs(&reply, &terminal, &out);
+    screen_jobs(&reply, false, &terminal, &out);
     golden_check("list.term", &out);
-    screen_jobs(&reply, &narrow, &out);
+    screen_jobs(&reply, false, &narrow, &out);
     golden_check("list-narrow.term", &out);
-    screen_jobs(&reply, &pipe_term, &out);
+    screen_jobs(&reply, false, &pipe_term, &out);
     golden_check("list.pipe", &out);
     sample_failed(&jobs[0]);
     reply.gpus = 0;
     reply.n_gpus_sick = 0;
-    screen_jobs(&reply, &pipe_term, &out);
+    screen_jobs(&reply, false, &pipe_term, &out);
     golden_check("list-failed.pipe", &out);
     jobs[0].failure->message = (char *)(uintptr_t) "";
     jobs[0].failure->n_stderr_tail = 1;
     jobs[0].failure->stderr_tail = last;
-    screen_jobs(&reply, &pipe_term, &out);
-    assert_non_null(strstr(out.data, "  rank 3 on box1: out: No space left on device  "));
+    screen_jobs(&reply, false, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "  rank 3 on box1: out: No space left on device\n"));
     buf_clear(&out);
     jobs[0].reason = (char *)(uintptr_t) "rank 3 could not start on box1: train.py: Permission denied";
-    screen_jobs(&reply, &pipe_term, &out);
+    screen_jobs(&reply, false, &pipe_term, &out);
     assert_non_null(strstr(out.data, jobs[0].reason));
     buf_clear(&out);
     static char *notes[] = {(char *)(uintptr_t) "disk full at /var/lib/ddp"};
     reply.notes = notes;
     reply.n_notes = 1;
-    screen_jobs(&reply, &pipe_term, &out);
+    screen_jobs(&reply, false, &pipe_term, &out);
     assert_non_null(strstr(out.data, "\nNOTE: disk full at /var/lib/ddp\n"));
     buf_clear(&out);
     reply.n_notes = 0;
     reply.n_jobs = reply.nodes = reply.slots = 0;
-    screen_jobs(&reply, &pipe_term, &out);
+    screen_jobs(&reply, false, &pipe_term, &out);
     golden_check("list-empty.pipe", &out);
+}
+
+/* Every block, with names and reasons that are too long for the line. */
+static void test_list_blocks(void **state)
+{
+    (void)state;
+    static const struct term wide = {.live = true, .columns = 140, .now_ms = NOW};
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus jobs[20];
+    Ddp__V1__JobStatus *list[ARRAY_LEN(jobs)];
+    Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
+    reply.jobs = list;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        list[i] = &jobs[i];
+        if (i == 0)
+            sample_running(&jobs[i]);
+        else if (i < 4)
+            sample_queued(&jobs[i]);
+        else
+            sample_failed(&jobs[i]);
+        jobs[i].job = 9 + (int64_t)i;
+        if (i >= 4)
+            jobs[i].ended_ms += (int64_t)i * 1000;
+    }
+    jobs[0].name = (char *)(uintptr_t) "a-sweep-over-learning-rates-and-batch-sizes-7";
+    jobs[1].reason = (char *)(uintptr_t) "on hold: `ddpctl release 10` lets it start";
+    jobs[3].priority = 5;
+    jobs[3].reason =
+        (char *)(uintptr_t) "waits for 2 nodes with 4 GPUs each: the cluster has 1, 1 GPU is sick "
+                            "(`ddpctl nodes` says why)";
+    reply.n_jobs = ARRAY_LEN(jobs);
+    reply.nodes = 2;
+    reply.slots = 64;
+    screen_jobs(&reply, false, &narrow, &out);
+    golden_check("blocks-80.term", &out);
+    screen_jobs(&reply, false, &wide, &out);
+    golden_check("blocks-140.term", &out);
+    screen_jobs(&reply, true, &pipe_term, &out);
+    golden_check("blocks.pipe", &out);
 }
 
 static void test_nodes(void **state)
@@ -230,9 +269,9 @@ static void test_reasons_have_no_control_sequences(void **state)
     list.jobs = jobs;
     list.n_jobs = 1;
     screen_job(&job, &pipe_term, &out);
-    screen_jobs(&list, &pipe_term, &out); /* shows the last line on stderr, not the reason */
+    screen_jobs(&list, false, &pipe_term, &out); /* shows the last line on stderr, not the reason */
     job.failure->message = reason;
-    screen_jobs(&list, &pipe_term, &out);
+    screen_jobs(&list, false, &pipe_term, &out);
     follow_view_init(&view, pipe_term);
     follow_view_update(&view, &job, &out);
     assert_null(strchr(out.data, '\033'));
@@ -251,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_job_succeeded),
         cmocka_unit_test(test_job_command),
         cmocka_unit_test(test_list),
+        cmocka_unit_test(test_list_blocks),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_failure_without_exit),
         cmocka_unit_test(test_events),
