@@ -85,9 +85,12 @@ class Faults:
         let_pass(self.dice.uniform(0, 2))
 
     def stop_daemon(self):
-        """Stops a daemon, at times for longer than the silence after which a node is lost (9 s)."""
         daemon = self.dice.choice((self.c.coordinator, self.dice.choice(list(self.c.agents.values()))))
         self.note("stop " + daemon.name)
+        self.hold(daemon)
+
+    def hold(self, daemon):
+        """Stops a daemon, at times for longer than the silence after which a node is lost (9 s)."""
         daemon.signal(SIGSTOP)
         let_pass(self.dice.choice((0.5, 1, 1, 3, 5, 12)))
         daemon.signal(SIGCONT)
