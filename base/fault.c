@@ -24,12 +24,13 @@ static bool loaded;
 static struct fault plan[FAULT_MAX];
 static int planned;
 
-/* Parses "name[:first[+]][=kill]". An invalid plan ends the process, so that no test passes because of a typing
+/* Parses "name[:first[+]][=kill][@rank]". An invalid plan ends the process, so that no test passes because of a typing
  * error. */
 static void fault_add(const char *entry)
 {
     struct fault *fault = &plan[planned++];
-    size_t len = strcspn(entry, ":=");
+    const char *rank = getenv("RANK"), *wanted = NULL;
+    size_t len = strcspn(entry, ":=@");
     const char *rest = entry + len;
     char *end;
 
@@ -42,17 +43,25 @@ static void fault_add(const char *entry)
         fault->on = true;
         rest++;
     }
-    if (!strcmp(rest, "=kill")) {
+    if (!strncmp(rest, "=kill", strlen("=kill"))) {
         fault->kill = true;
-        rest += strlen(rest);
+        rest += strlen("=kill");
+    }
+    if (*rest == '@') {
+        wanted = rest + 1;
+        rest = wanted + strspn(wanted, "0123456789");
     }
     /* *rest: characters are left that no part of the format has taken */
-    if (!len || len >= sizeof(fault->name) || fault->first < 1 || *rest) {
-        fprintf(stderr, "DDP_FAULT: invalid entry '%s': expected name:hit, name:hit+ or name:hit=kill\n",
+    if (!len || len >= sizeof(fault->name) || fault->first < 1 || *rest || wanted == rest) {
+        fprintf(stderr,
+                "DDP_FAULT: invalid entry '%s': expected name:hit, name:hit+ or name:hit=kill, and @rank\n",
                 entry);
         abort();
     }
-    memcpy(fault->name, entry, len);
+    if (wanted && (!rank || strcmp(rank, wanted) != 0))
+        planned--; /* for another rank */
+    else
+        memcpy(fault->name, entry, len);
 }
 
 static void fault_load(void)

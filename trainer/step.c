@@ -1,9 +1,17 @@
 #include "trainer/step.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/timed_round.h"
 #include "trainer/tune.h"
+
+static enum err_code phase_fails(const struct trainer *t, const char *phase, struct err *e)
+{
+    if (!fault_hit(phase))
+        return ERR_OK;
+    return err_set(e, ERR_INTERNAL, "%s fails after step %lld", phase, (long long)t->engine.step);
+}
 
 /* Only rank 0's clock decides, so that all ranks do the same. */
 static float time_vote(const struct trainer *t, const struct job_every *every, int64_t last_ms)
@@ -56,7 +64,9 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     /* At the end of the run, a rank may be dealt no samples, and then only takes part in the exchange. */
     bool idle = timed && !s->local;
     if (!idle) {
-        if (step_backward(n, s, &route, e) || exchange_gradients(t, e))
+        /* Parts of the gradients are being summed when the backward pass ends. */
+        if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) ||
+            phase_fails(t, "step.sum", e) || exchange_gradients(t, e) || phase_fails(t, "step.update", e))
             return e->code;
         step_update(n, s);
     }
@@ -80,7 +90,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
         .rank = f->rank,
         .world_size = f->world_size,
     };
-    if (step_end(n, s, &agreed, epoch_ended, e))
+    if (phase_fails(t, "step.end", e) || step_end(n, s, &agreed, epoch_ended, e))
         return e->code;
     if (over && exchanged)
         timed_round_end(t, epoch_ended);

@@ -60,6 +60,17 @@ static void kill_ends_the_process(void **state)
     assert_int_equal(run_plan("store.commit:5=kill").signal, 0);
 }
 
+static void a_fault_of_another_rank_does_not_occur(void **state)
+{
+    (void)state;
+    setenv("RANK", "1", 1);
+    assert_int_equal(run_plan("store.commit:2=kill@1").signal, SIGKILL);
+    assert_int_equal(run_plan("store.commit:2=kill@11").signal, 0);
+    assert_int_equal(run_plan("store.commit:1@0,store.commit:3@1").hits, 4);
+    unsetenv("RANK");
+    assert_int_equal(run_plan("store.commit@1").hits, 0);
+}
+
 static void an_invalid_plan_is_refused(void **state)
 {
     (void)state;
@@ -67,6 +78,7 @@ static void an_invalid_plan_is_refused(void **state)
     assert_int_equal(run_plan("store.commit:x").signal, SIGABRT);
     assert_int_equal(run_plan(":1").signal, SIGABRT);
     assert_int_equal(run_plan("store.commit:1=stop").signal, SIGABRT);
+    assert_int_equal(run_plan("store.commit:1@x").signal, SIGABRT);
 }
 
 int main(void)
@@ -74,6 +86,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faults_occur_at_the_planned_hits),
         cmocka_unit_test(kill_ends_the_process),
+        cmocka_unit_test(a_fault_of_another_rank_does_not_occur),
         cmocka_unit_test(an_invalid_plan_is_refused),
     };
 
