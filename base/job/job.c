@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/job/job_names.h"
+#include "base/job/job_python.h"
 #include "base/job/job_train.h"
 #include "base/job/job_variant.h"
 #include "base/mem.h"
@@ -128,6 +129,26 @@ static enum err_code read_command(const struct conf_node *node, void *at, struct
     return ERR_OK;
 }
 
+/* Names of modules, which are imported as they are. */
+static enum err_code read_preload(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct conf_field texts[] = {{"preload", CONF_TEXTS, 0}, {0}};
+    char ***names = at;
+
+    if (conf_read_value(node, texts, names, e))
+        return e->code;
+    for (char *const *name = *names; name && *name; name++) {
+        const char *c = *name;
+
+        while (isalnum((unsigned char)*c) || *c == '_' || (*c == '.' && c > *name && c[1]))
+            c++;
+        if (!**name || *c || isdigit((unsigned char)**name))
+            return conf_fail(
+                node, e, "invalid value for 'preload': '%.64s' is not the name of a Python module", *name);
+    }
+    return ERR_OK;
+}
+
 /* The agent or the supervisor sets these variables and would silently overwrite a value of the job file. */
 static bool is_reserved(const char *name)
 {
@@ -197,6 +218,7 @@ static const struct conf_field job_fields[] = {
     {"env", CONF_CUSTOM, AT(env), .fn = read_env},
     {"workdir", CONF_TEXT, AT(workdir)},
     {"command", CONF_CUSTOM, AT(command), .fn = read_command},
+    {"preload", CONF_CUSTOM, AT(preload), .fn = read_preload},
     {"role", CONF_CUSTOM, AT(role), .fn = read_label},
     {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
     {"logs", CONF_ENUM, AT(logs), .names = job_logs_names},
@@ -291,6 +313,25 @@ static enum err_code check_shards(const struct job_spec *spec, const struct conf
         (long long)shards, (long long)world);
 }
 
+static enum err_code check_preload(const struct job_spec *spec, const struct conf_node *preload,
+                                   struct err *e)
+{
+    struct job_python python;
+
+    if (!strv_len(spec->preload))
+        return ERR_OK;
+    if (spec->kind != JOB_COMMAND)
+        return conf_fail(preload, e,
+                         "'preload' applies to commands only: ddp-trainer is not a Python program");
+    if (job_python_find(spec->command, &python))
+        return ERR_OK;
+    return conf_fail(
+        preload, e,
+        "'preload' needs a command such as 'python3 -u train.py' or 'python3 -m pkg.train', got '%.128s': "
+        "change the command, or remove 'preload'",
+        spec->command[0]);
+}
+
 enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e)
 {
     const struct conf_node *root = conf_root(doc);
@@ -316,6 +357,8 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (train && conf_get(root, "store"))
         return conf_fail(conf_get(root, "store"), e,
                          "'store' applies to commands only: the ranks of a train job use no TCPStore");
+    if (check_preload(out, conf_get(root, "preload"), e))
+        return e->code;
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");
@@ -347,6 +390,7 @@ void job_release(struct job_spec *spec)
     strv_free(spec->env);
     free(spec->workdir);
     strv_free(spec->command);
+    strv_free(spec->preload);
     free(spec->role);
     free(spec->run_id);
     job_train_release(&spec->train);

@@ -140,6 +140,7 @@ struct job_spec {
     char **env;              /* "NAME=value" */
     char *workdir;           /* absolute in a submitted job */
     char **command;          /* JOB_COMMAND */
+    char **preload;          /* command: Python modules that spare processes import in advance */
     char *role;              /* ROLE_NAME; NULL: default */
     char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
     enum job_logs logs;      /* private: only the owner and operators can read them */

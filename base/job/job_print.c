@@ -86,9 +86,21 @@ static void put_shape(struct buf *out, const struct job_spec *spec)
         buf_printf(out, "device: %s\n", job_device_names[spec->device]);
 }
 
+static void put_texts(struct buf *out, const char *key, char *const *texts)
+{
+    if (!strv_len(texts))
+        return;
+    buf_printf(out, "%s:\n", key);
+    for (; *texts; texts++) {
+        buf_puts(out, "  - ");
+        job_quote(out, *texts);
+        buf_putc(out, '\n');
+    }
+}
+
 static void put_lists(struct buf *out, const struct job_spec *spec)
 {
-    size_t words = strv_len(spec->command), names = strv_len(spec->env);
+    size_t names = strv_len(spec->env);
 
     if (names)
         buf_puts(out, "env:\n");
@@ -99,13 +111,8 @@ static void put_lists(struct buf *out, const struct job_spec *spec)
         job_quote(out, equals + 1);
         buf_putc(out, '\n');
     }
-    if (words)
-        buf_puts(out, "command:\n");
-    for (size_t i = 0; i < words; i++) {
-        buf_puts(out, "  - ");
-        job_quote(out, spec->command[i]);
-        buf_putc(out, '\n');
-    }
+    put_texts(out, "preload", spec->preload);
+    put_texts(out, "command", spec->command);
 }
 
 char *job_print(const struct job_spec *spec)

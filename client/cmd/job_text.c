@@ -42,6 +42,8 @@ const struct option_spec job_flag_options[] = {
          .default_text = "fault; `run --max-restarts` of a command: any"),
     FLAG(store, "store", "launcher|program", "who serves PyTorch's TCPStore on MASTER_PORT",
          .default_text = "launcher for a Python script or module with --procs-per-node, else program"),
+    FLAG(preload, "preload", "MODULE,...",
+         "keep Python processes ready that have imported these modules, for restarts"),
     FLAG(priority, "priority", "N", "jobs of higher priority start first", .default_text = "0"),
     FLAG(time_limit, "time-limit", "TIME",
          "write a snapshot and stop after 90s, 15m, 2h, 1d; a number alone is seconds"),
@@ -88,6 +90,7 @@ static enum err_code job_text_set_env(struct conf_doc *doc, const char *entry, s
 
 static enum err_code job_text_apply_flags(struct conf_doc *doc, const struct job_flags *f, struct err *e)
 {
+    CLEANUP(free_text) char *preload = f->preload ? xasprintf("[%s]", f->preload) : NULL;
     const struct {
         const char *key, *flag, *value;
         bool text;
@@ -106,6 +109,7 @@ static enum err_code job_text_apply_flags(struct conf_doc *doc, const struct job
         {"run_id", "--rdzv-id", f->run_id, true},
         {"grace", "--shutdown-timeout", f->grace, false},
         {"store", "--store", f->store, false},
+        {"preload", "--preload", preload, false},
         {"virtual_local_rank", "--virtual-local-rank", f->virtual_local_rank ? "true" : NULL, false},
     };
     /* A text is quoted as YAML, so that `--name 7` stays a text. Other values are parsed as in a job file. */

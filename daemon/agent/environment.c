@@ -313,6 +313,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* NCCL refuses two ranks of one host on one GPU */
         env = env_set(env, "NCCL_HOSTID", "%s-%s", place->instance, out->id);
     env = ddp_variables_put(env, place, group, spawn, out->id);
+    out->preload = strv_len(spec->preload) ? strv_dup(spec->preload) : NULL;
     out->gpu_slots = (int)set->slots_per_gpu;
     for (size_t i = 0; i < spawn->n_gpu_uuids; i++)
         out->gpu_uuids = strv_append(out->gpu_uuids, spawn->gpu_uuids[i]);

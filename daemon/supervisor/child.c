@@ -17,9 +17,11 @@
 #include "base/file.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "daemon/supervisor/protocol/cgroup.h"
 #include "daemon/supervisor/protocol/log_place.h"
+#include "daemon/supervisor/spare.h"
 
 enum { REPORT_FD = 3, TOKEN_FD = 4, CONTROL_FD = 5, FIRST_FREE_FD = 6 };
 enum stage { STAGE_USER, STAGE_WORKDIR, STAGE_EXEC, STAGE_SETUP };
@@ -251,6 +253,22 @@ static void environment_make(struct plan *p)
     p->env = strv_append(p->env, text);
 }
 
+/* True: a spare runs the order, with the same descriptors as a child that child_main places. */
+static bool child_take_spare(const struct plan *p, struct spares *spares, const char *cgroup, pid_t *pid)
+{
+    const int fds[] = {p->in, p->out, p->err, p->report, p->control, p->failure};
+    static const int numbers[] = {0, 1, 2, REPORT_FD, CONTROL_FD};
+    enum err_code code;
+    struct err e;
+
+    if (p->token >= 0 || p->control < 0) /* a native worker's, which is no Python program */
+        return false;
+    code = spares_take(spares, p->order, cgroup, p->env, p->terminal, fds, numbers, ARRAY_LEN(fds), pid, &e);
+    if (code && code != ERR_NOT_FOUND)
+        log_warn("spare_not_used", "why=%s", LOG_Q(e.msg));
+    return !code;
+}
+
 static void child_terminal_drop(struct pseudo_terminal *t)
 {
     close_fd(&t->master);
@@ -258,7 +276,8 @@ static void child_terminal_drop(struct pseudo_terminal *t)
 }
 
 enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
-                         const struct terminal_link *link, struct child *out, struct err *e)
+                         const struct terminal_link *link, struct spares *spares, struct child *out,
+                         struct err *e)
 {
     CLEANUP(child_terminal_drop) struct pseudo_terminal terminal = {.master = -1, .log = -1};
     CLEANUP(child_plan_release)
@@ -275,6 +294,7 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     CLEANUP(close_fd) int report = -1;
     CLEANUP(close_fd) int control = -1;
     CLEANUP(close_fd) int exec_fd = -1;
+    bool warm;
     pid_t pid;
 
     /* before the fork: a failure here can still be reported with a whole message */
@@ -284,13 +304,41 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;
     environment_make(&p);
-    pid = fork_into_cgroup(cgroup);
+    warm = child_take_spare(&p, spares, cgroup, &pid);
+    if (!warm)
+        pid = fork_into_cgroup(cgroup);
     if (pid < 0)
         return err_sys(e, errno, "fork");
     if (!pid)
         child_main(&p);
     *out = (struct child){pid, report, control, exec_fd, terminal};
     report = control = exec_fd = terminal.master = terminal.log = -1;
+    return ERR_OK;
+}
+
+enum err_code child_fork_idle(const struct spawn_order *order, rlim_t files, int socket, pid_t *pid,
+                              struct err *e)
+{
+    CLEANUP(close_fd) int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct plan p = {.order = order,
+                     .files = files,
+                     .parent = getpid(),
+                     .env = order->env,
+                     .report = socket,
+                     .token = -1,
+                     .control = -1,
+                     .failure = -1};
+
+    if (null < 0)
+        return err_sys(e, errno, "/dev/null");
+    if (child_account(order->user, &p.user, e) || descriptor_lift(&null, e))
+        return e->code;
+    p.in = p.out = p.err = null;
+    *pid = fork();
+    if (*pid < 0)
+        return err_sys(e, errno, "fork");
+    if (!*pid)
+        child_main(&p);
     return ERR_OK;
 }
 

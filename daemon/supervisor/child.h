@@ -8,7 +8,9 @@
 #include "daemon/supervisor/protocol/spawn_order.h"
 #include "daemon/supervisor/pseudo_terminal.h"
 
-/* Makes a running process of an order. The caller has only one thread, so it may fork. */
+/* Makes a running process of an order: a new one, or a spare (spare.h). The caller has only one thread, so it may fork. */
+
+struct spares;
 
 struct child {
     pid_t pid;
@@ -23,7 +25,11 @@ struct child {
  * files (0: the caller's). An order for the foreground gets a pseudo-terminal if `link` has a socket, else the caller's
  * stdin; all other children read /dev/null. */
 MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
-                                    const struct terminal_link *link, struct child *out, struct err *e);
+                                    const struct terminal_link *link, struct spares *spares,
+                                    struct child *out, struct err *e);
+/* Forks a child that belongs to no rank yet: descriptor 3 is the socket, 0 to 2 are /dev/null. */
+MUST_CHECK enum err_code child_fork_idle(const struct spawn_order *order, rlim_t files, int socket,
+                                         pid_t *pid, struct err *e);
 
 /* ---- for other children of the supervisor that are forked and executed */
 

@@ -37,6 +37,7 @@ struct group {
     struct spawn **spawns;
     size_t count, cap;
     struct store_children stores;
+    struct spares spares;
     struct lease lease;
     struct agent_link agent; /* the connection to it */
     int lock_fd, listener, signals;
@@ -109,8 +110,11 @@ enum err_code group_open(struct group **out, const struct group_options *options
     struct group *g = xcalloc(1, sizeof(*g));
 
     g->options = *options;
-    g->site = (struct spawn_site){
-        .dir = options->dir, .node = options->node, .job = options->job, .files = options->files};
+    g->site = (struct spawn_site){.dir = options->dir,
+                                  .node = options->node,
+                                  .job = options->job,
+                                  .files = options->files,
+                                  .spares = &g->spares};
     g->lock_fd = g->listener = g->agent.fd = g->signals = -1;
     g->opened = clock_boot_ms();
     if (terminal_link_open(&g->site.terminal, options->terminal_fd, e) ||
@@ -138,6 +142,7 @@ void group_free(struct group *g)
         spawn_free(g->spawns[i]);
     free(g->spawns);
     store_children_release(&g->stores);
+    spares_release(&g->spares);
     agent_link_release(&g->agent);
     close_fd(&g->listener);
     close_fd(&g->signals);
@@ -266,6 +271,8 @@ static void workers_reap(struct group *g)
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         store_children_reaped(&g->stores, pid, status, g->options.job);
+        if (spares_reaped(&g->spares, pid, status, clock_boot_ms()))
+            continue;
         for (size_t i = 0; i < g->count; i++) {
             struct spawn *s = g->spawns[i];
 
@@ -298,14 +305,17 @@ static void pids_free(pid_t **list)
     free(*list);
 }
 
-/* The first processes of the other live spawns, and the stores; pids has room for all. */
+/* The first processes of the other live spawns, and what belongs to no spawn; pids has room for all. */
 static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *pids)
 {
-    pid_t *mains = pids + g->stores.count;
-    struct spawn_peers peers = {mains, 0, pids, g->stores.count};
+    size_t common = g->stores.count + g->spares.count;
+    pid_t *mains = pids + common;
+    struct spawn_peers peers = {mains, 0, pids, common};
 
     for (size_t i = 0; i < g->stores.count; i++)
         pids[i] = g->stores.items[i].pid;
+    for (size_t i = 0; i < g->spares.count; i++)
+        pids[g->stores.count + i] = g->spares.items[i]->pid;
     for (size_t i = 0; i < g->count; i++)
         if (g->spawns[i] != s && g->spawns[i]->pid)
             mains[peers.count++] = g->spawns[i]->pid;
@@ -337,8 +347,8 @@ static int64_t lease_check(struct group *g, int64_t now)
 
 static int64_t group_tick(struct group *g, int64_t now)
 {
-    int64_t next = lease_check(g, now);
-    CLEANUP(pids_free) pid_t *pids = xcalloc(g->count + g->stores.count + 1, sizeof(*pids));
+    int64_t next = lease_check(g, now), spares_at;
+    CLEANUP(pids_free) pid_t *pids = xcalloc(g->count + g->stores.count + g->spares.count + 1, sizeof(*pids));
 
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
@@ -352,7 +362,10 @@ static int64_t group_tick(struct group *g, int64_t now)
         next = at < next ? at : next;
     }
     store_children_tick(&g->stores, g->spawns, g->count);
-    return next;
+    if (g->ending)
+        return next;
+    spares_at = spares_tick(&g->spares, g->spawns, g->count, g->options.files, now);
+    return spares_at < next ? spares_at : next;
 }
 
 static bool group_is_done(const struct group *g, int64_t now)
@@ -371,6 +384,8 @@ static bool group_is_done(const struct group *g, int64_t now)
         return false; /* workers on other nodes use it */
     if (g->agent.fd >= 0 && g->count)
         return false; /* the coordinator has yet to commit an end */
+    if (g->agent.fd >= 0 && spares_linger(&g->spares, now))
+        return false;
     return g->used || now - g->opened > FIRST_ORDER_MS;
 }
 
@@ -410,6 +425,8 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
         poll_set_add(w, g->spawns[i]->worker.fd,
                      (short)(POLLIN | (g->spawns[i]->worker.blocked ? POLLOUT : 0)));
     }
+    for (size_t i = 0; i < g->spares.count; i++)
+        poll_set_add(w, g->spares.items[i]->socket, POLLIN);
     if (poll(w->fds, w->count, timeout > 0 ? (int)timeout : 0) <= 0)
         w->count = 0;
 }
@@ -432,6 +449,9 @@ static void group_serve(struct group *g, const struct poll_set *w)
         if (poll_set_ready(w, s->worker.fd))
             spawn_hear_worker(s);
     }
+    for (size_t i = 0; i < g->spares.count; i++)
+        if (poll_set_ready(w, g->spares.items[i]->socket))
+            spares_hear(&g->spares, i);
     if (poll_set_ready(w, g->signals))
         signals_hear(g);
     if (poll_set_ready(w, g->agent.fd)) {

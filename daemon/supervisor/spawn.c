@@ -117,7 +117,7 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
     if (spawn_start_store(s, site, e))
         return e->code;
     s->oom_before = kernel_oom_kills();
-    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, &child, e))
+    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, site->spares, &child, e))
         return err_wrap(e, "%s", site->node);
     s->pid = s->session = child.pid;
     s->fact.pid = child.pid;
@@ -233,6 +233,7 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
     }
     if (s->fact.state == SPAWN_STARTING) {
         s->fact.state = SPAWN_RUNNING;
+        s->running_at = clock_boot_ms();
         s->dirty = true;
     }
 }

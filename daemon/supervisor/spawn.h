@@ -10,6 +10,7 @@
 #include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/pseudo_terminal.h"
 #include "daemon/supervisor/report_reader.h"
+#include "daemon/supervisor/spare.h"
 #include "daemon/supervisor/store_child.h"
 #include "daemon/supervisor/worker_link.h"
 
@@ -40,8 +41,9 @@ struct spawn {
     int gpu_fds[HOLD_FDS];
     struct pseudo_terminal terminal; /* of a rank in the foreground */
     long long oom_before;
-    int64_t next_try; /* of an action that has failed: writing the record, killing a process */
-    int64_t pause;    /* before the next try to kill; doubled each time */
+    int64_t running_at; /* when its command began; 0: not yet */
+    int64_t next_try;   /* of an action that has failed: writing the record, killing a process */
+    int64_t pause;      /* before the next try to kill; doubled each time */
     struct report_reader reader;
     struct worker_link worker;
     struct store_child store; /* started for its generation; the group takes it at once */
@@ -56,12 +58,13 @@ struct spawn_site { /* values that all spawns of a group share */
     int64_t job;
     rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */
     struct terminal_link terminal;
+    struct spares *spares;
 };
 
 struct spawn_peers {
     const pid_t *mains; /* the first processes of the other spawns that are alive */
     size_t count;
-    const pid_t *stores; /* the supervisor's ddp-store processes, which belong to no spawn */
+    const pid_t *stores; /* the supervisor's ddp-store processes and spares, which belong to no spawn */
     size_t store_count;
 };
 

@@ -2,10 +2,12 @@
 
   wall        from start to end of a program of two ranks that ends at once (tests/bench/launch_rank.c)
   first line  from start until both ranks have begun
-  restart     from kill -9 of rank 1 until both ranks have begun again, as C, as Python, and as Python that imports torch
+  restart     from kill -9 of rank 1 until both ranks have begun again, as C, as Python, as Python that imports torch, and the last
+              one with `--preload torch.distributed`, killed when the spares are ready
 
 Each restart is the first one of a new job, because ddp lets a job wait a little before a second restart, and torchrun does not.
 """
+import glob
 import os
 import signal
 import subprocess
@@ -70,9 +72,20 @@ def wall(c, launcher):
     return took, max(at for at, _, _ in started.lines(2)) - started.begun
 
 
+def spares_ready(c, count):
+    """Whether the run has so many spares."""
+    text = ""
+    for path in glob.glob(c.env["TMPDIR"] + "/ddp-run-*/logs/1/supervisor.*.log"):
+        with open(path) as f:
+            text += f.read()
+    return text.count("event=spare_ready") >= count
+
+
 def restart(c, launcher, command):
     started = Started(c, [*launcher, *command])
     [victim] = [pid for _, rank, pid in started.lines(2) if rank == 1]
+    if "--preload" in launcher:
+        wait_for(lambda: spares_ready(c, 2), "the spares", 60)
     killed = time.time()
     os.kill(victim, signal.SIGKILL)
     took = max(at for at, _, _ in started.lines(4)) - killed
@@ -112,7 +125,13 @@ def measure(rounds):
         times = [[wall(c, both[name]) for name in both] for _ in range(rounds)]
         for at, name, aim in ((0, "wall", "1/15"), (1, "first line", "-")):
             row(name, aim, [ours[at] for ours, _ in times], [theirs[at] for _, theirs in times])
+        script = c.write("rank.py", PYTHON % "import torch.distributed")
+        restarts["and preload"] = [python, script], "1/4"
+        c.env["TMPDIR"] = os.path.join(c.dir, "tmp")
+        os.mkdir(c.env["TMPDIR"])
         for name, (command, aim) in restarts.items():
+            if name == "and preload":
+                both["ddpctl run"] = [*both["ddpctl run"], "--preload", "torch.distributed"]
             pairs = [[restart(c, both[launcher], command) for launcher in both] for _ in range(rounds)]
             row(name, aim, [ours for ours, _ in pairs], [theirs for _, theirs in pairs])
             saving = median([theirs - ours for ours, theirs in pairs])

@@ -79,6 +79,16 @@ static FILE *cgroup_file_open(const char *cgroup, const char *name, const char *
     return fopen(path, mode);
 }
 
+enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e)
+{
+    FILE *procs = cgroup_file_open(cgroup, "cgroup.procs", "we");
+    bool moved = procs && fprintf(procs, "%d", pid) > 0;
+
+    if (procs && fclose(procs)) /* the kernel's answer comes with the flush */
+        moved = false;
+    return moved ? ERR_OK : err_sys(e, errno, "%s", cgroup);
+}
+
 int cgroup_kill(const char *cgroup)
 {
     FILE *kill_file = cgroup_file_open(cgroup, "cgroup.kill", "we");

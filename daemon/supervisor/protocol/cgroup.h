@@ -11,7 +11,8 @@
 /* Makes one beside the caller's own processes; `name` is one path component. *out is NULL, and the result OK,
  * where there is no cgroup that this process may write. The caller frees *out. */
 MUST_CHECK enum err_code cgroup_make(const char *name, char **out, struct err *e);
-int cgroup_open(const char *cgroup);           /* for CLONE_INTO_CGROUP; -1 when it is gone */
+int cgroup_open(const char *cgroup); /* for CLONE_INTO_CGROUP; -1 when it is gone */
+MUST_CHECK enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e); /* moves a process there */
 int cgroup_kill(const char *cgroup);           /* SIGKILL to all members; returns how many were alive */
 void cgroup_remove(const char *cgroup);        /* only an empty one can be removed */
 bool cgroup_out_of_memory(const char *cgroup); /* also returns false if the kernel does not count it */

@@ -50,6 +50,7 @@ void spawn_order_encode(struct jout *o, const struct spawn_order *s)
     if (s->user)
         jout_text(o, "user", s->user);
     texts_put(o, "gpu_uuids", s->gpu_uuids);
+    texts_put(o, "preload", s->preload);
     jout_int(o, "gpu_slots", s->gpu_slots);
     jout_int(o, "master_port", s->master_port);
     jout_bool(o, "store", s->store);
@@ -76,6 +77,7 @@ enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struc
     s->token = text_get(obj, "token");
     s->user = text_get(obj, "user");
     s->gpu_uuids = texts_get(obj, "gpu_uuids");
+    s->preload = texts_get(obj, "preload");
     s->gpu_slots = (int)json_get_int(obj, "gpu_slots", 1);
     s->master_port = (int)json_get_int(obj, "master_port", 0);
     s->store = json_get_bool(obj, "store", false) && s->master_port;
@@ -100,5 +102,6 @@ void spawn_order_release(struct spawn_order *s)
     free(s->token);
     free(s->user);
     strv_free(s->gpu_uuids);
+    strv_free(s->preload);
     memset(s, 0, sizeof(*s));
 }

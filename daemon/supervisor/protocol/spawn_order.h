@@ -22,11 +22,12 @@ struct spawn_order {
     char *token;   /* hexadecimal; NULL: no DDP_TOKEN_FD */
     char *user;    /* the account to run under; NULL: the supervisor's */
     char **gpu_uuids;
-    int gpu_slots;                /* how many workers may share one of the GPUs */
-    int master_port;              /* to lease on this host; 0: it belongs to another node */
-    bool store;                   /* with master_port: ddp-store serves it, before the worker starts */
-    bool foreground;              /* it gets the terminal or the stdin of `ddpctl run` */
-    bool native;                  /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
+    int gpu_slots;   /* how many workers may share one of the GPUs */
+    int master_port; /* to lease on this host; 0: it belongs to another node */
+    bool store;      /* with master_port: ddp-store serves it, before the worker starts */
+    char **preload;  /* modules that spares of a Python program import in advance; NULL: no spares */
+    bool foreground; /* it gets the terminal or the stdin of `ddpctl run` */
+    bool native;     /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
     int64_t lease_sent, lease_ms; /* as in control_message */
     int64_t grace_ms;
 };

@@ -542,7 +542,7 @@ static void keys_are_checked(void **state)
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
         "max_restarts, restart_on, max_replacements, priority, hold, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
         "env, workdir, "
-        "command, role, "
+        "command, preload, role, "
         "run_id, "
         "logs, store, virtual_local_rank, train");
     refuse_job("role: \"\"\ncommand: [ls]\n",
@@ -553,6 +553,14 @@ static void keys_are_checked(void **state)
                "job.yaml:1:8: invalid value for 'store': expected program or launcher, got 'me'");
     refuse_job(TRAIN "store: launcher\n",
                "job.yaml:6:8: 'store' applies to commands only: the ranks of a train job use no TCPStore");
+    refuse_job("preload: [torch, 1x]\ncommand: [python3, x.py]\n",
+               "job.yaml:1:10: invalid value for 'preload': '1x' is not the name of a Python module");
+    refuse_job(
+        "preload: [torch]\ncommand: [ls]\n",
+        "job.yaml:1:10: 'preload' needs a command such as 'python3 -u train.py' or 'python3 -m pkg.train', got "
+        "'ls': change the command, or remove 'preload'");
+    refuse_job(TRAIN "preload: [torch]\n",
+               "job.yaml:6:10: 'preload' applies to commands only: ddp-trainer is not a Python program");
     refuse_job("procs_per_nodes: 2\ncommand: [ls]\n",
                "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
     refuse_job(TRAIN "  optimiser: {lr: 1}\n",
@@ -573,6 +581,7 @@ static void print_round_trip(void **state)
         TRAIN "  sync: {type: average, every: 30s}\n",
         "max_replacements: 0\n" TRAIN,
         TRAIN "  sync: auto\n",
+        "preload: [torch, torch.distributed]\ncommand: [python3, -u, x.py]\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,

@@ -33,6 +33,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
 {
     char *argv[] = {(char *)"sh", (char *)"-c", (char *)"echo \"x\"", NULL};
     char *env[] = {(char *)"A=1\n2", (char *)"B=", NULL};
+    char *modules[] = {(char *)"torch", (char *)"numpy", NULL};
     struct control_message m = {.op = CONTROL_START}, back;
 
     (void)state;
@@ -49,6 +50,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
                                    .store = true,
                                    .native = true,
                                    .foreground = true,
+                                   .preload = modules,
                                    .lease_sent = 10,
                                    .lease_ms = 20,
                                    .grace_ms = 30};
@@ -61,6 +63,7 @@ static void orders_are_decoded_as_they_were_encoded(void **state)
     assert_true(back.order.store);
     assert_true(back.order.native);
     assert_true(back.order.foreground);
+    assert_string_equal(back.order.preload[1], "numpy");
     control_message_release(&back);
 }
 

@@ -1,0 +1,153 @@
+"""Runs in the Python process of a spare (spare.h): imports modules, waits for a rank's orders, and becomes this rank."""
+import array
+import builtins
+import fcntl
+import importlib
+import importlib.machinery
+import json
+import os
+import runpy
+import socket
+import struct
+import sys
+import termios
+import types
+
+STAGE_WORKDIR = 1  # enum stage in child.c
+HIGH_FD = 64  # above every number that a rank's descriptors have
+
+
+def receive(control):
+    """Returns the next message and its descriptors. Ends the process if the supervisor has closed the socket."""
+    fds = array.array("i")
+    data, rights, _, _ = control.recvmsg(1 << 21, socket.CMSG_SPACE(8 * fds.itemsize))
+    if not data:
+        os._exit(0)
+    for _, _, payload in rights:
+        fds.frombytes(payload[:len(payload) // fds.itemsize * fds.itemsize])
+    return json.loads(data), list(fds)
+
+
+def set_path(order):
+    """Puts the directory of the script, or for a module the current one, where the interpreter has put that of -c: nowhere with -I or -P."""
+    if sys.path and sys.path[0] == order.get("old_path", ""):
+        name = order["argv"][order["program"]]
+        place = order["cwd"] if order["module"] else os.path.dirname(os.path.realpath(os.path.join(order["cwd"], name)))
+        order["old_path"] = sys.path[0] = place
+
+
+def import_modules(control, names):
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as e:  # also SystemExit, which a module may raise that is a program
+            control.send(json.dumps({"failed": "%s: %s: %s" % (name, type(e).__name__, e)}).encode())
+            os._exit(1)
+
+
+def find_mark():
+    """Returns where in memory the value of DDP_SPAWN_ID is that /proc/PID/environ shows, and its length."""
+    with open("/proc/self/environ", "rb") as f:
+        at = (b"\0" + f.read()).find(b"\0DDP_SPAWN_ID=")
+    with open("/proc/self/stat") as f:
+        start = int(f.read().rpartition(")")[2].split()[47])  # env_start
+    return start + at + len("DDP_SPAWN_ID=")
+
+
+def write_mark(address, text, room):
+    """By this value a supervisor finds processes of a rank whose own supervisor has died."""
+    import ctypes
+    ctypes.memmove(address, text.encode().ljust(room, b"\0"), room)
+
+
+def place_descriptors(numbers, fds):
+    """Gives the descriptors their numbers. Returns the one that has none, which no program inherits."""
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD) for fd in fds]
+    for fd in fds:
+        os.close(fd)
+    for fd, number in zip(high, numbers):
+        os.dup2(fd, number, inheritable=True)
+        os.close(fd)
+    return high[-1]
+
+
+def parse_environment(entries):
+    return dict(entry.split("=", 1) for entry in entries)
+
+
+def set_environment(given, wanted):
+    """Replaces the variables that the supervisor has given. What the interpreter's start (a script such as pyenv's) and the modules have
+    changed stays changed, as after an ordinary start."""
+    removed = [name for name in given if name not in os.environ]
+    wanted.update((name, value) for name, value in os.environ.items() if given.get(name) != value)
+    os.environ.clear()
+    os.environ.update((name, value) for name, value in wanted.items() if name not in removed)
+
+
+def hide_own_frames(kind, value, trace):
+    """The hook for uncaught exceptions: the traceback begins with the program's own code."""
+    while trace and trace.tb_frame.f_code.co_filename in ("<string>", "<ddp spare>"):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, value.with_traceback(trace), trace)
+
+
+def run_script(name, cwd):
+    """As the interpreter runs a script."""
+    path = os.path.join(cwd, name)
+    if os.path.isdir(path) or name.endswith((".zip", ".pyz")):
+        runpy.run_path(path, run_name="__main__")
+        return
+    try:
+        with open(path, "rb") as f:
+            source = f.read()
+    except OSError as e:
+        print("%s: can't open file %r: [Errno %d] %s" % (sys.executable, path, e.errno, e.strerror), file=sys.stderr)
+        sys.exit(2)
+    main = sys.modules["__main__"].__dict__
+    main.update(__file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path))
+    exec(compile(source, path, "exec", dont_inherit=True), main)
+
+
+def become_rank(plan, order, fds, mark, room, control):
+    control.detach()  # its number becomes another descriptor's
+    failure = place_descriptors(order["fds"], fds)
+    try:
+        os.chdir(order["cwd"])
+    except OSError as e:
+        os.write(failure, struct.pack("ii", STAGE_WORKDIR, e.errno))
+        os._exit(127)
+    if order["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        sys.stdout.reconfigure(line_buffering=True)
+    write_mark(mark, order["mark"], room)
+    set_environment(parse_environment(plan["env"]), parse_environment(order["env"]))
+    words = order["argv"][order["program"]:]
+    sys.argv = words
+    sys.orig_argv = sys.orig_argv[:-2] + order["argv"][order["program"] - order["module"]:]  # in place of -c and its text
+    sys.excepthook = hide_own_frames
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    main.__annotations__ = {}
+    os.close(failure)
+    return words[0]
+
+
+def wait_and_run(control):
+    control.setblocking(True)
+    plan, _ = receive(control)
+    set_path(plan)
+    import_modules(control, plan["modules"])
+    mark, room = find_mark(), len(os.environ["DDP_SPAWN_ID"])
+    write_mark(mark, os.environ["DDP_SPAWN_ID"], room)  # loads ctypes now
+    control.send(b'{"ready": true}')
+    order, fds = receive(control)
+    order["old_path"] = plan.get("old_path", "")
+    set_path(order)
+    program = become_rank(plan, order, fds, mark, room, control)
+    if order["module"]:
+        runpy._run_module_as_main(program)  # as the interpreter does for -m
+    else:
+        run_script(program, order["cwd"])
+
+
+wait_and_run(control)
