@@ -11,6 +11,7 @@ extern const char *const job_store_names[];
 extern const char *const job_restart_names[];
 extern const char *const job_symbol_names[];
 extern const char *const job_precision_names[];
+extern const char *const job_balance_names[];
 extern const char *const job_reproducible_names[];
 extern const char *const job_activation_names[];
 extern const char *const job_loss_names[];

@@ -16,6 +16,7 @@ const char *const job_loss_names[] = {"auto", "cross_entropy", "mse", NULL};
 const char *const job_schedule_names[] = {"constant", "linear", "cosine", NULL};
 const char *const job_resume_names[] = {"auto", "continue", "never", NULL};
 const char *const job_precision_names[] = {"fp32", "bf16", NULL};
+const char *const job_balance_names[] = {"equal", "speed", NULL};
 const char *const job_reproducible_names[] = {"layout", "world", NULL};
 
 #define AT(member) offsetof(struct train_spec, member)
@@ -187,6 +188,7 @@ static const struct conf_field train_fields[] = {
     {"steps", CONF_INT, AT(steps), JOB_FROM_ONE},
     {"seed", CONF_INT, AT(seed), JOB_FROM_ZERO},
     {"precision", CONF_ENUM, AT(precision), .names = job_precision_names},
+    {"balance", CONF_ENUM, AT(balance), .names = job_balance_names},
     {"reproducible", CONF_ENUM, AT(reproducible), .names = job_reproducible_names},
     {"shards", CONF_CUSTOM, AT(shards), .fn = read_shards},
     {"isa", CONF_ENUM, AT(isa), .names = isa_names},
@@ -244,6 +246,30 @@ static enum err_code check_reproducible(struct train_spec *t, const struct conf_
     return ERR_OK;
 }
 
+/* Unequal portions need a strategy that weights gradients by samples at each step. */
+static enum err_code check_balance(const struct train_spec *t, const struct conf_node *map, struct err *e)
+{
+    const struct conf_node *key = conf_get(map, "balance");
+
+    if (t->balance == BALANCE_EQUAL)
+        return ERR_OK;
+    if (t->sync.type != SYNC_ALLREDUCE)
+        return conf_fail(
+            key, e,
+            "'balance: speed' needs 'sync: {type: allreduce}': ranks of unlike speeds can average "
+            "with 'sync.every' as a time, such as 30s");
+    if (t->reproducible == REPRODUCIBLE_WORLD)
+        return conf_fail(key, e,
+                         "'balance: speed' and 'reproducible: world' exclude each other: the measured speeds "
+                         "choose which samples are summed first");
+    if (t->data.pad)
+        return conf_fail(
+            key, e,
+            "'balance: speed' and 'data.pad' exclude each other: pad gives all ranks equally many "
+            "samples");
+    return ERR_OK;
+}
+
 static enum err_code check_snapshot(const struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     if (t->resume == RESUME_CONTINUE && !t->snapshot.dir)
@@ -263,7 +289,7 @@ enum err_code job_train_read(const struct conf_node *node, void *at, struct err 
         return e->code;
     if (check_one_of(node, "batch", "global_batch", e) || check_one_of(node, "epochs", "steps", e) ||
         job_model_check(t, node, e) || check_optimizer(t, node, e) || check_reproducible(t, node, e) ||
-        check_snapshot(t, node, e))
+        check_balance(t, node, e) || check_snapshot(t, node, e))
         return e->code;
     if (t->schedule.min_lr > t->optimizer.lr)
         return conf_fail(job_either(node, "schedule"), e,

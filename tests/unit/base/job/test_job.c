@@ -527,6 +527,21 @@ static void language_model_errors(void **state)
         "nodes: 3\n" GPT
         "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n",
         "job.yaml:3:3: reproducible: world with 4 shards needs a world size that divides the number of shards, got 3");
+    refuse_job(TRAIN "  balance: fast\n",
+               "job.yaml:6:12: invalid value for 'balance': expected equal or speed, got 'fast'");
+    refuse_job(
+        TRAIN "  balance: speed\n  sync: {type: average, every: 4}\n",
+        "job.yaml:6:12: 'balance: speed' needs 'sync: {type: allreduce}': ranks of unlike speeds can average with "
+        "'sync.every' as a time, such as 30s");
+    refuse_job(
+        GPT
+        "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n  balance: speed\n",
+        "job.yaml:7:12: 'balance: speed' and 'reproducible: world' exclude each other: the measured speeds choose which "
+        "samples are summed first");
+    refuse_job(
+        "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, pad: true}\n  batch: 32\n  steps: 8\n"
+        "  balance: speed\n",
+        "job.yaml:6:12: 'balance: speed' and 'data.pad' exclude each other: pad gives all ranks equally many samples");
     refuse_job(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' applies to 'reproducible: world' only");
     refuse_job(TRAIN "  shards: 6\n",
                "job.yaml:6:11: invalid value for 'shards': expected a power of two, got '6'");
@@ -582,6 +597,7 @@ static void print_round_trip(void **state)
         "max_replacements: 0\n" TRAIN,
         TRAIN "  sync: auto\n",
         "preload: [torch, torch.distributed]\ncommand: [python3, -u, x.py]\n",
+        TRAIN "  balance: speed\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
