@@ -42,8 +42,38 @@ int64_t sampler_max_rows(const struct sampler *s)
     return ceil_div(micro_size(s), s->world_size);
 }
 
+int64_t sampler_micro_batches(const struct sampler *s)
+{
+    if (!s->bounds)
+        return s->accumulate;
+    return ceil_div(s->bounds[s->rank + 1] - s->bounds[s->rank], sampler_max_rows(s));
+}
+
+/* The part of a step of `whole` samples that lies before a bound of a whole step. By bounds, so that rounding loses none. */
+static int64_t bound_of(const struct sampler *s, int64_t whole, int rank)
+{
+    return s->bounds[rank] * whole / s->global;
+}
+
+static void bounded_batch(const struct sampler *s, const struct cursor *c, int64_t micro,
+                          struct sampler_batch *out)
+{
+    int64_t whole = sampler_global_samples(s, c);
+    int64_t from = bound_of(s, whole, s->rank), mine = bound_of(s, whole, s->rank + 1) - from;
+    int64_t size = ceil_div(mine, sampler_micro_batches(s)), left = mine - micro * size;
+    out->first = c->position + from + micro * size;
+    out->stride = 1;
+    out->count = left < size ? left : size;
+    if (out->count < 0)
+        out->count = 0;
+}
+
 void sampler_batch(const struct sampler *s, const struct cursor *c, int64_t micro, struct sampler_batch *out)
 {
+    if (s->bounds) {
+        bounded_batch(s, c, micro, out);
+        return;
+    }
     int64_t size = micro_size(s), whole = sampler_global_samples(s, c);
     int64_t from = micro * size, to = from + size < whole ? from + size : whole;
     int64_t mine = to - from - s->rank;
@@ -56,7 +86,7 @@ int64_t sampler_local_samples(const struct sampler *s, const struct cursor *c)
 {
     int64_t total = 0;
     struct sampler_batch b;
-    for (int64_t i = 0; i < s->accumulate; i++) {
+    for (int64_t i = 0; i < sampler_micro_batches(s); i++) {
         sampler_batch(s, c, i, &b);
         total += b.count;
     }

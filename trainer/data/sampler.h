@@ -17,6 +17,10 @@
  * that of the whole short batch. With pad, all ranks get equal numbers: positions past the end repeat samples
  * from the start of the epoch, as in PyTorch.
  *
+ * With `bounds` (balance: speed) ranks get unlike numbers: of a whole step, rank r takes the positions from bounds[r] up to
+ * bounds[r + 1]; of a short one, the same part. A rank then makes as many micro-batches as it needs, none of which is
+ * larger than without bounds. So the number of its samples does not change how much memory it needs.
+ *
  * The permutation is a four-round Feistel network over the smallest even number of bits that holds the
  * positions. A result outside the positions is permuted again until it falls inside (cycle walking: Black and
  * Rogaway, CT-RSA 2002). Its state has constant size. */
@@ -28,6 +32,7 @@ struct sampler {
     uint64_t seed;
     bool shuffle, pad;
     int rank, world_size;
+    const int64_t *bounds; /* world_size + 1 numbers, from 0 to global, or NULL; borrowed */
 };
 
 struct cursor {
@@ -48,6 +53,7 @@ int64_t sampler_steps_left(const struct sampler *s, const struct cursor *c);
 int64_t sampler_global_samples(const struct sampler *s, const struct cursor *c);
 int64_t sampler_local_samples(const struct sampler *s, const struct cursor *c);
 int64_t sampler_max_rows(const struct sampler *s); /* largest number of rows of any micro-batch of any rank */
+int64_t sampler_micro_batches(const struct sampler *s); /* of this rank, in each step; some may be empty */
 /* Sets out to this rank's part of micro-batch number `micro` of the step at the cursor. */
 void sampler_batch(const struct sampler *s, const struct cursor *c, int64_t micro, struct sampler_batch *out);
 /* Writes the sample numbers of batch b to index[0, b->count). */

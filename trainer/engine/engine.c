@@ -65,10 +65,41 @@ static enum err_code open_sampler(struct engine *n, int rank, int world_size, st
         .shuffle = s->data.shuffle,
         .pad = s->data.pad,
         .world_size = world_size * n->shards,
+        .bounds = n->bounds_world == world_size ? n->bounds : NULL,
     };
     engine_take_shard(n, 0);
     n->staged.rows = -1; /* the staged micro-batch was gathered for another share */
     return ERR_OK;
+}
+
+void engine_take_portions(struct engine *n, const int64_t *portions)
+{
+    int world = n->sampler.world_size;
+    free(n->bounds);
+    n->bounds = NULL;
+    n->sampler.bounds = NULL;
+    n->bounds_world = 0;
+    n->staged.rows = -1; /* the staged micro-batch was gathered for another portion */
+    if (!portions)
+        return;
+    n->bounds = xcalloc((size_t)world + 1, sizeof(*n->bounds));
+    for (int r = 0; r < world; r++)
+        n->bounds[r + 1] = n->bounds[r] + portions[r];
+    BUG_ON(n->bounds[world] != n->sampler.global);
+    n->bounds_world = world;
+    n->sampler.bounds = n->bounds;
+}
+
+int64_t engine_portion(const struct engine *n, int rank, bool equal)
+{
+    struct sampler s = n->sampler;
+    const struct cursor start = {0, 0};
+    if (s.samples < s.global)
+        s.samples = s.global; /* a whole step, although no epoch has one */
+    if (equal)
+        s.bounds = NULL;
+    s.rank = rank;
+    return sampler_local_samples(&s, &start);
 }
 
 static void close_spares(struct engine *n)
@@ -168,6 +199,7 @@ void engine_close(struct engine *n)
     free(n->tensors);
     free(n->places);
     free(n->share.limits);
+    free(n->bounds);
     deal_release(&n->deal);
     if (n->device) {
         for (size_t i = 0; i < n->extra_count; i++)

@@ -73,6 +73,9 @@ struct engine {
     /* Its rank is the current shard, its world_size the number of all ranks' shards. */
     struct sampler sampler;
     int first_shard, shards;
+    /* balance: speed: where the portions of the ranks begin and end, for a world of bounds_world ranks (0: none). */
+    int64_t *bounds;
+    int bounds_world;
     int64_t rows;    /* most rows of a micro-batch */
     unsigned opened; /* how often the memory below was allocated */
     struct model *model;
@@ -147,6 +150,11 @@ void engine_close(struct engine *n);
  * INVALID_ARGUMENT: the job's shards cannot be dealt to that many ranks. After an error the engine can only
  * be closed. */
 MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e);
+/* How many samples of a whole step each rank takes from now on, by rank; they add up to the global batch. NULL: ranks take
+ * equal numbers. The portions stay for later groups of the same size. */
+void engine_take_portions(struct engine *n, const int64_t *portions);
+/* The samples of a whole step that a rank takes now. equal: that it would take without portions. */
+int64_t engine_portion(const struct engine *n, int rank, bool equal);
 /* Moves a cursor that stands at the end of its epoch to the next one. An epoch ends earlier in a smaller
  * world if samples are padded, so a cursor of another world size may stand there. */
 void engine_leave_spent_epoch(struct engine *n);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/job/balance.h"
 #include "base/log.h"
 #include "trainer/engine/share.h"
 
@@ -74,6 +75,7 @@ void state_forget(struct engine *n)
     for (size_t i = 0; i < count; i++)
         n->device->ops->zero(n->device, arrays[i].data, arrays[i].count * sizeof(float));
     share_leave(n);
+    engine_take_portions(n, NULL);
     n->step = n->samples = n->optim->steps = n->best_step = n->step_samples = n->fewest_updates = 0;
     n->cursor = (struct cursor){0};
     n->loss = n->lr = n->grad_norm = n->val_loss = n->val_acc = n->best_loss = NAN;
@@ -113,6 +115,25 @@ static void place_get_deal(struct engine *n, const struct snapshot_place *place)
     deal_start(&n->deal, &next, pieces, (size_t)place->piece_count);
 }
 
+static void place_put_portions(const struct engine *n, struct snapshot_place *out)
+{
+    if (!n->sampler.bounds || n->sampler.world_size > SNAPSHOT_PORTIONS)
+        return;
+    for (int r = 0; r < n->sampler.world_size; r++)
+        out->portions[out->portion_count++] = n->sampler.bounds[r + 1] - n->sampler.bounds[r];
+}
+
+/* In a world of another size, or with another global batch, ranks begin with equal numbers and measure again. */
+void state_take_portions(struct engine *n, const struct snapshot_place *place)
+{
+    int64_t sum = 0;
+    for (int64_t r = 0; r < place->portion_count; r++)
+        sum += place->portions[r];
+    bool fits = n->spec->balance == BALANCE_SPEED && sum <= BALANCE_SAMPLES_MOST &&
+                place->portion_count == n->sampler.world_size && sum == n->sampler.global;
+    engine_take_portions(n, fits ? place->portions : NULL);
+}
+
 void state_place(const struct engine *n, struct snapshot_place *out)
 {
     *out = (struct snapshot_place){
@@ -134,6 +155,7 @@ void state_place(const struct engine *n, struct snapshot_place *out)
     };
     if (n->share.given)
         place_put_deal(n, out);
+    place_put_portions(n, out);
 }
 
 /* The cursor counts positions in the order that seed, shuffle and number of samples give. */
@@ -190,6 +212,7 @@ void state_take_place(struct engine *n, const struct snapshot_place *place)
     n->step_samples = place->step_samples;
     if (place->dealt)
         place_get_deal(n, place);
+    state_take_portions(n, place);
     engine_leave_spent_epoch(n);
     n->optim->steps = place->updates;
     state_take_best(n, place);

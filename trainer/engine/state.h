@@ -32,6 +32,8 @@ void state_place(const struct engine *n, struct snapshot_place *out);
 MUST_CHECK enum err_code state_check_data(const struct engine *n, const struct snapshot_place *place,
                                           struct err *e);
 void state_take_place(struct engine *n, const struct snapshot_place *place);
+void state_take_portions(struct engine *n,
+                         const struct snapshot_place *place); /* only these, if they fit this group */
 void state_take_best(struct engine *n, const struct snapshot_place *place); /* only best_step and best_loss */
 
 #endif

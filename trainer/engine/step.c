@@ -126,9 +126,9 @@ static enum err_code shard_backward(struct backward *b, float *grads, model_read
     bool same_params = false;
     ops->zero(n->device, grads, n->model->count * sizeof(float));
     ops->zero(n->device, n->tally, sizeof(*n->tally));
-    for (int64_t i = 0; i < n->sampler.accumulate; i++) {
+    for (int64_t i = 0; i < sampler_micro_batches(&n->sampler); i++) {
         struct model_batch batch;
-        bool last = i + 1 == n->sampler.accumulate;
+        bool last = i + 1 == sampler_micro_batches(&n->sampler);
         if (micro_batch_next(n, i, &batch, e))
             return e->code;
         batch.same_params = same_params;

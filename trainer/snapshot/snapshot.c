@@ -73,6 +73,15 @@ static void print_deal(struct jout *o, const struct snapshot_place *place)
     jout_text(o, "ddp.dealt", text.data);
 }
 
+static void print_portions(struct jout *o, const struct snapshot_place *place)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    for (int64_t i = 0; i < place->portion_count; i++)
+        buf_printf(&text, "%s%lld", i ? " " : "", (long long)place->portions[i]);
+    if (place->portion_count)
+        jout_text(o, "ddp.portions", text.data);
+}
+
 /* Prints the values that only some runs have, and that older snapshots lack. */
 static void print_judgement(struct jout *o, const struct snapshot_place *place)
 {
@@ -97,6 +106,7 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
         jout_text(o, "ddp.turn", text);
     if (place->dealt)
         print_deal(o, place);
+    print_portions(o, place);
 }
 
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
@@ -404,6 +414,22 @@ static enum err_code read_deal(const struct safetensors *f, struct snapshot_plac
     return good ? ERR_OK : err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.dealt' is damaged", f->path);
 }
 
+static enum err_code read_portions(const struct safetensors *f, struct snapshot_place *p, struct err *e)
+{
+    const char *text = json_get_text(f->metadata, "ddp.portions", "");
+    while (*text) {
+        char *end;
+        errno = 0;
+        long long samples = strtoll(text, &end, 10);
+        if (end == text || errno || samples < 1 || samples > UINT32_MAX ||
+            p->portion_count == SNAPSHOT_PORTIONS)
+            return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.portions' is damaged", f->path);
+        p->portions[p->portion_count++] = samples;
+        text = end;
+    }
+    return ERR_OK;
+}
+
 static enum err_code read_turn(const struct safetensors *f, struct snapshot_place *p, struct err *e)
 {
     const char *text = json_get_text(f->metadata, "ddp.turn", NULL);
@@ -464,7 +490,8 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (snapshot_metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
-    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_deal(f, &p, e) || read_run(f, path, &p, e))
+    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_deal(f, &p, e) || read_portions(f, &p, e) ||
+        read_run(f, path, &p, e))
         return e->code;
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: expected a part of each of %lld ranks, got %lld", f->path,

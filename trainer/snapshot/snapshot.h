@@ -72,6 +72,7 @@ struct snapshot_piece { /* samples in a row, of the epoch's order */
     int64_t epoch, position, count;
 };
 #define SNAPSHOT_PIECES 64
+#define SNAPSHOT_PORTIONS 1024
 #define SNAPSHOT_CLUSTER 64
 
 struct snapshot_place {
@@ -101,6 +102,8 @@ struct snapshot_place {
     bool dealt;
     int64_t dealt_epoch, dealt_position, piece_count;
     struct snapshot_piece pieces[SNAPSHOT_PIECES];
+    /* balance: speed: samples of a whole step, by rank; portion_count 0: equal, or more ranks than there is room for. */
+    int64_t portion_count, portions[SNAPSHOT_PORTIONS];
 };
 
 struct snapshot_files {

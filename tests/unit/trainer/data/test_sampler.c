@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/random.h"
 #include "trainer/data/sampler.h"
 
 static struct sampler sampler_make(int64_t samples, int64_t global, int world)
@@ -28,7 +29,7 @@ static int64_t take_step(struct sampler s, const struct cursor *c, int *seen)
     int64_t *index = xcalloc((size_t)rows, sizeof(*index));
     for (s.rank = 0; s.rank < s.world_size; s.rank++) {
         int64_t mine = 0;
-        for (int64_t micro = 0; micro < s.accumulate; micro++) {
+        for (int64_t micro = 0; micro < sampler_micro_batches(&s); micro++) {
             struct sampler_batch b;
             sampler_batch(&s, c, micro, &b);
             assert_true(b.count <= rows);
@@ -95,6 +96,66 @@ static void no_sample_lost_across_resizes(void **state)
         over = sampler_advance(&s, &c);
     }
     each_once(seen, 1000);
+}
+
+/* Divides `global` at random. Each rank gets at least one sample. */
+static void bounds_draw(struct random *random, int64_t global, int world, int64_t *bounds)
+{
+    bounds[0] = 0;
+    for (int r = 0; r < world; r++) {
+        int64_t spare = global - bounds[r] - (world - r); /* beyond one for each rank that is left */
+        bounds[r + 1] = bounds[r] + 1 + (int64_t)(random_u64(random) % (uint64_t)(spare + 1));
+    }
+    bounds[world] = global;
+}
+
+/* Ranks of unlike portions, which change at every step, as the world size does and whether there are portions. take_step checks
+ * that no micro-batch is larger than without them. */
+static void every_sample_once_with_unlike_portions(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        struct random random = random_stream(seed, 0);
+        const int64_t samples = 1 + (int64_t)(random_u64(&random) % 700);
+        const int64_t global = 8 + (int64_t)(random_u64(&random) % 90);
+        struct cursor c = {3, 0};
+        int *seen = xcalloc((size_t)samples, sizeof(*seen));
+        int64_t steps = 0;
+        bool over = false;
+        while (!over) {
+            int64_t bounds[9];
+            const int world = 1 + (int)(random_u64(&random) % 8);
+            struct sampler s = sampler_make(samples, global, world);
+            s.accumulate = 1 + (int64_t)(random_u64(&random) % 3);
+            bounds_draw(&random, global, world, bounds);
+            if (random_u64(&random) % 4)
+                s.bounds = bounds;
+            take_step(s, &c, seen);
+            over = sampler_advance(&s, &c);
+            steps++;
+        }
+        assert_int_equal(steps, (samples + global - 1) / global);
+        each_once(seen, samples);
+        free(seen);
+    }
+}
+
+static void whole_steps_follow_the_bounds(void **state)
+{
+    static const int64_t bounds[] = {0, 24, 25, 32};
+    struct sampler s = sampler_make(1000, 32, 3);
+    const struct cursor whole = {0, 64}, half = {0, 984};
+    (void)state;
+    s.bounds = bounds;
+    for (s.rank = 0; s.rank < 3; s.rank++) {
+        static const int64_t micros[] = {3, 1, 1}, halves[] = {12, 0, 4}; /* 11 rows at most */
+        struct sampler_batch b;
+        assert_int_equal(sampler_local_samples(&s, &whole), bounds[s.rank + 1] - bounds[s.rank]);
+        assert_int_equal(sampler_local_samples(&s, &half), halves[s.rank]);
+        assert_int_equal(sampler_micro_batches(&s), micros[s.rank]);
+        sampler_batch(&s, &whole, 0, &b);
+        assert_int_equal(b.first, 64 + bounds[s.rank]);
+    }
 }
 
 static void order_is_that_of_one_rank(void **state)
@@ -171,9 +232,14 @@ static void epochs_and_seeds_reshuffle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sample_once_an_epoch), cmocka_unit_test(no_sample_lost_across_resizes),
-        cmocka_unit_test(order_is_that_of_one_rank),  cmocka_unit_test(the_tutorials_step_counts),
-        cmocka_unit_test(pad_repeats_from_the_start), cmocka_unit_test(epochs_and_seeds_reshuffle),
+        cmocka_unit_test(every_sample_once_an_epoch),
+        cmocka_unit_test(no_sample_lost_across_resizes),
+        cmocka_unit_test(every_sample_once_with_unlike_portions),
+        cmocka_unit_test(whole_steps_follow_the_bounds),
+        cmocka_unit_test(order_is_that_of_one_rank),
+        cmocka_unit_test(the_tutorials_step_counts),
+        cmocka_unit_test(pad_repeats_from_the_start),
+        cmocka_unit_test(epochs_and_seeds_reshuffle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
