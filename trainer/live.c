@@ -90,6 +90,7 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
     t->eval_due = run->eval_due;
     /* A rank that lost its group in an evaluation may not know that it was the best. All must keep the same snapshots. */
     state_take_best(&t->engine, &run->place);
+    state_take_portions(&t->engine, &run->place);
     if (t->spec->sync.type != SYNC_AUTO)
         return ERR_OK;
     /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. Ranks hold the same

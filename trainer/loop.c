@@ -10,6 +10,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/keep.h"
 #include "trainer/progress.h"
+#include "trainer/rebalance.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 #include "trainer/tune.h"
@@ -131,6 +132,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
     /* Compares the ranks first, because ranks that loaded different files must not begin to train. */
     if (trainer_compare(t, e))
         return e->code;
+    rebalance_begin(t);
     progress_report(t, false);
     /* The votes of that step are lost. Those by time and by the user come again. */
     const struct before owed = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
@@ -149,7 +151,8 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         stopped = must_stop(&s);
         /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
         t->asked = s.tail[TAIL_STOP] > 0.0f;
-        if (after_step(t, &s, &before, e) || (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
+        if (rebalance_deal(t, e) || after_step(t, &s, &before, e) ||
+            (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
             return e->code;
         t->served_step = t->engine.step;
         if (fault_hit("trainer.step"))

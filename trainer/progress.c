@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/rebalance.h"
 
 void progress_epoch(const struct trainer *t)
 {
@@ -186,6 +187,7 @@ void progress_report(struct trainer *t, bool evaluated)
     }
     if (evaluated)
         add_validation(t, &l);
+    rebalance_report(t, &l);
     (void)add_round(t, &l);
     link_progress(t->link, &l);
     t->told_sizes = true;

@@ -14,6 +14,7 @@
 #include "trainer/live.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/rebalance.h"
 #include "trainer/resume.h"
 #include "trainer/timed_round.h"
 #include "trainer/trainer.h"
@@ -287,6 +288,7 @@ bool trainer_leave(struct trainer *t)
 {
     struct err e = {0};
     timed_round_release(t);
+    rebalance_end(t);
     keep_close(t); /* first, because its commits use the link and belong to this generation */
     if (t->formation.sync)
         sync_save(t->formation.sync, &t->round);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/rebalance.h"
 #include "trainer/timed_round.h"
 #include "trainer/tune.h"
 
@@ -32,6 +33,8 @@ static void votes_put(const struct trainer *t, float *tail)
 static void piece_ready(void *arg, size_t offset, size_t count)
 {
     struct trainer *t = arg;
+    if (rebalance_hold_piece(t, offset, count))
+        return;
     int64_t began = clock_mono_ns();
     sync_grads_ready(t->formation.sync, offset, count);
     t->interval.exposed_ns += clock_mono_ns() - began;
@@ -64,11 +67,14 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     /* At the end of the run, a rank may be dealt no samples, and then only takes part in the exchange. */
     bool idle = timed && !s->local;
     if (!idle) {
+        rebalance_step_begin(t);
         /* Parts of the gradients are being summed when the backward pass ends. */
         if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) ||
-            phase_fails(t, "step.sum", e) || exchange_gradients(t, e) || phase_fails(t, "step.update", e))
+            rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) || exchange_gradients(t, e) ||
+            phase_fails(t, "step.update", e))
             return e->code;
         step_update(n, s);
+        rebalance_step_end(t, s->local);
     }
     /* If the exchange of parameters fails, the step still counts: it was made on this rank's own parameters.
      */

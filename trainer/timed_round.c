@@ -2,11 +2,11 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/engine/share.h"
+#include "trainer/rank_number.h"
 
 #define GROWTH_MOST 16 /* of the number of steps */
 #define STEPS_MOST 1000000
@@ -23,12 +23,7 @@ int64_t timed_round_fit(int64_t steps, int64_t ns, int64_t every_ms)
  * Returns 0 if the clock decides. */
 static int64_t fixed_steps(int rank)
 {
-    const char *text = getenv("DDP_TEST_ROUND_STEPS");
-    for (; text && rank > 0; rank--) {
-        text = strchr(text, ',');
-        text += text != NULL;
-    }
-    return text ? strtoll(text, NULL, 10) : 0;
+    return rank_number("DDP_TEST_ROUND_STEPS", rank);
 }
 
 /* The first round of a generation has at most `every` steps: limits are twice the fits. */

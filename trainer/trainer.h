@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/job/balance.h"
 #include "base/job/sync_choice.h"
 #include "trainer/config.h"
 #include "trainer/engine/engine.h"
@@ -29,6 +30,32 @@ struct timed_round { /* timed_round.h */
     int64_t began_ns, steps;    /* steps of this rank */
     struct share_count *counts; /* of the last round, by rank; NULL: the generation has not made one */
     int64_t *fits;
+};
+
+struct rebalance_work {
+    int64_t samples, steps;
+    int64_t samples_ns; /* for the gradients of the samples */
+    int64_t updates_ns; /* for the optimizer; 0 where it is not timed */
+};
+
+struct rebalance_piece { /* of the gradients */
+    size_t offset, count;
+};
+
+struct rebalance {                  /* balance.h */
+    int64_t began_step, check_step; /* check_step: after it, ranks gather their times */
+    struct rebalance_work work;     /* of this rank, since the last decision */
+    struct balance_speed *speeds;   /* of the last decision, by rank; NULL: the generation has made none */
+    bool stand;                     /* portions were decided, or come from before */
+    int uneven;                     /* decisions in a row that found faster portions */
+    int needed;                     /* so many in a row change portions that stand */
+    /* Until the decision after a change: the portions before it, and what the slowest rank needed for them. */
+    int64_t *before, before_ns;
+    /* Of the present step. */
+    bool timed, holds;
+    int64_t began_ns, exposed_ns, gradients_ns;
+    struct rebalance_piece *held;
+    size_t held_count, held_room;
 };
 
 struct live_choice { /* what `sync: auto` chose; world_size 0 in facts: nothing */
@@ -59,6 +86,7 @@ struct trainer {
     bool told_sizes;
     struct sync_spec sync; /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
     struct timed_round timed;
+    struct rebalance rebalance;
     struct sync_facts facts; /* `sync: auto`: what the choice follows from; world_size 0: none was made */
 
     /* The state of the run. */
