@@ -1,8 +1,11 @@
 #include "client/job_status.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/job/balance.h"
+#include "base/mem.h"
 #include "client/cmd/command.h"
 
 bool job_status_ended(const Ddp__V1__JobStatus *job)
@@ -26,6 +29,24 @@ bool job_status_metric(const Ddp__V1__JobStatus *job, const char *name, double *
         }
     }
     return false;
+}
+
+bool job_status_put_balance(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    struct balance_rank *ranks;
+    for (size_t i = 0; i < job->n_ranks; i++)
+        if (!job->ranks[i]->samples)
+            return false;
+    if (job->n_ranks < 2)
+        return false;
+    ranks = xcalloc(job->n_ranks, sizeof(*ranks));
+    for (size_t i = 0; i < job->n_ranks; i++) {
+        const Ddp__V1__RankStatus *r = job->ranks[i];
+        ranks[i] = (struct balance_rank){r->rank, r->node, r->samples, r->sample_ms};
+    }
+    balance_print(out, ranks, job->n_ranks);
+    free(ranks);
+    return true;
 }
 
 double job_status_fraction(const Ddp__V1__JobStatus *job)

@@ -15,6 +15,10 @@ int job_status_exit_code(const Ddp__V1__JobStatus *job);
 
 /* The newest value of a metric; false: the job has not reported it. */
 bool job_status_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);
+/* `balance: speed`: appends which rank takes how many samples of a step, as balance_print does. False: the job does not have
+ * that key, or not all ranks have reported. */
+struct buf;
+bool job_status_put_balance(const Ddp__V1__JobStatus *job, struct buf *out);
 double job_status_fraction(const Ddp__V1__JobStatus *job); /* share of the steps that are done; -1: unknown */
 int64_t job_status_eta_ms(const Ddp__V1__JobStatus *job);  /* time until the last step; -1: unknown */
 /* Time since the job's first start, or since it was submitted; up to its end if it has ended. */

@@ -8,6 +8,7 @@
 #include "client/diagnose/diagnosis_failure.h"
 #include "client/diagnose/link_wait.h"
 #include "client/diagnose/worker_probe.h"
+#include "client/job_status.h"
 #include "client/text/term.h"
 
 #define STILL_MS                                                                                             \
@@ -306,6 +307,27 @@ static void diagnosis_find_slow(const Ddp__V1__ProbeJobReply *reply, struct diag
                (sum - most) / (double)(count - 1));
 }
 
+/* Whether the job could give its slow ranks fewer samples, and does not. */
+static bool diagnosis_job_is_unbalanced(const Ddp__V1__JobStatus *job)
+{
+    CLEANUP(job_release) struct job_spec spec = {0};
+    struct err e;
+    const struct train_spec *t = &spec.train;
+    return job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK &&
+           spec.kind == JOB_TRAIN && t->balance == BALANCE_EQUAL && t->sync.type == SYNC_ALLREDUCE &&
+           t->reproducible != REPRODUCIBLE_WORLD && !t->data.pad;
+}
+
+static void diagnosis_put_balance(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    if (job_status_put_balance(reply->job, &text))
+        buf_printf(&d->sentence, "; %s", text.data);
+    else if (d->kind == DIAGNOSIS_SLOW && diagnosis_job_is_unbalanced(reply->job))
+        buf_puts(&d->next,
+                 "balance: speed    below train in the job file; slow ranks then take fewer samples of each step\n");
+}
+
 static void diagnosis_put_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
 {
     const Ddp__V1__Progress *progress = reply->job->progress;
@@ -347,6 +369,7 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
     }
     diagnosis_put_running(reply, d, quiet);
     diagnosis_find_slow(reply, d);
+    diagnosis_put_balance(reply, d);
 }
 
 /* Certain causes first. Whether a rank is asleep only matters once the job has been silent for STILL_MS:

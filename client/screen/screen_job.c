@@ -124,7 +124,7 @@ static bool job_metric_is_shown(const char *name)
         "gradient_bytes", "optimizer_bytes", "activation_bytes",  "digest_high",
         "digest_low",     "bits_per_char",   "bits_per_byte",     "sync_every",
         "sync_bits",      "sync_compute_ms", "sync_allreduce_ms", "sync_allreduce_bytes",
-        "sync_nodes",     "sync_ranks"};
+        "sync_nodes",     "sync_ranks",      "balance_samples",   "balance_ms"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(name, known[i]) == 0)
             return true;
@@ -361,6 +361,8 @@ void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct b
         job_put_step(job, term, out);
         job_put_speed(job, out);
         job_put_choice(job, out);
+        if (job_status_put_balance(job, out))
+            buf_putc(out, '\n');
         job_put_sizes(job, out);
     }
     if (job->n_ranks) {

@@ -27,8 +27,8 @@ struct spawn {
     struct name_numbers *elsewhere;
     size_t offer_count;
     char **unusable;            /* snapshots that it cannot use, with reasons; NULL: none */
-    int64_t step, memory_bytes; /* last reported values */
-    double ms_per_step, wait_ms;
+    int64_t step, memory_bytes, samples; /* last reported values */
+    double ms_per_step, wait_ms, sample_ms;
     int64_t report_ms;                /* when its last report came; 0: no report yet */
     int64_t idle_since, silent_since; /* since when its node reports it idle, or silent; 0: it is not */
     char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */

@@ -79,6 +79,10 @@ static void keep_rank(struct spawn *s, const char *name, double value)
         s->wait_ms = value;
     else if (!strcmp(name, "memory_bytes") && value >= 0 && value < 1e18)
         s->memory_bytes = (int64_t)value;
+    else if (!strcmp(name, "balance_samples") && value >= 0 && value < 1e18)
+        s->samples = (int64_t)value;
+    else if (!strcmp(name, "balance_ms"))
+        s->sample_ms = value;
 }
 
 /* Steps per second, from reports that are at least half a second apart. */

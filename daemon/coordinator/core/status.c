@@ -107,6 +107,8 @@ static void add_rank_views(const struct generation *g, struct core_job_status *o
         rank->memory_bytes = s->memory_bytes;
         rank->ms_per_step = s->ms_per_step;
         rank->wait_ms = s->wait_ms;
+        rank->samples = s->samples;
+        rank->sample_ms = s->sample_ms;
     }
 }
 

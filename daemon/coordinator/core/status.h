@@ -37,7 +37,8 @@ struct core_rank_status {
     const struct spawn_record *spawn;
     char device[48], detail[64]; /* "cpu3", "gpu0 H200"; "killed by signal 9" */
     int64_t step, memory_bytes;
-    double ms_per_step, wait_ms;
+    int64_t samples; /* balance: speed: samples of a step that the rank takes; 0: equal numbers */
+    double ms_per_step, wait_ms, sample_ms;
 };
 struct core_job_status {
     const struct job_record *job;

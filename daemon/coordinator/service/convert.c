@@ -72,6 +72,8 @@ static Ddp__V1__RankStatus *convert_rank(struct pool *pool, const struct core_ra
     out->step = r->step;
     out->ms_per_step = r->ms_per_step;
     out->wait_ms = r->wait_ms;
+    out->samples = r->samples;
+    out->sample_ms = r->sample_ms;
     out->memory_bytes = r->memory_bytes;
     out->detail = clean_text(pool, r->detail);
     return out;

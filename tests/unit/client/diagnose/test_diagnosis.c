@@ -29,6 +29,8 @@ struct rank_row {
     int64_t ended_ms;
     const char *message;
     double step_ms, wait_ms;
+    int64_t samples; /* balance: speed */
+    double sample_ms;
 };
 
 struct pattern {
@@ -296,6 +298,25 @@ static const struct pattern patterns[] = {
      "ms a step, the others 300.0 ms",
      "{type: allreduce}",
      0.7},
+    {"ranks of unlike speeds have unlike portions",
+     "running",
+     "",
+     {{"R", "", "", 0, 100, 100, .samples = 24, .sample_ms = 1.0},
+      {"R", "", "", 0, 100, 100, .samples = 8, .sample_ms = 3.1}},
+     0,
+     DIAGNOSIS_RUNNING,
+     -1,
+     "it runs, the last output or report was 0.1 s ago; balance: n1 24, n2 8 samples of 32: n2 takes 3.1 times as long",
+     "{type: allreduce}\n  balance: speed"},
+    {"a rank has not reported its portion yet",
+     "running",
+     "",
+     {{"R", "", "", 0, 100, 100, .samples = 24}, {"R", "", "", 0, 100, 100}},
+     0,
+     DIAGNOSIS_RUNNING,
+     -1,
+     "it runs, the last output or report was 0.1 s ago",
+     "{type: allreduce}\n  balance: speed"},
     {"backward hides the wait",
      "running",
      "",
@@ -418,6 +439,7 @@ struct fixture {
     Ddp__V1__ProbeJobReply reply;
     Ddp__V1__WorkerProbe workers[RANKS], *worker_list[RANKS];
     Ddp__V1__ProcessProbe processes[RANKS], *process_list[RANKS];
+    Ddp__V1__RankStatus ranks[RANKS], *rank_list[RANKS];
 };
 
 static void add_rank(struct fixture *f, int i, const struct rank_row *row)
@@ -442,6 +464,14 @@ static void add_rank(struct fixture *f, int i, const struct rank_row *row)
     w->ms_per_step = row->step_ms;
     w->wait_ms = row->wait_ms;
     f->reply.n_workers++;
+    f->rank_list[i] = &f->ranks[i];
+    ddp__v1__rank_status__init(&f->ranks[i]);
+    f->ranks[i].rank = i;
+    f->ranks[i].node = w->node;
+    f->ranks[i].samples = row->samples;
+    f->ranks[i].sample_ms = row->sample_ms;
+    f->job.ranks = f->rank_list;
+    f->job.n_ranks++;
     if (!row->state)
         return;
     ddp__v1__process_probe__init(p);
@@ -553,6 +583,31 @@ static void test_process_that_does_the_work(void **state)
     assert_null(worker_probe_process(&w));
 }
 
+static void test_a_slow_rank_could_take_fewer_samples(void **state)
+{
+    static const struct {
+        const char *sync;
+        bool advised;
+    } rows[] = {{"{type: allreduce}", true},
+                {"{type: allreduce}\n  balance: speed", false},
+                {"{type: allreduce}\n  reproducible: world\n  shards: 4", false},
+                {"{type: average, every: 4}", false}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct pattern slow = {.job_state = "running",
+                                     .reason = "",
+                                     .ranks = {STEPS(1000, 700), STEPS(1000, 5)},
+                                     .sync = rows[i].sync,
+                                     .exposed = 0.7};
+        CLEANUP(diagnosis_release) struct diagnosis v = {0};
+        struct fixture f;
+        build_status(&f, &slow);
+        diagnosis_find(&f.reply, &v);
+        assert_int_equal(v.kind, DIAGNOSIS_SLOW);
+        assert_int_equal(v.next.len && strstr(v.next.data, "balance: speed "), rows[i].advised);
+    }
+}
+
 static const struct pattern *pattern_named(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
@@ -596,6 +651,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patterns), cmocka_unit_test(test_why_explains_a_refused_restart),
-        cmocka_unit_test(test_process_that_does_the_work), cmocka_unit_test(test_screens)};
+        cmocka_unit_test(test_process_that_does_the_work),
+        cmocka_unit_test(test_a_slow_rank_could_take_fewer_samples), cmocka_unit_test(test_screens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

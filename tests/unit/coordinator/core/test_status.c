@@ -23,6 +23,8 @@ static void status_has_ranks_and_progress(void **state)
     fixture_report(f, job, 0, 6, "loss", 1.5);
     fixture_report(f, job, 1, 8, "loss", 9.0); /* the lowest rank's value is the job's */
     fixture_report(f, job, 1, 8, "ms_per_step", 47.0);
+    fixture_report(f, job, 1, 8, "balance_samples", 24);
+    fixture_report(f, job, 1, 8, "balance_ms", 1.5);
     assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
     assert_int_equal(status.progress->step, 8);
     assert_int_equal(status.progress->steps, 5000);
@@ -33,6 +35,9 @@ static void status_has_ranks_and_progress(void **state)
     assert_null(status.nodes[1]);
     assert_string_equal(status.ranks[1].device, "cpu1");
     assert_true(status.ranks[1].ms_per_step == 47.0);
+    assert_int_equal(status.ranks[1].samples, 24);
+    assert_true(status.ranks[1].sample_ms == 1.5);
+    assert_int_equal(status.ranks[0].samples, 0);
     assert_int_equal(status.ranks[1].rank->state, RANK_TRAINING);
     assert_int_equal(status.ranks[0].spawn->pid, 101);
     core_job_status_release(&status);
