@@ -248,6 +248,40 @@ static void the_first_step_is_not_measured(void **state)
     ranks_release(&r);
 }
 
+/* A device that is not the host is timed with its pieces held back. The CPU is one here, because all its operations are allowed to
+ * take the other way, too. */
+static void hold_pieces_back(struct ranks *r, int rank)
+{
+    const bool host = r->arg == NULL;
+    struct trainer_config config;
+    struct trainer t;
+
+    trainer_start(r, &t, &config, rank, SPEED "  accumulate: 2\n");
+    t.rebalance.check_step = 4;
+    t.engine.device->host = host;
+    for (int i = 0; i < 3; i++)
+        (void)step_make(&t);
+    RANK_CHECK(t.rebalance.holds != host && t.rebalance.held_count == 0);
+    RANK_CHECK(host == (t.rebalance.held_room == 0));
+    RANK_CHECK(t.rebalance.work.steps == 2 && t.rebalance.work.samples_ns > 0);
+    RANK_CHECK(host == (t.rebalance.work.updates_ns > 0));
+    t.engine.device->host = true;
+    r->shared->hash[rank] = meeting_hash(&t);
+    meeting_close_trainer(&t, &config);
+}
+
+static void pieces_that_are_held_back_give_the_same_bits(void **state)
+{
+    struct ranks host = {.world = RANKS}, other = {.world = RANKS, .arg = "held"};
+
+    (void)state;
+    assert_true(ranks_run(&host, hold_pieces_back));
+    assert_true(ranks_run(&other, hold_pieces_back));
+    assert_int_equal(host.shared->hash[0], other.shared->hash[0]);
+    ranks_release(&host);
+    ranks_release(&other);
+}
+
 /* ---- later groups */
 
 static void go_on_live(struct ranks *r, int rank)
@@ -348,6 +382,7 @@ int main(void)
         cmocka_unit_test(described_speeds_give_described_portions),
         cmocka_unit_test(a_change_that_was_wrong_is_taken_back),
         cmocka_unit_test(the_first_step_is_not_measured),
+        cmocka_unit_test(pieces_that_are_held_back_give_the_same_bits),
         cmocka_unit_test(survivors_keep_portions_in_a_group_of_the_same_size),
         cmocka_unit_test(a_snapshot_keeps_portions_for_the_same_number_of_ranks),
     };
