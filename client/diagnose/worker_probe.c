@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/process_wait.h"
 #include "client/text/term.h"
 
 /* A worker is often a shell or launcher with the real program as its child. This file finds the process that
@@ -81,21 +82,7 @@ const char *process_probe_state(const char *state)
 
 int process_probe_elsewhere(const Ddp__V1__ProcessProbe *p)
 {
-    /* Collectives wait in recv or poll on sockets, or in a futex. Files, pipes, locks and children are the
-     * worker's own business (2); a sleep even more so (3); select may be either (1). */
-    static const char *const own[] = {"read",  "pread",      "readv", "write",  "pwrite", "writev",
-                                      "fsync", "fdatasync",  "flock", "fcntl",  "open",   "stat",
-                                      "wait",  "sigsuspend", "pause", "sigwait"};
-    if (!p)
-        return 0;
-    if (probe_text_is(p->waits_for, "socket"))
-        return 0;
-    if (probe_text_is(p->waits_in, "nanosleep") || probe_text_is(p->waits_in, "hrtimer_nanosleep"))
-        return 3;
-    for (size_t i = 0; i < ARRAY_LEN(own); i++)
-        if (probe_text_is(p->waits_in, own[i]))
-            return 2;
-    return probe_text_is(p->waits_in, "select") ? 1 : 0;
+    return p ? process_wait_own(p->waits_in, p->waits_for) : 0;
 }
 
 void worker_probe_name(struct buf *out, const Ddp__V1__WorkerProbe *w)
