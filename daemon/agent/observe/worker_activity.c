@@ -1,6 +1,7 @@
 #include "daemon/agent/observe/worker_activity.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define BUSY_SHARE 50   /* a busy worker uses at least this part of the time: 2 % */
 #define STEADY_MS 700   /* samples closer together say little: the kernel counts CPU time in ticks of 10 ms */
@@ -16,6 +17,10 @@ void worker_activity_update(struct worker_activity *a, const struct worker_sampl
         return;
     a->stuck = sample->stuck;
     a->output_ms = sample->output_ms;
+    if (sample->wait) {
+        memcpy(a->call, sample->call, sizeof(a->call));
+        a->own_wait = sample->own_wait;
+    }
     /* too soon after the last counted sample (a probe takes one at once), and not clearly busy */
     if (a->seen && passed < STEADY_MS && used < STEADY_MS / 4)
         return;
@@ -53,6 +58,11 @@ static bool time_moved(int64_t a, int64_t b)
     return (!a != !b) || llabs((long long)(a - b)) > MOVED_MS;
 }
 
+bool worker_activity_dozes(const struct worker_activity *a, int64_t now)
+{
+    return a->seen && now - a->busy_at >= STEADY_MS;
+}
+
 bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, int64_t now, int64_t wall,
                           Ddp__V1__SpawnActivity *out)
 {
@@ -63,13 +73,18 @@ bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, i
     silent = a->seen && now - silent >= silence_threshold(stall_timeout_ms) ? silent : 0;
     idle = a->seen && now - idle >= IDLE_MS ? idle : 0;
     stuck = idle ? a->stuck : 0; /* a busy worker may wait for a disk at the moment of a sample */
-    news = time_moved(silent, a->told_silent) || time_moved(idle, a->told_idle) || stuck != a->told_stuck;
+    int own = idle ? a->own_wait : 0;
+    news = time_moved(silent, a->told_silent) || time_moved(idle, a->told_idle) || stuck != a->told_stuck ||
+           own != a->told_own;
+    a->told_own = own;
     a->told_silent = silent;
     a->told_idle = idle;
     a->told_stuck = stuck;
     ddp__v1__spawn_activity__init(out);
     out->idle_ms = idle ? now - idle : -1;
     out->silent_ms = silent ? now - silent : -1;
+    out->waits_in = idle ? a->call : (char *)"";
+    out->own_wait = own;
     out->state = (char *)(stuck == 'T' ? "T" : stuck == 'D' ? "D" : "");
     return news;
 }

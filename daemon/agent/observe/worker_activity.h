@@ -26,11 +26,15 @@ struct worker_activity {
     /* The start times that the coordinator was told last; 0: it was told that the worker is not idle, or
      * silent. */
     int64_t told_idle, told_silent;
-    char told_stuck; /* the state that the coordinator was told last */
+    char call[PROCESS_CALL]; /* of the last sample: what it waits in, and how likely for no peer */
+    int own_wait, told_own;  /* told_own: what the coordinator was told last */
+    char told_stuck;         /* the state that the coordinator was told last */
 };
 
 /* Takes in a sample that was taken at `at`. */
 void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at);
+/* Whether it used little CPU time of late, so that it matters what it waits in. */
+bool worker_activity_dozes(const struct worker_activity *a, int64_t now);
 /* Fills *out but for job and spawn. True: it differs from what the coordinator was told last. */
 bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, int64_t now, int64_t wall,
                           Ddp__V1__SpawnActivity *out);

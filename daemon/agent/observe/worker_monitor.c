@@ -215,8 +215,12 @@ static void sampling_start(struct worker_monitor *w)
     for (size_t i = 0; i < w->count; i++) {
         const struct monitored_worker *who = &w->workers[i].who;
 
-        w->samples.items[i] = (struct worker_sample){
-            .job = who->job, .spawn = who->spawn, .pid = who->pid, .detail = worker_is_probed(w, who)};
+        w->samples.items[i] =
+            (struct worker_sample){.job = who->job,
+                                   .spawn = who->spawn,
+                                   .pid = who->pid,
+                                   .detail = worker_is_probed(w, who),
+                                   .wait = worker_activity_dozes(&w->workers[i].activity, clock_boot_ms())};
         w->samples.items[i].log_dir = log_place_path(w->options.log_dir, who->job, who->first_generation,
                                                      w->options.node, who->first_local_rank);
     }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/process_wait.h"
 
 static int64_t output_newest(const char *dir)
 {
@@ -64,6 +65,42 @@ static void sample_add_processes(struct worker_sample *l, const struct process_l
     l->left_out = tree->count - l->process_count;
 }
 
+static const struct process *tree_only_child(const struct process_list *tree, pid_t parent)
+{
+    const struct process *child = NULL;
+
+    for (size_t i = 0; i < tree->count; i++) {
+        if (tree->items[i].parent != parent || tree->items[i].state == 'Z')
+            continue;
+        if (child)
+            return NULL;
+        child = &tree->items[i];
+    }
+    return child;
+}
+
+/* A worker may be a shell or a launcher that waits for its only child, which does the work. */
+static void sample_read_wait(struct worker_sample *l, const struct process_list *tree)
+{
+    static const char *const shells[] = {"sh", "bash", "dash"};
+    const struct process *p = tree->count ? &tree->items[0] : NULL;
+    char target[PROCESS_TARGET] = "";
+
+    for (size_t depth = 0; p && depth < tree->count; depth++) {
+        const struct process *child = tree_only_child(tree, p->pid);
+        bool waits;
+
+        process_wait(p->pid, l->call, target);
+        waits = !strcmp(l->call, "wait") || !strcmp(l->call, "do_wait");
+        for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+            waits = waits || !strcmp(p->name, shells[i]);
+        if (!waits || !child)
+            break;
+        p = child;
+    }
+    l->own_wait = process_wait_own(l->call, target);
+}
+
 static void sample_take(struct worker_sample *l, const struct process_list *all)
 {
     CLEANUP(process_list_release) struct process_list tree = {0};
@@ -74,6 +111,8 @@ static void sample_take(struct worker_sample *l, const struct process_list *all)
     l->stuck = tree_stuck_state(&tree);
     for (size_t i = 0; i < tree.count; i++)
         l->cpu_ms += tree.items[i].cpu_ms;
+    if (l->wait)
+        sample_read_wait(l, &tree);
     if (l->detail)
         sample_add_processes(l, &tree);
 }

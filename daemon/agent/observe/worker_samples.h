@@ -24,9 +24,12 @@ struct worker_sample {
     int64_t job, spawn, pid;
     char *log_dir; /* of this worker; holds stdout.log and stderr.log */
     bool detail;
+    bool wait; /* what it waits in is wanted */
     /* out */
     bool there;
-    char stuck; /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
+    char stuck;              /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
+    char call[PROCESS_CALL]; /* with `wait`: the system call in which it waits, or empty */
+    int own_wait;            /* with `wait`: process_wait_own of that call */
     int64_t cpu_ms;
     int64_t output_ms; /* wall time of the last byte of output, 0: none */
     struct sampled_process *processes;

@@ -63,7 +63,9 @@ struct core_offer {         /* a snapshot that a joining process could load */
 /* A quiet worker: milliseconds without CPU time, and without output; -1: it is not idle, or not silent. */
 struct core_activity {
     int64_t job, spawn, idle_ms, silent_ms;
-    char state; /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
+    char state;           /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
+    const char *waits_in; /* of an idle one: the system call in which it waits; NULL, "": not known */
+    int own_wait;         /* how likely that is no wait for peers: base/process_wait.h */
 };
 
 struct core_account { /* a user whose jobs cannot run on a node, and why */

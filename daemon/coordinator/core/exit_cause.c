@@ -23,6 +23,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/stall.h"
 
 /* Generations in a row that such a failure may end without counting as a restart. Beyond that it is probably
  * the job's own fault, and retries must end. */
@@ -61,6 +62,13 @@ static void record_exit(struct spawn *s, const struct spawn_fact *fact)
     }
     free(s->r.stderr_tail);
     s->r.stderr_tail = copy_bounded(fact->stderr_tail, TAIL_BYTES);
+}
+
+static void add_to_message(struct spawn *s, const char *more)
+{
+    CLEANUP(free_text) char *said = steal(s->r.message);
+
+    s->r.message = said ? xasprintf("%s; %s", said, more) : xstrdup(more);
 }
 
 /* The trainer found its node unfit before its first step, so another node may well do. */
@@ -197,10 +205,16 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
 {
     struct generation *g = s->rank->generation;
     struct failure_cause cause = {0};
-    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(buf_release) struct buf text = {0}, still = {0};
     /* Workers of a generation that drains or has ended are expected to exit, with whatever code. */
     bool meant_to_run = g == job_current(s->job) && generation_open(g) && g->r.state != GENERATION_DRAINING;
     bool bad = meant_to_run && exit_classify(core, s, fact, &cause, &text);
+
+    if (bad && s->rank->generation->r.state == GENERATION_RUNNING && fact &&
+        (fact->code || fact->signal == SIGABRT)) /* libraries abort when a collective takes too long */
+        stall_name_rank(core, s, fact->stderr_tail ? fact->stderr_tail : "", &still);
+    if (still.len)
+        buf_printf(&text, "; %s", still.data);
 
     if (exit_came_first(s, fact) && exit_classify(core, s, fact, &cause, &text)) {
         cause.text = text.data;
@@ -208,6 +222,8 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
     }
     /* Done before the generation fails, so that this worker does not count as one of its living workers. */
     record_exit(s, fact);
+    if (still.len)
+        add_to_message(s, still.data);
     spawn_mark_dead(core, s);
     if (fact && fact->no_account && s->node)
         accounts_refused(core, s->node, s->job, fact->message);

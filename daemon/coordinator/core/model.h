@@ -32,7 +32,10 @@ struct spawn {
     int64_t report_ms;                /* when its last report came; 0: no report yet */
     int64_t idle_since, silent_since; /* since when its node reports it idle, or silent; 0: it is not */
     char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
-    bool killed;                      /* gets SIGKILL; a softer stop of its generation is for other members */
+    int64_t idle_until;               /* when it was last heard to be idle; 0: never */
+    char waits_in[64];                /* while it is idle: as in core_activity */
+    int own_wait;
+    bool killed;  /* gets SIGKILL; a softer stop of its generation is for other members */
     bool stalled; /* was ended because it stood still; its record has that reason already */
     /* Its process can go on in the next generation (survivors.c). It says so again after a restart. */
     bool stays;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
@@ -18,6 +19,7 @@
 #include "daemon/coordinator/core/operator.h"
 
 #define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
+#define WAITED_MS 5000        /* a rank that was idle so shortly before has waited in the collective */
 #define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
 
 static bool worker_is_heard(const struct spawn *s)
@@ -53,6 +55,10 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
         s->idle_since = boot_since(core, a->idle_ms);
         s->silent_since = boot_since(core, a->silent_ms);
         s->proc_state = a->state;
+        s->own_wait = a->own_wait;
+        snprintf(s->waits_in, sizeof(s->waits_in), "%s", a->waits_in ? a->waits_in : "");
+        if (s->idle_since)
+            s->idle_until = core->now.boot_ms;
         job->changed = true;
         core_wake(core, stall_deadline(job));
     }
@@ -159,6 +165,84 @@ void stall_tick(struct core *core, struct job *job)
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
     generation_fail(core, (struct generation *)g,
                     &(struct failure_cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
+}
+
+/* ---- whom a collective that timed out has waited for */
+
+/* Ranks that a collective waits for are told from those that wait in it. Ranks whose time is over, too, are busy with their
+ * own end by now: they count as waiting if they did a moment ago. */
+static bool rank_was_waiting(const struct core *core, const struct spawn *s)
+{
+    return s->idle_since || (s->idle_until && core->now.boot_ms - s->idle_until < WAITED_MS);
+}
+
+struct standstill {
+    const struct spawn *busy, *idle, *own; /* the last one found of each kind */
+    int living, busy_count, idle_count, own_count, own_wait;
+};
+
+static void standstill_add(const struct core *core, struct standstill *found, const struct spawn *s)
+{
+    found->living++;
+    if (!rank_was_waiting(core, s)) {
+        found->busy = s;
+        found->busy_count++;
+        return;
+    }
+    found->idle = s;
+    found->idle_count++;
+    if (!s->own_wait || s->own_wait < found->own_wait)
+        return;
+    found->own_count = s->own_wait > found->own_wait ? 1 : found->own_count + 1;
+    found->own_wait = s->own_wait;
+    found->own = s;
+}
+
+/* The rank that stands out among those that live; NULL: none does. In this order: one that waits in something that is no
+ * collective; the only one that computes, while the others sleep in the collective; the only one that sleeps, while the
+ * others spin in it. waited: the ended rank slept before its end, and did not spin. */
+static const struct spawn *standstill_choose(const struct standstill *found, bool waited)
+{
+    if (found->own_count)
+        return found->own_count == 1 ? found->own : NULL;
+    if (found->busy_count == 1)
+        return waited ? found->busy : NULL;
+    return found->idle_count == 1 ? found->idle : NULL;
+}
+
+static const struct spawn *find_halted(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (worker_is_heard(g->ranks[i].spawn) && g->ranks[i].spawn->proc_state)
+            return g->ranks[i].spawn;
+    return NULL;
+}
+
+void stall_name_rank(const struct core *core, const struct spawn *ended, const char *said, struct buf *text)
+{
+    const struct generation *g = ended->rank->generation;
+    const struct spawn *s = find_halted(g);
+    struct standstill found = {0};
+
+    if (s == ended)
+        return;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn != ended && worker_is_heard(g->ranks[i].spawn))
+            standstill_add(core, &found, g->ranks[i].spawn);
+    if (!s && (strcasestr(said, "timed out") || strcasestr(said, "timeout")))
+        s = standstill_choose(&found, rank_was_waiting(core, ended));
+    if (!s)
+        return;
+    buf_printf(text, "meanwhile rank %d on %s (pid %" PRId64 ") ", s->rank->r.rank, s->r.node, s->r.pid);
+    if (!s->idle_since) {
+        buf_puts(text, "was computing");
+        return;
+    }
+    if (s->proc_state)
+        buf_printf(text, "was %s for ", s->proc_state == 'T' ? "stopped by a signal" : "stuck in the kernel");
+    else
+        buf_printf(text, "was asleep%s%s for ", *s->waits_in ? " in " : "", s->waits_in);
+    buf_puts(text, text_duration(core->now.boot_ms - s->idle_since).text);
 }
 
 /* A worker that is stuck in the kernel after SIGKILL will execute no further instruction, so it counts as

@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_COORDINATOR_CORE_STALL_H
 #define DDP_DAEMON_COORDINATOR_CORE_STALL_H
 
+#include "base/buf.h"
 #include "daemon/coordinator/core/model.h"
 
 /* Workers that stand still; stall.c describes what counts as standing still. Times: boot ms. */
@@ -13,5 +14,8 @@ int64_t stall_deadline(const struct job *job); /* INT64_MAX: none */
 void stall_release(struct core *core, struct generation *g);
 /* Names the rank that stands still; empty if none does. */
 void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size);
+/* A rank ends, perhaps because a collective has timed out: says which rank stood still
+ * meanwhile, if one stands out: "meanwhile rank 2 on box1 (pid 7) was stopped by a signal for 33 s". said: what the ended rank wrote at last. */
+void stall_name_rank(const struct core *core, const struct spawn *ended, const char *said, struct buf *text);
 
 #endif

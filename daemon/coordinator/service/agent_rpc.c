@@ -245,7 +245,9 @@ static void session_on_activity(struct agent_session *x, const Ddp__V1__Activity
                                          .spawn = a->spawn,
                                          .idle_ms = a->idle_ms,
                                          .silent_ms = a->silent_ms,
-                                         .state = state == 'T' || state == 'D' ? state : 0};
+                                         .state = state == 'T' || state == 'D' ? state : 0,
+                                         .waits_in = a->waits_in,
+                                         .own_wait = a->own_wait};
     }
     event.activity.spawns = list;
     event.activity.count = m->n_spawns;

@@ -57,6 +57,28 @@ static void a_worker_is_stuck_only_while_it_is_idle(void **state)
     assert_true(news);
 }
 
+static void what_an_idle_worker_waits_in_is_told(void **state)
+{
+    struct worker_sample s = {.there = true, .wait = true, .own_wait = 3, .call = "nanosleep"};
+    struct worker_activity a = {0};
+    Ddp__V1__SpawnActivity told;
+    bool news;
+
+    (void)state;
+    worker_activity_update(&a, &s, 1000);
+    assert_false(worker_activity_dozes(&a, 1500));
+    assert_true(worker_activity_dozes(&a, 2000));
+    told = activity_told(&a, 0, 1000, &news);
+    assert_true(told.own_wait == 0 && !*told.waits_in); /* it is not idle yet */
+    told = activity_told(&a, 0, 3000, &news);
+    assert_int_equal(told.own_wait, 3);
+    assert_string_equal(told.waits_in, "nanosleep");
+    s.own_wait = 0;
+    worker_activity_update(&a, &s, 4000);
+    assert_int_equal(activity_told(&a, 0, 4000, &news).own_wait, 0);
+    assert_true(news);
+}
+
 static void silence_ends_with_output_or_a_report(void **state)
 {
     struct worker_activity a = {0};
@@ -97,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_is_idle_after_a_while_without_cpu_time),
         cmocka_unit_test(a_worker_is_stuck_only_while_it_is_idle),
+        cmocka_unit_test(what_an_idle_worker_waits_in_is_told),
         cmocka_unit_test(silence_ends_with_output_or_a_report),
         cmocka_unit_test(a_short_stall_timeout_is_reported_in_time),
         cmocka_unit_test(a_wall_clock_that_was_set_back_is_no_silence),

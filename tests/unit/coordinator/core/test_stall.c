@@ -12,6 +12,7 @@ struct quiet {
     int rank;
     int64_t idle_ms, silent_ms;
     char state;
+    int own_wait;
 };
 
 /* Box1 reports its quiet ranks; a rank that is not listed is at work. */
@@ -26,7 +27,9 @@ static void say_activity(struct core_fixture *f, uint64_t session, int64_t job, 
                                          .spawn = fixture_spawn(f, job, quiet[i].rank),
                                          .idle_ms = quiet[i].idle_ms,
                                          .silent_ms = quiet[i].silent_ms,
-                                         .state = quiet[i].state};
+                                         .state = quiet[i].state,
+                                         .waits_in = "poll",
+                                         .own_wait = quiet[i].own_wait};
     event.activity.spawns = list;
     event.activity.count = count;
     core_event(f->core, &event, f->now, &f->out);
@@ -196,6 +199,75 @@ static void a_worker_that_is_slow_to_die_is_waited_for(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
 }
 
+/* ---- a collective that timed out */
+
+#define FOUR "procs_per_node: 4\n" COMMAND
+
+/* The ranks are quiet as listed, then rank 0 exits with these last words. Returns the reason of the generation's end. */
+static const char *reason_of_end(struct core_fixture *f, const struct quiet *quiet, size_t count,
+                                 const char *words)
+{
+    uint64_t session;
+    int64_t job = running_job_on_box1(f, FOUR, &session);
+
+    say_activity(f, session, job, quiet, count);
+    fixture_fact(
+        f, job, 0,
+        (struct spawn_fact){
+            .state = SPAWN_EXITED, .code = 1, .pid = 101, .stderr_tail = words, .ended_ms = f->now.wall_ms});
+    return core_generation(f->core, job, 1)->reason;
+}
+
+#define TIMED_OUT "RuntimeError: Timed out waiting 10000ms for recv"
+
+static void a_timeout_names_the_rank_that_is_stopped(void **state)
+{
+    const struct quiet quiet[] = {{0, 9000, -1, 0, 0}, {1, 9000, -1, 0, 0}, {2, 9000, -1, 'T', 0}};
+    const char *reason = reason_of_end(*state, quiet, 3, "RuntimeError: Connection closed by peer");
+
+    assert_non_null(strstr(reason, "; meanwhile rank 2 on box1 (pid 103) was stopped by a signal for 9.0 s"));
+}
+
+static void a_timeout_names_the_rank_that_sleeps_elsewhere(void **state)
+{
+    const struct quiet quiet[] = {
+        {0, 9000, -1, 0, 0}, {1, 9000, -1, 0, 0}, {2, 9000, -1, 0, 0}, {3, 9000, -1, 0, 3}};
+    const char *reason = reason_of_end(*state, quiet, 4, TIMED_OUT);
+
+    assert_non_null(strstr(reason, "; meanwhile rank 3 on box1 (pid 104) was asleep in poll for 9.0 s"));
+}
+
+static void a_timeout_names_the_only_rank_that_computes(void **state)
+{
+    const struct quiet quiet[] = {{0, 9000, -1, 0, 0}, {1, 9000, -1, 0, 0}, {3, 9000, -1, 0, 0}};
+    const char *reason = reason_of_end(*state, quiet, 3, TIMED_OUT);
+
+    assert_non_null(strstr(reason, "; meanwhile rank 2 on box1 (pid 103) was computing"));
+}
+
+static void a_timeout_names_the_only_rank_that_sleeps(void **state)
+{
+    const struct quiet quiet[] = {{1, 9000, -1, 0, 0}};
+    const char *reason = reason_of_end(*state, quiet, 1, "Watchdog caught collective operation timeout");
+
+    assert_non_null(strstr(reason, "; meanwhile rank 1 on box1 (pid 102) was asleep in poll for 9.0 s"));
+}
+
+static void no_rank_is_named_if_none_stands_out(void **state)
+{
+    const struct quiet quiet[] = {
+        {0, 9000, -1, 0, 0}, {1, 9000, -1, 0, 0}, {2, 9000, -1, 0, 0}, {3, 9000, -1, 0, 0}};
+
+    assert_null(strstr(reason_of_end(*state, quiet, 4, TIMED_OUT), "meanwhile"));
+}
+
+static void other_errors_name_no_other_rank(void **state)
+{
+    const struct quiet quiet[] = {{1, 9000, -1, 0, 3}};
+
+    assert_null(strstr(reason_of_end(*state, quiet, 1, "ValueError: no such shard"), "meanwhile"));
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
@@ -210,6 +282,12 @@ int main(void)
         TEST(the_stall_message_survives_the_exit),
         TEST(a_worker_that_cannot_be_killed_is_given_up_and_its_node_drained),
         TEST(a_worker_that_is_slow_to_die_is_waited_for),
+        TEST(a_timeout_names_the_rank_that_is_stopped),
+        TEST(a_timeout_names_the_rank_that_sleeps_elsewhere),
+        TEST(a_timeout_names_the_only_rank_that_computes),
+        TEST(a_timeout_names_the_only_rank_that_sleeps),
+        TEST(no_rank_is_named_if_none_stands_out),
+        TEST(other_errors_name_no_other_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
