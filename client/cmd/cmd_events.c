@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/interrupts.h"
 #include "client/job_status.h"
 #include "client/screen/screen_events.h"

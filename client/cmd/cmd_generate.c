@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/paths.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/connect.h"
 
 struct generate_options {

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/jobs/job_find.h"
+#include "client/cmd/jobs/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
 #include "client/output_targets.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 
 /* The commands for a job's place in the queue and the end of its records: priority, hold, release, delete. */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 
 /* The commands that change a job while it runs: resize and restart. */
 

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 
 static int cmd_show_run(struct invocation *in)
 {

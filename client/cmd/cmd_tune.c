@@ -6,7 +6,7 @@
 #include "base/job/job_tune.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/connect.h"
 #include "client/text/json_print.h"
 #include "client/text/table.h"

@@ -1,5 +1,5 @@
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/connect.h"
 #include "client/text/series.h"
 

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/job_status.h"
 #include "client/job_watch.h"
 #include "client/screen/screen_parts.h"

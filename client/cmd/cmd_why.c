@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/connect.h"
 #include "client/diagnose/diagnosis.h"
 #include "client/screen/screen_why.h"

@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/cmd/job_filter.h"
-#include "client/cmd/job_reference.h"
+#include "client/cmd/jobs/job_filter.h"
+#include "client/cmd/jobs/job_reference.h"
 
 static Ddp__V1__JobStatus jobs[6];
 static Ddp__V1__JobStatus *list[6];

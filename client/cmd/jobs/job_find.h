@@ -1,7 +1,7 @@
-#ifndef DDP_CLIENT_CMD_JOB_FIND_H
-#define DDP_CLIENT_CMD_JOB_FIND_H
+#ifndef DDP_CLIENT_CMD_JOBS_JOB_FIND_H
+#define DDP_CLIENT_CMD_JOBS_JOB_FIND_H
 
-#include "client/cmd/job_reference.h"
+#include "client/cmd/jobs/job_reference.h"
 #include "client/connect.h"
 
 /* Finds the jobs that a user names (job_reference.h). The coordinator is asked for its jobs only if a reference needs

@@ -1,5 +1,5 @@
-#ifndef DDP_CLIENT_CMD_JOB_REFERENCE_H
-#define DDP_CLIENT_CMD_JOB_REFERENCE_H
+#ifndef DDP_CLIENT_CMD_JOBS_JOB_REFERENCE_H
+#define DDP_CLIENT_CMD_JOBS_JOB_REFERENCE_H
 
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"

@@ -1,4 +1,4 @@
-#include "client/cmd/job_find.h"
+#include "client/cmd/jobs/job_find.h"
 
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ enum err_code job_pages_fetch(struct link *link, bool all, struct job_pages *out
     const Ddp__V1__ListJobsReply *page;
     *out = (struct job_pages){0};
     request.all = all;
-    request.after = -1;   /* from the oldest job on; 0 would mean the newest */
+    request.after = -1; /* from the oldest job on; 0 would mean the newest */
     /* A reply holds a limited number of jobs: page after page, until one is empty. */
     do {
         void *reply = NULL;

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "client/cmd/job_number.h"
+#include "client/cmd/jobs/job_number.h"
 
 static void test_job_numbers(void **state)
 {

@@ -1,4 +1,4 @@
-#include "client/cmd/job_filter.h"
+#include "client/cmd/jobs/job_filter.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-#ifndef DDP_CLIENT_CMD_JOB_FILTER_H
-#define DDP_CLIENT_CMD_JOB_FILTER_H
+#ifndef DDP_CLIENT_CMD_JOBS_JOB_FILTER_H
+#define DDP_CLIENT_CMD_JOBS_JOB_FILTER_H
 
 #include <stdbool.h>
 

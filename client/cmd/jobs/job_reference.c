@@ -1,4 +1,4 @@
-#include "client/cmd/job_reference.h"
+#include "client/cmd/jobs/job_reference.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "client/cmd/job_number.h"
+#include "client/cmd/jobs/job_number.h"
 #include "client/job_status.h"
 
 #define CANDIDATES_SHOWN 8

@@ -1,4 +1,4 @@
-#include "client/cmd/job_number.h"
+#include "client/cmd/jobs/job_number.h"
 
 #include <errno.h>
 #include <stdlib.h>
