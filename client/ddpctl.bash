@@ -100,7 +100,7 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "$(_ddpctl_jobs) last" -- "$current"))
         ;;
     drain | undrain | forget)
-        COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | awk 'NR > 1 {print $1}')" -- "$current"))
+        COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | sed '1d; $d; s/ .*//')" -- "$current"))
         ;;
     esac
 }

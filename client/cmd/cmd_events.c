@@ -44,6 +44,7 @@ static enum err_code events_fetch(struct link *link, const struct events_options
             json_print(message, out);
     } else {
         screen_events(reply, &term, out);
+        screen_fold(out);
     }
     return ERR_OK;
 }

@@ -30,6 +30,8 @@ static int cmd_nodes_run(struct invocation *in)
         json_print(reply, &out);
     else if (code == ERR_OK)
         screen_nodes(reply, &term, &out);
+    if (!o->output || strcmp(o->output, "json") != 0)
+        screen_fold(&out);
     stdout_put(&out);
     link_close(&link);
     return code == ERR_OK ? EXIT_DONE : error_print(&e);

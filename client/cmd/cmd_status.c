@@ -175,7 +175,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
         else
             status_append(o, first, &text, &out);
         buf_clear(&text);
-        if (!stdout_put(&out))
+        if (!(status_wants_json(o) ? stdout_put : screen_put)(&out))
             return ERR_OK;
         for (int i = 0; i < 10 && !interrupts_count() && !over; i++)
             usleep(100000);
@@ -206,7 +206,7 @@ static int cmd_status_run(struct invocation *in)
         code = o->watch ? status_watch(&link, o, &jobs, &e)
                         : status_fetch_screen(&link, o, &jobs, &out, &over, &e);
     int result = code == ERR_OK ? EXIT_DONE : error_print(&e);
-    stdout_put(&out);
+    (status_wants_json(o) ? stdout_put : screen_put)(&out);
     link_close(&link);
     return result;
 }

@@ -64,6 +64,8 @@ static int cmd_why_run(struct invocation *in)
         why_print_json(reply, &diagnosis, &out);
     else
         screen_why(reply, &diagnosis, &term, &out);
+    if (!o->output || strcmp(o->output, "json") != 0)
+        screen_fold(&out);
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 

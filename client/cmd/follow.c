@@ -13,7 +13,7 @@ static void follow_detach(struct follow_view *view, int64_t job, struct buf *out
 {
     CLEANUP(buf_release) struct buf talk = {0};
     follow_view_break(view, out);
-    stdout_put(out);
+    screen_put(out);
     buf_printf(&talk,
                "ddpctl: detached, job %lld continues\n   ddpctl status %lld --watch\n   ddpctl cancel %lld\n",
                (long long)job, (long long)job, (long long)job);
@@ -49,7 +49,7 @@ enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct 
                 *exit_code = job_status_exit_code(status);
             rpc_free(status);
         }
-        bool read = stdout_put(&out);
+        bool read = screen_put(&out);
         if (!over && (interrupts_count() || !read)) {
             follow_detach(&view, job, &out);
             over = true;

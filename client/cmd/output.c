@@ -1,12 +1,14 @@
 #include "client/cmd/output.h"
 
 #include <errno.h>
+#include <langinfo.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "client/cmd/command.h"
+#include "client/text/format.h"
 #include "client/text/term_filter.h"
 
 static bool is_lost;
@@ -25,6 +27,18 @@ bool stdout_put(struct buf *b)
     }
     buf_clear(b);
     return code == ERR_OK;
+}
+
+void screen_fold(struct buf *b)
+{
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        text_fold_ascii(b);
+}
+
+bool screen_put(struct buf *b)
+{
+    screen_fold(b);
+    return stdout_put(b);
 }
 
 bool stdout_lost(void)

@@ -9,6 +9,9 @@
 /* Returns false when nobody reads stdout any more (a closed pipe), or when it cannot be written. The latter
  * is reported on stderr, once. */
 bool stdout_put(struct buf *b);
+/* The same for a screen: ASCII only, where the locale is not UTF-8. */
+bool screen_put(struct buf *b);
+void screen_fold(struct buf *b); /* makes it so */
 /* True once stdout could not be written. The exit code then tells whoever reads the file later. */
 bool stdout_lost(void);
 bool stderr_put(struct buf *b); /* false: it could not be written */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -27,6 +28,10 @@
 
 static bool run_session_flush(struct run_session *s)
 {
+    CLEANUP(buf_release) struct buf end = {0};
+    if (s->screen && s->talk.len) /* the message follows the line that is redrawn */
+        follow_view_break(&s->view, &end);
+    stderr_put(&end);
     output_merge_say(&s->tail.merge, true, &s->talk);
     buf_clear(&s->talk);
     return output_targets_put(&s->tail.merge);
@@ -75,7 +80,8 @@ static void run_session_new_generation(struct run_session *s, const Ddp__V1__Job
     s->several = job->world_size > 1;
     output_targets_set(&s->tail.merge, &options);
     log_tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
-    worker_output_add(&s->tail, s->request, job, node);
+    if (!s->screen)
+        worker_output_add(&s->tail, s->request, job, node);
 }
 
 /* At the end of a failed job, prints what else is known about the failure, and writes the error file for the
@@ -87,8 +93,8 @@ static void run_session_explain_failure(struct run_session *s, const Ddp__V1__Jo
     struct err e;
     bool teed;
     run_error_find(&first, job, run_session_node(s, job), s->tail.dir);
-    bool seen =
-        job->world_size == 1 && worker_output_shown(s->request, job->failure->local_rank, true, &teed);
+    bool seen = !s->screen && job->world_size == 1 &&
+                worker_output_shown(s->request, job->failure->local_rank, true, &teed);
     if (!s->request->secondary)
         run_failure_print(job, !seen, &first, &s->talk);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
@@ -152,8 +158,29 @@ static enum err_code run_session_check_attach(const struct run_session *s, const
                    (long long)rank, job->world_size);
 }
 
+/* A train job's log lines say less than its progress, and its log files keep them. Whoever asks for output, or whose
+ * output goes into a file, gets it. */
+static bool run_session_has_screen(const struct run_session *s, const Ddp__V1__JobStatus *job)
+{
+    const struct run_request *r = s->request;
+    return strcmp(job->kind, "train") == 0 && s->view.term.live && term_of(STDOUT_FILENO).live && !s->quiet &&
+           !r->secondary && !r->raw && !r->tee && !r->redirects && !r->local_ranks;
+}
+
+static void run_session_view(struct run_session *s, const Ddp__V1__JobStatus *job)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    follow_view_update(&s->view, job, s->screen ? &text : &s->talk);
+    screen_fold(&text);
+    stderr_put(&text);
+}
+
 static enum err_code run_session_update(struct run_session *s, const Ddp__V1__JobStatus *job, struct err *e)
 {
+    if (!*s->state && run_session_has_screen(s, job)) {
+        s->screen = s->view.own = true;
+        s->view.brief = false;
+    }
     if (job->generation > s->generation && job->n_nodes) {
         if (!s->generation && run_session_check_attach(s, job, e) != ERR_OK)
             return e->code;
@@ -168,7 +195,7 @@ static enum err_code run_session_update(struct run_session *s, const Ddp__V1__Jo
     /* The user saw how the rank ended by ^C: nothing about it is news. */
     const bool typed = s->terminal.interrupted_end;
     if (!s->request->secondary && !typed)
-        follow_view_update(&s->view, job, &s->talk);
+        run_session_view(s, job);
     if (s->ended && !typed && s->generation && job->failure && strcmp(job->state, "failed") == 0)
         run_session_explain_failure(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);

@@ -32,7 +32,8 @@ struct run_session {
     struct follow_view view;
     struct buf talk; /* messages of ddpctl itself, for stderr */
     int64_t generation, active_ms;
-    int stops; /* signals that were passed on as cancels */
+    int stops;   /* signals that were passed on as cancels */
+    bool screen; /* a train job on a terminal: its progress is shown in place of its workers' output */
     bool ended, unread, several;
     struct waiting waiting;
     char state[16], reason[256]; /* of the job, as last heard */

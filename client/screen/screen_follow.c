@@ -48,7 +48,8 @@ static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStat
         buf_printf(line, " (continues #%lld)", (long long)job->continues);
     buf_puts(line, " queued");
     if (!placed) {
-        screen_reason(job, line);
+        if (!v->own) /* its only node comes in a moment; `run` itself says so if it does not */
+            screen_reason(job, line);
         return;
     }
     buf_puts(line, " → ");
@@ -65,7 +66,7 @@ static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStat
         buf_printf(line, "; %s parameters", text_short(parameters).text);
     if (running && job_status_metric(job, "bytes", &bytes) && bytes > 0)
         buf_printf(line, ", %s a rank", text_bytes((int64_t)bytes).text);
-    if (running && *job->log_dir)
+    if (running && *job->log_dir && !v->own)
         term_printf_safe(line, "; logs %s", job->log_dir);
 }
 
@@ -130,7 +131,7 @@ static void follow_put_failure(struct follow_view *v, const Ddp__V1__JobStatus *
     CLEANUP(buf_release) struct buf text = {0};
     if (!job->failure || !follow_failure_is_new(v, job->failure))
         return;
-    if (v->brief) {
+    if (v->brief || v->own) {
         follow_put_brief_failure(v, job, out);
         return;
     }
@@ -258,10 +259,11 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
         buf_putc(out, '\n');
     }
     screen_not_restarted(job, v->brief ? "ddpctl: " : "", out);
-    if (strcmp(job->state, "failed") == 0 && !v->brief)
+    if (v->brief || v->own)
+        return;
+    if (strcmp(job->state, "failed") == 0)
         screen_next(job, out);
-    else if (strcmp(job->state, "cancelled") == 0 && !v->brief && job->snapshot &&
-             job->snapshot->committed_ms)
+    else if (strcmp(job->state, "cancelled") == 0 && job->snapshot && job->snapshot->committed_ms)
         buf_printf(out, "   ddpctl resume %lld\n", (long long)job->job);
 }
 

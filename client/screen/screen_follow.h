@@ -10,7 +10,9 @@
 struct follow_view {
     struct term term; /* the caller sets now_ms before each update */
     bool brief;       /* for `run`: only failures, no first line and no progress */
-    bool tells_end;   /* brief, but a train job that succeeds gets its last line: the loss, the snapshot */
+    bool
+        own; /* of `run`, whose coordinator ends with it: no advice to ask that later, failures as if brief */
+    bool tells_end; /* brief, but a train job that succeeds gets its last line: the loss, the snapshot */
     /* private: what was printed so far */
     bool headed, drawn, ended, away;
     int64_t first_ms, starting_ms, last_line_ms, last_step, generation, failed_generation;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 /* "4.1e-04" -> "4.1e-4" */
 static void shorten_exponent(char *text)
 {
@@ -99,4 +101,35 @@ size_t text_clip(const char *text, size_t columns)
         width++;
     }
     return i;
+}
+
+/* What stands for a character of UTF-8; NULL: nothing does. */
+static const char *ascii_for(const char *character, size_t len)
+{
+    static const struct {
+        const char *from, *to;
+    } table[] = {{"█", "#"}, {"░", "-"}, {"▁", "_"}, {"▂", "."}, {"▃", "."}, {"▄", ":"}, {"▅", ":"},
+                 {"▆", "+"}, {"▇", "*"}, {"→", ">"}, {"×", "x"}, {"°", " "}, {"…", "~"}};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (strlen(table[i].from) == len && memcmp(table[i].from, character, len) == 0)
+            return table[i].to;
+    return NULL;
+}
+
+void text_fold_ascii(struct buf *text)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    for (size_t i = 0, len; i < text->len; i += len) {
+        const unsigned char first = (unsigned char)text->data[i];
+        len = 1;
+        while (first >= 0x80 && i + len < text->len && ((unsigned char)text->data[i + len] & 0xC0) == 0x80)
+            len++;
+        const char *to = first < 0x80 ? NULL : ascii_for(text->data + i, len);
+        if (first < 0x80)
+            buf_putc(&out, text->data[i]);
+        else
+            buf_puts(&out, to ? to : "?");
+    }
+    buf_clear(text);
+    buf_append(text, out.data, out.len);
 }

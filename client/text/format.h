@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "base/text.h"
 
 /* Numbers and pictures for the terminal, next to those of base/text.h. No state; any thread. */
@@ -21,5 +22,8 @@ struct text fmt_spark(const double *values, size_t count, size_t cells);
 size_t text_width(const char *text);
 /* The length in bytes of the longest prefix that takes at most `columns` columns. */
 size_t text_clip(const char *text, size_t columns);
+
+/* Replaces each character that is not ASCII by one that is: bars by # and -, arrows by >, unknown ones by ?. Columns stay. */
+void text_fold_ascii(struct buf *text);
 
 #endif

@@ -252,6 +252,7 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->note = clean_text(pool, s->node->note);
     out->address = borrow_text(s->node->address);
     out->memory_bytes = s->node->memory_bytes;
+    out->memory_free = s->memory_free;
     out->nccl_version = borrow_text(s->nccl);
     out->plugin = borrow_text(s->plugin);
     out->n_unknown_jobs = s->unknown_count;

@@ -213,11 +213,15 @@ void sample_nodes(Ddp__V1__ListNodesReply *reply)
         gpu_memory[i].problem = i == 9 ? TEXT("Xid 79 at 14:02: power-cycle, then undrain") : TEXT("");
         gpu_memory[i].temperature = i < 8 ? 54 + i : 0;
         gpu_memory[i].power_watts = i < 8 ? 540 : 0;
+        gpu_memory[i].utilisation = i < 8 ? 0.9 : 0;
         gpus[i] = &gpu_memory[i];
     }
     for (int i = 0; i < 3; i++) {
         memory[i] = (Ddp__V1__NodeStatus)DDP__V1__NODE_STATUS__INIT;
         memory[i].slots = 32;
+        memory[i].slots_free = 12;
+        memory[i].memory_bytes = INT64_C(256000000000);
+        memory[i].memory_free = INT64_C(200000000000);
         memory[i].version = TEXT("0.3.0");
         memory[i].seen_ms = NOW - 1000 - i * 1000;
         list[i] = &memory[i];
@@ -238,7 +242,7 @@ void sample_nodes(Ddp__V1__ListNodesReply *reply)
     memory[2].state = TEXT("lost");
     memory[2].slots = 4;
     memory[2].seen_ms = NOW - 3 * 86400 * INT64_C(1000);
-    memory[2].note = TEXT("silent; `ddpctl forget laptop` when it is gone for good");
+    memory[2].note = TEXT("ana takes it home");
     *reply = (Ddp__V1__ListNodesReply)DDP__V1__LIST_NODES_REPLY__INIT;
     reply->nodes = list;
     reply->n_nodes = 3;

@@ -41,9 +41,19 @@ static void test_widths(void **state)
     assert_int_equal(text_clip("ab", 9), 2);
 }
 
+static void test_fold_ascii(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf text = {0};
+    buf_puts(&text, "2×4 → ██░ ▁█… 61°C ñ 漢 ok");
+    text_fold_ascii(&text);
+    assert_string_equal(text.data, "2x4 > ##- _#~ 61 C ? ? ok");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fold_ascii),
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_bars),
         cmocka_unit_test(test_widths),
