@@ -94,7 +94,7 @@ static bool spare_fits(const struct spare *s, const struct spawn_order *order)
 
 static void spare_free(struct spare *s)
 {
-    if (s->socket >= 0 && s->pid)
+    if (s->pid)
         (void)kill(s->pid, SIGKILL); /* its session has no other process, unless a module has started one */
     close_fd(&s->socket);
     spawn_order_release(&s->order);
@@ -247,8 +247,12 @@ static void preload_failure_tell(const char *log_dir, const char *why)
     struct err e;
 
     if (log_place_open(log_dir, &dir, &e) ||
-        file_at_open_plain(dir, "stderr.log", O_WRONLY | O_APPEND, &fd, &st, &e) ||
-        fd_write_all(fd, line, strlen(line), &e))
+        file_at_open_plain(dir, "stderr.log", O_WRONLY | O_APPEND, &fd, &st, &e)) {
+        log_warn("message_not_written", "why=%s", LOG_Q(e.msg));
+        return;
+    }
+    /* the directory is the user's, who could have linked a file there that only root may write */
+    if (st.st_nlink == 1 && fd_write_all(fd, line, strlen(line), &e))
         log_warn("message_not_written", "why=%s", LOG_Q(e.msg));
 }
 
@@ -327,10 +331,13 @@ void spares_hear(struct spares *all, size_t index)
     const char *why;
     struct err e;
 
-    if (n <= 0) { /* waitpid says more */
-        if (n == 0)
-            close_fd(&s->socket);
-        s->socket = n == 0 ? -1 : s->socket;
+    if (n < 0)
+        return;
+    if (n == 0) { /* it has ended, or a module has closed the socket: waitpid says more */
+        close_fd(&s->socket);
+        s->socket = -1;
+        if (s->pid)
+            (void)kill(s->pid, SIGKILL);
         return;
     }
     if (json_parse(text, (size_t)n, sizeof(text), &said, &e))
@@ -354,6 +361,7 @@ bool spares_reaped(struct spares *all, pid_t pid, int status, int64_t now)
 
         if (s->pid != pid)
             continue;
+        s->pid = 0;
         if (s->socket >= 0)
             spares_hear(all, i); /* its last words */
         if (!all->given_up) {
@@ -364,7 +372,6 @@ bool spares_reaped(struct spares *all, pid_t pid, int status, int64_t now)
                      (int)pid, WIFSIGNALED(status) ? "signal" : "code",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), all->pause);
         }
-        s->pid = 0;
         spares_drop(all, i);
         return true;
     }
