@@ -30,7 +30,8 @@ static bool peer_was_lost(const struct err *e)
 static bool generation_leave(struct trainer *t, struct link_member *as, const struct err *why)
 {
     /* Plain text on stderr, because a failed job shows the last lines of stderr. */
-    fprintf(stderr, "peer lost: %s\n", why->msg);
+    if (!t->handed_over)
+        fprintf(stderr, "peer lost: %s\n", why->msg);
     if (!peer_loss_await(t, VERDICT_MS, as))
         return false;
     log_info("goes_on", "gen=%lld rank=%d step=%lld why=%s", (long long)as->generation, as->rank,
@@ -47,9 +48,18 @@ enum err_code generations_run(struct trainer *t, struct err *e)
     struct link_member as = *link_first_member(t->link);
     do {
         *e = (struct err){0};
+        t->handed_over = false;
+        link_set_ready(t->link, 0);
         if (trainer_join(t, &as, e) == ERR_OK && trainer_restore(t, e) == ERR_OK &&
             trainer_choose_sync(t, e) == ERR_OK && trainer_run(t, e) == ERR_OK)
             return ERR_OK;
     } while (peer_was_lost(e) && generation_leave(t, &as, e));
+    struct link_member next;
+    if (t->handed_over && link_after(t->link, &next) == LINK_DISMISSED) {
+        /* The others go on with the same state. */
+        *e = (struct err){0};
+        t->stopped = t->asked = true;
+        log_info("not_needed", "step=%lld", (long long)t->engine.step);
+    }
     return e->code;
 }

@@ -8,9 +8,11 @@
 #include "base/mem.h"
 #include "trainer/compare.h"
 #include "trainer/evaluate.h"
+#include "trainer/handover.h"
 #include "trainer/keep.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
+#include "trainer/sample_log.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 #include "trainer/tune.h"
@@ -144,8 +146,11 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         if (at_start)
             progress_epoch(t);
         const struct before before = {t->engine.step, t->engine.cursor.epoch};
+        struct sample_log log;
+        sample_log_begin(t, &log);
         if (trainer_step(t, &s, &at_start, e))
             return e->code;
+        sample_log_end(t, &log);
         t->interval.steps += t->engine.step - before.step;
         t->interval.samples += s.global;
         stopped = must_stop(&s);
@@ -155,6 +160,8 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
             (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
             return e->code;
         t->served_step = t->engine.step;
+        if (s.tail[TAIL_HANDOVER] > 0.0f && !stopped && !engine_finished(&t->engine) && handover_await(t, e))
+            return e->code;
         if (fault_hit("trainer.step"))
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);
     }

@@ -47,6 +47,11 @@ static bool wake_wait(int fd, int64_t ms)
     return true;
 }
 
+bool peer_loss_sleep(int64_t end_ms)
+{
+    return wake_wait(wake_open(), end_ms);
+}
+
 /* The word about the generation that was joined last. One that this process has tried in vain is over, too. */
 static enum link_word word_now(const struct trainer *t, const struct link_member *tried,
                                struct link_member *next)

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/rebalance.h"
 #include "trainer/timed_round.h"
@@ -28,6 +29,7 @@ static void votes_put(const struct trainer *t, float *tail)
     tail[TAIL_SNAPSHOT] = time_vote(t, &t->spec->snapshot.every, t->last_snapshot_ms);
     tail[TAIL_EVAL] = time_vote(t, &t->spec->eval.every, t->last_eval_ms);
     tail[TAIL_TUNE] = tune_vote(t);
+    tail[TAIL_HANDOVER] = handover_vote(t);
 }
 
 static void piece_ready(void *arg, size_t offset, size_t count)

@@ -104,6 +104,8 @@ struct trainer {
     bool snapshot_due;   /* and waits for the end of the round */
     bool eval_due;       /* the snapshot of the best evaluation was lost: another one takes its place */
     int64_t served_step; /* the last step after which this rank has done all that was due */
+    int64_t handover;    /* the last hand-over for which this rank has waited: handover.h */
+    bool handed_over;    /* it has ended the generation that this rank joined last */
     bool owed;           /* some rank has not: the generation ended meanwhile */
     struct interval interval;
 };

@@ -97,6 +97,9 @@ static void make_job(struct sim *sim, int index)
     job->submit_at = sim_range(sim, 0, 60000);
     job->duration = sim_range(sim, 500, 60000);
     job->target = sim_range(sim, 1, 80) * 20;
+    job->resized_often = job->stays && sim_chance(sim, 0.7);
+    if (job->resized_often)
+        job->target *= 3;
     job->every = sim_range(sim, 2, 20) * 20;
     job->continues = -1;
     job->nodes_min = nodes;
@@ -238,7 +241,8 @@ void client_start(struct sim *sim)
         sim_plan(sim, sim->jobs[i].submit_at, submit_job)->a = i;
         if (sim_chance(sim, 0.1))
             sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), cancel_job)->a = i;
-        for (int k = 0; k < 3 && sim_chance(sim, 0.3); k++)
+        const int resizes = sim->jobs[i].resized_often ? 6 : 3;
+        for (int k = 0; k < resizes && sim_chance(sim, sim->jobs[i].resized_often ? 0.9 : 0.3); k++)
             sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), resize_job)->a = i;
         if (sim_chance(sim, 0.1))
             sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), restart_job)->a = i;

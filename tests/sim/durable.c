@@ -578,6 +578,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
         ranked |= changes[i].kind == CHANGE_RANK_INSERT || changes[i].kind == CHANGE_GENERATION_INSERT;
     }
     sim->durable.commits++;
+    handover_check(sim, changes, count);
     if (count)
         invariants_check_jobs(sim);
     if (ranked)

@@ -145,6 +145,7 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
         .member = effect->member,
         .wait = effect->wait,
         .stop = effect->stop,
+        .handover = effect->handover,
         .pending = effect->pending,
         .rank = effect->rank,
         .state = effect->state,
@@ -364,6 +365,7 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->watch.generation = r->generation;
         event->watch.failed_step = r->step;
         event->watch.stays = r->stays;
+        event->watch.ready = r->ready;
     } else {
         event->snapshot.generation = r->generation;
         event->snapshot.step = r->step;

@@ -159,7 +159,7 @@ static void check_survivors(struct sim *sim, const struct job_record *job)
 
     if (!of || !of->native)
         return;
-    if (!has_survivors(sim, job) || survivors_have_reason(sim, job->id) || sim->restores) {
+    if (!has_survivors(sim, job) || survivors_have_reason(sim, job->id) || sim->restores || sim->adopted) {
         of->survived_since = 0;
         return;
     }

@@ -57,6 +57,8 @@ void durable_copy(struct durable *to, const struct durable *from);
 struct job_record *durable_job(const struct durable *d, int64_t id);
 struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn);
 struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
+/* handover.c, after these changes were applied. */
+void handover_check(struct sim *sim, const struct change *changes, size_t count);
 /* Returns the newest generation that the spawn is a member of, or NULL. */
 const struct generation_record *durable_generation_of(const struct durable *d, const struct spawn_record *s);
 bool durable_open(enum generation_state state); /* the generation has not ended */
@@ -91,6 +93,7 @@ struct request {
     uint8_t token[32], bytes[128];
     size_t size;
     bool stays;        /* of a worker: it can go on in the next generation */
+    int64_t ready;     /* of a watch: the hand-over for which it waits; 0: none */
     int64_t live_step; /* of a join: of the state that it has in memory; 0: none */
     int parts;         /* of a commit */
     char text[1600];   /* by kind: a job file, a node's name or a digest */
@@ -104,8 +107,9 @@ struct reply {
     struct err err;
     int64_t job, generation, step;
     bool existed, member, wait, stop, pending;
-    bool live;     /* the source has the state in memory */
-    int64_t order; /* of a watch: of this word among all; 0: another call */
+    int64_t handover; /* of a watch: the one that members are to wait for; 0: none */
+    bool live;        /* the source has the state in memory */
+    int64_t order;    /* of a watch: of this word among all; 0: another call */
     int rank, source_rank, world_size;
     int64_t source_generation;
     enum core_join_state state;
@@ -167,8 +171,11 @@ struct proc {
     bool live;      /* it has the state of its step in memory, from this generation or an earlier one */
     bool waits;     /* its generation is over, and it waits for the next */
     int64_t formed; /* how often its generation was ready */
-    bool disowned;  /* an operator has wrongly declared it dead */
-    bool hung;      /* its GPU is lost: it waits until it is killed */
+    /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */
+    int64_t handover, handover_met;
+    bool handover_waits;
+    bool disowned; /* an operator has wrongly declared it dead */
+    bool hung;     /* its GPU is lost: it waits until it is killed */
     int64_t commit_step,
         failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
 };
@@ -281,6 +288,7 @@ struct sim_job {
     bool restart_any;       /* restart_on: any */
     bool varied;            /* a doomed job says something else each time */
     bool stays;             /* its workers can go on in the next generation */
+    bool resized_often;     /* all of them can, and it runs longer, so that it is handed over now and then */
     int64_t survived_since; /* since when survivors wait without a reason; 0: they do not */
     bool parts;             /* its ranks differ, and each node has its own part of a snapshot */
     int64_t submit_at, duration, target, every, acked, attempt;
@@ -331,6 +339,7 @@ struct sim {
     struct told *told;
     size_t told_count, told_cap;
     int64_t lives;                 /* generations that went on from memory */
+    int64_t handovers;             /* of them, those that began without a failure */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct records *contents;      /* contents of cards */
     size_t content_count, content_cap;

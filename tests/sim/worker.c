@@ -302,6 +302,15 @@ static void send_bootstrap(struct sim *sim, struct machine *m, struct proc *p)
     plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, RETRY_MS), join_generation);
 }
 
+static void send_watch(struct sim *sim, struct machine *m, struct proc *p)
+{
+    struct request r = request_of(m, p, CORE_WATCH);
+
+    r.step = p->failed_step;
+    r.ready = p->handover_waits ? p->handover : 0;
+    host_request(sim, &r);
+}
+
 static void watch_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
@@ -309,9 +318,7 @@ static void watch_generation(struct sim *sim, struct item *item)
 
     if (!p || p->leaving)
         return;
-    struct request r = request_of(m, p, CORE_WATCH);
-    r.step = p->failed_step;
-    host_request(sim, &r);
+    send_watch(sim, m, p);
     plan_worker(sim, m, p, sim_range(sim, 5000, 20000), watch_generation);
 }
 
@@ -444,13 +451,53 @@ static void plan_step(struct sim *sim, const struct machine *m, const struct pro
     plan_worker(sim, m, p, STEP_MS, train_step)->d = p->formed;
 }
 
+/* ---- hand-overs */
+
+static void go_on(struct sim *sim, struct machine *m, struct proc *p)
+{
+    p->handover_waits = false;
+    send_watch(sim, m, p);
+    plan_step(sim, m, p);
+}
+
+/* No word came, so the worker goes on. */
+static void handover_is_late(struct sim *sim, struct item *item)
+{
+    struct proc *p;
+    struct machine *m = machine_of(sim, item, &p);
+
+    if (p && p->handover_waits && p->handover_met == item->d && !p->leaving)
+        go_on(sim, m, p);
+}
+
+/* Waits between two steps. Returns false if there is nothing to wait for. */
+static bool meet_handover(struct sim *sim, struct machine *m, struct proc *p)
+{
+    if (!p->handover || p->handover == p->handover_met || p->stop)
+        return false;
+    p->handover_met = p->handover;
+    p->handover_waits = true;
+    send_watch(sim, m, p);
+    plan_worker(sim, m, p, 10000, handover_is_late)->d = p->handover_met;
+    return true;
+}
+
+static void hear_handover(struct sim *sim, struct machine *m, struct proc *p, int64_t number)
+{
+    bool ends = p->handover_waits && number != p->handover;
+
+    p->handover = number;
+    if (ends)
+        go_on(sim, m, p);
+}
+
 static void train_step(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
     const struct sim_job *job = p ? client_job(sim, p->job) : NULL;
 
-    if (!p || p->leaving || !job || !p->ready || item->d != p->formed)
+    if (!p || p->leaving || !job || !p->ready || item->d != p->formed || meet_handover(sim, m, p))
         return;
     if (p->stop == CORE_STOP_SNAPSHOT) {
         write_snapshot(sim, m, p);
@@ -541,6 +588,8 @@ static void leave_generation(struct proc *p)
     p->attempt++;
     p->ready = false;
     p->waits = true;
+    p->handover_waits = false;
+    p->handover = p->handover_met = 0;
     p->commit_step = p->failed_step = 0;
 }
 
@@ -564,9 +613,13 @@ static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, c
     else if (reply->wait)
         leave_generation(p);
     else if (!reply->member)
-        plan_exit(sim, m, p, sim_range(sim, 1, 300), 1);
-    else if (reply->stop && !p->stop)
-        p->stop = CORE_STOP_SNAPSHOT;
+        plan_exit(sim, m, p, sim_range(sim, 1, 300), p->handover_waits ? 0 : 1);
+    else {
+        if (reply->stop && !p->stop)
+            p->stop = CORE_STOP_SNAPSHOT;
+        if (reply->generation == p->generation)
+            hear_handover(sim, m, p, reply->handover);
+    }
 }
 
 static void snapshot_committed(struct machine *m, struct proc *p, bool pending)
@@ -627,7 +680,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
 {
     const struct sim_job *job = client_job(sim, p->job);
 
-    p->stays = job && job->stays && sim_chance(sim, 0.9);
+    p->stays = job && job->stays && (job->resized_often || sim_chance(sim, 0.9));
     if (p->native) {
         send_join(sim, m, p);
         plan_worker(sim, m, p, sim_range(sim, 0, 100), watch_generation);

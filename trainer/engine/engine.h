@@ -25,7 +25,16 @@
 #define TAIL_FLOATS 16
 /* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it.
  */
-enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_TUNE, TAIL_USED };
+enum tail_slot {
+    TAIL_LOSS,
+    TAIL_STOP,
+    TAIL_SIGNAL,
+    TAIL_SNAPSHOT,
+    TAIL_EVAL,
+    TAIL_TUNE,
+    TAIL_HANDOVER,
+    TAIL_USED
+};
 _Static_assert(TAIL_USED + 1 <= TAIL_FLOATS, "the last float is the strategy's (sync_config.tail)");
 
 /* The results of a step in device memory, which the host reads when the step is over. */

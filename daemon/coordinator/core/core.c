@@ -30,6 +30,7 @@
 #include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/operator.h"
 #include "daemon/coordinator/core/placement/elastic.h"
+#include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/placement.h"
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/rendezvous.h"
@@ -160,6 +161,10 @@ static void follow_event(struct core *core, const struct internal_event *event)
         if (job && job_current(job))
             rendezvous_tuned(core, job_current(job));
         break;
+    case INTERNAL_HANDOVER_ASKED:
+        if (job && job_current(job))
+            rendezvous_handover(core, job_current(job));
+        break;
     case INTERNAL_NODE_MOVED:
         if (node)
             core_wake(core, nodes_deadline(core, node));
@@ -222,6 +227,7 @@ static void tick_job(struct core *core, struct job *job)
     if (job_finished(job))
         return;
     stall_tick(core, job);
+    handover_tick(core, job);
     lost_snapshots_tick(core, job);
     if (job_current(job))
         rendezvous_tick(core, job_current(job));
@@ -233,6 +239,7 @@ static void wake_for_job(struct core *core, const struct job *job)
     if (job_finished(job))
         return; /* only its last workers have a deadline */
     core_wake(core, stall_deadline(job));
+    core_wake(core, handover_deadline(job));
     core_wake(core, lost_snapshots_deadline(job));
     if (job_current(job))
         core_wake(core, rendezvous_deadline(job_current(job)));

@@ -20,8 +20,8 @@ enum core_effect_kind {
                      tune has job, revision, when, and texts: key, old and new value of each change; a
                      commit of a snapshot has pending: call again */
     EFFECT_JOIN, /* call, state, job, generation, rank: core_generation and core_rank have the answer's content */
-    EFFECT_WATCH, /* call, member, wait, generation, rank, stop; with tune the job has a new job file: job; after
-                     !member && !wait end the stream */
+    EFFECT_WATCH, /* call, member, wait, generation, rank, stop, handover; with tune the job has a new job file: job;
+                     after !member && !wait end the stream */
     EFFECT_WELCOME,          /* session */
     EFFECT_REFUSE,           /* session, err: end it with this status */
     EFFECT_CLOSE,            /* session: the agent has a newer session; end this one with ABORTED */
@@ -38,6 +38,7 @@ struct core_effect {
     enum core_effect_kind kind;
     uint64_t call, session;
     int64_t job, generation, sequence, revision;
+    int64_t handover; /* the number of the one that members are to wait for between two steps; 0: none */
     int rank;
     enum core_join_state state;
     bool existed, member, wait, stop, pending, tune;

@@ -198,6 +198,7 @@ struct core_event {
             int64_t revision;    /* of rank 0: of the job file that all ranks use */
             int64_t step;        /* after which they began to use it; 0: since the generation began */
             bool stays;          /* as in join */
+            int64_t ready;       /* the hand-over for which it waits between two steps; 0: none */
             bool record;         /* false: the disk is full, so the revision in use is not recorded */
         } watch;
         struct {

@@ -92,6 +92,7 @@ static void end_generation(struct core *core, struct generation *g, enum generat
                            enum core_stop stop, const char *why)
 {
     g->join_at = 0;
+    g->job->handover.number = 0;
     g->r.closed_ms = core->now.wall_ms;
     emit_generation_move(core, g, to, why);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
@@ -163,12 +164,15 @@ static int count_survivors(const struct generation *g, const struct failure_caus
 
 /* Ends the generation, but not its survivors: their tokens stay valid, and nobody tells them to stop. The others
  * are killed at once. They have nothing to save, and a rank that stands still would not obey SIGTERM. */
-static void end_around_survivors(struct core *core, struct generation *g, const struct failure_cause *cause)
+static void end_around_survivors(struct core *core, struct generation *g, enum generation_state to,
+                                 const struct failure_cause *cause)
 {
+    g->job->survivors_until = core->now.boot_ms + SURVIVORS_WAIT_MS;
+    core_wake(core, g->job->survivors_until);
     for (int i = 0; i < g->r.world_size; i++)
         if (!survivors_include(g, g->ranks[i].spawn, cause->spawn, cause->late))
             revoke_spawn(core, g->ranks[i].spawn);
-    end_generation(core, g, GENERATION_FAILED, CORE_STOP_NONE, cause->text);
+    end_generation(core, g, to, CORE_STOP_NONE, cause->text);
     generation_stop_spawns(core, g, CORE_STOP_KILL);
 }
 
@@ -180,10 +184,8 @@ static void fail_with_survivors(struct core *core, struct generation *g, const s
     struct job *job = g->job;
     char how[160];
 
-    end_around_survivors(core, g, cause);
+    end_around_survivors(core, g, GENERATION_FAILED, cause);
     job->charge_due = cause->charged;
-    job->survivors_until = core->now.boot_ms + SURVIVORS_WAIT_MS;
-    core_wake(core, job->survivors_until);
     snprintf(how, sizeof(how), "%d of %s %s on; replacement %" PRId64 " of %" PRId64 " in a day", survivors,
              text_counted(g->r.world_size, "rank").text, survivors == 1 ? "goes" : "go", replacements + 1,
              job->spec.max_replacements);
@@ -351,6 +353,15 @@ void generation_lose_survivors(struct core *core, struct job *job, const struct 
     release_survivors(core, job, node, CORE_STOP_TERM, why);
 }
 
+void generation_lose_survivor(struct core *core, struct spawn *s, const char *why)
+{
+    revoke_spawn(core, s);
+    generation_stop_spawns(core, s->rank->generation, CORE_STOP_TERM);
+    raise_generation_ended(core, s->rank->generation, why);
+    job_settle(core, s->job);
+    core_capacity_changed(core);
+}
+
 void generation_forgive(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
@@ -436,10 +447,16 @@ static enum core_stop stop_of_drain(const struct generation *g)
 
 static void begin_generation_drain(struct core *core, struct generation *g, const char *why)
 {
-    if (g->r.state != GENERATION_RUNNING) { /* no step was done, so there is nothing to save */
-        end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
+    if (g->r.state != GENERATION_RUNNING) {
+        /* No step was done in it. Members that brought a state go on with it in the next one. */
+        const struct failure_cause cause = {.text = why};
+        if (g->job->r.state != JOB_STOPPING && survivors_bring_state(g))
+            end_around_survivors(core, g, GENERATION_CLOSED, &cause);
+        else
+            end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
         return;
     }
+    g->job->handover.number = 0; /* members that wait for it go on, and stop after their next step */
     emit_generation_move(core, g, GENERATION_DRAINING, why);
     generation_stop_spawns(core, g, stop_of_drain(g));
     raise_generation_draining(core, g);
@@ -463,6 +480,13 @@ void generation_drain(struct core *core, struct generation *g, const char *why)
     begin_generation_drain(core, g, why);
     emit_job_move(core, job, JOB_RECOVERING, why);
     job_settle(core, job);
+}
+
+void generation_hand_over(struct core *core, struct generation *g, const char *why)
+{
+    BUG_ON(g->r.state != GENERATION_RUNNING || g != job_current(g->job));
+    end_generation(core, g, GENERATION_CLOSED, CORE_STOP_NONE, why);
+    emit_job_move(core, g->job, JOB_RECOVERING, why);
 }
 
 static void kill_job(struct core *core, struct job *job)

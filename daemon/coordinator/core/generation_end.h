@@ -26,6 +26,9 @@ void generation_replace_cause(struct core *core, struct generation *g, const str
 void generation_hold(struct core *core, struct generation *g, const char *why);
 /* Lets the generation finish its step and snapshot; the next one then forms. Does not count as a restart. */
 void generation_drain(struct core *core, struct generation *g, const char *why);
+/* The generation's members wait between two steps, and the next generation forms within this call: it gives them
+ * ranks, or stops those that it does not need. Does not count as a restart. */
+void generation_hand_over(struct core *core, struct generation *g, const char *why);
 /* Ends the job. kill: without a last snapshot and without grace. */
 void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
               const char *why);
@@ -42,6 +45,8 @@ void generation_give_up_survivors(struct core *core, struct job *job, const char
 void generation_drop_survivors(struct core *core, struct job *job, const char *why);
 /* The same for those on a node that is lost. The job is settled later. */
 void generation_lose_survivors(struct core *core, struct job *job, const struct node *node, const char *why);
+/* The same for one that says now that it does not go on. */
+void generation_lose_survivor(struct core *core, struct spawn *s, const char *why);
 /* Survivors go on in the next generation, so the failure of the last one does not count. */
 void generation_forgive(struct core *core, struct job *job);
 

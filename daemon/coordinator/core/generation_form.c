@@ -160,7 +160,7 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
 }
 
 /* No later generation may have these spawns: they would hold their slots without being anybody's members. */
-static void stop_left_out(struct core *core, const struct job *job)
+static void stop_left_out(struct core *core, const struct job *job, bool ready)
 {
     struct generation *last = NULL;
 
@@ -171,7 +171,8 @@ static void stop_left_out(struct core *core, const struct job *job)
         s->r.revoked = true;
         emit_spawn(core, s, CHANGE_SPAWN_PUT);
         last = s->rank->generation;
-        generation_stop_spawns(core, last, CORE_STOP_TERM);
+        /* One that waits for a hand-over hears of it in Watch and ends by itself. Else it is in a call to its peers. */
+        generation_stop_spawns(core, last, ready ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
     }
     if (last)
         raise_generation_ended(core, last, "the next generation has no rank for this worker");
@@ -209,7 +210,7 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     job->r.generation = record.number;
     emit_generation(core, g, CHANGE_GENERATION_INSERT);
     form_ranks(core, g, chosen, count);
-    stop_left_out(core, job);
+    stop_left_out(core, job, job->handed.generation == record.number);
     raise_generation_formed(core, g);
     snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);

@@ -66,6 +66,11 @@ void raise_job_tuned(struct core *core, const struct job *job)
     internal_event_add(core, INTERNAL_JOB_TUNED)->job = job->r.id;
 }
 
+void raise_handover_asked(struct core *core, const struct job *job)
+{
+    internal_event_add(core, INTERNAL_HANDOVER_ASKED)->job = job->r.id;
+}
+
 void raise_node_moved(struct core *core, const struct node *node)
 {
     internal_event_add(core, INTERNAL_NODE_MOVED)->node = xstrdup(node->r.name);

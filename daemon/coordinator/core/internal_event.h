@@ -15,6 +15,7 @@ enum internal_event_kind {
     INTERNAL_SNAPSHOT_COMMITTED,  /* job, spawn, step */
     INTERNAL_JOB_ENDED,           /* job */
     INTERNAL_JOB_TUNED,           /* job: its job file has a new revision */
+    INTERNAL_HANDOVER_ASKED,      /* job: its members are to wait between two steps, or not any more */
     INTERNAL_NODE_MOVED,          /* node: its state has changed */
 };
 
@@ -31,6 +32,7 @@ void raise_generation_formed(struct core *core, const struct generation *g);
 void raise_snapshot_committed(struct core *core, const struct spawn *s, int64_t step);
 void raise_job_ended(struct core *core, const struct job *job);
 void raise_job_tuned(struct core *core, const struct job *job);
+void raise_handover_asked(struct core *core, const struct job *job);
 void raise_node_moved(struct core *core, const struct node *node);
 
 /* Takes the oldest event; the caller releases it. Returns false if there is none. */

@@ -349,6 +349,7 @@ void jobs_started(struct core *core, struct job *job)
     struct generation *g = job_current(job);
 
     job->port_retries = job->node_retries = 0;
+    g->began_ms = core->now.boot_ms;
     if (!job->r.started_ms) {
         job->r.started_ms = core->now.wall_ms;
         emit_job(core, job, CHANGE_JOB_PUT);

@@ -70,6 +70,7 @@ static enum err_code load_spawns(struct core *core, const struct records *record
                            record->job);
         struct spawn *s = job_add_spawn(core, job, record);
         s->wished_revision = s->node ? s->node->revision : 1;
+        s->stays_unsaid = job->spec.kind == JOB_TRAIN;
     }
     return ERR_OK;
 }
@@ -148,7 +149,7 @@ static void resume_job(struct core *core, struct job *job)
 
     for (size_t i = 0; i < job->generation_count; i++) {
         struct generation *old = job->generations[i];
-        old->born_ms = core->now.boot_ms;
+        old->born_ms = old->began_ms = core->now.boot_ms;
         /* it may still have workers, and only we remember that they must stop */
         if (!generation_open(old) && has_revoked_living(old))
             generation_stop_spawns(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);

@@ -120,7 +120,7 @@ bool spawn_is_between(const struct spawn *s)
 {
     /* A command cannot change its generation: its process knows the first one by its environment only. */
     return !s->r.dead && !s->r.revoked && s->job->spec.kind == JOB_TRAIN &&
-           !generation_open(s->rank->generation);
+           (!generation_open(s->rank->generation) || s->job->handover.planned);
 }
 
 bool job_finished(const struct job *job)
@@ -210,6 +210,10 @@ static void free_job(struct job *job)
     free(job->waits);
     strv_free(job->targets);
     strv_free(job->grow.nodes);
+    free(job->handover.why);
+    strv_free(job->handover.joining);
+    strv_free(job->handover.leaving);
+    free(job->handed.why);
     free(job->lost.said);
     strv_free(job->lost.found);
     strv_free(job->lost.lacks);

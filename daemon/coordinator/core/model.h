@@ -39,6 +39,8 @@ struct spawn {
     bool stalled; /* was ended because it stood still; its record has that reason already */
     /* Its process can go on in the next generation (survivors.c). It says so again after a restart. */
     bool stays;
+    bool stays_unsaid; /* loaded, and it has not said so yet: until it does, it counts as one that stays */
+    int64_t ready;     /* the hand-over for which it waits between two steps (handover.c); 0: none */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
         int64_t commit, promise;
@@ -65,6 +67,7 @@ struct generation {
     enum core_stop stop;           /* how its workers are to be stopped */
     int64_t stop_at;               /* when to use the next stronger stop */
     int64_t born_ms;               /* when it was formed, or loaded */
+    int64_t began_ms;              /* when it began to run, or was loaded; 0: not yet */
     int64_t join_at;               /* when forming fails; 0: the generation has formed */
     bool waits_longer;             /* an event says that it waits for survivors that still compute */
     struct name_table offer_nodes; /* names of the nodes that its ranks' offers name */
@@ -128,6 +131,21 @@ struct job {
         bool asked;           /* the user asked for it: grow in the next pass at any cost */
     } grow;
     int64_t grown_ms;     /* when it last stopped to grow */
+    struct {              /* handover.c: the members are asked to wait between two steps */
+        int64_t number;   /* of this request, as in Watch; 0: none */
+        int64_t until;    /* when it is given up */
+        int64_t again_at; /* no other one is asked for before */
+        char *why;
+        char **joining; /* names of the nodes that join: no others do; NULL: those that placement finds */
+        char **leaving; /* names of the nodes that the job leaves to another job */
+        bool must;      /* if it is given up, the generation is drained */
+        bool planned;   /* placement is looking for nodes: the members count as survivors */
+    } handover;
+    struct { /* the last hand-over, until its generation runs */
+        int64_t generation, since_ms;
+        int nodes; /* before it */
+        char *why;
+    } handed;
     struct {              /* lost_snapshots.c: none of its snapshots could be found */
         int64_t look_at;  /* when nodes are asked for them; 0: the job does not wait */
         int64_t pause_ms; /* time between two searches */
@@ -231,7 +249,7 @@ bool rank_is_held(const struct rank *rank);             /* its spawn has not gon
 bool generation_open(const struct generation *g);       /* neither closed nor failed */
 bool generation_has_living(const struct generation *g); /* among the spawns that hold its ranks */
 bool spawn_is_member(const struct spawn *s); /* of its job's open generation, with a token that is valid */
-/* Whether the spawn's last generation has ended without stopping it. The job's next generation gives the spawn a
+/* Whether the spawn's last generation has ended without stopping it, or would end so now (job.handover.planned). The job's next generation gives the spawn a
  * rank, or stops it (generation_form.c). */
 bool spawn_is_between(const struct spawn *s);
 void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */

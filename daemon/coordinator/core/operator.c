@@ -8,6 +8,8 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/handover.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
 static const char *operator_who(const struct core_event *event)
@@ -25,15 +27,19 @@ static struct node *find_named_node(struct core *core, const struct core_event *
     return node;
 }
 
-/* Jobs that can continue from a snapshot leave the node at once: train jobs, and commands that call should_stop. The
- * others stay until they end. */
+/* Jobs that can continue from a snapshot leave the node at once: train jobs, and commands that call should_stop. So do
+ * jobs whose next generation forms with states that its members have. The others stay until they end. */
 static void move_jobs_off(struct core *core, struct node *node)
 {
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct job *job = node->spawns[i]->job;
         struct generation *g = job_current(job);
-        if ((job_keeps_state(job) || worker_asks_heeded(g)) && node->spawns[i]->rank->generation == g &&
-            generation_open(g) && g->r.state != GENERATION_DRAINING)
+        if (handover_possible(job))
+            continue; /* placement hands it over, or drains it then */
+        if (node->spawns[i]->rank->generation != g || !generation_open(g) ||
+            g->r.state == GENERATION_DRAINING)
+            continue;
+        if (job_keeps_state(job) || worker_asks_heeded(g) || survivors_bring_state(g))
             generation_drain(core, g, "moves off a drained node");
     }
 }

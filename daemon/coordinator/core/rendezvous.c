@@ -166,6 +166,15 @@ static void make_ready(struct core *core, struct generation *g)
     answer_join(core, g->ranks[0].spawn, CORE_JOIN_BOOTSTRAP);
 }
 
+/* Placement may have waited for this word. */
+static void keep_stays(struct core *core, struct spawn *s, bool stays)
+{
+    if (s->stays_unsaid)
+        core_capacity_changed(core);
+    s->stays_unsaid = false;
+    s->stays = stays;
+}
+
 void rendezvous_join(struct core *core, const struct core_event *event)
 {
     struct spawn *s = find_member(core, event, event->join.generation, event->join.rank);
@@ -179,7 +188,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         return;
     }
     struct generation *g = s->rank->generation;
-    s->stays = event->join.stays;
+    keep_stays(core, s, event->join.stays);
     answer_join(core, s, CORE_JOIN_PENDING); /* the process has given its earlier call up */
     s->join_call = event->call;
     s->join_at = core->now.boot_ms + core->config.join_wait_ms;
@@ -198,6 +207,26 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     } else if (s->rank->r.rank == 0) {
         answer_join(core, s, CORE_JOIN_BOOTSTRAP);
     }
+}
+
+/* "grew from 2 to 3 nodes at step 120, without a stop, in 0.2 s: box3 joins" */
+static void say_handed_over(struct core *core, const struct generation *g)
+{
+    struct job *job = g->job;
+    int from = job->handed.nodes, to = g->r.node_count;
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (job->handed.generation != g->r.number || !core_generation_is_live(&g->r))
+        return;
+    if (from == to)
+        buf_printf(&text, "went on with %s", text_counted(to, "node").text);
+    else
+        buf_printf(&text, "%s from %d to %s", from < to ? "grew" : "shrank", from,
+                   text_counted(to, "node").text);
+    emit_event(core, job, "handed_over", "%s at step %s, without a stop, in %s: %s", text.data,
+               text_count(g->r.source_step).text,
+               text_duration(core->now.boot_ms - job->handed.since_ms).text, job->handed.why);
+    job->handed.generation = 0;
 }
 
 /* "generation 2: 4 ranks joined in 38 ms; state from snapshot step 3,000: 201 steps to redo";
@@ -228,6 +257,7 @@ static void say_joined(struct core *core, struct generation *g)
     else if (live)
         buf_puts(&text, ": no step to redo");
     emit_event(core, job, "generation_joined", "%s", text.data);
+    say_handed_over(core, g);
     /* a new run: no steps are done again, and old losses cannot be compared with new ones */
     if (scratch) {
         job->r.fault_step = 0;
@@ -376,6 +406,7 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     effect->generation = s->job->r.generation;
     effect->rank = effect->member ? s->rank->r.rank : -1;
     effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
+    effect->handover = effect->member ? s->job->handover.number : 0;
     effect->tune = effect->rank == 0 && watcher_needs_file(w);
     return effect->member || effect->wait;
 }
@@ -419,6 +450,14 @@ static void keep_revision(struct core *core, const struct spawn *s, const struct
                text_count(step + 1).text);
 }
 
+/* It waits between two steps, or goes on. Placement follows when the last member waits. */
+static void keep_readiness(struct core *core, struct spawn *s, int64_t ready)
+{
+    s->ready = ready;
+    if (ready && ready == s->job->handover.number)
+        core_capacity_changed(core);
+}
+
 void rendezvous_watch(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->member.job);
@@ -434,11 +473,14 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
         emit_not_yet(core, event->call, job, event->watch.generation);
         return;
     }
-    w.spawn->stays = event->watch.stays;
+    keep_stays(core, w.spawn, event->watch.stays);
     /* A survivor may not know its new generation yet: what it says of the last one does not concern this one. */
     bool current = w.spawn->rank->generation->r.number == event->watch.generation;
     if (current)
         keep_revision(core, w.spawn, event);
+    keep_readiness(core, w.spawn, current ? event->watch.ready : 0);
+    if (!w.spawn->stays && spawn_is_between(w.spawn)) /* it counted as a survivor before it could say this */
+        generation_lose_survivor(core, w.spawn, "this worker does not go on");
     if (!tell_watcher(core, &w))
         return; /* a former member has its answer, and nothing will change for it */
     if (event->watch.failed_step && current)
@@ -499,6 +541,11 @@ void rendezvous_stopping(struct core *core, struct generation *g)
 }
 
 void rendezvous_tuned(struct core *core, struct generation *g)
+{
+    tell_watchers(core, g);
+}
+
+void rendezvous_handover(struct core *core, struct generation *g)
 {
     tell_watchers(core, g);
 }

@@ -23,6 +23,8 @@ void rendezvous_stopping(struct core *core, struct generation *g);
 void rendezvous_node_known(struct core *core, const struct node *node);
 /* The job file has a new revision: tells rank 0. */
 void rendezvous_tuned(struct core *core, struct generation *g);
+/* The members are to wait for a hand-over, or not any more: tells its watchers. */
+void rendezvous_handover(struct core *core, struct generation *g);
 /* How many ranks of the generation hold a Watch stream, and so can reach the coordinator. */
 int rendezvous_watching(const struct core *core, const struct generation *g);
 /* Answers the calls of a job that is about to be removed and built anew from merged records: its workers call

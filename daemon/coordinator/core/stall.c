@@ -99,6 +99,9 @@ static const struct spawn *find_culprit(const struct generation *g, int64_t *fro
         at = s->idle_since;
         if (!s->proc_state && at < silent)
             at = silent;
+        /* A worker that goes on from an earlier generation may have been quiet since then, while it waited. */
+        if (s->r.first_generation < g->r.number && at < g->began_ms)
+            at = g->began_ms;
         /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
         if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
             continue;

@@ -244,6 +244,7 @@ static void effect_watch(struct service *s, const struct core_effect *f)
     reply.generation = f->generation;
     reply.rank = f->rank;
     reply.stop = f->stop;
+    reply.handover = f->handover;
     reply.counts_parts = true;
     const struct job_record *job = f->tune ? core_job(s->core, f->job) : NULL;
     if (job) {

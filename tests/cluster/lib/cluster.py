@@ -328,6 +328,17 @@ class Cluster:
             mine = {pid: line for pid, line in mine.items() if pid in of_job}
         return mine
 
+    def stop_new_worker(self, job, before):
+        """Waits for a new process of the job and stops it. That is before it joins unless this test is slow: so it looks without
+        a pause."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            for pid, line in self.processes(job).items():
+                if "ddp-trainer" in line and pid not in before:
+                    os.kill(pid, signal.SIGSTOP)
+                    return pid
+        raise AssertionError("no new process\n" + self.describe(job))
+
     def wait_gone(self, job=None, timeout=20.0):
         wait_for(lambda: not self.processes(job), lambda: "processes to be gone: %s" % self.processes(job), timeout)
 

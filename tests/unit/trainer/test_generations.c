@@ -251,6 +251,69 @@ static void a_worker_that_is_dismissed_ends(void **state)
     worker_end(&w);
 }
 
+/* It stands between two steps, says so, and has done all that was due. */
+static void worker_waits_for(const struct worker *w, int number)
+{
+    fake.watch_handover = number;
+    fake_coordinator_send_watch();
+    WAIT_FOR(fake.watched_ready == number);
+    assert_int_equal(w->trainer.served_step, w->trainer.engine.step);
+}
+
+static void a_worker_waits_between_two_steps_for_a_handover(void **state)
+{
+    struct worker w;
+
+    (void)state;
+    worker_begin(&w, "");
+    worker_waits_for(&w, 7);
+    const int64_t step = w.trainer.engine.step;
+    fake.watch_handover = 0;
+    next_generation(FIRST + 1, false);
+    assert_int_equal(fake.live_step, step);
+    fake.watch_stop = 1;
+    fake_coordinator_send_watch();
+    WAIT_FOR(w.ended);
+    assert_int_equal(w.code, ERR_OK);
+    assert_true(w.trainer.engine.step > step);
+    worker_end(&w);
+}
+
+static void a_worker_goes_on_if_the_handover_is_taken_back(void **state)
+{
+    struct worker w;
+
+    (void)state;
+    worker_begin(&w, "");
+    worker_waits_for(&w, 7);
+    const int64_t step = w.trainer.engine.step;
+    worker_waits_for(&w, 8); /* another number: it has made a step */
+    assert_true(w.trainer.engine.step > step);
+    fake.watch_handover = 0;
+    fake_coordinator_send_watch();
+    WAIT_FOR(fake.watched_ready == 0);
+    assert_int_equal(fake.joins, 2); /* of the first generation only */
+    fake.watch_stop = 1;
+    fake_coordinator_send_watch();
+    WAIT_FOR(w.ended);
+    assert_int_equal(w.code, ERR_OK);
+    worker_end(&w);
+}
+
+static void a_worker_that_is_not_needed_any_more_succeeds(void **state)
+{
+    struct worker w;
+
+    (void)state;
+    worker_begin(&w, "");
+    worker_waits_for(&w, 7);
+    watch_says(false, false, FIRST + 1);
+    WAIT_FOR(w.ended);
+    assert_int_equal(w.code, ERR_OK);
+    assert_true(w.trainer.stopped && w.trainer.asked);
+    worker_end(&w);
+}
+
 /* As an older coordinator says it: that a later generation is there, and that the worker is not a member. */
 static void a_worker_whose_job_wants_no_replacements_does_not_stay(void **state)
 {
@@ -320,6 +383,9 @@ int main(void)
         cmocka_unit_test_setup(the_next_evaluation_takes_the_place_of_a_best_one_whose_snapshot_was_lost,
                                fake_coordinator_reset),
         cmocka_unit_test_setup(a_worker_that_is_dismissed_ends, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_worker_waits_between_two_steps_for_a_handover, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_worker_goes_on_if_the_handover_is_taken_back, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_worker_that_is_not_needed_any_more_succeeds, fake_coordinator_reset),
         cmocka_unit_test_setup(a_worker_whose_job_wants_no_replacements_does_not_stay,
                                fake_coordinator_reset),
         cmocka_unit_test_setup(a_signal_ends_the_wait_for_the_next_generation, fake_coordinator_reset),

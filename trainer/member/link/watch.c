@@ -37,6 +37,15 @@ void link_set_over(struct link *r, int64_t generation)
     pthread_mutex_unlock(&r->watch_lock);
 }
 
+static void wake_waiter(struct link *r)
+{
+    pthread_mutex_lock(&r->lock);
+    void (*heard)(void) = r->after.heard;
+    pthread_mutex_unlock(&r->lock);
+    if (heard)
+        heard();
+}
+
 /* Called before link_set_over, so that whoever that wakes finds the word. */
 static void word_set(struct link *r, int64_t generation, enum link_word word, const struct link_member *next)
 {
@@ -44,10 +53,8 @@ static void word_set(struct link *r, int64_t generation, enum link_word word, co
     r->after.generation = generation;
     r->after.word = word;
     r->after.next = *next;
-    void (*heard)(void) = r->after.heard;
     pthread_mutex_unlock(&r->lock);
-    if (heard)
-        heard();
+    wake_waiter(r);
 }
 
 enum link_word link_after(struct link *r, struct link_member *next)
@@ -70,12 +77,14 @@ static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchR
     if (reply->stop && atomic_exchange(&r->stop_asked, generation) < generation)
         log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
                  r->rank);
+    atomic_store(&r->handover, reply->member && !later ? reply->handover : 0);
     if (later || !reply->member) {
         word_set(r, generation, later ? LINK_JOIN : reply->wait ? LINK_WAIT : LINK_DISMISSED, &next);
         link_set_over(r, generation);
     } else if (*reply->job_file) {
         link_tuning_heard(r, reply->revision, reply->job_file); /* Join brings that of a later generation */
     }
+    wake_waiter(r);
 }
 
 /* The coordinator is reachable and says that this process is not a member. */
@@ -98,6 +107,7 @@ struct watch_state {
     int64_t generation;  /* generation that this stream is about */
     int64_t revision;    /* of the job file: the stream has told the coordinator that it is in use */
     bool stays;          /* as the stream has told the coordinator */
+    int64_t ready;       /* the same */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
 
@@ -139,7 +149,7 @@ bool link_away(const struct link *r)
 static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
     return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
-           w->stays != atomic_load(&r->stays) || atomic_load(&r->asked);
+           w->stays != atomic_load(&r->stays) || w->ready != atomic_load(&r->ready) || atomic_load(&r->asked);
 }
 
 static void stream_publish(struct link *r, struct rpc_stream *stream)
@@ -180,6 +190,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     q.revision = w->revision = link_tuning_used(r, &q.revision_step);
     q.stays = w->stays = atomic_load(&r->stays);
     atomic_store(&r->asked, false);
+    q.ready = w->ready = atomic_load(&r->ready);
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
@@ -283,6 +294,17 @@ void link_set_stays(struct link *r, bool stays, void (*heard)(void))
     r->after.heard = heard;
     pthread_mutex_unlock(&r->lock);
     if (atomic_exchange(&r->stays, stays) != stays)
+        link_watch_again(r);
+}
+
+int64_t link_handover(const struct link *r)
+{
+    return atomic_load(&r->handover);
+}
+
+void link_set_ready(struct link *r, int64_t number)
+{
+    if (atomic_exchange(&r->ready, number) != number)
         link_watch_again(r);
 }
 

@@ -44,4 +44,9 @@ enum link_word {
  * only Join knows it. Any thread. */
 enum link_word link_after(struct link *r, struct link_member *next);
 
+/* The number of the hand-over for which the coordinator asks all ranks to wait between two steps; 0: none. A level. */
+int64_t link_handover(const struct link *r);
+/* This process waits for that hand-over; 0: it goes on. The coordinator is told at once. */
+void link_set_ready(struct link *r, int64_t number);
+
 #endif

@@ -28,6 +28,7 @@
 #include "daemon/coordinator/core/gpus.h"
 #include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/rendezvous.h"
 
 /* Between the last number in the records and the first that is given out again. */
@@ -69,6 +70,8 @@ static void hold_job(struct core *core, struct job *job)
 
     job->not_before = core->now.boot_ms + (lease > core->config.return_ms ? lease : core->config.return_ms);
     job->held = true;
+    if (job->survivors_until) /* survivors wait as long, too */
+        job->survivors_until = job->not_before + SURVIVORS_WAIT_MS;
     core_wake(core, job->not_before);
 }
 

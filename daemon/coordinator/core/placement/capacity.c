@@ -7,6 +7,7 @@
 #include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 
 bool capacity_usable(const struct node *node)
@@ -106,6 +107,18 @@ int capacity_available(const struct node *node, enum slot_kind kind)
     int busy = kind == SLOT_GPU ? node->place.gpu_busy - node->place.gpu_covered
                                 : node->place.cpu_busy - node->place.cpu_covered;
     return slots_total(node, kind) - busy - slots_reserved(node, kind);
+}
+
+int capacity_yielding(const struct job *job, const struct node *node, enum slot_kind kind)
+{
+    int units = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        const struct spawn *s = node->spawns[i];
+        if (handover_yields(s->job, job))
+            units += kind == SLOT_CPU ? s->r.cpu_slot >= 0 : (int)strv_len(s->r.gpu_uuids);
+    }
+    return units;
 }
 
 /* Returns the node's rank in the job's last generation, so that the same layout is used again if possible.
@@ -235,6 +248,8 @@ size_t capacity_candidates(const struct core *core, const struct job *job, enum 
             continue;
         c.kept = later ? 0 : survivors_on_node(job, node, c.procs, c.gpus_each);
         c.available = capacity_available(node, kind);
+        if (later)
+            c.available += capacity_yielding(job, node, kind);
         c.order = capacity_former_order(job, node);
         if (names_contain(job->lost.found, node->r.name))
             c.order -= 1 << 23; /* the job's snapshots are there, and it cannot continue without them */

@@ -37,6 +37,8 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
 int capacity_sick_gpus(const struct core *core);      /* GPUs that exist and are sick */
 int capacity_units(const struct placement_choice *c); /* slots or GPUs */
 int capacity_available(const struct node *node, enum slot_kind kind);
+/* What running jobs on the node could leave to the job (yielding.c). */
+int capacity_yielding(const struct job *job, const struct node *node, enum slot_kind kind);
 int capacity_former_order(const struct job *job,
                           const struct node *node); /* node rank in the last generation */
 /* All nodes that could take the job's processes, best first. `out` has room for every node. */

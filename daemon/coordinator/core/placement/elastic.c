@@ -26,6 +26,7 @@
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/snapshots.h"
 
@@ -59,10 +60,13 @@ bool elastic_wants_nodes(const struct core *core, const struct job *job)
     if (job->r.state != JOB_RUNNING || g->r.state != GENERATION_RUNNING ||
         g->r.node_count >= job->spec.nodes_max || generation_is_ending(g))
         return false;
+    if (handover_possible(job) && !handover_may_begin(core, job))
+        return false;
     if (job->grow.asked)
         return true; /* the user decides about the cost of a stop */
-    /* a train job without snapshots would begin again */
-    return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !job_ends_soon(core, job);
+    /* a train job without snapshots would begin again, if it had to stop */
+    return (job->spec.kind == JOB_COMMAND || job_keeps_state(job) || handover_possible(job)) &&
+           !job_ends_soon(core, job);
 }
 
 static bool same_offer(const struct job *job, const struct placement_choice *more, size_t count)
@@ -84,6 +88,8 @@ static int64_t growth_time(const struct core *core, const struct job *job)
         return core->now.boot_ms;
     if (at > last_call)
         at = last_call;
+    if (handover_possible(job))
+        return at; /* growth does not cost a stop */
     return job->grown_ms && at < job->grown_ms + PAUSE * settle ? job->grown_ms + PAUSE * settle : at;
 }
 
@@ -101,26 +107,29 @@ bool elastic_offer(struct core *core, struct job *job, const struct placement_ch
     return count && core->now.boot_ms >= job->grow.at;
 }
 
-/* "resize to 3 nodes: box2, box3 join" */
-static void describe_resize(int64_t nodes, char **joining, struct buf *text)
+/* "box2, box3 join" */
+static void describe_joining(char **joining, struct buf *text)
 {
-    buf_printf(text, "resize to %s", text_counted(nodes, "node").text);
-    for (char **name = joining; name && *name; name++)
-        buf_printf(text, "%s %s", name == joining ? ":" : ",", *name);
-    if (joining)
-        buf_puts(text, joining[1] ? " join" : " joins");
+    for (char **name = joining; *name; name++)
+        buf_printf(text, "%s%s", name == joining ? "" : ", ", *name);
+    buf_puts(text, joining[1] ? " join" : " joins");
 }
 
 void elastic_grow(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
     char **joining = steal(job->grow.nodes);
+    CLEANUP(buf_release) struct buf join = {0};
     CLEANUP(buf_release) struct buf why = {0};
 
-    describe_resize(g->r.node_count + (int64_t)strv_len(joining), joining, &why);
+    describe_joining(joining, &join);
     job->grow.at = 0;
     job->grow.asked = false;
     job->grown_ms = core->now.boot_ms;
+    if (handover_begin(core, job, join.data, joining, NULL, false))
+        return;
+    buf_printf(&why, "resize to %s: %s",
+               text_counted(g->r.node_count + (int64_t)strv_len(joining), "node").text, join.data);
     generation_drain(core, g, why.data);
     for (char **name = joining; *name; name++)
         job->targets = strv_append(job->targets, *name);
@@ -200,7 +209,6 @@ void elastic_resize(struct core *core, const struct core_event *event)
         return;
     }
     struct generation *g = job_current(job);
-    CLEANUP(buf_release) struct buf why = {0};
     bool has_too_many = g && generation_open(g) && g->r.node_count > max;
 
     set_node_range(core, job, min, max, event_who(event));
@@ -208,8 +216,10 @@ void elastic_resize(struct core *core, const struct core_event *event)
     strv_free(steal(job->grow.nodes)); /* the next pass offers them anew, under the new limits */
     job->grow.asked = true;
     /* to shrink, it stops now; to grow, in the next placement pass; within the limits nothing happens */
-    if (has_too_many) {
-        describe_resize(count_nodes_left(g, max), NULL, &why);
+    job->handover.again_at = 0;
+    if (has_too_many && !handover_possible(job)) {
+        CLEANUP(buf_release) struct buf why = {0};
+        buf_printf(&why, "resize to %s", text_counted(count_nodes_left(g, max), "node").text);
         generation_drain(core, g, why.data);
     }
     core_capacity_changed(core);

@@ -29,19 +29,22 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
+#include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/placement/world_size.h"
+#include "daemon/coordinator/core/placement/yielding.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
 /* Returns a worker of an older generation that must be dead before the next generation starts, or NULL. A
  * command may write anywhere, so all its workers must be dead. A trainer on a lost node can do no harm, since
  * only the current generation can commit, so only workers on reachable nodes are waited for. A trainer that
- * may be a member of the next generation, too, is not waited for. */
+ * may be a member of the next generation, too, is not waited for, once it has said to this coordinator that it
+ * stays. */
 static const struct spawn *spawn_holding_back(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
-        if (!job->spawns[i]->r.dead && !spawn_is_between(job->spawns[i]) &&
+        if (!job->spawns[i]->r.dead && (!spawn_is_between(job->spawns[i]) || job->spawns[i]->stays_unsaid) &&
             (job->spec.kind == JOB_COMMAND || spawn_reachable(job->spawns[i])))
             return job->spawns[i];
     return NULL;
@@ -273,7 +276,8 @@ static bool survivors_go_on_soon(const struct core *core, const struct job *job,
     size_t count = compatible_candidates(core, job, kind, CAPACITY_AGAIN, list);
 
     count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
-    return job->survivors_until && core->now.boot_ms >= job->not_before && keeps_survivors(list, count);
+    /* Until the nodes have reported their jobs, nobody knows where a held job will run. */
+    return job->survivors_until && (job->held || keeps_survivors(list, count));
 }
 
 enum place_result { PLACED, BLOCKED, TOO_SMALL };
@@ -316,7 +320,10 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     if (elsewhere && !lost_snapshots_has_place(job, list, count))
         count = 0; /* nodes without its snapshots are no use to it, so others may have them */
     /* The order matters: the first reason that holds explains why the later ones cannot be judged yet. */
-    if (old)
+    if (old && spawn_is_between(old))
+        buf_printf(&text, "waits for word of rank %d of generation %" PRId64 " on %s", old->rank->r.rank,
+                   old->rank->r.generation, old->r.node);
+    else if (old)
         buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s",
                    old->rank->r.rank, old->rank->r.generation, old->r.node);
     else if (!ready && job->held)
@@ -342,8 +349,11 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     strv_free(steal(job->targets));
     for (size_t i = 0; i < count; i++) {
         job->targets = strv_append(job->targets, list[i].node->r.name);
-        capacity_reserve(job, list[i].node, &list[i]);
     }
+    if (!old && ready)
+        yielding_begin(core, job, list, count, kind);
+    for (size_t i = 0; i < count; i++)
+        capacity_reserve(job, list[i].node, &list[i]);
     return BLOCKED;
 }
 
@@ -360,6 +370,67 @@ static void reserve_for_drained(const struct core *core, struct placement_choice
         for (size_t k = 0; k < count; k++)
             capacity_reserve(job, list[k].node, &list[k]);
     }
+}
+
+/* The nodes on which a job whose members wait for a hand-over goes on; 0: none, or those that it has. */
+static size_t choose_for_handover(const struct core *core, const struct job *job, enum slot_kind kind,
+                                  struct placement_choice *list)
+{
+    const struct generation *g = job_current(job);
+    size_t count = compatible_candidates(core, job, kind, CAPACITY_NOW, list), kept = 0, former = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (handover_allows(job, list[i].node))
+            list[kept++] = list[i];
+    count = world_size_choose(&job->spec, job->spec.nodes_min, handover_most_nodes(job), 0, list, kept);
+    for (size_t i = 0; i < count; i++)
+        former += capacity_former_order(job, list[i].node) < NO_FORMER_RANK;
+    if (former == count && count == (size_t)g->r.node_count)
+        return 0;
+    return keeps_survivors(list, count) ? count : 0;
+}
+
+static void hand_job_over(struct core *core, struct job *job, struct placement_choice *list)
+{
+    enum slot_kind kind = capacity_slot_kind(core, job);
+
+    job->handover.planned = true;
+    size_t count = choose_for_handover(core, job, kind, list);
+    job->handover.planned = false;
+    if (!count) {
+        handover_give_up(core, job);
+        return;
+    }
+    assign_seats(list, count);
+    for (size_t i = 0; i < count; i++)
+        capacity_take(list[i].node, &list[i]);
+    bool had_gpus = job_has_gpus(job);
+    handover_complete(core, job);
+    generation_form(core, job, list, count);
+    say_device_change(core, job, kind, had_gpus, list, count);
+}
+
+/* The nodes that are to join are kept free until the members are ready. */
+static void reserve_for_handover(const struct core *core, const struct job *job,
+                                 struct placement_choice *list)
+{
+    size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), CAPACITY_NOW, list);
+
+    for (size_t i = 0; i < count; i++)
+        if (names_contain(job->handover.joining, list[i].node->r.name))
+            capacity_reserve(job, list[i].node, &list[i]);
+}
+
+/* Jobs whose members wait go first: they stand still. */
+static void hand_jobs_over(struct core *core, struct placement_choice *list)
+{
+    handover_review(core);
+    for (size_t i = 0; i < core->job_count; i++)
+        if (core->jobs[i]->handover.number && !handover_ready(core->jobs[i]))
+            reserve_for_handover(core, core->jobs[i], list);
+    for (size_t i = 0; i < core->job_count; i++)
+        if (handover_ready(core->jobs[i]))
+            hand_job_over(core, core->jobs[i], list);
 }
 
 /* Nodes that could join a running job if it stopped for them. */
@@ -472,6 +543,7 @@ void placement_run(struct core *core)
     core->placement_due = false;
     for (size_t i = 0; i < core->node_count; i++)
         capacity_count(core->nodes[i]);
+    hand_jobs_over(core, list);
     reserve_for_drained(core, list);
     for (size_t i = 0; i < core->job_count; i++)
         if (job_wants_place(core->jobs[i]))

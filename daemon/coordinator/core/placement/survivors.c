@@ -59,8 +59,11 @@ bool survivors_include(const struct generation *g, const struct spawn *s, const 
 {
     bool rank_0 = s == g->ranks[0].spawn;
 
-    if (g->job->spec.kind != JOB_TRAIN || !s->stays || s->r.revoked || !spawn_reachable(s))
+    if (g->job->spec.kind != JOB_TRAIN || !(s->stays || s->stays_unsaid) || s->r.revoked ||
+        !spawn_reachable(s))
         return false;
+    if (g->job->r.scratch_generation >= g->r.number)
+        return false; /* the user wants the job to begin anew, without the state of this generation */
     /* It hangs, or its device is gone: it could not take part in the next generation. */
     if (s == culprit || survivor_lost_gpu(s))
         return false;
@@ -71,6 +74,14 @@ bool survivors_include(const struct generation *g, const struct spawn *s, const 
     /* A new process of a generation that has not run has no state. A new process starts as fast as this
      * one could join again. */
     return g->r.state == GENERATION_RUNNING || s->r.first_generation < g->r.number;
+}
+
+bool survivors_bring_state(const struct generation *g)
+{
+    for (int i = 0; g->r.state != GENERATION_RUNNING && i < g->r.world_size; i++)
+        if (survivors_include(g, g->ranks[i].spawn, NULL, false))
+            return true;
+    return false;
 }
 
 bool survivors_wait(const struct job *job)

@@ -18,6 +18,8 @@ bool survivors_still_compute(const struct generation *g);
 /* Whether a failure of the job's newest generation, whose last step is recorded, may leave survivors at all. culprit: as
  * above, with its exit recorded. */
 bool survivors_may_go_on(const struct job *job, const struct spawn *culprit);
+/* The generation forms, and members of it would go on in another one with the state that they have. */
+bool survivors_bring_state(const struct generation *g);
 bool survivors_wait(const struct job *job); /* some are between two generations */
 /* How many times in the last 24 hours a generation failed and its survivors went on in the next one. */
 int64_t survivors_count_replacements(const struct core *core, const struct job *job);

@@ -306,7 +306,10 @@ static void between_generations_it_holds_nothing_back(void **state)
     fixture_node(f, "box2", 4);
     fixture_hello(f, "box1", "box1", 4, 0);
     fixture_all_run(f, "box1");
-    assert_int_equal(core_generation(f->core, id, 2)->state, GENERATION_FORMING); /* nothing was waited for */
+    f->stays = true;
+    fixture_watch(f, id, SURVIVOR);
+    assert_int_equal(core_generation(f->core, id, 2)->state,
+                     GENERATION_FORMING); /* nothing else was waited for */
     assert_int_equal(stop_of_survivor(f, id), CORE_STOP_NONE);
     assert_int_equal(core_spawn_rank(f->core, id, SURVIVOR)->generation, 2);
 }

@@ -2,6 +2,7 @@
 #include "tests/unit/base/check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/model.h"
@@ -178,11 +179,82 @@ static void survivors_wait_for_a_coordinator_that_restarts(void **state)
     fixture_hello(f, "box1", "box1", 4, 0);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
     fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_non_null(strstr(fixture_waits(f, job), "waits for word of rank 1 of generation 1 on box1"));
+    fixture_watch(f, job, 2);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_string_equal(staying_watch_says(f, watch), "member");
     assert_int_equal(fixture_spawn(f, job, 1), 2);
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
     assert_false(core_generation(f->core, job, 1)->charged);
+}
+
+/* A rank dies while the coordinator is away. Its agent says so before the others can say again that they stay. */
+static void workers_stay_that_could_not_say_so_yet(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_all_run(f, "box1");
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    for (int64_t spawn = 1; spawn <= 4; spawn++)
+        if (spawn != 3)
+            fixture_watch(f, job, spawn);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(fixture_spawn(f, job, 0), 1);
+    assert_int_equal(fixture_spawn(f, job, 2), 5);
+    assert_int_equal(staying_record(f, job)->restarts_used, 0);
+}
+
+/* The same, and they say that they do not stay. */
+static void workers_that_do_not_stay_say_so_later(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_all_run(f, "box1");
+    fixture_exit(f, job, 2, 0, 9);
+    f->stays = false;
+    for (int64_t spawn = 1; spawn <= 4; spawn++)
+        if (spawn != 3)
+            assert_string_equal(staying_watch_says(f, fixture_watch(f, job, spawn)), "over");
+    fixture_all_obey(f, "box1");
+    assert_int_equal(staying_record(f, job)->restarts_used, 1);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+/* The job must not stay on a node, and its next generation forms already, with states that its workers brought. */
+static void a_drain_keeps_the_states_of_a_generation_that_forms(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_FORMING);
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    assert_int_equal(core_generation(f->core, job, 2)->state, GENERATION_CLOSED);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_generation(f, job)->number, 3);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(fixture_spawn(f, job, rank), rank == 2 ? 6 : rank + 1);
+    assert_int_equal(staying_record(f, job)->restarts_used, 0);
+}
+
+static void from_scratch_keeps_no_state_of_a_generation_that_forms(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
+    fixture_all_obey(f, "box1");
+    for (int rank = 0; rank < 4; rank++)
+        assert_true(fixture_spawn(f, job, rank) > 5);
 }
 
 /* An agent restarts: its node is not connected for a moment, and its workers live. */
@@ -272,6 +344,10 @@ int main(void)
         TEST(a_lost_node_takes_its_waiting_survivors_with_it),
         TEST(only_survivors_on_a_lost_node_are_lost),
         TEST(survivors_wait_for_a_coordinator_that_restarts),
+        TEST(workers_stay_that_could_not_say_so_yet),
+        TEST(workers_that_do_not_stay_say_so_later),
+        TEST(a_drain_keeps_the_states_of_a_generation_that_forms),
+        TEST(from_scratch_keeps_no_state_of_a_generation_that_forms),
         TEST(survivors_wait_for_an_agent_that_restarts),
         TEST(survivors_do_not_wait_for_a_node_that_rests),
         TEST(survivors_do_not_wait_for_ever),

@@ -121,6 +121,7 @@ static void fake_send_watch(struct rpc_call *call)
     reply.member = !reply.wait && (fake.watch_next || fake.watch_generation <= fake.generation);
     reply.generation = fake.watch_generation;
     reply.stop = fake.watch_stop;
+    reply.handover = fake.watch_handover;
     reply.counts_parts = !fake.old_parts;
     reply.revision = fake.revision;
     reply.job_file = (char *)(uintptr_t)(fake.revision != fake.told_revision ? "of Watch" : "");
@@ -139,6 +140,7 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
     fake.told_step = (int)q->revision_step;
     fake.told_revision = (int)q->revision;
     fake.watched_stays = q->stays;
+    fake.watched_ready = (int)q->ready;
     fake.watched_generation = (int)q->generation;
     atomic_fetch_add(&fake.watches, 1);
     if (q->generation == fake.refused_watch) {

@@ -30,6 +30,7 @@ extern struct fake_coordinator {
     atomic_bool watch_wait;      /* a Watch reports that the generation is over and the worker is to wait, */
     atomic_bool watch_next;      /* or that it is a member of watch_generation, as rank watch_rank */
     atomic_int watch_rank;
+    atomic_int watch_handover; /* a Watch asks the worker to wait for this hand-over; 0: it does not */
     atomic_bool
         alone; /* the worker is the only rank; if it says that it has a state, it goes on from memory */
     atomic_bool old_parts; /* a Watch does not say that parts are counted */
@@ -41,6 +42,7 @@ extern struct fake_coordinator {
     atomic_int parts;                               /* of the last commit */
     atomic_bool joined_stays, watched_stays;        /* of the last Join and the last Watch */
     atomic_int live_step, watched_generation;       /* the same */
+    atomic_int watched_ready;                       /* of the last Watch */
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     atomic_int told_revision, told_step; /* by the last Watch: the revision in use, and since when */

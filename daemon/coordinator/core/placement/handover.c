@@ -1,0 +1,211 @@
+/* A running train job whose members can go on (survivors.c) gets other nodes without a stop.
+ *
+ * The happy path: the job is to grow, to shrink, or to leave a node. Watch tells its members the number of a hand-over. They
+ * vote, so all of them finish the same step; then each waits, with its state and its group, and says in Watch that it is
+ * ready. Until then nothing durable has changed. When the last one is ready, placement looks for nodes as if the generation
+ * had ended (job.handover.planned). In the same call the generation ends, the next one forms, and each member keeps its process
+ * and gets its new rank. New workers get the state from them. Members without a rank hear that they are not needed any more, and exit
+ * with 0. Nothing is read from a file, and nothing is charged.
+ *
+ * Failure modes: if the next generation cannot form, or members take too long, a job that must leave its nodes is drained
+ * with a snapshot, and another one goes on as it was. If a member dies meanwhile, that is an ordinary failure. A
+ * coordinator that restarts knows nothing of a hand-over: its members then go on. Whether a job has too many nodes, or a
+ * drained one, is looked at in every placement pass, so that nothing has to be remembered. Members that hear nothing go
+ * on after a while, too (trainer/handover.c). A collective that one of them then begins ends when the others leave the group. */
+#include "daemon/coordinator/core/placement/handover.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/internal_event.h"
+#include "daemon/coordinator/core/model.h"
+
+/* How long members may take to their next step's end. They train meanwhile, so this costs nothing. */
+#define READY_MS 60000
+/* Time between two tries. */
+#define AGAIN_MS 10000
+
+bool handover_possible(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    if (job->spec.kind != JOB_TRAIN || job->r.state != JOB_RUNNING || g->r.state != GENERATION_RUNNING)
+        return false;
+    bool some_can_stay = false;
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (!s->stays || s->r.revoked || !spawn_reachable(s))
+            return false;
+        some_can_stay |= !s->node->r.drain;
+    }
+    return some_can_stay; /* else nobody could give the state to new workers */
+}
+
+bool handover_yields(const struct job *holder, const struct job *job)
+{
+    return holder->spec.priority < job->spec.priority && holder->r.state == JOB_RUNNING &&
+           job_current(holder)->r.node_count > holder->spec.nodes_min && handover_possible(holder);
+}
+
+/* The next generation cannot start before workers of older ones are dead, and its members should not wait for that. */
+static bool has_old_workers(const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (spawn_reachable(job->spawns[i]) && job->spawns[i]->rank->generation != job_current(job))
+            return true;
+    return false;
+}
+
+bool handover_may_begin(const struct core *core, const struct job *job)
+{
+    return !job->handover.number && core->now.boot_ms >= job->handover.again_at && handover_possible(job) &&
+           !has_old_workers(job);
+}
+
+/* Numbers are not used again, also not by a restarted coordinator: a member that has waited for an earlier one must see that this
+ * is another. */
+static int64_t next_number(const struct core *core, const struct job *job)
+{
+    int64_t number = core->now.wall_ms;
+
+    return number > job->handed.since_ms && number != job->handover.number ? number
+                                                                           : job->handover.number + 1;
+}
+
+bool handover_begin(struct core *core, struct job *job, const char *why, char **joining, char **leaving,
+                    bool must)
+{
+    if (!handover_may_begin(core, job))
+        return false;
+    job->handover.number = next_number(core, job);
+    job->handover.until = core->now.boot_ms + READY_MS;
+    job->handover.must = must;
+    text_set(&job->handover.why, "%s", why);
+    strv_free(job->handover.joining);
+    strv_free(job->handover.leaving);
+    job->handover.joining = joining;
+    job->handover.leaving = leaving;
+    core_wake(core, job->handover.until);
+    raise_handover_asked(core, job);
+    return true;
+}
+
+/* ---- reasons that hold as long as the job runs there */
+
+static const struct node *drained_node(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->node && g->ranks[i].spawn->node->r.drain)
+            return g->ranks[i].spawn->node;
+    return NULL;
+}
+
+static void review_job(struct core *core, struct job *job)
+{
+    const struct generation *g = job_current(job);
+    CLEANUP(buf_release) struct buf why = {0};
+
+    if (job->handover.number && core->now.boot_ms >= job->handover.until)
+        handover_give_up(core, job);
+    if (job->r.state != JOB_RUNNING || job->handover.number)
+        return;
+    const struct node *drained = drained_node(g);
+    if (g->r.node_count > job->spec.nodes_max)
+        buf_puts(&why, "resized");
+    else if (drained)
+        buf_printf(&why, "%s is drained", drained->r.name);
+    else
+        return;
+    /* A job without snapshots would lose all by a stop, so it stays on a drained node if this fails. */
+    (void)handover_begin(core, job, why.data, NULL, NULL, !drained || job_keeps_state(job));
+}
+
+void handover_review(struct core *core)
+{
+    for (size_t i = 0; i < core->job_count; i++)
+        if (core->jobs[i]->r.state == JOB_RUNNING && core->jobs[i]->spec.kind == JOB_TRAIN)
+            review_job(core, core->jobs[i]);
+}
+
+/* ---- its end */
+
+bool handover_ready(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    if (!job->handover.number || !handover_possible(job))
+        return false;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->ready != job->handover.number)
+            return false;
+    return true;
+}
+
+static bool has_node(const struct generation *g, const struct node *node)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->node == node)
+            return true;
+    return false;
+}
+
+bool handover_allows(const struct job *job, const struct node *node)
+{
+    if (names_contain(job->handover.leaving, node->r.name))
+        return false;
+    if (!job->handover.joining && !job->handover.leaving)
+        return true;
+    return has_node(job_current(job), node) || names_contain(job->handover.joining, node->r.name);
+}
+
+/* A job that leaves a node takes no more nodes than it had: those that are free are offered to it later. */
+int64_t handover_most_nodes(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+    int64_t most = g->r.node_count + (int64_t)strv_len(job->handover.joining);
+
+    return most < job->spec.nodes_max ? most : job->spec.nodes_max;
+}
+
+void handover_complete(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+
+    job->handed.generation = g->r.number + 1;
+    job->handed.nodes = g->r.node_count;
+    job->handed.since_ms = core->now.boot_ms;
+    text_set(&job->handed.why, "%s", job->handover.why);
+    generation_hand_over(core, g, job->handover.why);
+}
+
+void handover_give_up(struct core *core, struct job *job)
+{
+    bool drains = job->handover.must;
+
+    job->handover.number = 0;
+    job->handover.again_at = core->now.boot_ms + AGAIN_MS;
+    core_wake(core, job->handover.again_at);
+    if (drains)
+        generation_drain(core, job_current(job), job->handover.why);
+    else
+        raise_handover_asked(core, job);
+}
+
+void handover_tick(struct core *core, struct job *job)
+{
+    bool again = job->handover.again_at && core->now.boot_ms >= job->handover.again_at;
+
+    if (again)
+        job->handover.again_at = 0;
+    if (again || (job->handover.number && core->now.boot_ms >= job->handover.until))
+        core_capacity_changed(core);
+}
+
+int64_t handover_deadline(const struct job *job)
+{
+    int64_t at = job->handover.again_at ? job->handover.again_at : INT64_MAX;
+
+    return job->handover.number && job->handover.until < at ? job->handover.until : at;
+}

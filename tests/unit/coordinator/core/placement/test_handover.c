@@ -1,0 +1,340 @@
+/* A running train job goes to other nodes without a stop: when, how, and what happens if that fails. */
+#include "tests/unit/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/coordinator/core/placement/staying_job.h"
+
+#define TWO "nodes: 2\nprocs_per_node: 1\n"
+#define ELASTIC "nodes: \"1:3\"\nprocs_per_node: 1\n"
+
+static struct job *job_at(const struct core_fixture *f, int64_t job)
+{
+    return core_find_job(f->core, job);
+}
+
+static int64_t handover_of(const struct core_fixture *f, int64_t job)
+{
+    return job_at(f, job)->handover.number;
+}
+
+static int64_t job_on_two_nodes(struct core_fixture *f, const char *file)
+{
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    return staying_job(f, file);
+}
+
+/* The rank waits for the job's hand-over. Returns its Watch. */
+static uint64_t rank_waits(struct core_fixture *f, int64_t job, int rank)
+{
+    f->ready = handover_of(f, job);
+    assert_int_not_equal(f->ready, 0);
+    uint64_t watch = fixture_watch(f, job, fixture_spawn(f, job, rank));
+    f->ready = 0;
+    return watch;
+}
+
+static void a_job_grows_without_a_stop(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    uint64_t watch = fixture_watch(f, job, 1);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    assert_int_equal(fixture_reply(f, watch)->handover, handover_of(f, job));
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(fixture_generation(f, job)->number, 1);
+    watch = rank_waits(f, job, 0);
+    assert_int_equal(fixture_generation(f, job)->number, 1); /* rank 1 is in its step */
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_int_equal(core_generation(f->core, job, 1)->state, GENERATION_CLOSED);
+    assert_string_equal(staying_watch_says(f, watch), "member");
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(fixture_spawn(f, job, rank), rank + 1);
+    assert_string_equal(fixture_node_of(f, job, 2), "box3");
+    fixture_pass(f, 200);
+    staying_job_rejoin(f, job, 20);
+    assert_true(fixture_said(f, "grew from 2 to 3 nodes at step 20, without a stop, in 0.2 s: box3 joins"));
+    assert_true(fixture_said(f, "state from the memory of rank 0, step 20: no step to redo"));
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    assert_int_equal(fixture_effects(f, EFFECT_WATCH) > 0, true);
+}
+
+static void growth_needs_no_snapshots(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC TRAIN);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    assert_int_not_equal(handover_of(f, job), 0);
+}
+
+static void a_worker_without_a_rank_is_not_signalled(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    uint64_t kept = rank_waits(f, job, 0), left = rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->world_size, 1);
+    assert_string_equal(staying_watch_says(f, kept), "member");
+    assert_string_equal(staying_watch_says(f, left), "over");
+    assert_true(job_find_spawn(job_at(f, job), 2)->r.revoked);
+    assert_int_equal(job_at(f, job)->generations[0]->stop, CORE_STOP_SNAPSHOT);
+    staying_job_rejoin(f, job, 20);
+    assert_true(fixture_said(f, "shrank from 2 to 1 node at step 20, without a stop, in "));
+}
+
+static void a_drained_node_is_left(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    rank_waits(f, job, 0);
+    uint64_t watch = rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_int_equal(fixture_reply(f, watch)->rank, 0);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_string_equal(fixture_node_of(f, job, 1), "box3");
+    staying_job_rejoin(f, job, 20);
+    assert_true(fixture_said(f, "went on with 2 nodes at step 20, without a stop, in "));
+}
+
+/* There is no node to go to, so the job is stopped as before. */
+static void a_job_that_finds_no_other_node_is_drained(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    uint64_t watch = fixture_watch(f, job, 1);
+
+    fixture_operator(f, CORE_DRAIN, "box1");
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+    assert_true(fixture_reply(f, watch)->stop);
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+}
+
+/* Without snapshots a stop would lose all, so the job stays, as before. It tries again when there may be another node. */
+static void a_job_without_snapshots_stays_on_a_drained_node(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO TRAIN);
+
+    fixture_operator(f, CORE_DRAIN, "box1");
+    rank_waits(f, job, 0);
+    uint64_t watch = rank_waits(f, job, 1);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    fixture_node(f, "box3", 1);
+    assert_int_equal(handover_of(f, job), 0);
+    fixture_pass_beating(f, 11000, "box1 box2 box3");
+    assert_int_not_equal(handover_of(f, job), 0);
+}
+
+static void a_job_on_one_node_is_drained(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = staying_job(f, "procs_per_node: 1\n" SAVED);
+    fixture_node(f, "box2", 1);
+    fixture_operator(f, CORE_DRAIN, "box1"); /* nobody could give the state to box2 */
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+}
+
+static void members_that_do_not_stay_are_drained(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    f->stays = false;
+    fixture_watch(f, job, 2);
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+}
+
+static void a_handover_that_takes_too_long_is_given_up(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    uint64_t watch = rank_waits(f, job, 0);
+    const int64_t number = handover_of(f, job);
+    fixture_pass_beating(f, 61000, "box1 box2 box3");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    fixture_pass_beating(f, 20000, "box1 box2 box3");
+    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(handover_of(f, job),
+                         number); /* whoever still waits for the first one must see that it is over */
+}
+
+static void a_member_that_dies_meanwhile_is_an_ordinary_loss(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    uint64_t watch = rank_waits(f, job, 0);
+    fixture_exit(f, job, 1, 0, 9);
+    assert_int_equal(core_generation(f->core, job, 1)->state, GENERATION_FAILED);
+    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_string_equal(staying_watch_says(f, watch), "member");
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+}
+
+/* Nothing is durable before the members wait, so a new coordinator begins anew. */
+static void a_restarted_coordinator_asks_again(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    const int64_t number = handover_of(f, job);
+    fixture_pass(f, 10);
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_hello(f, "box2", "box2", 1, 0);
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    f->ready = number;
+    uint64_t watch = fixture_watch(f, job, 1);
+    f->ready = 0;
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    fixture_watch(f, job, 2);
+    fixture_pass_beating(f, 100, "box1 box2");
+    assert_int_not_equal(handover_of(f, job), 0);
+    assert_int_not_equal(handover_of(f, job), number);
+    assert_int_equal(fixture_generation(f, job)->number, 1);
+}
+
+static void cancelling_a_job_whose_members_wait_stops_it(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    uint64_t watch = rank_waits(f, job, 0);
+    fixture_cancel(f, job, false);
+    assert_true(fixture_reply(f, watch)->stop);
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+}
+
+/* The next generation starts only when old workers are dead, so the members must not wait for that. */
+static void a_second_handover_waits_until_old_workers_are_dead(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    staying_job_rejoin(f, job, 20);
+    assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
+    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_all_obey(f, "box2");
+    fixture_pass_beating(f, 6000, "box1 box2");
+    assert_int_not_equal(handover_of(f, job), 0);
+}
+
+/* ---- nodes that go to a job of a higher priority */
+
+#define COMMAND_ON_ONE "procs_per_node: 1\n" COMMAND
+
+static void a_job_of_a_higher_priority_gets_a_node(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t other = fixture_submit(f, "priority: 1\n" COMMAND_ON_ONE);
+
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->world_size, 1);
+    staying_job_rejoin(f, job, 20);
+    assert_true(fixture_said(f, "shrank from 2 to 1 node at step 20, without a stop, in "));
+    assert_true(fixture_said(f, "has a higher priority"));
+    assert_int_equal(fixture_job(f, other),
+                     JOB_QUEUED); /* the worker that is not needed holds its slot until its end */
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+    assert_int_equal(fixture_job(f, other), JOB_STARTING);
+    fixture_pass_beating(f, 60000, "box1 box2");
+    assert_int_equal(handover_of(f, job), 0); /* it does not want the node back */
+}
+
+static void jobs_of_the_same_priority_wait(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_submit(f, COMMAND_ON_ONE);
+    assert_int_equal(handover_of(f, job), 0);
+}
+
+static void a_job_keeps_the_fewest_nodes_that_it_may_have(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_submit(f, "priority: 1\nnodes: 2\n" COMMAND_ON_ONE);
+    assert_int_equal(handover_of(f, job), 0);
+}
+
+/* What the waiting job lacks would not become free, so nobody leaves anything to it. */
+static void nothing_is_left_that_is_not_enough(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box3", 1);
+    fixture_submit(f, COMMAND_ON_ONE);
+    fixture_all_run(f, "box3");
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    fixture_submit(f, "priority: 1\nnodes: 2\n" COMMAND_ON_ONE);
+    assert_int_equal(handover_of(f, job), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_grows_without_a_stop),
+        TEST(growth_needs_no_snapshots),
+        TEST(a_worker_without_a_rank_is_not_signalled),
+        TEST(a_drained_node_is_left),
+        TEST(a_job_that_finds_no_other_node_is_drained),
+        TEST(a_job_without_snapshots_stays_on_a_drained_node),
+        TEST(a_job_on_one_node_is_drained),
+        TEST(members_that_do_not_stay_are_drained),
+        TEST(a_handover_that_takes_too_long_is_given_up),
+        TEST(a_member_that_dies_meanwhile_is_an_ordinary_loss),
+        TEST(a_restarted_coordinator_asks_again),
+        TEST(cancelling_a_job_whose_members_wait_stops_it),
+        TEST(a_second_handover_waits_until_old_workers_are_dead),
+        TEST(a_job_of_a_higher_priority_gets_a_node),
+        TEST(jobs_of_the_same_priority_wait),
+        TEST(a_job_keeps_the_fewest_nodes_that_it_may_have),
+        TEST(nothing_is_left_that_is_not_enough),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
