@@ -4,12 +4,10 @@
 
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/tcp_listen.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,86 +114,9 @@ static enum err_code listen_unix(struct coll_listener *l, const char *directory,
     return ERR_OK;
 }
 
-/* Resolves an address literal or a name. Sets *literal if it is a literal. */
-static enum err_code host_resolve(struct addrinfo **out, const char *host, uint16_t port, bool *literal,
-                                  struct err *e)
-{
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    char service[8];
-    int rc;
-
-    snprintf(service, sizeof(service), "%u", port);
-    rc = getaddrinfo(host, service, &hints, out);
-    *literal = rc == 0;
-    if (rc) {
-        hints.ai_flags = AI_NUMERICSERV;
-        rc = getaddrinfo(host, service, &hints, out);
-    }
-    if (rc)
-        return err_set(e, ERR_INVALID_ARGUMENT, "cannot resolve address '%s' of this node: %s", host,
-                       gai_strerror(rc));
-    return ERR_OK;
-}
-
-static void free_info(struct addrinfo **at)
-{
-    if (*at)
-        freeaddrinfo(*at);
-}
-
-static uint16_t bound_port(int fd)
-{
-    struct sockaddr_storage name;
-    socklen_t size = sizeof(name);
-
-    if (getsockname(fd, (struct sockaddr *)&name, &size))
-        return 0;
-    return ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
-                                            : ((struct sockaddr_in *)&name)->sin_port);
-}
-
-/* Listens on every interface, with IPv4 and IPv6 if the machine has both. */
-static enum err_code bind_any(int *fd, struct err *e)
-{
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    int off = 0;
-
-    *fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd >= 0 && !setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) &&
-        !bind(*fd, (struct sockaddr *)&six, sizeof(six)))
-        return ERR_OK;
-    close_fd(fd);
-    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd < 0 || bind(*fd, (struct sockaddr *)&four, sizeof(four)))
-        return err_sys(e, errno, "listen on every interface");
-    return ERR_OK;
-}
-
-/* Binds an address literal of this machine. For a literal of another machine (behind NAT, for example), or
- * for a name, which peers may resolve differently, it listens on every interface. */
-static enum err_code bind_host(int *fd, const char *host, struct err *e)
-{
-    CLEANUP(free_info) struct addrinfo *at = NULL;
-    bool literal;
-
-    if (host_resolve(&at, host, 0, &literal, e))
-        return e->code;
-    if (!literal)
-        return bind_any(fd, e);
-    *fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd < 0)
-        return err_sys(e, errno, "socket for %s", host);
-    if (!bind(*fd, at->ai_addr, at->ai_addrlen))
-        return ERR_OK;
-    if (errno != EADDRNOTAVAIL)
-        return err_sys(e, errno, "listen on %s", host);
-    close_fd(fd);
-    return bind_any(fd, e);
-}
-
 static enum err_code listen_tcp(struct coll_listener *l, const char *host, struct err *e)
 {
+    CLEANUP(tcp_free_info) struct addrinfo *at = NULL;
     size_t size = strlen(host);
 
     if (host[0] == '[' && host[size - 1] == ']') {
@@ -205,11 +126,14 @@ static enum err_code listen_tcp(struct coll_listener *l, const char *host, struc
     if (size == 0 || size >= sizeof(l->address.host))
         return err_set(e, ERR_INVALID_ARGUMENT, "invalid address of this node: '%s'", host);
     memcpy(l->address.host, host, size);
-    if (bind_host(&l->tcp, l->address.host, e))
+    /* Peers could not resolve the name either. */
+    if (tcp_resolve_host(&at, l->address.host, 0, e))
+        return err_wrap(e, "address of this node");
+    if (tcp_bind_host(&l->tcp, l->address.host, 0, e))
         return e->code;
     if (listen(l->tcp, BACKLOG))
         return err_sys(e, errno, "listen on %s", l->address.host);
-    l->address.port = bound_port(l->tcp);
+    l->address.port = tcp_bound_port(l->tcp);
     return ERR_OK;
 }
 
@@ -300,10 +224,9 @@ static enum err_code start_connect(int *fd, int family, const void *name, sockle
 
 enum err_code coll_connect_tcp(int *fd, const struct coll_address *to, struct err *e)
 {
-    CLEANUP(free_info) struct addrinfo *at = NULL;
-    bool literal;
+    CLEANUP(tcp_free_info) struct addrinfo *at = NULL;
 
-    if (host_resolve(&at, to->host, to->port, &literal, e))
+    if (tcp_resolve_host(&at, to->host, to->port, e))
         return e->code;
     return start_connect(fd, at->ai_family, at->ai_addr, at->ai_addrlen, to->host, e);
 }

@@ -5,13 +5,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/tcp_listen.h"
 
 /* The address at which a rank listens for its peers, and its encoding in bytes. */
 
 #define COLL_MAX_ADDRESS 512
 
 struct coll_address {
-    char host[104]; /* address literal without brackets, or a name */
+    char host[TCP_HOST_MOST]; /* address literal without brackets, or a name */
     uint16_t port;
     char path[400]; /* path of the unix socket; "": the rank does not accept connections from its node */
 };
