@@ -11,6 +11,7 @@
 #include "trainer/member/coll/fd_passing.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/pairs.h"
+#include "trainer/member/coll/relay_path.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shm.h"
 
@@ -115,6 +116,10 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     g->tree = c->tree;
     g->device = c->device && !c->device->host ? c->device : NULL;
     memcpy(g->key, c->key, sizeof(g->key));
+    if (c->relay) {
+        g->relay = *c->relay;
+        g->relayed = xcalloc(2 * (size_t)c->world_size, sizeof(*g->relayed));
+    }
     g->cache = cache_size();
     g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = g->stop.event < 0 ? err_sys(e, errno, "eventfd") : coll_layout_init(&g->layout, c, e);
@@ -129,6 +134,8 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
         deadline = clock_boot_ms() + limit;
         rc = pairs_open(g, l, deadline, e);
     }
+    if (!rc)
+        relay_path_log(g);
     if (!rc)
         rc = device_comm_form(g, c, deadline, e);
     if (rc) {
@@ -180,6 +187,8 @@ void coll_close(struct coll_group *g)
     coll_layout_release(&g->layout);
     close_fd(&g->stop.event);
     explicit_bzero(g->key, sizeof(g->key));
+    explicit_bzero(&g->relay, sizeof(g->relay));
+    free(g->relayed);
     free(g);
 }
 

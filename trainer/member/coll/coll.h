@@ -6,8 +6,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/relay_hello.h"
 #include "trainer/device/array.h"
 #include "trainer/device/device.h"
+#include "trainer/member/coll/listener.h"
 
 /* Collectives over one process group. There are three tables of functions: single (a world of one), shared
  * memory on one node, and hierarchical, a TCP ring across nodes with shared memory inside each node. Data
@@ -47,6 +49,12 @@ struct coll_peer {
     const uint8_t *address;
     size_t address_size;
 };
+/* A relay for ranks that cannot reach each other. It carries the connections between ranks, not those of a device's own
+ * collectives. */
+struct coll_relay {
+    struct coll_address address;
+    uint8_t ticket[RELAY_TICKET]; /* admits this generation's members */
+};
 struct coll_config {
     int64_t job, generation;
     int rank, world_size;
@@ -63,6 +71,7 @@ struct coll_config {
      * (comm.h) if the devices of all ranks have the same ones and `tree` is not set; otherwise through host
      * memory. FAILED_PRECONDITION: ranks have different versions of these collectives. */
     struct device *device;
+    const struct coll_relay *relay; /* NULL: peers are reached directly or not at all */
     int timeout_ms; /* limit for connecting, and again for `pairs` after that; default 60,000 */
     int end_ms;     /* limit for coll_end; default 10,000 */
 };

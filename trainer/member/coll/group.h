@@ -54,6 +54,8 @@ struct coll_group {
     struct flow *ring; /* NULL: there is one node only, or this rank is not on a ring */
     /* NULL: coll_config.pairs is not set, there is one node only, or the connections are not open yet */
     struct pairs *_Atomic pairs;
+    struct coll_relay relay; /* for peers that are not reached directly; no host: there is none */
+    bool *relayed;           /* by rank and end (relay_path.h); NULL: there is no relay */
     bool tree;
     float *gathered; /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;
