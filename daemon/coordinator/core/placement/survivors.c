@@ -134,8 +134,8 @@ struct spawn *survivors_find(const struct job *job, const struct node *node, int
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
         /* its environment has its local rank, and its device is fixed as well */
-        if (s->job == job && spawn_is_between(s) && s->r.first_local_rank == local_rank &&
-            strv_len(s->r.gpu_uuids) == (size_t)gpus_each)
+        if (s->job == job && spawn_is_between(s) && !survivor_lost_gpu(s) &&
+            s->r.first_local_rank == local_rank && strv_len(s->r.gpu_uuids) == (size_t)gpus_each)
             return s;
     }
     return NULL;

@@ -392,10 +392,8 @@ static void survivors_keep_their_gpus(void **state)
     check_gpu(f, 5, "GPU-box1-2"); /* the one that became free */
 }
 
-static void a_worker_on_a_lost_gpu_does_not_survive(void **state)
+static void lose_gpu_1(struct core_fixture *f)
 {
-    struct core_fixture *f = *state;
-    int64_t job = job_on_gpus(f, "device: cuda\ngpus_per_proc: 1\nprocs_per_node: 2\n" SAVED);
     const struct core_gpu gpu = {
         .uuid = (char *)"GPU-box1-1", .index = 1, .lost = true, .problem = (char *)"Xid 79"};
     struct core_event event = {.kind = CORE_HEARTBEAT,
@@ -403,6 +401,29 @@ static void a_worker_on_a_lost_gpu_does_not_survive(void **state)
                                .heartbeat = {.gpus = &gpu, .gpu_count = 1}};
 
     core_event(f->core, &event, f->now, &f->out);
+}
+
+/* Rank 1 waits until rank 2 is dead. */
+static void a_survivor_whose_gpu_is_lost_while_it_waits_does_not_go_on(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_gpus(f, "device: cuda\ngpus_per_proc: 1\nprocs_per_node: 3\n" SAVED);
+
+    f->stays = false;
+    fixture_watch(f, job, 3);
+    fixture_exit(f, job, 0, 0, 9);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_NONE);
+    lose_gpu_1(f);
+    fixture_all_obey(f, "box1");
+    assert_true(staying_spawn(f, job, 2)->r.revoked);
+}
+
+static void a_worker_on_a_lost_gpu_does_not_survive(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_gpus(f, "device: cuda\ngpus_per_proc: 1\nprocs_per_node: 2\n" SAVED);
+
+    lose_gpu_1(f);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
     assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_KILL);
     fixture_all_obey(f, "box1");
@@ -474,6 +495,7 @@ int main(void)
         TEST(a_survivor_begins_its_generation_unsuspected),
         TEST(survivors_keep_their_gpus),
         TEST(a_worker_on_a_lost_gpu_does_not_survive),
+        TEST(a_survivor_whose_gpu_is_lost_while_it_waits_does_not_go_on),
         TEST(a_survivor_whose_local_rank_is_gone_gets_no_rank),
         TEST(restored_records_do_not_end_a_later_generation),
     };
