@@ -100,6 +100,7 @@ enum err_code average_join(struct sync *s, struct err *e)
         return ERR_OK;
     if (sync_await_sum(s, e))
         return e->code;
+    sync_test_kill(s, "commit");
     if (slot && d->host) {
         done = all - s->config.tail;
         squares = squares_moved(params, sum, s->shared, done);
@@ -112,6 +113,15 @@ enum err_code average_join(struct sync *s, struct err *e)
     return ERR_OK;
 }
 
+void average_take(struct sync *s, const struct sync_state *in)
+{
+    struct device *d = s->config.device;
+
+    (void)in;
+    BUG_ON(!s->shared);
+    d->ops->copy(d, s->config.params, s->shared, s->config.count * sizeof(float));
+}
+
 const struct sync_ops sync_average_ops = {
     .name = "average",
     .local_steps = true,
@@ -122,4 +132,5 @@ const struct sync_ops sync_average_ops = {
     .tuned = average_tuned,
     .begin = average_begin,
     .join = average_join,
+    .take = average_take,
 };

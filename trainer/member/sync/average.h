@@ -9,5 +9,6 @@
 
 MUST_CHECK enum err_code average_begin(struct sync *s, struct err *e);
 MUST_CHECK enum err_code average_join(struct sync *s, struct err *e);
+void average_take(struct sync *s, const struct sync_state *in);
 
 #endif

@@ -45,6 +45,7 @@ struct delta {
     float *own;      /* in this rank's slice: w (x - e) + e; then S; then what the codes of S lose */
     size_t own_room; /* floats */
     float *room[2];  /* windows of device memory; NULL: it is the host's */
+    bool answered;   /* the others may have all that they need from this rank */
     bool threaded;
     pthread_t thread;
     struct err error; /* of the thread */
@@ -297,6 +298,7 @@ static enum err_code slices_exchange(struct delta *d, struct err *e)
     if (coll_exchange(d->group, d->codes, d->slices.codes, d->heard, e))
         return e->code;
     slice_sum(d, answer);
+    d->answered = true;
     if (coll_allgather(d->group, answer, d->answer_bytes, d->answers, e))
         return e->code;
     for (int r = 0; r < d->config->world_size; r++)
@@ -313,10 +315,12 @@ static enum err_code delta_exchange(struct delta *d, struct err *e)
 {
     if (words_exchange(d, e))
         return e->code;
+    sync_test_kill(d->sync, "sum");
     if (!sends_codes(d))
         return coll_start(d->group, d->send.x + d->lo, d->hi - d->lo, e);
     if (d->slices.owners > 1)
         return slices_exchange(d, e);
+    d->answered = true;
     return coll_allgather(d->group, d->codes, d->code_bytes, d->gathered, e);
 }
 
@@ -401,6 +405,7 @@ enum err_code delta_start(struct delta *d, const struct delta_send *send, struct
 
     d->send = *send;
     d->error = (struct err){0};
+    d->answered = false;
     delta_cut(d);
     if (delta_prepare(d, e))
         return e->code;
@@ -449,6 +454,21 @@ static void votes_sum(struct delta *d)
     window_write(d, d->send.tail, tail, d->config->tail);
 }
 
+/* What e becomes in a window; x and rest may be the same. *own moves past the windows of this rank's slice. */
+static void window_rest(const struct delta *d, size_t i, const float *x, const float **own, float *rest)
+{
+    const struct slices_window *w = &d->slices.windows[i];
+
+    if (window_is_owned(d, i)) {
+        memcpy(rest, *own, w->count * sizeof(*rest));
+        *own += w->count;
+        return;
+    }
+    if (rest != x)
+        memcpy(rest, x, w->count * sizeof(*rest));
+    wire_subtract(d->config->spec.wire, d->codes + w->code, w->count, rest);
+}
+
 /* D of a window, from what all ranks have received: so all ranks get the same bits. */
 static void window_sum(const struct delta *d, int owner, const struct slices_window *w, float *sum)
 {
@@ -468,7 +488,7 @@ static void window_sum(const struct delta *d, int owner, const struct slices_win
 void delta_sum(struct delta *d)
 {
     struct device *device = d->config->device;
-    float *own = d->own;
+    const float *own = d->own;
     double squares = 0.0;
     int owner = 0;
 
@@ -484,19 +504,28 @@ void delta_sum(struct delta *d)
 
         while (i >= d->slices.first[owner + 1])
             owner++;
-        if (window_is_owned(d, i)) {
-            memcpy(rest, own, w->count * sizeof(*rest));
-            own += w->count;
-        } else {
-            memcpy(rest, x, w->count * sizeof(*rest));
-            wire_subtract(d->config->spec.wire, d->codes + w->code, w->count, rest);
-        }
+        window_rest(d, i, x, &own, rest);
         window_sum(d, owner, w, x);
         squares += squares_sum(x, w->count);
         window_write(d, d->send.error + w->at, rest, w->count);
         window_write(d, d->send.x + w->at, x, w->count);
     }
     round_measure(d, squares);
+}
+
+bool delta_keep(struct delta *d)
+{
+    const float *own = d->own;
+
+    delta_finish_thread(d);
+    for (size_t i = 0; d->answered && i < d->slices.count; i++) {
+        const struct slices_window *w = &d->slices.windows[i];
+        float *x = window_read(d, 0, d->send.x + w->at, w->count);
+
+        window_rest(d, i, x, &own, x);
+        window_write(d, d->send.x + w->at, x, w->count);
+    }
+    return d->answered;
 }
 
 /* ---- ranks that change */

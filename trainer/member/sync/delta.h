@@ -40,6 +40,10 @@ MUST_CHECK enum err_code delta_wait(struct delta *d, struct err *e);
 /* Measures the round (sync_measure). x becomes D. */
 void delta_sum(struct delta *d);
 
+/* When the group has ended within an exchange: x becomes what delta_sum would make of e. False: this rank had not sent all
+ * that it sends, so the exchange has succeeded nowhere; x is as it was. */
+bool delta_keep(struct delta *d);
+
 bool delta_sliced(const struct sync_spec *spec, int world_size);
 /* For a rank that had another rank or world size when `error` was written: zeroes the slice that it owned then, and the
  * one that it owns now, because e has another meaning inside a slice. */

@@ -26,9 +26,8 @@ enum { SHARED = SYNC_SHARED, MOMENTUM, FEEDBACK, SENT };
 struct fragment {
     struct sync_tensor *tensors; /* some of diloco's, in a row */
     size_t count;
-    int64_t begin, end; /* steps of a round of all fragments; sent at its end */
-    int64_t local_seen,
-        global_seen; /* samples since its last exchange, up to the last exchange of any fragment */
+    int64_t begin, end;       /* steps of a round of all fragments; sent at its end */
+    struct sync_samples seen; /* since its last exchange, up to the last exchange of any fragment */
 };
 
 struct diloco {
@@ -36,8 +35,9 @@ struct diloco {
     struct sync *warm; /* all-reduce; NULL: there are no such steps */
     struct sync_tensor *tensors;
     struct fragment *fragments;
-    int64_t turn;  /* the fragment that is sent next */
-    bool settling; /* theta = g, whatever mix says */
+    int64_t turn; /* the fragment that is sent next */
+    bool idle;    /* the exchange under way, of diloco_settle, has no steps, although it is counted as one */
+    int64_t unsettled; /* fragments that diloco_settle has to send; above 0: theta = g, whatever mix says */
 };
 
 static bool diloco_wants(const struct sync_spec *c, size_t array)
@@ -213,7 +213,8 @@ static void diloco_start(struct sync *s)
     if (s->arrays[FEEDBACK])
         device->ops->zero(device, s->arrays[FEEDBACK], s->config.count * sizeof(float));
     for (int64_t f = 0; f < s->config.spec.fragments; f++)
-        d->fragments[f].local_seen = d->fragments[f].global_seen = 0;
+        d->fragments[f].seen = (struct sync_samples){0};
+    d->unsettled = 0;
     turn_set(s, d, 0);
 }
 
@@ -257,10 +258,35 @@ static enum err_code diloco_begin(struct sync *s, struct err *e)
         .tensors = f->tensors,
         .tensor_count = f->count,
         .round = s->rounds,
-        .local_samples = f->local_seen + s->state.local_samples,
-        .global_samples = f->global_seen + s->state.global_samples,
+        .local_samples = f->seen.local + s->state.local_samples,
+        .global_samples = f->seen.global + s->state.global_samples,
     };
     return delta_start(d->delta, &send, e);
+}
+
+/* theta from g; room: floats that are lost. */
+static void theta_take(struct sync *s, const struct fragment *f, float *room)
+{
+    struct device *device = s->config.device;
+    const struct device_ops *ops = device->ops;
+    const struct sync_spec *c = &s->config.spec;
+    const struct diloco *d = s->own;
+    size_t at, count;
+
+    fragment_range(f, &at, &count);
+    const float *g = s->shared + at;
+    float *theta = s->config.params + at;
+    size_t bytes = count * sizeof(float);
+
+    /* Steps that were made since x was taken are kept by the part `mix`, except at the run's end. */
+    if (!c->overlap || d->unsettled) {
+        ops->copy(device, theta, g, bytes);
+        return;
+    }
+    ops->scale(device, theta, count, (float)c->mix);
+    ops->copy(device, room, g, bytes);
+    ops->scale(device, room, count, (float)(1.0 - c->mix));
+    ops->add(device, theta, room, count);
 }
 
 /* g and u from D, which is lost; theta from g. */
@@ -269,11 +295,10 @@ static void outer_step(struct sync *s, const struct fragment *f)
     struct device *device = s->config.device;
     const struct device_ops *ops = device->ops;
     const struct sync_spec *c = &s->config.spec;
-    struct diloco *d = s->own;
     size_t at, count;
 
     fragment_range(f, &at, &count);
-    float *sum = delta_array(s) + at, *g = s->shared + at, *theta = s->config.params + at;
+    float *sum = delta_array(s) + at, *g = s->shared + at;
     size_t bytes = count * sizeof(float);
 
     if (s->arrays[MOMENTUM]) {
@@ -290,27 +315,21 @@ static void outer_step(struct sync *s, const struct fragment *f)
         ops->scale(device, sum, count, (float)-c->outer_lr);
     }
     ops->add(device, g, sum, count);
-    /* Steps that were made since x was taken are kept by the part `mix`, except at the run's end. */
-    if (!c->overlap || d->settling) {
-        ops->copy(device, theta, g, bytes);
-        return;
-    }
-    ops->scale(device, theta, count, (float)c->mix);
-    ops->copy(device, sum, g, bytes);
-    ops->scale(device, sum, count, (float)(1.0 - c->mix));
-    ops->add(device, theta, sum, count);
+    theta_take(s, f, sum);
 }
 
 /* The fragment's samples are spent, those of the others wait for their turn. */
 static void turn_end(struct sync *s, struct diloco *d)
 {
     for (int64_t f = 0; f < s->config.spec.fragments; f++) {
-        d->fragments[f].local_seen += s->under_way.local_samples;
-        d->fragments[f].global_seen += s->under_way.global_samples;
+        d->fragments[f].seen.local += s->under_way.local_samples;
+        d->fragments[f].seen.global += s->under_way.global_samples;
     }
-    d->fragments[d->turn].local_seen = d->fragments[d->turn].global_seen = 0;
+    d->fragments[d->turn].seen = (struct sync_samples){0};
     turn_set(s, d, d->turn + 1);
-    s->uneven = !d->settling && (s->config.spec.fragments > 1 || s->config.spec.overlap);
+    s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
+    if (d->unsettled)
+        s->uneven = --d->unsettled > 0;
 }
 
 static enum err_code diloco_join(struct sync *s, struct err *e)
@@ -318,30 +337,86 @@ static enum err_code diloco_join(struct sync *s, struct err *e)
     struct diloco *d = s->own;
     const struct fragment *f = &d->fragments[d->turn];
 
-    if (job_sync_is_mean(&s->config.spec))
+    if (job_sync_is_mean(&s->config.spec)) {
+        d->unsettled = 0;
         return average_join(s, e);
+    }
     if (delta_wait(d->delta, e) || sync_await_sum(s, e))
         return e->code;
+    sync_test_kill(s, "commit");
     delta_sum(d->delta);
     outer_step(s, f);
     turn_end(s, d);
     return ERR_OK;
 }
 
-/* Each fragment in turn; all that the ranks' own parameters have beyond the shared model is taken in. */
+/* e of fragments, if the rank owns other slices than in the group where it got e. */
+static void slices_leave(struct sync *s, const struct sync_state *in, const struct fragment *fragments,
+                         int64_t count)
+{
+    const struct sync_config *c = &s->config;
+    const struct diloco *d = s->own;
+    bool moved = in->world_size && (in->world_size != c->world_size || in->rank != c->rank);
+
+    for (int64_t f = 0; moved && s->arrays[FEEDBACK] && f < count; f++)
+        delta_drop_slices(d->delta, s->arrays[FEEDBACK], fragments[f].tensors, fragments[f].count, in->rank,
+                          in->world_size);
+}
+
+/* The exchange counts on other ranks: their g and u are here, and x became e when the group ended. */
+static void diloco_take(struct sync *s, const struct sync_state *in)
+{
+    struct device *device = s->config.device;
+    struct diloco *d = s->own;
+    const struct fragment *f = &d->fragments[d->turn];
+    float *kept = delta_array(s);
+    size_t at, count;
+
+    if (job_sync_is_mean(&s->config.spec)) {
+        d->unsettled = 0;
+        average_take(s, in);
+        return;
+    }
+    fragment_range(f, &at, &count);
+    if (s->arrays[FEEDBACK] && in->sent.kept)
+        device->ops->copy(device, s->arrays[FEEDBACK] + at, kept + at, count * sizeof(float));
+    else if (s->arrays[FEEDBACK])
+        device->ops->zero(device, s->arrays[FEEDBACK] + at, count * sizeof(float));
+    slices_leave(s, in, f, 1);
+    theta_take(s, f, kept + at);
+    turn_end(s, d);
+}
+
+static void diloco_leave(struct sync *s, struct sync_state *out)
+{
+    struct diloco *d = s->own;
+
+    if (!job_sync_is_mean(&s->config.spec) && s->arrays[FEEDBACK])
+        out->sent.kept = delta_keep(d->delta);
+    if (!d->idle)
+        return;
+    out->sent.steps = 0;
+    out->steps--;
+    out->turn_steps--;
+}
+
+/* Each fragment in turn; all that the ranks' own parameters have beyond the shared model is taken in. A group that is lost
+ * meanwhile leaves the other fragments to the next one. */
 static enum err_code diloco_settle(struct sync *s, struct err *e)
 {
     struct diloco *d = s->own;
-    enum err_code rc = ERR_OK;
 
-    d->settling = true;
-    for (int64_t i = 0; !rc && i < s->config.spec.fragments; i++) {
+    if (!d->unsettled)
+        d->unsettled = s->config.spec.fragments;
+    while (d->unsettled) {
         /* An exchange is about a round, even if no step was made since the last one. */
-        s->state.steps = s->state.steps ? s->state.steps : 1;
-        rc = sync_begin(s, e) ? e->code : sync_join(s, e);
+        d->idle = s->state.steps == 0;
+        s->state.steps += d->idle;
+        if (sync_begin(s, e) || sync_join(s, e))
+            return e->code;
+        d->idle = false;
     }
-    d->settling = false;
-    return rc;
+    return ERR_OK;
 }
 
 /* ---- the position in a round: steps since the first fragment's round began */
@@ -353,6 +428,9 @@ static void diloco_save(const struct sync *s, struct sync_state *out)
     out->turn = d->turn + 1;
     out->turn_steps = out->steps;
     out->steps += d->fragments[d->turn].begin;
+    out->unsettled = d->unsettled;
+    for (int64_t f = 0; f < s->config.spec.fragments && f < SYNC_FRAGMENTS_KEPT; f++)
+        out->seen[f] = d->fragments[f].seen;
 }
 
 static void diloco_load(struct sync *s, const struct sync_state *in)
@@ -363,13 +441,12 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
     while (!in->turn && turn + 1 < s->config.spec.fragments && d->fragments[turn].end <= in->steps)
         turn++;
     turn_set(s, d, turn);
+    d->unsettled = in->unsettled;
+    for (int64_t f = 0; f < s->config.spec.fragments && f < SYNC_FRAGMENTS_KEPT; f++)
+        d->fragments[f].seen = in->seen[f];
     /* `every` may be another one than that which in->steps was counted by. */
     s->state.steps = in->turn ? in->turn_steps : in->steps - d->fragments[d->turn].begin;
-    bool moved = in->world_size && (in->world_size != s->config.world_size || in->rank != s->config.rank);
-
-    for (int64_t f = 0; moved && s->arrays[FEEDBACK] && f < s->config.spec.fragments; f++)
-        delta_drop_slices(d->delta, s->arrays[FEEDBACK], d->fragments[f].tensors, d->fragments[f].count,
-                          in->rank, in->world_size);
+    slices_leave(s, in, d->fragments, s->config.spec.fragments);
     /* Snapshots of earlier versions do not record `uneven`, so it is derived here. */
     if (!in->turn)
         s->uneven = s->config.spec.fragments > 1 || s->config.spec.overlap;
@@ -398,6 +475,8 @@ const struct sync_ops sync_diloco_ops = {
     .begin = diloco_begin,
     .join = diloco_join,
     .settle = diloco_settle,
+    .leave = diloco_leave,
+    .take = diloco_take,
     .save = diloco_save,
     .load = diloco_load,
 };

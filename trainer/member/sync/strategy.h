@@ -40,6 +40,11 @@ struct sync_ops {
     /* Replaces the single exchange by which sync_settle ends a round early; NULL: that exchange. */
     enum err_code (*settle)(struct sync *s, struct err *e);
 
+    /* For sync_leave, if `begin` was called and the exchange was not joined: keeps what `take` needs. */
+    void (*leave)(struct sync *s, struct sync_state *out);
+    /* For sync_take_exchange: as `join`, except that shared arrays are filled in already. */
+    void (*take)(struct sync *s, const struct sync_state *in);
+
     /* Saves the fields that sync.c does not fill in. */
     void (*save)(const struct sync *s, struct sync_state *out);
     void (*load)(struct sync *s, const struct sync_state *in); /* called after the arrays were loaded */
@@ -73,6 +78,7 @@ struct sync {
     struct sync_state state; /* the round since the last exchange began */
     struct sync_state
         under_way; /* the round whose exchange is between begin and join; steps 0: there is none */
+    bool failed;   /* `begin` has failed, and the round's state is still in `state` */
     void *own;     /* the strategy's own state */
 };
 
@@ -88,6 +94,10 @@ float sync_get_float(struct sync *s, const float *from);
 
 /* Fills in norm and agreement of the round; `join` calls it. squares: of D; lengths: the sum over ranks of weight times length of the delta. */
 void sync_measure(struct sync *s, double squares, double lengths);
+
+/* For tests: with DDP_TEST_KILL_IN_ROUND="2:sum:5" each process that is rank 2 is killed in the fifth exchange that it makes:
+ * begin: before it says what it has; sum: before the sum; commit: when it has the sum and has not applied it. */
+void sync_test_kill(const struct sync *s, const char *phase);
 
 /* As sync_open, with a strategy that need not be in the table; for tests. */
 MUST_CHECK enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,

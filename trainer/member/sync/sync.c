@@ -8,6 +8,8 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +129,20 @@ enum err_code sync_before_step(struct sync *s, struct err *e)
     return s->ops->before_step ? s->ops->before_step(s, e) : ERR_OK;
 }
 
+void sync_test_kill(const struct sync *s, const char *phase)
+{
+    static atomic_long begun; /* exchanges of this process */
+    const char *text = getenv("DDP_TEST_KILL_IN_ROUND");
+    long count = *phase == 'b' ? atomic_fetch_add(&begun, 1) + 1 : atomic_load(&begun);
+    size_t length = strlen(phase);
+    char *rest;
+
+    if (!text || strtol(text, &rest, 10) != s->config.rank || *rest++ != ':')
+        return;
+    if (!strncmp(rest, phase, length) && rest[length] == ':' && strtol(rest + length + 1, NULL, 10) == count)
+        raise(SIGKILL);
+}
+
 /* From here on the samples of the round belong to the exchange; later samples belong to the next round. */
 enum err_code sync_begin(struct sync *s, struct err *e)
 {
@@ -142,7 +158,9 @@ enum err_code sync_begin(struct sync *s, struct err *e)
     s->waited_ns = 0;
     s->made_told = true;
     s->bytes_before = stats.bytes;
-    if (s->ops->begin(s, e))
+    sync_test_kill(s, "begin");
+    s->failed = s->ops->begin(s, e) != ERR_OK;
+    if (s->failed)
         return e->code;
     s->under_way = s->state;
     s->state = (struct sync_state){0};
@@ -210,7 +228,22 @@ void sync_end_round(struct sync *s, int64_t waited_ns)
 
 static bool round_is_over(const struct sync *s)
 {
-    return s->config.spec.every_ms ? s->ending : s->state.steps >= s->round;
+    return s->config.spec.every_ms
+               ? s->ending
+               : s->state.steps >= (s->state.least > s->round ? s->state.least : s->round);
+}
+
+bool sync_round_due(const struct sync *s)
+{
+    return s->local_steps && s->ops->begin && !s->under_way.steps && s->state.steps > 0 && round_is_over(s);
+}
+
+enum err_code sync_exchange(struct sync *s, struct err *e)
+{
+    s->ending = false;
+    if (sync_begin(s, e))
+        return e->code;
+    return s->overlap ? ERR_OK : exchange_join(s, e);
 }
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
@@ -226,12 +259,7 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
         votes_bring(s);
     if (s->under_way.steps) /* the exchange may go on for `overlap` steps */
         return s->state.steps >= s->overlap ? exchange_join(s, e) : ERR_OK;
-    if (!s->ops->begin || !round_is_over(s))
-        return ERR_OK;
-    s->ending = false;
-    if (sync_begin(s, e))
-        return e->code;
-    return s->overlap ? ERR_OK : exchange_join(s, e);
+    return s->ops->begin && round_is_over(s) ? sync_exchange(s, e) : ERR_OK;
 }
 
 enum err_code sync_join(struct sync *s, struct err *e)
@@ -374,6 +402,9 @@ void sync_save(const struct sync *s, struct sync_state *out)
         .global_samples = s->state.global_samples + s->under_way.global_samples,
         .rounds = s->rounds,
         .uneven = s->uneven,
+        .apart = s->local_steps,
+        .shared = s->shared,
+        .least = s->state.least,
         .rank = s->config.rank,
         .world_size = s->config.world_size,
     };
@@ -389,6 +420,36 @@ void sync_load(struct sync *s, const struct sync_state *in)
     s->rounds = in->rounds;
     if (s->ops->load)
         s->ops->load(s, in);
+}
+
+void sync_leave(struct sync *s, struct sync_state *out)
+{
+    const struct sync_state *sent = s->failed ? &s->state : &s->under_way;
+
+    sync_save(s, out);
+    if (!sent->steps)
+        return;
+    out->sent.begun = true;
+    out->sent.steps = sent->steps;
+    out->sent.local_samples = sent->local_samples;
+    out->sent.global_samples = sent->global_samples;
+    if (s->ops->leave)
+        s->ops->leave(s, out);
+}
+
+void sync_take_exchange(struct sync *s, const struct sync_state *in)
+{
+    sync_load(s, in);
+    s->state.steps -= in->sent.steps;
+    s->state.local_samples -= in->sent.local_samples;
+    s->state.global_samples -= in->sent.global_samples;
+    s->state.least = 0;
+    s->under_way = (struct sync_state){.steps = in->sent.steps,
+                                       .local_samples = in->sent.local_samples,
+                                       .global_samples = in->sent.global_samples};
+    s->ops->take(s, in);
+    s->under_way = (struct sync_state){0};
+    s->rounds++;
 }
 
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS])

@@ -109,6 +109,11 @@ MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, 
 /* Waits for an exchange that is under way between two steps, and applies its result. The owner calls this
  * before it makes a collective call of its own. Does nothing if no exchange is under way. */
 MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);
+/* Whether the round's steps are made and its exchange is not: the group before has failed in it, and sync_load has brought
+ * the round here. */
+bool sync_round_due(const struct sync *s);
+/* Makes that exchange: as sync_after_step does at the round's last step. Collective. */
+MUST_CHECK enum err_code sync_exchange(struct sync *s, struct err *e);
 /* Makes parameters equal on every rank now, ending the round early (end of training). Collective. */
 MUST_CHECK enum err_code sync_settle(struct sync *s, struct err *e);
 /* Whether parameters are equal on every rank at this moment. */
@@ -167,8 +172,10 @@ bool sync_votes_each_step(const struct sync *s);
  * optimizer's moments at any time. Does not change while s is open. */
 bool sync_ranks_differ(const struct sync *s);
 
+#define SYNC_FRAGMENTS_KEPT 32 /* of a strategy with more fragments, sync_state.seen says nothing */
+
 /* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No
- * exchange may be under way (sync_join). */
+ * exchange may be under way (sync_join), except for sync_leave. */
 struct sync_state {
     int64_t steps; /* since the round began */
     int64_t local_samples, global_samples;
@@ -177,10 +184,34 @@ struct sync_state {
     bool uneven; /* parameters differ between ranks also when steps is 0 */
     /* Not in snapshots: */
     int64_t rounds; /* exchanges that the group has made */
+    bool apart;     /* ranks make steps of their own; false: all hold the same after each step */
+    bool shared;    /* the array of the shared model holds it; false: the parameters are the model */
+    int64_t
+        least; /* the round has at least so many steps, whatever `every` says: a rank has made them. 0: as it says */
+    int64_t unsettled; /* exchanges that are left of a sync_settle that has begun */
+    struct sync_samples {
+        int64_t local, global;
+    } seen[SYNC_FRAGMENTS_KEPT]; /* by fragment: samples of earlier turns since its last exchange */
+    struct {        /* the exchange that was under way, and the part of `steps` that belongs to it */
+        bool begun; /* there was one */
+        int64_t steps, local_samples, global_samples;
+        bool
+            kept; /* the array in which the exchange was made holds the error feedback as it is if the exchange counts */
+    } sent;
     /* Of the group in which this rank got its own arrays (sync_array.own); world_size 0: there was none. */
     int rank, world_size;
 };
 void sync_save(const struct sync *s, struct sync_state *out);
 void sync_load(struct sync *s, const struct sync_state *in);
+
+/* ---- for a rank that goes on in another group, after an exchange that may have succeeded on other ranks only */
+
+/* In place of sync_save when the group has ended (coll_end): another exchange may be under way, and what it needs to count
+ * after all is kept. */
+void sync_leave(struct sync *s, struct sync_state *out);
+/* In place of sync_load: the exchange that was under way counts. This rank's change is part of the shared model that other
+ * ranks have made of it. The caller has filled in that model (sync_shared_array) and the shared arrays; this call makes of
+ * the rank's own parameters and arrays what joining that exchange would have made of them. */
+void sync_take_exchange(struct sync *s, const struct sync_state *in);
 
 #endif
