@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
+#include "trainer/live_round.h"
 
 /* Returns how many ranks have the same digest as rank r. */
 static int digest_holders(const uint64_t *all, int world, int r)
@@ -88,8 +89,8 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
 /* What ranks must have in common to train together, and the samples that they add up. */
 struct run_place {
     int64_t step, epoch, position, updates, round_steps;
-    uint64_t digest, moments; /* of parameters and moments, where ranks must hold the same; else 0 */
-    int64_t local_samples;
+    uint64_t digest, moments; /* of what ranks must hold the same of: parameters and moments; else 0 */
+    int64_t local_samples, seen[SYNC_FRAGMENTS_KEPT];
     struct share_range range;
 };
 
@@ -112,6 +113,7 @@ static long long place_number(const struct run_place *p, size_t i)
 static enum err_code place_differs(const struct trainer *t, const struct run_place *all, int rank,
                                    struct err *e)
 {
+    const bool rounds = live_has_rounds(t);
     CLEANUP(buf_release) struct buf who = {0};
     formation_name_rank(&t->formation, rank, &who);
     for (size_t i = 0; i < ARRAY_LEN(place_numbers); i++) {
@@ -123,28 +125,47 @@ static enum err_code place_differs(const struct trainer *t, const struct run_pla
     }
     if (all[rank].digest != all[0].digest)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "ranks hold different parameters: those of %.120s at step %lld differ from rank 0's",
-                       who.data, (long long)all[rank].step);
+                       "ranks hold different %s: those of %.120s at step %lld differ from rank 0's",
+                       rounds ? "shared models" : "parameters", who.data, (long long)all[rank].step);
     if (all[rank].moments != all[0].moments)
-        return err_set(
-            e, ERR_FAILED_PRECONDITION,
-            "ranks hold different moments of the optimizer: those of %.120s at step %lld differ from rank 0's",
-            who.data, (long long)all[rank].step);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "ranks hold different %s: those of %.120s at step %lld differ from rank 0's",
+                       rounds ? "outer momenta" : "moments of the optimizer", who.data,
+                       (long long)all[rank].step);
     return ERR_OK;
 }
 
-/* Ranks at unlike speeds differ in their steps: of the optimizer, and of the round. */
-static struct run_place place_of(const struct trainer *t)
+/* Ranks at unlike speeds differ in their steps: of the optimizer, and of the round. Ranks that were cut off within a round
+ * differ in all, but not in where they will be after the steps that the newest of them has made. */
+static struct run_place place_of(const struct trainer *t, const struct engine_ahead *ahead)
 {
     const struct engine *n = &t->engine;
     bool unlike = n->share.given;
-    return (struct run_place){.step = n->step,
-                              .epoch = n->cursor.epoch,
-                              .position = n->cursor.position,
-                              .updates = unlike ? n->fewest_updates : n->optim->steps,
-                              .round_steps = unlike ? 0 : t->round.steps,
-                              .local_samples = t->round.local_samples,
-                              .range = share_range(n)};
+    struct run_place out = {.step = n->step + t->behind,
+                            .epoch = ahead->cursor.epoch,
+                            .position = ahead->cursor.position,
+                            .updates = unlike ? n->fewest_updates : n->optim->steps + t->behind,
+                            .round_steps = unlike ? 0 : t->round.steps + t->behind,
+                            .local_samples = t->round.local_samples + ahead->local,
+                            .range = share_range(n)};
+    for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
+        out.seen[f] = t->round.seen[f].local;
+    return out;
+}
+
+/* Weights are shares of what the present ranks bring to the exchange. */
+static void samples_sum(struct trainer *t, const struct run_place *all, const struct engine_ahead *ahead)
+{
+    t->round.global_samples = 0;
+    for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
+        t->round.seen[f].global = 0;
+    for (int r = 0; r < t->formation.world_size; r++) {
+        t->round.global_samples += all[r].local_samples;
+        for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
+            t->round.seen[f].global += all[r].seen[f];
+    }
+    t->samples_lost += t->brought ? t->brought - t->round.global_samples : 0;
+    t->round.global_samples -= ahead->global;
 }
 
 enum err_code trainer_compare_places(struct trainer *t, struct err *e)
@@ -152,24 +173,29 @@ enum err_code trainer_compare_places(struct trainer *t, struct err *e)
     struct engine *n = &t->engine;
     const struct formation *f = &t->formation;
     size_t ranks = (size_t)f->world_size;
-    struct run_place mine = place_of(t);
+    const bool rounds = live_has_rounds(t);
+    struct engine_ahead ahead;
+    engine_look_ahead(n, t->behind, &ahead);
+    struct run_place mine = place_of(t, &ahead);
     /* In an open round ranks differ, and at step 0 trainer_restore has not set the parameters yet. */
-    const bool equal = n->step > 0 && t->round.steps == 0 && !t->round.uneven && !n->share.given;
+    const bool equal = n->step > 0 && t->round.steps == 0 && !t->round.uneven && !n->share.given && !rounds;
     if (equal)
         mine.digest = digest_params(n);
     if (equal && !sync_ranks_differ(f->sync))
         mine.moments = digest_moments(n);
+    if (rounds)
+        live_round_digests(t, &mine.digest, &mine.moments);
     if (n->device->ops->wait(n->device, e))
         return e->code;
     struct run_place *all = xcalloc(ranks, sizeof(*all));
     struct share_range *ranges = xcalloc(ranks, sizeof(*ranges));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
-    t->round.global_samples = 0;
     for (int r = 0; !code && r < f->world_size; r++) {
         code = place_differs(t, all, r, e);
-        t->round.global_samples += all[r].local_samples;
         ranges[r] = all[r].range;
     }
+    if (!code)
+        samples_sum(t, all, &ahead);
     if (!code && n->share.given)
         share_cut_off(n, ranges, f->world_size);
     free(ranges);

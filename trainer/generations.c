@@ -1,4 +1,4 @@
-/* A process of an all-reduce job outlives its generation. When a peer is lost, the group's calls return ABORTED, and then:
+/* A process on a CPU outlives its generation. When a peer is lost, the group's calls return ABORTED, and then:
  *
  *     peer_loss_await     waits for the coordinator's word: this process is a member of a later generation
  *     trainer_leave       gives the group up; parameters, moments and the place in the run stay in the engine
@@ -6,7 +6,8 @@
  *     trainer_run         goes on with the step that was interrupted
  *
  * An interrupted step has changed nothing: parameters change only after the sum, and the place moves at the end. A rank
- * may have finished the sum that others have not; then its state is the newest, and the others take it.
+ * may have finished the sum that others have not; then its state is the newest, and the others take it. Within rounds of
+ * averaging ranks have states of their own, which they keep (live_round.h).
  *
  * A later generation may fail, too, at any of these calls. Its ABORTED leads back to the first of them. */
 #include "trainer/generations.h"

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/live_round.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
 
@@ -30,20 +31,6 @@ enum err_code live_share_array(struct trainer *t, const struct state_array *arra
     free(room);
     return code;
 }
-
-/* What every rank says of itself. */
-struct live_claim {
-    int64_t step; /* that its state is of; 0: it has none */
-    bool served;  /* it has done all that was due after this step */
-};
-
-/* What the source says of the run. */
-struct live_run {
-    struct snapshot_place place;
-    struct live_choice choice;
-    int64_t snapshot_age_ms, eval_age_ms, last_snapshot_step;
-    bool snapshot_due, eval_due;
-};
 
 /* The group that is over may have taken its last snapshot with it. If so, the next one is due at once. */
 static bool snapshot_is_lost(const struct trainer *t)
@@ -78,6 +65,7 @@ static void run_put(const struct trainer *t, struct live_run *run)
     run->last_snapshot_step = lost ? -1 : t->last_snapshot_step;
     run->snapshot_due = t->snapshot_due || lost;
     run->eval_due = t->eval_due || best_lost;
+    run->round = t->round;
 }
 
 static enum err_code run_take(struct trainer *t, const struct live_run *run, struct err *e)
@@ -125,36 +113,62 @@ static enum err_code state_share(struct trainer *t, const struct snapshot_place 
     return ERR_OK;
 }
 
-enum err_code live_share(struct trainer *t, struct err *e)
+/* Of ranks that make each step together: all do again what some rank has not done. Of ranks that were cut off within a round:
+ * no rank gets to a step that others must reach, too (an evaluation, an exchange), before these have done what was due before
+ * it. So a rank owes only what lies behind all that any rank has done. */
+static bool work_is_owed(const struct trainer *t, const struct live_claim *all, int64_t step)
+{
+    bool missed = false;
+    int64_t served = -1;
+    for (int r = 0; r < t->formation.world_size; r++) {
+        missed |= all[r].step == step && all[r].served_step != step;
+        served = all[r].whole && all[r].served_step > served ? all[r].served_step : served;
+    }
+    return live_has_rounds(t) ? t->engine.step > served : missed;
+}
+
+static enum err_code share_from(struct trainer *t, const struct live_claim *all, int source, bool rounds,
+                                struct err *e)
 {
     const struct formation *f = &t->formation;
-    const int source = f->info.source_rank;
-    struct live_claim claim = {t->engine.whole ? t->engine.step : 0, t->served_step == t->engine.step};
-    struct live_claim *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    const int64_t step = all[source].step, before = all[f->rank].step;
     struct live_run run = {0};
     bool missing = false;
-    enum err_code code = coll_allgather(f->group, &claim, sizeof(claim), all, e);
-    const int64_t step = code ? 0 : all[source].step;
-    for (int r = 0; r < f->world_size; r++) {
+    for (int r = 0; r < f->world_size; r++)
         missing |= all[r].step != step;
-        t->owed |= all[r].step == step && !all[r].served;
-    }
-    free(all);
-    if (code)
-        return code;
     if (!step)
         return err_set(e, ERR_INTERNAL, "the coordinator names rank %d as the source, but it has no state",
                        source);
     if (f->rank == source)
         run_put(t, &run);
     if (coll_broadcast(f->group, &run, sizeof(run), source, e) ||
-        (missing && state_share(t, &run.place, claim.step != step, e)))
+        (!rounds && missing && state_share(t, &run.place, before != step, e)) || run_take(t, &run, e) ||
+        (rounds && live_round_share(t, all, source, &run, e)))
         return e->code;
+    t->owed = work_is_owed(t, all, step);
     if (!t->owed) /* also on a rank that has taken the state, which a later generation would ask otherwise */
-        t->served_step = step;
-    if (run_take(t, &run, e))
-        return e->code;
-    log_info("went_on", "rank=%d step=%lld from=%s", f->rank, (long long)step,
-             claim.step == step ? "memory" : "peer");
+        t->served_step = t->engine.step;
+    log_info("went_on", "rank=%d step=%lld from=%s", f->rank, (long long)t->engine.step,
+             before == t->engine.step ? "memory" : "peer");
     return ERR_OK;
+}
+
+enum err_code live_share(struct trainer *t, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    const struct live_claim mine = {.whole = t->engine.whole,
+                                    .step = t->engine.whole ? t->engine.step : 0,
+                                    .served_step = t->served_step,
+                                    .apart = t->round.apart,
+                                    .sent = t->round.sent.begun,
+                                    .exchanges = t->round.rounds,
+                                    .round_steps = t->round.steps};
+    struct live_claim *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    if (!code) {
+        int newest = live_round_newest(all, f->world_size);
+        code = share_from(t, all, newest < 0 ? f->info.source_rank : newest, newest >= 0, e);
+    }
+    free(all);
+    return code;
 }

@@ -10,6 +10,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/handover.h"
 #include "trainer/keep.h"
+#include "trainer/live_round.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
 #include "trainer/sample_log.h"
@@ -62,7 +63,9 @@ static enum err_code after_step(struct trainer *t, const struct step *s, const s
     progress_saved(t);
     if (over)
         return ERR_OK; /* run_finish does the rest */
-    if (t->eval_due || action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f)) {
+    /* Within a round ranks may stand at unlike steps. An evaluation that all make must then be one of a step that all come to. */
+    bool meet = sync_votes_each_step(t->formation.sync) || sync_voted(t->formation.sync);
+    if ((t->eval_due && meet) || action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f)) {
         if (trainer_evaluate(t, e))
             return e->code;
         evaluated = true;
@@ -84,7 +87,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, const s
     t->snapshot_due &= !keep;
     if (keep && keep_snapshot(t, false, e))
         return e->code;
-    t->eval_due = false; /* not earlier: the group may break between the evaluation and its snapshot */
+    t->eval_due &= !evaluated; /* not earlier: the group may break between the evaluation and its snapshot */
     return ERR_OK;
 }
 
@@ -124,23 +127,51 @@ static enum err_code run_finish(struct trainer *t, bool stopped, struct err *e)
     return ERR_OK;
 }
 
+static enum err_code step_serve(struct trainer *t, const struct step *s, const struct before *before,
+                                bool *stopped, struct err *e)
+{
+    *stopped = must_stop(s);
+    /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
+    t->asked = s->tail[TAIL_STOP] > 0.0f;
+    if (after_step(t, s, before, e) || (s->tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
+        return e->code;
+    t->served_step = t->engine.step;
+    if (s->tail[TAIL_HANDOVER] > 0.0f && !*stopped && !engine_finished(&t->engine))
+        return handover_await(t, e);
+    return ERR_OK;
+}
+
+/* What the generation before had not done after its last step, and the exchange that had failed then. Votes that a lost
+ * exchange had brought are gone. Those by time and by the user come again. */
+static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopped, struct err *e)
+{
+    const struct before before = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
+    struct step s = {0};
+    bool again = live_has_rounds(t) && sync_round_due(t->formation.sync);
+    if (again && trainer_exchange_again(t, &s, e))
+        return e->code;
+    if (t->owed || (again && sync_voted(t->formation.sync)))
+        return step_serve(t, &s, &before, stopped, e);
+    t->served_step = t->engine.step;
+    return ERR_OK;
+}
+
 enum err_code trainer_run(struct trainer *t, struct err *e)
 {
     /* A generation that goes on from memory is in the midst of an epoch. */
     bool stopped = false, at_start = !t->formation.info.live || t->engine.cursor.position == 0;
     trainer_running = 1;
+    sync_at_step(t->formation.sync, t->engine.step);
     if (t->resumed && t->formation.rank == 0)
         progress_resumed(t);
-    /* Compares the ranks first, because ranks that loaded different files must not begin to train. */
-    if (trainer_compare(t, e))
+    /* Compares the ranks first, because ranks that loaded different files must not begin to train. Those of a generation that
+     * goes on from memory have compared already what they hold in common. */
+    if (!t->formation.info.live && trainer_compare(t, e))
         return e->code;
     rebalance_begin(t);
     progress_report(t, false);
-    /* The votes of that step are lost. Those by time and by the user come again. */
-    const struct before owed = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
-    if (t->owed && after_step(t, &(struct step){0}, &owed, e))
+    if (step_catch_up(t, at_start, &stopped, e))
         return e->code;
-    t->served_step = t->engine.step;
     while (!stopped && !engine_finished(&t->engine)) {
         struct step s;
         if (at_start)
@@ -153,14 +184,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         sample_log_end(t, &log);
         t->interval.steps += t->engine.step - before.step;
         t->interval.samples += s.global;
-        stopped = must_stop(&s);
-        /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
-        t->asked = s.tail[TAIL_STOP] > 0.0f;
-        if (rebalance_deal(t, e) || after_step(t, &s, &before, e) ||
-            (s.tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
-            return e->code;
-        t->served_step = t->engine.step;
-        if (s.tail[TAIL_HANDOVER] > 0.0f && !stopped && !engine_finished(&t->engine) && handover_await(t, e))
+        if (rebalance_deal(t, e) || step_serve(t, &s, &before, &stopped, e))
             return e->code;
         if (fault_hit("trainer.step"))
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);

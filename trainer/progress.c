@@ -188,6 +188,9 @@ void progress_report(struct trainer *t, bool evaluated)
     if (evaluated)
         add_validation(t, &l);
     rebalance_report(t, &l);
+    if (t->samples_lost && t->formation.rank == 0)
+        line_add(&l, "samples_lost", (double)t->samples_lost);
+    t->samples_lost = 0;
     (void)add_round(t, &l);
     link_progress(t->link, &l);
     t->told_sizes = true;

@@ -12,6 +12,7 @@
 #include "trainer/engine/state.h"
 #include "trainer/keep.h"
 #include "trainer/live.h"
+#include "trainer/live_round.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
 #include "trainer/rebalance.h"
@@ -110,30 +111,49 @@ static enum err_code sum_peaks(struct trainer *t, struct err *e)
 }
 
 /* Continues a round that the last group could not end. Its samples are those of the ranks that are still
- * there. At the start there is no such round. A generation that goes on from memory has none either: its ranks came from
- * an all-reduce, and a shared array is older than their parameters. */
+ * there. At the start there is no such round. A generation that goes on from memory has none either if its ranks came from
+ * an all-reduce: a shared array is older than their parameters. */
 static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 {
-    if (t->formation.info.live)
+    const bool live = t->formation.info.live;
+    if (live && !live_has_rounds(t))
         t->round = (struct sync_state){0};
     if (trainer_compare_places(t, e))
         return e->code;
-    if (rounds && !t->formation.info.live)
+    if (live_has_rounds(t) || (rounds && !live))
         sync_load(t->formation.sync, &t->round);
     else
         sync_start(t->formation.sync);
+    if (live)
+        sync_at_step(t->formation.sync, t->engine.step);
+    t->carried = true;
+    if (t->samples_lost && t->formation.rank == 0)
+        log_warn("samples_lost",
+                 "step=%lld samples=%lld why=\"a lost rank had trained with them since the last exchange\"",
+                 (long long)t->engine.step, (long long)t->samples_lost);
     return ERR_OK;
+}
+
+static bool strategy_stays(const struct trainer *t)
+{
+    const struct sync_spec *s = &t->spec->sync;
+    switch (s->type) {
+    case SYNC_ALLREDUCE:
+        return true;
+    case SYNC_AUTO: /* before the choice, nothing is worth being kept */
+        return t->chosen.facts.world_size > 0;
+    case SYNC_AVERAGE: /* with a round at each step no rank keeps the mean that others may lack */
+        return s->every > 1 && !s->every_ms;
+    case SYNC_DILOCO:
+        return s->fragments <= SYNC_FRAGMENTS_KEPT && !s->every_ms;
+    }
+    return false;
 }
 
 bool trainer_stays(const struct trainer *t)
 {
     const struct job_spec *job = &t->config->job;
-    bool same = t->spec->sync.type == SYNC_ALLREDUCE ||
-                (t->spec->sync.type == SYNC_AUTO && t->chosen.facts.world_size &&
-                 t->chosen.sync.type == SYNC_ALLREDUCE);
-    /* Ranks that hold states of their own (average, diloco) could go on with those of the ranks that are left. They end
-     * with their generation so far. */
-    return same && !t->outdated && job->max_replacements > 0 && t->engine.device->host &&
+    return strategy_stays(t) && !t->outdated && job->max_replacements > 0 && t->engine.device->host &&
            link_has_coordinator(t->link);
 }
 
@@ -272,7 +292,8 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     /* The last formation had rounds, so the shared model is in its array. */
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
     t->digest_step = -1; /* the new group has not compared yet */
-    t->resumed = t->told_sizes = t->owed = false;
+    t->resumed = t->told_sizes = t->owed = t->in_round = t->carried = false;
+    t->behind = t->brought = 0;
     if (!f->info.live)
         t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
@@ -290,9 +311,8 @@ bool trainer_leave(struct trainer *t)
     timed_round_release(t);
     rebalance_end(t);
     keep_close(t); /* first, because its commits use the link and belong to this generation */
-    if (t->formation.sync)
-        sync_save(t->formation.sync, &t->round);
-    if (formation_end(&t->formation, &e) == ERR_OK)
+    /* A generation that failed to form has not got as far as the round that this rank holds. */
+    if (formation_end(&t->formation, t->carried ? &t->round : NULL, &e) == ERR_OK)
         return true;
     log_error("device_stuck", "rank=%d why=%s", t->formation.rank, LOG_Q(e.msg));
     return false;

@@ -50,11 +50,39 @@ static enum err_code exchange_gradients(struct trainer *t, struct err *e)
     return code;
 }
 
+enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const struct device_ops *ops = n->device->ops;
+    struct sync *sync = t->formation.sync;
+    *s = (struct step){0};
+    votes_put(t, s->tail);
+    ops->upload(n->device, sync_carrier(sync) + n->model->count, s->tail, TAIL_USED * sizeof(float));
+    sync_at_step(sync, n->step);
+    if (sync_exchange(sync, e))
+        return e->code;
+    *s = (struct step){0};
+    if (sync_voted(sync))
+        ops->download(n->device, s->tail, sync_carrier(sync) + n->model->count, TAIL_USED * sizeof(float));
+    return n->device->ops->wait(n->device, e);
+}
+
+/* Within a round ranks hear nothing of each other. A rank that is to go on in the next generation does not keep it waiting
+ * until the round's end. */
+static enum err_code round_goes_on(const struct trainer *t, struct err *e)
+{
+    if (sync_votes_each_step(t->formation.sync) || !link_stays(t->link) || !link_over(t->link))
+        return ERR_OK;
+    return err_set(e, ERR_ABORTED, "generation %lld is over", (long long)t->formation.info.generation);
+}
+
 enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended, struct err *e)
 {
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
     sync_at_step(f->sync, n->step);
+    if (round_goes_on(t, e))
+        return e->code;
     bool timed = timed_round_begin(t);
     step_begin(n, s);
     votes_put(t, s->tail);

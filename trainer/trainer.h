@@ -91,6 +91,13 @@ struct trainer {
 
     /* The state of the run. */
     struct sync_state round; /* the round that the last formation left open */
+    bool carried;            /* this formation's strategy has it, or has begun anew */
+    bool in_round;           /* this formation goes on from memory within a round */
+    int64_t
+        behind; /* steps of the round that this rank has yet to make, and the newest rank of a live generation has made */
+    int64_t
+        brought; /* samples of the round that the newest rank counts; those of lost ranks are among them */
+    int64_t samples_lost; /* by lost ranks, not reported yet */
     bool resumed;
     /* Stopped: the run ended early; asked: because the coordinator asked a rank to stop. */
     bool stopped, asked;
@@ -114,8 +121,8 @@ struct trainer {
  * error. The caller must call trainer_close in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link,
                                       struct err *e);
-/* Whether this process keeps its state and goes on in the next generation if its generation ends: with all-reduce every
- * rank holds the whole state, and on a CPU a sum that was cut off has changed gradients only. */
+/* Whether this process keeps its state and goes on in the next generation if its generation ends: on a CPU, an exchange that was
+ * cut off has not changed the state. */
 bool trainer_stays(const struct trainer *t);
 /* Joins a generation and forms its group with the engine's arrays. If the generation goes on from memory, the engine then
  * holds the state of the source rank. If not, a state of an earlier generation is gone: call trainer_restore. The caller must call trainer_leave when

@@ -44,7 +44,7 @@ static uint64_t digest_by_sums(struct engine *n)
 }
 
 /* Sums in pieces, also in host memory, because the digest must not depend on the device. */
-static uint64_t digest_by_pieces(struct engine *n, const float *array, size_t count)
+uint64_t digest_array(struct engine *n, const float *array, size_t count)
 {
     const struct device_ops *ops = n->device->ops;
     float *room = n->device->host ? NULL : xcalloc(PIECE, sizeof(*room));
@@ -61,10 +61,10 @@ static uint64_t digest_by_pieces(struct engine *n, const float *array, size_t co
 
 uint64_t digest_params(struct engine *n)
 {
-    return n->block_sums ? digest_by_sums(n) : digest_by_pieces(n, n->params.data, n->model->count);
+    return n->block_sums ? digest_by_sums(n) : digest_array(n, n->params.data, n->model->count);
 }
 
 uint64_t digest_moments(struct engine *n)
 {
-    return digest_by_pieces(n, n->optim->state, n->optim->floats);
+    return digest_array(n, n->optim->state, n->optim->floats);
 }

@@ -11,5 +11,6 @@ void digest_close(struct engine *n);
 /* Returns the digest of n->params. It is not valid if the device's next wait fails. */
 uint64_t digest_params(struct engine *n);
 uint64_t digest_moments(struct engine *n); /* returns that of n->optim->state */
+uint64_t digest_array(struct engine *n, const float *array, size_t count);
 
 #endif

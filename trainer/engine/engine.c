@@ -224,6 +224,20 @@ struct cursor engine_position(const struct engine *n, int64_t taken)
     return n->share.given ? (struct cursor){-1, taken} : n->cursor;
 }
 
+void engine_look_ahead(struct engine *n, int64_t steps, struct engine_ahead *out)
+{
+    *out = (struct engine_ahead){.cursor = n->cursor};
+    for (; steps > 0; steps--) {
+        for (int j = 0; j < n->shards; j++) {
+            engine_take_shard(n, j);
+            out->local += sampler_local_samples(&n->sampler, &out->cursor);
+        }
+        out->global += sampler_global_samples(&n->sampler, &out->cursor);
+        (void)sampler_advance(&n->sampler, &out->cursor);
+    }
+    engine_take_shard(n, 0);
+}
+
 double engine_steps_made(const struct engine *n)
 {
     return (double)n->step + ((double)n->step_samples + share_ahead(n)) / (double)n->sampler.global;

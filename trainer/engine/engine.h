@@ -172,6 +172,12 @@ void engine_take_shard(struct engine *n, int j);
 
 /* Where the next step takes its samples: the cursor, or a place in this rank's share, at `taken` samples of it. */
 struct cursor engine_position(const struct engine *n, int64_t taken);
+/* Where this rank is after so many more steps, of which all ranks make the same number, and the samples by then. */
+struct engine_ahead {
+    struct cursor cursor;
+    int64_t local, global;
+};
+void engine_look_ahead(struct engine *n, int64_t steps, struct engine_ahead *out);
 /* The steps so far, with those of the open round as far as this rank can tell; only such a round makes parts of steps. */
 double engine_steps_made(const struct engine *n);
 double engine_run_progress(const struct engine *n); /* returns 0 to 1, for the learning rate */

@@ -143,13 +143,15 @@ enum err_code formation_open_sync(struct formation *f, const struct formation_co
     return sync_open(&f->sync, f->group, &config, e);
 }
 
-enum err_code formation_end(struct formation *f, struct err *e)
+enum err_code formation_end(struct formation *f, struct sync_state *round, struct err *e)
 {
     if (f->link)
         link_unwatch(f->link); /* the Watch thread may abort the group until here */
     f->link = NULL;
     if (f->group && coll_end(f->group, e))
         return e->code;
+    if (f->sync && round)
+        sync_leave(f->sync, round);
     sync_close(f->sync);
     coll_close(f->group);
     coll_listener_free(f->listener);

@@ -68,9 +68,9 @@ MUST_CHECK enum err_code formation_form(struct formation *f, const struct format
  * least the arrays of sync_arrays. */
 MUST_CHECK enum err_code formation_open_sync(struct formation *f, const struct formation_config *config,
                                              struct err *e);
-/* Leaves arrays and link as they are. DEADLINE_EXCEEDED: the device's collectives did not end, so the process
+/* Leaves arrays and link as they are. round: where the strategy stands (sync_leave); NULL: it is not wanted. DEADLINE_EXCEEDED: the device's collectives did not end, so the process
  * must exit without touching the device again. */
-MUST_CHECK enum err_code formation_end(struct formation *f, struct err *e);
+MUST_CHECK enum err_code formation_end(struct formation *f, struct sync_state *round, struct err *e);
 
 /* Collective: all ranks return the result that rank `root` found, so that all take the same branch. */
 MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,

@@ -1,0 +1,158 @@
+#include "trainer/live_round.h"
+
+#include "base/mem.h"
+#include "trainer/engine/digest.h"
+
+enum part {
+    PART_KEEPS,  /* has made as many exchanges as the newest rank */
+    PART_STARTS, /* was cut off between the last step of all-reduce and the first step of the first round */
+    PART_BEHIND,
+    PART_NEW,
+};
+
+int live_round_newest(const struct live_claim *all, int world)
+{
+    int newest = -1;
+    for (int r = 0; r < world; r++) {
+        const struct live_claim *c = &all[r], *best = newest < 0 ? NULL : &all[newest];
+        if (c->whole && c->apart &&
+            (!best || c->exchanges > best->exchanges ||
+             (c->exchanges == best->exchanges && c->step > best->step)))
+            newest = r;
+    }
+    return newest;
+}
+
+bool live_has_rounds(const struct trainer *t)
+{
+    return t->formation.info.live && t->in_round;
+}
+
+/* A rank that has not made the last step of all-reduce before the rounds has no part in any round. */
+static enum part part_of(const struct live_claim *c, const struct live_claim *newest)
+{
+    bool at_start = newest->exchanges == 0 && c->step == newest->step - newest->round_steps;
+    if (!c->whole || (!c->apart && !at_start))
+        return PART_NEW;
+    if (!c->apart)
+        return PART_STARTS;
+    if (c->exchanges == newest->exchanges)
+        return PART_KEEPS;
+    return c->exchanges + 1 == newest->exchanges && c->sent ? PART_BEHIND : PART_NEW;
+}
+
+/* ---- what members have in common */
+
+static struct state_array shared_model(struct trainer *t)
+{
+    return (struct state_array){sync_shared_array(t->formation.sync), t->engine.model->count};
+}
+
+/* Outer momentum, if the strategy has it. */
+static struct state_array outer_momentum(const struct trainer *t)
+{
+    const struct engine *n = &t->engine;
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (n->extras[i].kept && !n->extras[i].own)
+            return (struct state_array){n->extra[i].data, n->model->count};
+    return (struct state_array){0};
+}
+
+void live_round_digests(struct trainer *t, uint64_t *model, uint64_t *momentum)
+{
+    const struct state_array arrays[] = {shared_model(t), outer_momentum(t)};
+    uint64_t *digests[] = {model, momentum};
+    for (size_t i = 0; i < ARRAY_LEN(arrays); i++)
+        *digests[i] = arrays[i].data ? digest_array(&t->engine, arrays[i].data, arrays[i].count) : 0;
+}
+
+/* Members take what they lack. A rank that lacks nothing keeps its own, so that a comparison finds a bit that differs. */
+static enum err_code arrays_share(struct trainer *t, const struct live_claim *all, int source, enum part mine,
+                                  struct err *e)
+{
+    struct engine *n = &t->engine;
+    const struct state_array shared[] = {shared_model(t), outer_momentum(t)};
+    const struct state_array moments = {n->optim->state, n->optim->floats};
+    bool lacks[] = {[PART_BEHIND] = false, [PART_NEW] = false}, takes = mine >= PART_BEHIND;
+    for (int r = 0; r < t->formation.world_size; r++)
+        lacks[part_of(&all[r], &all[source])] = true;
+    /* From here on this rank could not say of which exchange its arrays are, if the source were lost. */
+    if (takes)
+        n->whole = false;
+    for (size_t i = 0; i < ARRAY_LEN(shared); i++)
+        if ((lacks[PART_BEHIND] || lacks[PART_NEW]) && shared[i].data &&
+            live_share_array(t, &shared[i], source, takes, e))
+            return e->code;
+    if (lacks[PART_NEW] && moments.count && live_share_array(t, &moments, source, mine == PART_NEW, e))
+        return e->code;
+    return n->device->ops->wait(n->device, e);
+}
+
+/* ---- what each member makes of it */
+
+static void begin_at_shared(struct trainer *t)
+{
+    struct engine *n = &t->engine;
+    const struct device_ops *ops = n->device->ops;
+    const struct state_array model = shared_model(t);
+    if (model.data)
+        ops->copy(n->device, n->params.data, model.data, model.count * sizeof(float));
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (n->extras[i].own)
+            ops->zero(n->device, n->extra[i].data, n->extra[i].count * sizeof(float));
+}
+
+/* A new rank has the source's place in the round, and brings nothing to it yet. */
+static struct sync_state round_of_new(const struct sync_state *source)
+{
+    struct sync_state out = *source;
+    out.local_samples = 0;
+    for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
+        out.seen[f].local = 0;
+    out.sent.begun = false;
+    out.rank = out.world_size = 0;
+    return out;
+}
+
+static void round_take_place(struct sync_state *round, const struct sync_state *source)
+{
+    round->steps = source->steps;
+    round->turn = source->turn;
+    round->turn_steps = source->turn_steps;
+}
+
+enum err_code live_round_share(struct trainer *t, const struct live_claim *all, int source,
+                               const struct live_run *run, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const struct formation *f = &t->formation;
+    struct sync_state *round = &t->round;
+    enum part mine = part_of(&all[f->rank], &all[source]);
+    bool moved = round->rank != f->rank || round->world_size != f->world_size;
+    t->in_round = true;
+    /* It was alone, and its parameters were the model. */
+    if ((!run->round.shared && f->rank == source) || mine == PART_STARTS)
+        sync_start(f->sync);
+    if (arrays_share(t, all, source, mine, e))
+        return e->code;
+    if (mine == PART_BEHIND) {
+        sync_take_exchange(f->sync, round);
+        sync_save(f->sync, round);
+    }
+    if (mine == PART_NEW) {
+        begin_at_shared(t);
+        *round = round_of_new(&run->round);
+    }
+    if (mine == PART_NEW || moved) {
+        state_take_place(n, &run->place);
+        round_take_place(round, &run->round);
+    }
+    round->apart = true;
+    round->least = run->round.turn ? run->round.turn_steps : run->round.steps;
+    if (!run->round.shared)
+        round->local_samples = round->global_samples = 0;
+    t->behind = run->place.step > n->step ? run->place.step - n->step : 0;
+    t->brought = run->round.shared ? run->round.global_samples : 0;
+    n->whole = true;
+    return ERR_OK;
+}

@@ -1,0 +1,51 @@
+#ifndef DDP_TRAINER_LIVE_ROUND_H
+#define DDP_TRAINER_LIVE_ROUND_H
+
+#include "trainer/live.h"
+
+/* A generation that goes on from memory within a round of steps that ranks make on their own (average, diloco). Ranks were
+ * cut off at unlike steps of the round, because nothing crosses the network there; one may have applied an exchange that
+ * failed on others. The newest rank has made the most exchanges, and of these ranks the most steps. Then
+ *
+ *     a rank that has made as many exchanges    keeps all that it has, and goes on at its own step
+ *     a rank behind by one exchange             was part of it: it takes the shared model and the outer momentum, and makes of
+ *                                               its own parameters and error feedback what joining the exchange would have made
+ *     a new rank                                takes these and the optimizer's moments, begins at the shared model, and makes
+ *                                               the rest of the round from the newest rank's step on
+ *
+ * So no local step is thrown away, and no change is applied twice. An exchange that no rank has applied is made again by
+ * trainer_run, from the same arrays. A rank that has another number than before, or is in a world of another size, goes on at
+ * the newest rank's step. */
+
+/* What every rank says of itself. */
+struct live_claim {
+    bool whole;          /* it has a state */
+    int64_t step;        /* that its state is of; 0: it has none, or has not made a step */
+    int64_t served_step; /* the last step after which it has done all that was due */
+    bool apart;          /* it makes steps of its own, in rounds */
+    bool sent;           /* an exchange was under way when its group ended */
+    int64_t exchanges;   /* that it has applied */
+    int64_t round_steps; /* since the round began */
+};
+
+/* What the source says of the run. */
+struct live_run {
+    struct snapshot_place place;
+    struct live_choice choice;
+    int64_t snapshot_age_ms, eval_age_ms, last_snapshot_step;
+    bool snapshot_due, eval_due;
+    struct sync_state round;
+};
+
+/* Returns the rank whose state is the newest one of a round; -1: no rank has one. */
+int live_round_newest(const struct live_claim *all, int world);
+/* Whether the generation goes on in a round. Valid from live_round_share on. */
+bool live_has_rounds(const struct trainer *t);
+
+/* Collective. run: of the newest rank, `source`. Afterwards each rank holds its part of the round, as t->round says. */
+MUST_CHECK enum err_code live_round_share(struct trainer *t, const struct live_claim *all, int source,
+                                          const struct live_run *run, struct err *e);
+/* Digests of the shared model and of the outer momentum. */
+void live_round_digests(struct trainer *t, uint64_t *model, uint64_t *momentum);
+
+#endif
