@@ -1,6 +1,6 @@
 /* One connection to the relay.
  *
- * The happy path: it gets a nonce, answers with a hello (base/relay_hello.h), and waits until the rank at the other end has
+ * The happy path: it gets a nonce, answers with a hello (base/net/relay_hello.h), and waits until the rank at the other end has
  * come with the same name. Both hear so by one byte. From then on the bytes of each are sent to the other.
  *
  * The relay reads from one end only when it has nothing left to send to the other end. So an end that does not read stops
@@ -20,7 +20,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/tcp_listen.h"
+#include "base/net/tcp_listen.h"
 
 #define LOG_EVERY_MS 10000
 

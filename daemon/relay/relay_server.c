@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/tcp_listen.h"
+#include "base/net/tcp_listen.h"
 #include "daemon/relay/relay_state.h"
 
 #define BACKLOG 1024

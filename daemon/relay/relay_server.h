@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/relay_hello.h"
+#include "base/net/relay_hello.h"
 
 /* The relay joins ranks that cannot reach each other: both connect to it, and it copies the bytes of each to the other. It
  * sees the ring's handshake and its tensors as bytes only. A thread of its own does all the work, so the loop of the daemon

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/relay_hello.h"
+#include "base/net/relay_hello.h"
 
 /* What a rank does at a relay on loopback, with blocking sockets that give up after 30 s. */
 

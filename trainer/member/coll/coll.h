@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/relay_hello.h"
+#include "base/net/relay_hello.h"
 #include "trainer/device/array.h"
 #include "trainer/device/device.h"
 #include "trainer/member/coll/listener.h"

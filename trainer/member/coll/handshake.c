@@ -27,7 +27,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "base/tcp_listen.h"
+#include "base/net/tcp_listen.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -4,7 +4,7 @@
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "base/tcp_listen.h"
+#include "base/net/tcp_listen.h"
 
 #include <errno.h>
 #include <fcntl.h>

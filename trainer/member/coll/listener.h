@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/tcp_listen.h"
+#include "base/net/tcp_listen.h"
 
 /* The address at which a rank listens for its peers, and its encoding in bytes. */
 

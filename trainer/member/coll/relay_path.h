@@ -1,11 +1,11 @@
 #ifndef DDP_TRAINER_MEMBER_COLL_RELAY_PATH_H
 #define DDP_TRAINER_MEMBER_COLL_RELAY_PATH_H
 
-#include "base/relay_hello.h"
+#include "base/net/relay_hello.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/shake.h"
 
-/* The way to a peer by a relay (base/relay_hello.h), for ranks that cannot reach each other. What comes after it is the
+/* The way to a peer by a relay (base/net/relay_hello.h), for ranks that cannot reach each other. What comes after it is the
  * same as on a direct connection: the relay is trusted with nothing. */
 
 #define RELAY_DIRECT_MS 1000 /* a peer has this time to be reached directly before the relay is asked */

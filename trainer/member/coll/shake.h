@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/id.h"
-#include "base/relay_hello.h"
+#include "base/net/relay_hello.h"
 #include "trainer/member/coll/group.h"
 
 /* One handshake on one nonblocking connection, direct or by a relay: its messages and the bytes that have come so far. The

@@ -1,5 +1,5 @@
-#ifndef DDP_BASE_TCP_LISTEN_H
-#define DDP_BASE_TCP_LISTEN_H
+#ifndef DDP_BASE_NET_TCP_LISTEN_H
+#define DDP_BASE_NET_TCP_LISTEN_H
 
 #include <netdb.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "base/relay_hello.h"
+#include "base/net/relay_hello.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-#ifndef DDP_BASE_RELAY_HELLO_H
-#define DDP_BASE_RELAY_HELLO_H
+#ifndef DDP_BASE_NET_RELAY_HELLO_H
+#define DDP_BASE_NET_RELAY_HELLO_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "base/tcp_listen.h"
+#include "base/net/tcp_listen.h"
 
 #include <errno.h>
 #include <netinet/in.h>
