@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/secret.h"
 #include "daemon/agent/coordinator_file.h"
 #include "daemon/agent/coordinator_link.h"
 #include "daemon/agent/gpu/agent_gpus.h"
@@ -151,6 +152,39 @@ static void on_worker_report(void *user, int64_t job, const struct metric_report
     worker_monitor_reported(a->monitor, job, report->spawn);
 }
 
+/* The key stays as long as the state directory exists: ranks that hold a ticket wait for an agent that is started again. */
+static enum err_code relay_key_read(struct agent *a, struct err *e)
+{
+    CLEANUP(free_text) char *path = paths_join(a->settings->state, "relay.key");
+    CLEANUP(buf_release) struct buf key = {0};
+
+    if (!file_exists(path)) {
+        id_random(a->relay_key, sizeof(a->relay_key));
+        return file_write_atomic(path, a->relay_key, sizeof(a->relay_key), 0600, e);
+    }
+    if (secret_read_own(path, 256, &key, e))
+        return e->code;
+    if (key.len != sizeof(a->relay_key))
+        return err_set(e, ERR_DATA_LOSS, "%s is damaged: remove it", path);
+    memcpy(a->relay_key, key.data, sizeof(a->relay_key));
+    return ERR_OK;
+}
+
+static enum err_code relay_open_here(struct agent *a, struct err *e)
+{
+    struct relay_options options = {.address = a->settings->relay};
+
+    if (!a->settings->relay)
+        return ERR_OK;
+    if (relay_key_read(a, e))
+        return e->code;
+    memcpy(options.key, a->relay_key, sizeof(options.key));
+    if (relay_server_open(&a->relay, &options, e))
+        return e->code;
+    log_info("relay_listening", "address=%s", LOG_Q(a->settings->relay));
+    return ERR_OK;
+}
+
 enum err_code agent_parts_open(struct agent *a, struct err *e)
 {
     const struct settings *s = a->settings;
@@ -165,7 +199,8 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
     CLEANUP(free_text) char *supervisor = NULL;
 
     /* a missing ddp-supervisor is reported now, not when the first job comes */
-    if (paths_program("ddp-supervisor", &supervisor, e) || state_open(a, e) || address_find(a, e))
+    if (paths_program("ddp-supervisor", &supervisor, e) || state_open(a, e) || address_find(a, e) ||
+        relay_open_here(a, e))
         return e->code;
     trainer_find(a);
     python_find(a);
@@ -185,6 +220,8 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
 
 void agent_parts_release(struct agent *a)
 {
+    relay_server_close(a->relay);
+    explicit_bzero(a->relay_key, sizeof(a->relay_key));
     worker_monitor_close(a->monitor);
     check_server_close(a->check_server);
     accounts_free(a->accounts);

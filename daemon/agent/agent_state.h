@@ -17,6 +17,7 @@
 #include "daemon/agent/settings.h"
 #include "daemon/agent/supervisors.h"
 #include "daemon/agent/wish.h"
+#include "daemon/relay/relay_server.h"
 
 /* The state of the whole agent, which agent.c owns. Only the modules that join others use it: agent_parts,
  * coordinator_link, wish_apply, node_jobs, spawn_messages, coordinator_file and gpu/agent_gpus. Every other
@@ -49,6 +50,8 @@ struct agent {
     struct worker_monitor *monitor;
     struct check_server *check_server;
     struct accounts *accounts;
+    struct relay_server *relay; /* NULL: this agent runs none */
+    uint8_t relay_key[RELAY_KEY];
     struct report_queue reports;
     int64_t last_ack;        /* BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
     int64_t reports_sent_ms; /* BOOTTIME: when the last batch of reports went out */

@@ -33,6 +33,10 @@ static void fill_hello(void *user, Ddp__V1__Hello *hello)
     }
     /* a coordinator that has lost its records continues from the cards */
     hello->keeps_cards = true;
+    if (a->relay) {
+        hello->relay = s->relay;
+        hello->relay_key = (ProtobufCBinaryData){sizeof(a->relay_key), a->relay_key};
+    }
     hello->cards = a->cards.heads;
     hello->n_cards = a->cards.count;
     if (!wish)
@@ -52,6 +56,13 @@ static void fill_heartbeat(void *user, Ddp__V1__Heartbeat *beat)
     beat->memory_free = load.memory_free;
     beat->gpus = gpus_messages(a->gpus, &beat->n_gpus);
     beat->accounts = accounts_messages(a->accounts, &beat->n_accounts);
+    if (a->relay) {
+        struct relay_traffic traffic;
+
+        relay_server_count(a->relay, &traffic);
+        beat->relay_bytes = (int64_t)traffic.bytes;
+        beat->relay_links = (int64_t)traffic.links_now;
+    }
 }
 enum err_code coordinator_link_send_log(void *agent, const Ddp__V1__LogChunk *chunk, struct err *e)
 {

@@ -175,6 +175,13 @@ static const struct option_spec options[] = {
      .expected = "a range such as 29700-30699",
      .help = "range for MASTER_PORT",
      .default_text = "29700-30699"},
+    {.name = "relay",
+     .key = "relay",
+     .type = OPTION_COPY,
+     AT(relay),
+     .value = "HOST:PORT",
+     .help = "run a relay for ranks that cannot reach each other; the address at which they reach this node",
+     .default_text = "no relay"},
     {.name = "state",
      .key = "state",
      .type = OPTION_COPY,
@@ -452,6 +459,7 @@ void settings_release(struct settings *s)
     free(s->coordinator_from);
     free(s->node);
     free(s->address);
+    free(s->relay);
     free(s->token_file);
     free(s->token);
     strv_free(s->env);

@@ -18,6 +18,7 @@ struct settings {
     char *coordinator_from;
     char *node;
     char *address; /* NULL: the source address towards the coordinator */
+    char *relay;   /* "host:port" of a relay that this agent runs; NULL: none */
     char *token_file;
     char *token;    /* NULL: none */
     char **env;     /* "NAME=value", for every job on this node */

@@ -76,6 +76,14 @@ const struct option_spec config_options[] = {
      .expected = "HOST:PORT or none",
      .help = "Prometheus metrics at /metrics, or none",
      .default_text = "127.0.0.1:29601"},
+    {.name = "relay",
+     .key = "relay",
+     .type = OPTION_COPY,
+     .offset = offsetof(struct config, relay),
+     .value = "HOST:PORT",
+     .help = "run a relay for ranks that cannot reach each other; the address at which they reach this "
+             "machine",
+     .default_text = "no relay"},
     {.name = "insecure",
      .key = "insecure",
      .type = OPTION_FLAG,
@@ -178,6 +186,7 @@ void config_release(struct config *c)
     free(c->state);
     strv_free(c->listen);
     free(c->metrics);
+    free(c->relay);
     free(c->shared_user);
     free(c->tls.ca);
     free(c->tls.cert);

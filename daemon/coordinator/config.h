@@ -13,6 +13,7 @@ struct config {
     char *state;   /* directory */
     char **listen; /* "host:port"; empty: the unix socket alone */
     char *metrics; /* "host:port", or "none" */
+    char *relay;   /* "host:port"; NULL: no relay */
     bool insecure; /* TCP without a token */
     struct {
         char *ca, *cert, *key;

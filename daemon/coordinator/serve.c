@@ -73,6 +73,7 @@ enum err_code serve_cluster(const struct config *c, int lifeline, bool accept_lo
         .state = c->state,
         .listen = listen,
         .metrics = strcmp(c->metrics, "none") == 0 ? NULL : c->metrics,
+        .relay = c->relay,
         .token = token,
         .agent_token = agent_token,
         .shared_user = c->shared_user,

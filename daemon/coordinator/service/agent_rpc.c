@@ -81,6 +81,7 @@ static void session_on_end(struct rpc_call *rpc, bool cancelled)
         logs_node_changed(s, x->node);
         node_query_session_gone(x);
     }
+    relays_agent_left(x);
     free(x->node);
     free(x->facts);
     cards_drop(x);
@@ -156,6 +157,7 @@ static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
         return;
     }
     x->node = xstrdup(m->node);
+    relays_keep_offer(x, m);
     /* If the core wants cards of this node, the hello is completed when they have come. */
     if (!cards_request(x, m))
         agent_session_hello(x, m, NULL, 0);
@@ -203,6 +205,8 @@ static void session_on_heartbeat(struct agent_session *x, const Ddp__V1__Heartbe
 {
     struct core_gpu *gpus = gpus_from_message(m->gpus, m->n_gpus);
     struct core_event event = {.kind = CORE_HEARTBEAT, .session = x->handle};
+    x->relay.bytes = (uint64_t)m->relay_bytes;
+    x->relay.links = (uint64_t)m->relay_links;
     event.heartbeat.sequence = m->sequence;
     event.heartbeat.load = m->load;
     event.heartbeat.memory_free = m->memory_free;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/coordinator/service/relays.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
 #include "store/store.h"
@@ -25,6 +26,7 @@ struct agent_session {
     uint8_t *facts; /* the newest facts, packed, while commits fail; NULL: none */
     size_t facts_size;
     bool report_refused; /* a report could not be read, and that was logged */
+    struct relay_offer relay;
     struct held_hello *held; /* cards.c: set while the session waits for cards */
     struct agent_session *next, *prev;
 };

@@ -11,6 +11,7 @@
 #include "daemon/coordinator/service/logs.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/snapshot_query.h"
 #include "proto/ddp.pb-c.h"
@@ -211,6 +212,7 @@ static void effect_join(struct service *s, const struct core_effect *f)
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__JoinReply reply = DDP__V1__JOIN_REPLY__INIT;
     Ddp__V1__StateOffer source;
+    uint8_t ticket[RELAY_TICKET];
     reply.state = (Ddp__V1__JoinState)f->state;
     reply.source_rank = -1;
     if (f->state != CORE_JOIN_PENDING) {
@@ -222,6 +224,7 @@ static void effect_join(struct service *s, const struct core_effect *f)
         join_fill_peers(s, &pool, f, &reply);
         join_fill_source(g, &source, &reply);
         join_fill_committed(s, &pool, f->job, &reply);
+        relays_fill_join(s, f->job, f->generation, ticket, &reply);
         const struct job_record *job = core_job(s->core, f->job);
         reply.scratch_generation = job->scratch_generation;
         if (f->rank == 0 && job->revision) {

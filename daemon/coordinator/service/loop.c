@@ -15,6 +15,7 @@
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
 #include "daemon/coordinator/service/receive_delay.h"
+#include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/stats.h"
 
@@ -87,6 +88,7 @@ void loop_publish_stats(struct service *s)
     s->stats.points_dropped = metrics_recorder_dropped(s->recorder);
     s->stats.backup_age_s = s->backups ? (double)backups_age_ms(s->backups) / 1e3 : -1;
     s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
+    relays_count(s, &s->stats.relays);
     stats_print(&s->stats, &totals, store_epoch(s->store), &text);
     http_publish(s->http, &text);
 }

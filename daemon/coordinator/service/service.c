@@ -22,6 +22,7 @@
 #include "daemon/coordinator/service/memory_trim.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
 #include "daemon/coordinator/service/receive_delay.h"
+#include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/rendezvous_rpc.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
@@ -219,7 +220,7 @@ static enum err_code service_open(struct service *s, struct err *e)
 {
     if (state_open_store(s, e) != ERR_OK || service_rebuild(s, e) != ERR_OK || users_open(s, e) != ERR_OK ||
         metrics_recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
-        server_open(s, e) != ERR_OK || lifeline_open(s, e) != ERR_OK)
+        relays_open(s, e) != ERR_OK || server_open(s, e) != ERR_OK || lifeline_open(s, e) != ERR_OK)
         return e->code;
     if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)
         return e->code;
@@ -241,6 +242,7 @@ static void service_close(struct service *s)
     BUG_ON(uv_loop_close(&s->loop) != 0);
     /* No callback can run any more. The server's calls are gone, so nothing points into the core. */
     http_close(s->http);
+    relays_close(s);
     core_free(s->core);
     users_close(s);
     core_out_release(&s->out);

@@ -15,6 +15,7 @@ struct service_options {
     const char *state;       /* directory */
     char *const *listen;     /* "host:port" each, NULL-terminated; in addition to <state>/coordinator.sock */
     const char *metrics;     /* "host:port"; NULL: no HTTP */
+    const char *relay;       /* "host:port", where ranks that cannot reach each other meet; NULL: no relay */
     const char *token;       /* the cluster token, hex: allows everything */
     const char *agent_token; /* only lets a node join and run jobs */
     const char *shared_user; /* the user name of callers with the cluster token and no certificate */

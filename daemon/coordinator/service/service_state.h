@@ -9,6 +9,7 @@
 #include "daemon/coordinator/service/receive_delay.h"
 #include "daemon/coordinator/service/service.h"
 #include "daemon/coordinator/service/stats.h"
+#include "daemon/relay/relay_server.h"
 #include "proto/rpc_server.h"
 #include "store/store.h"
 
@@ -32,6 +33,10 @@ struct service {
     struct metrics_recorder *recorder; /* never NULL while the loop runs */
     struct backups *backups;           /* NULL under `ddpctl run`, whose cluster ends with this process */
     struct http *http;                 /* NULL without --metrics */
+    struct relay_server *relay;        /* NULL without `relay` */
+    uint8_t relay_key[RELAY_KEY];
+    struct relay_offer *relays_left; /* of agents that are not connected now */
+    size_t relays_left_count, relays_left_cap;
 
     /* the loop */
     uv_loop_t loop;

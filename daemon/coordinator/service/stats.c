@@ -152,6 +152,21 @@ static void print_traffic(const struct stats *s, struct buf *out)
     buf_printf(out, "ddp_shut_seconds_total %.3f\n", (double)s->connect_delay_ms / 1e3);
 }
 
+static void print_relays(const struct stats_relays *s, struct buf *out)
+{
+    if (!s->count)
+        return;
+    metric_head(out, "ddp_relay_bytes_total", "counter",
+                "Bytes that a relay has copied between ranks since its daemon was started.");
+    for (size_t i = 0; i < s->count; i++)
+        buf_printf(out, "ddp_relay_bytes_total{relay=\"%s\"} %llu\n", s->relays[i].name,
+                   (unsigned long long)s->relays[i].bytes);
+    metric_head(out, "ddp_relay_links", "gauge", "Pairs of ranks that a relay joins.");
+    for (size_t i = 0; i < s->count; i++)
+        buf_printf(out, "ddp_relay_links{relay=\"%s\"} %llu\n", s->relays[i].name,
+                   (unsigned long long)s->relays[i].links);
+}
+
 /* The standard metrics of Prometheus' client libraries. */
 static void print_process(struct buf *out)
 {
@@ -188,5 +203,6 @@ void stats_print(const struct stats *s, const struct core_totals *totals, int64_
     print_service(s, out);
     print_latency(s, out);
     print_traffic(s, out);
+    print_relays(&s->relays, out);
     print_process(out);
 }

@@ -14,6 +14,15 @@
 #define STATS_METHODS 64
 extern const double stats_bounds[STATS_BUCKETS]; /* seconds, growing */
 
+/* The relays of ranks, by name: "coordinator", or the node's. More than these are left out. */
+struct stats_relays {
+    struct stats_relay {
+        char name[64];
+        uint64_t bytes, links;
+    } relays[16];
+    size_t count;
+};
+
 struct stats {
     uint64_t commits, commit_failures, changes, refused_calls, reports, reports_dropped, points_dropped;
     uint64_t latency_buckets[STATS_BUCKETS]; /* commits above the bound before and up to this one */
@@ -30,6 +39,7 @@ struct stats {
     uint64_t backup_failures;
     int64_t room_bytes;
     struct rpc_traffic traffic;
+    struct stats_relays relays;
     uint64_t receive_delay_ms, connect_delay_ms; /* sums since the start; see receive_delay.c */
 };
 

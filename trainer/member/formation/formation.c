@@ -65,6 +65,17 @@ static void generation_over(void *arg, int64_t generation)
         f->woken();
 }
 
+/* Returns NULL if there is no relay. */
+static const struct coll_relay *find_relay(const struct link_group *info, struct coll_relay *out)
+{
+    if (!info->relay_host)
+        return NULL;
+    *out = (struct coll_relay){.address.port = info->relay_port};
+    snprintf(out->address.host, sizeof(out->address.host), "%s", info->relay_host);
+    memcpy(out->ticket, info->relay_ticket, sizeof(out->ticket));
+    return out;
+}
+
 static enum err_code open_group(struct formation *f, const struct formation_config *c, struct err *e)
 {
     const struct link_group *info = &f->info;
@@ -72,6 +83,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
     for (int r = 0; r < info->world_size; r++)
         peers[r] = (struct coll_peer){r, info->peers[r].node_rank, info->peers[r].local_rank,
                                       info->peers[r].address, info->peers[r].address_size};
+    struct coll_relay relay;
     struct coll_config config = {
         .job = c->job,
         .generation = info->generation,
@@ -84,6 +96,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
         .tree = c->tree,
         .pairs = sync_wants_pairs(&c->sync, f->world_size),
         .device = c->device,
+        .relay = find_relay(info, &relay),
         .timeout_ms = CONNECT_MS,
     };
     memcpy(config.key, info->key, sizeof(config.key));

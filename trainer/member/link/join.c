@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
+#include "proto/rpc_address.h"
 #include "proto/rpc_codec.h"
 #include "proto/rpc_resolve.h"
 
@@ -162,6 +163,25 @@ static void read_committed(struct link_group *g, const Ddp__V1__JoinReply *reply
     }
 }
 
+/* A relay whose address cannot be used is left out: members may reach each other without it. */
+static void read_relay(struct link_group *g, const Ddp__V1__JoinReply *reply)
+{
+    struct rpc_address at;
+    struct err e = {0};
+
+    if (!*reply->relay)
+        return;
+    if (reply->relay_ticket.len != sizeof(g->relay_ticket) || rpc_address_parse(reply->relay, &at, &e) ||
+        at.path) {
+        log_warn("relay_not_used", "relay=%s why=%s", LOG_Q(reply->relay),
+                 LOG_Q(e.code ? e.msg : "expected HOST:PORT and a ticket"));
+        return;
+    }
+    g->relay_host = xstrdup(at.host);
+    g->relay_port = (uint16_t)at.port;
+    memcpy(g->relay_ticket, reply->relay_ticket.data, sizeof(g->relay_ticket));
+}
+
 static enum err_code read_group(const struct link_member *as, const Ddp__V1__JoinReply *reply,
                                 struct link_group *out, struct err *e)
 {
@@ -186,6 +206,7 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
     read_committed(&g, reply);
     if (*reply->job_file)
         g.job_file = xstrdup(reply->job_file);
+    read_relay(&g, reply);
     *out = g;
     return ERR_OK;
 }
@@ -201,6 +222,7 @@ void link_group_release(struct link_group *g)
     free(g->committed);
     free(g->peers);
     free(g->job_file);
+    free(g->relay_host);
     free(g->bootstrap);
     free((char *)(uintptr_t)g->source.digest);
     free((char *)(uintptr_t)g->source.path);

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_MEMBER_LINK_JOIN_H
 #define DDP_TRAINER_MEMBER_LINK_JOIN_H
 
+#include "base/net/relay_hello.h"
 #include "trainer/member/link/link.h"
 
 /* Joins a generation, and returns what every member of it must know. The owner's thread only. */
@@ -44,7 +45,10 @@ struct link_group {
     uint8_t *bootstrap;
     size_t bootstrap_size;
     uint8_t key[32];
-    bool loopback;            /* all members are on one node */
+    bool loopback;    /* all members are on one node */
+    char *relay_host; /* of a relay for members that cannot reach each other; NULL: there is none */
+    uint16_t relay_port;
+    uint8_t relay_ticket[RELAY_TICKET];
     int source_rank;          /* the rank that loads and broadcasts the state; -1: all start from scratch */
     bool live;                /* the source rank has the state in memory: source.step, and no file is read */
     struct link_offer source; /* the snapshot that the source rank loads; the group owns its texts */

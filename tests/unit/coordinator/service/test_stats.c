@@ -39,7 +39,7 @@ static void latencies_fall_into_buckets(void **state)
 
 static void calls_are_counted_by_method(void **state)
 {
-    struct stats s = {0};
+    struct stats s = {.relays = {.relays = {{"coordinator", 12, 1}, {"box3", 7, 0}}, .count = 2}};
     struct core_totals totals = {.jobs = {[JOB_RUNNING] = 4}, .slots = 16};
     CLEANUP(buf_release) struct buf text = {0};
     (void)state;
@@ -52,6 +52,9 @@ static void calls_are_counted_by_method(void **state)
     page_has_line(&text, "ddp_jobs{state=\"running\"} 4\n");
     page_has_line(&text, "ddp_jobs{state=\"queued\"} 0\n");
     page_has_line(&text, "ddp_cpu_slots 16\n");
+    page_has_line(&text, "ddp_relay_bytes_total{relay=\"coordinator\"} 12\n");
+    page_has_line(&text, "ddp_relay_bytes_total{relay=\"box3\"} 7\n");
+    page_has_line(&text, "ddp_relay_links{relay=\"coordinator\"} 1\n");
     page_has_line(&text, "process_resident_memory_bytes ");
 }
 
