@@ -7,6 +7,7 @@
  * people are wall time. */
 int64_t clock_boot_ms(void);
 int64_t clock_wall_ms(void); /* since 1970, UTC */
+int64_t clock_wall_us(void);
 int64_t clock_mono_ns(void); /* for measuring */
 
 #endif

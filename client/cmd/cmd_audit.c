@@ -1,11 +1,9 @@
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/conf/conf.h"
 #include "base/mem.h"
+#include "client/cmd/jobs/since.h"
 #include "client/connect.h"
 #include "client/screen/screen_events.h"
 #include "client/text/json_print.h"
@@ -23,7 +21,7 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct audit_options, since),
      .value = "WHEN",
-     .help = "start 2h or 7d ago, or at local time 2026-11-30 or \"2026-11-30 14:00\""},
+     .help = SINCE_HELP},
     {.name = "lines",
      .letter = 'n',
      .type = OPTION_INT,
@@ -35,40 +33,10 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static bool audit_read_date(const char *text, int64_t *ms)
-{
-    static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S",
-                                          "%Y-%m-%dT%H:%M:%S"};
-    for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
-        struct tm tm = {.tm_isdst = -1};
-        const char *end = strptime(text, formats[i], &tm);
-        if (!end || *end)
-            continue;
-        const time_t at = mktime(&tm);
-        *ms = (int64_t)at * 1000;
-        return at > 0;
-    }
-    return false;
-}
-
-static enum err_code audit_read_since(const char *text, int64_t *ms, struct err *e)
-{
-    int64_t ago;
-    if (audit_read_date(text, ms))
-        return ERR_OK;
-    if (conf_duration(text, &ago, e) != ERR_OK)
-        return option_refuse("since", "a duration (2h, 7d) or a date (2026-11-30, \"2026-11-30 14:00\")",
-                             text, e);
-    *ms = clock_wall_ms() - ago;
-    if (*ms <= 0)
-        *ms = 1;
-    return ERR_OK;
-}
-
 static enum err_code audit_read_options(const struct audit_options *o, Ddp__V1__GetAuditRequest *request,
                                         struct err *e)
 {
-    if (o->since && audit_read_since(o->since, &request->since_ms, e) != ERR_OK)
+    if (o->since && since_parse(o->since, &request->since_ms, e) != ERR_OK)
         return e->code;
     if (o->lines > LINES_MOST)
         return err_set(e, ERR_INVALID_ARGUMENT,

@@ -1,10 +1,14 @@
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "client/cmd/jobs/job_find.h"
 #include "client/cmd/jobs/job_number.h"
+#include "client/cmd/jobs/since.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
 #include "client/output_targets.h"
@@ -12,8 +16,9 @@
 
 struct logs_options {
     const char *rank;
-    bool follow, standard_error, both, raw;
-    int64_t generation, tail;
+    bool follow, standard_out, standard_error, both, raw, timestamps;
+    const char *generation, *since;
+    int64_t lines, bytes;
 };
 
 static const struct option_spec options[] = {
@@ -32,23 +37,46 @@ static const struct option_spec options[] = {
      .letter = 'e',
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, standard_error),
-     .help = "print standard error instead of standard output"},
+     .help = "print standard error only"},
+    {.name = "stdout",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, standard_out),
+     .help = "print standard output only"},
     {.name = "both",
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, both),
-     .help = "print standard output and standard error"},
+     .help = "print standard output and standard error, as without these options"},
     {.name = "generation",
      .letter = 'g',
-     .type = OPTION_INT,
+     .type = OPTION_TEXT,
      .offset = offsetof(struct logs_options, generation),
      .value = "N",
-     .help = "print an earlier generation",
+     .help = "print an earlier generation, or all of them (-g all)",
      .default_text = "the newest"},
     {.name = "tail",
      .type = OPTION_INT,
-     .offset = offsetof(struct logs_options, tail),
-     .value = "BYTES",
-     .help = "print only the last BYTES of each file"},
+     .offset = offsetof(struct logs_options, lines),
+     .value = "N",
+     .min = 1,
+     .max = 1000000,
+     .help = "print only the last N lines of each rank's standard output and of its standard error"},
+    {.name = "bytes",
+     .type = OPTION_INT,
+     .offset = offsetof(struct logs_options, bytes),
+     .value = "N",
+     .min = 1,
+     .max = INFINITY,
+     .help = "print only the last N bytes of each of them"},
+    {.name = "since",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct logs_options, since),
+     .value = "WHEN",
+     .help = SINCE_HELP},
+    {.name = "timestamps",
+     .letter = 't',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, timestamps),
+     .help = "begin each line with the time when it was written, and its rank"},
     {.name = "raw",
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, raw),
@@ -56,9 +84,49 @@ static const struct option_spec options[] = {
     {0},
 };
 
+/* "14:03:07.214 [0]", with the date if that is not today's. */
+static void logs_label_time(struct output_merge *merge, const Ddp__V1__LogData *data)
+{
+    CLEANUP(free_text) char *label = NULL;
+    if (data->written_ms > 0)
+        label = xasprintf("%s.%03d [%d] ", text_clock(data->written_ms, clock_wall_ms(), true).text,
+                          (int)(data->written_ms % 1000), data->rank);
+    else
+        label = xasprintf("?            [%d] ", data->rank);
+    output_merge_label(merge, data->rank, data->standard_error, label);
+}
+
+/* Standard error between standard output: dim, line by line, so that a colour of the program's own ends it
+ * for its line only. */
+static void logs_dim(const Ddp__V1__LogData *data, struct buf *out)
+{
+    const char *at = (const char *)data->data.data, *end = at + data->data.len;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        const size_t text = stop ? (size_t)(stop - at) : (size_t)(end - at);
+        buf_puts(out, "\033[2m");
+        buf_append(out, at, text);
+        buf_puts(out, stop ? "\033[0m\n" : "\033[0m");
+        at += text + (stop != NULL);
+    }
+}
+
+static void logs_add(struct output_merge *merge, const Ddp__V1__LogData *data, const struct logs_options *o)
+{
+    const struct output_target *t = &merge->targets[0];
+    CLEANUP(buf_release) struct buf dim = {0};
+    if (o->timestamps)
+        logs_label_time(merge, data);
+    if (data->standard_error && t->filtered && t->colour && !o->standard_error)
+        logs_dim(data, &dim);
+    output_merge_add(merge, data->rank, data->standard_error,
+                     dim.len ? dim.data : (const char *)data->data.data, dim.len ? dim.len : data->data.len,
+                     clock_boot_ms());
+}
+
 /* *any: whether there was output, or a note that explains why there is none. */
-static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_merge *merge, bool *any,
-                                      struct err *e)
+static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_merge *merge,
+                                      const struct logs_options *o, bool *any, struct err *e)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     for (;;) {
@@ -85,11 +153,34 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_m
         }
         output_merge_say(merge, true, &talk);
         buf_clear(&talk);
-        output_merge_add(merge, data->rank, data->standard_error, (const char *)data->data.data,
-                         data->data.len, clock_boot_ms());
+        logs_add(merge, data, o);
         if (!output_targets_put(merge))
             return ERR_OK;
     }
+}
+
+static enum err_code logs_read_options(const struct logs_options *o, Ddp__V1__ReadLogsRequest *request,
+                                       struct err *e)
+{
+    int64_t rank = -1;
+    const char *rest = "";
+    if (o->rank && job_rank_parse(o->rank, &rank, e) != ERR_OK)
+        return e->code;
+    if (o->since && since_parse(o->since, &request->since_ms, e) != ERR_OK)
+        return e->code;
+    request->all_generations = o->generation && strcmp(o->generation, "all") == 0;
+    if (o->generation && !request->all_generations)
+        request->generation = strtoll(o->generation, (char **)&rest, 10);
+    if (*rest || request->generation < 0 || (o->generation && !*o->generation))
+        return option_refuse("generation", "the number of a generation, or 'all'", o->generation, e);
+    request->rank = (int32_t)rank;
+    request->follow = o->follow;
+    request->both = o->both || o->standard_out == o->standard_error;
+    request->standard_error = o->standard_error;
+    request->tail_lines = o->lines;
+    request->tail_bytes = o->bytes;
+    request->times = o->timestamps;
+    return ERR_OK;
 }
 
 static int cmd_logs_run(struct invocation *in)
@@ -100,32 +191,23 @@ static int cmd_logs_run(struct invocation *in)
     struct output_merge merge;
     struct link link;
     struct err e;
-    int64_t rank = -1;
     bool any = false;
-    if (o->rank && job_rank_parse(o->rank, &rank, &e) != ERR_OK)
-        return error_print(&e);
-    request.rank = (int32_t)rank;
-    request.follow = o->follow;
-    request.standard_error = o->standard_error;
-    request.both = o->both;
-    request.generation = o->generation;
-    request.tail_bytes = o->tail;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
+    if (logs_read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     interrupts_catch();
-    /* One stream of one rank passes unchanged. */
-    const struct output_targets_options targets = {.several = rank < 0 || o->both, .raw = o->raw};
+    /* The output of one rank passes unchanged. */
+    const bool several = request.rank < 0;
+    const struct output_targets_options targets = {.several = several, .raw = o->raw};
     output_merge_init(&merge);
     output_targets_set(&merge, &targets);
     merge.joined = true;
-    merge.targets[0].wanted = merge.targets[0].wanted && rank < 0;
     enum err_code code = job_find(&link, "logs", in->args.list[0], &request.job, &e);
     const bool found = code == ERR_OK;
     if (found)
         code = rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0,
                                0, &e);
     if (code == ERR_OK) {
-        code = logs_copy_stream(stream, &merge, &any, &e);
+        code = logs_copy_stream(stream, &merge, o, &any, &e);
         rpc_stream_close(stream);
         output_merge_finish(&merge, clock_boot_ms());
         output_targets_put(&merge);
@@ -134,21 +216,25 @@ static int cmd_logs_run(struct invocation *in)
         link_explain(&link, &e);
     output_merge_release(&merge);
     link_close(&link);
-    /* Python's logging, tracebacks and ddp-trainer write to standard error only. */
-    if (code == ERR_OK && !any && !o->standard_error && !o->both && !interrupts_count())
-        fprintf(stderr, "ddpctl: there is no standard output; --stderr prints standard error\n");
+    if (code == ERR_OK && !any && !interrupts_count())
+        fprintf(stderr, "ddpctl: nothing was written%s%s\n",
+                request.both        ? ""
+                : o->standard_error ? " to standard error"
+                                    : " to standard output; --stderr prints standard error",
+                o->since ? " in that time" : "");
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_logs = {
     .name = "logs",
-    .usage = "logs JOB [--rank R] [-f] [--stderr]",
+    .usage = "logs JOB [--rank R] [-f] [--tail N] [--stdout | --stderr]",
     .summary = "print what the workers wrote",
     .help =
-        "Prints what the workers of the newest generation wrote to standard output. Without --rank, on a\n"
-        "terminal each line begins with its rank, and with -f progress bars stay at the bottom; in a pipe lines\n"
-        "are unchanged. Nodes that cannot be reached are named on stderr and left out. The files are in the log\n"
-        "directory that `ddpctl status JOB` prints.",
+        "Prints what the workers of the newest generation wrote to standard output and standard error, in the\n"
+        "order in which they wrote it. All of it goes to ddpctl's standard output. On a terminal standard error\n"
+        "is dim; without --rank each line begins with its rank, and with -f progress bars stay at the bottom. In\n"
+        "a pipe lines are unchanged. Nodes that cannot be reached are named on stderr and left out. The files\n"
+        "are in the log directory that `ddpctl status JOB` prints.",
     .options = options,
     .size = sizeof(struct logs_options),
     .least = 1,

@@ -2,11 +2,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/conf/conf.h"
 #include "base/mem.h"
 #include "client/cmd/jobs/job_filter.h"
 #include "client/cmd/jobs/job_find.h"
+#include "client/cmd/jobs/since.h"
 #include "client/interrupts.h"
 #include "client/job_status.h"
 #include "client/screen/screen_job.h"
@@ -44,8 +43,9 @@ static const struct option_spec options[] = {
     {.name = "since",
      .type = OPTION_TEXT,
      .offset = offsetof(struct status_options, since),
-     .value = "TIME",
-     .help = "leave out the jobs that ended longer ago than 90s, 15m, 2h, 1d"},
+     .value = "WHEN",
+     .help =
+         "leave out the jobs that ended before: 2h or 7d ago, or local time 2026-11-30 or \"2026-11-30 14:00\""},
     OPTION_OUTPUT(status_options, output),
     {0},
 };
@@ -63,16 +63,13 @@ static enum err_code status_fetch_filtered(struct link *link, const struct statu
     CLEANUP(free_text) char *user = NULL;
     struct term term = term_of(STDOUT_FILENO);
     struct job_filter filter = {.state = o->state};
-    int64_t since = 0;
-    if (o->since &&
-        (!o->since[strspn(o->since, "0123456789")] || conf_duration(o->since, &since, e) != ERR_OK))
-        return option_refuse("since", "a time with its unit, such as 90s, 15m, 2h or 1d", o->since, e);
+    if (o->since && since_parse(o->since, &filter.since_ms, e) != ERR_OK)
+        return e->code;
     if (o->mine && job_find_user(link, &user, e) != ERR_OK)
         return e->code;
     if (job_pages_fetch(link, o->all || o->since, &pages, e) != ERR_OK)
         return e->code;
     filter.user = user;
-    filter.since_ms = o->since ? clock_wall_ms() - since : 0;
     Ddp__V1__ListJobsReply every = *pages.totals;
     every.jobs = pages.jobs;
     every.n_jobs = 0;

@@ -32,6 +32,7 @@ struct plan {
     char **env;
     pid_t parent;
     rlim_t files;
+    struct log_files logs;                             /* for log_times.h */
     int in, out, err, report, token, control, failure; /* -1: none */
     bool terminal;                                     /* `in` is a pseudo-terminal */
 };
@@ -40,6 +41,7 @@ static void child_plan_release(struct plan *p)
 {
     strv_free(p->env);
     close_fd(&p->in);
+    log_files_close(&p->logs);
     close_fd(&p->out);
     close_fd(&p->err);
     close_fd(&p->report);
@@ -169,10 +171,12 @@ static enum err_code child_logs_open(struct plan *p, const struct terminal_link 
     uid_t user = p->user ? p->user->pw_uid : geteuid();
     gid_t group = p->user ? p->user->pw_gid : getegid();
 
-    if (log_place_make(p->order->log_dir, user, group, &p->out, &p->err, e))
+    if (log_place_make(p->order->log_dir, user, group, &p->logs, e))
         return e->code;
-    if (descriptor_lift(&p->out, e) || descriptor_lift(&p->err, e))
-        return e->code;
+    p->out = fcntl(p->logs.out, F_DUPFD_CLOEXEC, 32);
+    p->err = fcntl(p->logs.err, F_DUPFD_CLOEXEC, 32);
+    if (p->out < 0 || p->err < 0)
+        return err_sys(e, errno, "descriptor");
     if (foreground && link->socket >= 0)
         return child_terminal_open(p, &link->offer, user, t, e);
     p->in = foreground ? fcntl(0, F_DUPFD_CLOEXEC, 32) : open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -285,6 +289,7 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
                      .files = files,
                      .parent = getpid(),
                      .in = -1,
+                     .logs = LOG_FILES_NONE,
                      .out = -1,
                      .err = -1,
                      .report = -1,
@@ -311,7 +316,8 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
         return err_sys(e, errno, "fork");
     if (!pid)
         child_main(&p);
-    *out = (struct child){pid, report, control, exec_fd, terminal};
+    *out = (struct child){pid, report, control, exec_fd, terminal, p.logs};
+    p.logs = LOG_FILES_NONE;
     report = control = exec_fd = terminal.master = terminal.log = -1;
     return ERR_OK;
 }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "daemon/supervisor/protocol/log_place.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
 #include "daemon/supervisor/pseudo_terminal.h"
 
@@ -18,6 +19,7 @@ struct child {
     int control_fd; /* its end of DDP_CONTROL_FD; -1: a native worker has none */
     int exec_fd; /* non-blocking read end: end of file when the command runs, else a struct child_failure */
     struct pseudo_terminal terminal; /* of a child in the foreground; master -1: none */
+    struct log_files logs;           /* for log_times.h */
 };
 
 /* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own,

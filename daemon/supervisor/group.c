@@ -424,6 +424,7 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
         poll_set_add(w, g->spawns[i]->terminal.master, POLLIN);
         poll_set_add(w, g->spawns[i]->worker.fd,
                      (short)(POLLIN | (g->spawns[i]->worker.blocked ? POLLOUT : 0)));
+        poll_set_add(w, log_times_descriptor(&g->spawns[i]->times, now), POLLIN);
     }
     for (size_t i = 0; i < g->spares.count; i++)
         poll_set_add(w, g->spares.items[i]->socket, POLLIN);
@@ -448,6 +449,8 @@ static void group_serve(struct group *g, const struct poll_set *w)
             pseudo_terminal_copy(&s->terminal, TERMINAL_TURN, clock_boot_ms());
         if (poll_set_ready(w, s->worker.fd))
             spawn_hear_worker(s);
+        if (poll_set_ready(w, s->times.watch))
+            log_times_take(&s->times, clock_boot_ms());
     }
     for (size_t i = 0; i < g->spares.count; i++)
         if (poll_set_ready(w, g->spares.items[i]->socket))

@@ -48,6 +48,7 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
     exec_pipe_close(s);
     report_pipe_close(s);
     worker_link_release(&s->worker);
+    log_times_end(&s->times, clock_boot_ms());
     holds_drop(s);
     if (s->reader.refused)
         log_warn("reports_refused", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
@@ -128,6 +129,7 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
     if (s->terminal.master >= 0 && pseudo_terminal_show(&s->terminal, &site->terminal, &unseen))
         log_warn("terminal_not_shown", "job=%" PRId64 " why=%s", site->job, LOG_Q(unseen.msg));
     worker_link_open(&s->worker, child.control_fd);
+    log_times_begin(&s->times, &child.logs);
     return ERR_OK;
 }
 
@@ -136,6 +138,7 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
     struct spawn *s = xcalloc(1, sizeof(*s));
     struct err e;
 
+    log_times_init(&s->times);
     s->order = *order;
     memset(order, 0, sizeof(*order));
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
@@ -159,6 +162,7 @@ struct spawn *spawn_found(const struct spawn_fact *fact)
 
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
     s->worker.fd = -1;
+    log_times_init(&s->times);
     spawn_fact_copy(&s->fact, fact);
     s->found = s->dirty = true;
     s->saved = spawn_ended(s);
@@ -174,6 +178,7 @@ void spawn_free(struct spawn *s)
     close_fd(&s->terminal.master);
     close_fd(&s->terminal.log);
     worker_link_release(&s->worker);
+    log_times_end(&s->times, clock_boot_ms());
     holds_drop(s);
     report_reader_release(&s->reader);
     spawn_order_release(&s->order);
@@ -427,13 +432,15 @@ static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, 
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                    int64_t now)
 {
-    int64_t at, terminal_at;
+    int64_t at;
 
     if (spawn_ended(s))
         return spawn_save(s, site, now);
     if (!s->pid)
         return spawn_bury(s, site, peers, now);
-    terminal_at = pseudo_terminal_tick(&s->terminal, now);
     at = spawn_escalate(s, peers, now);
-    return at < terminal_at ? at : terminal_at;
+    const int64_t others[] = {pseudo_terminal_tick(&s->terminal, now), log_times_due(&s->times, now)};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        at = others[i] < at ? others[i] : at;
+    return at;
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "daemon/supervisor/hold.h"
+#include "daemon/supervisor/log_times.h"
 #include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/pseudo_terminal.h"
 #include "daemon/supervisor/report_reader.h"
@@ -46,6 +47,7 @@ struct spawn {
     int64_t pause;      /* before the next try to kill; doubled each time */
     struct report_reader reader;
     struct worker_link worker;
+    struct log_times times;
     struct store_child store; /* started for its generation; the group takes it at once */
     bool at_terminal;         /* stderr goes to the terminal, too: stdout.log has both */
     bool found;               /* known only from the record of an earlier supervisor */

@@ -9,26 +9,33 @@
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/log_piece.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
 /* The log files are on the nodes. A user's call is a log_stream, and each file (a rank's stdout or stderr) is
  * a log_read on the session of its node.
  *
- * Happy path: a read asks its agent for one piece. The piece is passed to the client, and the next one is
- * asked for when the client has taken it, so a slow terminal holds up only itself. The call ends when all
- * reads have ended and, with --follow, the job has, too.
+ * Happy path: each read asks its agent for one piece. Of all pieces, what was written first is passed to the client,
+ * by the times that came with them. Nothing is passed while a piece is still to come, as it could be older. When a piece
+ * has been passed, the next one is asked for, so a slow terminal holds up only itself. With --follow, a read
+ * whose agent waits for new output holds nothing up. The call ends when all reads have ended and, with
+ * --follow, the job has, too.
  *
  * Failure modes:
- * - The client reads slowly: the piece is held, and log_read_step sends it later.
+ * - The client reads slowly: the pieces are held, and logs_sendable goes on.
  * - The agent restarts: without --follow the read ends with a note. With it, the read waits for the next
  *   session and continues from its offset.
  * - The node is lost or unknown: a note replaces its part.
+ * - Clocks of nodes differ: lines of different nodes are out of order by as much.
  * - A new generation starts: with --follow, its reads are added (log_stream_open_generations). A spawn that
  *   outlives its generation writes to the same files, so a read of them goes on.
  * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory. */
 
-#define PIECE (64 * 1024)
+#define PIECE (64 * 1024) /* most bytes of a log that are asked for at a time */
+#define LIVE_TICK_MS 150  /* more than an agent's pause between two looks at a log */
+#define PIECE_LEAST (4 * 1024)
+#define PIECES (16 * 1024 * 1024) /* the pieces of one call together, if each may be PIECE_LEAST */
 
 struct log_read {
     struct log_stream *stream;
@@ -37,14 +44,16 @@ struct log_read {
     char *node;
     int rank;
     int64_t generation; /* in which the spawn has this rank */
-    int64_t first_generation, offset, tail;
+    int64_t first_generation, offset;
     int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
-    size_t got;           /* bytes of the current piece that have arrived */
+    size_t piece, got;    /* bytes of the current piece: asked for, arrived */
+    bool begun;           /* data has arrived: `offset` says where to go on */
+    bool waits;           /* the agent has sent all that was written */
     bool standard_error;
-    bool last;       /* the agent has sent the end of the file */
-    bool ended;      /* there is nothing more to do; log_stream_step frees it */
-    bool noted;      /* the client was told why its part is incomplete */
-    struct buf held; /* data that the client could not take yet */
+    bool last;             /* the agent has sent the end of the file */
+    bool ended;            /* there is nothing more to do; log_stream_step frees it */
+    bool noted;            /* the client was told why its part is incomplete */
+    struct log_piece held; /* data that was not passed to the client yet */
     struct log_read *next;
 };
 
@@ -52,11 +61,16 @@ struct log_stream {
     struct service *service;
     struct rpc_call *rpc;
     int64_t job;
-    int64_t generation; /* the newest one that was opened; 0: none */
-    int64_t tail;       /* bytes from the end of each file; 0: whole files */
-    int rank;           /* -1: all */
+    int64_t generation;                       /* the newest one that was opened; 0: none */
+    int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
+    size_t read_count;
+    int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
+    int rank;                        /* -1: all */
     bool follow, standard_out, standard_error;
     bool newest; /* the request named no generation */
+    bool all;    /* all generations */
+    bool holds;  /* new output waits for a tick */
+    bool times;  /* the client wants to know when its data was written */
     bool due;    /* log_stream_step has something to do */
     struct log_read *reads;
     struct log_stream *next, *prev;
@@ -64,14 +78,15 @@ struct log_stream {
 
 /* ---- to the client */
 
-static enum err_code log_send_data(struct log_read *r, const void *data, size_t size)
+static enum err_code log_send_data(struct log_read *r, size_t size)
 {
     struct err e = {0};
     Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
     message.rank = r->rank;
     message.standard_error = r->standard_error;
     message.generation = r->generation;
-    message.data = (ProtobufCBinaryData){size, (uint8_t *)(uintptr_t)data};
+    message.data = (ProtobufCBinaryData){size, (uint8_t *)(uintptr_t)log_piece_bytes(&r->held)};
+    message.written_ms = log_piece_date(&r->held) / 1000;
     return rpc_call_send(r->stream->rpc, &message, &e);
 }
 
@@ -97,6 +112,13 @@ static void log_read_give_up(struct log_read *r, const char *why)
 
 /* ---- to the agent */
 
+/* All pieces together stay small, however many files there are. */
+static size_t log_piece_size(const struct log_stream *x)
+{
+    const size_t share = PIECES / (x->read_count + 1);
+    return share > PIECE ? PIECE : share < PIECE_LEAST ? PIECE_LEAST : share;
+}
+
 static void log_read_ask_agent(struct agent_session *session, struct log_read *r, bool cancel)
 {
     struct err e = {0};
@@ -108,15 +130,21 @@ static void log_read_ask_agent(struct agent_session *session, struct log_read *r
     read.first_local_rank = r->first_local_rank;
     read.standard_error = r->standard_error;
     read.offset = r->offset;
-    read.tail_bytes = r->tail;
+    if (!r->begun) {
+        read.tail_bytes = r->stream->tail_bytes;
+        read.tail_lines = r->stream->tail_lines;
+        read.since_ms = r->stream->since_ms;
+    }
     read.follow = r->stream->follow;
-    read.limit = PIECE;
+    read.dates = true;
+    read.limit = (int64_t)(r->piece = log_piece_size(r->stream));
     read.cancel = cancel;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_LOG_READ;
     down.log_read = &read;
     if (agent_session_send(session, &down, &e) == ERR_OK && !cancel) {
         r->session = session->handle;
         r->got = 0;
+        r->waits = !session->dates_logs; /* an older agent does not say that it waits */
     }
 }
 
@@ -132,20 +160,18 @@ static bool log_node_lost(const struct log_stream *x, const char *name)
     return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
 }
 
-static void log_read_step(struct log_read *r)
+/* Asks for the next piece when the last one was passed on. */
+static void log_read_refill(struct log_read *r)
 {
     struct log_stream *x = r->stream;
     struct agent_session *session = agent_session_find(x->service, r->node);
-    if (r->held.len) {
-        if (log_send_data(r, r->held.data, r->held.len) != ERR_OK)
-            return; /* on_sendable continues */
-        buf_clear(&r->held);
-    }
+    if (log_piece_left(&r->held))
+        return;
     if (r->last)
         r->ended = true;
     if (r->ended)
         return;
-    if (session && r->session == session->handle && r->got < PIECE)
+    if (session && r->session == session->handle && r->got < r->piece)
         return; /* the piece has not arrived completely */
     if (session)
         log_read_ask_agent(session, r, false);
@@ -153,6 +179,90 @@ static void log_read_step(struct log_read *r)
         log_read_give_up(r, "cannot be reached");
     else
         r->session = 0; /* wait until the node reconnects or counts as lost */
+}
+
+/* Its next bytes are on their way, and may be older than those of others. A node that is away holds nothing up. */
+static bool log_read_is_owed(const struct log_read *r)
+{
+    return !r->ended && !log_piece_left(&r->held) && !(r->stream->follow && (r->waits || !r->session));
+}
+
+/* New output comes from each agent at its own time, up to 100 ms after it was written. So it is held until what other
+ * ranks wrote before it has come, too: up to the time of the data that was there at the last tick but one. */
+static int64_t log_stream_ready(const struct log_stream *x)
+{
+    bool live = false;
+    for (const struct log_read *r = x->reads; r && !live; r = r->next)
+        live = x->follow && (r->waits || !r->session) && x->read_count > 1;
+    return live ? x->ready_us : INT64_MAX;
+}
+
+static void logs_tick(uv_timer_t *timer)
+{
+    struct service *s = timer->data;
+    for (struct log_stream *x = s->logs; x; x = x->next) {
+        x->ready_us = x->next_ready_us;
+        for (const struct log_read *r = x->reads; r; r = r->next)
+            if (log_piece_left(&r->held) && log_piece_last_date(&r->held) > x->next_ready_us)
+                x->next_ready_us = log_piece_last_date(&r->held);
+        x->due |= x->holds;
+        s->logs_due |= x->due;
+        x->holds = false;
+    }
+}
+
+static void log_stream_hold(struct log_stream *x)
+{
+    uv_timer_t *timer = &x->service->logs_timer;
+    x->holds = true;
+    timer->data = x->service;
+    if (!uv_is_active((uv_handle_t *)timer))
+        uv_timer_start(timer, logs_tick, LIVE_TICK_MS, 0);
+}
+
+/* The read whose held bytes were written first. *next: the date of those of the second one. NULL: there is none,
+ * or older bytes may still come. */
+static struct log_read *log_stream_first(struct log_stream *x, int64_t *next)
+{
+    struct log_read *first = NULL;
+    *next = INT64_MAX;
+    for (struct log_read *r = x->reads; r; r = r->next) {
+        if (log_read_is_owed(r))
+            return NULL;
+        if (!log_piece_left(&r->held))
+            continue;
+        const int64_t date = log_piece_date(&r->held);
+        if (!first || date < log_piece_date(&first->held)) {
+            *next = first ? log_piece_date(&first->held) : INT64_MAX;
+            first = r;
+        } else if (date < *next) {
+            *next = date;
+        }
+    }
+    return first;
+}
+
+/* Passes on what was written first, until a read has nothing more, which must then be refilled: true. False: to wait for
+ * the client, for an agent or for the next tick. */
+static bool log_stream_pass(struct log_stream *x)
+{
+    const int64_t ready = log_stream_ready(x);
+    for (;;) {
+        int64_t next;
+        struct log_read *first = log_stream_first(x, &next);
+        if (!first)
+            return false;
+        if (log_piece_date(&first->held) > ready) {
+            log_stream_hold(x);
+            return false;
+        }
+        const size_t bytes = log_piece_until(&first->held, x->times ? 0 : next < ready ? next : ready);
+        if (log_send_data(first, bytes) != ERR_OK)
+            return false; /* on_sendable continues */
+        log_piece_pass(&first->held, bytes);
+        if (!log_piece_left(&first->held))
+            return true;
+    }
 }
 
 /* ---- choosing the files */
@@ -169,10 +279,10 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
                            .generation = rank->generation,
                            .first_generation = spawn->first_generation,
                            .first_local_rank = spawn->first_local_rank,
-                           .tail = x->tail,
                            .standard_error = standard_error};
     handles_put(&x->service->reads, r->handle, r);
     x->service->stats.log_reads++;
+    x->read_count++;
     while (*end)
         end = &(*end)->next;
     *end = r;
@@ -246,7 +356,7 @@ static enum err_code log_stream_open_generations(struct log_stream *x, int64_t w
         return e->code;
     }
     int64_t first = wanted ? wanted : x->generation + 1;
-    if (!wanted && x->generation == 0)
+    if (!wanted && x->generation == 0 && !x->all)
         first = job->generation;
     for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++)
         log_stream_add_generation(x, &records, g);
@@ -263,32 +373,38 @@ static void log_read_free(struct log_read *r)
         log_read_ask_agent(session, r, true);
     handles_take(&s->reads, r->handle);
     s->stats.log_reads--;
-    buf_release(&r->held);
+    r->stream->read_count--;
+    log_piece_release(&r->held);
     free(r->node);
     free(r);
 }
 
+static void log_stream_refill(struct log_stream *x)
+{
+    for (struct log_read **at = &x->reads; *at;) {
+        struct log_read *r = *at;
+        log_read_refill(r);
+        if (r->ended && !log_piece_left(&r->held)) {
+            *at = r->next;
+            log_read_free(r);
+        } else {
+            at = &r->next;
+        }
+    }
+}
+
 static void log_stream_step(struct log_stream *x)
 {
-    bool open = false;
     struct err e = {0};
     x->due = false;
     if (x->follow && x->newest && log_stream_open_generations(x, 0, &e) != ERR_OK) {
         rpc_call_fail(x->rpc, &e);
         return;
     }
-    for (struct log_read **at = &x->reads; *at;) {
-        struct log_read *r = *at;
-        log_read_step(r);
-        if (r->ended) {
-            *at = r->next;
-            log_read_free(r);
-        } else {
-            open = true;
-            at = &r->next;
-        }
-    }
-    if (!open && (!x->follow || !x->newest || log_job_ended(x)))
+    do {
+        log_stream_refill(x);
+    } while (log_stream_pass(x));
+    if (!x->reads && (!x->follow || !x->newest || log_job_ended(x)))
         rpc_call_finish(x->rpc);
 }
 
@@ -306,7 +422,11 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
                              .job = m->job,
                              .rank = m->rank,
                              .follow = m->follow,
-                             .tail = m->tail_bytes,
+                             .tail_bytes = m->tail_bytes,
+                             .tail_lines = m->tail_lines,
+                             .since_ms = m->since_ms,
+                             .all = m->all_generations,
+                             .times = m->times,
                              .newest = m->generation == 0,
                              .due = true,
                              .standard_out = m->both || !m->standard_error,
@@ -358,16 +478,16 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
     struct log_read *r = handles_get(&session->service->reads, (uint64_t)chunk->read);
     if (!r || r->session != session->handle || r->last)
         return; /* cancelled, or asked again on another session */
-    if (r->held.len + chunk->data.len > 4 * PIECE) {
+    if (log_piece_left(&r->held) + chunk->data.len > 4 * PIECE) {
         log_read_give_up(r, "sent more data than requested");
     } else if (chunk->data.len) {
         r->got += chunk->data.len;
         r->offset = chunk->offset + (int64_t)chunk->data.len;
-        r->tail = 0; /* from now on the offset tells where to continue */
-        /* Held data goes first, so that the client gets the pieces in order. */
-        if (r->held.len || log_send_data(r, chunk->data.data, chunk->data.len) == ERR_RESOURCE_EXHAUSTED)
-            buf_append(&r->held, chunk->data.data, chunk->data.len);
+        r->begun = true;
+        const size_t runs = chunk->n_run_us < chunk->n_run_bytes ? chunk->n_run_us : chunk->n_run_bytes;
+        log_piece_add(&r->held, chunk->data.data, chunk->data.len, chunk->run_bytes, chunk->run_us, runs);
     }
+    r->waits |= chunk->waits;
     /* The agent cannot read the file: the client gets its reason in place of the part. */
     if (chunk->error[0]) {
         log_send_note(r->stream, r->rank, r->generation, chunk->error);

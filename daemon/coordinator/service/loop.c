@@ -136,6 +136,7 @@ void loop_open(struct service *s)
     s->memory_timer.data = s;
     uv_timer_init(&s->loop, &s->query_timer);
     uv_timer_init(&s->loop, &s->refusal_timer);
+    uv_timer_init(&s->loop, &s->logs_timer);
     uv_signal_init(&s->loop, &s->term);
     uv_signal_init(&s->loop, &s->interrupt);
     s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->query_timer.data =

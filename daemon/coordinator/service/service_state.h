@@ -82,6 +82,7 @@ struct service {
     struct refusal refusals[16];
     size_t refusal_count;
     uv_timer_t refusal_timer; /* ends the minute of `refusals` */
+    uv_timer_t logs_timer;    /* logs.c: new output is held until its next tick */
 };
 
 #endif

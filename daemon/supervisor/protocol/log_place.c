@@ -11,7 +11,9 @@
 
 #include "base/file.h"
 #include "base/file_at.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "daemon/supervisor/protocol/log_note.h"
 
 #define LEVELS 4 /* directories below log_dir: job, generation, node, local rank */
 
@@ -71,23 +73,32 @@ static enum err_code last_dir_make(const char *dir, bool own, int *fd, struct er
     return ERR_OK;
 }
 
-enum err_code log_place_make(const char *dir, uid_t user, gid_t group, int *out, int *err, struct err *e)
+void log_files_close(struct log_files *files)
+{
+    close_fd(&files->out);
+    close_fd(&files->err);
+    close_fd(&files->times);
+    *files = LOG_FILES_NONE;
+}
+
+enum err_code log_place_make(const char *dir, uid_t user, gid_t group, struct log_files *out, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
-    CLEANUP(close_fd) int first = -1;
-    CLEANUP(close_fd) int second = -1;
+    CLEANUP(log_files_close) struct log_files files = LOG_FILES_NONE;
+    struct err no_times;
 
     if (last_dir_make(dir, user != geteuid(), &fd, e))
         return e->code;
     /* the files are made before the directory is given away: until then the user can put nothing in their
      * places */
-    if (file_at_open_append(fd, "stdout.log", LOG_PLACE_FILE_MODE, user, group, &first, e) ||
-        file_at_open_append(fd, "stderr.log", LOG_PLACE_FILE_MODE, user, group, &second, e))
+    if (file_at_open_append(fd, "stdout.log", LOG_PLACE_FILE_MODE, user, group, &files.out, e) ||
+        file_at_open_append(fd, "stderr.log", LOG_PLACE_FILE_MODE, user, group, &files.err, e))
         return err_wrap(e, "%s", dir);
+    if (file_at_open_append(fd, LOG_NOTE_FILE, LOG_PLACE_FILE_MODE, user, group, &files.times, &no_times))
+        log_warn("log_times_off", "why=%s", LOG_Q(no_times.msg));
     if (user != geteuid() && fchown(fd, user, group))
         return err_sys(e, errno, "%s", dir);
-    *out = first;
-    *err = second;
-    first = second = -1;
+    *out = files;
+    files = LOG_FILES_NONE;
     return ERR_OK;
 }

@@ -23,8 +23,16 @@ char *log_place_path(const char *log_dir, int64_t job, int64_t first_generation,
                      int first_local_rank);
 /* Opens the directory; `dir` is a path from log_place_path. */
 MUST_CHECK enum err_code log_place_open(const char *dir, int *fd, struct err *e);
-/* Makes the directory if it is missing, opens both files for appending, and gives all three to the user. */
-MUST_CHECK enum err_code log_place_make(const char *dir, uid_t user, gid_t group, int *out, int *err,
+/* A worker's files, open for appending. */
+struct log_files {
+    int out, err; /* stdout.log, stderr.log */
+    int times;    /* times.log (log_note.h); -1: it cannot be opened, so nobody notes when the others grow */
+};
+#define LOG_FILES_NONE ((struct log_files){-1, -1, -1})
+void log_files_close(struct log_files *files);
+
+/* Makes the directory if it is missing, opens the files, and gives all of these to the user. */
+MUST_CHECK enum err_code log_place_make(const char *dir, uid_t user, gid_t group, struct log_files *out,
                                         struct err *e);
 
 #endif

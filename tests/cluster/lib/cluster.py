@@ -295,7 +295,9 @@ class Cluster:
         return self.ddpctl("events", job, "-o", "json").json()["events"]
 
     def logs(self, job, *args):
-        return self.ddpctl("logs", job, *args).out
+        """Standard output only, unless args say otherwise."""
+        streams = () if {"--stdout", "--stderr", "--both"} & set(args) else ("--stdout",)
+        return self.ddpctl("logs", job, *streams, *args).out
 
     def wait_job(self, job, *states, timeout=30.0):
         """Waits until the job is in one of the states. Fails at once if the job ends in another state."""

@@ -1,0 +1,29 @@
+#ifndef DDP_DAEMON_AGENT_LOGS_LOG_DATES_H
+#define DDP_DAEMON_AGENT_LOGS_LOG_DATES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "daemon/supervisor/protocol/log_note.h"
+
+/* When the bytes of a log were written, by the notes beside it (log_note.h). The notes belong to the job's user: any
+ * content is possible, and gives wrong times at worst. */
+
+/* Runs of bytes that were written by one time, in order. */
+struct log_runs {
+    int64_t *bytes, *wall_us;
+    size_t count, cap;
+};
+
+/* Sets the runs of the bytes from `begin` to before `end`. notes: -1 if there are none; *notes_at: where to begin in
+ * them, 0 at first, moved on for later bytes of the same log. What has no note is dated by the log's last change. */
+void log_runs_find(struct log_runs *runs, int notes, int64_t *notes_at, bool standard_error,
+                   const struct stat *log, int64_t begin, int64_t end);
+void log_runs_release(struct log_runs *runs);
+
+/* The offset of the first byte that was written at this time or later. */
+int64_t log_offset_since(int notes, bool standard_error, const struct stat *log, int64_t wall_us);
+
+#endif

@@ -1,0 +1,119 @@
+#include "daemon/supervisor/log_times.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/supervisor/protocol/log_note.h"
+
+void log_times_init(struct log_times *t)
+{
+    *t = (struct log_times){.files = LOG_FILES_NONE, .watch = -1};
+}
+
+static void log_times_close(struct log_times *t)
+{
+    close_fd(&t->watch);
+    log_files_close(&t->files);
+    log_times_init(t);
+}
+
+static int64_t file_size(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) ? 0 : st.st_size;
+}
+
+static int watch_file(int watch, int fd)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return inotify_add_watch(watch, path, IN_MODIFY);
+}
+
+void log_times_begin(struct log_times *t, struct log_files *files)
+{
+    t->files = *files;
+    *files = LOG_FILES_NONE;
+    t->watch = t->files.times < 0 ? -1 : inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    t->watches[0] = t->watch < 0 ? -1 : watch_file(t->watch, t->files.out);
+    t->watches[1] = t->watch < 0 ? -1 : watch_file(t->watch, t->files.err);
+    if (t->watches[0] < 0 || t->watches[1] < 0) {
+        log_warn("log_times_off", "why=%s", LOG_Q(t->files.times < 0 ? "times.log" : strerror(errno)));
+        log_times_close(t);
+        return;
+    }
+    t->noted[0] = file_size(t->files.out);
+    t->noted[1] = file_size(t->files.err);
+    t->count = file_size(t->files.times) / LOG_NOTE_SIZE;
+}
+
+static int64_t pause_ms(const struct log_times *t)
+{
+    const int64_t doubled = t->count / LOG_TIMES_DOUBLE;
+    const int64_t pause = doubled > 20 ? LOG_TIMES_MOST_MS : (int64_t)LOG_TIMES_PAUSE_MS << doubled;
+
+    return pause < LOG_TIMES_MOST_MS ? pause : LOG_TIMES_MOST_MS;
+}
+
+int64_t log_times_due(const struct log_times *t, int64_t now)
+{
+    const int64_t from = t->paid_ms - LOG_TIMES_AT_ONCE * pause_ms(t);
+
+    return t->watch < 0 || from <= now ? INT64_MAX : from;
+}
+
+int log_times_descriptor(const struct log_times *t, int64_t now)
+{
+    return log_times_due(t, now) == INT64_MAX ? t->watch : -1;
+}
+
+static void note_growth(struct log_times *t, bool standard_error)
+{
+    const int64_t size = file_size(standard_error ? t->files.err : t->files.out);
+    const struct log_note note = {clock_wall_us(), size, standard_error};
+    uint8_t bytes[LOG_NOTE_SIZE];
+    struct err e;
+
+    if (size == t->noted[standard_error])
+        return;
+    t->noted[standard_error] = size; /* smaller if the program has truncated its log */
+    log_note_encode(&note, bytes);
+    t->count++;
+    if (fd_write_all(t->files.times, bytes, sizeof(bytes), &e) == ERR_OK)
+        return;
+    /* Part of a note would make the later ones unreadable. */
+    log_warn("log_times_off", "why=%s", LOG_Q(e.msg));
+    log_times_close(t);
+}
+
+void log_times_take(struct log_times *t, int64_t now)
+{
+    char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    ssize_t n;
+
+    /* The events are in the order of the first write to each file since they were last read. */
+    while (t->watch >= 0 && (n = read(t->watch, events, sizeof(events))) > 0)
+        for (ssize_t at = 0; at < n && t->watch >= 0;) {
+            const struct inotify_event *event = (const void *)(events + at);
+
+            note_growth(t, event->wd == t->watches[1]);
+            at += (ssize_t)(sizeof(*event) + event->len);
+        }
+    t->paid_ms = (t->paid_ms > now ? t->paid_ms : now) + pause_ms(t);
+}
+
+void log_times_end(struct log_times *t, int64_t now)
+{
+    log_times_take(t, now);
+    log_times_close(t);
+}
