@@ -1,6 +1,7 @@
 #include "daemon/supervisor/log_times.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -12,6 +13,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/supervisor/protocol/log_note.h"
+
+#define READS_AT_ONCE 16
 
 void log_times_init(struct log_times *t)
 {
@@ -96,24 +99,45 @@ static void note_growth(struct log_times *t, bool standard_error)
     log_times_close(t);
 }
 
-void log_times_take(struct log_times *t, int64_t now)
+/* Which files have grown, in the order of the first write to each since the events were last read. Returns how many. */
+static int read_events(const struct log_times *t, bool grown[2])
 {
     char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    int count = 0;
     ssize_t n;
 
-    /* The events are in the order of the first write to each file since they were last read. */
-    while (t->watch >= 0 && (n = read(t->watch, events, sizeof(events))) > 0)
-        for (ssize_t at = 0; at < n && t->watch >= 0;) {
+    /* A worker that writes without end makes events as fast as they are read. */
+    for (int turn = 0; turn < READS_AT_ONCE && (n = read(t->watch, events, sizeof(events))) > 0; turn++)
+        for (ssize_t at = 0; at < n;) {
             const struct inotify_event *event = (const void *)(events + at);
+            const bool standard_error = event->wd == t->watches[1];
 
-            note_growth(t, event->wd == t->watches[1]);
+            if (event->mask & IN_Q_OVERFLOW) { /* events were lost: any file may have grown */
+                grown[0] = false;
+                grown[1] = true;
+                count = 2;
+            } else if (!count || (count == 1 && grown[0] != standard_error)) {
+                grown[count++] = standard_error;
+            }
             at += (ssize_t)(sizeof(*event) + event->len);
         }
+    return count;
+}
+
+void log_times_take(struct log_times *t, int64_t now)
+{
+    bool grown[2];
+    const int count = t->watch < 0 ? 0 : read_events(t, grown);
+
+    for (int i = 0; i < count && t->watch >= 0; i++)
+        note_growth(t, grown[i]);
     t->paid_ms = (t->paid_ms > now ? t->paid_ms : now) + pause_ms(t);
 }
 
 void log_times_end(struct log_times *t, int64_t now)
 {
     log_times_take(t, now);
+    for (int i = 0; i < 2 && t->watch >= 0; i++) /* what is left behind READS_AT_ONCE */
+        note_growth(t, i);
     log_times_close(t);
 }
