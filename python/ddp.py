@@ -2,14 +2,16 @@
 
     import ddp
 
-    path = ddp.resume_path()                # where the job continues, or None
-    for step in range(first, steps):
+    path = ddp.resume_path()                     # the snapshot to continue from, or None
+    first = load(path) + 1 if path else 1        # load: your function; returns the snapshot's step
+    for step in range(first, steps + 1):
         ...
         ddp.report(step=step, loss=loss)
-        if step % 1000 == 0 and rank == 0:
-            save(path)
-            ddp.commit(path, step=step)     # from now on the job continues from here
-        if ddp.should_stop(step=step):      # on every rank: True at the same step
+        stop = ddp.should_stop(step=step)        # on every rank: True at the same step
+        if (stop or step % 1000 == 0) and rank == 0:
+            save("step-%d.pt" % step)            # a new name each time
+            ddp.commit("step-%d.pt" % step, step=step)
+        if stop:
             break
 
 Outside of ddp these calls do nothing: report() and commit() return, resume_path() is None, should_stop() is False.

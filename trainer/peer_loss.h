@@ -6,7 +6,7 @@
 /* Called when a peer was lost or the generation is over. Waits until the coordinator has said what follows: at most
  * timeout_ms if it says nothing, and as long as it says that this process is to wait. A process that stays also waits
  * for a coordinator that is away, as long as its lease allows, and timeout_ms begins again when the coordinator answers.
- * A signal and a request to stop end the wait. Returns true if this process is a member of a later generation: then *as says as whom to join it. At the call
+ * A signal and a request to stop end the wait. Returns true if this process is a member of a later generation: then *as holds the identity with which to join it. At the call
  * as->generation is the generation that this process joined last, or tried to.
  *
  * A process that ends waits, too: the coordinator takes the first failed exit that it sees as the cause, and a survivor's

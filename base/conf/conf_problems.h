@@ -14,7 +14,8 @@ struct conf_problems {
     struct conf_problem *list; /* in the order of the file; those without a place come last */
     size_t count, cap;
 };
-/* Removes the parts with errors from the document. A value that a removed part would have had to give is not missed. */
+/* Removes the parts with errors from the document. A required key inside a removed
+ * part is not reported as missing. */
 void conf_problems_find(struct conf_doc *doc,
                         enum err_code (*read)(const struct conf_doc *doc, void *context, struct err *e),
                         void *context, struct conf_problems *out);

@@ -120,7 +120,8 @@ const struct command cmd_priority = {
     .summary = "change the place of jobs in the queue",
     .help =
         "Jobs of higher priority start first; jobs of equal priority start in the order of their numbers. +N\n"
-        "and -N change the present priority. Running jobs keep their nodes.\n\n"
+        "and -N change the present priority. Elastic train jobs on CPUs may give nodes above their minimum to a\n"
+        "queued job of a higher priority; all other running jobs keep their nodes.\n\n"
         "  ddpctl priority 9 +1",
     .least = 2,
     .most = JOBS_MOST,

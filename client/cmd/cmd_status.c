@@ -211,10 +211,10 @@ static int cmd_status_run(struct invocation *in)
 const struct command cmd_status = {
     .name = "status",
     .usage =
-        "status [JOB...] [--watch] [-o table|json]\nstatus [--mine] [--state STATE,...] [--since TIME] [--all]",
+        "status [JOB...] [--watch] [-o table|json]\nstatus [--mine] [--state STATE,...] [--since WHEN] [--all]",
     .summary = "list the jobs, or show jobs in detail",
     .help =
-        "Without JOB: the jobs that run, the queue in its turn, and the last ten that ended (--all: every job).\n"
+        "Without JOB: the jobs that run, the queue with the next job first, and the last ten that ended (--all: every job).\n"
         "With JOB: its command, its progress, its ranks with their nodes and speed, its last snapshot and, if it failed, the\n"
         "reason. -o json prints the message of proto/ddp.proto with its field names as keys.",
     .options = options,

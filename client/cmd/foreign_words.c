@@ -60,8 +60,8 @@ static const struct {
     {" status ", " -i --iterate -f --follow ", "--watch draws the screen again"},
     {" status nodes events ", " --json -j ", "JSON is -o json"},
     {" cancel ", " -f --force -s --signal -9 --now ", "--kill kills the job at once"},
-    {" logs ", " --stdout -o ", "stdout is what `ddpctl logs` prints; --stderr and --both are the others"},
-    {" logs ", " -n --lines ", "the last bytes are --tail N"},
+    {" logs ", " -o ", "`ddpctl logs` prints both streams; --stdout or --stderr prints one of them"},
+    {" logs ", " -n --lines ", "the last lines are --tail N"},
 #undef MAKES_JOB
 };
 

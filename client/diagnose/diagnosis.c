@@ -127,7 +127,7 @@ static void diagnosis_blame(struct diagnosis *d, enum diagnosis_kind kind, const
 static void diagnosis_advise_logs(struct diagnosis *d, const Ddp__V1__ProbeJobReply *reply,
                                   const Ddp__V1__WorkerProbe *w)
 {
-    buf_printf(&d->next, "ddpctl logs %lld --rank %d --both\n", (long long)reply->job->job, w->rank);
+    buf_printf(&d->next, "ddpctl logs %lld --rank %d\n", (long long)reply->job->job, w->rank);
 }
 
 /* ---- what each cause looks like */
@@ -324,8 +324,9 @@ static void diagnosis_put_balance(const Ddp__V1__ProbeJobReply *reply, struct di
     if (job_status_put_balance(reply->job, &text))
         buf_printf(&d->sentence, "; %s", text.data);
     else if (d->kind == DIAGNOSIS_SLOW && diagnosis_job_is_unbalanced(reply->job))
-        buf_puts(&d->next,
-                 "balance: speed    below train in the job file; slow ranks then take fewer samples of each step\n");
+        buf_puts(
+            &d->next,
+            "balance: speed    below train in the job file; slow ranks then take fewer samples of each step\n");
 }
 
 static void diagnosis_put_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)

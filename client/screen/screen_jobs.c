@@ -180,7 +180,7 @@ static const struct jobs_look {
     const char *more; /* the command that lists those that are left out */
 } looks[] = {
     [BLOCK_RUNNING] = {"running", running_columns, ARRAY_LEN(running_columns), 0, jobs_running_row, NULL},
-    [BLOCK_QUEUED] = {"queued, in turn", queued_columns, ARRAY_LEN(queued_columns), QUEUED_SHOWN,
+    [BLOCK_QUEUED] = {"queued, next job first", queued_columns, ARRAY_LEN(queued_columns), QUEUED_SHOWN,
                       jobs_queued_row, "ddpctl status --state queued"},
     [BLOCK_ENDED] = {"ended", ended_columns, ARRAY_LEN(ended_columns), ENDED_SHOWN, jobs_ended_row,
                      "ddpctl status --all"},

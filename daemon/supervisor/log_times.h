@@ -6,8 +6,8 @@
 #include "daemon/supervisor/protocol/log_place.h"
 
 /* Notes in times.log when a worker's stdout.log and stderr.log grow (protocol/log_note.h). The worker writes to
- * these files itself, so the supervisor learns of it by inotify. When both files have grown since the last note,
- * nobody knows which part came first; so the notes of a worker that writes little are made at once. A worker that writes without end
+ * these files itself, so the supervisor learns of it by inotify. If both files have grown since the last note,
+ * their order is unknown. So the notes of a worker that writes little are made at once. A worker that writes without end
  * gets a note every few milliseconds, and after every LOG_TIMES_DOUBLE notes half as often: times.log stays small.
  * Without inotify or times.log there are no notes, and `ddpctl logs` goes by the files' times. */
 

@@ -14,14 +14,14 @@
  *
  *   worker → supervisor   {"op": "commit", "id": 1, "path": "/data/snapshot", "step": 500, "bytes": 1000}
  *                         {"op": "heed"}                    the program calls should_stop
- *                         {"op": "promise", "step": 510}    it goes on past no step from 510 on before it may
+ *                         {"op": "promise", "step": 510}    without an answer it stops before it goes past step 510
  *   supervisor → worker   {"commit": 1, "error": null, "stale": false, "stop": true, "allowed": 510,
  *                          "stop_step": 512}
  *
  * The answer is the whole state, after each change: `commit` is the id of the last commit that was answered, with
  * `error` null if the snapshot is committed; `stop`: the job is to stop; `allowed`: the last promise that the
- * coordinator knows, up to which the program may go on; `stop_step`: all ranks stop at the first step from it on;
- * 0: not known yet.
+ * coordinator knows, up to which the program may go on; `stop_step`: all ranks stop at the first call whose
+ * step is >= stop_step; 0: not decided yet.
  *
  * The requests become a part of the spawn's fact, and the answers come with the wish of the coordinator, so neither
  * is lost when the agent or the coordinator starts again. A worker that does not read its answers blocks nobody. One

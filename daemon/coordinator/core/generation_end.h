@@ -45,7 +45,7 @@ void generation_give_up_survivors(struct core *core, struct job *job, const char
 void generation_drop_survivors(struct core *core, struct job *job, const char *why);
 /* The same for those on a node that is lost. The job is settled later. */
 void generation_lose_survivors(struct core *core, struct job *job, const struct node *node, const char *why);
-/* The same for one that says now that it does not go on. */
+/* As generation_lose_survivors, for one survivor that now says it cannot go on. */
 void generation_lose_survivor(struct core *core, struct spawn *s, const char *why);
 /* Survivors go on in the next generation, so the failure of the last one does not count. */
 void generation_forgive(struct core *core, struct job *job);

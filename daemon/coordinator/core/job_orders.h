@@ -3,7 +3,7 @@
 
 #include "daemon/coordinator/core/event.h"
 
-/* What users order about a job beside its work: its place in the queue, and the end of its records.
+/* Users' commands that change a job's place in the queue or delete its records.
  *
  * Priority and hold are keys of the job file. A change makes a new version of it, as `ddpctl tune` does, so it survives
  * the coordinator and comes with no records of its own. Each of these answers the call. */

@@ -109,8 +109,8 @@ MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, 
 /* Waits for an exchange that is under way between two steps, and applies its result. The owner calls this
  * before it makes a collective call of its own. Does nothing if no exchange is under way. */
 MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);
-/* Whether the round's steps are made and its exchange is not: the group before has failed in it, and sync_load has brought
- * the round here. */
+/* True if the round's steps are complete but its exchange failed in the previous group, and sync_load has restored the
+ * round. */
 bool sync_round_due(const struct sync *s);
 /* Makes that exchange: as sync_after_step does at the round's last step. Collective. */
 MUST_CHECK enum err_code sync_exchange(struct sync *s, struct err *e);
