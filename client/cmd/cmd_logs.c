@@ -195,12 +195,13 @@ static int cmd_logs_run(struct invocation *in)
     if (logs_read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     interrupts_catch();
-    /* The output of one rank passes unchanged. */
-    const bool several = request.rank < 0;
+    /* One stream of one rank passes unchanged; two streams are merged by lines. */
+    const bool several = request.rank < 0 || request.both;
     const struct output_targets_options targets = {.several = several, .raw = o->raw};
     output_merge_init(&merge);
     output_targets_set(&merge, &targets);
     merge.joined = true;
+    merge.targets[0].wanted = merge.targets[0].wanted && request.rank < 0;
     enum err_code code = job_find(&link, "logs", in->args.list[0], &request.job, &e);
     const bool found = code == ERR_OK;
     if (found)

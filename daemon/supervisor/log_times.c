@@ -15,6 +15,9 @@
 #include "daemon/supervisor/protocol/log_note.h"
 
 #define READS_AT_ONCE 16
+#define INSTANCES_MOST 32 /* of inotify; a user has 128, and root shares these with the system */
+
+static int instances; /* of this process */
 
 void log_times_init(struct log_times *t)
 {
@@ -23,6 +26,8 @@ void log_times_init(struct log_times *t)
 
 static void log_times_close(struct log_times *t)
 {
+    if (t->watch >= 0)
+        instances--;
     close_fd(&t->watch);
     log_files_close(&t->files);
     log_times_init(t);
@@ -47,11 +52,16 @@ void log_times_begin(struct log_times *t, struct log_files *files)
 {
     t->files = *files;
     *files = LOG_FILES_NONE;
-    t->watch = t->files.times < 0 ? -1 : inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (t->files.times < 0 || instances >= INSTANCES_MOST) {
+        log_times_close(t);
+        return;
+    }
+    t->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    instances += t->watch >= 0;
     t->watches[0] = t->watch < 0 ? -1 : watch_file(t->watch, t->files.out);
     t->watches[1] = t->watch < 0 ? -1 : watch_file(t->watch, t->files.err);
     if (t->watches[0] < 0 || t->watches[1] < 0) {
-        log_warn("log_times_off", "why=%s", LOG_Q(t->files.times < 0 ? "times.log" : strerror(errno)));
+        log_warn("log_times_off", "why=%s", LOG_Q(strerror(errno)));
         log_times_close(t);
         return;
     }

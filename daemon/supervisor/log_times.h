@@ -9,7 +9,7 @@
  * these files itself, so the supervisor learns of it by inotify. If both files have grown since the last note,
  * their order is unknown. So the notes of a worker that writes little are made at once. A worker that writes without end
  * gets a note every few milliseconds, and after every LOG_TIMES_DOUBLE notes half as often: times.log stays small.
- * Without inotify or times.log there are no notes, and `ddpctl logs` goes by the files' times. */
+ * Of a job's ranks on a node the first 32 have notes. Without inotify or times.log there are none, and `ddpctl logs` goes by the files' times. */
 
 #define LOG_TIMES_PAUSE_MS 5
 #define LOG_TIMES_AT_ONCE 50    /* notes of one burst that are made without a pause */

@@ -11,7 +11,10 @@
 struct note_reader {
     int fd;
     bool standard_error;
-    int64_t at; /* of the note after the current one */
+    int64_t at; /* of the note after the current one; LOG_NOTES_END: there is none */
+    int64_t
+        last_us; /* of the current one: a clock that was set back does not turn the order of lines round */
+    int examined;
     uint8_t block[NOTES_A_READ * LOG_NOTE_SIZE];
     size_t used, have; /* in block */
 };
@@ -24,12 +27,21 @@ static bool next_note(struct note_reader *r, struct log_note *out)
 
             r->have = n > 0 ? (size_t)n : 0;
             r->used = 0;
-            if (r->have < LOG_NOTE_SIZE)
+            if (r->have < LOG_NOTE_SIZE || r->examined >= LOG_NOTES_MOST)
                 return false;
         }
         *out = log_note_decode(r->block + r->used);
+        if (out->wall_us <= 0 || out->size < 0) { /* no supervisor wrote this, as in a hole of the file */
+            r->at = LOG_NOTES_END;
+            r->have = 0;
+            return false;
+        }
         r->used += LOG_NOTE_SIZE;
         r->at += LOG_NOTE_SIZE;
+        r->examined++;
+        if (out->wall_us < r->last_us)
+            out->wall_us = r->last_us;
+        r->last_us = out->wall_us;
     } while (out->standard_error != r->standard_error);
     return true;
 }
@@ -68,6 +80,8 @@ void log_runs_find(struct log_runs *runs, int notes, int64_t *notes_at, bool sta
         /* A note that reaches beyond `end` dates the next bytes, too. */
         *notes_at = note.size > end ? r.at - LOG_NOTE_SIZE : r.at;
     }
+    if (at < end)
+        *notes_at = r.at; /* what follows are notes that are still to be made */
     if (at < end)
         add_run(runs, end - at, changed_us(log));
 }

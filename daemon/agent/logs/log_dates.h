@@ -9,7 +9,10 @@
 #include "daemon/supervisor/protocol/log_note.h"
 
 /* When the bytes of a log were written, by the notes beside it (log_note.h). The notes belong to the job's user: any
- * content is possible, and gives wrong times at worst. */
+ * content is possible, and gives wrong times at worst. Reading them holds up the agent's other work, so no call examines
+ * more than LOG_NOTES_MOST, and the first impossible note ends them. */
+#define LOG_NOTES_END INT64_MAX
+#define LOG_NOTES_MOST (1 << 20) /* 16 MiB of notes; more is not made in years (log_times.h) */
 
 /* Runs of bytes that were written by one time, in order. */
 struct log_runs {
@@ -18,7 +21,7 @@ struct log_runs {
 };
 
 /* Sets the runs of the bytes from `begin` to before `end`. notes: -1 if there are none; *notes_at: where to begin in
- * them, 0 at first, moved on for later bytes of the same log. What has no note is dated by the log's last change. */
+ * them, 0 at first, moved on for later bytes of the same log; LOG_NOTES_END: there are no more. What has no note is dated by the log's last change. */
 void log_runs_find(struct log_runs *runs, int notes, int64_t *notes_at, bool standard_error,
                    const struct stat *log, int64_t begin, int64_t end);
 void log_runs_release(struct log_runs *runs);

@@ -34,6 +34,8 @@
 
 #define PIECE (64 * 1024) /* most bytes of a log that are asked for at a time */
 #define LIVE_TICK_MS 150  /* more than an agent's pause between two looks at a log */
+#define LOGS_MOST                                                                                            \
+    2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
 #define PIECE_LEAST (4 * 1024)
 #define PIECES (16 * 1024 * 1024) /* the pieces of one call together, if each may be PIECE_LEAST */
 
@@ -358,8 +360,15 @@ static enum err_code log_stream_open_generations(struct log_stream *x, int64_t w
     int64_t first = wanted ? wanted : x->generation + 1;
     if (!wanted && x->generation == 0 && !x->all)
         first = job->generation;
-    for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++)
+    for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++) {
         log_stream_add_generation(x, &records, g);
+        if (g > first && x->read_count > LOGS_MOST)
+            return err_set(
+                e, ERR_RESOURCE_EXHAUSTED,
+                "the generations of job %lld have more than %d logs: ask for one generation (-g N) or "
+                "one rank (--rank R)",
+                (long long)x->job, LOGS_MOST);
+    }
     return ERR_OK;
 }
 

@@ -118,6 +118,51 @@ static void any_notes_give_runs_of_all_bytes(void **state)
     }
 }
 
+/* A hole as large as a file can be costs nothing, and is examined once. */
+static void a_hole_ends_the_notes(void **state)
+{
+    CLEANUP(close_fd) int fd = open_notes(notes, 1);
+    CLEANUP(log_runs_release) struct log_runs runs = {0};
+    struct stat log = log_of(50);
+    int64_t at = 0;
+
+    (void)state;
+    assert_int_equal(ftruncate(fd, (int64_t)1 << 40), 0);
+    log_runs_find(&runs, fd, &at, false, &log, 0, 30);
+    expect_runs(&runs, (const int64_t[][2]){{10, 1000}, {20, CHANGED_US}}, 2);
+    assert_true(at == LOG_NOTES_END);
+    log_runs_find(&runs, fd, &at, false, &log, 30, 50);
+    expect_runs(&runs, (const int64_t[][2]){{20, CHANGED_US}}, 1);
+    assert_int_equal(log_offset_since(fd, false, &log, 1001), 10);
+}
+
+/* Notes of the other stream are not read again for each piece. */
+static void a_stream_without_new_notes_passes_the_others(void **state)
+{
+    CLEANUP(close_fd) int fd = open_notes(notes, ARRAY_LEN(notes));
+    CLEANUP(log_runs_release) struct log_runs runs = {0};
+    struct stat log = log_of(50);
+    int64_t at = 0;
+
+    (void)state;
+    log_runs_find(&runs, fd, &at, true, &log, 0, 20);
+    expect_runs(&runs, (const int64_t[][2]){{5, 1001}, {2, 1003}, {13, CHANGED_US}}, 3);
+    assert_int_equal(at, sizeof(uint8_t[LOG_NOTE_SIZE]) * ARRAY_LEN(notes));
+}
+
+static void a_clock_that_is_set_back_keeps_the_order(void **state)
+{
+    const struct log_note back[] = {{1000, 10, false}, {400, 20, false}, {1005, 30, false}};
+    CLEANUP(close_fd) int fd = open_notes(back, ARRAY_LEN(back));
+    CLEANUP(log_runs_release) struct log_runs runs = {0};
+    struct stat log = log_of(30);
+    int64_t at = 0;
+
+    (void)state;
+    log_runs_find(&runs, fd, &at, false, &log, 0, 30);
+    expect_runs(&runs, (const int64_t[][2]){{10, 1000}, {10, 1000}, {10, 1005}}, 3);
+}
+
 static void without_notes_the_last_change_counts(void **state)
 {
     CLEANUP(log_runs_release) struct log_runs runs = {0};
@@ -185,6 +230,9 @@ int main(void)
         cmocka_unit_test(runs_follow_the_notes_of_their_stream),
         cmocka_unit_test(pieces_of_any_size_have_the_same_times),
         cmocka_unit_test(any_notes_give_runs_of_all_bytes),
+        cmocka_unit_test(a_hole_ends_the_notes),
+        cmocka_unit_test(a_stream_without_new_notes_passes_the_others),
+        cmocka_unit_test(a_clock_that_is_set_back_keeps_the_order),
         cmocka_unit_test(without_notes_the_last_change_counts),
         cmocka_unit_test(a_time_gives_the_first_byte_since),
         cmocka_unit_test(the_last_lines_are_found),
