@@ -248,9 +248,12 @@ void rebalance_end(struct trainer *t)
 void rebalance_report(const struct trainer *t, struct metric_line *l)
 {
     const struct rebalance *b = &t->rebalance;
-    if (!rebalance_is_on(t))
+    const bool is_on = rebalance_is_on(t);
+    if (t->spec->balance != BALANCE_SPEED)
         return;
-    metric_line_add(l, "balance_samples", (double)engine_portion(&t->engine, t->formation.rank, false));
-    if (b->speeds)
-        metric_line_add(l, "balance_ms", (double)b->speeds[t->formation.rank].sample_ns / 1e6);
+    /* A rank that goes on alone takes back what it said of its group: a report may arrive after the group has ended. */
+    metric_line_add(l, "balance_samples",
+                    is_on ? (double)engine_portion(&t->engine, t->formation.rank, false) : 0);
+    if (b->speeds || !is_on)
+        metric_line_add(l, "balance_ms", is_on ? (double)b->speeds[t->formation.rank].sample_ns / 1e6 : 0);
 }

@@ -100,8 +100,11 @@ bool generation_has_living(const struct generation *g)
 void rank_give(struct rank *rank, struct spawn *s)
 {
     rank->spawn = s;
-    if (!s->rank || s->rank->generation->r.number < rank->generation->r.number)
-        s->rank = rank;
+    if (s->rank && s->rank->generation->r.number >= rank->generation->r.number)
+        return;
+    s->rank = rank;
+    s->samples = 0; /* its portion of another group; it reports that of the new one, if it has one */
+    s->sample_ms = 0;
 }
 
 bool rank_is_held(const struct rank *rank)

@@ -313,6 +313,35 @@ static void nothing_is_left_that_is_not_enough(void **state)
     assert_int_equal(handover_of(f, job), 0);
 }
 
+static int64_t samples_of(const struct core_fixture *f, int64_t job, int rank, double *sample_ms)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
+    int64_t samples = status.ranks[rank].samples;
+    *sample_ms = status.ranks[rank].sample_ms;
+    core_job_status_release(&status);
+    return samples;
+}
+
+/* `balance: speed`: a rank alone takes all samples. */
+static void a_rank_keeps_no_portion_of_its_former_group(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    double sample_ms;
+
+    fixture_report(f, job, 0, 21, "balance_samples", 24);
+    fixture_report(f, job, 0, 21, "balance_ms", 1.5);
+    assert_int_equal(samples_of(f, job, 0, &sample_ms), 24);
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(samples_of(f, job, 0, &sample_ms), 0);
+    assert_true(sample_ms == 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -335,6 +364,7 @@ int main(void)
         TEST(jobs_of_the_same_priority_wait),
         TEST(a_job_keeps_the_fewest_nodes_that_it_may_have),
         TEST(nothing_is_left_that_is_not_enough),
+        TEST(a_rank_keeps_no_portion_of_its_former_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
