@@ -46,7 +46,7 @@ static bool can_leave(const struct job *holder, char **names)
     return job_current(holder)->r.node_count - (int64_t)strv_len(names) >= holder->spec.nodes_min;
 }
 
-/* All that is missing is held by jobs that yield, and these can leave as many nodes. */
+/* All that is missing is held by jobs that yield, and these can leave as many nodes, and begin with it now. */
 static bool all_yield(const struct core *core, const struct job *job, const struct placement_choice *nodes,
                       size_t count, enum slot_kind kind)
 {
@@ -62,7 +62,7 @@ static bool all_yield(const struct core *core, const struct job *job, const stru
             !handover_yields(core->jobs[i], job))
             continue;
         char **names = nodes_to_leave(core->jobs[i], nodes, count, kind);
-        enough = can_leave(core->jobs[i], names);
+        enough = !names || (can_leave(core->jobs[i], names) && handover_may_begin(core, core->jobs[i]));
         strv_free(names);
     }
     return missing && enough;

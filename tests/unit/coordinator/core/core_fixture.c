@@ -26,10 +26,17 @@ static void create_core(struct core_fixture *f)
     f->core = core_create(&f->config, &(struct core_env){random_bytes, f});
 }
 
+static struct {
+    char node[16];
+    uint64_t session;
+} sessions[64];
+static size_t session_count;
+
 int fixture_setup(void **state)
 {
     struct core_fixture *f = xcalloc(1, sizeof(*f));
 
+    session_count = 0;
     log_init("test", LOG_ERROR);
     core_config_defaults(&f->config);
     snprintf(f->config.cluster_id, sizeof(f->config.cluster_id), "c1");
@@ -103,12 +110,6 @@ void fixture_pass(struct core_fixture *f, int64_t ms)
 }
 
 /* ---- nodes */
-
-static struct {
-    char node[16];
-    uint64_t session;
-} sessions[64];
-static size_t session_count;
 
 static uint64_t session_of(const char *node)
 {

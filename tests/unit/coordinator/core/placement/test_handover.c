@@ -313,6 +313,29 @@ static void nothing_is_left_that_is_not_enough(void **state)
     assert_int_equal(handover_of(f, job), 0);
 }
 
+/* Two jobs hold one slot each of what it lacks, and one of them cannot begin yet. */
+static void nothing_is_left_until_all_can_begin(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    fixture_node(f, "box2", 1);
+    int64_t a = staying_job(f, "nodes: \"1:2\"\nprocs_per_node: 1\n" SAVED);
+    int64_t filler = fixture_submit(f, COMMAND_ON_ONE); /* else b would run on box1 */
+    fixture_all_run(f, "box1");
+    fixture_node(f, "box3", 2);
+    fixture_node(f, "box4", 1);
+    int64_t b = staying_job(f, "nodes: \"1:2\"\nprocs_per_node: 1\n" TRAIN);
+    fixture_exit(f, filler, 0, 0, 0);
+    job_at(f, b)->handover.again_at = f->now.boot_ms + 5000;
+    fixture_submit(f, "priority: 1\nnodes: 2\nprocs_per_node: 2\n" COMMAND);
+    assert_int_equal(handover_of(f, a), 0);
+    assert_int_equal(handover_of(f, b), 0);
+    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
+    assert_int_not_equal(handover_of(f, a), 0);
+    assert_int_not_equal(handover_of(f, b), 0);
+}
+
 static int64_t samples_of(const struct core_fixture *f, int64_t job, int rank, double *sample_ms)
 {
     struct core_job_status status;
@@ -364,6 +387,7 @@ int main(void)
         TEST(jobs_of_the_same_priority_wait),
         TEST(a_job_keeps_the_fewest_nodes_that_it_may_have),
         TEST(nothing_is_left_that_is_not_enough),
+        TEST(nothing_is_left_until_all_can_begin),
         TEST(a_rank_keeps_no_portion_of_its_former_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
