@@ -26,7 +26,7 @@ struct spawn {
     /* `elsewhere` of each offer, as numbers in the table offer_nodes of the generation that it joined */
     struct name_numbers *elsewhere;
     size_t offer_count;
-    char **unusable;            /* snapshots that it cannot use, with reasons; NULL: none */
+    char **unusable;                     /* snapshots that it cannot use, with reasons; NULL: none */
     int64_t step, memory_bytes, samples; /* last reported values */
     double ms_per_step, wait_ms, sample_ms;
     int64_t report_ms;                /* when its last report came; 0: no report yet */
@@ -133,12 +133,12 @@ struct job {
     int64_t grown_ms;     /* when it last stopped to grow */
     struct {              /* handover.c: the members are asked to wait between two steps */
         int64_t number;   /* of this request, as in Watch; 0: none */
+        int64_t last;     /* number of the last request */
         int64_t until;    /* when it is given up */
         int64_t again_at; /* no other one is asked for before */
         char *why;
         char **joining; /* names of the nodes that join: no others do; NULL: those that placement finds */
         char **leaving; /* names of the nodes that the job leaves to another job */
-        bool must;      /* if it is given up, the generation is drained */
         bool planned;   /* placement is looking for nodes: the members count as survivors */
     } handover;
     struct { /* the last hand-over, until its generation runs */

@@ -74,6 +74,8 @@ void operator_undrain(struct core *core, const struct core_event *event)
         return;
     node->r.drain = false;
     free(steal(node->r.note));
+    for (size_t i = 0; i < node->spawn_count; i++)
+        handover_reconsider(core, node->spawns[i]->job);
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->session)
         emit_effect(core, EFFECT_CLEAR_GPU_FAULTS)->session = node->session;

@@ -126,7 +126,7 @@ void elastic_grow(struct core *core, struct job *job)
     job->grow.at = 0;
     job->grow.asked = false;
     job->grown_ms = core->now.boot_ms;
-    if (handover_begin(core, job, join.data, joining, NULL, false))
+    if (handover_begin(core, job, join.data, joining, NULL))
         return;
     buf_printf(&why, "resize to %s: %s",
                text_counted(g->r.node_count + (int64_t)strv_len(joining), "node").text, join.data);
@@ -216,6 +216,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
     strv_free(steal(job->grow.nodes)); /* the next pass offers them anew, under the new limits */
     job->grow.asked = true;
     /* to shrink, it stops now; to grow, in the next placement pass; within the limits nothing happens */
+    handover_reconsider(core, job);
     job->handover.again_at = 0;
     if (has_too_many && !handover_possible(job)) {
         CLEANUP(buf_release) struct buf why = {0};

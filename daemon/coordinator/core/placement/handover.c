@@ -7,8 +7,8 @@
  * and gets its new rank. New workers get the state from them. Members without a rank hear that they are not needed any more, and exit
  * with 0. Nothing is read from a file, and nothing is charged.
  *
- * Failure modes: if the next generation cannot form, or members take too long, a job that must leave its nodes is drained
- * with a snapshot, and another one goes on as it was. If a member dies meanwhile, that is an ordinary failure. A
+ * Failure modes: if the next generation cannot form, or members take too long, a job that must still leave its nodes is drained
+ * with a snapshot. A job for which this no longer holds, or that has no snapshots, goes on as it was. If a member dies meanwhile, that is an ordinary failure. A
  * coordinator that restarts knows nothing of a hand-over: its members then go on. Whether a job has too many nodes, or a
  * drained one, is looked at in every placement pass, so that nothing has to be remembered. Members that hear nothing go
  * on after a while, too (trainer/handover.c). A collective that one of them then begins ends when the others leave the group. */
@@ -70,18 +70,15 @@ static int64_t next_number(const struct core *core, const struct job *job)
 {
     int64_t number = core->now.wall_ms;
 
-    return number > job->handed.since_ms && number != job->handover.number ? number
-                                                                           : job->handover.number + 1;
+    return number > job->handover.last ? number : job->handover.last + 1;
 }
 
-bool handover_begin(struct core *core, struct job *job, const char *why, char **joining, char **leaving,
-                    bool must)
+bool handover_begin(struct core *core, struct job *job, const char *why, char **joining, char **leaving)
 {
     if (!handover_may_begin(core, job))
         return false;
-    job->handover.number = next_number(core, job);
+    job->handover.number = job->handover.last = next_number(core, job);
     job->handover.until = core->now.boot_ms + READY_MS;
-    job->handover.must = must;
     text_set(&job->handover.why, "%s", why);
     strv_free(job->handover.joining);
     strv_free(job->handover.leaving);
@@ -102,24 +99,36 @@ static const struct node *drained_node(const struct generation *g)
     return NULL;
 }
 
-static void review_job(struct core *core, struct job *job)
+/* The job should not stay on the nodes that it has; `why` says it. */
+static bool must_leave_nodes(const struct job *job, struct buf *why)
 {
     const struct generation *g = job_current(job);
+    const struct node *drained = drained_node(g);
+
+    if (g->r.node_count > job->spec.nodes_max)
+        buf_puts(why, "resized");
+    else if (drained)
+        buf_printf(why, "%s is drained", drained->r.name);
+    else
+        return false;
+    return true;
+}
+
+/* The hand-over was not begun for a growth or another job, but because the job must leave its nodes. */
+static bool is_for_standing_reason(const struct job *job)
+{
+    return !job->handover.joining && !job->handover.leaving;
+}
+
+static void review_job(struct core *core, struct job *job)
+{
     CLEANUP(buf_release) struct buf why = {0};
 
     if (job->handover.number && core->now.boot_ms >= job->handover.until)
         handover_give_up(core, job);
-    if (job->r.state != JOB_RUNNING || job->handover.number)
+    if (job->r.state != JOB_RUNNING || job->handover.number || !must_leave_nodes(job, &why))
         return;
-    const struct node *drained = drained_node(g);
-    if (g->r.node_count > job->spec.nodes_max)
-        buf_puts(&why, "resized");
-    else if (drained)
-        buf_printf(&why, "%s is drained", drained->r.name);
-    else
-        return;
-    /* A job without snapshots would lose all by a stop, so it stays on a drained node if this fails. */
-    (void)handover_begin(core, job, why.data, NULL, NULL, !drained || job_keeps_state(job));
+    (void)handover_begin(core, job, why.data, NULL, NULL);
 }
 
 void handover_review(struct core *core)
@@ -182,15 +191,27 @@ void handover_complete(struct core *core, struct job *job)
 
 void handover_give_up(struct core *core, struct job *job)
 {
-    bool drains = job->handover.must;
+    CLEANUP(buf_release) struct buf why = {0};
+    /* A user may have changed the reason meanwhile. A job without snapshots would lose all by a stop. */
+    bool drains = is_for_standing_reason(job) && must_leave_nodes(job, &why) && job_keeps_state(job);
 
     job->handover.number = 0;
     job->handover.again_at = core->now.boot_ms + AGAIN_MS;
     core_wake(core, job->handover.again_at);
     if (drains)
-        generation_drain(core, job_current(job), job->handover.why);
+        generation_drain(core, job_current(job), why.data);
     else
         raise_handover_asked(core, job);
+}
+
+void handover_reconsider(struct core *core, struct job *job)
+{
+    CLEANUP(buf_release) struct buf why = {0};
+
+    if (!job->handover.number || !is_for_standing_reason(job) || must_leave_nodes(job, &why))
+        return;
+    job->handover.number = 0;
+    raise_handover_asked(core, job);
 }
 
 void handover_tick(struct core *core, struct job *job)

@@ -11,10 +11,9 @@ bool handover_yields(const struct job *holder,
                      const struct job *job); /* the holder leaves nodes to the job: yielding.c */
 bool handover_may_begin(const struct core *core, const struct job *job); /* and it can be asked for now */
 /* Asks the members to wait between two steps. joining: the nodes that join, which become the hand-over's; NULL: those that
- * placement finds. leaving: the nodes that the job leaves to another one, likewise; NULL: none. must: the generation is
- * drained if this fails; else it goes on. Returns false, with nothing taken, if that is not possible now. */
-bool handover_begin(struct core *core, struct job *job, const char *why, char **joining, char **leaving,
-                    bool must);
+ * placement finds. leaving: the nodes that the job leaves to another one, likewise; NULL: none. Returns false, with nothing
+ * taken, if that is not possible now. */
+bool handover_begin(struct core *core, struct job *job, const char *why, char **joining, char **leaving);
 /* Begins the hand-overs that are due because a job has more nodes than it should, or a node is drained; ends those that
  * take too long. */
 void handover_review(struct core *core);
@@ -25,6 +24,8 @@ int64_t handover_most_nodes(const struct job *job);                   /* that it
 void handover_complete(struct core *core, struct job *job);
 /* It cannot form. The members go on, or are drained. */
 void handover_give_up(struct core *core, struct job *job);
+/* The job's limits or its nodes have changed: withdraws a hand-over that is no longer needed. */
+void handover_reconsider(struct core *core, struct job *job);
 void handover_tick(struct core *core, struct job *job);
 int64_t handover_deadline(const struct job *job); /* INT64_MAX: none */
 

@@ -81,7 +81,7 @@ void yielding_begin(struct core *core, const struct job *job, const struct place
         if (job_finished(holder) || !job_current(holder) || !handover_yields(holder, job))
             continue;
         char **names = nodes_to_leave(holder, nodes, count, kind);
-        if (!names || !handover_begin(core, holder, why.data, NULL, names, false))
+        if (!names || !handover_begin(core, holder, why.data, NULL, names))
             strv_free(names);
     }
 }

@@ -143,6 +143,80 @@ static void a_job_without_snapshots_stays_on_a_drained_node(void **state)
     assert_int_not_equal(handover_of(f, job), 0);
 }
 
+static int64_t job_on_four_nodes(struct core_fixture *f, const char *file)
+{
+    fixture_node(f, "box3", 1);
+    fixture_node(f, "box4", 1);
+    return job_on_two_nodes(f, file);
+}
+
+static void assert_goes_on(struct core_fixture *f, int64_t job, uint64_t watch, const char *nodes)
+{
+    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    fixture_pass_beating(f, 70000, nodes);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(fixture_generation(f, job)->number, 1);
+}
+
+static void a_resize_that_is_taken_back_stops_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_four_nodes(f, "nodes: 4\nprocs_per_node: 1\n" SAVED);
+
+    assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
+    for (int rank = 0; rank < 3; rank++)
+        rank_waits(f, job, rank);
+    const int64_t number = f->ready = handover_of(f, job);
+    assert_int_equal(fixture_resize(f, job, 4, 4), ERR_OK);
+    uint64_t watch = fixture_watch(f, job, fixture_spawn(f, job, 3)); /* it has not heard of that yet */
+    f->ready = 0;
+    assert_goes_on(f, job, watch, "box1 box2 box3 box4");
+    assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
+    assert_true(handover_of(f, job) > number);
+}
+
+static void an_undrain_stops_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    fixture_operator(f, CORE_DRAIN, "box1");
+    uint64_t watch = rank_waits(f, job, 0);
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    assert_goes_on(f, job, watch, "box1 box2");
+}
+
+static void a_growth_is_not_withdrawn_by_a_resize(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    const int64_t number = handover_of(f, job);
+    assert_int_not_equal(number, 0);
+    assert_int_equal(fixture_resize(f, job, 1, 4), ERR_OK);
+    assert_int_equal(handover_of(f, job), number);
+}
+
+/* A stop would lose all, so it tries again. */
+static void a_resize_without_snapshots_stops_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO TRAIN);
+
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    uint64_t watch = rank_waits(f, job, 0);
+    fixture_pass_beating(f, 65000, "box1 box2"); /* rank 1 never waits */
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(fixture_reply(f, watch)->handover, 0);
+    fixture_pass_beating(f, 11000, "box1 box2");
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->world_size, 1);
+}
+
 static void a_job_on_one_node_is_drained(void **state)
 {
     struct core_fixture *f = *state;
@@ -376,6 +450,10 @@ int main(void)
         TEST(a_drained_node_is_left),
         TEST(a_job_that_finds_no_other_node_is_drained),
         TEST(a_job_without_snapshots_stays_on_a_drained_node),
+        TEST(a_resize_that_is_taken_back_stops_nothing),
+        TEST(an_undrain_stops_nothing),
+        TEST(a_growth_is_not_withdrawn_by_a_resize),
+        TEST(a_resize_without_snapshots_stops_nothing),
         TEST(a_job_on_one_node_is_drained),
         TEST(members_that_do_not_stay_are_drained),
         TEST(a_handover_that_takes_too_long_is_given_up),
