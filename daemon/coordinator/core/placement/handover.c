@@ -8,7 +8,8 @@
  * with 0. Nothing is read from a file, and nothing is charged.
  *
  * Failure modes: if the next generation cannot form, or members take too long, a job that must still leave its nodes is drained
- * with a snapshot. A job for which this no longer holds, or that has no snapshots, goes on as it was. If a member dies meanwhile, that is an ordinary failure. A
+ * with a snapshot. A job for which this no longer holds, or that has no snapshots, goes on as it was. A job that must
+ * leave nodes is also drained if one of its members no longer stays. If a member dies meanwhile, that is an ordinary failure. A
  * coordinator that restarts knows nothing of a hand-over: its members then go on. Whether a job has too many nodes, or a
  * drained one, is looked at in every placement pass, so that nothing has to be remembered. Members that hear nothing go
  * on after a while, too (trainer/handover.c). A collective that one of them then begins ends when the others leave the group. */
@@ -120,6 +121,22 @@ static bool is_for_standing_reason(const struct job *job)
     return !job->handover.joining && !job->handover.leaving;
 }
 
+/* A member has said that it does not stay, after the reason to leave nodes had come. A member that is dead or lost, or has
+ * not spoken since the coordinator started, says nothing of the kind. */
+static bool members_refuse(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+    bool refuse = false;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (s->stays_unsaid || !spawn_reachable(s))
+            return false;
+        refuse |= !s->stays;
+    }
+    return refuse;
+}
+
 static void review_job(struct core *core, struct job *job)
 {
     CLEANUP(buf_release) struct buf why = {0};
@@ -128,7 +145,10 @@ static void review_job(struct core *core, struct job *job)
         handover_give_up(core, job);
     if (job->r.state != JOB_RUNNING || job->handover.number || !must_leave_nodes(job, &why))
         return;
-    (void)handover_begin(core, job, why.data, NULL, NULL);
+    if (members_refuse(job) && job_keeps_state(job))
+        generation_drain(core, job_current(job), why.data);
+    else
+        (void)handover_begin(core, job, why.data, NULL, NULL);
 }
 
 void handover_review(struct core *core)

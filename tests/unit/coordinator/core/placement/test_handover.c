@@ -331,6 +331,49 @@ static void a_second_handover_waits_until_old_workers_are_dead(void **state)
     assert_int_not_equal(handover_of(f, job), 0);
 }
 
+/* The hand-over cannot begin yet, and then it is no longer possible. */
+static void members_refuse_before_it_begins(struct core_fixture *f, int64_t job)
+{
+    assert_int_equal(handover_of(f, job), 0);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    f->stays = false;
+    fixture_watch(f, job, fixture_spawn(f, job, 1));
+    fixture_all_obey(f, "box3");
+    fixture_pass_beating(f, 100, "box1 box2 box3");
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+}
+
+/* A job on box1 and box2, whose worker on box3 has not exited yet. */
+static int64_t job_with_an_old_worker(struct core_fixture *f)
+{
+    fixture_node(f, "box3", 1);
+    int64_t job = job_on_two_nodes(f, "nodes: 3\nprocs_per_node: 1\n" SAVED);
+
+    assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
+    for (int rank = 0; rank < 3; rank++)
+        rank_waits(f, job, rank);
+    staying_job_rejoin(f, job, 20);
+    return job;
+}
+
+static void a_drain_is_not_forgotten(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_an_old_worker(f);
+
+    fixture_operator(f, CORE_DRAIN, "box1");
+    members_refuse_before_it_begins(f, job);
+}
+
+static void a_resize_is_not_forgotten(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_an_old_worker(f);
+
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    members_refuse_before_it_begins(f, job);
+}
+
 /* ---- nodes that go to a job of a higher priority */
 
 #define COMMAND_ON_ONE "procs_per_node: 1\n" COMMAND
@@ -461,6 +504,8 @@ int main(void)
         TEST(a_restarted_coordinator_asks_again),
         TEST(cancelling_a_job_whose_members_wait_stops_it),
         TEST(a_second_handover_waits_until_old_workers_are_dead),
+        TEST(a_drain_is_not_forgotten),
+        TEST(a_resize_is_not_forgotten),
         TEST(a_job_of_a_higher_priority_gets_a_node),
         TEST(jobs_of_the_same_priority_wait),
         TEST(a_job_keeps_the_fewest_nodes_that_it_may_have),
