@@ -331,15 +331,14 @@ enum err_code child_fork_idle(const struct spawn_order *order, rlim_t files, int
                      .parent = getpid(),
                      .env = order->env,
                      .report = socket,
-                     .token = -1,
-                     .control = -1,
                      .failure = -1};
 
     if (null < 0)
         return err_sys(e, errno, "/dev/null");
     if (child_account(order->user, &p.user, e) || descriptor_lift(&null, e))
         return e->code;
-    p.in = p.out = p.err = null;
+    /* all numbers of a rank's descriptors are taken: files that a module opens on import get higher ones */
+    p.in = p.out = p.err = p.token = p.control = null;
     *pid = fork();
     if (*pid < 0)
         return err_sys(e, errno, "fork");

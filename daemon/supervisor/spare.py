@@ -14,6 +14,7 @@ import termios
 import types
 
 STAGE_WORKDIR = 1  # enum stage in child.c
+TOKEN_FD = 4  # as in child.c; of native workers only
 HIGH_FD = 64  # above every number that a rank's descriptors have
 
 
@@ -65,6 +66,7 @@ def place_descriptors(numbers, fds):
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD) for fd in fds]
     for fd in fds:
         os.close(fd)
+    os.closerange(TOKEN_FD, TOKEN_FD + 1)  # /dev/null, which has kept the number free
     for fd, number in zip(high, numbers):
         os.dup2(fd, number, inheritable=True)
         os.close(fd)
