@@ -322,33 +322,52 @@ int64_t spares_tick(struct spares *all, struct spawn *const *spawns, size_t coun
     return next;
 }
 
-void spares_hear(struct spares *all, size_t index)
+static void spare_end(struct spare *s)
 {
-    struct spare *s = all->items[index];
-    char text[4096];
-    ssize_t n = recv(s->socket, text, sizeof(text) - 1, MSG_DONTWAIT);
+    close_fd(&s->socket);
+    s->socket = -1;
+    if (s->pid)
+        (void)kill(s->pid, SIGKILL);
+}
+
+/* What a failed spare says of its modules; NULL: it is ready. */
+static char *failure_read(const char *text, size_t len)
+{
     CLEANUP(json_release) json_t *said = NULL;
     const char *why;
     struct err e;
 
+    if (json_parse(text, len, len, &said, &e))
+        return xasprintf("the spare has written what is no message: %s", e.msg);
+    why = json_get_text(said, "failed", NULL);
+    return why ? xstrdup(why) : NULL;
+}
+
+void spares_hear(struct spares *all, size_t index)
+{
+    struct spare *s = all->items[index];
+    char text[8192]; /* 1000 characters, each as \u0001 */
+    ssize_t n = recv(s->socket, text, sizeof(text) - 1, MSG_DONTWAIT);
+    CLEANUP(free_text) char *why = NULL;
+
     if (n < 0)
         return;
-    if (n == 0) { /* it has ended, or a module has closed the socket: waitpid says more */
-        close_fd(&s->socket);
-        s->socket = -1;
-        if (s->pid)
-            (void)kill(s->pid, SIGKILL);
+    /* At the end of file it has ended, or a module has closed the socket: waitpid says more. A spare has one message to
+     * send; a module that writes others must not fill the log. */
+    if (n == 0 || s->ready) {
+        spare_end(s);
         return;
     }
-    if (json_parse(text, (size_t)n, sizeof(text), &said, &e))
-        return;
-    why = json_get_text(said, "failed", NULL);
+    why = failure_read(text, (size_t)n);
     if (!why) {
         s->ready = true;
         log_info("spare_ready", "slot=%d pid=%d ms=%" PRId64, s->order.first_local_rank, (int)s->pid,
                  clock_boot_ms() - s->begun);
         return;
     }
+    spare_end(s);
+    if (all->given_up)
+        return;
     all->given_up = true; /* the next one would fail, too */
     log_warn("preload_failed", "why=%s then=\"ranks start without it\"", LOG_Q(why));
     preload_failure_tell(s->order.log_dir, why);

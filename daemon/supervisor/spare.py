@@ -37,12 +37,21 @@ def set_path(order):
         order["old_path"] = sys.path[0] = place
 
 
+def describe_failure(name, e):
+    """Returns a text that fits into one message of the supervisor's, however long the exception's is."""
+    try:
+        text = str(e)
+    except BaseException:
+        text = "no message"
+    return ("%s: %s: %s" % (name, type(e).__name__, text))[:1000].encode("ascii", "replace").decode().replace("\0", "?")
+
+
 def import_modules(control, names):
     for name in names:
         try:
             importlib.import_module(name)
         except BaseException as e:  # also SystemExit, which a module may raise that is a program
-            control.send(json.dumps({"failed": "%s: %s: %s" % (name, type(e).__name__, e)}).encode())
+            control.send(json.dumps({"failed": describe_failure(name, e)}).encode())
             os._exit(1)
 
 
