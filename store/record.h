@@ -133,6 +133,7 @@ struct spawn_record {
     bool stopped; /* it was told to stop before it ended */
     char *message, *stderr_tail;
     int64_t pid, started_ms, ended_ms;
+    int64_t last_commit; /* of a command: the number of its last commit that is in the snapshots; 0: none */
 };
 
 struct snapshot_record {

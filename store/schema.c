@@ -60,7 +60,7 @@ static const char schema_newest[] =
     " token_hash BLOB NOT NULL, revoked INTEGER NOT NULL, dead INTEGER NOT NULL, exit_known INTEGER NOT NULL,"
     " code INTEGER NOT NULL, signal INTEGER NOT NULL, out_of_memory INTEGER NOT NULL, lost INTEGER NOT NULL,"
     " message TEXT, stderr_tail TEXT, pid INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER "
-    "NOT NULL, stopped INTEGER NOT NULL DEFAULT 0,"
+    "NOT NULL, stopped INTEGER NOT NULL DEFAULT 0, last_commit INTEGER NOT NULL DEFAULT 0,"
     " PRIMARY KEY(job, spawn), CHECK(length(token) = 32), CHECK(length(token_hash) = 32)) STRICT, WITHOUT "
     "ROWID;"
     "CREATE INDEX spawn_live ON spawn(job) WHERE dead = 0;"
@@ -131,8 +131,11 @@ static const char schema_6[] = "ALTER TABLE generation ADD COLUMN error INTEGER 
 /* The step at which the ranks of a command agree to stop. */
 static const char schema_7[] = "ALTER TABLE generation ADD COLUMN stop_step INTEGER NOT NULL DEFAULT 0;";
 
+/* The last commit of a command's process, which it may repeat because the answer was lost. */
+static const char schema_8[] = "ALTER TABLE spawn ADD COLUMN last_commit INTEGER NOT NULL DEFAULT 0;";
+
 const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4,
-                                         schema_5,      schema_6, schema_7};
+                                         schema_5,      schema_6, schema_7, schema_8};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

@@ -108,6 +108,7 @@ static const struct column spawn_columns[] = {
     COL(spawn_record, COLUMN_INT64, pid),
     COL(spawn_record, COLUMN_INT64, started_ms),
     COL(spawn_record, COLUMN_INT64, ended_ms),
+    COL(spawn_record, COLUMN_INT64, last_commit),
 };
 
 static const struct column snapshot_columns[] = {

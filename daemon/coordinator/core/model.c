@@ -321,6 +321,7 @@ struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spa
 
     BUG_ON(job->spawn_count && job->spawns[job->spawn_count - 1]->r.spawn >= record->spawn);
     spawn_record_copy(&s->r, record);
+    s->asked.commit = record->last_commit;
     s->job = job;
     s->node = core_find_node(core, record->node);
     job->spawns = array_grow(job->spawns, job->spawn_count, &job->spawn_cap, sizeof(struct spawn *));

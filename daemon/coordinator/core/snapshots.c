@@ -258,8 +258,7 @@ void snapshots_commit(struct core *core, const struct core_event *event)
     emit_ok(core, event->call);
 }
 
-/* A later commit of the same step replaces the earlier one: the same path, if it is repeated because the coordinator
- * started again, or another one. */
+/* A later commit of the same step replaces the earlier one. */
 enum err_code snapshots_commit_path(struct core *core, struct spawn *s, const struct spawn_asks *asks,
                                     struct err *e)
 {

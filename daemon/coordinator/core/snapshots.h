@@ -5,7 +5,8 @@
 
 /* Committed snapshots, and which of them a generation starts from. */
 void snapshots_commit(struct core *core, const struct core_event *event);
-/* The same for a command, whose snapshots are paths. ABORTED: the generation of the spawn has ended. */
+/* The same for a command, whose snapshots are paths. Only for a commit that is not a repeated one (worker_asks.c): it
+ * replaces what another rank has committed for the step. ABORTED: the generation of the spawn has ended. */
 MUST_CHECK enum err_code snapshots_commit_path(struct core *core, struct spawn *s,
                                                const struct spawn_asks *asks, struct err *e);
 /* Fills g->r.source_* from the ranks' offers. Returns the newest offer that would have been the source if nodes of the

@@ -4,8 +4,9 @@
  * connection, a new agent or a new coordinator loses neither.
  *
  * Commit: the fact has the number of the commit and a path. The answer goes out with a wish, and so after the
- * transaction that has the snapshot. A coordinator that starts again sees the same number again, commits again, and
- * finds the same snapshot.
+ * transaction that has the snapshot. The same transaction has the number, in the record of the spawn. So a coordinator
+ * that starts again knows a repeated commit and answers it, even if the generation has ended or other ranks have
+ * committed since; it changes no snapshot. A refusal is not in the records: the commit is judged again.
  *
  * Stop: when the generation drains, its ranks learn that they are to stop, but not where: no rank may already be past
  * that step. Each rank promises to go on past no step from P on before it hears from us. The step is the largest P, named
@@ -30,8 +31,11 @@ static void commit_apply(struct core *core, struct spawn *s, const struct spawn_
     free(steal(s->asked.error));
     s->asked.commit = asks->commit;
     s->asked.stale = false;
-    if (snapshots_commit_path(core, s, asks, &e) == ERR_OK)
+    if (snapshots_commit_path(core, s, asks, &e) == ERR_OK) {
+        s->r.last_commit = asks->commit;
+        emit_spawn(core, s, CHANGE_SPAWN_PUT);
         return;
+    }
     s->asked.error = xstrdup(e.msg);
     s->asked.stale = e.code == ERR_ABORTED;
 }

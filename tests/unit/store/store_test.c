@@ -114,6 +114,7 @@ struct spawn_record sample_spawn(int64_t job, int64_t spawn)
         .pid = 4711,
         .started_ms = 1,
         .ended_ms = 2,
+        .last_commit = 6,
     };
 }
 

@@ -224,6 +224,8 @@ static void merge_spawns(struct records *out, const struct records *ours, const 
             record_spawn_lost(s, now);
         s->dead = own->dead || (theirs ? theirs->dead : over);
         s->revoked = s->dead || own->revoked || (theirs && theirs->revoked);
+        if (theirs) /* the snapshots of both sides are kept */
+            s->last_commit = own->last_commit > theirs->last_commit ? own->last_commit : theirs->last_commit;
     }
     for (size_t i = 0; newer && i < card->spawn_count; i++)
         if (!card_merge_find_spawn(ours, card->spawns[i].spawn))

@@ -67,6 +67,13 @@ static int64_t two_ranks(struct core_fixture *f, const char *file)
     return job;
 }
 
+static void both_return(struct core_fixture *f)
+{
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_hello(f, "box2", "box2", 1, 0);
+}
+
 static void the_next_generation_starts_from_the_last_commit(void **state)
 {
     struct core_fixture *f = *state;
@@ -78,9 +85,7 @@ static void the_next_generation_starts_from_the_last_commit(void **state)
     assert_int_equal(answer_of(f, job, 1).commit, 0);
     a = commit(f, job, 1, 1, 20, "/data/b");
     assert_true(a.commit == 1 && !*a.error);
-    fixture_restart(f); /* forgets which commits it has answered; the facts repeat them */
-    fixture_hello(f, "box1", "box1", 1, 0);
-    fixture_hello(f, "box2", "box2", 1, 0);
+    both_return(f); /* and the facts repeat the commits */
     a = commit(f, job, 1, 1, 20, "/data/b");
     assert_true(a.commit == 1 && !*a.error);
     assert_string_equal(resume_path(f, job), "none"); /* it does not change while the generation runs */
@@ -89,6 +94,66 @@ static void the_next_generation_starts_from_the_last_commit(void **state)
     assert_int_equal(fixture_generation(f, job)->number, 2);
     assert_string_equal(resume_path(f, job), "/data/b");
     assert_int_equal(fixture_generation(f, job)->source_step, 20);
+}
+
+/* The coordinator ends after the transaction and before the answer; the fact repeats the commit. */
+static void a_durable_commit_is_acknowledged_after_a_later_step(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
+
+    commit(f, job, 0, 1, 10, "/data/a");
+    commit(f, job, 1, 1, 20, "/data/b");
+    both_return(f);
+    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
+    assert_true(a.commit == 1 && !*a.error);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_exit(f, job, 1, 0, 15);
+    assert_string_equal(resume_path(f, job), "/data/b");
+}
+
+static void a_durable_commit_is_acknowledged_after_its_generation(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
+
+    commit(f, job, 0, 1, 10, "/data/a");
+    both_return(f);
+    fixture_exit(f, job, 1, 0, 9);
+    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
+    assert_true(a.commit == 1 && !*a.error && !a.stale);
+    a = commit(f, job, 0, 2, 20, "/data/b");
+    assert_true(a.commit == 2 && a.stale);
+}
+
+static void a_repeated_commit_does_not_replace_a_newer_one(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
+
+    commit(f, job, 0, 1, 10, "/data/a");
+    commit(f, job, 1, 1, 10, "/data/b");
+    both_return(f);
+    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
+    assert_true(a.commit == 1 && !*a.error);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_exit(f, job, 1, 0, 15);
+    assert_string_equal(resume_path(f, job), "/data/b");
+}
+
+/* What was asked while the coordinator was away is a new commit. */
+static void a_commit_after_a_restart_replaces_the_same_step(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
+
+    commit(f, job, 0, 1, 10, "/data/a");
+    both_return(f);
+    struct answer a = commit(f, job, 0, 2, 10, "/data/c");
+    assert_true(a.commit == 2 && !*a.error);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_exit(f, job, 1, 0, 15);
+    assert_string_equal(resume_path(f, job), "/data/c");
 }
 
 static void an_earlier_step_is_refused_and_the_same_replaces(void **state)
@@ -232,6 +297,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_next_generation_starts_from_the_last_commit),
+        TEST(a_durable_commit_is_acknowledged_after_a_later_step),
+        TEST(a_durable_commit_is_acknowledged_after_its_generation),
+        TEST(a_repeated_commit_does_not_replace_a_newer_one),
+        TEST(a_commit_after_a_restart_replaces_the_same_step),
         TEST(an_earlier_step_is_refused_and_the_same_replaces),
         TEST(an_ended_generation_cannot_commit),
         TEST(a_command_can_start_from_scratch),
