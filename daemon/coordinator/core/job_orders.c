@@ -51,12 +51,20 @@ void job_orders_priority(struct core *core, const struct core_event *event)
 
     if (!job)
         return;
-    const int64_t old = job->spec.priority, new = event->order.priority + (event->order.relative ? old : 0);
     if (job_finished(job)) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " has ended (%s)", job->r.id,
                   sm_name(&job_sm, job->r.state));
         return;
     }
+    /* tested before the addition, which could overflow */
+    if (event->order.relative &&
+        (event->order.priority < -2 * PRIORITY_MOST || event->order.priority > 2 * PRIORITY_MOST)) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
+                  "priority: expected a change of at most %d, got %" PRId64, 2 * PRIORITY_MOST,
+                  event->order.priority);
+        return;
+    }
+    const int64_t old = job->spec.priority, new = event->order.priority + (event->order.relative ? old : 0);
     if (new < -PRIORITY_MOST || new > PRIORITY_MOST) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
                   "priority: expected a number from -%d to %d, got %" PRId64, PRIORITY_MOST, PRIORITY_MOST,

@@ -37,6 +37,8 @@ static void a_priority_has_limits(void **state)
 
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job, 2, true), ERR_INVALID_ARGUMENT);
     assert_string_equal(refusal(f), "priority: expected a number from -1000 to 1000, got 1001");
+    assert_int_equal(fixture_order(f, CORE_PRIORITY, job, INT64_MAX, true), ERR_INVALID_ARGUMENT);
+    assert_string_equal(refusal(f), "priority: expected a change of at most 2000, got 9223372036854775807");
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job, -5, false), ERR_OK);
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job + 1, 0, false), ERR_NOT_FOUND);
     fixture_cancel(f, job, false);
