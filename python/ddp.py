@@ -245,6 +245,11 @@ def _sync_tree(path):
     return total
 
 
+def _check_step(name, step):
+    if not 0 <= step < 2 ** 63:
+        raise ValueError("%s: a step is a number from 0 to 2**63 - 1, not %d" % (name, step))
+
+
 def commit(path, step=None):
     """From now on the job continues from `path`, a file or a directory that is complete. One rank commits for all, when
     all have written their parts. Returns when the files and the commit are durable: True; False outside of ddp.
@@ -253,8 +258,7 @@ def commit(path, step=None):
     path = os.path.abspath(os.fsdecode(path))
     path.encode()  # UnicodeEncodeError: the coordinator keeps texts, not bytes
     step = _last_step if step is None else int(step)
-    if step < 0:
-        raise ValueError("a snapshot has a step from 0 on, not %d" % step)
+    _check_step("commit", step)
     control = _get_control()
     if not control:
         return False
@@ -267,7 +271,7 @@ def commit(path, step=None):
             if state["commit"] == control.commits:
                 break
             if control.closed:
-                raise CommitError("%s: the supervisor of this process has ended" % path)
+                raise CommitError("%s: the supervisor of this process has ended, or could not read the commit" % path)
             control.wait()
     if state["error"]:
         raise (StaleGeneration if state["stale"] else CommitError)("%s: %s" % (path, state["error"]))
@@ -310,7 +314,7 @@ class _Stopper:
     def renew(self, step):
         """Promises to pass no step from the promise on without an answer."""
         ahead = int(_AHEAD_S / self.pace) if self.pace > 0 else 1
-        self.promise = max(self.promise, step + min(max(ahead, 1), 10000))
+        self.promise = max(self.promise, min(step + min(max(ahead, 1), 10000), 2 ** 63 - 1))
         self.control.send({"op": "promise", "step": self.promise})
 
     def ask(self, step):
@@ -347,8 +351,7 @@ def should_stop(step=None):
     if _stopper is None:
         _stopper = _Stopper(control)
     step = _stopper.step_of(step)
-    if step < 0:
-        raise ValueError("should_stop: a step is a number from 0 on, not %d" % step)
+    _check_step("should_stop", step)
     return _stopper.ask(step)
 
 

@@ -28,6 +28,16 @@ void worker_link_release(struct worker_link *w)
     spawn_answer_release(&w->answer);
 }
 
+static enum err_code commit_check(const char *path, int64_t step, int64_t bytes, struct err *e)
+{
+    if (step < 0 || bytes < 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "expected a step from 0 on and a number of bytes");
+    if (*path != '/' || strlen(path) > WORKER_PATH_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "expected an absolute path of at most %d bytes",
+                       WORKER_PATH_MAX);
+    return ERR_OK;
+}
+
 static enum err_code commit_take(struct worker_link *w, const json_t *obj, struct spawn_asks *asks,
                                  struct err *e)
 {
@@ -35,12 +45,17 @@ static enum err_code commit_take(struct worker_link *w, const json_t *obj, struc
     int64_t id = json_get_int(obj, "id", 0), step = json_get_int(obj, "step", -1);
     int64_t bytes = json_get_int(obj, "bytes", 0);
 
-    if (id <= 0 || step < 0 || bytes < 0)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "expected an id from 1 on, a step from 0 on and a number of bytes");
-    if (*path != '/' || strlen(path) > WORKER_PATH_MAX)
-        return err_set(e, ERR_INVALID_ARGUMENT, "expected an absolute path of at most %d bytes",
-                       WORKER_PATH_MAX);
+    if (id <= 0) { /* the worker could not tell an answer from the one to another commit */
+        worker_link_close(w);
+        return err_set(e, ERR_INVALID_ARGUMENT, "expected a commit with an id from 1 on");
+    }
+    w->refused_id = 0;
+    if (commit_check(path, step, bytes, e)) {
+        w->refused_id = id;
+        w->refusal = *e;
+        w->due = true;
+        return e->code;
+    }
     /* The worker counts for itself: a program that executes another one starts at 1 again. */
     w->id = id;
     asks->commit++;
@@ -57,8 +72,10 @@ enum err_code worker_link_take(struct worker_link *w, const char *text, size_t l
     const char *op;
     int64_t step;
 
-    if (json_parse(text, len, WORKER_REQUEST_MAX, &obj, e))
+    if (json_parse(text, len, WORKER_REQUEST_MAX, &obj, e)) {
+        worker_link_close(w); /* the worker may wait for an answer to it */
         return e->code;
+    }
     op = json_get_text(obj, "op", "");
     step = json_get_int(obj, "step", -1);
     if (!strcmp(op, "commit"))
@@ -122,12 +139,12 @@ void worker_link_answer(struct worker_link *w, const struct spawn_answer *answer
 
 void worker_link_encode(const struct worker_link *w, const struct spawn_asks *asks, struct buf *out)
 {
-    bool answered = asks->commit && w->answer.commit == asks->commit;
+    bool answered = !w->refused_id && asks->commit && w->answer.commit == asks->commit;
     struct jout o = {.buf = out};
 
     jout_open(&o, NULL, '{');
-    jout_int(&o, "commit", answered ? w->id : 0);
-    jout_text(&o, "error", answered ? w->answer.error : NULL);
+    jout_int(&o, "commit", answered ? w->id : w->refused_id);
+    jout_text(&o, "error", answered ? w->answer.error : w->refused_id ? w->refusal.msg : NULL);
     jout_bool(&o, "stale", answered && w->answer.stale);
     jout_bool(&o, "stop", w->stop);
     jout_int(&o, "allowed", w->answer.allowed);

@@ -19,12 +19,13 @@
  *                          "stop_step": 512}
  *
  * The answer is the whole state, after each change: `commit` is the id of the last commit that was answered, with
- * `error` null if the snapshot is committed; `stop`: the job is to stop; `allowed`: the last promise that the
+ * `error` null if the snapshot is committed; a commit that the supervisor refuses is answered too; `stop`: the job is to stop; `allowed`: the last promise that the
  * coordinator knows, up to which the program may go on; `stop_step`: all ranks stop at the first call whose
  * step is >= stop_step; 0: not decided yet.
  *
  * The requests become a part of the spawn's fact, and the answers come with the wish of the coordinator, so neither
- * is lost when the agent or the coordinator starts again. A worker that does not read its answers blocks nobody. One
+ * is lost when the agent or the coordinator starts again. A request that cannot be answered, because it is no JSON or a
+ * commit without an id, closes the socket, so that its worker does not wait for ever. A worker that does not read its answers blocks nobody. One
  * thread. */
 
 #define WORKER_REQUEST_MAX (16 << 10) /* bytes */
@@ -37,6 +38,9 @@ struct worker_link {
     bool stop;
     int64_t id; /* the worker's own number of its last commit */
     struct spawn_answer answer;
+    int64_t
+        refused_id; /* the worker's own number of its last commit, if that was refused here; 0: it was not */
+    struct err refusal;     /* why */
     int64_t refused;        /* requests */
     struct err first_error; /* why the first of them was refused */
 };

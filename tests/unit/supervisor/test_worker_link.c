@@ -108,7 +108,6 @@ static void the_step_to_stop_at_never_changes(void **state)
 static void bad_requests_change_nothing(void **state)
 {
     static const char *const bad[] = {
-        "{",
         "[1]",
         "{\"op\":\"other\"}",
         "{\"op\":1}",
@@ -116,7 +115,6 @@ static void bad_requests_change_nothing(void **state)
         "{\"op\":\"promise\",\"step\":0}",
         "{\"op\":\"commit\",\"id\":1,\"step\":1}",
         "{\"op\":\"commit\",\"id\":1,\"step\":1,\"path\":\"relative\"}",
-        "{\"op\":\"commit\",\"id\":0,\"step\":1,\"path\":\"/a\"}",
         "{\"op\":\"commit\",\"id\":1,\"step\":-1,\"path\":\"/a\"}",
         "{\"op\":\"commit\",\"id\":1,\"step\":1,\"path\":\"/a\",\"bytes\":-1}",
     };
@@ -131,6 +129,52 @@ static void bad_requests_change_nothing(void **state)
     }
     assert_true(!p.asks.commit && !p.asks.path && !p.asks.heeds && !p.asks.promise);
     close_pair(&p);
+}
+
+static void a_refused_commit_is_answered(void **state)
+{
+    static const char *const refused = "\"expected a step from 0 on and a number of bytes\"";
+    CLEANUP(free_text) char *news = xasprintf(NEWS("7", "%s", "false", "false", "0", "0"), refused);
+    struct pair p;
+
+    (void)state;
+    open_pair(&p);
+    assert_true(ask(&p, "{\"op\":\"commit\",\"id\":6,\"path\":\"/a\",\"step\":1,\"bytes\":3}"));
+    worker_link_answer(&p.link, &(struct spawn_answer){.commit = 1});
+    check_told(&p, NEWS("6", "null", "false", "false", "0", "0"));
+    assert_false(ask(&p, "{\"op\":\"commit\",\"id\":7,\"path\":\"/a\",\"step\":-1,\"bytes\":3}"));
+    check_told(&p, news);
+    check_told(&p, "");
+    /* the next one is not answered before the coordinator has it */
+    assert_true(ask(&p, "{\"op\":\"commit\",\"id\":8,\"path\":\"/a\",\"step\":2,\"bytes\":3}"));
+    check_told(&p, "");
+    worker_link_answer(&p.link, &(struct spawn_answer){.commit = 2});
+    check_told(&p, NEWS("8", "null", "false", "false", "0", "0"));
+    close_pair(&p);
+}
+
+/* The worker would wait for the answer. */
+static void what_cannot_be_answered_closes_the_link(void **state)
+{
+    static const char *const bad[] = {
+        "{",
+        "{\"op\":\"commit\",\"id\":1,\"step\":9223372036854775808,\"path\":\"/a\"}",
+        "{\"op\":\"commit\",\"id\":0,\"step\":1,\"path\":\"/a\"}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct pair p;
+        char text[8];
+
+        open_pair(&p);
+        assert_false(ask(&p, bad[i]));
+        assert_int_equal(p.link.refused, 1);
+        assert_int_equal(p.link.fd, -1);
+        assert_int_equal(recv(p.worker, text, sizeof(text), MSG_DONTWAIT), 0);
+        assert_true(!p.asks.commit && !p.asks.path);
+        close_pair(&p);
+    }
 }
 
 static void a_worker_that_does_not_read_blocks_nobody(void **state)
@@ -177,6 +221,8 @@ int main(void)
         cmocka_unit_test(promises_only_grow),
         cmocka_unit_test(the_step_to_stop_at_never_changes),
         cmocka_unit_test(bad_requests_change_nothing),
+        cmocka_unit_test(a_refused_commit_is_answered),
+        cmocka_unit_test(what_cannot_be_answered_closes_the_link),
         cmocka_unit_test(a_worker_that_does_not_read_blocks_nobody),
         cmocka_unit_test(a_worker_may_close_its_end),
     };
