@@ -15,6 +15,7 @@
 
 #define HELD_MS 20 /* the \n of a pair may come this much later than its \r */
 #define SLAVE_MODE 0620
+#define END_REST (1 << 20) /* more than a terminal holds: what comes after that is still being written */
 
 enum err_code terminal_link_open(struct terminal_link *link, int socket, struct err *e)
 {
@@ -142,7 +143,7 @@ int64_t pseudo_terminal_tick(struct pseudo_terminal *t, int64_t now)
 
 void pseudo_terminal_end(struct pseudo_terminal *t, int64_t now)
 {
-    pseudo_terminal_copy(t, SIZE_MAX, now);
+    pseudo_terminal_copy(t, END_REST, now);
     if (t->master < 0)
         return;
     terminal_log_put(t, "\r", t->held);

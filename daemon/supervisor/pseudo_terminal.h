@@ -37,7 +37,7 @@ MUST_CHECK enum err_code pseudo_terminal_show(const struct pseudo_terminal *t,
 void pseudo_terminal_copy(struct pseudo_terminal *t, size_t limit, int64_t now);
 /* Writes a \r that was held back too long. Returns when to call again; INT64_MAX: after the next copy. */
 int64_t pseudo_terminal_tick(struct pseudo_terminal *t, int64_t now);
-/* Copies what is left, and closes. */
+/* Copies what is left, and closes. A process that still writes is not waited for. */
 void pseudo_terminal_end(struct pseudo_terminal *t, int64_t now);
 
 #endif

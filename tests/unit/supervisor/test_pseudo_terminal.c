@@ -109,12 +109,31 @@ static void a_carriage_return_waits_for_its_line_end(void **state)
     desk_close(&d);
 }
 
+/* A process of another session may keep the terminal, and write faster than it is read. */
+static void the_end_does_not_wait_for_a_process_that_still_writes(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    desk_open(&d, 0);
+    close(d.terminal.master);
+    close(d.terminal.log);
+    d.terminal.master = open("/dev/zero", O_RDONLY | O_CLOEXEC); /* there is always more */
+    d.terminal.log = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    alarm(60u * (unsigned)test_slow());
+    pseudo_terminal_end(&d.terminal, 0);
+    alarm(0);
+    assert_int_equal(d.terminal.master, -1);
+    desk_close(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_log_has_what_was_written),
         cmocka_unit_test(what_is_not_changed_by_the_terminal_stays),
         cmocka_unit_test(a_carriage_return_waits_for_its_line_end),
+        cmocka_unit_test(the_end_does_not_wait_for_a_process_that_still_writes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
