@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 #define EVENTS 64
 #define CHECK_MS 100          /* how often time limits are checked while there are any */
 #define GRACE_MS 250          /* a stranger has this time for its hello, whoever else knocks */
-#define NO_DESCRIPTOR_MS 1000 /* pause after the process had no descriptor left */
+#define ACCEPT_FAILED_MS 1000 /* pause after the process had no descriptor or the kernel no memory left */
 
 /* ---- accepting */
 
@@ -40,6 +41,18 @@ static void server_accept_again(struct relay_server *s)
     epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->listener, &in);
 }
 
+/* The listener stays readable, so without a pause the thread would try again at once, for ever. */
+static void server_accept_failed(struct relay_server *s, int why)
+{
+    if (why == EAGAIN || why == EINTR || why == ECONNABORTED)
+        return;
+    if (why == EMFILE || why == ENFILE)
+        log_warn("relay_no_descriptor", "remedy=\"raise the limit of open files of this daemon\"");
+    else
+        log_warn("relay_accept_failed", "why=%s", LOG_Q(strerror(why)));
+    server_accept_later(s, clock_boot_ms() + ACCEPT_FAILED_MS);
+}
+
 /* If all places of strangers are taken, a new one replaces the oldest. A rank far away needs a while for its hello, so those
  * that have just come are left, and new connections wait in the kernel. */
 static void server_accept(struct relay_server *s)
@@ -53,10 +66,7 @@ static void server_accept(struct relay_server *s)
     }
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE) {
-            log_warn("relay_no_descriptor", "remedy=\"raise the limit of open files of this daemon\"");
-            server_accept_later(s, now + NO_DESCRIPTOR_MS);
-        }
+        server_accept_failed(s, errno);
         return;
     }
     if (strangers->count >= s->options.strangers)
@@ -156,10 +166,20 @@ static enum err_code server_listen(struct relay_server *s, const char *address, 
     return ERR_OK;
 }
 
+/* A link has two descriptors, and the daemon needs some as well. */
+static size_t links_allowed(size_t wanted)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur / 4 >= wanted)
+        return wanted;
+    return files.rlim_cur >= 4 ? files.rlim_cur / 4 : 1;
+}
+
 static void options_complete(struct relay_options *o)
 {
     o->address = NULL; /* borrowed */
-    o->links = o->links ? o->links : 1024;
+    o->links = links_allowed(o->links ? o->links : 1024);
     o->strangers = o->strangers ? o->strangers : 256;
     o->hello_ms = o->hello_ms ? o->hello_ms : 5000;
     o->wait_ms = o->wait_ms ? o->wait_ms : 60000;

@@ -17,7 +17,7 @@ struct relay_server;
 struct relay_options {
     const char *address; /* HOST:PORT, where ranks connect; as in tcp_bind_host */
     uint8_t key[RELAY_KEY];
-    size_t links;     /* most pairs, and most ranks that wait for their peer; 1,024 */
+    size_t links;     /* most pairs, and most ranks that wait; 1,024, or a quarter of the open files */
     size_t strangers; /* most connections that have not shown a ticket; 256 */
     int hello_ms;     /* time for showing it; 5,000 */
     int wait_ms;      /* time that a rank may wait for its peer; 60,000 */

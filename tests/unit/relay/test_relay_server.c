@@ -1,10 +1,14 @@
 /* The relay on loopback: what it joins, what it refuses, and what it costs. */
+#include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -253,6 +257,78 @@ static void has_a_limit_of_links(void **state)
     pair_close(three);
 }
 
+/* A link needs two, and the daemon has other uses for them. */
+static void the_limit_of_open_files_limits_the_links(void **state)
+{
+    struct rlimit before, few;
+    int waiting[9], late;
+    uint16_t port;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = 4 * ARRAY_LEN(waiting) + 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    port = relay_begin((struct relay_options){0});
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0); /* the limit at the start counts */
+    for (size_t i = 0; i < ARRAY_LEN(waiting); i++)
+        waiting[i] = relay_client_ask(port, key, 1, (int)i, RELAY_CONNECTOR);
+    WAIT_TRAFFIC(strangers_now, 0);
+    assert_int_equal(traffic_now().refused, 0);
+    late = relay_client_ask(port, key, 1, 100, RELAY_CONNECTOR);
+    WAIT_TRAFFIC(refused, 1);
+    for (size_t i = 0; i < ARRAY_LEN(waiting); i++)
+        close(waiting[i]);
+    close(late);
+}
+
+static atomic_int accept_errno, accepts;
+int __real_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags);
+
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
+{
+    atomic_fetch_add(&accepts, 1);
+    if (!atomic_load(&accept_errno))
+        return __real_accept4(fd, address, size, flags);
+    errno = atomic_load(&accept_errno);
+    return -1;
+}
+
+static int dial(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* Such as a kernel without memory. The connection waits meanwhile. */
+static void a_failed_accept_is_tried_again_later(void **state)
+{
+    static const int errors[] = {ENOMEM, ENOBUFS, EMFILE};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        uint16_t port;
+        int ends[2];
+
+        atomic_store(&accepts, 0);
+        atomic_store(&accept_errno, errors[i]);
+        port = relay_begin((struct relay_options){0});
+        ends[0] = dial(port);
+        poll(NULL, 0, 500); /* without a pause there were thousands by now */
+        assert_in_range(atomic_load(&accepts), 1, 20);
+        atomic_store(&accept_errno, 0);
+        close(ends[0]);
+        pair_open(port, 1, ends);
+        pair_close(ends);
+        relay_end_all(state);
+    }
+}
+
 static size_t send_until_blocked(int fd)
 {
     static char bytes[PIECE];
@@ -445,6 +521,8 @@ int main(void)
         cmocka_unit_test_teardown(ends_silent_connections, relay_end_all),
         cmocka_unit_test_teardown(strangers_keep_no_rank_out, relay_end_all),
         cmocka_unit_test_teardown(has_a_limit_of_links, relay_end_all),
+        cmocka_unit_test_teardown(the_limit_of_open_files_limits_the_links, relay_end_all),
+        cmocka_unit_test_teardown(a_failed_accept_is_tried_again_later, relay_end_all),
         cmocka_unit_test_teardown(slow_readers_stop_their_peers_only, relay_end_all),
         cmocka_unit_test_teardown(delivers_the_last_bytes, relay_end_all),
         cmocka_unit_test_teardown(gives_up_an_end_that_never_reads, relay_end_all),
