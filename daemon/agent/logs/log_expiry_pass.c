@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -65,25 +66,31 @@ static bool text_starts_with(const char *text, const char *start)
     return !strncmp(text, start, strlen(start));
 }
 
-/* A job's directory holds generations and logs of supervisors, and nothing else. A user's directory may be
- * called 2024. */
+/* A job's directory holds generations and logs of supervisors, and nothing else; after a removal that
+ * failed, maybe only some of these. A user's directory may be called 2024. */
 static bool dir_is_job_logs(int at, const char *name)
 {
     DIR *d = dir_open_below(at, name);
     struct dirent *entry;
-    int generations = 0;
+    int found = 0;
     bool ours = d;
 
     while (d && (entry = readdir(d))) {
-        if (text_starts_with(entry->d_name, "generation_"))
-            generations++;
+        if (text_starts_with(entry->d_name, "generation_") || text_starts_with(entry->d_name, "supervisor."))
+            found++;
         else
-            ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-                            text_starts_with(entry->d_name, "supervisor."));
+            ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."));
     }
     if (d)
         closedir(d);
-    return ours && generations;
+    return ours && found;
+}
+
+bool log_expiry_finds(const char *log_dir, int64_t job)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, log_dir, job);
+
+    return dir_is_job_logs(AT_FDCWD, path);
 }
 
 enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,

@@ -19,5 +19,7 @@ enum log_fate {
 MUST_CHECK enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
                                          enum log_fate (*fate)(void *ctx, int64_t job), void *ctx,
                                          int *removed, struct err *e);
+/* Whether log_dir has a directory that log_expiry_pass could remove for this job. Any thread. */
+bool log_expiry_finds(const char *log_dir, int64_t job);
 
 #endif

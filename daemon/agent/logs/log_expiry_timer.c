@@ -19,7 +19,7 @@ struct log_expiry_timer {
     uv_work_t work;
     uv_loop_t *loop;
     bool runs, closing;
-    int64_t *deleted; /* jobs whose logs are still to be removed */
+    int64_t *deleted; /* jobs whose logs are still to be removed, without those in `going` */
     size_t deleted_count, deleted_cap;
     /* arguments of the running pass */
     int64_t *live, *going;
@@ -47,6 +47,17 @@ static enum log_fate expiry_job_fate(void *ctx, int64_t job)
     return t->options.keep_ms ? LOGS_EXPIRE : LOGS_STAY;
 }
 
+/* Leaves in `going` the jobs whose logs could not be removed. */
+static void expiry_keep_failed(struct log_expiry_timer *t)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < t->going_count; i++)
+        if (log_expiry_finds(t->options.log_dir, t->going[i]))
+            t->going[left++] = t->going[i];
+    t->going_count = left;
+}
+
 /* In a pool thread: users can make these directories large. */
 static void on_expiry_work(uv_work_t *work)
 {
@@ -57,6 +68,7 @@ static void on_expiry_work(uv_work_t *work)
     if (log_expiry_pass(t->options.log_dir, t->options.keep_ms, clock_wall_ms(), expiry_job_fate, t,
                         &t->removed, &e))
         t->problem = e;
+    expiry_keep_failed(t);
 }
 
 static void expiry_timer_free(struct log_expiry_timer *t)
@@ -69,12 +81,23 @@ static void expiry_timer_free(struct log_expiry_timer *t)
 
 static void on_expiry_timer(uv_timer_t *timer);
 
+static void expiry_add_deleted(struct log_expiry_timer *t, int64_t job)
+{
+    if (jobs_contain(t->deleted, t->deleted_count, job))
+        return;
+    t->deleted = array_grow(t->deleted, t->deleted_count, &t->deleted_cap, sizeof(*t->deleted));
+    t->deleted[t->deleted_count++] = job;
+}
+
 static void on_expiry_work_over(uv_work_t *work, int status)
 {
     struct log_expiry_timer *t = work->data;
+    const size_t waiting = t->deleted_count;
 
     (void)status;
     t->runs = false;
+    for (size_t i = 0; i < t->going_count; i++)
+        expiry_add_deleted(t, t->going[i]);
     free(steal(t->live));
     free(steal(t->going));
     if (t->problem.code)
@@ -83,7 +106,7 @@ static void on_expiry_work_over(uv_work_t *work, int status)
         log_info("old_logs_removed", "jobs=%d", t->removed);
     if (t->closing)
         expiry_timer_free(t);
-    else if (t->deleted_count) /* came meanwhile, or still has a process */
+    else if (waiting) /* came meanwhile, or still has a process; what could not be removed has time */
         BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, AGAIN_MS, EVERY_MS));
 }
 
@@ -130,8 +153,7 @@ struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
 
 void log_expiry_timer_delete(struct log_expiry_timer *t, int64_t job)
 {
-    t->deleted = array_grow(t->deleted, t->deleted_count, &t->deleted_cap, sizeof(*t->deleted));
-    t->deleted[t->deleted_count++] = job;
+    expiry_add_deleted(t, job);
     if (!t->runs)
         BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, 0, EVERY_MS));
 }

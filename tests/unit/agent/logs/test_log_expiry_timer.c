@@ -1,0 +1,67 @@
+#include "tests/unit/base/check.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/agent/logs/log_expiry_timer.h"
+
+static atomic_int removals;
+enum err_code __real_file_remove_tree(const char *dir, struct err *e);
+enum err_code __wrap_file_remove_tree(const char *dir, struct err *e);
+
+enum err_code __wrap_file_remove_tree(const char *dir, struct err *e)
+{
+    if (!atomic_fetch_add(&removals, 1))
+        return err_set(e, ERR_PERMISSION_DENIED, "remove %s: not yet", dir);
+    return __real_file_remove_tree(dir, e);
+}
+
+static int64_t *no_jobs(void *ctx, size_t *count)
+{
+    (void)ctx;
+    *count = 0;
+    return NULL;
+}
+
+/* The first removal fails; the next pass, here that of another deleted job, removes the directory. */
+static void deleted_logs_that_stay_are_tried_again(void **state)
+{
+    char dir[] = "/tmp/ddp-test-deleted-XXXXXX";
+    struct log_expiry_options options = {.log_dir = dir, .live = no_jobs};
+    struct log_expiry_timer *timer;
+    struct err e;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    CLEANUP(free_text) char *logs = xasprintf("%s/11", dir);
+    CLEANUP(free_text) char *generation = xasprintf("%s/generation_1", logs);
+    assert_ok(file_mkdirs(generation, 0755, &e), &e);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    timer = log_expiry_timer_create(&loop, &options);
+    alarm(30u * (unsigned)test_slow()); /* the next pass of itself is an hour away */
+    log_expiry_timer_delete(timer, 11);
+    while (!atomic_load(&removals))
+        uv_run(&loop, UV_RUN_ONCE);
+    assert_true(file_exists(generation));
+    log_expiry_timer_delete(timer, 12);
+    while (file_exists(logs))
+        uv_run(&loop, UV_RUN_ONCE);
+    alarm(0);
+    assert_int_equal(atomic_load(&removals), 2);
+    log_expiry_timer_free(timer);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deleted_logs_that_stay_are_tried_again)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
