@@ -119,6 +119,7 @@ void operator_forget(struct core *core, const struct core_event *event)
     emit_event(core, NULL, "node_forgotten", "node %s was forgotten by %s", node->r.name,
                operator_who(event));
     emit_node(core, node, CHANGE_NODE_DELETE);
+    emit_effect(core, EFFECT_NODE_CHANGED)->node = xstrdup(node->r.name);
     core_remove_node(core, node);
     emit_ok(core, event->call);
 }

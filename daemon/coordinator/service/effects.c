@@ -395,6 +395,7 @@ static void effect_run(struct service *s, const struct core_effect *f)
         return;
     case EFFECT_NODE_CHANGED:
         logs_node_changed(s, f->node);
+        relays_node_changed(s, f->node);
         members_changed(s);
         return;
     }

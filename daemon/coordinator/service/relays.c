@@ -55,24 +55,42 @@ static struct relay_offer *relays_find_left(struct service *s, const char *node)
     return NULL;
 }
 
+/* A lost node may come back. One that has left or was forgotten has taken its relay with it. */
+static bool relays_await_node(const struct service *s, const char *name)
+{
+    const struct node_record *node = core_node(s->core, name);
+    return node && node->state != NODE_LEFT;
+}
+
+static void relays_drop_left(struct service *s, const char *node)
+{
+    struct relay_offer *left = relays_find_left(s, node);
+    if (!left)
+        return;
+    relay_offer_release(left);
+    *left = s->relays_left[--s->relays_left_count];
+}
+
+void relays_node_changed(struct service *s, const char *node)
+{
+    if (!relays_await_node(s, node))
+        relays_drop_left(s, node);
+}
+
 void relays_agent_left(struct agent_session *x)
 {
     struct service *s = x->service;
-    struct relay_offer *left = x->node && x->welcomed ? relays_find_left(s, x->node) : NULL;
-    if (left)
-        relay_offer_release(left);
-    if (!x->welcomed || (!x->relay.address && !left)) {
-        relay_offer_release(&x->relay);
-        return;
-    }
-    if (!left) {
+    if (x->welcomed)
+        relays_drop_left(s, x->node);
+    if (x->welcomed && x->relay.address && relays_await_node(s, x->node)) {
         s->relays_left =
             array_grow(s->relays_left, s->relays_left_count, &s->relays_left_cap, sizeof *s->relays_left);
-        left = &s->relays_left[s->relays_left_count++];
+        struct relay_offer *left = &s->relays_left[s->relays_left_count++];
+        *left = x->relay;
+        left->node = xstrdup(x->node);
+        x->relay = (struct relay_offer){0};
     }
-    *left = x->relay;
-    left->node = xstrdup(x->node);
-    x->relay = (struct relay_offer){0};
+    relay_offer_release(&x->relay);
 }
 
 /* All members of a generation need the same relay, so the choice depends on nothing that changes from call to call: of the

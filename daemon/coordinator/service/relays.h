@@ -25,6 +25,8 @@ void relays_close(struct service *s);
 void relays_keep_offer(struct agent_session *session, const Ddp__V1__Hello *hello);
 /* The session ends. Its relay stays in mind: it is likely to come back with its agent, and with the same key. */
 void relays_agent_left(struct agent_session *session);
+/* Forgets what relays_agent_left has kept of a node that is not expected back. */
+void relays_node_changed(struct service *service, const char *node);
 /* Names a relay in the answer to Join, and the ticket of the generation. The reply borrows from *ticket and from the relay. */
 void relays_fill_join(struct service *s, int64_t job, int64_t generation, uint8_t ticket[RELAY_TICKET],
                       Ddp__V1__JoinReply *reply);
