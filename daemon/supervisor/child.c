@@ -322,8 +322,8 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     return ERR_OK;
 }
 
-enum err_code child_fork_idle(const struct spawn_order *order, rlim_t files, int socket, pid_t *pid,
-                              struct err *e)
+enum err_code child_fork_idle(const struct spawn_order *order, const char *cgroup, rlim_t files, int socket,
+                              pid_t *pid, struct err *e)
 {
     CLEANUP(close_fd) int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct plan p = {.order = order,
@@ -339,7 +339,7 @@ enum err_code child_fork_idle(const struct spawn_order *order, rlim_t files, int
         return e->code;
     /* all numbers of a rank's descriptors are taken: files that a module opens on import get higher ones */
     p.in = p.out = p.err = p.token = p.control = null;
-    *pid = fork();
+    *pid = fork_into_cgroup(cgroup);
     if (*pid < 0)
         return err_sys(e, errno, "fork");
     if (!*pid)

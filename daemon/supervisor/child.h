@@ -30,8 +30,8 @@ MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char 
                                     const struct terminal_link *link, struct spares *spares,
                                     struct child *out, struct err *e);
 /* Forks a child that belongs to no rank yet: descriptor 3 is the socket, 0 to 2 are /dev/null. */
-MUST_CHECK enum err_code child_fork_idle(const struct spawn_order *order, rlim_t files, int socket,
-                                         pid_t *pid, struct err *e);
+MUST_CHECK enum err_code child_fork_idle(const struct spawn_order *order, const char *cgroup, rlim_t files,
+                                         int socket, pid_t *pid, struct err *e);
 
 /* ---- for other children of the supervisor that are forked and executed */
 

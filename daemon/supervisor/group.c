@@ -19,6 +19,7 @@
 #include "base/signals.h"
 #include "daemon/supervisor/agent_link.h"
 #include "daemon/supervisor/lease.h"
+#include "daemon/supervisor/protocol/process_kill.h"
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 #include "daemon/supervisor/spawn.h"
@@ -29,7 +30,9 @@
 #define REPORT_TURN (64 << 10) /* bytes of one pipe before the other pipes get their turn */
 #define TERMINAL_TURN (256 << 10)
 #define REPORT_REST (1 << 20) /* the most that a pipe holds: more than that is still being written */
-#define POLL_MAX_MS 1000      /* poll(2) does not count the time that a machine sleeps; leases do */
+#define LEFTOVER_ROUNDS 100
+#define LEFTOVER_PAUSE_MS 10
+#define POLL_MAX_MS 1000 /* poll(2) does not count the time that a machine sleeps; leases do */
 
 struct group {
     struct group_options options;
@@ -134,6 +137,15 @@ enum err_code group_open(struct group **out, const struct group_options *options
     return ERR_OK;
 }
 
+/* Without cgroups, what the modules of spares have started is found here at the latest: no job of this supervisor runs. */
+static void leftovers_kill(void)
+{
+    struct process_mark all = {.over = true};
+
+    for (int round = 0; round < LEFTOVER_ROUNDS && descendants_kill(&all) > 0; round++)
+        poll(NULL, 0, LEFTOVER_PAUSE_MS);
+}
+
 void group_free(struct group *g)
 {
     if (!g)
@@ -143,6 +155,7 @@ void group_free(struct group *g)
     free(g->spawns);
     store_children_release(&g->stores);
     spares_release(&g->spares);
+    leftovers_kill();
     agent_link_release(&g->agent);
     close_fd(&g->listener);
     close_fd(&g->signals);

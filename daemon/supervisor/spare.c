@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,8 @@
 #define LOADING_MS 120000 /* a spare that imports for longer does not hold up the next one */
 #define PAUSE_FIRST_MS 2000
 #define PAUSE_MOST_MS 60000
+#define CGROUP_ROUNDS 20 /* of waiting for the end of killed processes, so that their cgroup can be removed */
+#define CGROUP_PAUSE_MS 5
 #define MARK_ROOM 160 /* bytes of DDP_SPAWN_ID in the memory of a spare, where its rank's is written later */
 
 /* Receives the program (spare.py) as the first message. */
@@ -95,7 +98,13 @@ static bool spare_fits(const struct spare *s, const struct spawn_order *order)
 static void spare_free(struct spare *s)
 {
     if (s->pid)
-        (void)kill(s->pid, SIGKILL); /* its session has no other process, unless a module has started one */
+        (void)kill(s->pid, SIGKILL);
+    if (s->cgroup) { /* its modules may have started processes */
+        for (int i = 0; i < CGROUP_ROUNDS && cgroup_kill(s->cgroup) > 0; i++)
+            poll(NULL, 0, CGROUP_PAUSE_MS);
+        cgroup_remove(s->cgroup);
+    }
+    free(s->cgroup);
     close_fd(&s->socket);
     spawn_order_release(&s->order);
     free(s);
@@ -178,6 +187,8 @@ static enum err_code spare_start(const struct spawn_order *order, rlim_t files, 
     CLEANUP(spawn_order_release) struct spawn_order loader = {0};
     CLEANUP(close_fd) int ours = -1;
     CLEANUP(close_fd) int theirs = -1;
+    CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s-spare", order->owner, order->id);
+    CLEANUP(free_text) char *cgroup = NULL;
     struct job_python python;
     struct spare *s;
     int pair[2];
@@ -198,12 +209,15 @@ static enum err_code spare_start(const struct spawn_order *order, rlim_t files, 
     loader.env = spare_environment(order->env);
     if (descriptor_lift(&theirs, e) || spare_send_plan(ours, order, loader.env, &python, e))
         return e->code;
+    if (cgroup_make(name, &cgroup, e))
+        return e->code;
     s = xcalloc(1, sizeof(*s));
     *s = (struct spare){.socket = -1, .begun = now};
-    if (child_fork_idle(&loader, files, theirs, &s->pid, e)) {
+    if (child_fork_idle(&loader, cgroup, files, theirs, &s->pid, e)) {
         free(s);
         return e->code;
     }
+    s->cgroup = steal(cgroup);
     spare_order_copy(&s->order, order);
     s->socket = ours;
     ours = -1;
@@ -437,6 +451,16 @@ static enum err_code spare_send_order(struct spare *s, const struct spawn_order 
     return descriptors_send(s->socket, &m, e);
 }
 
+/* With the processes that its modules have started, which are the rank's from now on. */
+static enum err_code spare_enter_cgroup(struct spare *s, const char *cgroup, struct err *e)
+{
+    if (cgroup_enter(cgroup, s->pid, e))
+        return e->code;
+    if (s->cgroup)
+        cgroup_move_all(s->cgroup, cgroup);
+    return ERR_OK;
+}
+
 enum err_code spares_take(struct spares *all, const struct spawn_order *order, const char *cgroup,
                           char *const *env, bool terminal, const int *descriptors, const int *numbers,
                           size_t count, pid_t *pid, struct err *e)
@@ -450,7 +474,7 @@ enum err_code spares_take(struct spares *all, const struct spawn_order *order, c
     if (!s || !s->ready || s->socket < 0 || !spare_fits(s, order))
         return err_set(e, ERR_NOT_FOUND, "no spare is ready");
     if (cgroup)
-        code = cgroup_enter(cgroup, s->pid, e);
+        code = spare_enter_cgroup(s, cgroup, e);
     if (!code)
         code = spare_send_order(s, order, env, terminal, descriptors, numbers, count, e);
     if (!code) {

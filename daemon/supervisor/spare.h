@@ -32,6 +32,7 @@ struct spawn;
 
 struct spare {
     struct spawn_order order; /* of the rank that it was made after */
+    char *cgroup;             /* of it and of the processes that its modules start; NULL: none */
     pid_t pid;
     int socket; /* -1: it has ended, or been killed */
     bool ready;

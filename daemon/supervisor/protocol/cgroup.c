@@ -89,6 +89,23 @@ enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e)
     return moved ? ERR_OK : err_sys(e, errno, "%s", cgroup);
 }
 
+void cgroup_move_all(const char *from, const char *to)
+{
+    bool moved = true;
+
+    for (int round = 0; moved && round < 10; round++) { /* again for children that were being forked */
+        FILE *procs = cgroup_file_open(from, "cgroup.procs", "re");
+        struct err e;
+        int pid;
+
+        moved = false;
+        while (procs && fscanf(procs, "%d", &pid) == 1)
+            moved = cgroup_enter(to, pid, &e) == ERR_OK || moved;
+        if (procs)
+            fclose(procs);
+    }
+}
+
 int cgroup_kill(const char *cgroup)
 {
     FILE *kill_file = cgroup_file_open(cgroup, "cgroup.kill", "we");

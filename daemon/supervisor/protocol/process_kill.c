@@ -164,8 +164,9 @@ static bool pid_is_among(pid_t pid, const pid_t *list, size_t count)
 
 static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct process_mark *mark)
 {
-    if (pid_is_among(p->pid, mark->spared, mark->spared_count))
-        return false;
+    for (size_t i = 0; i < mark->spared_count; i++)
+        if (mark->spared[i] > 0 && (p->session == mark->spared[i] || proc_descends(t, p, mark->spared[i])))
+            return false;
     if (!mark->other_count) /* the only spawn: every descendant of the supervisor is its own */
         return true;
     if (mark->main > 0 && (p->session == mark->main || proc_descends(t, p, mark->main)))

@@ -18,7 +18,7 @@ struct process_mark {
     const char *owner;   /* ... and DDP_AGENT_ID */
     const pid_t *others; /* first processes of the other spawns; none: every descendant belongs to this one */
     size_t other_count;
-    const pid_t *spared; /* children of the caller that belong to no spawn */
+    const pid_t *spared; /* children of the caller that, with their own, belong to no spawn */
     size_t spared_count;
 };
 /* Descendants of the calling process that belong to the spawn. Zombies do not count. */
