@@ -1,6 +1,7 @@
 #include "trainer/peer_loss.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
@@ -34,7 +35,7 @@ static int wake_open(void)
     return fd;
 }
 
-/* Returns whether it was woken. */
+/* Returns whether it was woken. ms < 0: no limit. */
 static bool wake_wait(int fd, int64_t ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -49,7 +50,14 @@ static bool wake_wait(int fd, int64_t ms)
 
 bool peer_loss_sleep(int64_t end_ms)
 {
-    return wake_wait(wake_open(), end_ms);
+    /* What happened before the descriptor was open woke nobody, so the caller looks once more. */
+    if (atomic_load(&wake_fd) < 0 && wake_open() >= 0)
+        return true;
+    const int64_t left = end_ms - clock_mono_ns() / 1000000;
+    if (end_ms >= 0 && left <= 0)
+        return false;
+    wake_wait(wake_open(), end_ms < 0 ? -1 : left < INT_MAX ? left : INT_MAX);
+    return end_ms < 0 || clock_mono_ns() / 1000000 < end_ms;
 }
 
 /* The word about the generation that was joined last. One that this process has tried in vain is over, too. */

@@ -13,8 +13,8 @@
  * exit often comes before that of the rank that died. The coordinator can correct the cause later (exit_cause.c), but the
  * events until then name the survivor. */
 bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as);
-/* Sleeps until something may have changed. Returns false when the time, on the monotonic clock, is over; or if it cannot
- * wait. end_ms < 0: no limit. */
+/* Sleeps until something may have changed, at most until end_ms on the monotonic clock. Returns whether time is left.
+ * end_ms < 0: no limit. */
 bool peer_loss_sleep(int64_t end_ms);
 void peer_loss_wake(void); /* from a signal handler or any thread */
 

@@ -101,12 +101,39 @@ static void a_survivor_ends_if_the_coordinator_is_there_and_silent(void **state)
     survivor_close(&s);
 }
 
+static int64_t now_ms(void)
+{
+    return clock_mono_ns() / 1000000;
+}
+
+static void a_sleep_ends_at_its_deadline(void **state)
+{
+    const int64_t end = now_ms() + LIMIT_MS;
+
+    (void)state;
+    while (peer_loss_sleep(end))
+        assert_true(now_ms() < end + 20000);
+    assert_true(now_ms() >= end);
+    assert_false(peer_loss_sleep(end));
+}
+
+static void a_sleep_ends_when_something_may_have_changed(void **state)
+{
+    (void)state;
+    peer_loss_wake();
+    assert_true(peer_loss_sleep(now_ms() + 60000));
+    peer_loss_wake();
+    assert_true(peer_loss_sleep(-1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_survivor_waits_while_the_coordinator_is_away, fake_coordinator_reset),
         cmocka_unit_test_setup(a_survivor_ends_if_the_coordinator_is_there_and_silent,
                                fake_coordinator_reset),
+        cmocka_unit_test(a_sleep_ends_at_its_deadline),
+        cmocka_unit_test(a_sleep_ends_when_something_may_have_changed),
     };
 
     return cmocka_run_group_tests(tests, fake_coordinator_make_directory, fake_coordinator_remove_directory);
