@@ -17,7 +17,7 @@ static void log_shard(struct engine *n, const struct sample_log *log, struct buf
     int64_t *index = xcalloc((size_t)sampler_max_rows(&n->sampler), sizeof(*index));
     struct sampler_batch b;
 
-    for (int64_t micro = 0; micro < n->sampler.accumulate; micro++) {
+    for (int64_t micro = 0; micro < sampler_micro_batches(&n->sampler); micro++) {
         sampler_batch(&n->sampler, &log->cursor, micro, &b);
         sampler_indices(&n->sampler, &log->cursor, &b, index);
         for (int64_t i = 0; i < b.count; i++)
