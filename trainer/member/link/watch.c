@@ -77,13 +77,14 @@ static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchR
     if (reply->stop && atomic_exchange(&r->stop_asked, generation) < generation)
         log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
                  r->rank);
-    atomic_store(&r->handover, reply->member && !later ? reply->handover : 0);
     if (later || !reply->member) {
         word_set(r, generation, later ? LINK_JOIN : reply->wait ? LINK_WAIT : LINK_DISMISSED, &next);
         link_set_over(r, generation);
     } else if (*reply->job_file) {
         link_tuning_heard(r, reply->revision, reply->job_file); /* Join brings that of a later generation */
     }
+    /* After link_set_over: who sees that the hand-over is no longer asked for also sees that it has taken place. */
+    atomic_store(&r->handover, reply->member && !later ? reply->handover : 0);
     wake_waiter(r);
 }
 
