@@ -105,17 +105,24 @@ static void a_rank_that_hears_no_number_remembers_the_last_one(void **state)
     waiter_goes_on(&w, 7);
 }
 
+/* As the handler of ddp-trainer does. */
+static void note_signal(int number)
+{
+    trainer_stop_signal = number;
+    peer_loss_wake();
+}
+
 static void a_signal_ends_the_wait(void **state)
 {
     struct waiter w;
 
     (void)state;
+    assert_true(signal(SIGTERM, note_signal) != SIG_ERR);
     waiter_open(&w, 0);
     waiter_hears(&w, 7);
     waiter_wait(&w);
     WAIT_FOR(fake.watched_ready == 7);
-    trainer_stop_signal = SIGTERM; /* as the handler of ddp-trainer does */
-    peer_loss_wake();
+    assert_int_equal(pthread_kill(w.thread, SIGTERM), 0);
     waiter_goes_on(&w, 7);
 }
 
