@@ -207,11 +207,6 @@ static void a_worker_goes_through_five_hundred_generations_and_loses_no_step(voi
     assert_true(parameters_after(steps) == hash);
 }
 
-static int64_t step_committed_last(void)
-{
-    return atoll(strchr(fake.digest, '@') + 1);
-}
-
 /* The coordinator does not answer the commit before the generation is over. */
 static void the_next_evaluation_takes_the_place_of_a_best_one_whose_snapshot_was_lost(void **state)
 {
@@ -221,13 +216,13 @@ static void the_next_evaluation_takes_the_place_of_a_best_one_whose_snapshot_was
     fake.pending_commits = 1000000;
     worker_begin_keeping(&w, "", true);
     WAIT_FOR(fake.commits > 0);
-    const int64_t lost = step_committed_last();
+    const int64_t lost = fake.committed_step;
     next_generation(FIRST + 1, false);
     const int commits = fake.commits;
     const int64_t step = fake.live_step;
     fake.pending_commits = 0;
     WAIT_FOR(fake.commits > commits);
-    const int64_t kept = step_committed_last();
+    const int64_t kept = fake.committed_step;
     assert_true(kept == step || kept == step + 1);
     fake.watch_stop = 1;
     fake_coordinator_send_watch();

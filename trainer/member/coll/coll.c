@@ -86,6 +86,17 @@ static enum err_code group_form(struct coll_group *g, struct coll_listener *l, i
     return g->ops->barrier(g, e);
 }
 
+/* Returns when all ranks have opened their pairs. */
+static enum err_code pairs_open_all(struct coll_group *g, struct coll_listener *l, int64_t deadline,
+                                    struct err *e)
+{
+    g->opening_pairs = true;
+    if (pairs_open(g, l, deadline, e) || g->ops->barrier(g, e))
+        return e->code;
+    g->opening_pairs = false;
+    return ERR_OK;
+}
+
 static size_t cache_size(void)
 {
     long size = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -132,7 +143,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     /* The ranks start together here, however late the last one was, so the time counts from now on. */
     if (!rc && c->pairs && g->layout.nodes > 1) {
         deadline = clock_boot_ms() + limit;
-        rc = pairs_open(g, l, deadline, e);
+        rc = pairs_open_all(g, l, deadline, e);
     }
     if (!rc)
         relay_path_log(g);

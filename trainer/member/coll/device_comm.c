@@ -35,10 +35,10 @@ static bool hung_up(const int *fds, int count)
 
 static bool peer_is_gone(const struct coll_group *g)
 {
-    int count = 0, ends[2];
+    int count = 0;
     const int *links = shm_links(g, &count);
 
-    return hung_up(links, count) || hung_up(ends, ring_ends(g, ends));
+    return hung_up(links, count) || ring_hung_up(g);
 }
 
 static enum err_code look_at_peers(struct coll_group *g, struct err *e)

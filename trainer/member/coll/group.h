@@ -39,6 +39,9 @@ struct coll_group {
     const struct coll_ops *ops;
     /* True: shm and ring stay until coll_close, so an abort by another thread may use them. */
     atomic_bool formed;
+    /* Set while the pairs are being opened: no rank leaves in order meanwhile, so a closed connection of the ring means that a
+     * peer is lost. Later it may also mean that a peer on another node has ended after the last call. */
+    bool opening_pairs;
     struct coll_listener *listener; /* borrowed; NULL before coll_listener_begin */
     int64_t job, generation;
     uint8_t key[32];

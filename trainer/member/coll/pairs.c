@@ -28,8 +28,8 @@ static void pairs_free(struct pairs *p)
 }
 
 /* Connects with all ranks at once: `to` and `from` by s - 1. A peer that is lost meanwhile is seen at the
- * connections that the group has already: no rank closes them in order before all ranks have met again in
- * device_comm_form. */
+ * connections that the group has already: no rank closes them in order before all ranks have met again
+ * (coll.c, pairs_open_all). */
 static enum err_code pairs_meet(struct coll_group *g, struct coll_handshake *meet, struct err *e)
 {
     int count, ends[2];

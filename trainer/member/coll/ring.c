@@ -10,6 +10,8 @@
 
 #include "trainer/member/coll/flow.h"
 
+#include <poll.h>
+
 static char *ring_chunk(float *data, size_t count, int nodes, int index, size_t *size)
 {
     size_t n = (size_t)nodes, i = (size_t)((index % nodes + nodes) % nodes);
@@ -92,6 +94,17 @@ int ring_ends(const struct coll_group *g, int fds[2])
         return 0;
     flow_ends(g->ring, fds);
     return 2;
+}
+
+bool ring_hung_up(const struct coll_group *g)
+{
+    struct pollfd ends[2];
+    int fds[2] = {-1, -1};
+
+    ring_ends(g, fds);
+    for (int i = 0; i < 2; i++)
+        ends[i] = (struct pollfd){.fd = fds[i], .events = POLLRDHUP};
+    return poll(ends, 2, 0) > 0;
 }
 
 void ring_close(struct coll_group *g)

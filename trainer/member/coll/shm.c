@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "trainer/member/coll/fd_passing.h"
 #include "trainer/member/coll/handshake.h"
+#include "trainer/member/coll/ring.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -90,8 +91,9 @@ const int *shm_links(const struct coll_group *g, int *count)
     return g->shm ? g->shm->links : NULL;
 }
 
-static bool peer_died(const struct shm *s)
+static bool peer_died(const struct coll_group *g)
 {
+    const struct shm *s = g->shm;
     char byte;
 
     for (int i = 0; i < s->link_count; i++) {
@@ -100,7 +102,8 @@ static bool peer_died(const struct shm *s)
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return true;
     }
-    return false;
+    /* A rank that waits here for others of its node, which wait for a pair with the lost peer, must end their wait. */
+    return g->opening_pairs && ring_hung_up(g);
 }
 
 static enum err_code give_up(struct coll_group *g, struct err *e)
@@ -137,7 +140,7 @@ static void phase_sleep(struct coll_group *g, struct control *c, unsigned phase)
     atomic_fetch_add(&c->sleepers, 1);
     /* A peer that was killed does not wake the waiters, so each timeout checks the sockets. */
     while (atomic_load(&c->phase) == phase && !atomic_load(&g->stop.set))
-        if (futex_call(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
+        if (futex_call(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g))
             break;
     atomic_fetch_sub(&c->sleepers, 1);
 }

@@ -52,11 +52,12 @@ static void fake_on_join(struct rpc_call *call, const void *request, void *user)
     Ddp__V1__Peer peers[2] = {DDP__V1__PEER__INIT, DDP__V1__PEER__INIT}, *list[2] = {&peers[0], &peers[1]};
     Ddp__V1__StateOffer source = DDP__V1__STATE_OFFER__INIT;
     uint8_t key[32];
+    const enum err_code refuse = (enum err_code)fake.refuse; /* a test may change it after the count */
 
     (void)user;
     atomic_fetch_add(&fake.joins, 1);
-    if (fake.refuse) {
-        rpc_call_fail_with(call, (enum err_code)fake.refuse, "not you");
+    if (refuse) {
+        rpc_call_fail_with(call, refuse, "not you");
         return;
     }
     BUG_ON(q->job != 5);
@@ -165,11 +166,13 @@ static void fake_on_commit(struct rpc_call *call, const void *request, void *use
 {
     const Ddp__V1__CommitSnapshotRequest *q = request;
     Ddp__V1__CommitSnapshotReply reply = DDP__V1__COMMIT_SNAPSHOT_REPLY__INIT;
+    const enum err_code refuse = (enum err_code)fake.refuse;
 
     (void)user;
+    fake.committed_step = (int)q->step;
     atomic_fetch_add(&fake.commits, 1);
-    if (fake.refuse) {
-        rpc_call_fail_with(call, (enum err_code)fake.refuse, "stale");
+    if (refuse) {
+        rpc_call_fail_with(call, refuse, "stale");
         return;
     }
     if (q->parts && q->step == fake.failed_step) {
