@@ -76,7 +76,7 @@ static enum err_code arrays_share(struct trainer *t, const struct live_claim *al
     bool lacks[] = {[PART_BEHIND] = false, [PART_NEW] = false}, takes = mine >= PART_BEHIND;
     for (int r = 0; r < t->formation.world_size; r++)
         lacks[part_of(&all[r], &all[source])] = true;
-    /* From here on this rank could not say of which exchange its arrays are, if the source were lost. */
+    /* If the source is lost from here on, some of this rank's arrays are of one exchange and some of another. */
     if (takes)
         n->whole = false;
     for (size_t i = 0; i < ARRAY_LEN(shared); i++)

@@ -43,29 +43,21 @@ static enum err_code resume_submit(struct link *link, int64_t old, const struct 
     return submit_send(link, &submission, job, e);
 }
 
+static int job_resume(struct link *link, int64_t old, const void *context)
+{
+    const struct resume_options *o = context;
+    CLEANUP(free_text) char *name = NULL;
+    struct err e;
+    int64_t job;
+    if (resume_submit(link, old, o, &job, &name, &e) != ERR_OK)
+        return error_print(&e);
+    return submit_after(link, job, name, o->follow, o->output);
+}
+
 static int cmd_resume_run(struct invocation *in)
 {
     const struct resume_options *o = in->options;
-    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
-    struct link link;
-    struct err e;
-    int result = EXIT_DONE;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
-        return error_print(&e);
-    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK)
-        result = error_print(&e);
-    else if (o->follow && job_numbers_only(&jobs, "resume --follow", in->args.list[0], &e) != ERR_OK)
-        result = error_print(&e);
-    for (size_t i = 0; i < jobs.count && (result == EXIT_DONE || i); i++) {
-        CLEANUP(free_text) char *name = NULL;
-        int64_t job;
-        const int code = resume_submit(&link, jobs.list[i], o, &job, &name, &e) == ERR_OK
-                             ? submit_after(&link, job, name, o->follow, o->output)
-                             : error_print(&e);
-        result = result == EXIT_DONE ? code : result;
-    }
-    link_close(&link);
-    return result;
+    return jobs_run(in, o->follow ? "resume --follow" : NULL, job_resume, o);
 }
 
 const struct command cmd_resume = {

@@ -39,7 +39,7 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
         *slots = spec->procs_per_node;
     if (o->attach && spec->kind == JOB_TRAIN)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "option '--attach' applies to commands only: the ranks of a train job read no input");
+                       "option '--attach' needs a command: the ranks of a train job read no input");
     if (access(spec->workdir, X_OK) != 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "workdir %s: %s", spec->workdir, strerror(errno));
     return in->args.tail ? command_words_check(&o->form, in->args.tail[0], spec->workdir, e) : ERR_OK;

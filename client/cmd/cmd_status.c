@@ -55,7 +55,7 @@ static bool status_wants_json(const struct status_options *o)
     return o->output && strcmp(o->output, "json") == 0;
 }
 
-/* Lists the jobs that the options keep. Filters look at every job, since the newest hundred may hold none of those. */
+/* Lists the jobs that match the options. All jobs are read, because the newest hundred may contain no match. */
 static enum err_code status_fetch_filtered(struct link *link, const struct status_options *o, struct buf *out,
                                            struct err *e)
 {

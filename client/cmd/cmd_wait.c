@@ -25,12 +25,13 @@ static int wait_print_end(const Ddp__V1__JobStatus *job)
     return code;
 }
 
-static int wait_for_job(struct link *link, int64_t job)
+static int wait_for_job(struct link *link, int64_t job, const void *unused)
 {
     struct job_watch watch;
     struct err e;
     int result = -1;
     bool answered = false;
+    (void)unused;
     job_watch_open(&watch, link, job);
     while (result < 0) {
         Ddp__V1__JobStatus *status;
@@ -49,21 +50,8 @@ static int wait_for_job(struct link *link, int64_t job)
 
 static int cmd_wait_run(struct invocation *in)
 {
-    CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
-    struct link link;
-    struct err e;
-    int result = EXIT_DONE;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
-        return error_print(&e);
-    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK)
-        result = error_print(&e);
     /* the order does not matter, since all must end */
-    for (size_t i = 0; i < jobs.count; i++) {
-        const int code = wait_for_job(&link, jobs.list[i]);
-        result = result == EXIT_DONE ? code : result;
-    }
-    link_close(&link);
-    return result;
+    return jobs_run(in, NULL, wait_for_job, NULL);
 }
 
 const struct command cmd_wait = {

@@ -54,7 +54,7 @@ static const struct {
     {MAKES_JOB, " -c --cpus-per-task --mem --mem-per-cpu ",
      "ddp counts slots: --procs-per-node N takes N of a node, and a job has no limits of CPUs or memory of its own"},
     {MAKES_JOB, " -p --partition -q --qos -A --account --exclusive -w --nodelist --nodeslist ",
-     "a ddp cluster has one queue for all jobs and nodes; --priority N sets the place in it"},
+     "ddp has one queue for all jobs and nodes; --priority N moves a job forward in it"},
     {" status ", " -u --user --me ", "your own jobs are --mine"},
     {" status ", " -t --states --filter ", "states are --state running,queued"},
     {" status ", " -i --iterate -f --follow ", "--watch draws the screen again"},

@@ -9,6 +9,7 @@
 #include "client/job_status.h"
 #include "client/screen/screen_parts.h"
 #include "client/text/format.h"
+#include "client/text/shell_quote.h"
 #include "client/text/table.h"
 
 static const struct table_column rank_columns[] = {
@@ -267,25 +268,6 @@ static void job_put_foot(const Ddp__V1__JobStatus *job, const struct term *term,
         buf_putc(out, '\n');
 }
 
-/* A word as a shell would need it. */
-static void job_put_word(const char *word, struct buf *out)
-{
-    const bool plain =
-        *word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                    "%+,-./:=@_")];
-    if (plain) {
-        buf_puts(out, word);
-        return;
-    }
-    buf_putc(out, '\'');
-    for (; *word; word++)
-        if (*word == '\'')
-            buf_puts(out, "'\\''");
-        else
-            buf_putc(out, *word);
-    buf_putc(out, '\'');
-}
-
 #define COMMAND_MOST 400 /* bytes of a command: a script may be an argument */
 
 /* "command  python3 train.py --epochs 50", "directory  /home/ana" */
@@ -295,7 +277,7 @@ static void job_put_command(const struct job_spec *spec, struct buf *out)
     for (size_t i = 0; spec->command && spec->command[i] && words.len < COMMAND_MOST; i++) {
         if (i)
             buf_putc(&words, ' ');
-        job_put_word(spec->command[i], &words);
+        shell_quote(&words, spec->command[i]);
     }
     if (words.len)
         term_printf_safe(out, "command    %.*s%s", (int)text_clip(words.data, COMMAND_MOST), words.data,

@@ -155,7 +155,7 @@ static enum err_code server_listen(struct relay_server *s, const char *address, 
                        address ? address : "");
     memcpy(host, address, size);
     host[size] = '\0';
-    /* Nodes are told this address, so "every interface" says nothing to them. */
+    /* Nodes connect to this address, so it must name a host: the address of "all interfaces" does not. */
     if (!strcmp(host, "0.0.0.0") || !strcmp(host, "::") || !strcmp(host, "*"))
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "relay '%s': expected the HOST:PORT at which the nodes reach this machine", host);

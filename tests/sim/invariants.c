@@ -68,7 +68,7 @@ void invariants_check_slots(struct sim *sim)
         }
 }
 
-/* No generation keeps a worker on a lost GPU. */
+/* Checks that no open generation has a worker on a GPU that its node has lost. */
 void invariants_check_lost_gpus(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;

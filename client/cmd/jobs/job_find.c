@@ -84,9 +84,8 @@ enum err_code job_find(struct link *link, const char *command, const char *refer
     return ERR_OK;
 }
 
-int jobs_each(struct invocation *in,
-              enum err_code (*act)(struct link *link, int64_t job, void *context, struct err *e),
-              void *context)
+int jobs_run(struct invocation *in, const char *one_for,
+             int (*act)(struct link *link, int64_t job, const void *context), const void *context)
 {
     CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
     struct link link;
@@ -94,14 +93,33 @@ int jobs_each(struct invocation *in,
     int result = EXIT_DONE;
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK)
+    if (jobs_find(&link, in->args.list, in->args.count, &jobs, &e) != ERR_OK ||
+        (one_for && job_numbers_only(&jobs, one_for, in->args.list[0], &e) != ERR_OK))
         result = error_print(&e);
     for (size_t i = 0; i < jobs.count && (result == EXIT_DONE || i); i++) {
-        if (act(&link, jobs.list[i], context, &e) == ERR_OK)
-            continue;
-        const int code = error_print(&e);
+        const int code = act(&link, jobs.list[i], context);
         result = result == EXIT_DONE ? code : result;
     }
     link_close(&link);
     return result;
+}
+
+struct job_action {
+    enum err_code (*act)(struct link *link, int64_t job, void *context, struct err *e);
+    void *context;
+};
+
+static int job_action_run(struct link *link, int64_t job, const void *context)
+{
+    const struct job_action *action = context;
+    struct err e;
+    return action->act(link, job, action->context, &e) == ERR_OK ? EXIT_DONE : error_print(&e);
+}
+
+int jobs_each(struct invocation *in,
+              enum err_code (*act)(struct link *link, int64_t job, void *context, struct err *e),
+              void *context)
+{
+    const struct job_action action = {act, context};
+    return jobs_run(in, NULL, job_action_run, &action);
 }

@@ -27,8 +27,12 @@ MUST_CHECK enum err_code jobs_find(struct link *link, char *const *references, s
 MUST_CHECK enum err_code job_find(struct link *link, const char *command, const char *reference, int64_t *job,
                                   struct err *e);
 
-/* Opens the connection, and runs the action for each job that the arguments name. A failure is printed, and the next job
- * follows. Returns EXIT_DONE if all succeeded, and else the exit code of the first failure. */
+/* Opens the connection, and runs the action for each job that the arguments name, also after one has failed. Returns
+ * EXIT_DONE if all succeeded, and else the exit code of the first failure. one_for: the command, if it takes one job only;
+ * NULL: it takes several. */
+int jobs_run(struct invocation *in, const char *one_for,
+             int (*act)(struct link *link, int64_t job, const void *context), const void *context);
+/* The same for an action that has nothing to print but its error. */
 int jobs_each(struct invocation *in,
               enum err_code (*act)(struct link *link, int64_t job, void *context, struct err *e),
               void *context);

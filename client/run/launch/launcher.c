@@ -53,19 +53,3 @@ enum err_code launcher_choose(const struct run_request *r, const struct batch_al
             *out = names[i].launcher;
     return ERR_OK;
 }
-
-void shell_quote(struct buf *out, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@+%";
-    if (*word && !word[strspn(word, plain)]) {
-        buf_puts(out, word);
-        return;
-    }
-    buf_putc(out, '\'');
-    for (; *word; word++)
-        if (*word == '\'')
-            buf_puts(out, "'\\''");
-        else
-            buf_putc(out, *word);
-    buf_putc(out, '\'');
-}

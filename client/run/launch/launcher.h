@@ -14,7 +14,4 @@ MUST_CHECK enum err_code launcher_choose(const struct run_request *r, const stru
                                          bool (*on_path)(const char *program), enum launcher *out,
                                          struct err *e);
 
-/* Appends a word as a shell reads it back. */
-void shell_quote(struct buf *out, const char *word);
-
 #endif

@@ -19,6 +19,7 @@
 #include "client/interrupts.h"
 #include "client/run/hosts/endpoint.h"
 #include "client/run/launch/launch_message.h"
+#include "client/text/shell_quote.h"
 
 /* One child for each host: a ddpctl on this host, an ssh or a pbsdsh for another host.
  *

@@ -149,8 +149,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     return true;
 }
 
-/* How likely an exit is the cause of a failure rather than the consequence of a peer's end, from 0 (the consequence)
- * to 4 (a cause of its own). Exits that differ in whether the job may restart have different weights, so that the
+/* How likely an exit is the cause of a failure: from 0 (it followed from the loss of a peer) to 4 (it is the cause). Exits that differ in whether the job may restart have different weights, so that the
  * order of their reports does not decide this. error: what restart_rule_is_error said of the exit. */
 static int exit_weight(const struct spawn *s, int code, int signal, bool error)
 {

@@ -295,7 +295,7 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
     return -1;
 }
 
-static int dial(uint16_t port)
+static int dial_port(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -318,7 +318,7 @@ static void a_failed_accept_is_tried_again_later(void **state)
         atomic_store(&accepts, 0);
         atomic_store(&accept_errno, errors[i]);
         port = relay_begin((struct relay_options){0});
-        ends[0] = dial(port);
+        ends[0] = dial_port(port);
         poll(NULL, 0, 500); /* without a pause there were thousands by now */
         assert_in_range(atomic_load(&accepts), 1, 20);
         atomic_store(&accept_errno, 0);
@@ -459,7 +459,7 @@ static void *send_measured(void *arg)
 }
 
 /* Prints the figure; nothing depends on it. */
-static void throughput(void **state)
+static void measure_throughput(void **state)
 {
     uint16_t port = relay_begin((struct relay_options){0});
     static char bytes[4 * PIECE];
@@ -527,7 +527,7 @@ int main(void)
         cmocka_unit_test_teardown(delivers_the_last_bytes, relay_end_all),
         cmocka_unit_test_teardown(gives_up_an_end_that_never_reads, relay_end_all),
         cmocka_unit_test_teardown(many_pairs, relay_end_all),
-        cmocka_unit_test_teardown(throughput, relay_end_all),
+        cmocka_unit_test_teardown(measure_throughput, relay_end_all),
         cmocka_unit_test_teardown(needs_an_address, relay_end_all),
         cmocka_unit_test_teardown(says_that_its_port_is_taken, relay_end_all),
     };

@@ -18,7 +18,7 @@ struct fixture {
     int out, err, notes; /* as the worker and a reader have them */
 };
 
-static int setup(void **state)
+static int make_log_files(void **state)
 {
     struct fixture *f = xcalloc(1, sizeof(*f));
     struct log_files files;
@@ -36,7 +36,7 @@ static int setup(void **state)
     return f->notes < 0 || files.out >= 0 ? -1 : 0;
 }
 
-static int teardown(void **state)
+static int remove_log_files(void **state)
 {
     struct fixture *f = *state;
     struct err e;
@@ -169,11 +169,11 @@ static void a_truncated_log_is_noted_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(growth_is_noted_in_its_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(notes_pause_while_output_goes_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_notes_become_rare, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_end_notes_what_is_left, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_truncated_log_is_noted_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(growth_is_noted_in_its_order, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(notes_pause_while_output_goes_on, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(many_notes_become_rare, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(the_end_notes_what_is_left, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(a_truncated_log_is_noted_anew, make_log_files, remove_log_files),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ static void close_pair(struct pair *p)
     close(p->worker);
 }
 
-static bool ask(struct pair *p, const char *text)
+static bool worker_sends(struct pair *p, const char *text)
 {
     assert_true(send(p->worker, text, strlen(text), 0) >= 0);
     return worker_link_hear(&p->link, &p->asks);
@@ -58,7 +58,7 @@ static void a_commit_is_answered_once_it_is_committed(void **state)
     (void)state;
     open_pair(&p);
     check_told(&p, ""); /* there is nothing to say yet */
-    assert_true(ask(&p, "{\"op\":\"commit\",\"id\":5,\"path\":\"/a\",\"step\":10,\"bytes\":3}"));
+    assert_true(worker_sends(&p, "{\"op\":\"commit\",\"id\":5,\"path\":\"/a\",\"step\":10,\"bytes\":3}"));
     assert_int_equal(p.asks.commit, 1);
     assert_string_equal(p.asks.path, "/a");
     assert_true(p.asks.step == 10 && p.asks.bytes == 3 && !p.asks.heeds);
@@ -66,7 +66,7 @@ static void a_commit_is_answered_once_it_is_committed(void **state)
     check_told(&p, NEWS("5", "null", "false", "false", "0", "0"));
     check_told(&p, "");
     /* the answer to the last commit is none to this one */
-    assert_true(ask(&p, "{\"op\":\"commit\",\"id\":6,\"path\":\"/b\",\"step\":20,\"bytes\":3}"));
+    assert_true(worker_sends(&p, "{\"op\":\"commit\",\"id\":6,\"path\":\"/b\",\"step\":20,\"bytes\":3}"));
     worker_link_answer(&p.link, &(struct spawn_answer){.commit = 1, .allowed = 4});
     check_told(&p, NEWS("0", "null", "false", "false", "4", "0"));
     worker_link_answer(&p.link,
@@ -81,10 +81,10 @@ static void promises_only_grow(void **state)
 
     (void)state;
     open_pair(&p);
-    assert_true(ask(&p, "{\"op\":\"heed\"}"));
+    assert_true(worker_sends(&p, "{\"op\":\"heed\"}"));
     assert_true(p.asks.heeds && !p.asks.promise);
-    assert_true(ask(&p, "{\"op\":\"promise\",\"step\":12}"));
-    assert_true(ask(&p, "{\"op\":\"promise\",\"step\":7}"));
+    assert_true(worker_sends(&p, "{\"op\":\"promise\",\"step\":12}"));
+    assert_true(worker_sends(&p, "{\"op\":\"promise\",\"step\":7}"));
     assert_int_equal(p.asks.promise, 12);
     worker_link_stop(&p.link);
     check_told(&p, NEWS("0", "null", "false", "true", "0", "0"));
@@ -123,7 +123,7 @@ static void bad_requests_change_nothing(void **state)
     (void)state;
     open_pair(&p);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        if (ask(&p, bad[i]))
+        if (worker_sends(&p, bad[i]))
             fail_msg("accepted: %s", bad[i]);
         assert_int_equal(p.link.refused, i + 1);
     }
@@ -139,14 +139,14 @@ static void a_refused_commit_is_answered(void **state)
 
     (void)state;
     open_pair(&p);
-    assert_true(ask(&p, "{\"op\":\"commit\",\"id\":6,\"path\":\"/a\",\"step\":1,\"bytes\":3}"));
+    assert_true(worker_sends(&p, "{\"op\":\"commit\",\"id\":6,\"path\":\"/a\",\"step\":1,\"bytes\":3}"));
     worker_link_answer(&p.link, &(struct spawn_answer){.commit = 1});
     check_told(&p, NEWS("6", "null", "false", "false", "0", "0"));
-    assert_false(ask(&p, "{\"op\":\"commit\",\"id\":7,\"path\":\"/a\",\"step\":-1,\"bytes\":3}"));
+    assert_false(worker_sends(&p, "{\"op\":\"commit\",\"id\":7,\"path\":\"/a\",\"step\":-1,\"bytes\":3}"));
     check_told(&p, news);
     check_told(&p, "");
     /* the next one is not answered before the coordinator has it */
-    assert_true(ask(&p, "{\"op\":\"commit\",\"id\":8,\"path\":\"/a\",\"step\":2,\"bytes\":3}"));
+    assert_true(worker_sends(&p, "{\"op\":\"commit\",\"id\":8,\"path\":\"/a\",\"step\":2,\"bytes\":3}"));
     check_told(&p, "");
     worker_link_answer(&p.link, &(struct spawn_answer){.commit = 2});
     check_told(&p, NEWS("8", "null", "false", "false", "0", "0"));
@@ -168,7 +168,7 @@ static void what_cannot_be_answered_closes_the_link(void **state)
         char text[8];
 
         open_pair(&p);
-        assert_false(ask(&p, bad[i]));
+        assert_false(worker_sends(&p, bad[i]));
         assert_int_equal(p.link.refused, 1);
         assert_int_equal(p.link.fd, -1);
         assert_int_equal(recv(p.worker, text, sizeof(text), MSG_DONTWAIT), 0);

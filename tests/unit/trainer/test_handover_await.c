@@ -71,7 +71,7 @@ static void waiter_close(struct waiter *w)
     trainer_stop_signal = 0;
 }
 
-/* Training goes on in the same generation. */
+/* The wait ends without an error, and the rank goes on training in the same generation. */
 static void waiter_goes_on(struct waiter *w, int64_t last)
 {
     WAIT_FOR(w->ended);

@@ -221,7 +221,7 @@ static void a_change_that_was_wrong_is_taken_back(void **state)
     ranks_release(&r);
 }
 
-static void measure(struct ranks *r, int rank)
+static void measure_and_agree(struct ranks *r, int rank)
 {
     struct trainer_config config;
     struct trainer t;
@@ -244,7 +244,7 @@ static void the_first_step_is_not_measured(void **state)
     struct ranks r = {.world = RANKS};
 
     (void)state;
-    assert_true(ranks_run(&r, measure));
+    assert_true(ranks_run(&r, measure_and_agree));
     ranks_release(&r);
 }
 

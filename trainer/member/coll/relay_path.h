@@ -13,7 +13,7 @@
 
 bool relay_path_known(const struct coll_group *g); /* the group has a relay */
 MUST_CHECK enum err_code relay_path_connect(int *fd, const struct coll_group *g, struct err *e);
-/* Answers the relay's nonce, which s->in holds. Returns false if the socket does not take the answer. */
+/* Sends the answer to the relay's challenge, which is in s->in. Returns false if the answer could not be sent. */
 bool relay_path_ask(const struct shake *s, const struct coll_group *g, enum relay_end end,
                     const struct shake_pair *pair);
 /* Keeps whether the connection to (CONNECTOR) or from (ACCEPTOR) `peer` is relayed, as a hint for the next one. */

@@ -8,8 +8,8 @@
 /* The longest that survivors wait: enough for old workers to be killed, and for nodes to connect or be lost. */
 #define SURVIVORS_WAIT_MS 60000
 
-/* Whether the member goes on if its generation fails now. culprit: the worker that failed; NULL: no single one.
- * late: the generation did not form in time, so members that it waited for do not go on, unless they compute. */
+/* Whether the member survives if its generation fails now. culprit: the worker that failed; NULL: no single one.
+ * late: the generation did not form in time. Members that had not joined then do not survive, unless they are computing. */
 bool survivors_include(const struct generation *g, const struct spawn *s, const struct spawn *culprit,
                        bool late);
 /* Whether the generation has not formed only because survivors are in a long computation, such as an evaluation: they

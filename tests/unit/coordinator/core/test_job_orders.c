@@ -8,7 +8,7 @@
 
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-static const char *refusal(const struct core_fixture *f)
+static const char *refusal_of(const struct core_fixture *f)
 {
     return fixture_reply(f, f->handles)->err.msg;
 }
@@ -36,9 +36,10 @@ static void a_priority_has_limits(void **state)
     int64_t job = fixture_submit(f, "priority: 999\n");
 
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job, 2, true), ERR_INVALID_ARGUMENT);
-    assert_string_equal(refusal(f), "priority: expected a number from -1000 to 1000, got 1001");
+    assert_string_equal(refusal_of(f), "priority: expected a number from -1000 to 1000, got 1001");
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job, INT64_MAX, true), ERR_INVALID_ARGUMENT);
-    assert_string_equal(refusal(f), "priority: expected a change of at most 2000, got 9223372036854775807");
+    assert_string_equal(refusal_of(f),
+                        "priority: expected a change of at most 2000, got 9223372036854775807");
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job, -5, false), ERR_OK);
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job + 1, 0, false), ERR_NOT_FOUND);
     fixture_cancel(f, job, false);
@@ -72,8 +73,9 @@ static void only_a_queued_job_can_be_held(void **state)
     int64_t job = fixture_running_job(f, "nodes: 2\n" TRAIN);
 
     assert_int_equal(fixture_order(f, CORE_HOLD, job, 0, true), ERR_FAILED_PRECONDITION);
-    assert_string_equal(refusal(f), "job 1 is running: only a queued job can be put on hold, `ddpctl cancel` "
-                                    "stops this one");
+    assert_string_equal(refusal_of(f),
+                        "job 1 is running: only a queued job can be put on hold, `ddpctl cancel` "
+                        "stops this one");
     assert_int_equal(fixture_order(f, CORE_HOLD, job, 0, false), ERR_OK); /* it is not held */
 }
 
@@ -98,7 +100,7 @@ static void an_ended_job_is_deleted_with_its_logs(void **state)
     fixture_all_run(f, "box2");
 
     assert_int_equal(fixture_order(f, CORE_DELETE, job, 0, false), ERR_FAILED_PRECONDITION);
-    assert_string_equal(refusal(f), "job 1 is running; cancel it first, and delete it once it has ended");
+    assert_string_equal(refusal_of(f), "job 1 is running; cancel it first, and delete it once it has ended");
     fixture_exit(f, job, 0, 0, 0);
     fixture_exit(f, job, 1, 0, 0);
     assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
@@ -126,7 +128,7 @@ static void a_job_that_is_continued_is_not_deleted(void **state)
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
     fixture_submit(f, "nodes: 2\n" TRAIN "  snapshot: {dir: /out, every: 10}\n  resume: continue\n");
     assert_int_equal(fixture_order(f, CORE_DELETE, job, 0, false), ERR_FAILED_PRECONDITION);
-    assert_string_equal(refusal(f), "job 1 cannot be deleted yet: job 2 continues from its snapshots");
+    assert_string_equal(refusal_of(f), "job 1 cannot be deleted yet: job 2 continues from its snapshots");
 }
 
 int main(void)

@@ -46,15 +46,15 @@ static const char *resume_path(struct core_fixture *f, int64_t job)
     return g->source_path ? g->source_path : "none";
 }
 
-static void asks(struct core_fixture *f, int64_t job, int rank, struct spawn_asks what)
+static void rank_asks(struct core_fixture *f, int64_t job, int rank, struct spawn_asks what)
 {
     fixture_fact(f, job, rank, (struct spawn_fact){.state = SPAWN_RUNNING, .pid = 1, .asks = what});
 }
 
-static struct answer commit(struct core_fixture *f, int64_t job, int rank, int64_t number, int64_t step,
-                            const char *path)
+static struct answer rank_commits(struct core_fixture *f, int64_t job, int rank, int64_t number, int64_t step,
+                                  const char *path)
 {
-    asks(f, job, rank, (struct spawn_asks){.commit = number, .step = step, .path = path});
+    rank_asks(f, job, rank, (struct spawn_asks){.commit = number, .step = step, .path = path});
     return answer_of(f, job, rank);
 }
 
@@ -80,13 +80,13 @@ static void the_next_generation_starts_from_the_last_commit(void **state)
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
     assert_string_equal(resume_path(f, job), "none");
-    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
+    struct answer a = rank_commits(f, job, 0, 1, 10, "/data/a");
     assert_true(a.commit == 1 && !*a.error);
     assert_int_equal(answer_of(f, job, 1).commit, 0);
-    a = commit(f, job, 1, 1, 20, "/data/b");
+    a = rank_commits(f, job, 1, 1, 20, "/data/b");
     assert_true(a.commit == 1 && !*a.error);
     both_return(f); /* and the facts repeat the commits */
-    a = commit(f, job, 1, 1, 20, "/data/b");
+    a = rank_commits(f, job, 1, 1, 20, "/data/b");
     assert_true(a.commit == 1 && !*a.error);
     assert_string_equal(resume_path(f, job), "none"); /* it does not change while the generation runs */
     fixture_exit(f, job, 0, 0, 9);
@@ -96,20 +96,25 @@ static void the_next_generation_starts_from_the_last_commit(void **state)
     assert_int_equal(fixture_generation(f, job)->source_step, 20);
 }
 
-/* The coordinator ends after the transaction and before the answer; the fact repeats the commit. */
-static void a_durable_commit_is_acknowledged_after_a_later_step(void **state)
+/* The coordinator ends after the transaction and before the answer, so the fact repeats the commit of /data/a. It is
+ * acknowledged again, and the commit of /data/b, of the same step or a later one, stays the newest. */
+static void check_repeated_commit(struct core_fixture *f, int64_t step_of_b)
 {
-    struct core_fixture *f = *state;
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
-    commit(f, job, 0, 1, 10, "/data/a");
-    commit(f, job, 1, 1, 20, "/data/b");
+    rank_commits(f, job, 0, 1, 10, "/data/a");
+    rank_commits(f, job, 1, 1, step_of_b, "/data/b");
     both_return(f);
-    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
+    struct answer a = rank_commits(f, job, 0, 1, 10, "/data/a");
     assert_true(a.commit == 1 && !*a.error);
     fixture_exit(f, job, 0, 0, 9);
     fixture_exit(f, job, 1, 0, 15);
     assert_string_equal(resume_path(f, job), "/data/b");
+}
+
+static void a_durable_commit_is_acknowledged_after_a_later_step(void **state)
+{
+    check_repeated_commit(*state, 20);
 }
 
 static void a_durable_commit_is_acknowledged_after_its_generation(void **state)
@@ -117,28 +122,18 @@ static void a_durable_commit_is_acknowledged_after_its_generation(void **state)
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
-    commit(f, job, 0, 1, 10, "/data/a");
+    rank_commits(f, job, 0, 1, 10, "/data/a");
     both_return(f);
     fixture_exit(f, job, 1, 0, 9);
-    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
+    struct answer a = rank_commits(f, job, 0, 1, 10, "/data/a");
     assert_true(a.commit == 1 && !*a.error && !a.stale);
-    a = commit(f, job, 0, 2, 20, "/data/b");
+    a = rank_commits(f, job, 0, 2, 20, "/data/b");
     assert_true(a.commit == 2 && a.stale);
 }
 
 static void a_repeated_commit_does_not_replace_a_newer_one(void **state)
 {
-    struct core_fixture *f = *state;
-    int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
-
-    commit(f, job, 0, 1, 10, "/data/a");
-    commit(f, job, 1, 1, 10, "/data/b");
-    both_return(f);
-    struct answer a = commit(f, job, 0, 1, 10, "/data/a");
-    assert_true(a.commit == 1 && !*a.error);
-    fixture_exit(f, job, 0, 0, 9);
-    fixture_exit(f, job, 1, 0, 15);
-    assert_string_equal(resume_path(f, job), "/data/b");
+    check_repeated_commit(*state, 10);
 }
 
 /* What was asked while the coordinator was away is a new commit. */
@@ -147,9 +142,9 @@ static void a_commit_after_a_restart_replaces_the_same_step(void **state)
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
-    commit(f, job, 0, 1, 10, "/data/a");
+    rank_commits(f, job, 0, 1, 10, "/data/a");
     both_return(f);
-    struct answer a = commit(f, job, 0, 2, 10, "/data/c");
+    struct answer a = rank_commits(f, job, 0, 2, 10, "/data/c");
     assert_true(a.commit == 2 && !*a.error);
     fixture_exit(f, job, 0, 0, 9);
     fixture_exit(f, job, 1, 0, 15);
@@ -161,18 +156,18 @@ static void an_earlier_step_is_refused_and_the_same_replaces(void **state)
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
-    commit(f, job, 0, 1, 10, "/data/a");
-    struct answer a = commit(f, job, 0, 2, 5, "/data/b");
+    rank_commits(f, job, 0, 1, 10, "/data/a");
+    struct answer a = rank_commits(f, job, 0, 2, 5, "/data/b");
     assert_string_equal(a.error, "step 5 comes before step 10, which this generation has committed");
     assert_false(a.stale);
-    a = commit(f, job, 0, 3, 10, "/data/c");
+    a = rank_commits(f, job, 0, 3, 10, "/data/c");
     assert_true(a.commit == 3 && !*a.error);
     fixture_exit(f, job, 0, 0, 9);
     fixture_exit(f, job, 1, 0, 15);
     assert_string_equal(resume_path(f, job), "/data/c");
     fixture_form(f, job);
     /* a new generation may go back */
-    a = commit(f, job, 0, 1, 5, "/data/d");
+    a = rank_commits(f, job, 0, 1, 5, "/data/d");
     assert_true(a.commit == 1 && !*a.error);
     fixture_exit(f, job, 0, 0, 9);
     fixture_exit(f, job, 1, 0, 15);
@@ -185,9 +180,9 @@ static void an_ended_generation_cannot_commit(void **state)
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
-    commit(f, job, 0, 1, 10, "/data/a");
+    rank_commits(f, job, 0, 1, 10, "/data/a");
     fixture_exit(f, job, 1, 0, 9);
-    struct answer a = commit(f, job, 0, 2, 20, "/data/b");
+    struct answer a = rank_commits(f, job, 0, 2, 20, "/data/b");
     assert_string_equal(a.error, "generation 1 can no longer commit; the current generation is 1");
     assert_true(a.commit == 2 && a.stale);
     fixture_exit(f, job, 0, 0, 15);
@@ -200,7 +195,7 @@ static void a_command_can_start_from_scratch(void **state)
     int64_t job = two_ranks(f, "nodes: 2\nmax_restarts: 3\n");
 
     assert_int_equal(fixture_from_scratch(f, job), ERR_FAILED_PRECONDITION); /* it has committed nothing */
-    commit(f, job, 0, 1, 10, "/data/a");
+    rank_commits(f, job, 0, 1, 10, "/data/a");
     assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
@@ -208,9 +203,9 @@ static void a_command_can_start_from_scratch(void **state)
     assert_string_equal(resume_path(f, job), "none");
 }
 
-static void promise(struct core_fixture *f, int64_t job, int rank, int64_t step)
+static void rank_promises(struct core_fixture *f, int64_t job, int rank, int64_t step)
 {
-    asks(f, job, rank, (struct spawn_asks){.heeds = true, .promise = step});
+    rank_asks(f, job, rank, (struct spawn_asks){.heeds = true, .promise = step});
 }
 
 /* Both ranks have called should_stop, and the job is cancelled. */
@@ -218,7 +213,7 @@ static int64_t draining(struct core_fixture *f)
 {
     int64_t job = two_ranks(f, "nodes: 2\n");
 
-    promise(f, job, 0, 0);
+    rank_promises(f, job, 0, 0);
     fixture_cancel(f, job, false);
     return job;
 }
@@ -231,14 +226,14 @@ static void ranks_stop_at_the_largest_promise(void **state)
     /* the rank that has not asked yet agrees as well */
     assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_SNAPSHOT);
     assert_true(answer_of(f, job, 0).agrees && answer_of(f, job, 1).agrees);
-    promise(f, job, 0, 10);
-    promise(f, job, 0, 30); /* it came to step 10 earlier than rank 1 promised anything */
+    rank_promises(f, job, 0, 10);
+    rank_promises(f, job, 0, 30); /* it came to step 10 earlier than rank 1 promised anything */
     struct answer a = answer_of(f, job, 0);
     assert_true(a.allowed == 30 && a.stop_step == 0);
-    promise(f, job, 1, 12);
+    rank_promises(f, job, 1, 12);
     assert_int_equal(answer_of(f, job, 0).stop_step, 30);
     assert_int_equal(answer_of(f, job, 1).stop_step, 30);
-    promise(f, job, 1, 40); /* sent before it heard */
+    rank_promises(f, job, 1, 40); /* sent before it heard */
     assert_int_equal(answer_of(f, job, 1).stop_step, 30);
     assert_true(fixture_said(f, "all ranks of generation 1 stop at step 30"));
 }
@@ -248,8 +243,8 @@ static void a_restarted_coordinator_keeps_the_step(void **state)
     struct core_fixture *f = *state;
     int64_t job = draining(f);
 
-    promise(f, job, 0, 10);
-    promise(f, job, 1, 12);
+    rank_promises(f, job, 0, 10);
+    rank_promises(f, job, 1, 12);
     fixture_restart(f);
     fixture_hello(f, "box2", "box2", 1, 0);
     fixture_all_run(f, "box2"); /* without a promise */
@@ -262,7 +257,7 @@ static void a_rank_that_has_ended_is_not_waited_for(void **state)
     struct core_fixture *f = *state;
     int64_t job = draining(f);
 
-    promise(f, job, 0, 10);
+    rank_promises(f, job, 0, 10);
     assert_int_equal(answer_of(f, job, 0).stop_step, 0);
     fixture_exit(f, job, 1, 0, 0);
     assert_int_equal(answer_of(f, job, 0).stop_step, 10);
@@ -286,7 +281,7 @@ static void a_drained_node_moves_a_command_that_asks(void **state)
     fixture_operator(f, CORE_DRAIN, "box1");
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE); /* it may have nothing to continue from */
     fixture_operator(f, CORE_UNDRAIN, "box1");
-    promise(f, job, 1, 0);
+    rank_promises(f, job, 1, 0);
     fixture_operator(f, CORE_DRAIN, "box1");
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
 }

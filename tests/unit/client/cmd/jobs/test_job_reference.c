@@ -34,7 +34,7 @@ static int make_jobs(void **state)
     return 0;
 }
 
-static enum err_code resolve(const char *text, struct job_numbers *out, struct err *e)
+static enum err_code resolve_text(const char *text, struct job_numbers *out, struct err *e)
 {
     struct job_reference reference;
     if (job_reference_parse(text, &reference, e) != ERR_OK)
@@ -46,7 +46,7 @@ static void check_meaning(const char *text, size_t count, const int64_t *wanted)
 {
     CLEANUP(job_numbers_release) struct job_numbers numbers = {0};
     struct err e = {0};
-    if (resolve(text, &numbers, &e) != ERR_OK)
+    if (resolve_text(text, &numbers, &e) != ERR_OK)
         fail_msg("%s: %s", text, e.msg);
     assert_int_equal(numbers.count, count);
     for (size_t i = 0; i < count; i++)
@@ -57,7 +57,7 @@ static void check_refusal(const char *text, enum err_code code, const char *mess
 {
     CLEANUP(job_numbers_release) struct job_numbers numbers = {0};
     struct err e = {0};
-    assert_int_equal(resolve(text, &numbers, &e), code);
+    assert_int_equal(resolve_text(text, &numbers, &e), code);
     assert_string_equal(e.msg, message);
 }
 

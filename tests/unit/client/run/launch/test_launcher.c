@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "client/run/launch/remote_launch.h"
+#include "client/text/shell_quote.h"
 
 static bool every_program(const char *program)
 {

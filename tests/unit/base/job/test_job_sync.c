@@ -1,0 +1,110 @@
+/* The strategies of averaging in a job file. */
+#include "tests/unit/base/job/job_texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+static void diloco_keys(void **state)
+{
+    CLEANUP(job_release) struct job_spec s;
+    CLEANUP(job_release) struct job_spec all;
+
+    (void)state;
+    accept_job(&s, TRAIN "  sync: {type: diloco}\n");
+    assert_int_equal(s.train.sync.type, SYNC_DILOCO);
+    assert_int_equal(s.train.sync.every, 50);
+    assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.6);
+    assert_int_equal(s.train.sync.wire, WIRE_FP32);
+    assert_true(s.train.sync.warm == 0 && s.train.sync.fragments == 1 && s.train.sync.overlap == 0);
+    assert_true(s.train.sync.mix == 0.5);
+    accept_job(&all,
+               TRAIN "  sync: {type: diloco, every: 200, outer_lr: 0.7, outer_momentum: 0.9, wire: int4,"
+                     " warm: 300, fragments: 4, overlap: 49, mix: 0}\n");
+    assert_int_equal(all.train.sync.wire, WIRE_INT4);
+    assert_true(all.train.sync.warm == 300 && all.train.sync.fragments == 4 && all.train.sync.overlap == 49);
+
+    refuse_job(TRAIN "  sync: {type: diloco, outer_lr: 0}\n",
+               "job.yaml:6:34: invalid value for 'outer_lr': expected a number above 0, got '0'");
+    refuse_job(
+        TRAIN "  sync: {type: diloco, outer_momentum: 1}\n",
+        "job.yaml:6:40: invalid value for 'outer_momentum': expected a number of at least 0 and below 1, got '1'");
+    refuse_job(TRAIN "  sync: {type: diloco, wire: fp8}\n",
+               "job.yaml:6:30: invalid value for 'wire': expected fp32, bf16, int8 or int4, got 'fp8'");
+    refuse_job(TRAIN "  sync: {type: diloco, mix: 2}\n",
+               "job.yaml:6:29: invalid value for 'mix': expected a number from 0 to 1, got '2'");
+    refuse_job(TRAIN "  sync: {type: diloco, every: 3, fragments: 4}\n",
+               "job.yaml:6:45: 'fragments' must not be above 'every', which is 3");
+    refuse_job(TRAIN "  sync: {type: diloco, every: 50, fragments: 4, overlap: 12}\n",
+               "job.yaml:6:58: 'overlap' must be below 12, the number of steps between two exchanges");
+    refuse_job(TRAIN "  sync: {type: average, every: 5, wire: int4}\n",
+               "job.yaml:6:35: unknown key 'wire', expected one of type, every");
+    refuse_job(TRAIN "  sync: {type: diloco}\n  reproducible: world\n",
+               "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
+}
+
+static void rounds_of_a_given_time(void **state)
+{
+    CLEANUP(job_release) struct job_spec average;
+    CLEANUP(job_release) struct job_spec diloco;
+
+    (void)state;
+    accept_job(&average, TRAIN "  sync: {type: average, every: 30s}\n");
+    assert_int_equal(average.train.sync.every_ms, 30000);
+    assert_in_range(average.train.sync.every, 1, 10); /* the first round */
+    accept_job(&diloco, TRAIN "  sync: {type: diloco, every: \"2m\", wire: int4}\n");
+    assert_int_equal(diloco.train.sync.every_ms, 120000);
+
+    refuse_job(
+        TRAIN "  sync: {type: diloco, every: 10 epochs}\n",
+        "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got '10 epochs'");
+    refuse_job(
+        TRAIN "  sync: {type: diloco, every: 0s}\n",
+        "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got '0s'");
+    refuse_job(
+        TRAIN "  sync: {type: diloco, every: \"50\"}\n",
+        "job.yaml:6:31: invalid value for 'every': expected steps or a time, such as 50 or \"30s\", got the text \"50\"");
+    refuse_job(TRAIN "  sync: {type: average, every: 0}\n",
+               "job.yaml:6:32: invalid value for 'every': expected a number of at least 1, got '0'");
+    refuse_job(
+        TRAIN "  sync: {type: diloco, every: 30s, fragments: 2}\n",
+        "job.yaml:6:31: 'fragments' needs 'every' as a number of steps, because it divides the round by steps");
+    refuse_job(
+        TRAIN "  sync: {type: diloco, every: 30s, overlap: 1}\n",
+        "job.yaml:6:31: 'overlap' needs 'every' as a number of steps, because it divides the round by steps");
+    refuse_job(
+        TRAIN "  sync: {type: average, every: 30s}\n  reproducible: layout\n",
+        "job.yaml:7:17: 'reproducible' needs 'sync.every' as a number of steps: with a time, the clock decides at "
+        "which steps rounds end");
+}
+
+static void strategy_by_measurement(void **state)
+{
+    CLEANUP(job_release) struct job_spec one;
+    CLEANUP(job_release) struct job_spec two;
+
+    (void)state;
+    accept_job(&one, TRAIN "  sync: auto\n");
+    assert_int_equal(one.train.sync.type, SYNC_AUTO);
+    accept_job(&two, TRAIN "  sync: {type: auto}\n");
+    assert_int_equal(two.train.sync.type, SYNC_AUTO);
+    refuse_job(TRAIN "  sync: {type: auto, every: 5}\n",
+               "job.yaml:6:22: unknown key 'every', expected one of type");
+    refuse_job(
+        TRAIN "  sync: auto\n  reproducible: layout\n",
+        "job.yaml:7:17: 'reproducible' and 'sync: auto' exclude each other: the measured speed of the link "
+        "chooses the strategy, so two runs may differ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(diloco_keys),
+        cmocka_unit_test(rounds_of_a_given_time),
+        cmocka_unit_test(strategy_by_measurement),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
