@@ -167,7 +167,7 @@ static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatu
 static void follow_progress_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
 {
     const Ddp__V1__Progress *p = job->progress;
-    CLEANUP(buf_release) struct buf val = {0}, speed = {0};
+    CLEANUP(buf_release) struct buf val = {0}, speed = {0}, presence = {0};
     double fraction = job_status_fraction(job), loss;
     int64_t eta = job_status_eta_ms(job);
     buf_printf(line, "step %s", text_count(p->step).text);
@@ -192,6 +192,9 @@ static void follow_progress_line(const struct follow_view *v, const Ddp__V1__Job
         buf_printf(line, "  gen %lld", (long long)job->generation);
     if (strcmp(job->state, "running") != 0)
         buf_printf(line, "  %s", job->state);
+    screen_presence(job, &presence);
+    if (presence.len)
+        buf_printf(line, "  %s", presence.data);
 }
 
 static void follow_put_progress(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)

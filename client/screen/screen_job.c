@@ -65,6 +65,10 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
     }
+    CLEANUP(buf_release) struct buf presence = {0};
+    screen_presence(job, &presence);
+    if (presence.len)
+        buf_printf(out, "%s\n", presence.data);
     screen_not_restarted(job, "", out);
 }
 

@@ -126,7 +126,7 @@ static void jobs_metric_cell(struct table *t, const Ddp__V1__JobStatus *job)
 
 static void jobs_running_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
 {
-    CLEANUP(buf_release) struct buf nodes = {0}, progress = {0}, val = {0}, speed = {0};
+    CLEANUP(buf_release) struct buf nodes = {0}, progress = {0}, val = {0}, speed = {0}, reason = {0};
     const bool runs = strcmp(job->state, "running") == 0;
     const int64_t eta = job_status_eta_ms(job);
     jobs_nodes_cell(job, &nodes);
@@ -142,7 +142,10 @@ static void jobs_running_row(struct table *t, const Ddp__V1__JobStatus *job, con
     table_cell(t, STYLE_NONE, eta >= 0 ? text_duration(eta).text : "");
     table_cell(t, STYLE_NONE, job->user);
     table_cell(t, STYLE_NONE, text_age(job_status_run_ms(job, term->now_ms)).text);
-    table_cell(t, STYLE_NONE, runs ? "" : job->reason);
+    screen_presence(job, &reason);
+    if (!runs && *job->reason)
+        buf_printf(&reason, "%s%s", reason.len ? "; " : "", job->reason);
+    table_cell(t, STYLE_NONE, jobs_text(&reason));
 }
 
 static void jobs_queued_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)

@@ -95,6 +95,16 @@ void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, stru
     buf_release(&line);
 }
 
+void screen_presence(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    if (job->ranks_present >= job->ranks_wanted)
+        return;
+    buf_printf(out, "%d of %d ranks", job->ranks_present, job->ranks_wanted);
+    if (*job->missing)
+        buf_puts(out, ": ");
+    term_puts_safe(out, job->missing);
+}
+
 void screen_not_restarted(const Ddp__V1__JobStatus *job, const char *label, struct buf *out)
 {
     if (!*job->not_restarted)

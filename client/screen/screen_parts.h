@@ -15,6 +15,8 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1
 void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
 void screen_failure_line(const Ddp__V1__Failure *failure, struct buf *out);
 /* A line with `label` in front that says why the failure led to no restart, or nothing. */
+/* "3 of 4 ranks: rank 2 on box3 is being replaced"; nothing if no rank is missing. */
+void screen_presence(const Ddp__V1__JobStatus *job, struct buf *out);
 void screen_not_restarted(const Ddp__V1__JobStatus *job, const char *label, struct buf *out);
 /* The commands to type after a job has failed, one on each line, with three blanks before each. */
 void screen_next(const Ddp__V1__JobStatus *job, struct buf *out);

@@ -200,6 +200,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     say_reason(core, job, out->reason, sizeof(out->reason));
     stall_text(core, job, core->now.boot_ms, out->stall, sizeof(out->stall));
     out->not_restarted = restart_rule_explain(job);
+    presence_find(core, job, &out->presence);
     if (g)
         add_generation_view(core, g, out);
     if (g && with_ranks)

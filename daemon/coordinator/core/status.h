@@ -9,6 +9,7 @@
 #include "base/job/job.h"
 #include "base/metric.h"
 #include "daemon/coordinator/core/event.h"
+#include "daemon/coordinator/core/placement/presence.h"
 #include "store/record.h"
 
 /* Views of jobs, nodes and totals for people. Texts are borrowed until the next event. */
@@ -51,6 +52,7 @@ struct core_job_status {
     struct core_rank_status *ranks;
     size_t rank_count;
     int joined;
+    struct presence presence;
     const struct core_progress *progress;
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
     const struct rank_record *failure_rank; /* which it had in that generation; NULL as failure */

@@ -198,6 +198,9 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     out->world_size = s->generation ? s->generation->world_size : 0;
     out->live = s->generation && core_generation_is_live(s->generation);
     out->joined = s->joined;
+    out->ranks_present = (int32_t)s->presence.present;
+    out->ranks_wanted = (int32_t)s->presence.wanted;
+    out->missing = clean_text(pool, s->presence.missing);
     out->log_dir = log_directory(pool, s);
     if (s->spec)
         out->asks = resources_text(pool, s->spec);

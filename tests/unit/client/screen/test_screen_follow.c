@@ -122,6 +122,26 @@ static void test_generation_that_continues_from_memory(void **state)
         strstr(out.data, "generation 2 on box1 (2), box2 (2), continues from the memory of its ranks\n"));
 }
 
+static void test_ranks_that_are_missing(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    sample_running(&job);
+    job.ranks_present = job.ranks_wanted = 4;
+    update_at(&v, 0, &job, &out);
+    job.progress->step++;
+    update_at(&v, 3000, &job, &out);
+    assert_null(strstr(out.data, "of 4 ranks"));
+    job.ranks_present = 3;
+    job.missing = (char *)(uintptr_t) "box3 is drained";
+    job.progress->step++;
+    update_at(&v, 6000, &job, &out);
+    assert_non_null(strstr(out.data, "  3 of 4 ranks: box3 is drained\n"));
+}
+
 static void test_job_in_a_pipe(void **state)
 {
     (void)state;
@@ -224,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failure_before_running),
         cmocka_unit_test(test_generation_that_continues_from_memory),
+        cmocka_unit_test(test_ranks_that_are_missing),
         cmocka_unit_test(test_job_in_a_pipe),
         cmocka_unit_test(test_job_on_a_terminal),
         cmocka_unit_test(test_narrow_terminal_is_never_wrapped),

@@ -68,6 +68,36 @@ static void test_job_command(void **state)
     check_job("command", sample_command);
 }
 
+/* Only while ranks are missing. */
+static void test_ranks_present(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus job;
+    Ddp__V1__JobStatus *list[] = {&job};
+    Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
+    reply.jobs = list;
+    reply.n_jobs = 1;
+    sample_running(&job);
+    job.ranks_present = job.ranks_wanted = 4;
+    screen_job(&job, &pipe_term, &out);
+    screen_jobs(&reply, false, &pipe_term, &out);
+    assert_null(strstr(out.data, "of 4 ranks"));
+    job.ranks_present = 3;
+    job.missing = (char *)(uintptr_t) "rank 2 on \033box3 is being replaced";
+    buf_clear(&out);
+    screen_job(&job, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "\n3 of 4 ranks: rank 2 on ?box3 is being replaced\n"));
+    buf_clear(&out);
+    screen_jobs(&reply, false, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "  3 of 4 ranks: rank 2 on ?box3 is being replaced\n"));
+    job.state = (char *)(uintptr_t) "recovering";
+    job.reason = (char *)(uintptr_t) "rank 2 killed by signal 9";
+    buf_clear(&out);
+    screen_jobs(&reply, false, &pipe_term, &out);
+    assert_non_null(strstr(out.data, " is being replaced; rank 2 killed by signal 9\n"));
+}
+
 /* The samples share memory for progress and ranks, so the list is checked with one job that has progress. */
 static void test_list(void **state)
 {
@@ -289,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_job_failed),
         cmocka_unit_test(test_job_succeeded),
         cmocka_unit_test(test_job_command),
+        cmocka_unit_test(test_ranks_present),
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_list_blocks),
         cmocka_unit_test(test_nodes),
