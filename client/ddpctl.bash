@@ -67,6 +67,9 @@ _ddpctl() {
             return
         fi
         ;;
+    --grep | --since | --tail | --bytes)
+        return # what the user writes, and no job
+        ;;
     --restart-on)
         COMPREPLY=($(compgen -W "fault any" -- "$current"))
         return

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pattern/pattern.h"
 #include "base/text.h"
 #include "client/cmd/jobs/job_find.h"
 #include "client/cmd/jobs/job_number.h"
@@ -14,10 +15,12 @@
 #include "client/output_targets.h"
 #include "client/text/term.h"
 
+#define LOGS_GREP_TAIL 10000 /* the nodes hold the places of these lines in memory */
+
 struct logs_options {
     const char *rank;
     bool follow, standard_out, standard_error, both, raw, timestamps;
-    const char *generation, *since;
+    const char *generation, *since, *grep;
     int64_t lines, bytes;
 };
 
@@ -53,20 +56,28 @@ static const struct option_spec options[] = {
      .value = "N",
      .help = "print an earlier generation, or all of them (-g all)",
      .default_text = "the newest"},
+    {.name = "grep",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct logs_options, grep),
+     .value = "RE",
+     .help =
+         "print only lines that match this POSIX extended regular expression; the nodes search. Exits 1 if none matches"},
     {.name = "tail",
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, lines),
      .value = "N",
      .min = 1,
      .max = 1000000,
-     .help = "print only the last N lines of each rank's standard output and of its standard error"},
+     .help =
+         "print only the last N lines of each rank's standard output and of its standard error, with --grep of the lines that match"},
     {.name = "bytes",
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, bytes),
      .value = "N",
      .min = 1,
      .max = INFINITY,
-     .help = "print only the last N bytes of each rank's standard output and of its standard error"},
+     .help =
+         "print only the last N bytes of each rank's standard output and of its standard error, or search only these"},
     {.name = "since",
      .type = OPTION_TEXT,
      .offset = offsetof(struct logs_options, since),
@@ -124,9 +135,13 @@ static void logs_add(struct output_merge *merge, const Ddp__V1__LogData *data, c
                      clock_boot_ms());
 }
 
-/* *any: whether there was output, or a note that explains why there is none. */
+/* What has come: output, and notes that explain why there is none. */
+struct logs_received {
+    bool data, note;
+};
+
 static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_merge *merge,
-                                      const struct logs_options *o, bool *any, struct err *e)
+                                      const struct logs_options *o, struct logs_received *any, struct err *e)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     for (;;) {
@@ -146,7 +161,8 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_m
             return code;
         if (!data)
             return ERR_OK;
-        *any = *any || *data->note || data->data.len;
+        any->data = any->data || data->data.len;
+        any->note = any->note || *data->note;
         if (*data->note) {
             term_printf_safe(&talk, "ddpctl: %s", data->note);
             buf_putc(&talk, '\n');
@@ -159,12 +175,28 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_m
     }
 }
 
+static enum err_code logs_check_grep(const struct logs_options *o, struct err *e)
+{
+    struct pattern *pattern;
+    if (!o->grep)
+        return ERR_OK;
+    if (o->lines > LOGS_GREP_TAIL)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--tail: at most %d with --grep, got %lld", LOGS_GREP_TAIL,
+                       (long long)o->lines);
+    if (pattern_compile(o->grep, &pattern, e) != ERR_OK)
+        return err_wrap(e, "--grep");
+    pattern_free(pattern);
+    return ERR_OK;
+}
+
 static enum err_code logs_read_options(const struct logs_options *o, Ddp__V1__ReadLogsRequest *request,
                                        struct err *e)
 {
     int64_t rank = -1;
     const char *rest = "";
     if (o->rank && job_rank_parse(o->rank, &rank, e) != ERR_OK)
+        return e->code;
+    if (logs_check_grep(o, e) != ERR_OK)
         return e->code;
     if (o->since && since_parse(o->since, &request->since_ms, e) != ERR_OK)
         return e->code;
@@ -180,7 +212,19 @@ static enum err_code logs_read_options(const struct logs_options *o, Ddp__V1__Re
     request->tail_lines = o->lines;
     request->tail_bytes = o->bytes;
     request->times = o->timestamps;
+    request->grep = (char *)(uintptr_t)(o->grep ? o->grep : "");
     return ERR_OK;
+}
+
+static void logs_explain_nothing(const struct logs_options *o)
+{
+    const bool both = o->both || o->standard_out == o->standard_error;
+    fprintf(stderr, "ddpctl: %s%s%s\n", o->grep ? "no line matches" : "nothing was written",
+            both                ? ""
+            : o->standard_error ? o->grep ? " in standard error" : " to standard error"
+            : o->grep           ? " in standard output; --stderr searches standard error"
+                                : " to standard output; --stderr prints standard error",
+            o->since ? " in that time" : "");
 }
 
 static int cmd_logs_run(struct invocation *in)
@@ -191,7 +235,7 @@ static int cmd_logs_run(struct invocation *in)
     struct output_merge merge;
     struct link link;
     struct err e;
-    bool any = false;
+    struct logs_received any = {0};
     if (logs_read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     interrupts_catch();
@@ -217,13 +261,11 @@ static int cmd_logs_run(struct invocation *in)
         link_explain(&link, &e);
     output_merge_release(&merge);
     link_close(&link);
-    if (code == ERR_OK && !any && !interrupts_count())
-        fprintf(stderr, "ddpctl: nothing was written%s%s\n",
-                request.both        ? ""
-                : o->standard_error ? " to standard error"
-                                    : " to standard output; --stderr prints standard error",
-                o->since ? " in that time" : "");
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    if (code != ERR_OK)
+        return error_print(&e);
+    if (!any.data && !any.note && !interrupts_count())
+        logs_explain_nothing(o);
+    return o->grep && !any.data && !interrupts_count() ? EXIT_FAILED : EXIT_DONE;
 }
 
 const struct command cmd_logs = {

@@ -17,7 +17,6 @@
 #include "daemon/agent/spawn_messages.h"
 #include "daemon/agent/wish_apply.h"
 
-#define LOG_POLL_MS 100
 #define ENDING_MS 5000 /* time in which attached supervisors must kill their workers */
 
 /* ---- settling */
@@ -85,8 +84,9 @@ static void on_settle(uv_prepare_t *handle)
     node_jobs_monitor(a);
     if (a->facts_due)
         spawn_messages_send_facts(a);
-    if (log_readers_pump(a->log_readers))
-        wake_at(a, now + LOG_POLL_MS, now);
+    int64_t logs_ms = log_readers_pump(a->log_readers);
+    if (logs_ms)
+        wake_at(a, clock_boot_ms() + logs_ms, now);
 }
 
 /* ---- ending */

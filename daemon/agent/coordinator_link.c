@@ -37,7 +37,7 @@ static void fill_hello(void *user, Ddp__V1__Hello *hello)
         hello->relay = s->relay;
         hello->relay_key = (ProtobufCBinaryData){sizeof(a->relay_key), a->relay_key};
     }
-    hello->dates_logs = true;
+    hello->dates_logs = hello->greps_logs = true;
     hello->cards = a->cards.heads;
     hello->n_cards = a->cards.count;
     if (!wish)

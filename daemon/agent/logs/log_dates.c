@@ -51,7 +51,7 @@ static int64_t changed_us(const struct stat *log)
     return (int64_t)log->st_mtim.tv_sec * 1000000 + log->st_mtim.tv_nsec / 1000;
 }
 
-static void add_run(struct log_runs *runs, int64_t bytes, int64_t wall_us)
+void log_runs_add(struct log_runs *runs, int64_t bytes, int64_t wall_us)
 {
     const size_t cap = runs->cap;
 
@@ -74,7 +74,7 @@ void log_runs_find(struct log_runs *runs, int notes, int64_t *notes_at, bool sta
         if (note.size > at) {
             const int64_t to = note.size < end ? note.size : end;
 
-            add_run(runs, to - at, note.wall_us);
+            log_runs_add(runs, to - at, note.wall_us);
             at = to;
         }
         /* A note that reaches beyond `end` dates the next bytes, too. */
@@ -83,7 +83,7 @@ void log_runs_find(struct log_runs *runs, int notes, int64_t *notes_at, bool sta
     if (at < end)
         *notes_at = r.at; /* what follows are notes that are still to be made */
     if (at < end)
-        add_run(runs, end - at, changed_us(log));
+        log_runs_add(runs, end - at, changed_us(log));
 }
 
 void log_runs_release(struct log_runs *runs)

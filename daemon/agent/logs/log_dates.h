@@ -24,6 +24,7 @@ struct log_runs {
  * them, 0 at first, moved on for later bytes of the same log; LOG_NOTES_END: there are no more. What has no note is dated by the log's last change. */
 void log_runs_find(struct log_runs *runs, int notes, int64_t *notes_at, bool standard_error,
                    const struct stat *log, int64_t begin, int64_t end);
+void log_runs_add(struct log_runs *runs, int64_t bytes, int64_t wall_us); /* at the end */
 void log_runs_release(struct log_runs *runs);
 
 /* The offset of the first byte that was written at this time or later. */

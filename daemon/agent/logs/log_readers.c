@@ -11,27 +11,37 @@
 #include "base/file_at.h"
 #include "base/mem.h"
 #include "daemon/agent/logs/log_dates.h"
+#include "daemon/agent/logs/log_patterns.h"
+#include "daemon/agent/logs/log_search.h"
 #include "daemon/agent/logs/log_start.h"
 #include "daemon/supervisor/protocol/log_place.h"
 
 #define CHUNK_MAX (64 << 10)
 #define READS_MAX 256
+/* Searching is work of the loop's thread, so it is done in slices. All searches of a turn together take a few milliseconds
+ * (a step takes some nanoseconds), and then the loop is free for as long. */
+#define SEARCH_STEPS (2 << 20)
+#define SEARCH_STEPS_LEAST (32 << 10) /* of each search */
+#define SEARCH_PAUSE_MS 5
+#define POLL_MS 100 /* between two looks at a log that has no more at present */
 
 struct log_read {
     int64_t id, job, first_generation, offset;
     int64_t wanted;       /* bytes still to be sent; INT64_MAX: all */
     int first_local_rank; /* with first_generation: where the log is (log_place.h) */
     bool standard_error, follow;
-    struct log_start start; /* where to begin, until the file was there */
-    bool dates;             /* chunks say when their bytes were written */
-    bool told;              /* the coordinator knows that the reader waits for more */
-    int64_t notes_at;       /* in times.log: the first note that may tell something about `offset` */
+    struct log_start start;    /* where to begin, until the file was there */
+    bool dates;                /* chunks say when their bytes were written */
+    bool told;                 /* the coordinator knows that the reader waits for more */
+    int64_t notes_at;          /* in times.log: the first note that may tell something about `offset` */
+    struct log_search *search; /* NULL: everything is sent */
 };
 
 struct log_readers {
     struct log_readers_options options;
     struct log_read *reads;
     size_t count, cap;
+    struct log_patterns patterns;
 };
 
 struct log_readers *log_readers_create(const struct log_readers_options *options)
@@ -42,16 +52,28 @@ struct log_readers *log_readers_create(const struct log_readers_options *options
     return l;
 }
 
+static void search_free(struct log_readers *l, struct log_search *search)
+{
+    if (!search)
+        return;
+    log_patterns_put(&l->patterns, search->pattern);
+    log_search_release(search);
+    free(search);
+}
+
 void log_readers_free(struct log_readers *l)
 {
     if (!l)
         return;
+    log_readers_drop_all(l);
     free(l->reads);
     free(l);
 }
 
 void log_readers_drop_all(struct log_readers *l)
 {
+    for (size_t i = 0; i < l->count; i++)
+        search_free(l, l->reads[i].search);
     l->count = 0;
 }
 
@@ -65,37 +87,98 @@ static struct log_read *reader_find(struct log_readers *l, int64_t id)
 
 static void reader_drop(struct log_readers *l, struct log_read *r)
 {
+    search_free(l, r->search);
     *r = l->reads[--l->count];
 }
 
-/* False: the session did not accept it, try again. */
-static bool chunk_answer(struct log_readers *l, struct log_read *r, const char *data, size_t len,
-                         struct log_runs *runs, bool end, const char *error)
+static void chunk_init(const struct log_read *r, Ddp__V1__LogChunk *chunk)
 {
-    Ddp__V1__LogChunk chunk;
+    bool within = false;
+
+    ddp__v1__log_chunk__init(chunk);
+    chunk->read = r->id;
+    chunk->offset = r->offset;
+    if (r->search)
+        chunk->next_offset = log_search_place(r->search, &within);
+    chunk->within = within;
+}
+
+/* False: the session did not accept it, try again. */
+static bool chunk_send(struct log_readers *l, const Ddp__V1__LogChunk *chunk)
+{
     struct err e;
 
-    ddp__v1__log_chunk__init(&chunk);
-    chunk.read = r->id;
+    return l->options.send(l->options.ctx, chunk, &e) == ERR_OK;
+}
+
+static bool chunk_send_data(struct log_readers *l, const struct log_read *r, const char *data, size_t len,
+                            const struct log_runs *runs)
+{
+    Ddp__V1__LogChunk chunk;
+
+    chunk_init(r, &chunk);
     chunk.data.data = (uint8_t *)data;
     chunk.data.len = len;
-    chunk.end = end;
-    chunk.offset = r->offset;
-    if (runs && runs->count) {
-        chunk.n_run_bytes = chunk.n_run_us = runs->count;
-        chunk.run_bytes = runs->bytes;
-        chunk.run_us = runs->wall_us;
+    chunk.n_run_bytes = chunk.n_run_us = runs->count;
+    chunk.run_bytes = runs->bytes;
+    chunk.run_us = runs->wall_us;
+    return chunk_send(l, &chunk);
+}
+
+static bool chunk_send_waits(struct log_readers *l, const struct log_read *r)
+{
+    Ddp__V1__LogChunk chunk;
+
+    chunk_init(r, &chunk);
+    chunk.waits = true;
+    return chunk_send(l, &chunk);
+}
+
+static void request_refuse(struct log_readers *l, const Ddp__V1__LogRead *q, const char *why)
+{
+    Ddp__V1__LogChunk chunk;
+
+    ddp__v1__log_chunk__init(&chunk);
+    chunk.read = q->read;
+    chunk.end = true;
+    chunk.error = (char *)why;
+    (void)chunk_send(l, &chunk);
+}
+
+/* The search goes on if it is asked for where it stopped; else a new one begins. */
+static enum err_code request_search(struct log_readers *l, struct log_read *r, const Ddp__V1__LogRead *q,
+                                    struct err *e)
+{
+    struct log_search *old = r ? r->search : NULL;
+    struct pattern *pattern;
+    bool within;
+
+    if (old && (!*q->grep || strcmp(log_patterns_text(&l->patterns, old->pattern), q->grep) ||
+                log_search_place(old, &within) != q->offset)) {
+        search_free(l, old);
+        old = r->search = NULL;
     }
-    chunk.waits = !len && !end;
-    if (error)
-        chunk.error = (char *)error;
-    return l->options.send(l->options.ctx, &chunk, &e) == ERR_OK;
+    if (!*q->grep || old)
+        return ERR_OK;
+    if (log_patterns_get(&l->patterns, q->grep, &pattern, e))
+        return e->code;
+    r->search = xmalloc(sizeof(*r->search));
+    log_search_begin(r->search, pattern, q->offset > 0 ? q->offset : 0, q->within, q->tail_lines);
+    return ERR_OK;
+}
+
+static struct log_read *reader_add(struct log_readers *l)
+{
+    l->reads = array_grow(l->reads, l->count, &l->cap, sizeof(*l->reads));
+    l->reads[l->count] = (struct log_read){0};
+    return &l->reads[l->count++];
 }
 
 void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
 {
     struct log_read *r = reader_find(l, q->read);
     const int64_t notes_at = r && r->offset == q->offset ? r->notes_at : 0;
+    struct err e;
 
     if (q->cancel) {
         if (r)
@@ -103,15 +186,14 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
         return;
     }
     if (!r && l->count == READS_MAX) { /* refused at once: a reader that waits silently looks like a hang */
-        struct log_read over = {.id = q->read};
-
-        (void)chunk_answer(l, &over, NULL, 0, NULL, true,
-                           "too many log readers on this node: try again later");
+        request_refuse(l, q, "too many log readers on this node: try again later");
         return;
     }
-    if (!r) {
-        l->reads = array_grow(l->reads, l->count, &l->cap, sizeof(*l->reads));
-        r = &l->reads[l->count++];
+    r = r ? r : reader_add(l);
+    if (request_search(l, r, q, &e)) {
+        reader_drop(l, r);
+        request_refuse(l, q, e.msg);
+        return;
     }
     *r = (struct log_read){.id = q->read,
                            .job = q->job,
@@ -121,9 +203,10 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
                            .first_local_rank = q->first_local_rank,
                            .standard_error = q->standard_error,
                            .follow = q->follow,
-                           .start = {q->tail_bytes, q->tail_lines, q->since_ms},
+                           .start = {q->tail_bytes, *q->grep ? 0 : q->tail_lines, q->since_ms},
                            .dates = q->dates,
-                           .notes_at = notes_at};
+                           .notes_at = notes_at,
+                           .search = r->search};
 }
 
 /* A log file, and times.log beside it where dates are wanted and there is one. */
@@ -159,80 +242,146 @@ static enum err_code log_file_open(const struct log_readers *l, const struct log
                               &log->st, e);
 }
 
-/* Returns the number of bytes; 0 at the end, -1 on an error. *next is the offset of the next piece, behind a
- * part that was cut out of the file. */
-static ssize_t log_piece_read(struct log_read *r, const struct open_log *log, char *piece, int64_t *next)
+/* Where the reader begins, or begins again because the file was replaced by a shorter one. */
+static void reader_place(struct log_read *r, const struct open_log *log)
 {
-    size_t want = r->wanted < CHUNK_MAX ? (size_t)r->wanted : CHUNK_MAX;
-
-    if (log_start_given(&r->start))
+    if (log_start_given(&r->start)) {
         r->offset = log_start_find(&r->start, log->fd, log->notes, r->standard_error, &log->st);
+        if (r->search)
+            log_search_move(r->search, r->offset);
+    }
     r->start = (struct log_start){0};
     if (r->offset > log->st.st_size)
-        r->offset = r->notes_at = 0; /* the file was replaced by a shorter one: read it from the start */
-    return cut_file_read(log->fd, piece, want, r->offset, next);
+        r->offset = r->notes_at = 0;
 }
 
-enum turn { TURN_MORE, TURN_WAIT, TURN_FULL, TURN_OVER };
+/* BUSY: a search has used up its share of the turn. END: the file has no more at present. */
+enum turn { TURN_MORE, TURN_WAIT, TURN_FULL, TURN_OVER, TURN_BUSY, TURN_END };
 
-static enum turn reader_finish(struct log_readers *l, struct log_read *r, const char *error)
+static size_t piece_size(const struct log_read *r)
 {
-    return chunk_answer(l, r, NULL, 0, NULL, true, error) ? TURN_OVER : TURN_FULL;
+    return r->wanted < CHUNK_MAX ? (size_t)r->wanted : CHUNK_MAX;
 }
 
-static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *piece)
+static void reader_sent(struct log_read *r, size_t bytes)
+{
+    r->told = false;
+    if (r->wanted != INT64_MAX)
+        r->wanted -= (int64_t)bytes;
+}
+
+static enum turn reader_finish(struct log_readers *l, const struct log_read *r, const struct open_log *log,
+                               const char *error)
+{
+    Ddp__V1__LogChunk chunk;
+
+    chunk_init(r, &chunk);
+    chunk.end = true;
+    chunk.absent = log->fd < 0;
+    chunk.size = log->fd < 0 ? 0 : log->st.st_size;
+    if (error)
+        chunk.error = (char *)error;
+    return chunk_send(l, &chunk) ? TURN_OVER : TURN_FULL;
+}
+
+static enum turn piece_serve(struct log_readers *l, struct log_read *r, const struct open_log *log,
+                             char *piece)
+{
+    CLEANUP(log_runs_release) struct log_runs runs = {0};
+    const int64_t at = r->offset;
+    int64_t next;
+    const ssize_t n = cut_file_read(log->fd, piece, piece_size(r), r->offset, &next);
+
+    if (n < 0)
+        return reader_finish(l, r, log, strerror(errno));
+    if (n == 0)
+        return TURN_END;
+    r->offset = next - n; /* behind a part that was cut out: the coordinator adds the length to it */
+    if (r->dates)
+        log_runs_find(&runs, log->notes, &r->notes_at, r->standard_error, &log->st, r->offset, next);
+    if (!chunk_send_data(l, r, piece, (size_t)n, &runs)) {
+        r->offset = at;
+        return TURN_FULL;
+    }
+    r->offset = next;
+    reader_sent(r, (size_t)n);
+    return TURN_MORE;
+}
+
+/* last: the last line of the file has ended. */
+static enum turn search_serve(struct log_readers *l, struct log_read *r, const struct open_log *log,
+                              bool last, int64_t *steps)
+{
+    CLEANUP(log_runs_release) struct log_runs runs = {0};
+    struct log_search *s = r->search;
+    const enum log_search_result result = log_search_run(s, log->fd, &log->st, last, piece_size(r), steps);
+
+    if (result == LOG_SEARCH_FAILED)
+        return reader_finish(l, r, log, strerror(errno));
+    if (s->out.len) {
+        if (r->dates)
+            log_search_date(s, &runs, log->notes, &r->notes_at, r->standard_error, &log->st);
+        if (!chunk_send_data(l, r, s->out.data, s->out.len, &runs))
+            return TURN_FULL;
+        reader_sent(r, s->out.len);
+        log_search_clear(s);
+    }
+    return result == LOG_SEARCH_FULL ? TURN_MORE : result == LOG_SEARCH_PAUSED ? TURN_BUSY : TURN_END;
+}
+
+static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *piece, int64_t *steps)
 {
     /* asked before the read: if it has ended, the read sees all its output */
-    bool ended = l->options.ended(l->options.ctx, r->job, r->first_generation, r->first_local_rank);
+    const bool ended = l->options.ended(l->options.ctx, r->job, r->first_generation, r->first_local_rank);
     CLEANUP(log_file_close) struct open_log log = {.fd = -1, .notes = -1};
-    CLEANUP(log_runs_release) struct log_runs runs = {0};
     struct err e;
-    enum err_code code = log_file_open(l, r, &log, &e);
-    int64_t next = 0;
-    ssize_t n = code ? 0 : log_piece_read(r, &log, piece, &next);
+    const enum err_code code = log_file_open(l, r, &log, &e);
+    enum turn turn = TURN_END;
 
     if (code && code != ERR_NOT_FOUND)
-        return reader_finish(l, r, e.msg);
-    if (n < 0)
-        return reader_finish(l, r, strerror(errno));
-    if (n > 0) {
-        int64_t at = r->offset;
-
-        r->offset = next - n; /* the reader computes the next offset from the chunk's offset and length */
-        if (r->dates)
-            log_runs_find(&runs, log.notes, &r->notes_at, r->standard_error, &log.st, r->offset, next);
-        if (!chunk_answer(l, r, piece, (size_t)n, &runs, false, NULL)) {
-            r->offset = at;
-            return TURN_FULL;
-        }
-        r->offset = next;
-        r->told = false;
-        if (r->wanted != INT64_MAX)
-            r->wanted -= n;
-        return TURN_MORE;
+        return reader_finish(l, r, &log, e.msg);
+    if (!code) {
+        reader_place(r, &log);
+        turn =
+            r->search ? search_serve(l, r, &log, !r->follow || ended, steps) : piece_serve(l, r, &log, piece);
     }
+    if (turn != TURN_END)
+        return turn;
     if (r->follow && !ended) {
         if (r->dates && !r->told)
-            r->told = chunk_answer(l, r, NULL, 0, NULL, false, NULL);
+            r->told = chunk_send_waits(l, r);
         return TURN_WAIT;
     }
-    return reader_finish(l, r, code && !r->follow ? "there is no such log on this node" : NULL);
+    return reader_finish(l, r, &log, code && !r->follow ? "there is no such log on this node" : NULL);
 }
 
-bool log_readers_pump(struct log_readers *l)
+/* What each search may use of the turn. */
+static int64_t search_share(const struct log_readers *l)
+{
+    int64_t searches = 1;
+
+    for (size_t i = 0; i < l->count; i++)
+        searches += l->reads[i].search && l->reads[i].wanted > 0;
+    return SEARCH_STEPS / searches > SEARCH_STEPS_LEAST ? SEARCH_STEPS / searches : SEARCH_STEPS_LEAST;
+}
+
+int64_t log_readers_pump(struct log_readers *l)
 {
     CLEANUP(free_text) char *piece = l->count ? xmalloc(CHUNK_MAX) : NULL;
-    bool again = false;
+    const int64_t share = search_share(l);
+    bool poll = false, busy = false;
 
     for (size_t i = l->count; i-- > 0;) {
         struct log_read *r = &l->reads[i];
         enum turn turn = TURN_MORE;
+        int64_t steps = share;
 
         while (r->wanted > 0 && turn == TURN_MORE)
-            turn = reader_serve(l, r, piece);
+            turn = reader_serve(l, r, piece, &steps);
         if (turn == TURN_OVER)
             reader_drop(l, r);
-        again = again || turn == TURN_WAIT || turn == TURN_FULL;
+        poll = poll || turn == TURN_WAIT || turn == TURN_FULL;
+        busy = busy || turn == TURN_BUSY;
     }
-    return again;
+    return busy ? SEARCH_PAUSE_MS : poll ? POLL_MS : 0;
 }

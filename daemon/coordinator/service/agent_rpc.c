@@ -159,6 +159,7 @@ static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
     x->node = xstrdup(m->node);
     relays_keep_offer(x, m);
     x->dates_logs = m->dates_logs;
+    x->greps_logs = m->greps_logs;
     /* If the core wants cards of this node, the hello is completed when they have come. */
     if (!cards_request(x, m))
         agent_session_hello(x, m, NULL, 0);

@@ -22,6 +22,7 @@ struct agent_session {
     char *node;      /* NULL before the hello */
     bool welcomed;   /* the core has accepted the hello */
     bool dates_logs; /* the agent says when the bytes of a log were written */
+    bool greps_logs; /* it can search logs */
     bool waiting;    /* the epoch is not durable yet (full disk): only the node's leases are renewed */
     bool wish_due;   /* the newest wish has not been sent yet */
     uint8_t *facts;  /* the newest facts, packed, while commits fail; NULL: none */

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pattern/pattern.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
@@ -36,6 +37,7 @@
 #define LIVE_TICK_MS 150  /* more than an agent's pause between two looks at a log */
 #define LOGS_MOST                                                                                            \
     2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
+#define LOG_GREP_TAIL 10000 /* what an agent can find (daemon/agent/logs/log_search.h) */
 #define PIECE_LEAST (4 * 1024)
 #define PIECES (16 * 1024 * 1024) /* the pieces of one call together, if each may be PIECE_LEAST */
 
@@ -50,6 +52,7 @@ struct log_read {
     int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
     size_t piece, got;    /* bytes of the current piece: asked for, arrived */
     bool begun;           /* data has arrived: `offset` says where to go on */
+    bool within;          /* it lies within a line that matches `grep` */
     bool waits;           /* the agent has sent all that was written */
     bool standard_error;
     bool last;             /* the agent has sent the end of the file */
@@ -65,6 +68,7 @@ struct log_stream {
     int64_t job;
     int64_t generation;                       /* the newest one that was opened; 0: none */
     int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
+    char *grep;                               /* what lines must match (base/pattern/pattern.h); empty: all */
     size_t read_count;
     int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
     int rank;                        /* -1: all */
@@ -138,6 +142,8 @@ static void log_read_ask_agent(struct agent_session *session, struct log_read *r
         read.since_ms = r->stream->since_ms;
     }
     read.follow = r->stream->follow;
+    read.grep = r->stream->grep;
+    read.within = r->within;
     read.dates = true;
     read.limit = (int64_t)(r->piece = log_piece_size(r->stream));
     read.cancel = cancel;
@@ -175,7 +181,9 @@ static void log_read_refill(struct log_read *r)
         return;
     if (session && r->session == session->handle && r->got < r->piece)
         return; /* the piece has not arrived completely */
-    if (session)
+    if (session && *x->grep && !session->greps_logs)
+        log_read_give_up(r, "runs an older ddp, which cannot search logs");
+    else if (session)
         log_read_ask_agent(session, r, false);
     else if (!x->follow || log_job_ended(x) || log_node_lost(x, r->node))
         log_read_give_up(r, "cannot be reached");
@@ -417,6 +425,21 @@ static void log_stream_step(struct log_stream *x)
         rpc_call_finish(x->rpc);
 }
 
+/* The client has checked the same, but it may be any client. */
+static enum err_code logs_check_grep(const Ddp__V1__ReadLogsRequest *m, struct err *e)
+{
+    struct pattern *pattern;
+    if (!*m->grep)
+        return ERR_OK;
+    if (m->tail_lines > LOG_GREP_TAIL)
+        return err_set(e, ERR_INVALID_ARGUMENT, "at most the last %d lines that match can be found",
+                       LOG_GREP_TAIL);
+    if (pattern_compile(m->grep, &pattern, e) != ERR_OK)
+        return err_wrap(e, "--grep");
+    pattern_free(pattern);
+    return ERR_OK;
+}
+
 void logs_read(struct rpc_call *rpc, const void *request, void *user)
 {
     struct service *s = user;
@@ -425,6 +448,10 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     commit_queue_flush(s);
     if (!caller_may_read(s, rpc, m->job))
         return;
+    if (logs_check_grep(m, &e) != ERR_OK) {
+        rpc_call_fail(rpc, &e);
+        return;
+    }
     struct log_stream *x = xcalloc(1, sizeof *x);
     *x = (struct log_stream){.service = s,
                              .rpc = rpc,
@@ -434,6 +461,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
                              .tail_bytes = m->tail_bytes,
                              .tail_lines = m->tail_lines,
                              .since_ms = m->since_ms,
+                             .grep = xstrdup(m->grep),
                              .all = m->all_generations,
                              .times = m->times,
                              .newest = m->generation == 0,
@@ -479,6 +507,7 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
         x->prev->next = x->next;
     else
         x->service->logs = x->next;
+    free(x->grep);
     free(x);
 }
 
@@ -491,7 +520,8 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
         log_read_give_up(r, "sent more data than requested");
     } else if (chunk->data.len) {
         r->got += chunk->data.len;
-        r->offset = chunk->offset + (int64_t)chunk->data.len;
+        r->offset = *r->stream->grep ? chunk->next_offset : chunk->offset + (int64_t)chunk->data.len;
+        r->within = chunk->within;
         r->begun = true;
         const size_t runs = chunk->n_run_us < chunk->n_run_bytes ? chunk->n_run_us : chunk->n_run_bytes;
         log_piece_add(&r->held, chunk->data.data, chunk->data.len, chunk->run_bytes, chunk->run_us, runs);

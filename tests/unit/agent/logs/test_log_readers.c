@@ -22,6 +22,8 @@ struct fixture {
     int chunks;
     bool over, ended, full;
     char error[128];
+    int64_t next, size; /* of the last chunk */
+    bool within, absent;
 };
 
 static enum err_code take_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
@@ -37,6 +39,10 @@ static enum err_code take_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struc
         d->last = chunk->data.len;
     }
     d->over = chunk->end;
+    d->next = chunk->next_offset;
+    d->within = chunk->within;
+    d->absent = chunk->absent;
+    d->size = chunk->size;
     snprintf(d->error, sizeof(d->error), "%s", chunk->error);
     return ERR_OK;
 }
@@ -188,8 +194,117 @@ static void a_missing_log_is_reported(void **state)
 
     ask_for_log(d, 0, 0, 0, false);
     log_readers_pump(d->logs);
-    assert_true(d->over);
+    assert_true(d->over && d->absent);
     assert_non_null(strstr(d->error, "no such log"));
+}
+
+static void the_end_tells_the_size_of_the_log(void **state)
+{
+    struct fixture *d = *state;
+
+    write_log(d, "w", "0123456789");
+    ask_for_log(d, 10, 0, 0, false);
+    log_readers_pump(d->logs);
+    assert_true(d->over && !d->absent);
+    assert_int_equal(d->size, 10);
+}
+
+static void ask_for_lines(struct fixture *d, const char *pattern, int64_t offset, bool within, int64_t limit)
+{
+    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+
+    q.read = 5;
+    q.job = 7;
+    q.first_generation = 2;
+    q.first_local_rank = 1;
+    q.offset = offset;
+    q.within = within;
+    q.limit = limit;
+    q.grep = (char *)pattern;
+    log_readers_request(d->logs, &q);
+}
+
+/* A long search takes several turns, and a long line several requests. Every second request meets an agent that was started again. */
+static void a_search_goes_on_over_turns_and_requests(void **state)
+{
+    struct fixture *d = *state;
+    CLEANUP(buf_release) struct buf text = {0}, wanted = {0};
+
+    d->ended = true;
+    for (int i = 0; text.len < 8 << 20; i++)
+        if (i % 20000)
+            buf_printf(&text, "line %d without anything\n", i);
+        else
+            buf_printf(&text, "found %d %0300d\n", i, 0);
+    for (const char *at = text.data; (at = strstr(at, "found")); at = strchr(at, '\n'))
+        buf_append(&wanted, at, (size_t)(strchr(at, '\n') + 1 - at));
+    write_log(d, "w", text.data);
+    int turns = 0;
+    while (!d->over) {
+        ask_for_lines(d, "^found", d->next, d->within, 100);
+        if (turns % 2)
+            log_readers_drop_all(d->logs);
+        if (turns++ % 2)
+            ask_for_lines(d, "^found", d->next, d->within, 100);
+        while (log_readers_pump(d->logs))
+            turns += 2;
+    }
+    assert_int_equal(d->got.len, wanted.len);
+    assert_memory_equal(d->got.data, wanted.data, wanted.len);
+    assert_in_range(turns, wanted.len / 100, 100000);
+}
+
+static void one_turn_searches_a_limited_part(void **state)
+{
+    struct fixture *d = *state;
+    CLEANUP(free_text) char *text = xmalloc((100 << 20) + 1);
+
+    memset(text, 'a', 100 << 20); /* one line, and an expression that is slow for each byte of it */
+    text[100 << 20] = '\0';
+    write_log(d, "w", text);
+    ask_for_lines(d, "(a|b)*c(a|b){100}", 0, false, 0);
+    assert_true(log_readers_pump(d->logs));
+    assert_false(d->over);
+    ask_for_lines(d, "x|a$", 0, false, 0);
+    while (log_readers_pump(d->logs))
+        d->got.len = d->over ? d->got.len : 0;
+    assert_true(d->over);
+    assert_string_equal(d->error, "");
+}
+
+static void a_bad_expression_is_refused(void **state)
+{
+    struct fixture *d = *state;
+
+    ask_for_lines(d, "a(", 0, false, 0);
+    assert_true(d->over);
+    assert_non_null(strstr(d->error, "no ')'"));
+    assert_false(log_readers_pump(d->logs));
+    assert_int_equal(d->chunks, 1);
+}
+
+static void searches_on_a_node_are_limited(void **state)
+{
+    struct fixture *d = *state;
+    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+    char pattern[32];
+
+    for (int i = 0; i < 40; i++) {
+        q.read = 100 + i;
+        snprintf(pattern, sizeof(pattern), "%d", i / 2); /* two readers of one pattern share it */
+        q.grep = pattern;
+        log_readers_request(d->logs, &q);
+        assert_int_equal(d->over, i >= 32);
+    }
+    assert_non_null(strstr(d->error, "try again later"));
+    q.read = 100;
+    q.cancel = true;
+    log_readers_request(d->logs, &q);
+    q.read++;
+    log_readers_request(d->logs, &q);
+    q.cancel = d->over = false;
+    log_readers_request(d->logs, &q);
+    assert_false(d->over);
 }
 
 static void a_full_stream_loses_nothing(void **state)
@@ -313,6 +428,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(follow_handles_absence_growth_rotation_and_the_end, fixture_open,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(a_missing_log_is_reported, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(the_end_tells_the_size_of_the_log, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_search_goes_on_over_turns_and_requests, fixture_open,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(one_turn_searches_a_limited_part, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_bad_expression_is_refused, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(searches_on_a_node_are_limited, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_skipped, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(only_plain_files_are_read_as_logs, fixture_open, fixture_close),
