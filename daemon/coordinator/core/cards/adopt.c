@@ -16,14 +16,17 @@
 #include "daemon/coordinator/core/cards/adopt.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/cards/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/gpus.h"
 #include "daemon/coordinator/core/load.h"
@@ -205,22 +208,48 @@ static void end_unstarted_spawns(struct core *core, const char *teller, const st
     }
 }
 
-/* A generation with a member that was never started cannot form: it ends, and the next one forms when its
- * other members have ended. */
-static void end_unstarted_generation(struct core *core, struct job *job)
+/* A member has ended, and its exit was taken for that of an earlier generation, because the card that shows it to be a member of
+ * this one had not come yet. */
+static void fail_by_known_exit(struct core *core, struct generation *g, struct spawn *s)
+{
+    const struct spawn_fact fact = {.code = s->r.code, .signal = s->r.signal};
+    char text[160];
+
+    snprintf(text, sizeof text, "rank %d %s %d on %s", s->rank->r.rank,
+             s->r.signal ? "killed by signal" : "exited with code", s->r.signal ? s->r.signal : s->r.code,
+             s->r.node);
+    generation_fail(
+        core, g,
+        &(struct failure_cause){.spawn = s,
+                                .charged = true,
+                                .error = restart_rule_is_error(s, &fact),
+                                .fatal = s->job->spec.kind == JOB_TRAIN && s->r.code == EXIT_NO_RESTART,
+                                .exit_code = s->r.signal ? 128 + s->r.signal : s->r.code,
+                                .text = text});
+}
+
+/* A generation with a member that is dead cannot go on: it ends, and the next one forms when its other members have
+ * ended, or with those that survive. */
+static void end_generation_of_dead(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
     if (!g || !generation_open(g) || (job->r.state != JOB_STARTING && job->r.state != JOB_RUNNING))
         return;
-    for (int i = 0; i < g->r.world_size; i++)
-        if (g->ranks[i].spawn->r.dead && g->ranks[i].spawn->r.lost) {
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn *s = g->ranks[i].spawn;
+        if (s->r.dead && s->r.lost) {
             generation_fail(
                 core, g,
                 &(struct failure_cause){.exit_code = 125,
                                         .text = "a worker was not started before the records were lost"});
             return;
         }
+        if (s->r.dead && (s->r.code || s->r.signal)) {
+            fail_by_known_exit(core, g, s);
+            return;
+        }
+    }
 }
 
 static void drop_job(struct core *core, struct job *job)
@@ -286,7 +315,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     /* other nodes may have later cards of it */
     if (!job_finished(job))
         hold_job(core, job);
-    end_unstarted_generation(core, job);
+    end_generation_of_dead(core, job);
     job_settle(core, job);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
+#include "tests/unit/coordinator/core/placement/staying_job.h"
 
 /* Single decisions about cards. The simulation tests how cards of many nodes are merged. */
 
@@ -253,6 +254,34 @@ static void adopt_revisions(struct core_fixture *f, size_t first)
         records_release(&cards[k]);
 }
 
+/* One node tells that a worker has died in the first generation; another one, that it went on in the second. */
+static void a_member_that_died_as_one_of_an_earlier_generation_is_replaced(void **state)
+{
+    struct core_fixture *f = *state;
+    struct records cards[2] = {0};
+
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+    assert_true(core_card(f->core, job, &cards[0]));
+    fixture_exit(f, job, 2, 0, 9);
+    staying_job_rejoin(f, job, 20);
+    assert_true(core_card(f->core, job, &cards[1]));
+    for (size_t k = 0; k < ARRAY_LEN(cards); k++)
+        rename_job(&cards[k], 500, "of the lost time");
+    struct spawn_record *s = &cards[0].spawns[0];
+    s->dead = s->revoked = s->exit_known = true;
+    s->signal = 9;
+    cards[0].generations[0].state = GENERATION_FAILED;
+    cards[0].jobs[0].state = JOB_RECOVERING;
+    hello_with_card(f, 901, &cards[0]);
+    hello_with_card(f, 902, &cards[1]);
+    assert_int_equal(core_job(f->core, 500)->generation, 2);
+    assert_int_equal(core_generation(f->core, 500, 2)->state, GENERATION_FAILED);
+    assert_int_equal(core_generation(f->core, 500, 2)->failed_spawn, s->spawn);
+    assert_int_equal(fixture_job(f, 500), JOB_RECOVERING);
+    for (size_t k = 0; k < ARRAY_LEN(cards); k++)
+        records_release(&cards[k]);
+}
+
 static void the_latest_tune_survives_a_restored_database(void **state)
 {
     adopt_revisions(*state, 0);
@@ -278,6 +307,8 @@ int main(void)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_failure_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_member_that_died_as_one_of_an_earlier_generation_is_replaced,
+                                        fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(the_latest_tune_survives_a_restored_database, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(an_earlier_card_does_not_undo_a_tune, fixture_setup,
