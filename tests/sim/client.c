@@ -186,13 +186,14 @@ static void order_job(struct sim *sim, enum core_event_kind kind, int64_t job, i
     host_request(sim, &r);
 }
 
-/* Releases what was put on hold, again and again, since a request may be lost: else the job would never end. */
+/* Releases what was put on hold, again and again, since a request may be lost: else the job would never end. An ended job may come
+ * back with a restored backup, and then it is on hold again. */
 static void release_job(struct sim *sim, struct item *item)
 {
     const struct sim_job *job = &sim->jobs[item->a];
     const struct job_record *record = sim->host.core ? core_job(sim->host.core, job->acked) : NULL;
 
-    if (record && sm_terminal(&job_sm, (int)record->state))
+    if (!sim->faults && record && sm_terminal(&job_sm, (int)record->state))
         return;
     order_job(sim, CORE_HOLD, job->acked, 0, false);
     sim_plan(sim, sim->now + sim_range(sim, 1000, 30000), release_job)->a = item->a;
