@@ -77,6 +77,8 @@ bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as)
     if (stays ? !t->formation.link && as->generation == link_first_member(t->link)->generation
               : t->formation.world_size < 2 || !t->formation.group)
         return false;
+    if (stays && !link_over(t->link))
+        link_set_broken(t->link);
     int fd = wake_open();
     while (!link_stop_asked(t->link) && !trainer_stop_signal) {
         const enum link_word word = word_now(t, as, &next);

@@ -264,7 +264,7 @@ static void raise_fault(struct sim *sim, struct item *item)
     if (!sim->faults)
         return;
     /* Only every third seed has restores, because some rules cannot be checked after a restore. */
-    switch (sim_range(sim, 0, sim->seed % 3 == 2 ? 16 : 15)) {
+    switch (sim_range(sim, 0, sim->seed % 3 == 2 ? 17 : 16)) {
     case 0:
     case 1:
         crash_coordinator(sim);
@@ -311,6 +311,9 @@ static void raise_fault(struct sim *sim, struct item *item)
         hide_snapshots(sim, m);
         break;
     case 16:
+        group_sever(sim, any_proc(sim, m));
+        break;
+    case 17:
         restore_backup(sim);
         break;
     }

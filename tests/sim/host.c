@@ -366,6 +366,8 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->watch.failed_step = r->step;
         event->watch.stays = r->stays;
         event->watch.ready = r->ready;
+        event->watch.broken = r->broken;
+        event->watch.record = true;
     } else {
         event->snapshot.generation = r->generation;
         event->snapshot.step = r->step;

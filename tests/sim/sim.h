@@ -94,6 +94,7 @@ struct request {
     size_t size;
     bool stays;        /* of a worker: it can go on in the next generation */
     int64_t ready;     /* of a watch: the hand-over for which it waits; 0: none */
+    bool broken;       /* of a watch: its group no longer works */
     int64_t live_step; /* of a join: of the state that it has in memory; 0: none */
     int parts;         /* of a commit */
     char text[1600];   /* by kind: a job file, a node's name or a digest */
@@ -170,6 +171,8 @@ struct proc {
     bool stays;     /* it goes on in the next generation when its own has failed */
     bool live;      /* it has the state of its step in memory, from this generation or an earlier one */
     bool waits;     /* its generation is over, and it waits for the next */
+    bool severed;   /* the connections to its peers are lost */
+    bool broken;    /* it has noticed that */
     int64_t formed; /* how often its generation was ready */
     /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */
     int64_t handover, handover_met;
@@ -299,6 +302,11 @@ struct sim_job {
     int64_t resize_to;                  /* the number of nodes for which it was stopped; 0: none */
     int64_t lost_since;                 /* when it began to wait for its snapshots; 0: it does not wait */
 };
+/* group.c */
+void group_sever(struct sim *sim, const struct proc *of);          /* NULL: nothing happens */
+bool group_is_whole(const struct sim *sim, const struct proc *me); /* a collective of it can end */
+void group_check_step(struct sim *sim, const struct proc *me);
+void group_check_broken(struct sim *sim, const struct change *changes, size_t count);
 void client_start(struct sim *sim);
 void client_reply(struct sim *sim, const struct reply *reply);
 struct sim_job *client_job(const struct sim *sim, int64_t job); /* job: the coordinator's id */
@@ -338,8 +346,9 @@ struct sim {
     size_t parted_count, parted_cap;
     struct told *told;
     size_t told_count, told_cap;
-    int64_t lives;                 /* generations that went on from memory */
-    int64_t handovers;             /* of them, those that began without a failure */
+    int64_t lives;       /* generations that went on from memory */
+    int64_t handovers;   /* of them, those that began without a failure */
+    int64_t reconnected; /* generations that ended because their connections were lost, and nobody */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct records *contents;      /* contents of cards */
     size_t content_count, content_cap;

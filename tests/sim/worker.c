@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exits.h"
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
 #define STEP_MS 700
 #define RETRY_MS 6000
+#define PEERS_MS 15000  /* how long a worker that has lost its peers waits for word */
 #define ERROR_EXIT (-1) /* instead of an exit code: that of the job's error */
 
 static struct machine *machine_of(struct sim *sim, const struct item *item, struct proc **p)
@@ -308,6 +310,7 @@ static void send_watch(struct sim *sim, struct machine *m, struct proc *p)
 
     r.step = p->failed_step;
     r.ready = p->handover_waits ? p->handover : 0;
+    r.broken = p->broken;
     host_request(sim, &r);
 }
 
@@ -320,29 +323,6 @@ static void watch_generation(struct sim *sim, struct item *item)
         return;
     send_watch(sim, m, p);
     plan_worker(sim, m, p, sim_range(sim, 5000, 20000), watch_generation);
-}
-
-static bool peers_alive(const struct sim *sim, const struct proc *me)
-{
-    int here = 0;
-
-    for (int i = 0; i < sim->machine_count; i++)
-        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
-            const struct proc *p = sim->machines[i].procs[k];
-            if (p->job != me->job || p->generation != me->generation)
-                continue;
-            here +=
-                p->state == PROC_RUNNING || (p->state == PROC_EXITED && p->ready && !p->code && !p->signal);
-        }
-    /* Exit records of ranks that succeeded may have been dropped already, so look into the database. */
-    for (size_t i = 0; i < sim->durable.r.rank_count && here < me->world_size; i++) {
-        const struct rank_record *rank = &sim->durable.r.ranks[i];
-        if (rank->job != me->job || rank->generation != me->generation)
-            continue;
-        const struct spawn_record *s = durable_spawn(&sim->durable, rank->job, rank->spawn);
-        here += s && s->exit_known && !s->code && !s->signal;
-    }
-    return here >= me->world_size;
 }
 
 static void write_copy(struct sim *sim, struct machine *m, const struct proc *p, bool parts)
@@ -491,6 +471,33 @@ static void hear_handover(struct sim *sim, struct machine *m, struct proc *p, in
         go_on(sim, m, p);
 }
 
+/* ---- lost connections */
+
+static void give_up_group(struct sim *sim, struct item *item)
+{
+    struct proc *p;
+    struct machine *m = machine_of(sim, item, &p);
+
+    if (!p || !p->broken || p->generation != item->d || p->leaving)
+        return;
+    if (!sim->host.core) /* it waits for a coordinator that is away */
+        plan_worker(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
+    else
+        plan_exit(sim, m, p, 0, EXIT_PEER_LOST);
+}
+
+/* A step fails, because the connections are lost. The worker says so and waits for word of what follows. */
+static void lose_group(struct sim *sim, struct machine *m, struct proc *p)
+{
+    if (!p->stays) {
+        plan_exit(sim, m, p, PEERS_MS, EXIT_PEER_LOST);
+        return;
+    }
+    p->broken = true;
+    send_watch(sim, m, p);
+    plan_worker(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
+}
+
 static void train_step(struct sim *sim, struct item *item)
 {
     struct proc *p;
@@ -504,9 +511,14 @@ static void train_step(struct sim *sim, struct item *item)
         plan_exit(sim, m, p, sim_range(sim, 10, 2000), 0);
         return;
     }
+    if (p->severed) {
+        lose_group(sim, m, p);
+        return;
+    }
     /* A collective of a step ends only if all peers take part; otherwise the worker waits. */
-    if (peers_alive(sim, p)) {
+    if (group_is_whole(sim, p)) {
         p->step += 20;
+        group_check_step(sim, p);
         if (p->step >= p->next_snapshot) {
             p->next_snapshot = p->step + job->every;
             write_snapshot(sim, m, p);
@@ -589,6 +601,7 @@ static void leave_generation(struct proc *p)
     p->ready = false;
     p->waits = true;
     p->handover_waits = false;
+    p->severed = p->broken = false;
     p->handover = p->handover_met = 0;
     p->commit_step = p->failed_step = 0;
 }

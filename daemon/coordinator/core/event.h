@@ -199,7 +199,9 @@ struct core_event {
             int64_t step;        /* after which they began to use it; 0: since the generation began */
             bool stays;          /* as in join */
             int64_t ready;       /* the hand-over for which it waits between two steps; 0: none */
-            bool record;         /* false: the disk is full, so the revision in use is not recorded */
+            bool broken;         /* the group of its generation no longer works */
+            bool
+                record; /* false: the disk is full, so the revision in use and a broken group are not recorded */
         } watch;
         struct {
             int64_t generation, step, bytes;

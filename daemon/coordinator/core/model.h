@@ -41,6 +41,8 @@ struct spawn {
     bool stays;
     bool stays_unsaid; /* loaded, and it has not said so yet: until it does, it counts as one that stays */
     int64_t ready;     /* the hand-over for which it waits between two steps (handover.c); 0: none */
+    int64_t
+        broken_generation; /* it has said that the group of this generation no longer works (broken_group.c); 0: none */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
         int64_t commit, promise;

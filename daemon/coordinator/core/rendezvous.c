@@ -28,6 +28,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/offered_parts.h"
 #include "daemon/coordinator/core/pending_parts.h"
+#include "daemon/coordinator/core/placement/broken_group.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshots.h"
 
@@ -487,6 +488,8 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
         pending_parts_failed(job, w.spawn, event->watch.failed_step);
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
+    if (event->watch.record)
+        broken_group_said(core, w.spawn, current && event->watch.broken ? event->watch.generation : 0);
 }
 
 void rendezvous_gone(struct core *core, const struct core_event *event)

@@ -113,6 +113,7 @@ static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
     event.watch.step = m->revision_step;
     event.watch.stays = m->stays;
     event.watch.ready = m->ready;
+    event.watch.broken = m->group_broken;
     event.watch.record = commit_queue_accepts(s, &ignored) == ERR_OK;
     commit_queue_event(s, &event);
 }

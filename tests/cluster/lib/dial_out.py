@@ -1,4 +1,4 @@
-"""Sites that only dial out: hosts that drop every connection to them, on a line of 10 Mbit/s, and a third host that both reach."""
+"""Sites that only dial out: hosts that drop every connection to them, on a line of 10 Mbit/s, and two further hosts that both reach."""
 import subprocess
 import sys
 import urllib.request
@@ -15,7 +15,7 @@ NO_WAY_IN = """table inet ddp_site {
 """
 LINE = ["root", "tbf", "rate", "10mbit", "burst", "64k", "latency", "100ms"]
 SITES = ("site1", "site2")
-MIDDLE = "box3"
+MIDDLE, OTHER = "box3", "box4"
 
 
 def shell(args, text=None):
@@ -30,7 +30,7 @@ class Sites(Cluster):
     """The coordinator runs on MIDDLE; `relay` is its address there."""
 
     def __init__(self, relay_on_coordinator):
-        network = Network([*SITES, MIDDLE])
+        network = Network([*SITES, MIDDLE, OTHER])
         super().__init__(start=False, network=network)
         middle = network.address[MIDDLE]
         self.relay = "%s:%d" % (middle, free_port())

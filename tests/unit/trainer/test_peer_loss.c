@@ -95,9 +95,11 @@ static void a_survivor_ends_if_the_coordinator_is_there_and_silent(void **state)
 
     (void)state;
     survivor_open(&s);
+    assert_false(fake.watched_broken);
     survivor_wait(&s);
     WAIT_FOR(s.ended);
     assert_false(s.goes_on);
+    assert_true(fake.watched_broken);
     survivor_close(&s);
 }
 

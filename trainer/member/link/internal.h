@@ -42,6 +42,7 @@ struct link {
     struct rpc_stream *stream; /* the open Watch; guarded by `lock`; NULL: none */
     atomic_bool stays;
     _Atomic int64_t handover, ready; /* watch.h: link_handover, link_set_ready */
+    _Atomic int64_t broken;          /* the generation whose group no longer works; 0: none */
     struct { /* what the coordinator says about the time after a generation; guarded by `lock` */
         int64_t generation; /* the generation of the stream that brought it */
         enum link_word word;

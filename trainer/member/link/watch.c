@@ -109,6 +109,7 @@ struct watch_state {
     int64_t revision;    /* of the job file: the stream has told the coordinator that it is in use */
     bool stays;          /* as the stream has told the coordinator */
     int64_t ready;       /* the same */
+    int64_t broken;      /* the same */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
 
@@ -150,7 +151,8 @@ bool link_away(const struct link *r)
 static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
     return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
-           w->stays != atomic_load(&r->stays) || w->ready != atomic_load(&r->ready) || atomic_load(&r->asked);
+           w->stays != atomic_load(&r->stays) || w->ready != atomic_load(&r->ready) ||
+           w->broken != atomic_load(&r->broken) || atomic_load(&r->asked);
 }
 
 static void stream_publish(struct link *r, struct rpc_stream *stream)
@@ -192,6 +194,8 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     q.stays = w->stays = atomic_load(&r->stays);
     atomic_store(&r->asked, false);
     q.ready = w->ready = atomic_load(&r->ready);
+    w->broken = atomic_load(&r->broken);
+    q.group_broken = w->broken == w->generation;
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
@@ -306,6 +310,13 @@ int64_t link_handover(const struct link *r)
 void link_set_ready(struct link *r, int64_t number)
 {
     if (atomic_exchange(&r->ready, number) != number)
+        link_watch_again(r);
+}
+
+void link_set_broken(struct link *r)
+{
+    const int64_t generation = atomic_load(&r->generation);
+    if (atomic_exchange(&r->broken, generation) != generation)
         link_watch_again(r);
 }
 

@@ -48,5 +48,8 @@ enum link_word link_after(struct link *r, struct link_member *next);
 int64_t link_handover(const struct link *r);
 /* This process waits for that hand-over; 0: it goes on. The coordinator is told at once. */
 void link_set_ready(struct link *r, int64_t number);
+/* The group of the generation that was joined last no longer works. The coordinator is told at once, and until the next generation
+ * is joined. */
+void link_set_broken(struct link *r);
 
 #endif

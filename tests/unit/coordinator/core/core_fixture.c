@@ -589,6 +589,7 @@ static struct core_event watch_of(struct core_fixture *f, int64_t job, int64_t s
     event.watch.generation = rank ? rank->generation : 0;
     event.watch.stays = f->stays;
     event.watch.ready = f->ready;
+    event.watch.broken = event.watch.record = f->broken;
     return event;
 }
 

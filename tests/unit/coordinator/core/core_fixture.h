@@ -20,6 +20,7 @@ struct core_fixture {
     const char *nccl, *plugin;
     bool stays;        /* said in the next Joins and Watches: the worker can go on in the next generation */
     int64_t ready;     /* said in the next Watches: the hand-over for which the worker waits */
+    bool broken;       /* said in the next Watches */
     int64_t live_step; /* said in the next Joins: the worker has the state after this step in memory */
     size_t removed_cap, job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };

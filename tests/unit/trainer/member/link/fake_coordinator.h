@@ -41,6 +41,7 @@ extern struct fake_coordinator {
     atomic_int joins, bootstraps, watches, commits; /* the number of calls */
     atomic_int parts, committed_step;               /* of the last commit */
     atomic_bool joined_stays, watched_stays;        /* of the last Join and the last Watch */
+    atomic_bool watched_broken;                     /* of the last Watch */
     atomic_int live_step, watched_generation;       /* the same */
     atomic_int watched_ready;                       /* of the last Watch */
     uint8_t bootstrap[4096], address[64];
