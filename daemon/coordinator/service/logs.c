@@ -79,6 +79,8 @@ struct log_stream {
     bool times;  /* the client wants to know when its data was written */
     bool due;    /* log_stream_step has something to do */
     struct log_read *reads;
+    Ddp__V1__LogPlace *places; /* where the client wants to go on */
+    size_t place_count;
     struct log_stream *next, *prev;
 };
 
@@ -93,6 +95,7 @@ static enum err_code log_send_data(struct log_read *r, size_t size)
     message.generation = r->generation;
     message.data = (ProtobufCBinaryData){size, (uint8_t *)(uintptr_t)log_piece_bytes(&r->held)};
     message.written_ms = log_piece_date(&r->held) / 1000;
+    message.offset = r->offset - (int64_t)(log_piece_left(&r->held) - size);
     return rpc_call_send(r->stream->rpc, &message, &e);
 }
 
@@ -277,6 +280,21 @@ static bool log_stream_pass(struct log_stream *x)
 
 /* ---- choosing the files */
 
+/* A client that lost its coordinator goes on where it was. */
+static void log_read_go_to_place(struct log_read *r)
+{
+    const struct log_stream *x = r->stream;
+    for (size_t i = 0; i < x->place_count; i++) {
+        const Ddp__V1__LogPlace *p = &x->places[i];
+        if (p->generation != r->generation || p->rank != r->rank || p->standard_error != r->standard_error ||
+            p->offset <= 0)
+            continue;
+        r->offset = p->offset;
+        r->begun = true;
+        return;
+    }
+}
+
 static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank,
                                 const struct spawn_record *spawn, bool standard_error)
 {
@@ -290,6 +308,7 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
                            .first_generation = spawn->first_generation,
                            .first_local_rank = spawn->first_local_rank,
                            .standard_error = standard_error};
+    log_read_go_to_place(r);
     handles_put(&x->service->reads, r->handle, r);
     x->service->stats.log_reads++;
     x->read_count++;
@@ -469,6 +488,9 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
                              .standard_out = m->both || !m->standard_error,
                              .standard_error = m->both || m->standard_error,
                              .next = s->logs};
+    x->places = xcalloc(m->n_places + 1, sizeof *x->places);
+    for (size_t i = 0; i < m->n_places; i++)
+        x->places[x->place_count++] = *m->places[i];
     if (x->next)
         x->next->prev = x;
     s->logs = x;
@@ -508,6 +530,7 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
     else
         x->service->logs = x->next;
     free(x->grep);
+    free(x->places);
     free(x);
 }
 

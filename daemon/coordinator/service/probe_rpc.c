@@ -43,6 +43,7 @@ static void probe_fill_worker(struct pool *pool, const struct core_member *m, Dd
     out->signal = s->signal;
     out->out_of_memory = s->out_of_memory;
     out->lost = s->lost;
+    out->stopped = s->stopped;
     out->message = rpc_utf8_clean(pool_text(pool, s->message ? s->message : ""));
     out->n_stderr_tail = convert_lines(pool, s->stderr_tail, &out->stderr_tail);
     out->started_ms = s->started_ms;
