@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/cmd/output.h"
+#include "client/diagnose/failed_ranks.h"
 #include "client/interrupts.h"
 #include "client/text/term.h"
 
@@ -64,4 +65,15 @@ bool output_targets_put(struct output_merge *m)
     output_merge_draw(m, clock_boot_ms());
     bool written = stderr_put(&m->targets[1].text);
     return stdout_put(&m->targets[0].text) && written;
+}
+
+bool output_targets_show(void *merge, int rank)
+{
+    const struct output_merge *m = merge;
+    const struct term term = term_of(STDERR_FILENO);
+    const int64_t rows = (int64_t)(term.rows ? term.rows : ROWS) - FAILED_LINES - 2;
+    int64_t since = output_merge_lines_since(m, rank, true);
+    if (since < 0 && m->own == rank + 1) /* a rank that has the terminal writes its stderr there, too */
+        since = output_merge_lines_since(m, rank, false);
+    return since >= 0 && since < rows;
 }

@@ -20,7 +20,8 @@ static const struct option_spec options[] = {
      .letter = 'f',
      .type = OPTION_FLAG,
      .offset = offsetof(struct resume_options, follow),
-     .help = "show the job's progress until it ends; ^C detaches and does not cancel"},
+     .help =
+         "show a train job's progress or a command's output until it ends; ^C detaches and does not cancel"},
     OPTION_OUTPUT(resume_options, output),
     {0},
 };

@@ -7,6 +7,7 @@
 #include "client/cmd/jobs/job_find.h"
 #include "client/cmd/jobs/since.h"
 #include "client/interrupts.h"
+#include "client/job_probe.h"
 #include "client/job_status.h"
 #include "client/screen/screen_job.h"
 #include "client/screen/screen_jobs.h"
@@ -118,14 +119,15 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
         } else {
             if (i)
                 buf_putc(out, '\n');
-            screen_job(reply, &term, out);
+            CLEANUP(rpc_release) void *probe = job_probe_failure(link, reply);
+            screen_job(reply, probe, &term, out);
         }
     }
     *over = ended;
     return ERR_OK;
 }
 
-#define AWAY "the coordinator does not answer, training goes on; waiting for it (^C leaves)\n"
+#define AWAY "the coordinator does not answer, the jobs go on; waiting for it (^C leaves)\n"
 
 /* Draws a screen over the last one, cut to the terminal's size. The last screen, of a job that has ended, is
  * drawn whole, since it stays. */

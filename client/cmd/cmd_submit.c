@@ -19,7 +19,8 @@ static const struct option_spec options[] = {
      .letter = 'f',
      .type = OPTION_FLAG,
      .offset = offsetof(struct submit_options, follow),
-     .help = "show the job's progress until it ends; ^C detaches and does not cancel"},
+     .help =
+         "show a train job's progress or a command's output until it ends; ^C detaches and does not cancel"},
     {.name = "now",
      .type = OPTION_FLAG,
      .offset = offsetof(struct submit_options, now),

@@ -2,24 +2,30 @@
 
 #include "base/mem.h"
 #include "client/cmd/jobs/job_find.h"
+#include "client/job_probe.h"
 #include "client/job_status.h"
 #include "client/job_watch.h"
 #include "client/screen/screen_parts.h"
 
 /* `wait` prints nothing for a job that succeeds; otherwise the reason goes to stderr. */
-static int wait_print_end(const Ddp__V1__JobStatus *job)
+static int wait_print_end(struct link *link, const Ddp__V1__JobStatus *job)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     int code = job_status_exit_code(job);
     if (!job_status_succeeded(job)) {
         struct term plain = {0};
+        const bool failed = strcmp(job->state, "failed") == 0;
         buf_printf(&talk, "ddpctl: job %lld %s", (long long)job->job, job->state);
-        screen_reason(job, &talk);
-        buf_putc(&talk, '\n');
-        if (strcmp(job->state, "failed") == 0) {
-            screen_failure(job, &plain, &talk);
-            screen_next(job, &talk);
+        if (failed && screen_reason_is_failure(job)) { /* the failure says it with more words */
+            CLEANUP(rpc_release) void *probe = job_probe_failure(link, job);
+            buf_puts(&talk, ": ");
+            screen_failure(job, probe, &plain, &talk);
+        } else {
+            screen_reason(job, &talk);
+            buf_putc(&talk, '\n');
         }
+        if (failed)
+            screen_next(job, &talk);
     }
     stderr_put(&talk);
     return code;
@@ -40,7 +46,7 @@ static int wait_for_job(struct link *link, int64_t job, const void *unused)
         if (code != ERR_OK && !(code == ERR_UNAVAILABLE && answered))
             result = error_print(&e);
         if (status && job_status_ended(status))
-            result = wait_print_end(status);
+            result = wait_print_end(link, status);
         answered = answered || status;
         rpc_free(status);
     }

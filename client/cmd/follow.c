@@ -1,60 +1,263 @@
 #include "client/cmd/follow.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/interrupts.h"
+#include "client/job_logs.h"
+#include "client/job_probe.h"
 #include "client/job_status.h"
 #include "client/job_watch.h"
+#include "client/output_targets.h"
 #include "client/screen/screen_follow.h"
 
-static void follow_detach(struct follow_view *view, int64_t job, struct buf *out)
+/* --follow: of a train job its progress, of a command its output.
+ *
+ * The job's states come by WatchJob (job_watch.h), a command's output by ReadLogs (job_logs.h); each goes on by itself after
+ * the coordinator was away. A command's stdout goes to stdout and its stderr to stderr, merged as `run` does it, and what
+ * ddpctl says goes to stderr. The news of a failure waits for FAILURE_MS, because output takes longer to come than states:
+ * so it follows the last lines of the rank that failed. At the end of the job all output comes before the last line. */
+#define WATCH_MS 100
+#define OUTPUT_MS 20
+#define FAILURE_MS 700
+#define RETRY_MS 500     /* pauses between attempts to go on with the output, */
+#define GIVE_UP_MS 10000 /* and how long that is tried after the job has ended */
+
+struct follower {
+    struct link *link;
+    int64_t job;
+    struct job_watch watch;
+    struct follow_view view;
+    struct job_logs logs;
+    struct output_merge merge;
+    struct buf out;              /* of the view */
+    Ddp__V1__JobStatus *pending; /* the newest state that the view has not got; owned */
+    int64_t pending_ms, opened_ms;
+    int64_t generation; /* of the output that came last */
+    bool answered, command, refused, unread;
+    int exit_code;
+};
+
+/* Text of the view: on stdout for a train job, on stderr between the output of a command. */
+static void follower_put(struct follower *f)
+{
+    if (!f->command) {
+        f->unread |= !screen_put(&f->out);
+    } else if (!f->view.yielded) { /* no output yet: the view may redraw its line */
+        screen_fold(&f->out);
+        stderr_put(&f->out);
+    } else {
+        screen_fold(&f->out);
+        output_merge_say(&f->merge, true, &f->out);
+        buf_clear(&f->out);
+        f->unread |= !output_targets_put(&f->merge);
+    }
+}
+
+static void follower_say(struct follower *f, const char *text)
+{
+    term_printf_safe(&f->out, "ddpctl: %s\n", text);
+    follower_put(f);
+}
+
+/* The view gets a state. Of the job's end it is the last one. */
+static void follower_update(struct follower *f, const Ddp__V1__JobStatus *status)
+{
+    const bool over = job_status_ended(status);
+    CLEANUP(rpc_release) void *probe = over ? job_probe_failure(f->link, status) : NULL;
+    f->view.probe = probe;
+    f->view.term.now_ms = clock_wall_ms();
+    follow_view_update(&f->view, status, &f->out);
+    f->view.probe = NULL;
+    follower_put(f);
+}
+
+/* ---- the output of a command */
+
+static void follower_begin_output(struct follower *f, const Ddp__V1__JobStatus *status)
+{
+    const struct output_targets_options targets = {.several = status->world_size > 1};
+    f->generation = status->generation;
+    output_targets_set(&f->merge, &targets);
+}
+
+static void follower_take_output(struct follower *f, const Ddp__V1__LogData *data)
+{
+    if (!f->view.yielded) {
+        follow_view_yield(&f->view, &f->out);
+        stderr_put(&f->out);
+    }
+    if (data->generation != f->generation && data->data.len) { /* lines of the last one have ended */
+        output_merge_finish(&f->merge, clock_boot_ms());
+        f->generation = data->generation;
+    }
+    if (*data->note)
+        follower_say(f, data->note);
+    output_merge_add(&f->merge, data->rank, data->standard_error, (const char *)data->data.data,
+                     data->data.len, clock_boot_ms());
+    f->unread |= !output_targets_put(&f->merge);
+}
+
+/* Opens the output again after the coordinator was away. Output that the user may not read is left out. */
+static void follower_open_output(struct follower *f)
+{
+    const int64_t now = clock_boot_ms();
+    struct err e;
+    if (f->refused || job_logs_are_open(&f->logs) || (f->opened_ms && now - f->opened_ms < RETRY_MS))
+        return;
+    f->opened_ms = now;
+    if (job_logs_open(&f->logs, &e) != ERR_OK && e.code != ERR_UNAVAILABLE) {
+        f->refused = true;
+        follower_say(f, e.msg);
+    }
+}
+
+/* Passes on what comes within wait_ms. */
+static void follower_read_output(struct follower *f, int64_t wait_ms)
+{
+    CLEANUP(rpc_release) Ddp__V1__LogData *data = NULL;
+    struct err e;
+    follower_open_output(f);
+    if (!job_logs_are_open(&f->logs)) {
+        usleep((useconds_t)wait_ms * 1000);
+        return;
+    }
+    if (job_logs_next(&f->logs, wait_ms, &data, &e) != ERR_OK && e.code != ERR_UNAVAILABLE) {
+        f->refused = true;
+        follower_say(f, e.msg);
+    } else if (data) {
+        follower_take_output(f, data);
+    } else {
+        output_merge_tick(&f->merge, clock_boot_ms());
+        f->unread |= !output_targets_put(&f->merge);
+    }
+}
+
+/* The job has ended: the rest of its output. */
+static void follower_drain(struct follower *f)
+{
+    int64_t last = clock_boot_ms();
+    while (!f->logs.over && !f->refused && !interrupts_count() && !f->unread) {
+        follower_read_output(f, OUTPUT_MS);
+        if (job_logs_are_open(&f->logs)) {
+            last = clock_boot_ms();
+        } else if (clock_boot_ms() - last > GIVE_UP_MS) {
+            f->refused = true;
+            follower_say(f, "the coordinator does not answer: the rest of the output is missing here");
+        }
+    }
+    output_merge_finish(&f->merge, clock_boot_ms());
+    f->unread |= !output_targets_put(&f->merge);
+}
+
+/* ---- the job */
+
+static bool follower_is_interrupted(const struct follower *f)
+{
+    return interrupts_count() || f->unread;
+}
+
+static void follower_detach(struct follower *f)
 {
     CLEANUP(buf_release) struct buf talk = {0};
-    follow_view_break(view, out);
-    screen_put(out);
+    if (f->command) {
+        output_merge_finish(&f->merge, clock_boot_ms());
+        output_targets_put(&f->merge);
+    }
+    follow_view_break(&f->view, &f->out);
+    follower_put(f);
     buf_printf(&talk,
                "ddpctl: detached, job %lld continues\n   ddpctl status %lld --watch\n   ddpctl cancel %lld\n",
-               (long long)job, (long long)job, (long long)job);
+               (long long)f->job, (long long)f->job, (long long)f->job);
+    if (f->command)
+        buf_printf(&talk, "   ddpctl logs %lld -f\n", (long long)f->job);
     stderr_put(&talk);
+}
+
+static void follower_take_status(struct follower *f, Ddp__V1__JobStatus *status)
+{
+    if (!f->answered && strcmp(status->kind, "command") == 0) {
+        f->command = f->view.streams = true;
+        f->view.term = term_of(STDERR_FILENO);
+        f->view.seen = output_targets_show;
+        f->view.seen_by = &f->merge;
+    }
+    f->answered = true;
+    if (f->command && !f->generation && status->generation)
+        follower_begin_output(f, status);
+    if (!f->pending)
+        f->pending_ms = clock_boot_ms();
+    rpc_free(f->pending);
+    f->pending = status;
+}
+
+/* Gives the state that waits to the view, when it is time. True: it was that of the job's end. */
+static bool follower_show_status(struct follower *f)
+{
+    Ddp__V1__JobStatus *status = f->pending;
+    const bool over = status && job_status_ended(status);
+    const bool fails =
+        status && f->command && status->failure && (status->failure->generation > f->view.failed_generation);
+    if (!status || (fails && !over && clock_boot_ms() - f->pending_ms < FAILURE_MS))
+        return false;
+    if (over && f->generation)
+        follower_drain(f);
+    if (over && follower_is_interrupted(f))
+        return false; /* detached: the last state stays unsaid */
+    f->pending = NULL;
+    follower_update(f, status);
+    if (over)
+        f->exit_code = job_status_exit_code(status);
+    rpc_free(status);
+    return over;
+}
+
+static enum err_code follower_run(struct follower *f, struct err *e)
+{
+    for (;;) {
+        Ddp__V1__JobStatus *status;
+        const bool reads = f->generation && !f->refused && !f->logs.over;
+        const enum err_code code = job_watch_next(&f->watch,
+                                                  reads        ? 0
+                                                  : f->pending ? OUTPUT_MS
+                                                               : WATCH_MS,
+                                                  &status, e);
+        /* A coordinator that has answered once is waited for; one that never answered is an error. */
+        if (code == ERR_UNAVAILABLE && f->answered) {
+            follow_view_away(&f->view, &f->out);
+            follower_put(f);
+        } else if (code != ERR_OK) {
+            return code;
+        }
+        if (status)
+            follower_take_status(f, status);
+        if (reads)
+            follower_read_output(f, OUTPUT_MS);
+        if (follower_show_status(f))
+            return ERR_OK;
+        if (follower_is_interrupted(f)) {
+            follower_detach(f);
+            return ERR_OK;
+        }
+    }
 }
 
 enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct err *e)
 {
-    struct follow_view view;
-    struct job_watch watch;
-    CLEANUP(buf_release) struct buf out = {0};
-    bool answered = false, over = false;
+    struct follower f = {.link = link, .job = job, .exit_code = EXIT_DONE};
     interrupts_catch();
-    follow_view_init(&view, term_of(STDOUT_FILENO));
-    job_watch_open(&watch, link, job);
-    *exit_code = EXIT_DONE;
-    while (!over) {
-        Ddp__V1__JobStatus *status;
-        enum err_code code = job_watch_next(&watch, 100, &status, e);
-        view.term.now_ms = clock_wall_ms();
-        /* A coordinator that has answered once is waited for; one that never answered is an error. */
-        if (code == ERR_UNAVAILABLE && answered) {
-            follow_view_away(&view, &out);
-        } else if (code != ERR_OK) {
-            job_watch_close(&watch);
-            return e->code;
-        }
-        if (status) {
-            answered = true;
-            follow_view_update(&view, status, &out);
-            over = job_status_ended(status);
-            if (over)
-                *exit_code = job_status_exit_code(status);
-            rpc_free(status);
-        }
-        bool read = screen_put(&out);
-        if (!over && (interrupts_count() || !read)) {
-            follow_detach(&view, job, &out);
-            over = true;
-        }
-    }
-    job_watch_close(&watch);
-    return ERR_OK;
+    follow_view_init(&f.view, term_of(STDOUT_FILENO));
+    job_watch_open(&f.watch, link, job);
+    job_logs_init(&f.logs, link, job);
+    output_merge_init(&f.merge);
+    const enum err_code code = follower_run(&f, e);
+    *exit_code = f.exit_code;
+    job_watch_close(&f.watch);
+    job_logs_release(&f.logs);
+    output_merge_release(&f.merge);
+    rpc_free(f.pending);
+    buf_release(&f.out);
+    return code;
 }

@@ -1,41 +1,33 @@
 #include "client/diagnose/diagnosis_failure.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/exits.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "client/diagnose/failed_ranks.h"
 #include "client/diagnose/worker_probe.h"
+#include "client/text/rank_list.h"
 #include "client/text/term.h"
 
 /* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that
  * followed. */
 
-#define TAIL_LINES 5
-
-static void failure_put_exit(struct buf *out, const Ddp__V1__WorkerProbe *w)
+static void failure_put_exit(struct buf *out, const Ddp__V1__WorkerProbe *w, bool several)
 {
     const char *name = w->signal ? sigabbrev_np(w->signal) : NULL;
     if (w->lost)
-        buf_puts(out, "was lost, its exit status is unknown");
+        buf_puts(out, several ? "were lost, their exit status is unknown"
+                              : "was lost, its exit status is unknown");
     else if (w->out_of_memory)
-        buf_puts(out, "ran out of memory, the kernel killed it");
+        buf_printf(out, "ran out of memory, the kernel killed %s", several ? "them" : "it");
     else if (w->signal)
-        buf_printf(out, "was killed by signal %d%s%s%s", w->signal, name ? " (SIG" : "", name ? name : "",
-                   name ? ")" : "");
+        buf_printf(out, "%s killed by signal %d%s%s%s", several ? "were" : "was", w->signal,
+                   name ? " (SIG" : "", name ? name : "", name ? ")" : "");
     else
         buf_printf(out, "exited with code %d", w->code);
-}
-
-static void failure_put_stderr(struct diagnosis *d, const Ddp__V1__WorkerProbe *w)
-{
-    size_t first = w->n_stderr_tail > TAIL_LINES ? w->n_stderr_tail - TAIL_LINES : 0;
-    for (size_t i = first; i < w->n_stderr_tail; i++) {
-        buf_puts(&d->details, "  | ");
-        term_puts_safe(&d->details, w->stderr_tail[i]);
-        buf_putc(&d->details, '\n');
-    }
 }
 
 static bool worker_succeeded(const Ddp__V1__WorkerProbe *w)
@@ -55,27 +47,89 @@ static const Ddp__V1__WorkerProbe *failure_left_before(const Ddp__V1__ProbeJobRe
     return NULL;
 }
 
+static bool workers_ended_alike(const Ddp__V1__WorkerProbe *a, const Ddp__V1__WorkerProbe *b)
+{
+    return a->code == b->code && a->signal == b->signal && a->lost == b->lost &&
+           a->out_of_memory == b->out_of_memory;
+}
+
+/* Whether the rank failed after the first one, and the list does not have it yet. */
+static bool failure_is_consequence(const Ddp__V1__WorkerProbe *w, const Ddp__V1__WorkerProbe *first,
+                                   const struct failed_ranks *failed)
+{
+    return w != first && w->ended && w->exit_known && !worker_succeeded(w) &&
+           !(failed_ranks_are_one(failed, w->rank) && workers_ended_alike(w, first));
+}
+
+/* ", 0.2 s later", ", 0.2 s to 1.1 s later" */
+static void failure_put_delay(struct buf *out, const Ddp__V1__WorkerProbe *first, int64_t soonest,
+                              int64_t latest)
+{
+    if (soonest <= first->ended_ms || !first->ended_ms)
+        return;
+    buf_printf(out, ", %s", text_duration(soonest - first->ended_ms).text);
+    if (latest > soonest)
+        buf_printf(out, " to %s", text_duration(latest - first->ended_ms).text);
+    buf_puts(out, " later");
+}
+
+/* All ranks from `i` on that are consequences and ended like rank `i`, in one line. */
+static void failure_put_consequence(const Ddp__V1__ProbeJobReply *reply, size_t i,
+                                    const Ddp__V1__WorkerProbe *first, const struct failed_ranks *failed,
+                                    bool *told, struct buf *out)
+{
+    const Ddp__V1__WorkerProbe *w = reply->workers[i];
+    int *ranks = xcalloc(reply->n_workers, sizeof(*ranks));
+    int64_t soonest = w->ended_ms, latest = w->ended_ms;
+    size_t count = 0;
+    for (size_t k = i; k < reply->n_workers; k++) {
+        const Ddp__V1__WorkerProbe *other = reply->workers[k];
+        if (told[k] || !failure_is_consequence(other, first, failed) || !workers_ended_alike(other, w))
+            continue;
+        told[k] = true;
+        ranks[count++] = other->rank;
+        soonest = other->ended_ms < soonest ? other->ended_ms : soonest;
+        latest = other->ended_ms > latest ? other->ended_ms : latest;
+    }
+    buf_puts(out, "after it: ");
+    if (count == 1)
+        worker_probe_name(out, w);
+    else
+        rank_list_put(out, ranks, count);
+    buf_putc(out, ' ');
+    failure_put_exit(out, w, count > 1);
+    failure_put_delay(out, first, soonest, latest);
+    /* a trainer exits with its own code when a peer disappears; ddp stops commands by these signals */
+    if (!w->signal && w->code == EXIT_PEER_LOST)
+        buf_puts(out, count > 1 ? " (their peer was lost)" : " (its peer was lost)");
+    else if (w->signal == SIGTERM || w->signal == SIGKILL)
+        buf_puts(out, " (stopped by ddp)");
+    buf_putc(out, '\n');
+    free(ranks);
+}
+
 /* The ranks that failed after the first. They are shown apart, as its consequences. */
 static void failure_put_consequences(const Ddp__V1__ProbeJobReply *reply, const Ddp__V1__WorkerProbe *first,
-                                     struct diagnosis *d)
+                                     const struct failed_ranks *failed, struct diagnosis *d)
 {
-    for (size_t i = 0; i < reply->n_workers; i++) {
-        const Ddp__V1__WorkerProbe *w = reply->workers[i];
-        if (w == first || !w->ended || !w->exit_known || worker_succeeded(w))
-            continue;
-        buf_puts(&d->details, "after it: ");
-        worker_probe_name(&d->details, w);
-        buf_putc(&d->details, ' ');
-        failure_put_exit(&d->details, w);
-        if (w->ended_ms > first->ended_ms && first->ended_ms)
-            buf_printf(&d->details, ", %s later", text_duration(w->ended_ms - first->ended_ms).text);
-        /* a trainer exits with its own code when a peer disappears; ddp stops commands by these signals */
-        if (!w->signal && w->code == EXIT_PEER_LOST)
-            buf_puts(&d->details, " (its peer was lost)");
-        else if (w->signal == SIGTERM || w->signal == SIGKILL)
-            buf_puts(&d->details, " (stopped by ddp)");
-        buf_putc(&d->details, '\n');
-    }
+    bool *told = xcalloc(reply->n_workers + 1, sizeof(*told));
+    for (size_t i = 0; i < reply->n_workers; i++)
+        if (!told[i] && failure_is_consequence(reply->workers[i], first, failed))
+            failure_put_consequence(reply, i, first, failed, told, &d->details);
+    free(told);
+}
+
+/* The last lines of the first rank, then how the others ended, then what these wrote. */
+static void failure_put_details(const Ddp__V1__ProbeJobReply *reply, const Ddp__V1__WorkerProbe *first,
+                                struct failed_ranks *failed, struct diagnosis *d)
+{
+    const size_t groups = failed->group_count;
+    failed->group_count = groups > 1 ? 1 : groups;
+    failed_ranks_print(failed, "", NULL, NULL, &d->details);
+    failure_put_consequences(reply, first, failed, d);
+    failed->group_from = 1;
+    failed->group_count = groups;
+    failed_ranks_print(failed, "", NULL, NULL, &d->details);
 }
 
 static void failure_put_memory_advice(struct diagnosis *d, const Ddp__V1__WorkerProbe *w)
@@ -113,6 +167,7 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__JobStatus *job = reply->job;
     const Ddp__V1__WorkerProbe *w = failure_first_worker(reply), *left;
+    CLEANUP(failed_ranks_release) struct failed_ranks failed = {0};
     d->kind = strcmp(job->state, "failed") == 0 ? DIAGNOSIS_FAILED : DIAGNOSIS_RESTARTING;
     bool waits = d->kind == DIAGNOSIS_RESTARTING && !w && strncmp(job->reason, "waits ", 6) == 0;
     if (d->kind == DIAGNOSIS_RESTARTING)
@@ -133,7 +188,7 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     } else {
         worker_probe_name(&d->sentence, w);
         buf_putc(&d->sentence, ' ');
-        failure_put_exit(&d->sentence, w);
+        failure_put_exit(&d->sentence, w, false);
         if (*w->message) {
             buf_puts(&d->sentence, ": ");
             term_puts_safe(&d->sentence, w->message);
@@ -145,8 +200,9 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
         buf_printf(&d->sentence, " had exited with code 0, %s earlier",
                    text_duration(w->ended_ms - left->ended_ms).text);
     }
-    failure_put_stderr(d, w);
-    failure_put_consequences(reply, w, d);
+    failed_ranks_find(&failed, job, reply);
+    failed.first_is_told = true;
+    failure_put_details(reply, w, &failed, d);
     if (*job->not_restarted) {
         term_puts_safe(&d->details, job->not_restarted);
         buf_putc(&d->details, '\n');

@@ -10,6 +10,7 @@
 void log_tail_init(struct log_tail *t)
 {
     *t = (struct log_tail){0};
+    output_merge_init(&t->merge);
 }
 
 static void log_tail_close_files(struct log_tail_files *files)

@@ -75,7 +75,7 @@ void run_error_release(struct run_error *error)
 static json_t *run_error_from_failure(const Ddp__V1__Failure *failure)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    screen_failure_line(failure, &line);
+    screen_failure_line(failure, true, &line);
     CLEANUP(free_text) char *now = xasprintf("%lld", (long long)(clock_wall_ms() / 1000));
     return json_pack("{s:{s:s#,s:{s:s}}}", "message", "message", line.data, (int)line.len, "extraInfo",
                      "timestamp", now);

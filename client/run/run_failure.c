@@ -1,60 +1,93 @@
 #include "client/run/run_failure.h"
 
-#include "client/run/run_error.h"
-#include "client/screen/screen_parts.h"
+#include <stdlib.h>
+#include <string.h>
 
-#define LAST_WORDS 5
-#define PEERS_NAMED 8
+#include "base/mem.h"
+#include "client/diagnose/failed_ranks.h"
+#include "client/text/rank_list.h"
+#include "client/text/term.h"
 
-/* Repeats the failed rank's last lines, because its peers' output has scrolled them away. */
-static void run_failure_print_stderr(const Ddp__V1__Failure *f, struct buf *out)
+#define ENDS_NAMED 8 /* different ways in which peers have ended */
+
+/* Collects the ranks that ended like rank `i`, and that come after it. */
+static size_t run_failure_find_alike(const Ddp__V1__JobStatus *job, size_t i, bool *told, int *ranks)
 {
-    buf_puts(out, "ddpctl: first to fail: ");
-    screen_failure_line(f, out);
-    buf_putc(out, '\n');
-    for (size_t i = f->n_stderr_tail > LAST_WORDS ? f->n_stderr_tail - LAST_WORDS : 0; i < f->n_stderr_tail;
-         i++) {
-        buf_puts(out, "  | ");
-        term_puts_safe(out, f->stderr_tail[i]);
-        buf_putc(out, '\n');
+    size_t count = 0;
+    for (size_t k = i; k < job->n_ranks; k++) {
+        if (told[k] || strcmp(job->ranks[k]->detail, job->ranks[i]->detail) != 0)
+            continue;
+        told[k] = true;
+        ranks[count++] = job->ranks[k]->rank;
     }
+    return count;
 }
 
-/* "ddpctl: then stopped as a consequence: rank 0 exited with code 9, rank 2 killed by signal 15, and 3 more" */
-static void run_failure_print_peers(const Ddp__V1__JobStatus *job, struct buf *out)
+/* "ddpctl: then stopped as a consequence: ranks 0, 3-7 killed by signal 15, rank 2 exited with code 1" */
+static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, struct buf *out)
 {
+    int *ranks = xcalloc(job->n_ranks + 1, sizeof(*ranks));
     size_t named = 0, more = 0;
     for (size_t i = 0; i < job->n_ranks; i++) {
-        const Ddp__V1__RankStatus *r = job->ranks[i];
-        if (r->rank == job->failure->rank || !*r->detail)
+        if (told[i])
             continue;
-        if (named == PEERS_NAMED) {
-            more++;
+        const size_t count = run_failure_find_alike(job, i, told, ranks);
+        if (named == ENDS_NAMED) {
+            more += count;
             continue;
         }
-        buf_printf(out, "%s rank %d ", named ? "," : "ddpctl: then stopped as a consequence:", r->rank);
-        term_puts_safe(out, r->detail);
-        named++;
+        buf_puts(out, named++ ? ", " : "ddpctl: then stopped as a consequence: ");
+        rank_list_put(out, ranks, count);
+        buf_putc(out, ' ');
+        term_puts_safe(out, job->ranks[i]->detail);
     }
     if (more)
         buf_printf(out, ", and %zu more", more);
     if (named)
         buf_putc(out, '\n');
+    free(ranks);
 }
 
-void run_failure_print(const Ddp__V1__JobStatus *job, bool last_words, const struct run_error *first,
-                       struct buf *out)
+/* The ranks that wrote the same as the first one are no consequences. listed: they have been named already. */
+static void run_failure_put_ends(const Ddp__V1__JobStatus *job, const struct failed_ranks *failed,
+                                 bool listed, struct buf *out)
 {
+    bool *told = xcalloc(job->n_ranks + 1, sizeof(*told));
+    int *same = xcalloc(job->n_ranks + 1, sizeof(*same));
+    size_t count = 0;
+    for (size_t i = 0; i < job->n_ranks; i++) {
+        const Ddp__V1__RankStatus *r = job->ranks[i];
+        const bool first = r->rank == job->failure->rank;
+        told[i] = first || !*r->detail || failed_ranks_are_one(failed, r->rank);
+        if (told[i] && !first && *r->detail)
+            same[count++] = r->rank;
+    }
+    if (count && !listed) {
+        buf_puts(out, "ddpctl: ");
+        rank_list_put(out, same, count);
+        buf_puts(out, " failed in the same way\n");
+    }
+    run_failure_put_peers(job, told, out);
+    free(same);
+    free(told);
+}
+
+void run_failure_print(const struct run_failure *failure, struct buf *out)
+{
+    const Ddp__V1__JobStatus *job = failure->job;
     const Ddp__V1__Failure *f = job->failure;
+    CLEANUP(failed_ranks_release) struct failed_ranks failed;
     /* The ranks are those of the newest generation; an older failure says nothing about them. */
     if (!f || !*f->node || f->generation != job->generation)
         return;
-    if (last_words)
-        run_failure_print_stderr(f, out);
-    if (first->rank >= 0 && first->rank != f->rank) {
-        buf_printf(out, "ddpctl: the first error was rank %d's: ", first->rank);
-        term_puts_safe(out, first->message);
+    failed_ranks_find(&failed, job, failure->probe);
+    failed.first_is_told = true;
+    const bool listed = failed_ranks_print(&failed, "ddpctl: ", failure->seen, failure->user, out);
+    if (failure->first->rank >= 0 && failure->first->rank != f->rank &&
+        !failed_ranks_are_one(&failed, failure->first->rank)) {
+        buf_printf(out, "ddpctl: the first error was rank %d's: ", failure->first->rank);
+        term_puts_safe(out, failure->first->message);
         buf_putc(out, '\n');
     }
-    run_failure_print_peers(job, out);
+    run_failure_put_ends(job, &failed, listed, out);
 }

@@ -3,10 +3,16 @@
 
 #include "client/run/run_error.h"
 
-/* Prints what else is known about a failed run after its first line ("rank 1 on box1 exited with code 3"):
- * the rank's last lines on stderr, if the output of other ranks was printed between; an earlier error of
- * another rank; and how its peers ended, marked as a consequence. last_words: print the lines of stderr. */
-void run_failure_print(const Ddp__V1__JobStatus *job, bool last_words, const struct run_error *first,
-                       struct buf *out);
+/* Prints what else is known about a failed run after its first line ("rank 1 on box1 exited with code 3"): the last lines on
+ * stderr of the ranks that failed, as far as they are not on the screen; an earlier error of another rank; and how its peers
+ * ended, marked as a consequence. */
+struct run_failure {
+    const Ddp__V1__JobStatus *job;
+    const Ddp__V1__ProbeJobReply *probe; /* as for failed_ranks_find */
+    const struct run_error *first;
+    bool (*seen)(void *user, int rank); /* as for failed_ranks_print */
+    void *user;
+};
+void run_failure_print(const struct run_failure *failure, struct buf *out);
 
 #endif

@@ -11,6 +11,7 @@
 #include "client/cmd/command.h"
 #include "client/cmd/output.h"
 #include "client/interrupts.h"
+#include "client/job_probe.h"
 #include "client/job_status.h"
 #include "client/job_watch.h"
 #include "client/output_targets.h"
@@ -90,13 +91,13 @@ static void run_session_explain_failure(struct run_session *s, const Ddp__V1__Jo
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     CLEANUP(run_error_release) struct run_error first;
+    CLEANUP(rpc_release) void *probe = s->request->secondary ? NULL : job_probe_failure(&s->link, job);
     struct err e;
-    bool teed;
     run_error_find(&first, job, run_session_node(s, job), s->tail.dir);
-    bool seen = !s->screen && job->world_size == 1 &&
-                worker_output_shown(s->request, job->failure->local_rank, true, &teed);
+    const struct run_failure failure = {
+        .job = job, .probe = probe, .first = &first, .seen = output_targets_show, .user = &s->tail.merge};
     if (!s->request->secondary)
-        run_failure_print(job, !seen, &first, &s->talk);
+        run_failure_print(&failure, &s->talk);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
         buf_printf(&s->talk, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/diagnose/failed_ranks.h"
 #include "client/job_status.h"
 #include "client/text/format.h"
 
@@ -17,6 +18,14 @@ void follow_view_break(struct follow_view *v, struct buf *out)
     if (v->drawn)
         buf_putc(out, '\n');
     v->drawn = false;
+}
+
+void follow_view_yield(struct follow_view *v, struct buf *out)
+{
+    if (v->drawn)
+        buf_puts(out, "\r\033[K");
+    v->drawn = v->term.live = false;
+    v->yielded = true;
 }
 
 /* Prints a line that stays. */
@@ -96,6 +105,15 @@ static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job
     }
 }
 
+/* What the ranks that failed wrote last, as far as it is not on the screen. */
+static void follow_put_last_lines(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(failed_ranks_release) struct failed_ranks ranks;
+    failed_ranks_find(&ranks, job, v->probe);
+    ranks.first_is_told = true;
+    failed_ranks_print(&ranks, v->streams ? "ddpctl: " : "", v->seen, v->seen_by, out);
+}
+
 /* A failure that leads to a new generation counts as a restart; one that ends the job does not. */
 static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
 {
@@ -103,50 +121,46 @@ static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
            strcmp(job->state, "stopping") != 0;
 }
 
-/* `run` has already copied the rank's stderr, so this is one line. */
-static void follow_put_brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+/* A failure is printed once, and once more if the coordinator finds out that another rank failed first. *other: the rank
+ * that was printed first; -1: none. */
+static bool follow_failure_is_new(struct follow_view *v, const Ddp__V1__Failure *f, int *other)
 {
-    CLEANUP(buf_release) struct buf line = {0};
-    buf_puts(&line, "ddpctl: ");
-    screen_failure_line(job->failure, &line);
-    if (follow_job_restarts(job))
-        buf_printf(&line, "; restart %d of %d", job->restarts_used, job->max_restarts);
-    follow_put_line(v, out, line.data);
-}
-
-/* A failure is printed once, and once more if the coordinator finds out that another rank failed first. */
-static bool follow_failure_is_new(struct follow_view *v, const Ddp__V1__Failure *f)
-{
-    if (f->generation < v->failed_generation ||
-        (f->generation == v->failed_generation && f->rank == v->failed_rank))
+    const bool known = f->generation == v->failed_generation;
+    if (f->generation < v->failed_generation || (known && f->rank == v->failed_rank))
         return false;
+    *other = known ? v->failed_rank : -1;
     v->failed_generation = f->generation;
     v->failed_rank = f->rank;
     return true;
 }
 
-/* A generation failed: prints the cause, the rank, its node and its last lines on stderr. */
+/* A generation failed: prints the cause, the rank and its node in one line. Its last lines on stderr follow if they are not
+ * shown otherwise and nothing more comes: at the end of the job all ranks have ended, and then follow_put_last_lines prints
+ * those of all of them. */
 static void follow_put_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
-    CLEANUP(buf_release) struct buf text = {0};
-    if (!job->failure || !follow_failure_is_new(v, job->failure))
+    CLEANUP(buf_release) struct buf text = {0}, line = {0};
+    const bool one_line = v->brief || v->own || v->streams,
+               restarts = job->failure && follow_job_restarts(job);
+    int other;
+    if (!job->failure || !follow_failure_is_new(v, job->failure, &other))
         return;
-    if (v->brief || v->own) {
-        follow_put_brief_failure(v, job, out);
-        return;
-    }
-    screen_failure(job, &v->term, &text);
-    if (follow_job_restarts(job)) {
-        if (v->drawn)
-            buf_puts(out, "\r\033[K");
-        v->drawn = false;
-        buf_printf(out, "generation %lld ended, restart %d of %d: ", (long long)job->failure->generation,
+    buf_puts(&text, one_line ? "ddpctl: " : "");
+    if (!one_line && restarts)
+        buf_printf(&text, "generation %lld ended, restart %d of %d: ", (long long)job->failure->generation,
                    job->restarts_used, job->max_restarts);
-        buf_puts(out, text.data);
-    } else {
-        text.data[text.len - 1] = 0; /* follow_put_line adds the line end */
-        follow_put_line(v, out, text.data);
-    }
+    screen_failure_line(job->failure, false, &line);
+    if (other >= 0)
+        buf_printf(&line, ", before rank %d", other);
+    if (one_line && restarts)
+        buf_printf(&line, "; restart %d of %d", job->restarts_used, job->max_restarts);
+    if (one_line)
+        buf_puts(&text, line.data);
+    else
+        term_puts(&v->term, &text, STYLE_BAD, line.data);
+    follow_put_line(v, out, text.data);
+    if (!one_line && restarts)
+        follow_put_last_lines(v, job, out);
 }
 
 static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
@@ -203,7 +217,7 @@ static void follow_put_progress(struct follow_view *v, const Ddp__V1__JobStatus 
     CLEANUP(buf_release) struct buf line = {0};
     int64_t age = v->term.now_ms - v->first_ms;
     int64_t pause = age < 60000 ? 2000 : age < 3600000 ? 10000 : 60000;
-    if (v->brief || !p || (p->step == 0 && p->n_metrics == 0))
+    if (v->brief || v->yielded || !p || (p->step == 0 && p->n_metrics == 0))
         return;
     /* a line in a pipe stays, so it must be new and not too soon */
     if (!v->term.live && (p->step == v->last_step || v->term.now_ms - v->last_line_ms < pause))
@@ -234,7 +248,9 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
         buf_printf(&facts, " (%.2f bits/byte)", bits);
     if (job_status_metric(job, "tokens", &tokens))
         buf_printf(&facts, ", %s tokens", text_short(tokens).text);
-    if (job->restarts_used)
+    if (strcmp(job->state, "failed") == 0 && job->restarts_used && job->restarts_used >= job->max_restarts)
+        buf_printf(&facts, ", all %s used", text_counted(job->restarts_used, "restart").text);
+    else if (job->restarts_used)
         buf_printf(&facts, ", %s", text_counted(job->restarts_used, "restart").text);
     if (job->snapshot && job->snapshot->committed_ms)
         term_printf_safe(&facts, ", %s", job->snapshot->path);
@@ -245,7 +261,7 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
     buf_printf(line, " %s %s %s%s%s", job->state, job_status_succeeded(job) ? "in" : "after",
                text_duration(job_status_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
                facts.len ? facts.data + 2 : "");
-    if (!job_status_succeeded(job))
+    if (!job_status_succeeded(job) && !screen_reason_is_failure(job)) /* which was printed before */
         screen_reason(job, line);
 }
 
@@ -253,6 +269,8 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
 {
     CLEANUP(buf_release) struct buf line = {0};
     v->ended = true;
+    if (!v->brief && !v->own && strcmp(job->state, "failed") == 0)
+        follow_put_last_lines(v, job, out);
     if (!v->brief || (v->tells_end && job_status_succeeded(job) && strcmp(job->kind, "train") == 0)) {
         follow_end_line(v, job, &line);
         follow_put_line(v, out, line.data);
@@ -261,7 +279,7 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
         screen_reason(job, out);
         buf_putc(out, '\n');
     }
-    screen_not_restarted(job, v->brief ? "ddpctl: " : "", out);
+    screen_not_restarted(job, v->brief || v->streams ? "ddpctl: " : "", out);
     if (v->brief || v->own)
         return;
     if (strcmp(job->state, "failed") == 0)
@@ -294,6 +312,6 @@ void follow_view_away(struct follow_view *v, struct buf *out)
 {
     if (!v->away && !v->ended)
         follow_put_line(v, out,
-                        "the coordinator does not answer, training goes on; waiting for it (^C detaches)");
+                        "the coordinator does not answer, the job goes on; waiting for it (^C detaches)");
     v->away = true;
 }

@@ -17,14 +17,6 @@ static const struct table_column rank_columns[] = {
     {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
 };
 
-/* The failure at the end of the screen says it with more words. */
-static bool job_reason_is_failure(const Ddp__V1__JobStatus *job)
-{
-    CLEANUP(free_text) char *rank = job->failure ? xasprintf("rank %d ", job->failure->rank) : NULL;
-    return strcmp(job->state, "failed") == 0 && rank && *job->failure->node &&
-           strncmp(job->reason, rank, strlen(rank)) == 0 && !strstr(job->reason, " could not start on ");
-}
-
 static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     CLEANUP(buf_release) struct buf name = {0};
@@ -60,7 +52,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         term_puts(term, out, STYLE_BAD, note.data);
         buf_putc(out, '\n');
     }
-    if (*job->reason && !job_reason_is_failure(job) && !job_status_succeeded(job) &&
+    if (*job->reason && !screen_reason_is_failure(job) && !job_status_succeeded(job) &&
         strcmp(job->state, "running") != 0) {
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
@@ -339,7 +331,8 @@ static void job_put_origin(const Ddp__V1__JobStatus *job, const struct term *ter
     job_release(&spec);
 }
 
-void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+void screen_job(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *probe, const struct term *term,
+                struct buf *out)
 {
     job_put_head(job, term, out);
     job_put_origin(job, term, out);
@@ -359,7 +352,7 @@ void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct b
     }
     job_put_foot(job, term, out);
     if (strcmp(job->state, "failed") == 0) {
-        screen_failure(job, term, out);
+        screen_failure(job, probe, term, out);
         screen_next(job, out);
     }
 }

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "client/diagnose/failed_ranks.h"
 #include "client/job_status.h"
 #include "client/text/format.h"
 
@@ -52,7 +54,20 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out)
     }
 }
 
-void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
+bool screen_reason_is_failure(const Ddp__V1__JobStatus *job)
+{
+    CLEANUP(free_text) char *rank = job->failure ? xasprintf("rank %d ", job->failure->rank) : NULL;
+    return strcmp(job->state, "failed") == 0 && rank && *job->failure->node &&
+           strncmp(job->reason, rank, strlen(rank)) == 0 && !strstr(job->reason, " could not start on ");
+}
+
+/* The lines of stderr are on the same screen, and their last one often is the message of the error file. */
+static bool failure_message_is_last_line(const Ddp__V1__Failure *f)
+{
+    return f->n_stderr_tail && strcmp(f->stderr_tail[f->n_stderr_tail - 1], f->message) == 0;
+}
+
+void screen_failure_line(const Ddp__V1__Failure *f, bool whole, struct buf *out)
 {
     if (!*f->node) { /* no rank failed: the message is from ddp itself */
         term_puts_safe(out, f->message);
@@ -72,27 +87,25 @@ void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
         buf_printf(out, "exited with code %d", f->code);
     if (f->out_of_memory)
         buf_puts(out, ", out of memory");
-    if (*f->message) {
+    if (*f->message && (whole || !failure_message_is_last_line(f))) {
         buf_puts(out, ": ");
         term_puts_safe(out, f->message);
     }
 }
 
-void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *probe,
+                    const struct term *term, struct buf *out)
 {
-    const Ddp__V1__Failure *f = job->failure;
-    struct buf line = {0};
-    if (!f)
+    CLEANUP(failed_ranks_release) struct failed_ranks ranks;
+    CLEANUP(buf_release) struct buf line = {0};
+    if (!job->failure)
         return;
-    screen_failure_line(f, &line);
+    screen_failure_line(job->failure, false, &line);
     term_puts(term, out, STYLE_BAD, line.data ? line.data : "");
     buf_putc(out, '\n');
-    for (size_t i = f->n_stderr_tail > 5 ? f->n_stderr_tail - 5 : 0; i < f->n_stderr_tail; i++) {
-        buf_puts(out, "  | ");
-        term_puts_safe(out, f->stderr_tail[i]);
-        buf_putc(out, '\n');
-    }
-    buf_release(&line);
+    failed_ranks_find(&ranks, job, probe);
+    ranks.first_is_told = true;
+    failed_ranks_print(&ranks, "", NULL, NULL, out);
 }
 
 void screen_presence(const Ddp__V1__JobStatus *job, struct buf *out)

@@ -10,10 +10,14 @@ void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
 void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */
 void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1 (2), box2 (2)" */
-/* "rank 2 on box1 killed by signal 9 (SIGKILL), out of memory: message", then its last five lines on stderr
- * with "  | " before each. */
-void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
-void screen_failure_line(const Ddp__V1__Failure *failure, struct buf *out);
+/* "rank 2 on box1 killed by signal 9 (SIGKILL), out of memory: message", then the last five lines on stderr of it and of the
+ * other ranks that failed by themselves, with "  | " before each. probe: as for failed_ranks_find. */
+void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *probe,
+                    const struct term *term, struct buf *out);
+/* The first line of it. whole: with the message of the error file also if the rank's last line on stderr says the same. */
+void screen_failure_line(const Ddp__V1__Failure *failure, bool whole, struct buf *out);
+/* True if the job's reason only says what screen_failure says with more words. */
+bool screen_reason_is_failure(const Ddp__V1__JobStatus *job);
 /* A line with `label` in front that says why the failure led to no restart, or nothing. */
 /* "3 of 4 ranks: rank 2 on box3 is being replaced"; nothing if no rank is missing. */
 void screen_presence(const Ddp__V1__JobStatus *job, struct buf *out);

@@ -13,7 +13,7 @@
 
 void output_merge_init(struct output_merge *m)
 {
-    *m = (struct output_merge){0};
+    *m = (struct output_merge){.lines = 1};
 }
 
 static struct output_target *merge_target(struct output_merge *m, bool standard_error)
@@ -332,6 +332,24 @@ void output_merge_tick(struct output_merge *m, int64_t now_ms)
     stream_tick_others(m, NULL, now_ms);
 }
 
+static int64_t merge_count_lines(const char *data, size_t len)
+{
+    int64_t lines = 0;
+    for (const char *at = data, *end = data + len; at < end && (at = memchr(at, '\n', (size_t)(end - at)));
+         at++)
+        lines++;
+    return lines;
+}
+
+int64_t output_merge_lines_since(const struct output_merge *m, int rank, bool standard_error)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (m->streams[i]->rank == rank && m->streams[i]->standard_error == standard_error &&
+            m->streams[i]->lines)
+            return m->lines - m->streams[i]->lines;
+    return -1;
+}
+
 void output_merge_add(struct output_merge *m, int rank, bool standard_error, const char *data, size_t len,
                       int64_t now_ms)
 {
@@ -339,6 +357,7 @@ void output_merge_add(struct output_merge *m, int rank, bool standard_error, con
     if (!s->waiting.len)
         s->since_ms = now_ms;
     s->added_ms = now_ms;
+    s->lines = m->lines += merge_count_lines(data, len);
     if (merge_target(m, standard_error)->filtered && !s->own)
         term_filter_add(&s->filter, data, len, &s->waiting);
     else

@@ -37,6 +37,7 @@ struct output_stream {
     struct buf waiting; /* has not passed yet: the start of a line, or lines that another line holds up */
     int64_t since_ms;   /* since when its first byte waits */
     int64_t added_ms;   /* when the last byte came */
+    int64_t lines;      /* of all streams, when its last byte came; 0: none came */
     /* of the line that has passed in part */
     struct live_line live; /* live terminals: the part */
     int64_t changed;       /* likewise: grows with each change, to find the newest lines */
@@ -74,6 +75,7 @@ struct output_merge {
     struct output_stream past;      /* stands for a stream that was finished */
     size_t count, cap;
     int64_t changes;
+    int64_t lines; /* 1 + line ends that were added */
 };
 
 void output_merge_init(struct output_merge *m);
@@ -81,6 +83,8 @@ void output_merge_own(struct output_merge *m, int rank); /* the rank that has th
 void output_merge_label(struct output_merge *m, int rank, bool standard_error, const char *label);
 void output_merge_add(struct output_merge *m, int rank, bool standard_error, const char *data, size_t len,
                       int64_t now_ms);
+/* How many lines of any stream have been added since the stream's last byte; -1: it has none. */
+int64_t output_merge_lines_since(const struct output_merge *m, int rank, bool standard_error);
 /* True if the stream has much text waiting until another rank's line ends. A caller that can wait should not
  * add more now. */
 bool output_merge_is_held(struct output_merge *m, int rank, bool standard_error, int64_t now_ms);

@@ -79,10 +79,10 @@ class Terminal:
                 break
         return self.seen
 
-    def read_screen(self, *lines, timeout=20):
-        """Reads until the screen shows exactly these lines. Not to be mixed with read()."""
+    def read_screen(self, *lines, timeout=20, ignore="\0"):
+        """Reads until the screen shows exactly these lines, and others that begin with `ignore`. Not to be mixed with read()."""
         end = time.monotonic() + timeout * SLOW
-        while self.screen.lines() != list(lines):
+        while [line for line in self.screen.lines() if not line.startswith(ignore)] != list(lines):
             data = self.read_some(end - time.monotonic(), "%s, the screen shows %s" % (lines, self.screen.lines()))
             assert data, "waited for %s, the screen shows %s at the end" % (lines, self.screen.lines())
             self.screen.feed(data)

@@ -522,6 +522,7 @@ static void build_status(struct fixture *f, const struct pattern *p)
         return;
     ddp__v1__failure__init(&f->failure);
     f->failure.rank = p->failed - 1;
+    f->failure.node = f->workers[p->failed - 1].node;
     f->failure.generation = 1;
     f->job.failure = &f->failure;
 }

@@ -23,6 +23,7 @@ struct failed {
     Ddp__V1__RankStatus ranks[RANKS_MAX], *list[RANKS_MAX];
     char dir[32];
     struct run_error first;
+    bool (*seen)(void *user, int rank);
     struct buf out;
 };
 
@@ -65,6 +66,13 @@ static void write_error(const struct failed *f, int rank, const char *text)
     assert_int_equal(file_write_atomic(path, text, strlen(text), 0600, &e), ERR_OK);
 }
 
+static void print_failure(struct failed *f)
+{
+    const struct run_failure failure = {.job = &f->job, .first = &f->first, .seen = f->seen, .user = f};
+    buf_clear(&f->out);
+    run_failure_print(&failure, &f->out);
+}
+
 static void find_error(struct failed *f)
 {
     run_error_find(&f->first, &f->job, "box1", f->dir);
@@ -83,7 +91,7 @@ static void test_earliest_error_counts(void **state)
     find_error(&f);
     assert_int_equal(f.first.rank, 2);
     assert_string_equal(f.first.message, "ValueError: cause");
-    run_failure_print(&f.job, false, &f.first, &f.out);
+    print_failure(&f);
     assert_string_equal(f.out.data, "ddpctl: the first error was rank 2's: ValueError: cause\n");
     failed_end(&f);
 }
@@ -98,7 +106,7 @@ static void test_equal_times_prefer_the_rank_that_failed(void **state)
         write_error(&f, rank, ERROR_AT("E", "1700000005"));
     find_error(&f);
     assert_int_equal(f.first.rank, 1);
-    run_failure_print(&f.job, false, &f.first, &f.out);
+    print_failure(&f);
     assert_int_equal(f.out.len, 0);
     failed_end(&f);
 }
@@ -116,6 +124,11 @@ static void test_short_form_of_the_error_file(void **state)
     failed_end(&f);
 }
 
+static bool is_seen(void *user, int rank)
+{
+    return ((struct failed *)user)->failure.rank == rank;
+}
+
 static void test_peers_are_listed_as_consequences(void **state)
 {
     (void)state;
@@ -130,18 +143,38 @@ static void test_peers_are_listed_as_consequences(void **state)
         f.ranks[i].detail = (char *)(i == 1 ? "killed by signal 9" : i == 2 ? "" : "exited with code 1");
     find_error(&f);
     assert_int_equal(f.first.rank, -1);
-    run_failure_print(&f.job, true, &f.first, &f.out);
-    const char *wanted = "ddpctl: first to fail: rank 1 on box1 killed by signal 9 (SIGKILL), out of memory\n"
-                         "  | 2\n  | 3\n  | 4\n  | 5\n  | ";
+    print_failure(&f);
+    const char *wanted = "  | 2\n  | 3\n  | 4\n  | 5\n  | ";
     assert_memory_equal(f.out.data, wanted, strlen(wanted));
     assert_null(strchr(f.out.data, '\033'));
-    assert_non_null(strstr(f.out.data, "ddpctl: then stopped as a consequence: rank 0 exited with code 1, "
-                                       "rank 3 exited with code 1, "));
-    assert_non_null(strstr(f.out.data, "rank 9 exited with code 1, and 2 more\n"));
+    assert_non_null(
+        strstr(f.out.data, "ddpctl: then stopped as a consequence: ranks 0, 3-11 exited with code 1\n"));
+    f.seen = is_seen;
+    print_failure(&f);
+    assert_string_equal(f.out.data,
+                        "ddpctl: then stopped as a consequence: ranks 0, 3-11 exited with code 1\n");
     f.failure.generation = 1; /* an earlier generation */
     buf_clear(&f.out);
-    run_failure_print(&f.job, true, &f.first, &f.out);
+    print_failure(&f);
     assert_int_equal(f.out.len, 0);
+    failed_end(&f);
+}
+
+/* Nine ways to end are eight in the line, and the rest is counted. */
+static void test_peers_that_ended_in_many_ways(void **state)
+{
+    (void)state;
+    struct failed f;
+    char details[RANKS_MAX][24];
+    failed_begin(&f, 16, 0);
+    for (int i = 1; i < 16; i++) {
+        snprintf(details[i], sizeof(details[i]), "exited with code %d", i < 10 ? i : 9);
+        f.ranks[i].detail = details[i];
+    }
+    print_failure(&f);
+    assert_non_null(
+        strstr(f.out.data, "consequence: rank 1 exited with code 1, rank 2 exited with code 2, "));
+    assert_non_null(strstr(f.out.data, "rank 8 exited with code 8, and 7 more\n"));
     failed_end(&f);
 }
 
@@ -200,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_equal_times_prefer_the_rank_that_failed),
         cmocka_unit_test(test_short_form_of_the_error_file),
         cmocka_unit_test(test_peers_are_listed_as_consequences),
+        cmocka_unit_test(test_peers_that_ended_in_many_ways),
         cmocka_unit_test(test_error_file_for_the_parent_has_the_exit_code),
         cmocka_unit_test(test_each_run_has_a_log_directory),
     };

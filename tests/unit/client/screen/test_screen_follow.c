@@ -219,6 +219,80 @@ static void test_corrected_first_failure_is_printed(void **state)
     }
 }
 
+static bool is_any_rank(void *user, int rank)
+{
+    (void)rank;
+    (*(int *)user)++;
+    return true;
+}
+
+/* Of a command whose output is printed, a failure is one line. Its last lines are printed only if the caller says that they are
+ * not on the screen. */
+static void test_failure_of_a_command_that_streams(void **state)
+{
+    (void)state;
+    static char stopping[] = "stopping", command[] = "command", failed[] = "failed";
+    for (int seen = 0; seen < 2; seen++) {
+        CLEANUP(buf_release) struct buf out = {0};
+        struct follow_view v;
+        Ddp__V1__JobStatus job;
+        int asked = 0;
+        follow_view_init(&v, (struct term){0});
+        v.streams = true;
+        v.seen = seen ? is_any_rank : NULL;
+        v.seen_by = &asked;
+        sample_failed(&job);
+        job.kind = command;
+        job.state = stopping;
+        update_at(&v, 0, &job, &out);
+        assert_non_null(strstr(
+            out.data, "\nddpctl: rank 3 on box1 exited with code 1: FloatingPointError: loss is nan\n"));
+        assert_null(strstr(out.data, "  | "));
+        buf_clear(&out);
+        job.state = failed;
+        update_at(&v, 10, &job, &out);
+        assert_null(strstr(out.data, "rank 3 on box1"));
+        assert_int_equal(strstr(out.data, "  |     main()\n") != NULL, !seen);
+        assert_non_null(strstr(out.data, "#8 failed after 51m30s: all 3 restarts used, "));
+        assert_int_equal(asked, seen);
+    }
+}
+
+/* The steps that a command reports are shown until it writes something. */
+static void test_view_yields_to_output(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){.live = true, .columns = 80});
+    v.streams = true;
+    sample_running(&job);
+    update_at(&v, 0, &job, &out);
+    assert_non_null(strstr(out.data, "step "));
+    buf_clear(&out);
+    follow_view_yield(&v, &out);
+    assert_string_equal(out.data, "\r\033[K");
+    buf_clear(&out);
+    job.progress->step++;
+    update_at(&v, 5000, &job, &out);
+    assert_int_equal(out.len, 0);
+}
+
+/* The error file often says what the last line on stderr says. */
+static void test_message_is_not_said_twice(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    sample_failed(&job);
+    job.failure->message = job.failure->stderr_tail[job.failure->n_stderr_tail - 1];
+    update_at(&v, 0, &job, &out);
+    assert_non_null(strstr(out.data, "\nrank 3 on box1 exited with code 1\n  | "));
+}
+
 static void test_brief_prints_the_end_of_training(void **state)
 {
     (void)state;
@@ -251,6 +325,9 @@ int main(void)
         cmocka_unit_test(test_failure_names_the_next_command),
         cmocka_unit_test(test_brief_prints_failures_only),
         cmocka_unit_test(test_corrected_first_failure_is_printed),
+        cmocka_unit_test(test_failure_of_a_command_that_streams),
+        cmocka_unit_test(test_view_yields_to_output),
+        cmocka_unit_test(test_message_is_not_said_twice),
         cmocka_unit_test(test_brief_prints_the_end_of_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,11 +30,11 @@ static void check_job(const char *name, void (*sample)(Ddp__V1__JobStatus *))
     Ddp__V1__JobStatus job;
     CLEANUP(buf_release) struct buf out = {0};
     sample(&job);
-    screen_job(&job, &terminal, &out);
+    screen_job(&job, NULL, &terminal, &out);
     CLEANUP(free_text) char *term_name = xasprintf("status-%s.term", name);
     CLEANUP(free_text) char *pipe_name = xasprintf("status-%s.pipe", name);
     golden_check(term_name, &out);
-    screen_job(&job, &pipe_term, &out);
+    screen_job(&job, NULL, &pipe_term, &out);
     golden_check(pipe_name, &out);
 }
 
@@ -80,13 +80,13 @@ static void test_ranks_present(void **state)
     reply.n_jobs = 1;
     sample_running(&job);
     job.ranks_present = job.ranks_wanted = 4;
-    screen_job(&job, &pipe_term, &out);
+    screen_job(&job, NULL, &pipe_term, &out);
     screen_jobs(&reply, false, &pipe_term, &out);
     assert_null(strstr(out.data, "of 4 ranks"));
     job.ranks_present = 3;
     job.missing = (char *)(uintptr_t) "rank 2 on \033box3 is being replaced";
     buf_clear(&out);
-    screen_job(&job, &pipe_term, &out);
+    screen_job(&job, NULL, &pipe_term, &out);
     assert_non_null(strstr(out.data, "\n3 of 4 ranks: rank 2 on ?box3 is being replaced\n"));
     buf_clear(&out);
     screen_jobs(&reply, false, &pipe_term, &out);
@@ -214,7 +214,7 @@ static void test_failure_without_exit(void **state)
     failure.node = node;
     failure.message = why;
     for (failure.signal = 0; failure.signal <= 9; failure.signal += 9) {
-        screen_failure_line(&failure, &out);
+        screen_failure_line(&failure, true, &out);
         assert_string_equal(out.data, why);
         buf_clear(&out);
     }
@@ -248,7 +248,7 @@ static void test_a_refused_restart_is_explained(void **state)
     Ddp__V1__JobStatus job;
     sample_failed(&job);
     job.not_restarted = (char *)(uintptr_t) "an error of the program: not \033[2Jrestarted";
-    screen_job(&job, &pipe_term, &out);
+    screen_job(&job, NULL, &pipe_term, &out);
     assert_non_null(strstr(out.data, "\nan error of the program: not ?[2Jrestarted\n"));
     buf_clear(&out);
     for (int brief = 0; brief < 2; brief++) {
@@ -298,7 +298,7 @@ static void test_reasons_have_no_control_sequences(void **state)
     job.reason = reason;
     list.jobs = jobs;
     list.n_jobs = 1;
-    screen_job(&job, &pipe_term, &out);
+    screen_job(&job, NULL, &pipe_term, &out);
     screen_jobs(&list, false, &pipe_term, &out); /* shows the last line on stderr, not the reason */
     job.failure->message = reason;
     screen_jobs(&list, false, &pipe_term, &out);

@@ -1,0 +1,23 @@
+#ifndef DDP_CLIENT_TEXT_ALIKE_H
+#define DDP_CLIENT_TEXT_ALIKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether two ranks say the same. */
+
+/* Who has written a line. */
+struct line_owner {
+    const char *node;
+    int64_t rank, local_rank, pid;
+};
+
+/* True if the lines differ at most in
+ * - the numbers of their owners: rank, local rank, pid, and the name of the node;
+ * - addresses: 0x7f12, 10.0.0.1:29700, [10.0.0.1]:41234, port 41234, fd 7;
+ * - times: 14:03:07.214, 2026-11-30, and what a number and a unit of time say (30 s, 600012 milliseconds);
+ * - the number behind a time of day, which is the thread's in the lines of C++ libraries.
+ * All other numbers must be equal: the line of a source file, a step, an index, an exit code. */
+bool lines_are_alike(const struct line_owner *a, const char *x, const struct line_owner *b, const char *y);
+
+#endif
