@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pattern/pattern.h"
+#include "base/pattern.h"
 #include "base/text.h"
 #include "client/cmd/jobs/job_find.h"
 #include "client/cmd/jobs/job_number.h"

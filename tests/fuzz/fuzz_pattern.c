@@ -2,33 +2,20 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/pattern/pattern.h"
+#include "base/pattern.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* In pieces of three bytes, after each of which another line is searched. */
-static bool search_in_pieces(struct pattern *p, const char *line, size_t size)
+/* Returns what the search of the line says, which comes in pieces of `piece` bytes. */
+static enum err_code line_search(struct pattern *p, const char *text, size_t size, size_t piece,
+                                 bool *matched)
 {
-    CLEANUP(pattern_line_release) struct pattern_line a = {0};
-    bool matched;
+    CLEANUP(pattern_line_release) struct pattern_line line = {0};
+    struct err e = {0};
 
-    for (size_t at = 0; at < size;) {
-        struct pattern_line other = {0};
-        int64_t budget = 3;
-        const size_t n = pattern_line_feed(p, &a, line + at, size - at < 3 ? size - at : 3, &budget);
-
-        BUG_ON(n > size - at);
-        at += n;
-        pattern_line_save(p, &a);
-        budget = 100;
-        pattern_line_feed(p, &other, "other", 5, &budget);
-        pattern_line_end(p, &other);
-        pattern_line_release(&other);
-        if (a.matched)
-            return true;
-    }
-    matched = pattern_line_end(p, &a);
-    return matched;
+    for (size_t at = 0; at < size; at += piece)
+        pattern_line_add(&line, text + at, size - at < piece ? size - at : piece);
+    return pattern_line_end(p, &line, matched, &e);
 }
 
 /* The first line of the input is the expression. Any input gives a message, or the same answer however a line is divided. */
@@ -37,10 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *end = memchr(data, '\n', size);
     const size_t first = end ? (size_t)(end - data) : size;
     CLEANUP(free_text) char *text = xmalloc(first + 1);
-    CLEANUP(pattern_line_release) struct pattern_line line = {0};
     struct pattern *p = NULL;
     struct err e = {0};
-    int64_t budget = INT64_MAX / 2;
 
     memcpy(text, data, first);
     text[first] = '\0';
@@ -49,11 +34,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (end) {
-        const char *rest = (const char *)end + 1;
-        const size_t left = size - first - 1;
-
-        pattern_line_feed(p, &line, rest, left, &budget);
-        BUG_ON(search_in_pieces(p, rest, left) != pattern_line_end(p, &line));
+        bool whole, pieces;
+        const enum err_code code = line_search(p, (const char *)end + 1, size - first - 1, size, &whole);
+        BUG_ON(code != ERR_OK && code != ERR_RESOURCE_EXHAUSTED);
+        BUG_ON(line_search(p, (const char *)end + 1, size - first - 1, 3, &pieces) != code ||
+               whole != pieces);
     }
     pattern_free(p);
     return 0;

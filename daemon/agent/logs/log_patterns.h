@@ -3,10 +3,10 @@
 
 #include <stddef.h>
 
-#include "base/pattern/pattern.h"
+#include "base/pattern.h"
 
 /* The patterns that readers search logs for. A call for a job has two readers for each of its ranks on the node, which share one
- * pattern: it takes up to 1 MB, so the number of different ones is limited. All zeros: empty. */
+ * pattern: one takes up to 4 MB while it searches, so the number of different ones is limited. All zeros: empty. */
 #define LOG_PATTERNS_MOST 16
 
 struct log_patterns {

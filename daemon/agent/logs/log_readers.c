@@ -314,10 +314,12 @@ static enum turn search_serve(struct log_readers *l, struct log_read *r, const s
 {
     CLEANUP(log_runs_release) struct log_runs runs = {0};
     struct log_search *s = r->search;
-    const enum log_search_result result = log_search_run(s, log->fd, &log->st, last, piece_size(r), steps);
+    struct err e;
+    const enum log_search_result result =
+        log_search_run(s, log->fd, &log->st, last, piece_size(r), steps, &e);
 
     if (result == LOG_SEARCH_FAILED)
-        return reader_finish(l, r, log, strerror(errno));
+        return reader_finish(l, r, log, e.msg);
     if (s->out.len) {
         if (r->dates)
             log_search_date(s, &runs, log->notes, &r->notes_at, r->standard_error, &log->st);

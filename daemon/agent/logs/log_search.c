@@ -1,17 +1,21 @@
 #include "daemon/agent/logs/log_search.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cut_file.h"
 #include "base/mem.h"
 
 #define BLOCK (64 << 10)
-#define LINE_STEPS 16 /* what a line costs beside its bytes */
+#define LINE_STEPS 16 /* what a line costs beside its bytes and the search */
+#define STEP_NS 4
 
 static void line_begin(struct log_search *s, int64_t at)
 {
-    pattern_line_release(&s->line);
+    pattern_line_clear(&s->line);
+    s->line_matches = false;
     s->line_start = at;
 }
 
@@ -35,7 +39,7 @@ void log_search_begin(struct log_search *s, struct pattern *pattern, int64_t off
         s->places = xmalloc(s->most * sizeof(*s->places));
         s->until = -1;
     } else if (within) {
-        s->within = s->line.begun = s->line.matched = true;
+        s->within = s->line_matches = true;
     }
 }
 
@@ -55,18 +59,32 @@ static void out_add(struct log_search *s, const char *data, int64_t from, int64_
     s->regions[s->region_count++] = (struct log_region){from, to};
 }
 
+static enum err_code line_search(struct log_search *s, bool *matched, int64_t *budget, struct err *e)
+{
+    const int64_t began = clock_mono_ns();
+
+    *matched = s->line_matches;
+    if (!s->line_matches && pattern_line_end(s->pattern, &s->line, matched, e))
+        return err_wrap(e, "the line at byte %lld", (long long)s->line_start);
+    *budget -= LINE_STEPS + (clock_mono_ns() - began) / STEP_NS;
+    return ERR_OK;
+}
+
 /* The line from line_start to before `to` has ended. data: the block that ends it, which begins at `base` in the file. */
-static void line_finish(struct log_search *s, const char *data, int64_t base, int64_t to, size_t wanted)
+static enum err_code line_finish(struct log_search *s, const char *data, int64_t base, int64_t to,
+                                 size_t wanted, int64_t *budget, struct err *e)
 {
     const int64_t from = s->line_start;
-    const bool matched = pattern_line_end(s->pattern, &s->line);
+    bool matched;
+    if (line_search(s, &matched, budget, e))
+        return e->code;
     const bool fits = from >= base && s->out.len + (size_t)(to - from) <= wanted;
 
     line_begin(s, to);
     if (s->collecting && matched)
         s->places[s->found++ % s->most] = from;
     if (s->collecting || !matched || from == to)
-        return;
+        return ERR_OK;
     if (fits) {
         out_add(s, data + (from - base), from, to);
         s->within = false;
@@ -74,30 +92,32 @@ static void line_finish(struct log_search *s, const char *data, int64_t base, in
         s->pending_from = from;
         s->pending_to = to;
     }
+    return ERR_OK;
 }
 
-/* Searches the lines of a block until one is pending or the budget is used up. Returns how many bytes it went over. */
-static size_t block_search(struct log_search *s, const char *block, size_t size, int64_t base, size_t wanted,
-                           int64_t *budget)
+/* Searches the lines of a block, which begins at s->at in the file, until one is pending or the budget is used up. */
+static enum err_code block_search(struct log_search *s, const char *block, size_t size, size_t wanted,
+                                  int64_t *budget, struct err *e)
 {
+    const int64_t base = s->at;
     size_t at = 0;
 
     while (at<size && * budget> 0 && !s->pending_to) {
         const char *end = memchr(block + at, '\n', size - at);
         const size_t stop = end ? (size_t)(end - block) : size;
 
-        at += pattern_line_feed(s->pattern, &s->line, block + at, stop - at, budget);
-        *budget -= LINE_STEPS;
-        if (at < stop || !end)
-            continue;
-        at++;
-        line_finish(s, block, base, base + (int64_t)at, wanted);
+        pattern_line_add(&s->line, block + at, stop - at);
+        *budget -= (int64_t)(stop - at);
+        at = end ? stop + 1 : stop;
+        s->at = base + (int64_t)at;
+        if (end && line_finish(s, block, base, s->at, wanted, budget, e))
+            return e->code;
     }
-    return at;
+    return ERR_OK;
 }
 
-/* Reads a part of the pending line again. Returns false on an error. */
-static bool pending_read(struct log_search *s, int fd, char *block, size_t wanted)
+/* Reads a part of the pending line again. */
+static enum err_code pending_read(struct log_search *s, int fd, char *block, size_t wanted, struct err *e)
 {
     int64_t left = s->pending_to - s->pending_from, next;
     const size_t room = wanted - s->out.len < BLOCK ? wanted - s->out.len : BLOCK;
@@ -105,7 +125,7 @@ static bool pending_read(struct log_search *s, int fd, char *block, size_t wante
         cut_file_read(fd, block, left < (int64_t)room ? (size_t)left : room, s->pending_from, &next);
 
     if (n < 0)
-        return false;
+        return err_sys(e, errno, "read");
     /* Behind a cut that was made meanwhile, or at the end of a shorter file, is another line. */
     if (n > 0 && next <= s->pending_to) {
         out_add(s, block, next - n, next);
@@ -116,7 +136,7 @@ static bool pending_read(struct log_search *s, int fd, char *block, size_t wante
         s->pending_from = s->pending_to = 0;
         s->within = false;
     }
-    return true;
+    return ERR_OK;
 }
 
 /* The places are known: begins at the first of them, or where the last line has not ended yet. */
@@ -138,66 +158,58 @@ static ssize_t block_read(const struct log_search *s, int fd, char *block, int64
     return left <= 0 ? 0 : cut_file_read(fd, block, left < BLOCK ? (size_t)left : BLOCK, s->at, next);
 }
 
-/* At the end of the file. True: the search goes on from another place. */
-static bool search_end(struct log_search *s, bool last, size_t wanted)
+/* At the end of the file. *more: the search goes on from another place. */
+static enum err_code search_end(struct log_search *s, bool last, size_t wanted, int64_t *budget, bool *more,
+                                struct err *e)
 {
-    if (last && s->at > s->line_start)
-        line_finish(s, NULL, INT64_MAX, s->at, wanted);
-    if (s->collecting) {
+    if (last && s->at > s->line_start && line_finish(s, NULL, INT64_MAX, s->at, wanted, budget, e))
+        return e->code;
+    *more = s->collecting || s->pending_to;
+    if (s->collecting)
         tail_begin(s);
-        return true;
-    }
-    return s->pending_to;
+    return ERR_OK;
 }
 
-/* One block. Returns false at the end. */
-static bool search_step(struct log_search *s, int fd, char *block, bool last, size_t wanted, int64_t *budget,
-                        ssize_t *n)
+/* One block. *more: the file has more. */
+static enum err_code search_step(struct log_search *s, int fd, char *block, bool last, size_t wanted,
+                                 int64_t *budget, bool *more, struct err *e)
 {
-    int64_t next = 0, base;
+    int64_t next = 0;
+    const ssize_t n = block_read(s, fd, block, &next);
 
-    *n = block_read(s, fd, block, &next);
-    if (*n < 0)
-        return false;
-    if (*n == 0)
-        return search_end(s, last, wanted);
-    base = next - *n;
-    if (base != s->at && s->at > s->line_start) /* a hole */
-        line_finish(s, NULL, INT64_MAX, s->at, wanted);
-    if (base != s->at)
+    *more = true;
+    if (n < 0)
+        return err_sys(e, errno, "read");
+    if (n == 0)
+        return search_end(s, last, wanted, budget, more, e);
+    const int64_t base = next - n;
+    const bool hole = base != s->at;
+    if (hole && s->at > s->line_start && line_finish(s, NULL, INT64_MAX, s->at, wanted, budget, e))
+        return e->code;
+    if (hole)
         line_begin(s, base);
     s->at = base;
-    if (!s->pending_to)
-        s->at += (int64_t)block_search(s, block, (size_t)*n, base, wanted, budget);
-    return true;
+    return s->pending_to ? ERR_OK : block_search(s, block, (size_t)n, wanted, budget, e);
 }
 
 enum log_search_result log_search_run(struct log_search *s, int fd, const struct stat *st, bool last,
-                                      size_t wanted, int64_t *budget)
+                                      size_t wanted, int64_t *budget, struct err *e)
 {
     CLEANUP(free_text) char *block = xmalloc(BLOCK);
-    ssize_t n = 0;
+    bool more = true;
 
     if (s->at > st->st_size && !s->pending_to) /* the file was replaced by a shorter one: from the start */
         search_restart(s, 0);
     if (s->collecting && s->until < 0)
         s->until = st->st_size;
-    for (;;) {
-        if (s->out.len >= wanted)
-            break;
-        if (s->pending_to && !pending_read(s, fd, block, wanted))
+    while (more && s->out.len < wanted) {
+        if (!s->pending_to && *budget <= 0)
+            return LOG_SEARCH_PAUSED;
+        if (s->pending_to ? pending_read(s, fd, block, wanted, e)
+                          : search_step(s, fd, block, last, wanted, budget, &more, e))
             return LOG_SEARCH_FAILED;
-        if (s->pending_to)
-            continue;
-        if (*budget <= 0)
-            break;
-        if (!search_step(s, fd, block, last, wanted, budget, &n))
-            break;
     }
-    pattern_line_save(s->pattern, &s->line);
-    if (n < 0)
-        return LOG_SEARCH_FAILED;
-    return s->out.len >= wanted ? LOG_SEARCH_FULL : *budget <= 0 ? LOG_SEARCH_PAUSED : LOG_SEARCH_END;
+    return s->out.len >= wanted ? LOG_SEARCH_FULL : LOG_SEARCH_END;
 }
 
 int64_t log_search_place(const struct log_search *s, bool *within)

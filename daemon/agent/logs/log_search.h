@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
-#include "base/pattern/pattern.h"
+#include "base/pattern.h"
 #include "daemon/agent/logs/log_dates.h"
 
-/* Searches a log for the lines that match a pattern, for one reader. The file is read once from the start on; a
- * line is not held in memory, but read again when it has turned out to match. So a line may have any length.
+/* Searches a log for the lines that match a pattern, for one reader. The file is read once from the start on. A line may have
+ * any length: what the pattern searches of it is held in memory (base/pattern.h), and all of it is read again if it matches.
  *
  * A line counts when it has ended: while its writer goes on, the last line waits for its end. A hole in the file
  * (base/cut_file.h) ends a line.
@@ -23,6 +23,7 @@
 struct log_search {
     struct pattern *pattern; /* borrowed; other searches use it between the calls */
     struct pattern_line line;
+    bool line_matches;                /* an earlier part of it was sent already */
     int64_t line_start;               /* in the file: of the line that is being searched */
     int64_t at;                       /* where to read next */
     int64_t pending_from, pending_to; /* part of a line that matches, which is to be read again */
@@ -44,7 +45,7 @@ enum log_search_result {
     LOG_SEARCH_FULL,   /* `out` has as many bytes as were wanted */
     LOG_SEARCH_PAUSED, /* the budget is used up */
     LOG_SEARCH_END,    /* the file has no more at present */
-    LOG_SEARCH_FAILED, /* errno says why */
+    LOG_SEARCH_FAILED, /* the error says why */
 };
 
 /* Begins at `offset`. within: there a line goes on of which an earlier part matched. tail: 0, or up to LOG_SEARCH_TAIL. */
@@ -52,9 +53,9 @@ void log_search_begin(struct log_search *s, struct pattern *pattern, int64_t off
                       int64_t tail);
 void log_search_move(struct log_search *s,
                      int64_t offset); /* begins there instead; nothing was searched yet */
-/* Adds what matches to s->out, up to `wanted` bytes. last: the file does not grow any more, so its last line has ended. */
+/* Adds what matches to s->out, up to `wanted` bytes. *budget: the steps that are left, of some nanoseconds each. last: the file does not grow any more, so its last line has ended. */
 enum log_search_result log_search_run(struct log_search *s, int fd, const struct stat *st, bool last,
-                                      size_t wanted, int64_t *budget);
+                                      size_t wanted, int64_t *budget, struct err *e);
 /* Where another search would have to begin to find what this one has not added to `out`; *within as above. */
 int64_t log_search_place(const struct log_search *s, bool *within);
 /* Sets the runs of s->out, as log_runs_find does. */

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/pattern/pattern.h"
+#include "base/pattern.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
@@ -68,7 +68,7 @@ struct log_stream {
     int64_t job;
     int64_t generation;                       /* the newest one that was opened; 0: none */
     int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
-    char *grep;                               /* what lines must match (base/pattern/pattern.h); empty: all */
+    char *grep;                               /* what lines must match (base/pattern.h); empty: all */
     size_t read_count;
     int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
     int rank;                        /* -1: all */

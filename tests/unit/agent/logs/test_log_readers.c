@@ -278,7 +278,7 @@ static void a_bad_expression_is_refused(void **state)
 
     ask_for_lines(d, "a(", 0, false, 0);
     assert_true(d->over);
-    assert_non_null(strstr(d->error, "no ')'"));
+    assert_non_null(strstr(d->error, "missing closing parenthesis"));
     assert_false(log_readers_pump(d->logs));
     assert_int_equal(d->chunks, 1);
 }

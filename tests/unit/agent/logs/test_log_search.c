@@ -14,6 +14,7 @@ struct fixture {
     int fd;
     struct pattern *pattern;
     struct log_search search;
+    struct err e;
     struct buf got;
 };
 
@@ -63,7 +64,7 @@ static enum log_search_result run(struct fixture *d, bool last, size_t wanted, i
     size_t bytes = 0;
 
     assert_int_equal(fstat(d->fd, &st), 0);
-    result = log_search_run(&d->search, d->fd, &st, last, wanted, &budget);
+    result = log_search_run(&d->search, d->fd, &st, last, wanted, &budget, &d->e);
     assert_true(d->search.out.len <= wanted);
     for (size_t i = 0; i < d->search.region_count; i++)
         bytes += (size_t)(d->search.regions[i].to - d->search.regions[i].from);
@@ -109,7 +110,7 @@ static void a_line_that_grows_is_found_when_it_ends(void **state)
     assert_string_equal(d->got.data, "loss 12\n");
 }
 
-/* The long line is larger than a block, and the pieces that are taken are smaller than a line. */
+/* The long lines lie in two blocks, and the pieces that are taken are smaller than a line. */
 static void any_piece_and_any_budget_give_the_same(void **state)
 {
     struct fixture *d = *state;
@@ -118,7 +119,7 @@ static void any_piece_and_any_budget_give_the_same(void **state)
     for (int i = 0; i < 300; i++) {
         buf_clear(&line);
         buf_printf(&line, "line %d ", i);
-        for (int at = 0; at < (i == 100 || i == 200 ? 100000 : i % 7 * 30); at++)
+        for (int at = 0; at < (i == 100 || i == 200 ? 60000 : i % 7 * 30); at++)
             buf_putc(&line, (char)('a' + at % 26));
         buf_printf(&line, "%s\n", i % 5 == 0 ? " found" : "");
         buf_append(&text, line.data, line.len);
@@ -136,6 +137,17 @@ static void any_piece_and_any_budget_give_the_same(void **state)
         assert_int_equal(d->got.len, wanted.len);
         assert_memory_equal(d->got.data, wanted.data, wanted.len);
     }
+}
+
+static void a_line_that_takes_too_long_ends_the_search_with_its_place(void **state)
+{
+    struct fixture *d = *state;
+
+    write_text(d, "aaa\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\naa\n");
+    begin(d, "^((a+)+)+$", 0, false, 0);
+    assert_int_equal(run(d, true, 1000, MUCH), LOG_SEARCH_FAILED);
+    assert_non_null(strstr(d->e.msg, "the line at byte 4: the expression takes too long"));
+    assert_string_equal(d->got.data, "aaa\n");
 }
 
 static void a_line_was_written_when_it_ended(void **state)
@@ -159,7 +171,7 @@ static void a_line_was_written_when_it_ended(void **state)
     write_text(d, "found 1\nno\nfound 2\n");
     begin(d, "found", 0, false, 0);
     assert_int_equal(fstat(d->fd, &st), 0);
-    log_search_run(&d->search, d->fd, &st, true, 1000, &budget);
+    log_search_run(&d->search, d->fd, &st, true, 1000, &budget, &d->e);
     log_search_date(&d->search, &runs, notes, &notes_at, false, &st);
     assert_int_equal(runs.count, 2);
     assert_true(runs.bytes[0] == 8 && runs.wall_us[0] == 2000);
@@ -256,6 +268,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(lines_that_match_are_found, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_line_that_grows_is_found_when_it_ends, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(any_piece_and_any_budget_give_the_same, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_line_that_takes_too_long_ends_the_search_with_its_place,
+                                        fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_line_was_written_when_it_ended, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_search_goes_on_from_the_place, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_tail_has_the_last_lines_that_match, fixture_open, fixture_close),

@@ -1,0 +1,131 @@
+#include "base/pattern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+struct pattern {
+    pcre2_general_context *memory;
+    pcre2_code *code;
+    pcre2_match_data *match;
+    pcre2_match_context *limits;
+};
+
+/* As all small allocations, these abort if there is no memory. */
+static void *memory_get(size_t size, void *unused)
+{
+    (void)unused;
+    return xmalloc(size);
+}
+
+static void memory_put(void *block, void *unused)
+{
+    (void)unused;
+    free(block);
+}
+
+/* Counts characters, as a user does. offset: in bytes. */
+static size_t place_of(const char *text, size_t offset)
+{
+    size_t place = 1;
+
+    for (size_t i = 0; i < offset && text[i]; i++)
+        place += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return place;
+}
+
+static enum err_code text_check(const char *text, struct err *e)
+{
+    const size_t size = strlen(text);
+
+    if (!size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the expression is empty: every line matches it");
+    if (size > PATTERN_BYTES)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the expression has %zu bytes, and may have at most %d", size,
+                       PATTERN_BYTES);
+    return ERR_OK;
+}
+
+enum err_code pattern_compile(const char *text, struct pattern **out, struct err *e)
+{
+    /* UTF and the newline are set here, so the expression cannot choose others by a leading (*UTF) or (*CR). */
+    static const uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
+    PCRE2_UCHAR why[160];
+    PCRE2_SIZE offset;
+    int code;
+
+    if (text_check(text, e))
+        return e->code;
+    pcre2_general_context *memory = pcre2_general_context_create(memory_get, memory_put, NULL);
+    pcre2_compile_context *how = pcre2_compile_context_create(memory);
+    struct pattern *p = xcalloc(1, sizeof(*p));
+    p->memory = memory;
+    p->code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, options, &code, &offset, how);
+    pcre2_compile_context_free(how);
+    if (!p->code) {
+        pattern_free(p);
+        pcre2_get_error_message(code, why, sizeof(why));
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s (character %zu of '%s')", (const char *)why,
+                       place_of(text, offset), text);
+    }
+    p->match = pcre2_match_data_create(1, memory);
+    p->limits = pcre2_match_context_create(memory);
+    pcre2_set_match_limit(p->limits, PATTERN_STEPS);
+    pcre2_set_heap_limit(p->limits, PATTERN_HEAP_KIB);
+    *out = p;
+    return ERR_OK;
+}
+
+void pattern_free(struct pattern *p)
+{
+    if (!p)
+        return;
+    pcre2_match_context_free(p->limits);
+    pcre2_match_data_free(p->match);
+    pcre2_code_free(p->code);
+    pcre2_general_context_free(p->memory);
+    free(p);
+}
+
+void pattern_line_add(struct pattern_line *line, const char *data, size_t size)
+{
+    const size_t room = PATTERN_LINE_BYTES - line->text.len;
+
+    line->cut |= size > room;
+    buf_append(&line->text, data, size < room ? size : room);
+}
+
+enum err_code pattern_line_end(struct pattern *p, const struct pattern_line *line, bool *matched,
+                               struct err *e)
+{
+    const char *text = line->text.len ? line->text.data : "";
+    const int rc = pcre2_match(p->code, (PCRE2_SPTR)text, line->text.len, 0, line->cut ? PCRE2_NOTEOL : 0,
+                               p->match, p->limits);
+    PCRE2_UCHAR why[160];
+
+    *matched = rc >= 0;
+    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
+        return ERR_OK;
+    pcre2_get_error_message(rc, why, sizeof(why));
+    return err_set(
+        e, ERR_RESOURCE_EXHAUSTED,
+        "the expression takes too long on a line of %zu bytes (%s): make it simpler, for example without "
+        "repetitions within repetitions",
+        line->text.len, (const char *)why);
+}
+
+void pattern_line_clear(struct pattern_line *line)
+{
+    buf_clear(&line->text);
+    line->cut = false;
+}
+
+void pattern_line_release(struct pattern_line *line)
+{
+    buf_release(&line->text);
+    line->cut = false;
+}
