@@ -90,7 +90,7 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
 struct run_place {
     int64_t step, epoch, position, updates, round_steps;
     uint64_t digest, moments; /* of what ranks must hold the same of: parameters and moments; else 0 */
-    int64_t local_samples, seen[SYNC_FRAGMENTS_KEPT];
+    int64_t local_samples;
     struct share_range range;
 };
 
@@ -141,31 +141,49 @@ static struct run_place place_of(const struct trainer *t, const struct engine_ah
 {
     const struct engine *n = &t->engine;
     bool unlike = n->share.given;
-    struct run_place out = {.step = n->step + t->behind,
-                            .epoch = ahead->cursor.epoch,
-                            .position = ahead->cursor.position,
-                            .updates = unlike ? n->fewest_updates : n->optim->steps + t->behind,
-                            .round_steps = unlike ? 0 : t->round.steps + t->behind,
-                            .local_samples = t->round.local_samples + ahead->local,
-                            .range = share_range(n)};
-    for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
-        out.seen[f] = t->round.seen[f].local;
-    return out;
+    return (struct run_place){.step = n->step + t->behind,
+                              .epoch = ahead->cursor.epoch,
+                              .position = ahead->cursor.position,
+                              .updates = unlike ? n->fewest_updates : n->optim->steps + t->behind,
+                              .round_steps = unlike ? 0 : t->round.steps + t->behind,
+                              .local_samples = t->round.local_samples + ahead->local,
+                              .range = share_range(n)};
 }
 
-/* Weights are shares of what the present ranks bring to the exchange. */
+/* Weights are shares of what the present ranks bring to the exchange. In a round of a given time, the samples that a rank has
+ * taken of its row are dealt again if it is lost; lost are only those that counted when the group went on before. */
 static void samples_sum(struct trainer *t, const struct run_place *all, const struct engine_ahead *ahead)
 {
+    int64_t present = 0;
     t->round.global_samples = 0;
-    for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
-        t->round.seen[f].global = 0;
     for (int r = 0; r < t->formation.world_size; r++) {
         t->round.global_samples += all[r].local_samples;
-        for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
-            t->round.seen[f].global += all[r].seen[f];
+        present += all[r].local_samples - all[r].range.taken;
     }
-    t->samples_lost += t->brought ? t->brought - t->round.global_samples : 0;
+    t->samples_lost += t->brought ? t->brought - present : 0;
+    t->round_counted = t->engine.share.given ? t->round.global_samples : 0;
     t->round.global_samples -= ahead->global;
+}
+
+/* The same, for fragments that have been sent in this round of all of them. */
+static enum err_code fragments_sum(struct trainer *t, struct err *e)
+{
+    const size_t count = t->sync.type == SYNC_DILOCO ? (size_t)t->sync.fragments : 0;
+    const size_t ranks = (size_t)t->formation.world_size;
+    if (count < 2)
+        return ERR_OK;
+    int64_t *mine = xcalloc(count, sizeof(*mine)), *all = xcalloc(count * ranks, sizeof(*all));
+    for (size_t f = 0; f < count; f++)
+        mine[f] = t->round.seen[f].local;
+    enum err_code code = coll_allgather(t->formation.group, mine, count * sizeof(*mine), all, e);
+    for (size_t f = 0; !code && f < count; f++) {
+        t->round.seen[f].global = 0;
+        for (size_t r = 0; r < ranks; r++)
+            t->round.seen[f].global += all[r * count + f];
+    }
+    free(mine);
+    free(all);
+    return code;
 }
 
 enum err_code trainer_compare_places(struct trainer *t, struct err *e)
@@ -189,7 +207,9 @@ enum err_code trainer_compare_places(struct trainer *t, struct err *e)
         return e->code;
     struct run_place *all = xcalloc(ranks, sizeof(*all));
     struct share_range *ranges = xcalloc(ranks, sizeof(*ranges));
-    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    enum err_code code = fragments_sum(t, e);
+    if (!code)
+        code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     for (int r = 0; !code && r < f->world_size; r++) {
         code = place_differs(t, all, r, e);
         ranges[r] = all[r].range;

@@ -66,6 +66,8 @@ static void run_put(const struct trainer *t, struct live_run *run)
     run->snapshot_due = t->snapshot_due || lost;
     run->eval_due = t->eval_due || best_lost;
     run->round = t->round;
+    run->round_counted = t->round_counted;
+    run->served = t->served;
 }
 
 static enum err_code run_take(struct trainer *t, const struct live_run *run, struct err *e)
@@ -136,7 +138,7 @@ static enum err_code share_from(struct trainer *t, const struct live_claim *all,
     bool missing = false;
     for (int r = 0; r < f->world_size; r++)
         missing |= all[r].step != step;
-    if (!step)
+    if (!step && !rounds)
         return err_set(e, ERR_INTERNAL, "the coordinator names rank %d as the source, but it has no state",
                        source);
     if (f->rank == source)
@@ -162,7 +164,9 @@ enum err_code live_share(struct trainer *t, struct err *e)
                                     .apart = t->round.apart,
                                     .sent = t->round.sent.begun,
                                     .exchanges = t->round.rounds,
-                                    .round_steps = t->round.steps};
+                                    .round_steps = t->sync.every_ms ? 0 : t->round.steps,
+                                    .samples = t->engine.samples,
+                                    .dealt = t->engine.share.most > 0};
     struct live_claim *all = xcalloc((size_t)f->world_size, sizeof(*all));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     if (!code) {

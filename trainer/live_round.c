@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
+#include "trainer/engine/share.h"
 
 enum part {
     PART_KEEPS,  /* has made as many exchanges as the newest rank */
@@ -17,7 +18,8 @@ int live_round_newest(const struct live_claim *all, int world)
         const struct live_claim *c = &all[r], *best = newest < 0 ? NULL : &all[newest];
         if (c->whole && c->apart &&
             (!best || c->exchanges > best->exchanges ||
-             (c->exchanges == best->exchanges && c->step > best->step)))
+             (c->exchanges == best->exchanges &&
+              (c->step > best->step || (c->step == best->step && c->samples > best->samples)))))
             newest = r;
     }
     return newest;
@@ -107,7 +109,7 @@ static struct sync_state round_of_new(const struct sync_state *source)
 {
     struct sync_state out = *source;
     out.local_samples = 0;
-    for (int f = 0; f < SYNC_FRAGMENTS_KEPT; f++)
+    for (int f = 0; f < SYNC_FRAGMENTS_MOST; f++)
         out.seen[f].local = 0;
     out.sent.begun = false;
     out.rank = out.world_size = 0;
@@ -121,6 +123,56 @@ static void round_take_place(struct sync_state *round, const struct sync_state *
     round->turn_steps = source->turn_steps;
 }
 
+/* ---- rounds of a given time */
+
+/* It has taken samples of an open round, and has the place that the round began at. */
+static bool claim_is_dealt(const struct live_claim *c, const struct live_claim *newest)
+{
+    return part_of(c, newest) == PART_KEEPS && c->samples == newest->samples && c->dealt;
+}
+
+/* The row of samples as ranks that are in the round have it; else that of the newest rank. A rank that is not in the round
+ * takes the row and the place. A group may have ended while it formed: then some of its ranks have counted already what
+ * all had taken, and others have not. */
+static enum err_code timed_round_share(struct trainer *t, const struct live_claim *all, int source,
+                                       const struct live_run *run, enum part mine, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const int rank = t->formation.rank, world = t->formation.world_size;
+    int dealer = 0;
+    while (dealer < world && !claim_is_dealt(&all[dealer], &all[source]))
+        dealer++;
+    dealer = dealer < world ? dealer : source;
+    struct {
+        bool given; /* also if the run has resumed, and a snapshot had the row */
+        int64_t fewest;
+        struct deal row;
+    } head = {n->share.given || n->deal.count > 0, n->share.given ? n->fewest_updates : n->optim->steps,
+              n->deal};
+    if (coll_broadcast(t->formation.group, &head, sizeof(head), dealer, e))
+        return e->code;
+    struct deal_piece *pieces = xcalloc(head.row.count + 1, sizeof(*pieces));
+    for (size_t i = 0; rank == dealer && i < head.row.count; i++)
+        pieces[i] = n->deal.pieces[i];
+    head.row.pieces = pieces;
+    enum err_code code =
+        coll_broadcast(t->formation.group, pieces, (head.row.count + 1) * sizeof(*pieces), dealer, e);
+    if (!code && !claim_is_dealt(&all[rank], &all[source])) {
+        int64_t updates = n->optim->steps;
+        struct snapshot_place place = run->place;
+        place.dealt = false;
+        state_take_place(n, &place);
+        if (mine != PART_NEW) /* it keeps its moments */
+            n->optim->steps = updates;
+        if (head.given)
+            share_take_row(n, &head.row, head.fewest);
+    }
+    free(pieces);
+    t->served = run->served;
+    t->brought = run->round.shared ? run->round_counted : 0;
+    return code;
+}
+
 enum err_code live_round_share(struct trainer *t, const struct live_claim *all, int source,
                                const struct live_run *run, struct err *e)
 {
@@ -128,7 +180,8 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
     const struct formation *f = &t->formation;
     struct sync_state *round = &t->round;
     enum part mine = part_of(&all[f->rank], &all[source]);
-    bool moved = round->rank != f->rank || round->world_size != f->world_size;
+    const bool moved = round->rank != f->rank || round->world_size != f->world_size;
+    const bool timed = t->sync.every_ms > 0;
     t->in_round = true;
     /* It was alone, and its parameters were the model. */
     if ((!run->round.shared && f->rank == source) || mine == PART_STARTS)
@@ -143,7 +196,7 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
         begin_at_shared(t);
         *round = round_of_new(&run->round);
     }
-    if (mine == PART_NEW || moved) {
+    if (!timed && (mine == PART_NEW || moved)) {
         state_take_place(n, &run->place);
         round_take_place(round, &run->round);
     }
@@ -151,8 +204,10 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
     round->least = run->round.turn ? run->round.turn_steps : run->round.steps;
     if (!run->round.shared)
         round->local_samples = round->global_samples = 0;
-    t->behind = run->place.step > n->step ? run->place.step - n->step : 0;
     t->brought = run->round.shared ? run->round.global_samples : 0;
+    if (timed && timed_round_share(t, all, source, run, mine, e))
+        return e->code;
+    t->behind = run->place.step > n->step ? run->place.step - n->step : 0;
     n->whole = true;
     return ERR_OK;
 }

@@ -13,6 +13,10 @@
  *     a new rank                                takes these and the optimizer's moments, begins at the shared model, and makes
  *                                               the rest of the round from the newest rank's step on
  *
+ * In rounds of a given time, ranks make unlike numbers of steps anyway, so every rank that has made as many exchanges goes on
+ * with what it has. The samples that it took count from then on (trainer_compare_places), those that lost ranks took
+ * are dealt again, and the rest of the round is dealt anew.
+ *
  * So no local step is thrown away, and no change is applied twice. An exchange that no rank has applied is made again by
  * trainer_run, from the same arrays. A rank that has another number than before, or is in a world of another size, goes on at
  * the newest rank's step. */
@@ -25,7 +29,9 @@ struct live_claim {
     bool apart;          /* it makes steps of its own, in rounds */
     bool sent;           /* an exchange was under way when its group ended */
     int64_t exchanges;   /* that it has applied */
-    int64_t round_steps; /* since the round began */
+    int64_t round_steps; /* since the round began, if all ranks make equally many */
+    int64_t samples;     /* of the run, up to the place that ranks share */
+    bool dealt;          /* it takes samples of an open round of a given time */
 };
 
 /* What the source says of the run. */
@@ -35,6 +41,8 @@ struct live_run {
     int64_t snapshot_age_ms, eval_age_ms, last_snapshot_step;
     bool snapshot_due, eval_due;
     struct sync_state round;
+    int64_t round_counted;
+    struct run_mark served;
 };
 
 /* Returns the rank whose state is the newest one of a round; -1: no rank has one. */

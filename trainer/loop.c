@@ -22,18 +22,13 @@ volatile int trainer_stop_signal, trainer_running;
 
 /* ---- what is due */
 
-/* Where the run was before the step. A round of a given time makes many steps at once, or none while it is open. */
-struct before {
-    int64_t step, epoch;
-};
-
 /* Whether a multiple of `every` lies behind `before`, up to `now`. */
 static bool multiple_passed(int64_t before, int64_t now, int64_t every)
 {
     return now / every > before / every;
 }
 
-static bool action_due(const struct job_every *every, const struct trainer *t, const struct before *before,
+static bool action_due(const struct job_every *every, const struct trainer *t, const struct run_mark *before,
                        bool time_voted)
 {
     if (every->count <= 0)
@@ -56,7 +51,7 @@ static bool must_stop(const struct step *s)
     return s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f;
 }
 
-static enum err_code after_step(struct trainer *t, const struct step *s, const struct before *before,
+static enum err_code after_step(struct trainer *t, const struct step *s, const struct run_mark *before,
                                 struct err *e)
 {
     bool over = engine_finished(&t->engine) || must_stop(s), evaluated = false;
@@ -127,7 +122,12 @@ static enum err_code run_finish(struct trainer *t, bool stopped, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code step_serve(struct trainer *t, const struct step *s, const struct before *before,
+static void mark_served(struct trainer *t)
+{
+    t->served = (struct run_mark){t->engine.step, t->engine.cursor.epoch};
+}
+
+static enum err_code step_serve(struct trainer *t, const struct step *s, const struct run_mark *before,
                                 bool *stopped, struct err *e)
 {
     *stopped = must_stop(s);
@@ -136,6 +136,8 @@ static enum err_code step_serve(struct trainer *t, const struct step *s, const s
     if (after_step(t, s, before, e) || (s->tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
         return e->code;
     t->served_step = t->engine.step;
+    if (!t->sync.every_ms || sync_voted(t->formation.sync))
+        mark_served(t);
     if (s->tail[TAIL_HANDOVER] > 0.0f && !*stopped && !engine_finished(&t->engine))
         return handover_await(t, e);
     return ERR_OK;
@@ -145,13 +147,18 @@ static enum err_code step_serve(struct trainer *t, const struct step *s, const s
  * exchange had brought are gone. Those by time and by the user come again. */
 static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopped, struct err *e)
 {
-    const struct before before = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
+    const struct run_mark last = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
+    const struct run_mark before = live_has_rounds(t) && t->sync.every_ms ? t->served : last;
     struct step s = {0};
     bool again = live_has_rounds(t) && sync_round_due(t->formation.sync);
     if (again && trainer_exchange_again(t, &s, e))
         return e->code;
-    if (t->owed || (again && sync_voted(t->formation.sync)))
-        return step_serve(t, &s, &before, stopped, e);
+    if (t->owed || (again && sync_voted(t->formation.sync))) {
+        if (step_serve(t, &s, &before, stopped, e))
+            return e->code;
+        mark_served(t);
+        return ERR_OK;
+    }
     t->served_step = t->engine.step;
     return ERR_OK;
 }
@@ -170,13 +177,15 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         return e->code;
     rebalance_begin(t);
     progress_report(t, false);
+    if (!live_has_rounds(t))
+        mark_served(t);
     if (step_catch_up(t, at_start, &stopped, e))
         return e->code;
     while (!stopped && !engine_finished(&t->engine)) {
         struct step s;
         if (at_start)
             progress_epoch(t);
-        const struct before before = {t->engine.step, t->engine.cursor.epoch};
+        struct run_mark before = {t->engine.step, t->engine.cursor.epoch};
         struct sample_log log;
         sample_log_begin(t, &log);
         if (trainer_step(t, &s, &at_start, e))
@@ -184,6 +193,9 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         sample_log_end(t, &log);
         t->interval.steps += t->engine.step - before.step;
         t->interval.samples += s.global;
+        /* A round of a given time makes many steps at once, some of them maybe before the group went on within it. */
+        if (t->sync.every_ms && sync_voted(t->formation.sync))
+            before = t->served;
         if (rebalance_deal(t, e) || step_serve(t, &s, &before, &stopped, e))
             return e->code;
         if (fault_hit("trainer.step"))

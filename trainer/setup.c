@@ -120,6 +120,9 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
         t->round = (struct sync_state){0};
     if (trainer_compare_places(t, e))
         return e->code;
+    /* The place may have moved within the round, to which no work belongs. */
+    if (live_has_rounds(t) && t->sync.every_ms && !t->owed)
+        t->served_step = t->engine.step;
     if (live_has_rounds(t) || (rounds && !live))
         sync_load(t->formation.sync, &t->round);
     else
@@ -142,10 +145,9 @@ static bool strategy_stays(const struct trainer *t)
         return true;
     case SYNC_AUTO: /* before the choice, nothing is worth being kept */
         return t->chosen.facts.world_size > 0;
-    case SYNC_AVERAGE: /* with a round at each step no rank keeps the mean that others may lack */
-        return s->every > 1 && !s->every_ms;
+    case SYNC_AVERAGE:
     case SYNC_DILOCO:
-        return s->fragments <= SYNC_FRAGMENTS_KEPT && !s->every_ms;
+        return true;
     }
     return false;
 }
@@ -175,7 +177,10 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     CLEANUP(resume_release) struct resume_offers o = {0};
     struct device *device = t->engine.device;
     const bool later = as->generation != link_first_member(t->link)->generation;
-    const int64_t live_step = t->engine.whole ? t->engine.step : 0;
+    /* Steps of a round of a given time count when the round is over. They are worth being kept also in the first round. */
+    const bool first_round = t->spec->sync.every_ms && t->round.apart && t->round.steps > 0;
+    const int64_t step = first_round && !t->engine.step ? 1 : t->engine.step;
+    const int64_t live_step = t->engine.whole ? step : 0;
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     /* A process that has a state needs no snapshot: the group starts with this state or a later one. */
     if ((!live_step && resume_find(t, &o, e)) ||

@@ -63,8 +63,9 @@ bool timed_round_step(struct trainer *t, const struct step *s)
     t->timed.steps += s->local > 0;
     if (share->taken + s->local >= share->most)
         return true;
-    /* A stop does not wait for the clock. This step carries the vote for it, which the exchange then brings to the others. */
-    if (s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f)
+    /* A stop or a hand-over does not wait for the clock. This step carries the vote for it, which the exchange then brings to
+     * the others. */
+    if (s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f || s->tail[TAIL_HANDOVER] > 0.0f)
         return true;
     if (fixed)
         return t->timed.steps >= fixed;
@@ -110,6 +111,7 @@ void timed_round_end(struct trainer *t, bool *epoch_ended)
 {
     share_end(&t->engine, t->timed.counts, epoch_ended);
     t->timed.open = false;
+    t->round_counted = 0;
 }
 
 void timed_round_release(struct trainer *t)

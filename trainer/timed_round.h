@@ -12,7 +12,7 @@
  *     all of them count the round's samples, and deal the samples of the next round (trainer/engine/share.h)
  *
  * Nothing else crosses the network within a round. So steps of the run are counted, and evaluations, snapshots, tuning, a
- * stop and the end of the run come, when a round is over. A stop ends the round of each rank that hears of it.
+ * stop and the end of the run come, when a round is over. A stop or a hand-over ends the round of each rank that hears of it.
  * The step number is that of global batches: the samples of all ranks divided by those of a global batch. */
 
 /* Before a step: whether it belongs to such a round. Deals samples if a round begins. */

@@ -58,6 +58,10 @@ struct rebalance {                  /* balance.h */
     size_t held_count, held_room;
 };
 
+struct run_mark { /* a place of the run */
+    int64_t step, epoch;
+};
+
 struct live_choice { /* what `sync: auto` chose; world_size 0 in facts: nothing */
     struct sync_spec sync;
     struct sync_facts facts;
@@ -98,6 +102,10 @@ struct trainer {
     int64_t
         brought; /* samples of the round that the newest rank counts; those of lost ranks are among them */
     int64_t samples_lost; /* by lost ranks, not reported yet */
+    /* Rounds of a given time: samples of the open round that counted when a group went on within it, of all its ranks; and the
+     * place up to which all that was due is done, as the place may move when a group goes on. */
+    int64_t round_counted;
+    struct run_mark served;
     bool resumed;
     /* Stopped: the run ended early; asked: because the coordinator asked a rank to stop. */
     bool stopped, asked;

@@ -144,7 +144,7 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
         return change_refuse(e, "wire", "");
     if (from->fragments != to->fragments)
         return change_refuse(e, "fragments", "");
-    /* A value that is 0 (or a round of one step, for average) needs one array less. */
+    /* A value that is 0 needs one array less. */
     if ((from->outer_momentum > 0.0) != (to->outer_momentum > 0.0))
         return change_refuse(e, "outer_momentum",
                              " from or to 0: only a momentum above 0 has memory of its own");
@@ -152,8 +152,6 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
         return change_refuse(
             e, "overlap",
             " from or to 0: only an overlap above 0 has memory for the data that is being sent");
-    if (from->type == SYNC_AVERAGE && (from->every > 1) != (to->every > 1))
-        return change_refuse(e, "every", " from or to 1: only a number above 1 has memory for the last mean");
     /* The mean is made without a shared model where there is one rank. */
     if (from->type == SYNC_DILOCO && job_sync_is_mean(from) != job_sync_is_mean(to))
         return change_refuse(e, "outer_lr",

@@ -116,6 +116,14 @@ void share_cut_off(struct engine *n, struct share_range *all, int ranks)
     place_advance(n, samples);
 }
 
+void share_take_row(struct engine *n, const struct deal *row, int64_t fewest)
+{
+    deal_start(&n->deal, &row->next, row->pieces, row->count);
+    n->share.given = true;
+    n->share.taken = n->share.most = 0;
+    n->fewest_updates = fewest;
+}
+
 void share_leave(struct engine *n)
 {
     if (!n->share.given && !n->deal.count && !n->step_samples)

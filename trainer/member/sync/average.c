@@ -4,20 +4,14 @@
  *
  * Weights are applied before the sum: x_i * (n_i / n). A rank without samples has the weight 0. The sum is
  * made in the array of gradients, which is not used between two steps, so a rank whose peers vanish during
- * the sum still has its parameters. */
+ * the sum still has its parameters. The last mean is kept also with a round at each step: a rank that lost its peers in
+ * the sum takes it from one that has gone on. */
 #include "trainer/member/sync/average.h"
 
 #include <math.h>
 
 #include "base/clock.h"
 #include "trainer/member/sync/squares.h"
-
-/* With a round at each step, parameters are the shared model whenever somebody looks. */
-static bool average_wants(const struct sync_spec *c, size_t array)
-{
-    (void)array;
-    return c->every > 1 || c->every_ms;
-}
 
 static enum err_code average_check_tune(const struct sync *s, const struct sync_spec *to, struct err *e)
 {
@@ -126,7 +120,6 @@ const struct sync_ops sync_average_ops = {
     .name = "average",
     .local_steps = true,
     .arrays = {[SYNC_SHARED] = {"shared"}},
-    .wants = average_wants,
     .open = average_open,
     .check_tune = average_check_tune,
     .tuned = average_tuned,

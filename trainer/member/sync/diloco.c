@@ -117,10 +117,13 @@ static void turn_set(struct sync *s, struct diloco *d, int64_t turn)
 
 static enum err_code rounds_check(const struct sync_spec *c, struct err *e)
 {
-    if (c->every < 1 || c->fragments < 1 || c->overlap >= c->every / c->fragments)
+    if (c->every < 1 || c->fragments < 1 || c->fragments > SYNC_FRAGMENTS_MOST ||
+        c->overlap >= c->every / c->fragments)
         return err_set(
             e, ERR_INVALID_ARGUMENT,
-            "sync: expected every and fragments of at least 1, and overlap below every / fragments");
+            "sync: expected every of at least 1, fragments from 1 to %d, and overlap below every / "
+            "fragments",
+            SYNC_FRAGMENTS_MOST);
     return ERR_OK;
 }
 
@@ -429,7 +432,7 @@ static void diloco_save(const struct sync *s, struct sync_state *out)
     out->turn_steps = out->steps;
     out->steps += d->fragments[d->turn].begin;
     out->unsettled = d->unsettled;
-    for (int64_t f = 0; f < s->config.spec.fragments && f < SYNC_FRAGMENTS_KEPT; f++)
+    for (int64_t f = 0; f < s->config.spec.fragments; f++)
         out->seen[f] = d->fragments[f].seen;
 }
 
@@ -442,7 +445,7 @@ static void diloco_load(struct sync *s, const struct sync_state *in)
         turn++;
     turn_set(s, d, turn);
     d->unsettled = in->unsettled;
-    for (int64_t f = 0; f < s->config.spec.fragments && f < SYNC_FRAGMENTS_KEPT; f++)
+    for (int64_t f = 0; f < s->config.spec.fragments; f++)
         d->fragments[f].seen = in->seen[f];
     /* `every` may be another one than that which in->steps was counted by. */
     s->state.steps = in->turn ? in->turn_steps : in->steps - d->fragments[d->turn].begin;

@@ -121,8 +121,8 @@ bool sync_settled(const struct sync *s);
 
 /* ---- what a round was like */
 
-/* The last exchange of parameters that was applied. norm: |D| of D, the members' deltas merged by weight; NAN if it is
- * unknown: under `average` with a round at each step. agreement: the mean cosine between the members' deltas and D. In
+/* The last exchange of parameters that was applied. norm: |D| of D, the members' deltas merged by weight; NAN: in a
+ * world of one under `average`. agreement: the mean cosine between the members' deltas and D. In
  * the mean a member counts as in D, by its weight times the length of its delta, so it is |D| / sum of w |delta|: 1 if
  * all deltas have one direction, 0 if they cancel out, 1 / sqrt(n) for n equally long deltas at right angles. NAN: in a
  * world of one, or if no parameter moved. norm and agreement are the same on all ranks. */
@@ -172,7 +172,7 @@ bool sync_votes_each_step(const struct sync *s);
  * optimizer's moments at any time. Does not change while s is open. */
 bool sync_ranks_differ(const struct sync *s);
 
-#define SYNC_FRAGMENTS_KEPT 32 /* of a strategy with more fragments, sync_state.seen says nothing */
+#define SYNC_FRAGMENTS_MOST 1024 /* as a job file allows */
 
 /* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No
  * exchange may be under way (sync_join), except for sync_leave. */
@@ -191,7 +191,7 @@ struct sync_state {
     int64_t unsettled; /* exchanges that are left of a sync_settle that has begun */
     struct sync_samples {
         int64_t local, global;
-    } seen[SYNC_FRAGMENTS_KEPT]; /* by fragment: samples of earlier turns since its last exchange */
+    } seen[SYNC_FRAGMENTS_MOST]; /* by fragment: samples of earlier turns since its last exchange */
     struct {        /* the exchange that was under way, and the part of `steps` that belongs to it */
         bool begun; /* there was one */
         int64_t steps, local_samples, global_samples;

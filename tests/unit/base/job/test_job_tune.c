@@ -156,10 +156,6 @@ static void values_that_need_other_memory_are_refused(void **state)
         "'sync.overlap' cannot change while the job runs from or to 0: only an overlap above 0 has memory for the "
         "data that is being sent");
     refuse_assignment(
-        HEAD "  sync: {type: average, every: 4}\n", "sync.every=1", ERR_FAILED_PRECONDITION,
-        "'sync.every' cannot change while the job runs from or to 1: only a number above 1 has memory for the last "
-        "mean");
-    refuse_assignment(
         HEAD "  sync: {type: diloco, outer_momentum: 0}\n", "sync.outer_lr=1", ERR_FAILED_PRECONDITION,
         "'sync.outer_lr' cannot change while the job runs from or to 1 if 'sync.outer_momentum' is 0: only with 1, "
         "rounds are plain averaging");

@@ -19,7 +19,7 @@ struct ranks_shared { /* memory that all ranks and the test share */
     atomic_int counter, flag;
     uint64_t hash[RANKS_MAX];
     int code[RANKS_MAX];
-    char result[65536];
+    char result[262144];
 };
 struct ranks {
     int world;

@@ -14,7 +14,7 @@
     "name: formations\n"                                                                                     \
     "device: cpu\n"                                                                                          \
     "train:\n"                                                                                               \
-    "  model: {type: mlp, sizes: [20, 24, 1]}\n"                                                             \
+    "  model: {type: mlp, sizes: [%s]}\n"                                                                    \
     "  data: {type: synthetic, samples: 512}\n"                                                              \
     "  optimizer: {type: adamw, lr: 0.01}\n"                                                                 \
     "  batch: 4\n"                                                                                           \
@@ -24,7 +24,13 @@
 void meeting_open_trainer(struct trainer *t, struct trainer_config *config, const char *sync,
                           const char *more)
 {
-    CLEANUP(free_text) char *text = xasprintf(JOB "  sync: %s\n%s", sync, more);
+    meeting_open_sizes(t, config, "20, 24, 1", sync, more);
+}
+
+void meeting_open_sizes(struct trainer *t, struct trainer_config *config, const char *sizes, const char *sync,
+                        const char *more)
+{
+    CLEANUP(free_text) char *text = xasprintf(JOB "  sync: %s\n%s", sizes, sync, more);
     struct link *link;
     struct err e = {0};
 

@@ -11,7 +11,7 @@
 /* Trainers in forked processes that form one group after another. They do the coordinator's part themselves: each writes
  * its address to memory that all share, and reads those of the others. */
 
-enum { MEETING_RANKS = 4, MEETING_ROUNDS = 1024, MEETING_FLOATS = 4096 };
+enum { MEETING_RANKS = 4, MEETING_ROUNDS = 1024, MEETING_FLOATS = 16384 };
 
 struct meeting { /* in shared memory, zero at first */
     atomic_int here[MEETING_ROUNDS];
@@ -33,6 +33,9 @@ struct meeting_place {
  * below `train`. */
 void meeting_open_trainer(struct trainer *t, struct trainer_config *config, const char *sync,
                           const char *more);
+/* The same, of an MLP with these sizes. */
+void meeting_open_sizes(struct trainer *t, struct trainer_config *config, const char *sizes, const char *sync,
+                        const char *more);
 /* Joins and forms the group. Fails the rank if not all come within 20 s. */
 enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t,
                            const struct meeting_place *at, struct err *e);

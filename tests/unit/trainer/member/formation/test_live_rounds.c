@@ -13,10 +13,12 @@
 
 #include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
+#include "trainer/engine/share.h"
 #include "trainer/engine/state.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/resume.h"
 #include "trainer/step.h"
+#include "trainer/timed_round.h"
 
 enum { WORLD = 3, EVERY = 6, STEPS = 4 * EVERY + 2, FIRST = 11, GENERATIONS = 8 };
 
@@ -39,9 +41,13 @@ enum how {
     CALL_SUCCEEDS, /* on the others, as if this rank had been lost at the end of the call */
 };
 
+#define EIGHTS "8, 8, 8, 8, 8, 8, 8, 8, 8, 8, " /* layers for more than 32 fragments */
+
 static const struct strategy {
     const char *sync;
     int world, first_call; /* first_call: after the first step */
+    int stride;            /* of the calls that are tried; 0: each is */
+    const char *sizes;     /* of the model; NULL: as usual */
 } strategies[] = {
     {"{type: average, every: 6}", 3, 2},
     {"{type: diloco, every: 6, outer_lr: 1, outer_momentum: 0}", 3, 2},
@@ -50,8 +56,24 @@ static const struct strategy {
     {"{type: diloco, every: 6, wire: int4}", 3, 2},
     {"{type: diloco, every: 6, wire: int4, warm: 10}", 3, 8},
     {"{type: diloco, every: 6, wire: int4, fragments: 2}", 3, 2},
+    {"{type: average, every: 1}", 3, 2, 5},
+    {"{type: diloco, every: 34, fragments: 34}", 2, 2, 9, "20, " EIGHTS EIGHTS EIGHTS EIGHTS "1"},
 };
 #define REPLACED 5 /* of these: those whose first rounds are not those of all-reduce, with one fragment */
+
+/* Rounds of a given time; rounds_steps takes the clock's place. */
+static const struct strategy timed[] = {
+    {"{type: average, every: 30s}", 3, 2},
+    {"{type: diloco, every: 30s, wire: int4}", 3, 2},
+    {"{type: diloco, every: 30s, wire: int4, warm: 10}", 3, 8},
+};
+#define TIMED_REPLACED 2
+static const int rounds_steps[WORLD] = {4, 2, 3}; /* as DDP_TEST_ROUND_STEPS has them */
+
+static bool is_timed(const struct strategy *s)
+{
+    return strstr(s->sync, "30s");
+}
 
 struct scene {
     const struct strategy *strategy;
@@ -146,7 +168,10 @@ bool __wrap_link_stays(const struct link *r)
 
 static void rounds_open(struct trainer *t, struct trainer_config *config, const struct scene *scene)
 {
-    meeting_open_trainer(t, config, scene->strategy->sync, "  eval: {every: 5}\n  log_every: 4\n");
+    const char *sizes = scene->strategy->sizes;
+
+    meeting_open_sizes(t, config, sizes ? sizes : "20, 24, 1", scene->strategy->sync,
+                       "  eval: {every: 5}\n  log_every: 4\n");
     config->job.train.steps = STEPS;
 }
 
@@ -189,6 +214,30 @@ static uint64_t rank_hash(const struct trainer *t)
            (uint64_t)(t->engine.samples + t->engine.optim->steps * 1000) + (uint64_t)round.rounds * 1000000;
 }
 
+/* What all ranks hold the same of. */
+static uint64_t common_hash(const struct trainer *t)
+{
+    const struct deal *d = &t->engine.deal;
+    struct sync_state round;
+    uint64_t hash = ranks_hash(sync_shared(t->formation.sync), t->engine.model->count * sizeof(float));
+
+    sync_save(t->formation.sync, &round);
+    for (size_t i = 0; i < d->count; i++)
+        hash = hash * 31 + ranks_hash(&d->pieces[i], sizeof(d->pieces[i]));
+    return hash * 7 + (uint64_t)(t->engine.samples + d->next.position + round.rounds * 1000000);
+}
+
+/* Each sample up to the end of the row has been taken, or stands in the row. */
+static bool row_is_whole(const struct trainer *t)
+{
+    const struct engine *n = &t->engine;
+    int64_t dealt = n->deal.next.epoch * n->sampler.samples + n->deal.next.position;
+
+    for (size_t i = 0; i < n->deal.count; i++)
+        dealt -= n->deal.pieces[i].count;
+    return !n->share.given || dealt == n->samples;
+}
+
 static void train_through(struct ranks *r, int rank)
 {
     const struct scene *scene = r->arg;
@@ -219,8 +268,8 @@ static void train_through(struct ranks *r, int rank)
     }
     RANK_CHECK(generation == (scene->at_call > 0) && t.engine.step == STEPS);
     r->shared->hash[rank] = rank_hash(&t);
-    r->shared->hash[rank + WORLD] =
-        ranks_hash(sync_shared(t.formation.sync), t.engine.model->count * sizeof(float));
+    r->shared->hash[rank + WORLD] = common_hash(&t);
+    RANK_CHECK(row_is_whole(&t));
     if (rank == 0)
         board_of(r)->calls = calls;
     meeting_close_trainer(&t, &config);
@@ -247,7 +296,7 @@ static void a_group_that_fails_at_any_call_changes_no_bit(void **state)
 
         /* After the last three calls, other ranks may be done. */
         for (scene.at_call = strategies[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
-             scene.at_call++) {
+             scene.at_call += strategies[k].stride ? strategies[k].stride : 1) {
             scene.how = scene.at_call % 2 ? CALL_SUCCEEDS : CALL_FAILS;
             scene.fails = scene.at_call / 2 % strategies[k].world;
             scene.early = scene.at_call / 4 % 2;
@@ -263,6 +312,20 @@ static void a_group_that_fails_at_any_call_changes_no_bit(void **state)
     }
 }
 
+static void lose_at_call(struct scene *scene)
+{
+    scene->how = scene->at_call % 2 ? CALL_SUCCEEDS : CALL_FAILS;
+    scene->fails = scene->at_call % scene->strategy->world;
+    scene->early = scene->at_call / 2 % 2;
+    struct ranks lost = scene_play(scene);
+
+    for (int r = 1; r < scene->strategy->world; r++)
+        if (lost.shared->hash[WORLD + r] != lost.shared->hash[WORLD])
+            fail_msg("%s: rank %d at call %d (%d): rank %d differs from rank 0", scene->strategy->sync,
+                     scene->fails, scene->at_call, (int)scene->how, r);
+    ranks_release(&lost);
+}
+
 /* The survivors' shared parameters are equal, and the run ends at its last step. */
 static void a_rank_that_is_lost_at_any_call_is_replaced(void **state)
 {
@@ -273,15 +336,26 @@ static void a_rank_that_is_lost_at_any_call_is_replaced(void **state)
 
         scene.dies = true;
         for (scene.at_call = strategies[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
-             scene.at_call += 3) {
-            scene.how = scene.at_call % 2 ? CALL_SUCCEEDS : CALL_FAILS;
-            scene.fails = scene.at_call % strategies[k].world;
-            scene.early = scene.at_call / 2 % 2;
-            struct ranks lost = scene_play(&scene);
+             scene.at_call += strategies[k].stride ? 2 * strategies[k].stride + 1 : 3)
+            lose_at_call(&scene);
+        ranks_release(&whole);
+    }
+}
 
-            for (int r = 1; r < strategies[k].world; r++)
-                assert_true(lost.shared->hash[WORLD + r] == lost.shared->hash[WORLD]);
-            ranks_release(&lost);
+/* The clock decides how long rounds are, so an interrupted run has other bits. But all ranks agree on the shared model, the
+ * number of exchanges and the samples that were taken, whether the rank goes on or is replaced, and the run ends at its last
+ * step. */
+static void rounds_of_a_given_time_go_on(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(timed); k++) {
+        struct scene scene = {.strategy = &timed[k]};
+        struct ranks whole = scene_play(&scene);
+
+        for (scene.at_call = timed[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
+             scene.at_call += 2) {
+            scene.dies = scene.at_call / 2 % 2;
+            lose_at_call(&scene);
         }
         ranks_release(&whole);
     }
@@ -320,9 +394,29 @@ static struct device_array *extra_of(struct engine *n, const char *name)
     return NULL;
 }
 
+/* The samples of the others count, and a round of the rest begins. */
+static void cut_round_off(struct trainer *t, struct sync_state *round)
+{
+    struct share_range mine = share_range(&t->engine), all[WORLD];
+    struct err e = {0};
+
+    RANK_CHECK(mine.taken == round->local_samples && mine.taken > 0);
+    if (own_rank == LOST) {
+        mine.taken = 0;
+        t->engine.optim->steps = t->engine.fewest_updates;
+    }
+    RANK_OK(coll_allgather(t->formation.group, &mine, sizeof(mine), all, &e), &e);
+    round->global_samples = 0;
+    for (int r = 0; r < WORLD; r++)
+        round->global_samples += all[r].taken;
+    share_cut_off(&t->engine, all, WORLD);
+    timed_round_release(t);
+}
+
 /* Within one group: makes of the rank what a new process gets. */
 static void replace_by_hand(struct ranks *r, struct trainer *t)
 {
+    const struct scene *scene = r->arg;
     struct board *b = board_of(r);
     struct engine *n = &t->engine;
     struct device_array *lost = extra_of(n, "feedback");
@@ -334,8 +428,12 @@ static void replace_by_hand(struct ranks *r, struct trainer *t)
         memcpy(b->moments, n->optim->state, n->optim->floats * sizeof(float));
     RANK_OK(coll_barrier(t->formation.group, &e), &e);
     sync_save(t->formation.sync, &round);
-    RANK_CHECK(round.steps == LOST_AT - EVERY && round.global_samples == WORLD * round.local_samples);
-    round.global_samples -= round.local_samples;
+    if (is_timed(scene->strategy)) {
+        cut_round_off(t, &round);
+    } else {
+        RANK_CHECK(round.steps == LOST_AT - EVERY && round.global_samples == WORLD * round.local_samples);
+        round.global_samples -= round.local_samples;
+    }
     if (own_rank == LOST) {
         round.local_samples = 0;
         memcpy(n->params.data, sync_shared(t->formation.sync), n->model->count * sizeof(float));
@@ -349,6 +447,7 @@ static void replace_by_hand(struct ranks *r, struct trainer *t)
 /* Survivors neither allocate nor move memory of the device. */
 static void replace_by_process(struct ranks *r, struct trainer *t, struct trainer_config *config)
 {
+    const struct scene *scene = r->arg;
     struct device_ops counted = *t->engine.device->ops;
     const float *params = t->engine.params.data;
     struct err e = {0};
@@ -368,7 +467,7 @@ static void replace_by_process(struct ranks *r, struct trainer *t, struct traine
     RANK_CHECK(trainer_leave(t));
     RANK_OK(form_next(r, t, &e), &e);
     RANK_CHECK(bytes_allocated == 0 && bytes_moved == 0 && t->engine.params.data == params);
-    RANK_CHECK(t->samples_lost == (LOST_AT - EVERY) * 4);
+    RANK_CHECK(t->samples_lost == (is_timed(scene->strategy) ? 0 : (LOST_AT - EVERY) * 4));
     t->engine.device->ops = plain_ops;
 }
 
@@ -383,12 +482,15 @@ static void replace_in_a_round(struct ranks *r, int rank)
     rounds_open(&t, &config, scene);
     RANK_OK(form_next(r, &t, &e), &e);
     RANK_OK(trainer_restore(&t, &e), &e);
-    meeting_train(&t, LOST_AT);
+    /* Of rounds of a given time, two: one is cut off after unlike numbers of steps. */
+    const int round = rounds_steps[rank], cut = round / 2;
+    const bool by_time = is_timed(scene->strategy);
+    meeting_train(&t, by_time ? round + cut : LOST_AT);
     if (scene->dies)
         replace_by_process(r, &t, &config);
     else
         replace_by_hand(r, &t);
-    meeting_train(&t, STEPS - LOST_AT);
+    meeting_train(&t, by_time ? 2 * round : STEPS - LOST_AT);
     RANK_OK(sync_settle(t.formation.sync, &e), &e);
     r->shared->hash[rank] = rank_hash(&t);
     meeting_close_trainer(&t, &config);
@@ -397,11 +499,12 @@ static void replace_in_a_round(struct ranks *r, int rank)
 static void a_replaced_rank_has_the_bits_of_one_that_was_told_so(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < REPLACED; k++) {
-        struct scene told = {.strategy = &strategies[k]}, lost = {.strategy = &strategies[k], .dies = true};
+    for (size_t k = 0; k < REPLACED + TIMED_REPLACED; k++) {
+        const struct strategy *s = k < REPLACED ? &strategies[k] : &timed[k - REPLACED];
+        struct scene told = {.strategy = s}, lost = {.strategy = s, .dies = true};
         struct ranks by_hand = {.world = WORLD, .arg = &told}, by_process = {.world = WORLD, .arg = &lost};
 
-        if (strategies[k].world != WORLD)
+        if (s->world != WORLD)
             continue;
         assert_true(ranks_run(&by_hand, replace_in_a_round));
         assert_true(ranks_run(&by_process, replace_in_a_round));
@@ -417,7 +520,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_that_fails_at_any_call_changes_no_bit),
         cmocka_unit_test(a_rank_that_is_lost_at_any_call_is_replaced),
+        cmocka_unit_test(rounds_of_a_given_time_go_on),
         cmocka_unit_test(a_replaced_rank_has_the_bits_of_one_that_was_told_so),
     };
+    setenv("DDP_TEST_ROUND_STEPS", "4,2,3", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

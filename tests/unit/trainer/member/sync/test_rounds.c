@@ -219,14 +219,16 @@ static void measure_each_step(struct ranks *r, int rank)
     struct member m;
 
     member_open(r, rank, r->arg, &m);
+    m.config.params[0] += 0.5f;
     member_step(&m);
     RANK_CHECK(sync_take_round(m.sync, &round));
-    RANK_CHECK(round.round == 1 && round.bytes > 0 && isnan(round.norm) && isnan(round.agreement));
+    RANK_CHECK(round.round == 1 && round.bytes > 0 && near_to(round.norm, 0.5, 1e-5) &&
+               near_to(round.agreement, 1.0, 1e-5));
     member_close(&m);
 }
 
-/* Parameters are averaged at each step, and no copy of the last average is kept. */
-static void rounds_of_a_step_are_not_measured(void **state)
+/* Parameters are averaged at each step, and a copy of the last average is kept. */
+static void rounds_of_a_step_are_measured(void **state)
 {
     struct setup u = {.spec = {.type = SYNC_AVERAGE, .every = 1}, .device = &plain_device, .samples = {1, 1}};
     struct ranks r = {.world = 2, .arg = &u};
@@ -313,7 +315,7 @@ int main(void)
         cmocka_unit_test(members_count_by_their_samples),
         cmocka_unit_test(deltas_of_nothing_have_no_agreement),
         cmocka_unit_test(one_member_has_a_norm_and_no_agreement),
-        cmocka_unit_test(rounds_of_a_step_are_not_measured),
+        cmocka_unit_test(rounds_of_a_step_are_measured),
         cmocka_unit_test(sums_of_squares_are_those_of_a_plain_loop),
         cmocka_unit_test(squares_of_codes_equal_those_of_the_decoded_values),
         cmocka_unit_test(low_agreement_is_said_once_after_five_rounds),
