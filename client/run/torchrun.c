@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,8 +23,11 @@ static enum err_code torchrun_read_number(const char *option, const char *text, 
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (!isdigit((unsigned char)*text) || *end || errno || value > most)
-        return option_refuse(option, "a number", text, e);
+    if (!isdigit((unsigned char)*text) || *end || errno || value > most) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "a number from 0 to %" PRId64, most);
+        return option_refuse(option, expected, text, e);
+    }
     *out = value;
     return ERR_OK;
 }
@@ -301,7 +305,8 @@ static enum err_code torchrun_read_output(const struct run_options *o, char *con
     r->tee = xstrdup(o->tee);
     r->prefix =
         xstrdup(o->prefix ? o->prefix : torchrun_variable(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
-    if (o->log_dir && strcmp(o->log_dir, "/dev/null") != 0) /* as in torchrun, /dev/null means no logs */
+    /* As in torchrun, /dev/null means no logs, and an empty name, such as that of an unset variable, none given. */
+    if (o->log_dir && *o->log_dir && strcmp(o->log_dir, "/dev/null") != 0)
         r->log_dir = xstrdup(o->log_dir);
     return ERR_OK;
 }
@@ -309,18 +314,19 @@ static enum err_code torchrun_read_output(const struct run_options *o, char *con
 static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
 {
     const struct {
-        const char *name, *value, *why;
+        const char *name, *value, *default_value, *why; /* torchrun's default value asks for nothing */
     } given[] = {
-        {"start-method", o->start_method, "workers are separate programs, never forked from Python"},
-        {"event-log-handler", o->event_log_handler, "the coordinator keeps the events"},
-        {"logs-specs", o->logs_specs, "ddpctl runs no Python; --log-dir, -r and -t choose where logs go"},
-        {"duplicate-stdout-filters", o->stdout_filters, "the log files hold every line; use grep"},
-        {"duplicate-stderr-filters", o->stderr_filters, "the log files hold every line; use grep"},
-        {"numa-binding", o->numa_binding,
+        {"start-method", o->start_method, "spawn", "workers are separate programs, never forked from Python"},
+        {"event-log-handler", o->event_log_handler, "null", "the coordinator keeps the events"},
+        {"logs-specs", o->logs_specs, "default",
+         "ddpctl runs no Python; --log-dir, -r and -t choose where logs go"},
+        {"duplicate-stdout-filters", o->stdout_filters, "", "the log files hold every line; use grep"},
+        {"duplicate-stderr-filters", o->stderr_filters, "", "the log files hold every line; use grep"},
+        {"numa-binding", o->numa_binding, "",
          "workers are not bound to NUMA nodes; put numactl before the command"},
     };
     for (size_t i = 0; i < ARRAY_LEN(given); i++)
-        if (given[i].value)
+        if (given[i].value && strcmp(given[i].value, given[i].default_value) != 0)
             buf_printf(talk, "ddpctl: warning: --%s has no effect: %s\n", given[i].name, given[i].why);
 }
 

@@ -222,9 +222,11 @@ static void test_pet_variables(void **state)
     assert_string_equal(g.launch.tee, "3");
     assert_string_equal(g.launch.id, "none");
     run_case_release(&g);
-    accept_words(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
-    assert_null(g.launch.log_dir);
-    run_case_release(&g);
+    for (int i = 0; i < 2; i++) {
+        accept_words(&g, WORDS(i ? "--log-dir=" : "--log-dir=/dev/null", "x"), NONE);
+        assert_null(g.launch.log_dir);
+        run_case_release(&g);
+    }
     refuse_words(WORDS("x"), VARIABLES("PET_NNODES=two"),
                  "invalid value for option '--nnodes': expected N or MIN:MAX, got 'two'");
 }
@@ -328,7 +330,7 @@ static void test_attach(void **state)
     assert_int_equal(g.launch.attach, 2);
     run_case_release(&g);
     refuse_words(WORDS("--attach", "-1", "x"), NONE,
-                 "invalid value for option '--attach': expected a number, got '-1'");
+                 "invalid value for option '--attach': expected a number from 0 to 1048576, got '-1'");
 }
 
 static void test_signals(void **state)
@@ -353,13 +355,17 @@ static void test_options_without_effect_are_reported(void **state)
 {
     (void)state;
     struct run_case g;
-    accept_words(&g, WORDS("--start-method=spawn", "--numa-binding", "node", "--monitor-interval=5", "x"),
+    accept_words(&g, WORDS("--start-method=fork", "--numa-binding", "node", "--monitor-interval=5", "x"),
                  NONE);
     assert_string_equal(g.talk.data,
                         "ddpctl: warning: --start-method has no effect: workers are separate programs, "
                         "never forked from Python\n"
                         "ddpctl: warning: --numa-binding has no effect: workers are not bound to NUMA nodes; "
                         "put numactl before the command\n");
+    run_case_release(&g);
+    accept_words(&g, WORDS("--start-method=spawn", "--logs-specs=default", "--event-log-handler=null", "x"),
+                 NONE);
+    assert_int_equal(g.talk.len, 0); /* torchrun's defaults */
     run_case_release(&g);
 }
 
@@ -368,6 +374,8 @@ static void test_misuse(void **state)
     (void)state;
     refuse_words(WORDS("--nproc-pre-node=2", "x"), NONE,
                  "unknown option '--nproc-pre-node', did you mean '--nproc-per-node'?");
+    refuse_words(WORDS("--master-port=99999", "x"), NONE,
+                 "invalid value for option '--master-port': expected a number from 0 to 65535, got '99999'");
     refuse_words(
         WORDS("--nproc-per-node=xpu", "x"), NONE,
         "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
