@@ -11,6 +11,7 @@
 #include "client/run/hosts/host_group.h"
 #include "client/run/launch/launch_message.h"
 #include "client/run/launch/remote_launch.h"
+#include "client/run/master_port.h"
 #include "client/run/run_logs.h"
 #include "client/run/run_session.h"
 #include "client/run/torchrun.h"
@@ -48,8 +49,11 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
 static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)
 {
     struct submission submission = {.text = text, .own_cluster = true};
+    CLEANUP(buf_release) struct buf talk = {0};
+    CLEANUP(free_text) char *ports = master_port_range(s->request->master_port, &talk);
     const struct local_cluster_agent agent = {
-        .slots = slots, .attach = s->terminal.attach, .terminal = s->terminal.theirs};
+        .slots = slots, .ports = ports, .attach = s->terminal.attach, .terminal = s->terminal.theirs};
+    stderr_put(&talk);
     if (local_cluster_start(&s->local, &agent, s->request->log_dir, e) != ERR_OK ||
         local_cluster_link(&s->local, &s->link, e) != ERR_OK)
         return e->code;

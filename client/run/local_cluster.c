@@ -206,6 +206,7 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
     words_add_option(&w, "--token", file);
     words_add_option(&w, "--node", a->node);
     words_add_option(&w, "--address", a->address);
+    words_add_option(&w, "--ports", a->ports);
     words_add_option(&w, "--workdir", a->workdir);
     words_add_option(&w, "--attach", a->attach);
     words_add_option(&w, "--terminal", a->attach && a->terminal >= 0 ? "4" : NULL);

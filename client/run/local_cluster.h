@@ -27,6 +27,7 @@ struct local_cluster_agent {
     const char *coordinator; /* "host:port" of another machine's; NULL: the local one, by its unix socket */
     const char *token;       /* for the other machine's coordinator; NULL: --insecure */
     const char *node, *address;
+    const char *ports;    /* its range for MASTER_PORT */
     const char *workdir;  /* of commands, instead of the job's */
     const char *attach;   /* which rank gets this process's stdin, "only" or its number; NULL: none */
     int terminal;         /* with attach: a socket to the terminal, which the rank gets instead; -1: none */

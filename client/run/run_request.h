@@ -34,6 +34,7 @@ struct run_request {
     bool standalone;      /* this machine only, whatever the batch system says */
     char *host;           /* of the endpoint, without brackets; NULL: there is none, this machine only */
     int64_t port;         /* of the endpoint */
+    int64_t master_port;  /* MASTER_PORT of a job on one machine, if it is free; 0: not given */
     int is_host;      /* 1 or 0: set by rdzv-conf is_host; -1: the owner of the endpoint's address hosts */
     char *id;         /* the run's name at the endpoint, "none" as in torchrun; not a secret */
     char *local_addr; /* the address at which peers reach this node; NULL: it is detected */

@@ -132,6 +132,7 @@ static enum err_code torchrun_read_place(const struct run_options *o, struct run
         return e->code;
     if (o->master_port && torchrun_read_number("master-port", o->master_port, 65535, &port, e) != ERR_OK)
         return e->code;
+    r->master_port = o->master_port ? port : 0;
     if (o->rdzv_endpoint)
         return torchrun_read_endpoint(o->rdzv_endpoint, c10d ? C10D_PORT : port, r, e);
     if (!o->master_addr && r->node_rank < 0)
