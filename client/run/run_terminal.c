@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -70,10 +71,26 @@ static struct termios terminal_raw_modes(const struct termios *program)
     return raw;
 }
 
+/* Of several ddpctl in the foreground, as a script or a Makefile may start them, one at a time reads the keys: two would
+ * take them from each other, and the second would save the raw modes of the first as the user's. */
+static bool terminal_lock(struct run_terminal *t)
+{
+    if (t->lock < 0)
+        t->lock = open("/proc/self/fd/0",
+                       O_RDONLY | O_NOCTTY | O_CLOEXEC); /* a lock belongs to what open() returned */
+    return t->lock < 0 || flock(t->lock, LOCK_EX | LOCK_NB) == 0;
+}
+
+static void terminal_unlock(struct run_terminal *t)
+{
+    close_fd(&t->lock);
+    t->lock = -1;
+}
+
 static void terminal_take(struct run_terminal *t, const struct termios *program)
 {
     struct termios now, raw;
-    if (tcgetattr(STDIN_FILENO, &now) != 0)
+    if (!terminal_lock(t) || tcgetattr(STDIN_FILENO, &now) != 0)
         return;
     if (!t->raw)
         user_modes = now;
@@ -91,6 +108,7 @@ static void terminal_give_back(struct run_terminal *t)
     if (t->raw)
         terminal_restore();
     t->raw = false;
+    terminal_unlock(t);
 }
 
 /* ---- the rank */
@@ -168,6 +186,18 @@ static void process_stop(struct run_terminal *t)
     kill(0, SIGTSTP);
 }
 
+/* As the terminal's driver does it: ^C is for the whole process group, such as another ddpctl of the same script. The
+ * program of this one gets it as a key. */
+static void group_interrupt(void)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction before;
+    if (sigaction(SIGINT, &ignore, &before) != 0)
+        return;
+    kill(0, SIGINT);
+    sigaction(SIGINT, &before, NULL);
+}
+
 static void keys_take(struct run_terminal *t, const struct termios *program, const char *keys, size_t len,
                       int64_t now)
 {
@@ -181,6 +211,7 @@ static void keys_take(struct run_terminal *t, const struct termios *program, con
         buf_append(&t->typed, &keys[i], 1);
         if (t->interrupted) {
             keys_write(t); /* before anything else ends the program */
+            group_interrupt();
             interrupt_note(t, now);
         }
     }
@@ -227,7 +258,7 @@ static void terminal_offer_send(struct run_terminal *t)
 
 void run_terminal_open(struct run_terminal *t, const struct run_request *r)
 {
-    *t = (struct run_terminal){.ours = -1, .theirs = -1, .master = -1};
+    *t = (struct run_terminal){.ours = -1, .theirs = -1, .master = -1, .lock = -1};
     /* of a run over several hosts every ddpctl has a stdin, so the user has to say which rank gets it */
     if (r->attach == RUN_ATTACH_NO || (r->host && r->attach < 0) || fcntl(STDIN_FILENO, F_GETFD) < 0)
         return;
@@ -258,6 +289,7 @@ void run_terminal_turn(struct run_terminal *t, int64_t now)
         keys_write(t);
     } else {
         t->raw = false; /* what set the modes since owns them */
+        terminal_unlock(t);
         user_modes_changed = 0;
     }
     if (rank_has_left(t))

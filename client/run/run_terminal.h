@@ -16,12 +16,12 @@
  * its log file, as that of other ranks.
  *
  *   ^C     is SIGINT for the program. If the program ends before anything else is typed, the run ends with it, without a
- *          restart. Three within two seconds kill the job.
+ *          restart. Three within two seconds kill the job. The rest of the process group gets SIGINT, as from any terminal.
  *   ^Z     stops ddpctl, not the job; a program whose terminal does not make signals of keys gets it as a key.
  *   other  keys go to the program: ^D ends its input, ^\ is SIGQUIT.
  *
  * The terminal gets its own modes back when the rank has ended, on ^Z, and when ddpctl ends, also by a signal (but not by
- * SIGKILL). In the background nothing is read or changed. Without a terminal the rank inherits ddpctl's stdin. */
+ * SIGKILL). In the background nothing is read or changed, nor while another ddpctl reads the keys. Without a terminal the rank inherits ddpctl's stdin. */
 struct run_terminal {
     const char *attach;   /* which rank, for the agent: "only" or its number; NULL: none */
     int theirs;           /* the agent's end of the socket; -1: no terminal */
@@ -29,6 +29,7 @@ struct run_terminal {
     /* private */
     int ours;
     int master;               /* of the rank's pseudo-terminal; -1: no rank has it now */
+    int lock;                 /* held while this ddpctl reads the keys; -1: it does not */
     bool raw;                 /* the user's terminal passes each key */
     bool interrupted;         /* the last key was ^C */
     int64_t interrupts_ms[2]; /* when the last two ^C were typed */
