@@ -263,7 +263,7 @@ static int cmd_logs_run(struct invocation *in)
     link_close(&link);
     if (code != ERR_OK)
         return error_print(&e);
-    if (!any.data && !any.note && !interrupts_count())
+    if (!any.data && (!any.note || o->grep) && !interrupts_count())
         logs_explain_nothing(o);
     return o->grep && !any.data && !interrupts_count() ? EXIT_FAILED : EXIT_DONE;
 }
@@ -276,8 +276,8 @@ const struct command cmd_logs = {
         "Prints what the workers of the newest generation wrote to standard output and standard error, in the\n"
         "order in which they wrote it. All of it goes to ddpctl's standard output. On a terminal standard error\n"
         "is dim; without --rank each line begins with its rank, and with -f progress bars stay at the bottom. In\n"
-        "a pipe lines are unchanged. Nodes that cannot be reached are named on stderr and left out. The files\n"
-        "are in the log directory that `ddpctl status JOB` prints.",
+        "a pipe lines are unchanged. Of a node that cannot be reached the coordinator has the last 64 KiB of each\n"
+        "log; a line on stderr says so. The files are in the log directory that `ddpctl status JOB` prints.",
     .options = options,
     .size = sizeof(struct logs_options),
     .least = 1,

@@ -82,6 +82,8 @@ static void on_settle(uv_prepare_t *handle)
     wake_at(a, supervisors_tend(a->supervisors, now), now);
     supervisors_sweep(a->supervisors, node_jobs_wants, a);
     node_jobs_monitor(a);
+    wake_at(a, node_jobs_send_log_tails(a, now),
+            now); /* before the facts, which may say that a worker has ended */
     if (a->facts_due)
         spawn_messages_send_facts(a);
     int64_t logs_ms = log_readers_pump(a->log_readers);

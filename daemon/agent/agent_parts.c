@@ -130,8 +130,10 @@ static void log_modules_open(struct agent *a)
                                        .live = node_jobs_live,
                                        .ctx = a};
     struct log_expiry_options expiry = {s->log_dir, s->log_keep_ms, node_jobs_live, a};
+    struct log_tail_options tails = {s->log_dir, s->node, coordinator_link_send, a};
 
     a->log_readers = log_readers_create(&readers);
+    a->log_tails = log_tail_sender_create(&tails);
     if (s->log_limit || s->log_total)
         a->log_limits = log_limit_timer_create(&a->loop, &limits);
     a->log_expiry = log_expiry_timer_create(&a->loop, &expiry);
@@ -227,6 +229,7 @@ void agent_parts_release(struct agent *a)
     accounts_free(a->accounts);
     supervisors_close(a->supervisors);
     log_readers_free(a->log_readers);
+    log_tail_sender_free(a->log_tails);
     log_limit_timer_free(a->log_limits);
     log_expiry_timer_free(a->log_expiry);
     report_queue_release(&a->reports);

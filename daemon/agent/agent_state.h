@@ -10,6 +10,7 @@
 #include "daemon/agent/logs/log_expiry_timer.h"
 #include "daemon/agent/logs/log_limit_timer.h"
 #include "daemon/agent/logs/log_readers.h"
+#include "daemon/agent/logs/log_tail_sender.h"
 #include "daemon/agent/observe/worker_monitor.h"
 #include "daemon/agent/preflight/check_server.h"
 #include "daemon/agent/report_queue.h"
@@ -45,6 +46,7 @@ struct agent {
     struct supervisors *supervisors;
     struct session *session;
     struct log_readers *log_readers;
+    struct log_tail_sender *log_tails;
     struct log_limit_timer *log_limits; /* NULL: logs have no limits */
     struct log_expiry_timer *log_expiry;
     struct worker_monitor *monitor;

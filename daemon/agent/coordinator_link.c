@@ -57,6 +57,7 @@ static void fill_heartbeat(void *user, Ddp__V1__Heartbeat *beat)
     beat->memory_free = load.memory_free;
     beat->gpus = gpus_messages(a->gpus, &beat->n_gpus);
     beat->accounts = accounts_messages(a->accounts, &beat->n_accounts);
+    beat->log_tails_age_ms = 1 + log_tail_sender_age(a->log_tails, clock_boot_ms());
     if (a->relay) {
         struct relay_traffic traffic;
 
@@ -110,6 +111,13 @@ static void on_ack(void *user, int64_t sent)
         a->last_ack = sent;
     wish_renew_leases(a);
     a->changed = true;
+}
+
+static void on_log_tail_rate(void *user, int64_t bytes_per_second)
+{
+    struct agent *a = user;
+
+    log_tail_sender_set_rate(a->log_tails, bytes_per_second);
 }
 
 static void on_wish(void *user, const Ddp__V1__Wish *wish)
@@ -185,6 +193,7 @@ static void on_session_lost(void *user)
     struct agent *a = user;
 
     log_readers_drop_all(a->log_readers);
+    log_tail_sender_new_session(a->log_tails);
     worker_monitor_new_session(a->monitor);
 }
 
@@ -194,6 +203,7 @@ void coordinator_link_dial(struct agent *a)
                                     .fill_heartbeat = fill_heartbeat,
                                     .on_welcome = on_welcome,
                                     .on_ack = on_ack,
+                                    .on_log_tail_rate = on_log_tail_rate,
                                     .on_wish = on_wish,
                                     .on_card_wanted = on_card_wanted,
                                     .on_log_read = on_log_read,

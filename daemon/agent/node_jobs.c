@@ -55,6 +55,24 @@ bool node_jobs_log_ended(void *agent, int64_t job, int64_t first_generation, int
     return true;
 }
 
+int64_t node_jobs_send_log_tails(struct agent *a, int64_t now)
+{
+    size_t count;
+    CLEANUP(known_free) const struct spawn_fact **known = supervisors_known(a->supervisors, &count);
+    struct log_tail_worker *workers = xcalloc(count + 1, sizeof(*workers));
+    int64_t due;
+
+    for (size_t i = 0; i < count; i++)
+        workers[i] = (struct log_tail_worker){.job = known[i]->job,
+                                              .spawn = known[i]->spawn,
+                                              .first_generation = known[i]->first_generation,
+                                              .first_local_rank = known[i]->first_local_rank,
+                                              .exited = known[i]->state == SPAWN_EXITED};
+    due = log_tail_sender_run(a->log_tails, workers, count, now);
+    free(workers);
+    return due;
+}
+
 static bool fact_is_live(const struct spawn_fact *fact)
 {
     return fact->pid > 0 && (fact->state == SPAWN_RUNNING || fact->state == SPAWN_STOPPING);

@@ -15,6 +15,8 @@ bool node_jobs_wants(void *agent, int64_t job); /* whether the job is in the wis
 int64_t *node_jobs_live(void *agent, size_t *count);
 /* No process writes to this worker's log any more, and none is about to. */
 bool node_jobs_log_ended(void *agent, int64_t job, int64_t first_generation, int first_local_rank);
+/* Sends the newest output of the workers; returns when it is due again (BOOTTIME ms). */
+int64_t node_jobs_send_log_tails(struct agent *a, int64_t now);
 void node_jobs_monitor(struct agent *a); /* tells the monitor which workers live */
 
 #endif

@@ -147,6 +147,7 @@ static void session_welcome(struct session *s, const Ddp__V1__Welcome *w)
     s->backoff_ms = BACKOFF_FIRST_MS;
     if (w->heartbeat_ms > 0)
         s->heartbeat_ms = w->heartbeat_ms;
+    s->events.on_log_tail_rate(s->events.user, w->log_tail_rate);
     s->events.on_ack(s->events.user, s->hello_sent);
     session_timer_set(s, s->heartbeat_ms);
 }
@@ -207,6 +208,7 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
         session_welcome(s, down->welcome);
         break;
     case DDP__V1__AGENT_DOWN__BODY_ACK:
+        s->events.on_log_tail_rate(s->events.user, down->ack->log_tail_rate);
         heartbeat_acknowledge(s, down->ack->sequence);
         break;
     case DDP__V1__AGENT_DOWN__BODY_WISH:

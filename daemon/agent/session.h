@@ -22,6 +22,7 @@ struct session_events {
     /* An error ends the stream: this coordinator is of another cluster. */
     enum err_code (*on_welcome)(void *user, const Ddp__V1__Welcome *welcome, struct err *e);
     void (*on_ack)(void *user, int64_t sent); /* a hello or heartbeat sent at this BOOTTIME ms was received */
+    void (*on_log_tail_rate)(void *user, int64_t bytes_per_second);
     void (*on_wish)(void *user, const Ddp__V1__Wish *wish);
     /* NULL: there is no such card; freed with rpc_free. */
     Ddp__V1__JobCard *(*on_card_wanted)(void *user, int64_t job);

@@ -1,20 +1,17 @@
 #include "daemon/agent/logs/log_readers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cut_file.h"
-#include "base/file_at.h"
 #include "base/mem.h"
 #include "daemon/agent/logs/log_dates.h"
+#include "daemon/agent/logs/log_file.h"
 #include "daemon/agent/logs/log_patterns.h"
 #include "daemon/agent/logs/log_search.h"
 #include "daemon/agent/logs/log_start.h"
-#include "daemon/supervisor/protocol/log_place.h"
 
 #define CHUNK_MAX (64 << 10)
 #define READS_MAX 256
@@ -209,41 +206,21 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
                            .search = r->search};
 }
 
-/* A log file, and times.log beside it where dates are wanted and there is one. */
-struct open_log {
-    int fd, notes; /* -1: not open */
-    struct stat st;
-};
-
-static void log_file_close(struct open_log *log)
+static enum err_code reader_open(const struct log_readers *l, const struct log_read *r, struct log_file *log,
+                                 struct err *e)
 {
-    close_fd(&log->fd);
-    close_fd(&log->notes);
-}
+    const struct log_file_place place = {.log_dir = l->options.log_dir,
+                                         .node = l->options.node,
+                                         .job = r->job,
+                                         .first_generation = r->first_generation,
+                                         .first_local_rank = r->first_local_rank,
+                                         .standard_error = r->standard_error};
 
-/* NOT_FOUND: there is no file yet. The directory belongs to the job's user, so only a plain file is opened.
- */
-static enum err_code log_file_open(const struct log_readers *l, const struct log_read *r,
-                                   struct open_log *log, struct err *e)
-{
-    CLEANUP(free_text)
-    char *path =
-        log_place_path(l->options.log_dir, r->job, r->first_generation, l->options.node, r->first_local_rank);
-    CLEANUP(close_fd) int dir = -1;
-    struct stat st;
-    struct err ignored;
-
-    if (log_place_open(path, &dir, e))
-        return e->code;
-    if ((r->dates || r->start.since_ms) &&
-        file_at_open_plain(dir, LOG_NOTE_FILE, O_RDONLY, &log->notes, &st, &ignored))
-        log->notes = -1; /* an older supervisor made none: the log's own time takes their place */
-    return file_at_open_plain(dir, r->standard_error ? "stderr.log" : "stdout.log", O_RDONLY, &log->fd,
-                              &log->st, e);
+    return log_file_open(&place, r->dates || r->start.since_ms, log, e);
 }
 
 /* Where the reader begins, or begins again because the file was replaced by a shorter one. */
-static void reader_place(struct log_read *r, const struct open_log *log)
+static void reader_place(struct log_read *r, const struct log_file *log)
 {
     if (log_start_given(&r->start)) {
         r->offset = log_start_find(&r->start, log->fd, log->notes, r->standard_error, &log->st);
@@ -270,7 +247,7 @@ static void reader_sent(struct log_read *r, size_t bytes)
         r->wanted -= (int64_t)bytes;
 }
 
-static enum turn reader_finish(struct log_readers *l, const struct log_read *r, const struct open_log *log,
+static enum turn reader_finish(struct log_readers *l, const struct log_read *r, const struct log_file *log,
                                const char *error)
 {
     Ddp__V1__LogChunk chunk;
@@ -284,7 +261,7 @@ static enum turn reader_finish(struct log_readers *l, const struct log_read *r, 
     return chunk_send(l, &chunk) ? TURN_OVER : TURN_FULL;
 }
 
-static enum turn piece_serve(struct log_readers *l, struct log_read *r, const struct open_log *log,
+static enum turn piece_serve(struct log_readers *l, struct log_read *r, const struct log_file *log,
                              char *piece)
 {
     CLEANUP(log_runs_release) struct log_runs runs = {0};
@@ -309,7 +286,7 @@ static enum turn piece_serve(struct log_readers *l, struct log_read *r, const st
 }
 
 /* last: the last line of the file has ended. */
-static enum turn search_serve(struct log_readers *l, struct log_read *r, const struct open_log *log,
+static enum turn search_serve(struct log_readers *l, struct log_read *r, const struct log_file *log,
                               bool last, int64_t *steps)
 {
     CLEANUP(log_runs_release) struct log_runs runs = {0};
@@ -335,9 +312,9 @@ static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *p
 {
     /* asked before the read: if it has ended, the read sees all its output */
     const bool ended = l->options.ended(l->options.ctx, r->job, r->first_generation, r->first_local_rank);
-    CLEANUP(log_file_close) struct open_log log = {.fd = -1, .notes = -1};
+    CLEANUP(log_file_close) struct log_file log = LOG_FILE_NONE;
     struct err e;
-    const enum err_code code = log_file_open(l, r, &log, &e);
+    const enum err_code code = reader_open(l, r, &log, &e);
     enum turn turn = TURN_END;
 
     if (code && code != ERR_NOT_FOUND)

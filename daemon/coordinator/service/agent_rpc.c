@@ -12,6 +12,7 @@
 #include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/logs/log_tails_rpc.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
 #include "daemon/coordinator/service/node_query.h"
@@ -207,6 +208,7 @@ static void session_on_heartbeat(struct agent_session *x, const Ddp__V1__Heartbe
 {
     struct core_gpu *gpus = gpus_from_message(m->gpus, m->n_gpus);
     struct core_event event = {.kind = CORE_HEARTBEAT, .session = x->handle};
+    log_tails_heartbeat(x, m);
     x->relay.bytes = (uint64_t)m->relay_bytes;
     x->relay.links = (uint64_t)m->relay_links;
     event.heartbeat.sequence = m->sequence;
@@ -371,6 +373,9 @@ static void session_on_message(struct rpc_call *rpc, const void *message)
         return;
     case DDP__V1__AGENT_UP__BODY_LOG_CHUNK:
         logs_chunk(x, up->log_chunk);
+        return;
+    case DDP__V1__AGENT_UP__BODY_LOG_TAIL:
+        log_tails_receive(x, up->log_tail);
         return;
     case DDP__V1__AGENT_UP__BODY_ACTIVITY:
         session_on_activity(x, up->activity);

@@ -9,6 +9,7 @@
 #include "daemon/coordinator/service/calls.h"
 #include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/stats.h"
@@ -197,10 +198,12 @@ void commit_queue_flush(struct service *s)
             return;
         }
         stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
-        /* Metrics are in another database and are deleted only when the job is durably gone. */
+        /* Metrics are in another database and are deleted only when the job is durably gone, as are copies of its logs. */
         for (size_t i = 0; i < s->out.change_count; i++)
-            if (s->out.changes[i].kind == CHANGE_JOB_FORGET)
+            if (s->out.changes[i].kind == CHANGE_JOB_FORGET) {
                 metrics_recorder_forget(s->recorder, s->out.changes[i].id);
+                log_tails_drop_job(s->log_tails, s->out.changes[i].id);
+            }
     }
     if (s->out.change_count || s->out.effect_count) {
         struct core_out done = s->out;

@@ -9,6 +9,7 @@
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/logs/log_tails_rpc.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/relays.h"
@@ -271,6 +272,7 @@ static enum err_code welcome_send(struct service *s, struct agent_session *sessi
     welcome.cluster_id = (char *)(uintptr_t)store_cluster_id(s->store);
     welcome.epoch = epoch;
     welcome.heartbeat_ms = (int32_t)s->options->core.heartbeat_ms;
+    welcome.log_tail_rate = log_tails_rate(s);
     down.body_case = DDP__V1__AGENT_DOWN__BODY_WELCOME;
     down.welcome = &welcome;
     return agent_session_send(session, &down, &e);
@@ -299,6 +301,7 @@ void effects_ack(struct agent_session *session, int64_t sequence)
     Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     ack.sequence = sequence;
+    ack.log_tail_rate = log_tails_rate(session->service);
     down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
     down.ack = &ack;
     if (agent_session_send(session, &down, &e) != ERR_OK)

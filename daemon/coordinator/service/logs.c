@@ -11,6 +11,8 @@
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/log_piece.h"
+#include "daemon/coordinator/service/logs/log_tail_read.h"
+#include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
@@ -27,7 +29,8 @@
  * - The client reads slowly: the pieces are held, and logs_sendable goes on.
  * - The agent restarts: without --follow the read ends with a note. With it, the read waits for the next
  *   session and continues from its offset.
- * - The node is lost or unknown: a note replaces its part.
+ * - The node is lost or away: the coordinator's copy of the log's end is passed, with a note that says how old it is
+ *   (logs/log_tails.h). Without a copy a note replaces its part.
  * - Clocks of nodes differ: lines of different nodes are out of order by as much.
  * - A new generation starts: with --follow, its reads are added (log_stream_open_generations). A spawn that
  *   outlives its generation writes to the same files, so a read of them goes on.
@@ -37,7 +40,8 @@
 #define LIVE_TICK_MS 150  /* more than an agent's pause between two looks at a log */
 #define LOGS_MOST                                                                                            \
     2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
-#define LOG_GREP_TAIL 10000 /* what an agent can find (daemon/agent/logs/log_search.h) */
+#define LOG_GREP_TAIL 10000     /* what an agent can find (daemon/agent/logs/log_search.h) */
+#define COPY_SEARCH_NS 20000000 /* for a search of copies, which holds up the loop */
 #define PIECE_LEAST (4 * 1024)
 #define PIECES (16 * 1024 * 1024) /* the pieces of one call together, if each may be PIECE_LEAST */
 
@@ -47,7 +51,7 @@ struct log_read {
     uint64_t session; /* the agent session that was asked for the current piece; 0: none */
     char *node;
     int rank;
-    int64_t generation; /* in which the spawn has this rank */
+    int64_t spawn, generation; /* in which the spawn has this rank */
     int64_t first_generation, offset;
     int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
     size_t piece, got;    /* bytes of the current piece: asked for, arrived */
@@ -62,6 +66,11 @@ struct log_read {
     struct log_read *next;
 };
 
+struct log_absent_node {
+    char *name;
+    struct log_absence parts;
+};
+
 struct log_stream {
     struct service *service;
     struct rpc_call *rpc;
@@ -69,6 +78,11 @@ struct log_stream {
     int64_t generation;                       /* the newest one that was opened; 0: none */
     int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
     char *grep;                               /* what lines must match (base/pattern.h); empty: all */
+    struct pattern *pattern;                  /* the same, for copies; NULL: all */
+    int64_t search_ns;                        /* that are left for their search */
+    struct log_absent_node
+        *absent; /* nodes that cannot be reached, of which the client is still to be told */
+    size_t absent_count, absent_cap;
     size_t read_count;
     int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
     int rank;                        /* -1: all */
@@ -171,6 +185,57 @@ static bool log_node_lost(const struct log_stream *x, const char *name)
     return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
 }
 
+/* ---- copies of what a node that cannot be reached had sent */
+
+static struct log_absence *log_stream_absence(struct log_stream *x, const char *node)
+{
+    for (size_t i = 0; i < x->absent_count; i++)
+        if (strcmp(x->absent[i].name, node) == 0)
+            return &x->absent[i].parts;
+    x->absent = array_grow(x->absent, x->absent_count, &x->absent_cap, sizeof *x->absent);
+    x->absent[x->absent_count] = (struct log_absent_node){.name = xstrdup(node)};
+    return &x->absent[x->absent_count++].parts;
+}
+
+/* One note for each node, whatever the number of its logs is. */
+static void log_stream_tell_absent(struct log_stream *x)
+{
+    for (size_t i = 0; i < x->absent_count; i++) {
+        const char *name = x->absent[i].name;
+        const struct node_record *node = core_node(x->service->core, name);
+        const char *why = !node                      ? "is not known any more"
+                          : node->state == NODE_LOST ? "is lost"
+                          : node->state == NODE_LEFT ? "has left the cluster"
+                                                     : "cannot be reached";
+        CLEANUP(free_text) char *note = log_absence_note(&x->absent[i].parts, name, why);
+        log_send_note(x, -1, 0, note);
+        free(x->absent[i].name);
+    }
+    x->absent_count = 0;
+}
+
+/* The read ends with what the coordinator has. */
+static void log_read_take_copy(struct log_read *r)
+{
+    struct log_stream *x = r->stream;
+    const struct log_tails *tails = x->service->log_tails;
+    const struct log_tail *tail = log_tails_find(tails, x->job, r->spawn, r->standard_error);
+    struct log_tail_choice choice = {.offset = r->offset, .pattern = x->pattern};
+    if (!r->begun) {
+        choice.tail_bytes = x->tail_bytes;
+        choice.tail_lines = x->tail_lines;
+        choice.since_ms = x->since_ms;
+    }
+    log_absence_add(log_stream_absence(x, r->node), tail, tail ? log_tails_age(tails, tail) : 0);
+    if (tail && !log_tail_read(tail, &choice, &r->held, &x->search_ns))
+        log_send_note(x, r->rank, r->generation,
+                      "the expression is too slow to search all that the coordinator has of lost nodes");
+    if (tail && tail->offset + (int64_t)tail->data.len > r->offset)
+        r->offset = tail->offset + (int64_t)tail->data.len;
+    r->last = true;
+    r->ended = !log_piece_left(&r->held);
+}
+
 /* Asks for the next piece when the last one was passed on. */
 static void log_read_refill(struct log_read *r)
 {
@@ -178,6 +243,9 @@ static void log_read_refill(struct log_read *r)
     struct agent_session *session = agent_session_find(x->service, r->node);
     if (log_piece_left(&r->held))
         return;
+    if (session &&
+        log_node_lost(x, r->node)) /* its agent stands still: nothing that was asked for will come */
+        session = NULL;
     if (r->last)
         r->ended = true;
     if (r->ended)
@@ -189,7 +257,7 @@ static void log_read_refill(struct log_read *r)
     else if (session)
         log_read_ask_agent(session, r, false);
     else if (!x->follow || log_job_ended(x) || log_node_lost(x, r->node))
-        log_read_give_up(r, "cannot be reached");
+        log_read_take_copy(r);
     else
         r->session = 0; /* wait until the node reconnects or counts as lost */
 }
@@ -303,6 +371,7 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
     *r = (struct log_read){.stream = x,
                            .handle = service_handle(x->service),
                            .node = xstrdup(rank->node),
+                           .spawn = spawn->spawn,
                            .rank = rank->rank,
                            .generation = rank->generation,
                            .first_generation = spawn->first_generation,
@@ -439,24 +508,21 @@ static void log_stream_step(struct log_stream *x)
     }
     do {
         log_stream_refill(x);
+        log_stream_tell_absent(x);
     } while (log_stream_pass(x));
     if (!x->reads && (!x->follow || !x->newest || log_job_ended(x)))
         rpc_call_finish(x->rpc);
 }
 
 /* The client has checked the same, but it may be any client. */
-static enum err_code logs_check_grep(const Ddp__V1__ReadLogsRequest *m, struct err *e)
+static enum err_code logs_check_grep(const Ddp__V1__ReadLogsRequest *m, struct pattern **out, struct err *e)
 {
-    struct pattern *pattern;
     if (!*m->grep)
         return ERR_OK;
     if (m->tail_lines > LOG_GREP_TAIL)
         return err_set(e, ERR_INVALID_ARGUMENT, "at most the last %d lines that match can be found",
                        LOG_GREP_TAIL);
-    if (pattern_compile(m->grep, &pattern, e) != ERR_OK)
-        return err_wrap(e, "--grep");
-    pattern_free(pattern);
-    return ERR_OK;
+    return pattern_compile(m->grep, out, e) == ERR_OK ? ERR_OK : err_wrap(e, "--grep");
 }
 
 void logs_read(struct rpc_call *rpc, const void *request, void *user)
@@ -467,7 +533,8 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     commit_queue_flush(s);
     if (!caller_may_read(s, rpc, m->job))
         return;
-    if (logs_check_grep(m, &e) != ERR_OK) {
+    struct pattern *pattern = NULL;
+    if (logs_check_grep(m, &pattern, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
         return;
     }
@@ -481,6 +548,8 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
                              .tail_lines = m->tail_lines,
                              .since_ms = m->since_ms,
                              .grep = xstrdup(m->grep),
+                             .pattern = pattern,
+                             .search_ns = COPY_SEARCH_NS,
                              .all = m->all_generations,
                              .times = m->times,
                              .newest = m->generation == 0,
@@ -531,6 +600,8 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
         x->service->logs = x->next;
     free(x->grep);
     free(x->places);
+    pattern_free(x->pattern);
+    free(x->absent);
     free(x);
 }
 

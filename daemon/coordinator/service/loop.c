@@ -12,6 +12,7 @@
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/http.h"
 #include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
 #include "daemon/coordinator/service/receive_delay.h"
@@ -89,6 +90,7 @@ void loop_publish_stats(struct service *s)
     s->stats.backup_age_s = s->backups ? (double)backups_age_ms(s->backups) / 1e3 : -1;
     s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
     relays_count(s, &s->stats.relays);
+    s->stats.log_copy_bytes = log_tails_bytes(s->log_tails);
     stats_print(&s->stats, &totals, store_epoch(s->store), &text);
     http_publish(s->http, &text);
 }

@@ -17,6 +17,7 @@
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/http.h"
+#include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/loop.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/memory_trim.h"
@@ -235,6 +236,7 @@ static void service_close(struct service *s)
     uv_timer_stop(&s->tick);
     /* First the modules that run the loop to finish their work; the walk closes the remaining handles. */
     metrics_recorder_close(s->recorder);
+    log_tails_free(s->log_tails);
     backups_close(s->backups);
     rpc_server_free(s->server);
     uv_walk(&s->loop, loop_close_handle, NULL);
@@ -260,6 +262,7 @@ static void service_close(struct service *s)
 enum err_code service_run(const struct service_options *options, struct err *e)
 {
     struct service *s = xcalloc(1, sizeof *s);
+    s->log_tails = log_tails_create();
     s->options = options;
     loop_open(s);
     enum err_code code = service_open(s, e);

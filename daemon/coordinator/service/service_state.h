@@ -20,6 +20,7 @@ struct backups;
 struct call;
 struct http;
 struct log_stream;
+struct log_tails;
 struct metrics_recorder;
 struct run;
 struct agent_session;
@@ -64,6 +65,7 @@ struct service {
     struct call *watches;       /* users' streams of a job */
     struct agent_session *session_list;
     struct log_stream *logs;
+    struct log_tails *log_tails;
     struct node_query *query_list;
     uv_timer_t query_timer;
     struct run *run;                                 /* the hosts of a `ddpctl run`; NULL in a cluster */

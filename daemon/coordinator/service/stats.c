@@ -97,6 +97,8 @@ static void print_service(const struct stats *s, struct buf *out)
     metric_gauge(out, "ddp_agent_sessions", "Connected agents.", (double)s->sessions);
     metric_gauge(out, "ddp_job_watches", "Open calls of users that watch a job.", (double)s->watches);
     metric_gauge(out, "ddp_log_reads", "Log files being read for users.", (double)s->log_reads);
+    metric_gauge(out, "ddp_log_copy_bytes", "Memory for copies of the newest output of workers.",
+                 (double)s->log_copy_bytes);
     metric_gauge(out, "ddp_pending_changes",
                  "Changes that could not be committed yet; above 0 the disk is full.",
                  (double)s->pending_changes);

@@ -33,7 +33,7 @@ struct stats {
         uint64_t calls;
     } methods[STATS_METHODS];
     size_t method_count;
-    size_t sessions, watches, log_reads, pending_changes;
+    size_t sessions, watches, log_reads, log_copy_bytes, pending_changes;
     double oldest_queued_s; /* 0: none */
     double backup_age_s;    /* below 0: there is none */
     uint64_t backup_failures;

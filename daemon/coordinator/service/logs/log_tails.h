@@ -1,0 +1,68 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_LOGS_LOG_TAILS_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_LOGS_LOG_TAILS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+/* Copies of the newest output of each worker, for `ddpctl logs` when the worker's node is lost. Agents send them
+ * (daemon/agent/logs/log_tail_sender.h).
+ *
+ * They are in memory only. In the database each of them would be a commit on the path that everything else waits for, several
+ * times a second for each node; and after a restart of the coordinator all nodes that are connected send theirs again. What is
+ * missing then are copies of nodes that were lost before.
+ *
+ * They have limits: LOG_TAIL_BYTES for each stream, LOG_TAILS_JOB_BYTES for each job, whose streams get less when they are many, and
+ * LOG_TAILS_BYTES for all. When these are used up, the copies of the job that has not sent any for the longest time are removed first. */
+#define LOG_TAIL_BYTES (64 << 10)
+#define LOG_TAIL_LEAST (1 << 10)
+#define LOG_TAILS_JOB_BYTES (16 << 20)
+#define LOG_TAILS_BYTES (128 << 20)
+#define LOG_TAIL_RUNS 512 /* times in each copy; when there are more, neighbours are joined */
+#define LOG_TAIL_COST 256 /* bytes that a copy counts beside its content */
+
+struct log_tails;
+
+/* stdout or stderr of one spawn. */
+struct log_tail {
+    int64_t spawn;
+    bool standard_error;
+    char *node;
+    int64_t offset; /* in the file: of the first byte */
+    struct buf data;
+    int64_t *run_bytes, *run_us; /* when the bytes were written, as in Ddp__V1__LogChunk */
+    size_t run_count, run_cap;
+    int64_t sent_ms;              /* boot: when its newest part came */
+    size_t cost;                  /* what it counts */
+    struct log_tail *next, *prev; /* of the same job; the one that came last is first */
+};
+
+/* A part of a file, from `offset` on. */
+struct log_tail_part {
+    int64_t job, spawn;
+    bool standard_error;
+    const char *node;
+    int64_t offset;
+    const void *data;
+    size_t size;
+    const int64_t *run_bytes, *run_us;
+    size_t run_count;
+};
+
+struct log_tails *log_tails_create(void);
+void log_tails_free(struct log_tails *t);
+/* Appends the part to the copy, or replaces it if bytes between them are missing. */
+void log_tails_put(struct log_tails *t, const struct log_tail_part *part, int64_t now_ms);
+const struct log_tail *log_tails_find(const struct log_tails *t, int64_t job, int64_t spawn,
+                                      bool standard_error);
+void log_tails_drop_job(struct log_tails *t, int64_t job);
+size_t log_tails_bytes(const struct log_tails *t); /* that all copies count */
+
+/* A message of the node has come. complete_ms (boot): at that time its copies had everything; 0: unknown. */
+void log_tails_heard(struct log_tails *t, const char *node, int64_t complete_ms, int64_t now_ms);
+/* By how much the copy is older than the last message of its node, in ms. */
+int64_t log_tails_age(const struct log_tails *t, const struct log_tail *tail);
+
+#endif
