@@ -94,9 +94,10 @@ bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as)
             end = now + timeout_ms;
         if (now >= end)
             return false;
-        /* Silence counts only if the coordinator is there. */
-        if (!wake_wait(fd, end - now < ASK_MS ? end - now : ASK_MS) && stays && word == LINK_SILENT &&
-            !link_away(t->link))
+        /* Silence counts only if the coordinator is there. Until the generation is over, others that compute are waited for as
+         * long as the coordinator says so each time. */
+        const bool asks = word == LINK_SILENT || (word == LINK_WAIT && !link_over(t->link));
+        if (!wake_wait(fd, end - now < ASK_MS ? end - now : ASK_MS) && stays && asks && !link_away(t->link))
             link_ask(t->link);
     }
     return false;

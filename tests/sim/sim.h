@@ -168,12 +168,13 @@ struct proc {
     int64_t attempt, watch_attempt, step, next_snapshot;
     int64_t heard; /* the order of the last word of its watch */
     bool ready, leaving;
-    bool stays;     /* it goes on in the next generation when its own has failed */
-    bool live;      /* it has the state of its step in memory, from this generation or an earlier one */
-    bool waits;     /* its generation is over, and it waits for the next */
-    bool severed;   /* the connections to its peers are lost */
-    bool broken;    /* it has noticed that */
-    int64_t formed; /* how often its generation was ready */
+    bool stays;           /* it goes on in the next generation when its own has failed */
+    bool live;            /* it has the state of its step in memory, from this generation or an earlier one */
+    bool waits;           /* its generation is over, and it waits for the next */
+    bool severed;         /* the connections to its peers are lost */
+    bool broken;          /* it has noticed that */
+    bool waits_for_peers; /* and is told to wait for others, which have not */
+    int64_t formed;       /* how often its generation was ready */
     /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */
     int64_t handover, handover_met;
     bool handover_waits;

@@ -480,7 +480,9 @@ static void give_up_group(struct sim *sim, struct item *item)
 
     if (!p || !p->broken || p->generation != item->d || p->leaving)
         return;
-    if (!sim->host.core) /* it waits for a coordinator that is away */
+    if (p->waits_for_peers) /* it asks whether it still is to wait */
+        send_watch(sim, m, p);
+    if (!sim->host.core || p->waits_for_peers) /* it waits for a coordinator that is away, too */
         plan_worker(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
     else
         plan_exit(sim, m, p, 0, EXIT_PEER_LOST);
@@ -512,7 +514,11 @@ static void train_step(struct sim *sim, struct item *item)
         return;
     }
     if (p->severed) {
-        lose_group(sim, m, p);
+        if (sim_chance(sim,
+                       0.1)) /* it is in a long computation, and notices nothing until its next collective */
+            plan_worker(sim, m, p, sim_range(sim, PEERS_MS, 4 * PEERS_MS), train_step)->d = p->formed;
+        else
+            lose_group(sim, m, p);
         return;
     }
     /* A collective of a step ends only if all peers take part; otherwise the worker waits. */
@@ -601,7 +607,7 @@ static void leave_generation(struct proc *p)
     p->ready = false;
     p->waits = true;
     p->handover_waits = false;
-    p->severed = p->broken = false;
+    p->severed = p->broken = p->waits_for_peers = false;
     p->handover = p->handover_met = 0;
     p->commit_step = p->failed_step = 0;
 }
@@ -623,11 +629,12 @@ static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, c
 {
     if (reply->member && reply->generation > p->generation)
         join_next_generation(sim, m, p, reply);
-    else if (reply->wait)
+    else if (reply->wait && !reply->member)
         leave_generation(p);
     else if (!reply->member)
         plan_exit(sim, m, p, sim_range(sim, 1, 300), p->handover_waits ? 0 : 1);
     else {
+        p->waits_for_peers = reply->wait;
         if (reply->stop && !p->stop)
             p->stop = CORE_STOP_SNAPSHOT;
         if (reply->generation == p->generation)

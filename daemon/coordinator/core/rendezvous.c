@@ -403,7 +403,7 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     effect->call = w->call;
     effect->job = s->r.job;
     effect->member = spawn_is_member(s);
-    effect->wait = !effect->member && s->stays && spawn_is_between(s);
+    effect->wait = effect->member ? broken_group_waits(s) : s->stays && spawn_is_between(s);
     effect->generation = s->job->r.generation;
     effect->rank = effect->member ? s->rank->r.rank : -1;
     effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
@@ -482,6 +482,8 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
     keep_readiness(core, w.spawn, current ? event->watch.ready : 0);
     if (!w.spawn->stays && spawn_is_between(w.spawn)) /* it counted as a survivor before it could say this */
         generation_lose_survivor(core, w.spawn, "this worker does not go on");
+    if (event->watch.record) /* else nothing can be decided now */
+        w.spawn->broken_generation = current && event->watch.broken ? event->watch.generation : 0;
     if (!tell_watcher(core, &w))
         return; /* a former member has its answer, and nothing will change for it */
     if (event->watch.failed_step && current)
@@ -489,7 +491,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
     if (event->watch.record)
-        broken_group_said(core, w.spawn, current && event->watch.broken ? event->watch.generation : 0);
+        broken_group_review(core, job);
 }
 
 void rendezvous_gone(struct core *core, const struct core_event *event)

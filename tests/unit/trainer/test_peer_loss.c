@@ -103,6 +103,24 @@ static void a_survivor_ends_if_the_coordinator_is_there_and_silent(void **state)
     survivor_close(&s);
 }
 
+/* The coordinator says each time that others have yet to notice, and then no more. */
+static void a_survivor_waits_for_peers_that_have_not_noticed(void **state)
+{
+    struct survivor s;
+
+    (void)state;
+    fake.watch_member_waits = true;
+    survivor_open(&s);
+    const int64_t began = clock_boot_ms();
+    survivor_wait(&s);
+    WAIT_FOR(fake.watched_broken && clock_boot_ms() > began + 5 * LIMIT_MS);
+    assert_false(s.ended);
+    fake.watch_member_waits = false;
+    WAIT_FOR(s.ended);
+    assert_false(s.goes_on);
+    survivor_close(&s);
+}
+
 static int64_t now_ms(void)
 {
     return clock_mono_ns() / 1000000;
@@ -134,6 +152,7 @@ int main(void)
         cmocka_unit_test_setup(a_survivor_waits_while_the_coordinator_is_away, fake_coordinator_reset),
         cmocka_unit_test_setup(a_survivor_ends_if_the_coordinator_is_there_and_silent,
                                fake_coordinator_reset),
+        cmocka_unit_test_setup(a_survivor_waits_for_peers_that_have_not_noticed, fake_coordinator_reset),
         cmocka_unit_test(a_sleep_ends_at_its_deadline),
         cmocka_unit_test(a_sleep_ends_when_something_may_have_changed),
     };

@@ -80,8 +80,13 @@ static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchR
     if (later || !reply->member) {
         word_set(r, generation, later ? LINK_JOIN : reply->wait ? LINK_WAIT : LINK_DISMISSED, &next);
         link_set_over(r, generation);
-    } else if (*reply->job_file) {
-        link_tuning_heard(r, reply->revision, reply->job_file); /* Join brings that of a later generation */
+    } else {
+        /* The group is broken, and others have yet to notice it. */
+        if (reply->wait || link_after(r, &(struct link_member){0}) == LINK_WAIT)
+            word_set(r, generation, reply->wait ? LINK_WAIT : LINK_SILENT, &next);
+        if (*reply->job_file)
+            link_tuning_heard(r, reply->revision,
+                              reply->job_file); /* Join brings that of a later generation */
     }
     /* After link_set_over: who sees that the hand-over is no longer asked for also sees that it has taken place. */
     atomic_store(&r->handover, reply->member && !later ? reply->handover : 0);

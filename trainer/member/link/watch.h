@@ -36,8 +36,8 @@ void link_ask(struct link *r);
 
 enum link_word {
     LINK_SILENT, /* nothing yet: the generation goes on, or the coordinator does not know that it is over */
-    LINK_WAIT,   /* the generation is over, and the next one is not decided */
-    LINK_JOIN,   /* the process is a member of a later generation, and joins it */
+    LINK_WAIT, /* the next generation is not decided: this one is over, or others have yet to notice that it is broken */
+    LINK_JOIN,      /* the process is a member of a later generation, and joins it */
     LINK_DISMISSED, /* the process is not a member any more, and ends */
 };
 /* What follows the generation that was joined last. LINK_JOIN: *next says as whom to join; its world_size is 0, because

@@ -3,9 +3,10 @@
 
 #include "daemon/coordinator/core/model.h"
 
-/* A worker says in Watch that the group of its generation no longer works; generation 0: it does not say so. Ends the
- * generation if all of its members have said so: then no rank is lost, and they form another group with the state that
- * they have in memory. */
-void broken_group_said(struct core *core, struct spawn *s, int64_t generation);
+/* Ends the job's generation if all of its members have said in Watch that their group no longer works (broken_generation):
+ * then no rank is lost, and they form another group with the state that they have in memory. */
+void broken_group_review(struct core *core, struct job *job);
+/* The worker has said so, and is to wait for others that have not noticed it yet. */
+bool broken_group_waits(const struct spawn *s);
 
 #endif

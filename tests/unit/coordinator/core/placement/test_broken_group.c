@@ -45,6 +45,27 @@ static void all_ranks_go_on(void **state)
     assert_true(fixture_said(f, "state from the memory of rank 0, step 20: no step to redo"));
 }
 
+static void the_others_wait_for_a_rank_that_computes(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+    struct core_activity quiet = {.job = job, .spawn = 4, .idle_ms = 31000, .silent_ms = 31000, .state = 'S'};
+
+    uint64_t watch = rank_is_cut_off(f, job, 0);
+    assert_true(fixture_reply(f, watch)->member && fixture_reply(f, watch)->wait);
+    cut_off_ranks(f, job, 3);
+    core_event(f->core,
+               &(struct core_event){.kind = CORE_ACTIVITY,
+                                    .session = core_find_node(f->core, "box1")->session,
+                                    .activity = {&quiet, 1}},
+               f->now, &f->out);
+    watch = rank_is_cut_off(f, job, 0); /* it asks again */
+    assert_true(fixture_reply(f, watch)->member);
+    assert_false(fixture_reply(f, watch)->wait); /* rank 3 hangs */
+    watch = rank_is_cut_off(f, job, 3);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+}
+
 static void a_dead_rank_is_replaced_and_the_others_go_on(void **state)
 {
     struct core_fixture *f = *state;
@@ -121,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(all_ranks_go_on),
+        TEST(the_others_wait_for_a_rank_that_computes),
         TEST(a_dead_rank_is_replaced_and_the_others_go_on),
         TEST(a_word_about_an_earlier_generation_does_not_count),
         TEST(a_rank_that_does_not_stay_ends_by_itself),

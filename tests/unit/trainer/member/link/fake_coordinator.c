@@ -117,9 +117,9 @@ static void fake_send_watch(struct rpc_call *call)
     Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
     struct err e = {0};
 
-    reply.wait = fake.watch_wait;
+    reply.wait = fake.watch_wait || fake.watch_member_waits;
     reply.rank = fake.watch_rank;
-    reply.member = !reply.wait && (fake.watch_next || fake.watch_generation <= fake.generation);
+    reply.member = !fake.watch_wait && (fake.watch_next || fake.watch_generation <= fake.generation);
     reply.generation = fake.watch_generation;
     reply.stop = fake.watch_stop;
     reply.handover = fake.watch_handover;

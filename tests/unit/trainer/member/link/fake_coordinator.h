@@ -28,7 +28,8 @@ extern struct fake_coordinator {
     atomic_int watch_generation; /* a Watch reports this generation as the current one, */
     atomic_int watch_stop;       /* and with 1 that the worker shall stop */
     atomic_bool watch_wait;      /* a Watch reports that the generation is over and the worker is to wait, */
-    atomic_bool watch_next;      /* or that it is a member of watch_generation, as rank watch_rank */
+    atomic_bool watch_member_waits; /* or that it is to wait, although the generation goes on, */
+    atomic_bool watch_next;         /* or that it is a member of watch_generation, as rank watch_rank */
     atomic_int watch_rank;
     atomic_int watch_handover; /* a Watch asks the worker to wait for this hand-over; 0: it does not */
     atomic_bool
