@@ -642,8 +642,12 @@ static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, c
     }
 }
 
-static void snapshot_committed(struct machine *m, struct proc *p, bool pending)
+static void snapshot_committed(struct sim *sim, struct machine *m, struct proc *p, bool pending)
 {
+    if (!p->live)
+        sim_fail(sim,
+                 "job %" PRId64 " generation %" PRId64 ": rank %d has committed a snapshot, and has no state",
+                 p->job, p->generation, p->rank);
     if (p->commit_step) {
         struct copy *c = pending ? NULL : copy_of(m, p, p->commit_step);
         if (c)
@@ -677,7 +681,7 @@ void worker_reply(struct sim *sim, const struct reply *reply)
         else if (reply->err.code == ERR_OK && watches)
             watch_answered(sim, m, p, reply);
         else if (reply->err.code == ERR_OK && reply->kind == CORE_COMMIT_SNAPSHOT)
-            snapshot_committed(m, p, reply->pending);
+            snapshot_committed(sim, m, p, reply->pending);
         return;
     }
     /* Another rank could not write its part; if the generation is over, Watch will say so. */
