@@ -247,6 +247,7 @@ static void reader_sent(struct log_read *r, size_t bytes)
         r->wanted -= (int64_t)bytes;
 }
 
+/* log: NULL if there is no such file. */
 static enum turn reader_finish(struct log_readers *l, const struct log_read *r, const struct log_file *log,
                                const char *error)
 {
@@ -254,8 +255,8 @@ static enum turn reader_finish(struct log_readers *l, const struct log_read *r, 
 
     chunk_init(r, &chunk);
     chunk.end = true;
-    chunk.absent = log->fd < 0;
-    chunk.size = log->fd < 0 ? 0 : log->st.st_size;
+    chunk.absent = !log;
+    chunk.size = log && log->fd >= 0 ? log->st.st_size : 0;
     if (error)
         chunk.error = (char *)error;
     return chunk_send(l, &chunk) ? TURN_OVER : TURN_FULL;
@@ -331,7 +332,9 @@ static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *p
             r->told = chunk_send_waits(l, r);
         return TURN_WAIT;
     }
-    return reader_finish(l, r, &log, code && !r->follow ? "there is no such log on this node" : NULL);
+    /* With --follow it may never have been made: then the end is all there is to say. */
+    return reader_finish(l, r, code ? NULL : &log,
+                         code && !r->follow ? "there is no such log on this node" : NULL);
 }
 
 /* What each search may use of the turn. */

@@ -11,6 +11,7 @@
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/log_piece.h"
+#include "daemon/coordinator/service/logs/log_gaps.h"
 #include "daemon/coordinator/service/logs/log_tail_read.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -62,6 +63,7 @@ struct log_read {
     bool last;             /* the agent has sent the end of the file */
     bool ended;            /* there is nothing more to do; log_stream_step frees it */
     bool noted;            /* the client was told why its part is incomplete */
+    bool started;          /* by the records, the rank's process was started */
     struct log_piece held; /* data that was not passed to the client yet */
     struct log_read *next;
 };
@@ -83,6 +85,8 @@ struct log_stream {
     struct log_absent_node
         *absent; /* nodes that cannot be reached, of which the client is still to be told */
     size_t absent_count, absent_cap;
+    struct log_gaps gaps; /* ranks whose nodes have no log of them */
+    bool passed, told;    /* the client has got output; a note */
     size_t read_count;
     int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
     int rank;                        /* -1: all */
@@ -121,6 +125,7 @@ static void log_send_note(struct log_stream *x, int rank, int64_t generation, co
     message.rank = rank;
     message.generation = generation;
     message.note = (char *)(uintptr_t)note;
+    x->told = true;
     if (rpc_call_send(x->rpc, &message, &e) != ERR_OK)
         log_debug("log_note_dropped", "job=%lld note=%s", (long long)x->job, LOG_Q(note));
 }
@@ -340,6 +345,7 @@ static bool log_stream_pass(struct log_stream *x)
         const size_t bytes = log_piece_until(&first->held, x->times ? 0 : next < ready ? next : ready);
         if (log_send_data(first, bytes) != ERR_OK)
             return false; /* on_sendable continues */
+        x->passed = true;
         log_piece_pass(&first->held, bytes);
         if (!log_piece_left(&first->held))
             return true;
@@ -372,6 +378,7 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
                            .handle = service_handle(x->service),
                            .node = xstrdup(rank->node),
                            .spawn = spawn->spawn,
+                           .started = spawn->pid > 0 || spawn->started_ms > 0,
                            .rank = rank->rank,
                            .generation = rank->generation,
                            .first_generation = spawn->first_generation,
@@ -498,6 +505,20 @@ static void log_stream_refill(struct log_stream *x)
     }
 }
 
+/* At the end: why there is less than the client may expect. What its own options have left out it knows itself. */
+static void log_stream_explain(struct log_stream *x)
+{
+    const bool ended = log_job_ended(x);
+    CLEANUP(free_text) char *absent = log_gaps_note(&x->gaps, false, ended);
+    CLEANUP(free_text) char *gone = log_gaps_note(&x->gaps, true, ended);
+    if (absent)
+        log_send_note(x, -1, 0, absent);
+    if (gone)
+        log_send_note(x, -1, 0, gone);
+    if (!x->passed && !x->told && !ended && !*x->grep && !x->since_ms && x->standard_out && x->standard_error)
+        log_send_note(x, -1, 0, "nothing has been written yet");
+}
+
 static void log_stream_step(struct log_stream *x)
 {
     struct err e = {0};
@@ -510,8 +531,10 @@ static void log_stream_step(struct log_stream *x)
         log_stream_refill(x);
         log_stream_tell_absent(x);
     } while (log_stream_pass(x));
-    if (!x->reads && (!x->follow || !x->newest || log_job_ended(x)))
+    if (!x->reads && (!x->follow || !x->newest || log_job_ended(x))) {
+        log_stream_explain(x);
         rpc_call_finish(x->rpc);
+    }
 }
 
 /* The client has checked the same, but it may be any client. */
@@ -602,6 +625,7 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
     free(x->places);
     pattern_free(x->pattern);
     free(x->absent);
+    log_gaps_release(&x->gaps);
     free(x);
 }
 
@@ -622,7 +646,9 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
     }
     r->waits |= chunk->waits;
     /* The agent cannot read the file: the client gets its reason in place of the part. */
-    if (chunk->error[0]) {
+    if (chunk->end && chunk->absent) {
+        log_gaps_add(&r->stream->gaps, r->rank, r->started);
+    } else if (chunk->error[0]) {
         log_send_note(r->stream, r->rank, r->generation, chunk->error);
         r->noted = true;
     }

@@ -385,6 +385,7 @@ static void says_nothing_of_it(struct fixture *d)
     assert_int_equal(d->got.len, 0);
     assert_true(d->over);
     assert_true(d->error[0]);
+    assert_int_equal(d->absent, strstr(d->error, "no such log") != NULL);
 }
 
 /* The agent may be root, and a log's directory belongs to the job's user. */

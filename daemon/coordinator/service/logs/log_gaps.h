@@ -1,0 +1,21 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_LOGS_LOG_GAPS_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_LOGS_LOG_GAPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The ranks of a call whose nodes have no log of them, and why. All zeros: none. */
+struct log_gaps {
+    struct log_gap {
+        int rank;
+        bool started;
+    } * list;
+    size_t count, cap;
+};
+
+void log_gaps_add(struct log_gaps *g, int rank, bool started); /* a rank has two logs, and counts once */
+/* "rank 3 did not start"; NULL: there are no such ranks. started: of which ranks. The caller frees it. */
+char *log_gaps_note(const struct log_gaps *g, bool started, bool job_ended);
+void log_gaps_release(struct log_gaps *g);
+
+#endif
