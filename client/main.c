@@ -12,6 +12,7 @@
 #include "base/nearest.h"
 #include "client/cmd/command.h"
 #include "client/cmd/foreign_words.h"
+#include "client/text/help_fill.h"
 
 /* ddpctl, the program that users type. This file finds the command, parses its options and answers --help. */
 
@@ -83,6 +84,8 @@ static int main_print_overview(void)
                    "wait and submit --follow exit with the code of the first rank that failed (128 + N for "
                    "signal N), or\n"
                    "with 125 if ddp itself failed.\n");
+    const struct term term = term_of(STDOUT_FILENO);
+    help_fill(&term, &out);
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
@@ -106,6 +109,8 @@ static int main_print_help(const struct command *c)
         buf_puts(&out, "\n");
         option_help(global_options, &out);
     }
+    const struct term term = term_of(STDOUT_FILENO);
+    help_fill(&term, &out);
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 

@@ -10,8 +10,16 @@
  * remedies. */
 
 static const struct table_column node_columns[] = {
-    {"NODE", false},     {"ADDRESS", false}, {"USER", false}, {"CLOCK", true},        {"MEMORY FREE", true},
-    {"DISK FREE", true}, {"WORKDIR", false}, {"DATA", false}, {"INTERPRETER", false}, {"VERSION", false},
+    {"NODE", false},
+    {"ADDRESS", false},
+    {"USER", false, .spare = 2},
+    {"CLOCK", true},
+    {"MEMORY FREE", true},
+    {"DISK FREE", true},
+    {"WORKDIR", false},
+    {"DATA", false},
+    {"INTERPRETER", false},
+    {"VERSION", false, .spare = 1},
 };
 static const struct table_column link_columns[] = {
     {"FROM", false}, {"TO", false}, {"ADDRESS", false}, {"PORTS", false}, {"CONNECT", true}, {"MB/S", true},

@@ -22,8 +22,11 @@ void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term
 {
     for (size_t i = 0; i < reply->n_events; i++) {
         const Ddp__V1__Event *event = reply->events[i];
+        const size_t start = out->len;
         buf_printf(out, "%s  ", text_clock(event->time_ms, term->now_ms, true).text);
+        const size_t indent = out->len - start;
         term_puts_safe(out, event->text);
         buf_putc(out, '\n');
+        term_wrap(term, out, start, indent);
     }
 }

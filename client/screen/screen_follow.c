@@ -261,7 +261,8 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
     buf_printf(line, " %s %s %s%s%s", job->state, job_status_succeeded(job) ? "in" : "after",
                text_duration(job_status_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
                facts.len ? facts.data + 2 : "");
-    if (!job_status_succeeded(job) && !screen_reason_is_failure(job)) /* which was printed before */
+    if (!job_status_succeeded(job) && !screen_reason_is_failure(job) &&
+        !screen_could_not_start(job)) /* which was printed before */
         screen_reason(job, line);
 }
 

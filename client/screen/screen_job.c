@@ -13,13 +13,22 @@
 #include "client/text/table.h"
 
 static const struct table_column rank_columns[] = {
-    {"RANK", false}, {"NODE", false},   {"DEVICE", false}, {"PID", true}, {"STATE", false},
-    {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
+    {"RANK", false},
+    {"NODE", false},
+    {"DEVICE", false},
+    {"PID", true},
+    {"STATE", false},
+    /* a command reports none of these */
+    {"STEP", true, .optional = true},
+    {"MS/STEP", true, .optional = true},
+    {"WAIT", true, .optional = true},
+    {"MEM", true, .optional = true},
 };
 
 static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     CLEANUP(buf_release) struct buf name = {0};
+    const size_t start = out->len;
     buf_printf(&name, "%s #%lld", job->name, (long long)job->job);
     term_puts(term, out, STYLE_BOLD, name.data);
     if (job->continues)
@@ -62,6 +71,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
     if (presence.len)
         buf_printf(out, "%s\n", presence.data);
     screen_not_restarted(job, "", out);
+    term_wrap(term, out, start, 0);
 }
 
 /* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)". The best value is that of the loss. */
@@ -352,7 +362,8 @@ void screen_job(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *pro
     }
     job_put_foot(job, term, out);
     if (strcmp(job->state, "failed") == 0) {
-        screen_failure(job, probe, term, out);
+        if (!screen_could_not_start(job)) /* which was said at the head */
+            screen_failure(job, probe, term, out);
         screen_next(job, out);
     }
 }

@@ -54,11 +54,16 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out)
     }
 }
 
+bool screen_could_not_start(const Ddp__V1__JobStatus *job)
+{
+    return strstr(job->reason, " could not start on ") != NULL;
+}
+
 bool screen_reason_is_failure(const Ddp__V1__JobStatus *job)
 {
     CLEANUP(free_text) char *rank = job->failure ? xasprintf("rank %d ", job->failure->rank) : NULL;
     return strcmp(job->state, "failed") == 0 && rank && *job->failure->node &&
-           strncmp(job->reason, rank, strlen(rank)) == 0 && !strstr(job->reason, " could not start on ");
+           strncmp(job->reason, rank, strlen(rank)) == 0 && !screen_could_not_start(job);
 }
 
 /* The lines of stderr are on the same screen, and their last one often is the message of the error file. */
@@ -98,11 +103,13 @@ void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply 
 {
     CLEANUP(failed_ranks_release) struct failed_ranks ranks;
     CLEANUP(buf_release) struct buf line = {0};
+    const size_t start = out->len;
     if (!job->failure)
         return;
     screen_failure_line(job->failure, false, &line);
     term_puts(term, out, STYLE_BAD, line.data ? line.data : "");
     buf_putc(out, '\n');
+    term_wrap(term, out, start, 2);
     failed_ranks_find(&ranks, job, probe);
     ranks.first_is_told = true;
     failed_ranks_print(&ranks, "", NULL, NULL, out);
@@ -130,7 +137,9 @@ void screen_not_restarted(const Ddp__V1__JobStatus *job, const char *label, stru
 void screen_next(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     long long id = job->job;
-    if (job->failure && *job->failure->node)
+    if (screen_could_not_start(job))
+        buf_printf(out, "   ddpctl events %lld\n", id);
+    else if (job->failure && *job->failure->node)
         buf_printf(out, "   ddpctl logs %lld --rank %d --stderr\n", id, job->failure->rank);
     else if (job->generation)
         buf_printf(out, "   ddpctl logs %lld\n", id);

@@ -85,11 +85,13 @@ void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, 
                 struct buf *out)
 {
     const Ddp__V1__JobStatus *job = reply->job;
+    const size_t start = out->len;
     bool living = false;
     buf_printf(out, "#%lld %s: ", (long long)job->job, job->name);
     term_puts(term, out, why_style(d->kind), d->sentence.data);
     buf_putc(out, '\n');
     why_put_lines(&d->details, "", out);
+    term_wrap(term, out, start, 2);
     for (size_t i = 0; i < reply->n_workers; i++)
         living = living || !reply->workers[i]->ended;
     if (living) {

@@ -80,7 +80,9 @@ void table_end_row(struct table *t)
     table_last_row(t); /* table_free counts on one spare row */
 }
 
-#define WRAP_LEAST 36 /* columns of a text that is wrapped */
+/* Columns of a text that is wrapped. Others are left out for it as long as it has less than WRAP_LEAST. */
+#define WRAP_LEAST 36
+#define WRAP_SMALLEST 16
 
 struct layout {
     size_t *widths;
@@ -136,12 +138,14 @@ static bool table_is_blank(const struct table *t, size_t column)
     return true;
 }
 
-/* The wrapped column gets what is left of the line. */
-static void table_widen_wrapped(const struct table *t, size_t limit, const struct layout *l)
+/* The wrapped column gets what is left of the line, even if that is less than it wants. */
+static void table_fit_wrapped(const struct table *t, size_t limit, const struct layout *l)
 {
-    const size_t last = t->count - 1, used = table_span_width(l, 0, t->count);
-    if (limit > used && t->columns[last].wrap && !l->hidden[last])
-        l->widths[last] += limit - used;
+    const size_t last = t->count - 1;
+    if (!limit || !t->columns[last].wrap || l->hidden[last])
+        return;
+    const size_t others = table_span_width(l, 0, t->count) - l->widths[last];
+    l->widths[last] = limit > others + WRAP_SMALLEST ? limit - others : WRAP_SMALLEST;
 }
 
 static void table_measure(const struct table *t, size_t limit, const struct layout *l)
@@ -159,7 +163,7 @@ static void table_measure(const struct table *t, size_t limit, const struct layo
             l->widths[c] = most;
     }
     table_hide_columns(t, limit, l);
-    table_widen_wrapped(t, limit, l);
+    table_fit_wrapped(t, limit, l);
     for (size_t i = 0; i < t->rows * t->count; i++) {
         const struct cell *cell = &t->cells[i];
         size_t from = i % t->count;

@@ -107,3 +107,55 @@ void term_printf_safe(struct buf *out, const char *fmt, ...)
     va_end(ap);
     term_puts_safe(out, text);
 }
+
+/* The length of a control sequence, or of a character of UTF-8. *columns: what it takes on the screen. */
+static size_t term_next_length(const char *at, size_t *columns)
+{
+    size_t len = 1;
+    *columns = *at != '\033';
+    if (!*columns) {
+        while (at[len] && (at[len] < '@' || at[len] == '['))
+            len++;
+        return len + (at[len] != 0);
+    }
+    while (((unsigned char)at[len] & 0xc0) == 0x80)
+        len++;
+    return len;
+}
+
+/* The length of the first line of the text, and of the blanks behind it, which a line end replaces. */
+static size_t term_line_length(const char *text, size_t columns, size_t *blanks)
+{
+    size_t len = 0, used = 0, word = 0, width;
+    for (; text[len] && text[len] != '\n' && used <= columns; used += width) {
+        if (text[len] == ' ' && used)
+            word = len;
+        len += term_next_length(text + len, &width);
+    }
+    *blanks = 0;
+    if (used <= columns || !word)
+        return strcspn(text, "\n");
+    *blanks = strspn(text + word, " ");
+    return word;
+}
+
+void term_wrap(const struct term *t, struct buf *out, size_t from, size_t indent)
+{
+    if (!t->live || t->columns <= indent + 20 || out->len <= from)
+        return;
+    CLEANUP(free_text) char *text = xstrdup(out->data + from);
+    out->len = from;
+    out->data[from] = '\0';
+    for (const char *at = text; *at;) {
+        size_t room = t->columns, blanks, len;
+        while ((len = term_line_length(at, room, &blanks)), blanks) {
+            buf_append(out, at, len);
+            buf_printf(out, "\n%*s", (int)indent, "");
+            at += len + blanks;
+            room = t->columns - indent;
+        }
+        len += at[len] == '\n';
+        buf_append(out, at, len);
+        at += len;
+    }
+}

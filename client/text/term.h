@@ -23,6 +23,10 @@ enum style { STYLE_NONE, STYLE_GOOD, STYLE_WAIT, STYLE_BAD, STYLE_DIM, STYLE_BOL
 enum style style_of_state(const char *state); /* of a job, node or rank */
 void term_puts(const struct term *t, struct buf *out, enum style style, const char *text);
 
+/* On a terminal, breaks each line of `out` from offset `from` on between words where it is too long, and puts `indent`
+ * blanks before what follows. */
+void term_wrap(const struct term *t, struct buf *out, size_t from, size_t indent);
+
 /* Appends as many lines of the text as the terminal has room for above the cursor's line: the first lines, or
  * with `newest` the heading and the last lines. */
 void term_fit(const struct term *t, const struct buf *text, bool newest, struct buf *out);

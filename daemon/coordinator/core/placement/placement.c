@@ -139,8 +139,9 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
     if (kind == SLOT_GPU && job->spec.gpus_per_proc > 0)
         per_node *= job->spec.gpus_per_proc;
-    buf_printf(text, "waits for %s with %s each: the cluster has %" PRId64,
-               text_counted(job->spec.nodes_min, "node").text, slots_text(per_node, kind).text, fitting);
+    buf_printf(text, "waits for %s with %s%s: the cluster has %" PRId64,
+               text_counted(job->spec.nodes_min, "node").text, slots_text(per_node, kind).text,
+               job->spec.nodes_min > 1 ? " each" : "", fitting);
     /* a node without the user's account does not count, however many slots it has */
     bool for_accounts = explain_accounts(core, job, text);
     if (kind == SLOT_CPU && !fitting && largest && !for_accounts)

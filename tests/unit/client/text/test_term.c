@@ -2,10 +2,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "client/text/help_fill.h"
 #include "client/text/term.h"
 
 static void expect_fit(size_t rows, const char *text, bool newest, const char *wanted)
@@ -28,10 +30,67 @@ static void test_text_is_cut_to_the_rows_of_the_terminal(void **state)
     expect_fit(4, "", false, "");
 }
 
+static void check_wrapped(struct term term, const char *text, size_t indent, const char *expected)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    buf_puts(&out, "before ");
+    buf_puts(&out, text);
+    term_wrap(&term, &out, strlen("before "), indent);
+    assert_memory_equal(out.data, "before ", strlen("before "));
+    assert_string_equal(out.data + strlen("before "), expected);
+}
+
+static void test_long_lines_are_broken_between_words(void **state)
+{
+    (void)state;
+    const struct term term = {.live = true, .columns = 30};
+    check_wrapped(term, "thirty columns are filled here\nshort\n", 2,
+                  "thirty columns are filled here\nshort\n");
+    check_wrapped(term, "thirty columns are filled here: more, and more than one line of it\n", 2,
+                  "thirty columns are filled\n  here: more, and more than\n  one line of it\n");
+    check_wrapped(term, "\033[31mthirty columns → filled here\033[0m\n", 0,
+                  "\033[31mthirty columns → filled here\033[0m\n");
+    check_wrapped(term, "a-word-that-is-longer-than-the-line-is-not-broken and another\n", 0,
+                  "a-word-that-is-longer-than-the-line-is-not-broken and another\n");
+    check_wrapped(term, "", 0, "");
+    check_wrapped((struct term){0}, "a pipe gets every line as it is, however long\n", 0,
+                  "a pipe gets every line as it is, however long\n");
+}
+
+static void test_help_is_fitted_to_a_narrow_terminal(void **state)
+{
+    (void)state;
+    static const char help[] =
+        "usage: ddpctl logs JOB\n\n"
+        "Prints what the workers of the newest generation wrote to standard output\n"
+        "and standard error.\n\n"
+        "  ddpctl logs 9 --an-example-that-is-longer-than-the-terminal-but-is-kept as it is\n\n"
+        "  -f, --follow                print new output until the job ends; ^C leaves\n"
+        "      --tail N                print only the last N lines (default: all\n"
+        "                              of them)\n";
+    CLEANUP(buf_release) struct buf out = {0};
+    const struct term narrow = {.live = true, .columns = 64}, wide = {.live = true, .columns = 140};
+    buf_puts(&out, help);
+    help_fill(&wide, &out);
+    assert_string_equal(out.data, help);
+    help_fill(&narrow, &out);
+    assert_string_equal(
+        out.data, "usage: ddpctl logs JOB\n\n"
+                  "Prints what the workers of the newest generation wrote to\n"
+                  "standard output and standard error.\n\n"
+                  "  ddpctl logs 9 --an-example-that-is-longer-than-the-terminal-but-is-kept as it is\n\n"
+                  "  -f, --follow                print new output until the job\n"
+                  "                              ends; ^C leaves\n"
+                  "      --tail N                print only the last N lines\n"
+                  "                              (default: all of them)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_cut_to_the_rows_of_the_terminal),
+        cmocka_unit_test(test_long_lines_are_broken_between_words),
+        cmocka_unit_test(test_help_is_fitted_to_a_narrow_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static void a_job_goes_where_its_user_has_an_account(void **state)
     refusal.message = "no account ana on box2";
     fixture_fact(f, job, 0, refusal);
     assert_string_equal(fixture_waits(f, job),
-                        "waits for 1 node with 1 slot each: the cluster has 0, no account ana on "
+                        "waits for 1 node with 1 slot: the cluster has 0, no account ana on "
                         "box1, and the same on 1 other");
     fixture_accounts(f, "box2", missing);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);

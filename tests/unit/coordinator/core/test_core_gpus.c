@@ -19,9 +19,8 @@ static void a_sick_gpu_is_not_leased(void **state)
     core_event(f->core, &event, f->now, &f->out);
     int64_t both = fixture_submit(f, "procs_per_node: 2\ngpus_per_proc: 1\n");
     int64_t one = fixture_submit(f, "procs_per_node: gpu\ngpus_per_proc: 1\n");
-    assert_string_equal(fixture_waits(f, both),
-                        "waits for 1 node with 2 GPUs each: the cluster has 0, 1 GPU is "
-                        "sick (`ddpctl nodes` says why)");
+    assert_string_equal(fixture_waits(f, both), "waits for 1 node with 2 GPUs: the cluster has 0, 1 GPU is "
+                                                "sick (`ddpctl nodes` says why)");
     assert_int_equal(fixture_job(f, both), JOB_QUEUED);
     assert_int_equal(fixture_generation(f, one)->world_size, 1);
 }

@@ -42,7 +42,7 @@ static void gpus_without_a_plugin_run_no_train_job(void **state)
     gpu_box(f, "box1", 2, "none");
     int64_t job = fixture_submit(f, "gpus_per_proc: 1\n" TRAIN);
     assert_string_equal(fixture_waits(f, job),
-                        "waits for 1 node with 1 GPU each: the cluster has 0, 1 with GPUs but no GPU plugin "
+                        "waits for 1 node with 1 GPU: the cluster has 0, 1 with GPUs but no GPU plugin "
                         "(`ddp-trainer --plugin` says why)");
 }
 
