@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 #include "base/text.h"
 
 #define HELP_COLUMN 30 /* where --help's texts begin */

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 #include "client/cmd/command.h"
 #include "client/cmd/foreign_words.h"
 #include "client/text/help_fill.h"

@@ -7,8 +7,8 @@
 
 #include "base/buf.h"
 #include "base/conf/conf_tree.h"
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 #include "base/text.h"
 
 /* The typed half of conf.h: fills a struct from a map node by a table of fields. */

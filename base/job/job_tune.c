@@ -8,8 +8,8 @@
 #include "base/buf.h"
 #include "base/job/job_sync.h"
 #include "base/json.h"
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 
 #define ASSIGNMENTS_MOST 64
 #define ASSIGNMENT_BYTES 256 /* a value is a number or a time */

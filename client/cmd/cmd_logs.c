@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/match/pattern.h"
 #include "base/mem.h"
-#include "base/pattern.h"
 #include "base/text.h"
 #include "client/cmd/jobs/job_find.h"
 #include "client/cmd/jobs/job_number.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 
 #define AT(member) .offset = offsetof(struct command_line, member)
 static const struct option_spec options[] = {

@@ -1,8 +1,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/match/pattern.h"
 #include "base/mem.h"
-#include "base/pattern.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

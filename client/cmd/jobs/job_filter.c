@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 
 static const char *const state_names[] = {"queued",   "starting",  "running", "recovering",
                                           "stopping", "succeeded", "failed",  "cancelled"};

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "base/pattern.h"
+#include "base/match/pattern.h"
 
 /* The patterns that readers search logs for. A call for a job has two readers for each of its ranks on the node, which share one
  * pattern: one takes up to 4 MB while it searches, so the number of different ones is limited. All zeros: empty. */

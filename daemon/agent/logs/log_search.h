@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
-#include "base/pattern.h"
+#include "base/match/pattern.h"
 #include "daemon/agent/logs/log_dates.h"
 
 /* Searches a log for the lines that match a pattern, for one reader. The file is read once from the start on. A line may have
- * any length: what the pattern searches of it is held in memory (base/pattern.h), and all of it is read again if it matches.
+ * any length: what the pattern searches of it is held in memory (base/match/pattern.h), and all of it is read again if it matches.
  *
  * A line counts when it has ended: while its writer goes on, the last line waits for its end. A hole in the file
  * (base/cut_file.h) ends a line.

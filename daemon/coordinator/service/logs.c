@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/match/pattern.h"
 #include "base/mem.h"
-#include "base/pattern.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
@@ -79,7 +79,7 @@ struct log_stream {
     int64_t job;
     int64_t generation;                       /* the newest one that was opened; 0: none */
     int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
-    char *grep;                               /* what lines must match (base/pattern.h); empty: all */
+    char *grep;                               /* what lines must match (base/match/pattern.h); empty: all */
     struct pattern *pattern;                  /* the same, for copies; NULL: all */
     int64_t search_ns;                        /* that are left for their search */
     struct log_absent_node

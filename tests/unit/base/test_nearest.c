@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
+#include "base/match/nearest.h"
 #include "base/mem.h"
-#include "base/nearest.h"
 
 static const char *const names[] = {"coordinator", "node", "nodes", "slots", "slots-per-gpu"};
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "base/match/pattern.h"
 #include "base/mem.h"
-#include "base/pattern.h"
 
 static struct pattern *compile_text(const char *text)
 {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/pattern.h"
+#include "base/match/pattern.h"
 #include "daemon/coordinator/service/log_piece.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
 
@@ -18,7 +18,7 @@ struct log_tail_choice {
 };
 
 /* Adds what is wanted of the copy to *out. A search that takes longer than *left_ns, from which it takes its time, ends and
- * returns false, as one does whose expression needs too much (base/pattern.h). */
+ * returns false, as one does whose expression needs too much (base/match/pattern.h). */
 bool log_tail_read(const struct log_tail *tail, const struct log_tail_choice *choice, struct log_piece *out,
                    int64_t *left_ns);
 

@@ -1,4 +1,4 @@
-#include "base/nearest.h"
+#include "base/match/nearest.h"
 
 #include <string.h>
 

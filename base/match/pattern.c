@@ -1,4 +1,4 @@
-#include "base/pattern.h"
+#include "base/match/pattern.h"
 
 #include <stdlib.h>
 #include <string.h>

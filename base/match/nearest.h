@@ -1,5 +1,5 @@
-#ifndef DDP_BASE_NEAREST_H
-#define DDP_BASE_NEAREST_H
+#ifndef DDP_BASE_MATCH_NEAREST_H
+#define DDP_BASE_MATCH_NEAREST_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-#ifndef DDP_BASE_PATTERN_H
-#define DDP_BASE_PATTERN_H
+#ifndef DDP_BASE_MATCH_PATTERN_H
+#define DDP_BASE_MATCH_PATTERN_H
 
 #include <stdbool.h>
 #include <stddef.h>
