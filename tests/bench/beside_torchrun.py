@@ -1,9 +1,9 @@
 """ddpctl run compared with torchrun: the same program under both, in turn, on this machine. Prints medians and their ratio.
 
   wall        from start to end of a program of two ranks that ends at once (tests/bench/launch_rank.c)
-  first line  from start until both ranks have begun
-  restart     from kill -9 of rank 1 until both ranks have begun again, as C, as Python, as Python that imports torch, and the last
-              one with `--preload torch.distributed`, killed when the spares are ready
+  first line  from start until both ranks have begun, as C, as Python, and as Python that imports torch
+  restart     from kill -9 of rank 1 until both ranks have begun again, with the same programs; preload: the last one with
+              `--preload torch.distributed`, killed when the spares are ready
 
 Each restart is the first one of a new job, because ddp lets a job wait a little before a second restart, and torchrun does not.
 """
@@ -69,7 +69,14 @@ def wall(c, launcher):
     code = started.process.wait(timeout=120)
     took = time.time() - started.begun
     assert code == 0, code
-    return took, max(at for at, _, _ in started.lines(2)) - started.begun
+    return took
+
+
+def first_line(c, launcher, command):
+    started = Started(c, [*launcher, *command])
+    took = max(at for at, _, _ in started.lines(2)) - started.begun
+    started.end()
+    return took
 
 
 def spares_ready(c, count):
@@ -99,7 +106,7 @@ def median(values):
 
 
 def row(name, aim, ours, theirs):
-    print("%-16s %12.1f %12.1f %8s %8s %6d" % (name, median(ours) * 1000, median(theirs) * 1000,
+    print("%-18s %12.1f %12.1f %8s %8s %6d" % (name, median(ours) * 1000, median(theirs) * 1000,
                                                "1/%.1f" % (median(theirs) / median(ours)), aim, len(ours)))
     sys.stdout.flush()
 
@@ -111,32 +118,38 @@ def machine(python):
                                             torch_python.imports_torch(python)))
 
 
+def measure_restarts(c, both, programs, rounds):
+    """One row for each program, and a last one with spares that have imported torch."""
+    script = c.write("rank.py", PYTHON % "import torch.distributed")
+    c.env["TMPDIR"] = os.path.join(c.dir, "tmp")
+    os.mkdir(c.env["TMPDIR"])
+    rows = [("restart, " + name, command, []) for name, command in programs.items()]
+    rows.append(("restart, preload", [programs["torch"][0], script], ["--preload", "torch.distributed"]))
+    for name, command, flags in rows:
+        both["ddpctl run"] += flags
+        pairs = [[restart(c, both[launcher], command) for launcher in both] for _ in range(rounds)]
+        row(name, {"restart, C": "1/10", "restart, preload": "1/4"}.get(name, "-"),
+            [ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+        if command != programs["C"]:
+            print("%-18s %12.1f s" % ("  saved", median([theirs - ours for ours, theirs in pairs])))
+
+
 def measure(rounds):
     python, wrong = torch_python.find_recent()
     if not python:
         print("skipped: " + wrong)
         return
     machine(python)
-    print("%-16s %12s %12s %8s %8s %6s" % ("ms, medians", "ddpctl run", "torchrun", "ratio", "aim", "n"))
-    restarts = {"restart, C": ([RANK], "1/10"), "restart, Python": ([python, "-c", PYTHON % ""], "-"),
-                "with torch": ([python, "-c", PYTHON % "import torch.distributed"], "-")}
+    print("%-18s %12s %12s %8s %8s %6s" % ("ms, medians", "ddpctl run", "torchrun", "ratio", "aim", "n"))
+    programs = {"C": [RANK], "Python": [python, "-c", PYTHON % ""], "torch": [python, "-c", PYTHON % "import torch.distributed"]}
     with Cluster(start=False) as c:
         both = launchers(python)
         times = [[wall(c, both[name]) for name in both] for _ in range(rounds)]
-        for at, name, aim in ((0, "wall", "1/15"), (1, "first line", "-")):
-            row(name, aim, [ours[at] for ours, _ in times], [theirs[at] for _, theirs in times])
-        script = c.write("rank.py", PYTHON % "import torch.distributed")
-        restarts["and preload"] = [python, script], "1/4"
-        c.env["TMPDIR"] = os.path.join(c.dir, "tmp")
-        os.mkdir(c.env["TMPDIR"])
-        for name, (command, aim) in restarts.items():
-            if name == "and preload":
-                both["ddpctl run"] = [*both["ddpctl run"], "--preload", "torch.distributed"]
-            pairs = [[restart(c, both[launcher], command) for launcher in both] for _ in range(rounds)]
-            row(name, aim, [ours for ours, _ in pairs], [theirs for _, theirs in pairs])
-            saving = median([theirs - ours for ours, theirs in pairs])
-            if command != [RANK]:
-                print("%-16s %12.1f s" % ("  saved", saving))
+        row("wall", "1/15", [ours for ours, _ in times], [theirs for _, theirs in times])
+        for name, command in programs.items():
+            times = [[first_line(c, both[launcher], command) for launcher in both] for _ in range(rounds)]
+            row("first line, " + name, "-", [ours for ours, _ in times], [theirs for _, theirs in times])
+        measure_restarts(c, both, programs, rounds)
         c.wait_gone()
 
 
