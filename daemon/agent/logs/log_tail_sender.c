@@ -147,7 +147,7 @@ static bool tail_send(struct log_tail_sender *s, struct tail_stream *x, const st
 }
 
 /* What the copy lacks of a file of this size begins here. */
-static int64_t tail_begin(const struct tail_stream *x, int64_t size)
+static int64_t copy_begin(const struct tail_stream *x, int64_t size)
 {
     const int64_t first = size > LOG_TAIL_MOST ? size - LOG_TAIL_MOST : 0;
 
@@ -169,7 +169,7 @@ static enum sending stream_send(struct log_tail_sender *s, struct tail_stream *x
         return SENDING_DONE; /* there is no file yet, or nothing that could be sent */
     if (x->sent > log.st.st_size)
         x->notes_at = 0; /* the file was replaced by a shorter one */
-    for (int64_t at = tail_begin(x, log.st.st_size), next; at < log.st.st_size; at = next) {
+    for (int64_t at = copy_begin(x, log.st.st_size), next; at < log.st.st_size; at = next) {
         const size_t size = (size_t)(log.st.st_size - at);
         const ssize_t n = s->tokens < (int64_t)size ? 0 : cut_file_read(log.fd, block, size, at, &next);
 

@@ -4,16 +4,13 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/match/pattern.h"
 #include "base/mem.h"
+#include "base/match/pattern.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
-#include "daemon/coordinator/service/log_piece.h"
-#include "daemon/coordinator/service/logs/log_gaps.h"
-#include "daemon/coordinator/service/logs/log_tail_read.h"
-#include "daemon/coordinator/service/logs/log_tails.h"
+#include "daemon/coordinator/service/logs/log_stream.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
@@ -37,70 +34,12 @@
  *   outlives its generation writes to the same files, so a read of them goes on.
  * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory. */
 
-#define PIECE (64 * 1024) /* most bytes of a log that are asked for at a time */
-#define LIVE_TICK_MS 150  /* more than an agent's pause between two looks at a log */
-#define LOGS_MOST                                                                                            \
-    2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
+#define PIECE (64 * 1024)       /* most bytes of a log that are asked for at a time */
+#define LIVE_TICK_MS 150        /* more than an agent's pause between two looks at a log */
 #define LOG_GREP_TAIL 10000     /* what an agent can find (daemon/agent/logs/log_search.h) */
 #define COPY_SEARCH_NS 20000000 /* for a search of copies, which holds up the loop */
 #define PIECE_LEAST (4 * 1024)
 #define PIECES (16 * 1024 * 1024) /* the pieces of one call together, if each may be PIECE_LEAST */
-
-struct log_read {
-    struct log_stream *stream;
-    uint64_t handle;
-    uint64_t session; /* the agent session that was asked for the current piece; 0: none */
-    char *node;
-    int rank;
-    int64_t spawn, generation; /* in which the spawn has this rank */
-    int64_t first_generation, offset;
-    int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
-    size_t piece, got;    /* bytes of the current piece: asked for, arrived */
-    bool begun;           /* data has arrived: `offset` says where to go on */
-    bool within;          /* it lies within a line that matches `grep` */
-    bool waits;           /* the agent has sent all that was written */
-    bool standard_error;
-    bool last;             /* the agent has sent the end of the file */
-    bool ended;            /* there is nothing more to do; log_stream_step frees it */
-    bool noted;            /* the client was told why its part is incomplete */
-    bool started;          /* by the records, the rank's process was started */
-    struct log_piece held; /* data that was not passed to the client yet */
-    struct log_read *next;
-};
-
-struct log_absent_node {
-    char *name;
-    struct log_absence parts;
-};
-
-struct log_stream {
-    struct service *service;
-    struct rpc_call *rpc;
-    int64_t job;
-    int64_t generation;                       /* the newest one that was opened; 0: none */
-    int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
-    char *grep;                               /* what lines must match (base/match/pattern.h); empty: all */
-    struct pattern *pattern;                  /* the same, for copies; NULL: all */
-    int64_t search_ns;                        /* that are left for their search */
-    struct log_absent_node
-        *absent; /* nodes that cannot be reached, of which the client is still to be told */
-    size_t absent_count, absent_cap;
-    struct log_gaps gaps; /* ranks whose nodes have no log of them */
-    bool passed, told;    /* the client has got output; a note */
-    size_t read_count;
-    int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
-    int rank;                        /* -1: all */
-    bool follow, standard_out, standard_error;
-    bool newest; /* the request named no generation */
-    bool all;    /* all generations */
-    bool holds;  /* new output waits for a tick */
-    bool times;  /* the client wants to know when its data was written */
-    bool due;    /* log_stream_step has something to do */
-    struct log_read *reads;
-    Ddp__V1__LogPlace *places; /* where the client wants to go on */
-    size_t place_count;
-    struct log_stream *next, *prev;
-};
 
 /* ---- to the client */
 
@@ -118,7 +57,7 @@ static enum err_code log_send_data(struct log_read *r, size_t size)
 }
 
 /* If the client reads slowly, the note is dropped: it is not worth a queue. */
-static void log_send_note(struct log_stream *x, int rank, int64_t generation, const char *note)
+void log_stream_note(struct log_stream *x, int rank, int64_t generation, const char *note)
 {
     struct err e = {0};
     Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
@@ -134,7 +73,7 @@ static void log_read_give_up(struct log_read *r, const char *why)
 {
     CLEANUP(free_text) char *note = xasprintf("node %s %s: its part of the logs is missing", r->node, why);
     if (!r->noted)
-        log_send_note(r->stream, r->rank, r->generation, note);
+        log_stream_note(r->stream, r->rank, r->generation, note);
     r->noted = r->ended = true;
 }
 
@@ -178,7 +117,7 @@ static void log_read_ask_agent(struct agent_session *session, struct log_read *r
     }
 }
 
-static bool log_job_ended(const struct log_stream *x)
+bool log_stream_job_ended(const struct log_stream *x)
 {
     const struct job_record *job = core_job(x->service->core, x->job);
     return !job || sm_terminal(&job_sm, (int)job->state);
@@ -188,57 +127,6 @@ static bool log_node_lost(const struct log_stream *x, const char *name)
 {
     const struct node_record *node = core_node(x->service->core, name);
     return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
-}
-
-/* ---- copies of what a node that cannot be reached had sent */
-
-static struct log_absence *log_stream_absence(struct log_stream *x, const char *node)
-{
-    for (size_t i = 0; i < x->absent_count; i++)
-        if (strcmp(x->absent[i].name, node) == 0)
-            return &x->absent[i].parts;
-    x->absent = array_grow(x->absent, x->absent_count, &x->absent_cap, sizeof *x->absent);
-    x->absent[x->absent_count] = (struct log_absent_node){.name = xstrdup(node)};
-    return &x->absent[x->absent_count++].parts;
-}
-
-/* One note for each node, whatever the number of its logs is. */
-static void log_stream_tell_absent(struct log_stream *x)
-{
-    for (size_t i = 0; i < x->absent_count; i++) {
-        const char *name = x->absent[i].name;
-        const struct node_record *node = core_node(x->service->core, name);
-        const char *why = !node                      ? "is not known any more"
-                          : node->state == NODE_LOST ? "is lost"
-                          : node->state == NODE_LEFT ? "has left the cluster"
-                                                     : "cannot be reached";
-        CLEANUP(free_text) char *note = log_absence_note(&x->absent[i].parts, name, why);
-        log_send_note(x, -1, 0, note);
-        free(x->absent[i].name);
-    }
-    x->absent_count = 0;
-}
-
-/* The read ends with what the coordinator has. */
-static void log_read_take_copy(struct log_read *r)
-{
-    struct log_stream *x = r->stream;
-    const struct log_tails *tails = x->service->log_tails;
-    const struct log_tail *tail = log_tails_find(tails, x->job, r->spawn, r->standard_error);
-    struct log_tail_choice choice = {.offset = r->offset, .pattern = x->pattern};
-    if (!r->begun) {
-        choice.tail_bytes = x->tail_bytes;
-        choice.tail_lines = x->tail_lines;
-        choice.since_ms = x->since_ms;
-    }
-    log_absence_add(log_stream_absence(x, r->node), tail, tail ? log_tails_age(tails, tail) : 0);
-    if (tail && !log_tail_read(tail, &choice, &r->held, &x->search_ns))
-        log_send_note(x, r->rank, r->generation,
-                      "the expression is too slow to search all that the coordinator has of lost nodes");
-    if (tail && tail->offset + (int64_t)tail->data.len > r->offset)
-        r->offset = tail->offset + (int64_t)tail->data.len;
-    r->last = true;
-    r->ended = !log_piece_left(&r->held);
 }
 
 /* Asks for the next piece when the last one was passed on. */
@@ -261,7 +149,7 @@ static void log_read_refill(struct log_read *r)
         log_read_give_up(r, "runs an older ddp, which cannot search logs");
     else if (session)
         log_read_ask_agent(session, r, false);
-    else if (!x->follow || log_job_ended(x) || log_node_lost(x, r->node))
+    else if (!x->follow || log_stream_job_ended(x) || log_node_lost(x, r->node))
         log_read_take_copy(r);
     else
         r->session = 0; /* wait until the node reconnects or counts as lost */
@@ -352,129 +240,6 @@ static bool log_stream_pass(struct log_stream *x)
     }
 }
 
-/* ---- choosing the files */
-
-/* A client that lost its coordinator goes on where it was. */
-static void log_read_go_to_place(struct log_read *r)
-{
-    const struct log_stream *x = r->stream;
-    for (size_t i = 0; i < x->place_count; i++) {
-        const Ddp__V1__LogPlace *p = &x->places[i];
-        if (p->generation != r->generation || p->rank != r->rank || p->standard_error != r->standard_error ||
-            p->offset <= 0)
-            continue;
-        r->offset = p->offset;
-        r->begun = true;
-        return;
-    }
-}
-
-static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank,
-                                const struct spawn_record *spawn, bool standard_error)
-{
-    struct log_read *r = xcalloc(1, sizeof *r);
-    struct log_read **end = &x->reads;
-    *r = (struct log_read){.stream = x,
-                           .handle = service_handle(x->service),
-                           .node = xstrdup(rank->node),
-                           .spawn = spawn->spawn,
-                           .started = spawn->pid > 0 || spawn->started_ms > 0,
-                           .rank = rank->rank,
-                           .generation = rank->generation,
-                           .first_generation = spawn->first_generation,
-                           .first_local_rank = spawn->first_local_rank,
-                           .standard_error = standard_error};
-    log_read_go_to_place(r);
-    handles_put(&x->service->reads, r->handle, r);
-    x->service->stats.log_reads++;
-    x->read_count++;
-    while (*end)
-        end = &(*end)->next;
-    *end = r;
-}
-
-static int compare_spawn_number(const void *number, const void *spawn)
-{
-    const int64_t a = *(const int64_t *)number, b = ((const struct spawn_record *)spawn)->spawn;
-
-    return (a > b) - (a < b);
-}
-
-/* The log belongs to the spawn, which may hold ranks of several generations. */
-static const struct spawn_record *find_rank_spawn(const struct records *records,
-                                                  const struct rank_record *rank)
-{
-    return bsearch(&rank->spawn, records->spawns, records->spawn_count, sizeof *records->spawns,
-                   compare_spawn_number); /* the store returns a job's spawns in the order of their numbers */
-}
-
-/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation.
- * That read goes on, under the spawn's new rank. */
-static bool log_stream_go_on(struct log_stream *x, const struct rank_record *rank,
-                             const struct spawn_record *spawn)
-{
-    bool found = false;
-
-    for (struct log_read *r = x->reads; r; r = r->next)
-        if (r->first_generation == spawn->first_generation &&
-            r->first_local_rank == spawn->first_local_rank && !strcmp(r->node, spawn->node)) {
-            r->rank = rank->rank;
-            r->generation = rank->generation;
-            found = true;
-        }
-    return found;
-}
-
-static void log_stream_add_generation(struct log_stream *x, const struct records *records, int64_t generation)
-{
-    for (size_t i = 0; i < records->rank_count; i++) {
-        const struct rank_record *rank = &records->ranks[i];
-        if (rank->generation != generation || (x->rank >= 0 && rank->rank != x->rank))
-            continue;
-        const struct spawn_record *spawn = find_rank_spawn(records, rank);
-        if (!spawn || log_stream_go_on(x, rank, spawn))
-            continue;
-        if (x->standard_out)
-            log_stream_add_read(x, rank, spawn, false);
-        if (x->standard_error)
-            log_stream_add_read(x, rank, spawn, true);
-    }
-    x->generation = generation;
-}
-
-/* Opens the reads of the generation `wanted`. For 0, opens the newest one or, if one is open already, all
- * that have started since. */
-static enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e)
-{
-    const struct job_record *job = core_job(x->service->core, x->job);
-    if (!job)
-        return err_set(e, ERR_NOT_FOUND, "there is no job %lld", (long long)x->job);
-    if (wanted > job->generation)
-        return err_set(e, ERR_NOT_FOUND, "job %lld has no generation %lld, the newest is %lld",
-                       (long long)x->job, (long long)wanted, (long long)job->generation);
-    if (!wanted && job->generation <= x->generation)
-        return ERR_OK;
-    CLEANUP(records_release) struct records records;
-    if (store_load_job(x->service->store, x->job, &records, e) != ERR_OK) {
-        if (e->code == ERR_DATA_LOSS)
-            commit_queue_damaged(x->service, e);
-        return e->code;
-    }
-    int64_t first = wanted ? wanted : x->generation + 1;
-    if (!wanted && x->generation == 0 && !x->all)
-        first = job->generation;
-    for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++) {
-        log_stream_add_generation(x, &records, g);
-        if (g > first && x->read_count > LOGS_MOST)
-            return err_set(
-                e, ERR_RESOURCE_EXHAUSTED,
-                "the generations of job %lld have more than %d logs: ask for one generation (-g N) or "
-                "one rank (--rank R)",
-                (long long)x->job, LOGS_MOST);
-    }
-    return ERR_OK;
-}
-
 /* ---- a stream's life */
 
 static void log_read_free(struct log_read *r)
@@ -505,20 +270,6 @@ static void log_stream_refill(struct log_stream *x)
     }
 }
 
-/* At the end: why there is less than the client may expect. What its own options have left out it knows itself. */
-static void log_stream_explain(struct log_stream *x)
-{
-    const bool ended = log_job_ended(x);
-    CLEANUP(free_text) char *absent = log_gaps_note(&x->gaps, false, ended);
-    CLEANUP(free_text) char *gone = log_gaps_note(&x->gaps, true, ended);
-    if (absent)
-        log_send_note(x, -1, 0, absent);
-    if (gone)
-        log_send_note(x, -1, 0, gone);
-    if (!x->passed && !x->told && !ended && !*x->grep && !x->since_ms && x->standard_out && x->standard_error)
-        log_send_note(x, -1, 0, "nothing has been written yet");
-}
-
 static void log_stream_step(struct log_stream *x)
 {
     struct err e = {0};
@@ -531,14 +282,14 @@ static void log_stream_step(struct log_stream *x)
         log_stream_refill(x);
         log_stream_tell_absent(x);
     } while (log_stream_pass(x));
-    if (!x->reads && (!x->follow || !x->newest || log_job_ended(x))) {
+    if (!x->reads && (!x->follow || !x->newest || log_stream_job_ended(x))) {
         log_stream_explain(x);
         rpc_call_finish(x->rpc);
     }
 }
 
 /* The client has checked the same, but it may be any client. */
-static enum err_code logs_check_grep(const Ddp__V1__ReadLogsRequest *m, struct pattern **out, struct err *e)
+static enum err_code logs_compile_grep(const Ddp__V1__ReadLogsRequest *m, struct pattern **out, struct err *e)
 {
     if (!*m->grep)
         return ERR_OK;
@@ -557,7 +308,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     if (!caller_may_read(s, rpc, m->job))
         return;
     struct pattern *pattern = NULL;
-    if (logs_check_grep(m, &pattern, &e) != ERR_OK) {
+    if (logs_compile_grep(m, &pattern, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
         return;
     }
@@ -596,7 +347,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "job %lld has no rank %d in generation %lld",
                            (long long)m->job, m->rank, (long long)x->generation);
     else if (!x->reads && !m->follow)
-        log_send_note(x, -1, 0, "the job has not started yet, so there are no logs");
+        log_stream_note(x, -1, 0, "the job has not started yet, so there are no logs");
 }
 
 void logs_sendable(struct rpc_call *rpc)
@@ -649,7 +400,7 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
     if (chunk->end && chunk->absent) {
         log_gaps_add(&r->stream->gaps, r->rank, r->started);
     } else if (chunk->error[0]) {
-        log_send_note(r->stream, r->rank, r->generation, chunk->error);
+        log_stream_note(r->stream, r->rank, r->generation, chunk->error);
         r->noted = true;
     }
     r->last = chunk->end;

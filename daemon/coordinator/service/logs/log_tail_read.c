@@ -39,7 +39,7 @@ static size_t start_of_copy(const struct log_tail *x, int64_t offset)
 }
 
 /* The begin of the last `lines` lines before the end. */
-static size_t start_of_lines(const struct log_tail *x, size_t from, int64_t lines)
+static size_t copy_start_of_lines(const struct log_tail *x, size_t from, int64_t lines)
 {
     size_t at = x->data.len;
 
@@ -75,8 +75,8 @@ static void range_add(const struct log_tail *x, struct tail_range range, struct 
 }
 
 /* The next line from range->to on. False: the search takes too long. */
-static bool line_search(const struct log_tail *x, struct tail_range *range, struct pattern *pattern,
-                        int64_t *left_ns, bool *matches)
+static bool copy_search_line(const struct log_tail *x, struct tail_range *range, struct pattern *pattern,
+                             int64_t *left_ns, bool *matches)
 {
     const char *text = x->data.data + range->to;
     const size_t left = x->data.len - range->to;
@@ -104,13 +104,13 @@ static bool search_read(const struct log_tail *x, const struct log_tail_choice *
 
     /* With tail_lines it goes over the copy twice: first it counts. */
     while (choice->tail_lines && range.to < x->data.len) {
-        if (!line_search(x, &range, choice->pattern, left_ns, &matches))
+        if (!copy_search_line(x, &range, choice->pattern, left_ns, &matches))
             return false;
         found += matches;
     }
     skip = choice->tail_lines && found > choice->tail_lines ? found - choice->tail_lines : 0;
     for (range.to = from; range.to < x->data.len;) {
-        if (!line_search(x, &range, choice->pattern, left_ns, &matches))
+        if (!copy_search_line(x, &range, choice->pattern, left_ns, &matches))
             return false;
         if (matches && skip-- <= 0)
             range_add(x, range, &place, out);
@@ -134,7 +134,7 @@ bool log_tail_read(const struct log_tail *tail, const struct log_tail_choice *ch
     if (choice->pattern)
         return search_read(tail, choice, from, out, left_ns);
     if (choice->tail_lines > 0)
-        from = start_of_lines(tail, from, choice->tail_lines);
+        from = copy_start_of_lines(tail, from, choice->tail_lines);
     range_add(tail, (struct tail_range){from, size}, &place, out);
     return true;
 }

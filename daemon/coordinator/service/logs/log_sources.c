@@ -1,0 +1,132 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/logs/log_stream.h"
+#include "daemon/coordinator/service/service_state.h"
+
+/* Chooses the files that a call reads. */
+
+#define LOGS_MOST                                                                                            \
+    2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
+
+/* A client that lost its coordinator goes on where it was. */
+static void log_read_go_to_place(struct log_read *r)
+{
+    const struct log_stream *x = r->stream;
+    for (size_t i = 0; i < x->place_count; i++) {
+        const Ddp__V1__LogPlace *p = &x->places[i];
+        if (p->generation != r->generation || p->rank != r->rank || p->standard_error != r->standard_error ||
+            p->offset <= 0)
+            continue;
+        r->offset = p->offset;
+        r->begun = true;
+        return;
+    }
+}
+
+static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank,
+                                const struct spawn_record *spawn, bool standard_error)
+{
+    struct log_read *r = xcalloc(1, sizeof *r);
+    struct log_read **end = &x->reads;
+    *r = (struct log_read){.stream = x,
+                           .handle = service_handle(x->service),
+                           .node = xstrdup(rank->node),
+                           .spawn = spawn->spawn,
+                           .started = spawn->pid > 0 || spawn->started_ms > 0,
+                           .rank = rank->rank,
+                           .generation = rank->generation,
+                           .first_generation = spawn->first_generation,
+                           .first_local_rank = spawn->first_local_rank,
+                           .standard_error = standard_error};
+    log_read_go_to_place(r);
+    handles_put(&x->service->reads, r->handle, r);
+    x->service->stats.log_reads++;
+    x->read_count++;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
+}
+
+static int compare_spawn_number(const void *number, const void *spawn)
+{
+    const int64_t a = *(const int64_t *)number, b = ((const struct spawn_record *)spawn)->spawn;
+
+    return (a > b) - (a < b);
+}
+
+/* The log belongs to the spawn, which may hold ranks of several generations. */
+static const struct spawn_record *find_rank_spawn(const struct records *records,
+                                                  const struct rank_record *rank)
+{
+    return bsearch(&rank->spawn, records->spawns, records->spawn_count, sizeof *records->spawns,
+                   compare_spawn_number); /* the store returns a job's spawns in the order of their numbers */
+}
+
+/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation.
+ * That read goes on, under the spawn's new rank. */
+static bool log_stream_go_on(struct log_stream *x, const struct rank_record *rank,
+                             const struct spawn_record *spawn)
+{
+    bool found = false;
+
+    for (struct log_read *r = x->reads; r; r = r->next)
+        if (r->first_generation == spawn->first_generation &&
+            r->first_local_rank == spawn->first_local_rank && !strcmp(r->node, spawn->node)) {
+            r->rank = rank->rank;
+            r->generation = rank->generation;
+            found = true;
+        }
+    return found;
+}
+
+static void log_stream_add_generation(struct log_stream *x, const struct records *records, int64_t generation)
+{
+    for (size_t i = 0; i < records->rank_count; i++) {
+        const struct rank_record *rank = &records->ranks[i];
+        if (rank->generation != generation || (x->rank >= 0 && rank->rank != x->rank))
+            continue;
+        const struct spawn_record *spawn = find_rank_spawn(records, rank);
+        if (!spawn || log_stream_go_on(x, rank, spawn))
+            continue;
+        if (x->standard_out)
+            log_stream_add_read(x, rank, spawn, false);
+        if (x->standard_error)
+            log_stream_add_read(x, rank, spawn, true);
+    }
+    x->generation = generation;
+}
+
+enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e)
+{
+    const struct job_record *job = core_job(x->service->core, x->job);
+    if (!job)
+        return err_set(e, ERR_NOT_FOUND, "there is no job %lld", (long long)x->job);
+    if (wanted > job->generation)
+        return err_set(e, ERR_NOT_FOUND, "job %lld has no generation %lld, the newest is %lld",
+                       (long long)x->job, (long long)wanted, (long long)job->generation);
+    if (!wanted && job->generation <= x->generation)
+        return ERR_OK;
+    CLEANUP(records_release) struct records records;
+    if (store_load_job(x->service->store, x->job, &records, e) != ERR_OK) {
+        if (e->code == ERR_DATA_LOSS)
+            commit_queue_damaged(x->service, e);
+        return e->code;
+    }
+    int64_t first = wanted ? wanted : x->generation + 1;
+    if (!wanted && x->generation == 0 && !x->all)
+        first = job->generation;
+    for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++) {
+        log_stream_add_generation(x, &records, g);
+        if (g > first && x->read_count > LOGS_MOST)
+            return err_set(
+                e, ERR_RESOURCE_EXHAUSTED,
+                "the generations of job %lld have more than %d logs: ask for one generation (-g N) or "
+                "one rank (--rank R)",
+                (long long)x->job, LOGS_MOST);
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,91 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_LOGS_LOG_STREAM_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_LOGS_LOG_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/match/pattern.h"
+#include "daemon/coordinator/service/log_piece.h"
+#include "daemon/coordinator/service/logs/log_gaps.h"
+#include "daemon/coordinator/service/logs/log_tail_read.h"
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_server.h"
+
+/* A user's call for logs, and its reads of files: logs.c, which explains them, log_sources.c and log_copies.c. Loop thread. */
+
+struct service;
+
+struct log_read {
+    struct log_stream *stream;
+    uint64_t handle;
+    uint64_t session; /* the agent session that was asked for the current piece; 0: none */
+    char *node;
+    int rank;
+    int64_t spawn, generation; /* in which the spawn has this rank */
+    int64_t first_generation, offset;
+    int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
+    size_t piece, got;    /* bytes of the current piece: asked for, arrived */
+    bool begun;           /* data has arrived: `offset` says where to go on */
+    bool within;          /* it lies within a line that matches `grep` */
+    bool waits;           /* the agent has sent all that was written */
+    bool standard_error;
+    bool last;             /* the agent has sent the end of the file */
+    bool ended;            /* there is nothing more to do; log_stream_step frees it */
+    bool noted;            /* the client was told why its part is incomplete */
+    bool started;          /* by the records, the rank's process was started */
+    struct log_piece held; /* data that was not passed to the client yet */
+    struct log_read *next;
+};
+
+/* A node that cannot be reached. */
+struct log_absent_node {
+    char *name;
+    struct log_absence parts;
+};
+
+struct log_stream {
+    struct service *service;
+    struct rpc_call *rpc;
+    int64_t job;
+    int64_t generation;                       /* the newest one that was opened; 0: none */
+    int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
+    char *grep;                               /* what lines must match (base/match/pattern.h); empty: all */
+    struct pattern *pattern;                  /* the same, for copies; NULL: all */
+    int64_t search_ns;                        /* that are left for their search */
+    struct log_absent_node
+        *absent; /* nodes that cannot be reached, of which the client is still to be told */
+    size_t absent_count, absent_cap;
+    struct log_gaps gaps; /* ranks whose nodes have no log of them */
+    bool passed, told;    /* the client has got output; a note */
+    size_t read_count;
+    int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
+    int rank;                        /* -1: all */
+    bool follow, standard_out, standard_error;
+    bool newest; /* the request named no generation */
+    bool all;    /* all generations */
+    bool holds;  /* new output waits for a tick */
+    bool times;  /* the client wants to know when its data was written */
+    bool due;    /* log_stream_step has something to do */
+    struct log_read *reads;
+    Ddp__V1__LogPlace *places; /* where the client wants to go on */
+    size_t place_count;
+    struct log_stream *next, *prev;
+};
+
+/* logs.c */
+/* If the client reads slowly, the note is dropped: it is not worth a queue. rank -1: of none. */
+void log_stream_note(struct log_stream *x, int rank, int64_t generation, const char *note);
+bool log_stream_job_ended(const struct log_stream *x);
+
+/* log_sources.c: opens the reads of the generation `wanted`. For 0, opens the newest one or, if one is open already, all
+ * that have started since. */
+MUST_CHECK enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e);
+
+/* log_copies.c */
+void log_read_take_copy(struct log_read *r); /* ends the read with what the coordinator has of its log */
+void log_stream_tell_absent(struct log_stream *x); /* one note for each node of which copies were taken */
+/* At the end: why there is less than the client may expect. What its own options have left out it knows itself. */
+void log_stream_explain(struct log_stream *x);
+
+#endif
