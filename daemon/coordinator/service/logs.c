@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/match/pattern.h"
+#include "base/mem.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
