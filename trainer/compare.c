@@ -90,7 +90,7 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
 struct run_place {
     int64_t step, epoch, position, updates, round_steps;
     uint64_t digest, moments; /* of what ranks must hold the same of: parameters and moments; else 0 */
-    int64_t local_samples;
+    int64_t local_samples, late_samples;
     struct share_range range;
 };
 
@@ -147,6 +147,7 @@ static struct run_place place_of(const struct trainer *t, const struct engine_ah
                               .updates = unlike ? n->fewest_updates : n->optim->steps + t->behind,
                               .round_steps = unlike ? 0 : t->round.steps + t->behind,
                               .local_samples = t->round.local_samples + ahead->local,
+                              .late_samples = t->late_samples,
                               .range = share_range(n)};
 }
 
@@ -155,12 +156,15 @@ static struct run_place place_of(const struct trainer *t, const struct engine_ah
 static void samples_sum(struct trainer *t, const struct run_place *all, const struct engine_ahead *ahead)
 {
     int64_t present = 0;
+    int64_t back = 0;
     t->round.global_samples = 0;
     for (int r = 0; r < t->formation.world_size; r++) {
         t->round.global_samples += all[r].local_samples;
-        present += all[r].local_samples - all[r].range.taken;
+        present += all[r].local_samples - all[r].range.taken - all[r].late_samples;
+        back += all[r].late_samples;
     }
     t->samples_lost += t->brought ? t->brought - present : 0;
+    t->samples_back += back;
     t->round_counted = t->engine.share.given ? t->round.global_samples : 0;
     t->round.global_samples -= ahead->global;
 }

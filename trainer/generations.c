@@ -18,6 +18,7 @@
 #include "trainer/choose_sync.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/quorum.h"
 #include "trainer/resume.h"
 
 #define VERDICT_MS 15000 /* longer than the time in which the coordinator notices a lost node */
@@ -31,8 +32,9 @@ static bool peer_was_lost(const struct err *e)
 static bool generation_leave(struct trainer *t, struct link_member *as, const struct err *why)
 {
     /* Plain text on stderr, because a failed job shows the last lines of stderr. */
-    if (!t->handed_over)
+    if (!t->handed_over && !(t->sync.quorum && link_over(t->link)))
         fprintf(stderr, "peer lost: %s\n", why->msg);
+    quorum_hold_outside(t);
     if (!peer_loss_await(t, VERDICT_MS, as))
         return false;
     log_info("goes_on", "gen=%lld rank=%d step=%lld why=%s", (long long)as->generation, as->rank,
@@ -51,6 +53,7 @@ enum err_code generations_run(struct trainer *t, struct err *e)
         *e = (struct err){0};
         t->handed_over = false;
         link_set_ready(t->link, 0);
+        link_set_arrived(t->link, 0, false);
         if (trainer_join(t, &as, e) == ERR_OK && trainer_restore(t, e) == ERR_OK &&
             trainer_choose_sync(t, e) == ERR_OK && trainer_run(t, e) == ERR_OK)
             return ERR_OK;

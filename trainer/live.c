@@ -1,6 +1,7 @@
 #include "trainer/live.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -68,6 +69,7 @@ static void run_put(const struct trainer *t, struct live_run *run)
     run->round = t->round;
     run->round_counted = t->round_counted;
     run->served = t->served;
+    memcpy(run->made_in, t->made_in, sizeof(run->made_in));
 }
 
 static enum err_code run_take(struct trainer *t, const struct live_run *run, struct err *e)
@@ -158,15 +160,17 @@ static enum err_code share_from(struct trainer *t, const struct live_claim *all,
 enum err_code live_share(struct trainer *t, struct err *e)
 {
     const struct formation *f = &t->formation;
-    const struct live_claim mine = {.whole = t->engine.whole,
-                                    .step = t->engine.whole ? t->engine.step : 0,
-                                    .served_step = t->served_step,
-                                    .apart = t->round.apart,
-                                    .sent = t->round.sent.begun,
-                                    .exchanges = t->round.rounds,
-                                    .round_steps = t->sync.every_ms ? 0 : t->round.steps,
-                                    .samples = t->engine.samples,
-                                    .dealt = t->engine.share.most > 0};
+    struct live_claim mine = {.whole = t->engine.whole,
+                              .step = t->engine.whole ? t->engine.step : 0,
+                              .served_step = t->served_step,
+                              .apart = t->round.apart,
+                              .sent = t->round.sent.begun,
+                              .exchanges = t->round.rounds,
+                              .round_steps = t->sync.every_ms ? 0 : t->round.steps,
+                              .samples = t->engine.samples,
+                              .dealt = t->engine.share.most > 0,
+                              .sent_in = t->sent_in};
+    memcpy(mine.made_in, t->made_in, sizeof(mine.made_in));
     struct live_claim *all = xcalloc((size_t)f->world_size, sizeof(*all));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     if (!code) {

@@ -1,5 +1,9 @@
 #include "trainer/live_round.h"
 
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
 #include "trainer/engine/share.h"
@@ -8,6 +12,9 @@ enum part {
     PART_KEEPS,  /* has made as many exchanges as the newest rank */
     PART_STARTS, /* was cut off between the last step of all-reduce and the first step of the first round */
     PART_BEHIND,
+    PART_LATE,    /* has a change that enters the next exchange */
+    PART_COUNTED, /* was late; its change is part of an exchange that it knows nothing of */
+    PART_DROPPED, /* was late for too many exchanges, or its last exchange is none that counts */
     PART_NEW,
 };
 
@@ -30,14 +37,41 @@ bool live_has_rounds(const struct trainer *t)
     return t->formation.info.live && t->in_round;
 }
 
+int64_t live_late_samples(int64_t samples, int64_t age)
+{
+    return age < 62 ? samples >> age : 0;
+}
+
+/* Whether the exchange of this number, which both have applied, is the same one. */
+static bool exchange_is_common(const struct live_claim *c, const struct live_claim *newest, int64_t number)
+{
+    const int64_t at = number % LIVE_ROUNDS_KEPT;
+    return number == 0 ||
+           (newest->exchanges - number < LIVE_ROUNDS_KEPT && c->made_in[at] == newest->made_in[at]);
+}
+
+/* In a job with a quorum, of a rank that has a state within a round. */
+static enum part part_of_late(const struct live_claim *c, const struct live_claim *newest)
+{
+    const int64_t age = newest->exchanges - c->exchanges, next = c->exchanges + 1;
+    if (!exchange_is_common(c, newest, c->exchanges))
+        return PART_DROPPED;
+    if (age > 0 && age < LIVE_ROUNDS_KEPT && c->sent &&
+        c->sent_in == newest->made_in[next % LIVE_ROUNDS_KEPT])
+        return age == 1 ? PART_BEHIND : PART_COUNTED;
+    return age == 0 ? PART_KEEPS : age <= LIVE_LATE_MOST ? PART_LATE : PART_DROPPED;
+}
+
 /* A rank that has not made the last step of all-reduce before the rounds has no part in any round. */
-static enum part part_of(const struct live_claim *c, const struct live_claim *newest)
+static enum part part_of(const struct trainer *t, const struct live_claim *c, const struct live_claim *newest)
 {
     bool at_start = newest->exchanges == 0 && c->step == newest->step - newest->round_steps;
     if (!c->whole || (!c->apart && !at_start))
         return PART_NEW;
     if (!c->apart)
         return PART_STARTS;
+    if (t->spec->sync.quorum)
+        return part_of_late(c, newest);
     if (c->exchanges == newest->exchanges)
         return PART_KEEPS;
     return c->exchanges + 1 == newest->exchanges && c->sent ? PART_BEHIND : PART_NEW;
@@ -75,17 +109,19 @@ static enum err_code arrays_share(struct trainer *t, const struct live_claim *al
     struct engine *n = &t->engine;
     const struct state_array shared[] = {shared_model(t), outer_momentum(t)};
     const struct state_array moments = {n->optim->state, n->optim->floats};
-    bool lacks[] = {[PART_BEHIND] = false, [PART_NEW] = false}, takes = mine >= PART_BEHIND;
-    for (int r = 0; r < t->formation.world_size; r++)
-        lacks[part_of(&all[r], &all[source])] = true;
+    bool shares = false, new_ranks = false, takes = mine >= PART_BEHIND;
+    for (int r = 0; r < t->formation.world_size; r++) {
+        const enum part part = part_of(t, &all[r], &all[source]);
+        shares |= part >= PART_BEHIND;
+        new_ranks |= part == PART_NEW;
+    }
     /* If the source is lost from here on, some of this rank's arrays are of one exchange and some of another. */
     if (takes)
         n->whole = false;
     for (size_t i = 0; i < ARRAY_LEN(shared); i++)
-        if ((lacks[PART_BEHIND] || lacks[PART_NEW]) && shared[i].data &&
-            live_share_array(t, &shared[i], source, takes, e))
+        if (shares && shared[i].data && live_share_array(t, &shared[i], source, takes, e))
             return e->code;
-    if (lacks[PART_NEW] && moments.count && live_share_array(t, &moments, source, mine == PART_NEW, e))
+    if (new_ranks && moments.count && live_share_array(t, &moments, source, mine == PART_NEW, e))
         return e->code;
     return n->device->ops->wait(n->device, e);
 }
@@ -116,6 +152,47 @@ static struct sync_state round_of_new(const struct sync_state *source)
     return out;
 }
 
+/* The rank's change of its old shared model, g - theta, in place of its parameters. */
+static void change_take_out(struct trainer *t)
+{
+    struct engine *n = &t->engine;
+    const struct state_array model = shared_model(t);
+    n->device->ops->scale(n->device, n->params.data, model.count, -1.0f);
+    n->device->ops->add(n->device, n->params.data, model.data, model.count);
+}
+
+/* theta becomes the present shared model with that change. */
+static void change_put_back(struct trainer *t, float weight)
+{
+    struct engine *n = &t->engine;
+    const struct state_array model = shared_model(t);
+    n->device->ops->scale(n->device, n->params.data, model.count, -weight);
+    n->device->ops->add(n->device, n->params.data, model.data, model.count);
+}
+
+/* The rank has the shared arrays now. With its change its error feedback stays, of the group in which it got that. */
+static void come_back(struct trainer *t, enum part mine, int64_t age, const struct sync_state *source)
+{
+    const struct sync_state before = t->round;
+    const bool due = source->steps >= t->sync.every; /* the exchange comes before the next step */
+    const int64_t counted = mine == PART_LATE && due ? live_late_samples(before.local_samples, age) : 0;
+    t->round = round_of_new(source);
+    t->round.rank = before.rank;
+    t->round.world_size = before.world_size;
+    t->round.local_samples = t->late_samples = counted;
+    if (mine == PART_LATE)
+        change_put_back(t, due ? 1.0f : ldexpf(1.0f, (int)-age));
+    else
+        begin_at_shared(t);
+    if (mine == PART_DROPPED)
+        log_warn("late_change_dropped", "rank=%d rounds=%lld samples=%lld why=\"the change is too old\"",
+                 t->formation.rank, (long long)age, (long long)before.local_samples);
+    else
+        log_info("came_back", "rank=%d rounds=%lld samples=%lld counted=%lld", t->formation.rank,
+                 (long long)age, (long long)(mine == PART_LATE ? before.local_samples : 0),
+                 (long long)counted);
+}
+
 static void round_take_place(struct sync_state *round, const struct sync_state *source)
 {
     round->steps = source->steps;
@@ -126,9 +203,10 @@ static void round_take_place(struct sync_state *round, const struct sync_state *
 /* ---- rounds of a given time */
 
 /* It has taken samples of an open round, and has the place that the round began at. */
-static bool claim_is_dealt(const struct live_claim *c, const struct live_claim *newest)
+static bool claim_is_dealt(const struct trainer *t, const struct live_claim *c,
+                           const struct live_claim *newest)
 {
-    return part_of(c, newest) == PART_KEEPS && c->samples == newest->samples && c->dealt;
+    return part_of(t, c, newest) == PART_KEEPS && c->samples == newest->samples && c->dealt;
 }
 
 /* The row of samples as ranks that are in the round have it; else that of the newest rank. A rank that is not in the round
@@ -140,7 +218,7 @@ static enum err_code timed_round_share(struct trainer *t, const struct live_clai
     struct engine *n = &t->engine;
     const int rank = t->formation.rank, world = t->formation.world_size;
     int dealer = 0;
-    while (dealer < world && !claim_is_dealt(&all[dealer], &all[source]))
+    while (dealer < world && !claim_is_dealt(t, &all[dealer], &all[source]))
         dealer++;
     dealer = dealer < world ? dealer : source;
     struct {
@@ -157,7 +235,7 @@ static enum err_code timed_round_share(struct trainer *t, const struct live_clai
     head.row.pieces = pieces;
     enum err_code code =
         coll_broadcast(t->formation.group, pieces, (head.row.count + 1) * sizeof(*pieces), dealer, e);
-    if (!code && !claim_is_dealt(&all[rank], &all[source])) {
+    if (!code && !claim_is_dealt(t, &all[rank], &all[source])) {
         int64_t updates = n->optim->steps;
         struct snapshot_place place = run->place;
         place.dealt = false;
@@ -179,15 +257,20 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
     struct engine *n = &t->engine;
     const struct formation *f = &t->formation;
     struct sync_state *round = &t->round;
-    enum part mine = part_of(&all[f->rank], &all[source]);
+    enum part mine = part_of(t, &all[f->rank], &all[source]);
+    const bool late = mine == PART_LATE || mine == PART_COUNTED || mine == PART_DROPPED;
     const bool moved = round->rank != f->rank || round->world_size != f->world_size;
     const bool timed = t->sync.every_ms > 0;
     t->in_round = true;
     /* It was alone, and its parameters were the model. */
     if ((!run->round.shared && f->rank == source) || mine == PART_STARTS)
         sync_start(f->sync);
+    if (mine == PART_LATE)
+        change_take_out(t);
     if (arrays_share(t, all, source, mine, e))
         return e->code;
+    if (late)
+        come_back(t, mine, all[source].exchanges - all[f->rank].exchanges, &run->round);
     if (mine == PART_BEHIND) {
         sync_take_exchange(f->sync, round);
         sync_save(f->sync, round);
@@ -196,7 +279,7 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
         begin_at_shared(t);
         *round = round_of_new(&run->round);
     }
-    if (!timed && (mine == PART_NEW || moved)) {
+    if (!timed && (mine == PART_NEW || late || moved)) {
         state_take_place(n, &run->place);
         round_take_place(round, &run->round);
     }
@@ -204,6 +287,7 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
     round->least = run->round.turn ? run->round.turn_steps : run->round.steps;
     if (!run->round.shared)
         round->local_samples = round->global_samples = 0;
+    memcpy(t->made_in, run->made_in, sizeof(t->made_in));
     t->brought = run->round.shared ? run->round.global_samples : 0;
     if (timed && timed_round_share(t, all, source, run, mine, e))
         return e->code;

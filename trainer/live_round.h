@@ -17,9 +17,22 @@
  * with what it has. The samples that it took count from then on (trainer_compare_places), those that lost ranks took
  * are dealt again, and the rest of the round is dealt anew.
  *
+ * With sync.quorum a rank may have been left out of generations, and of exchanges that they made. All ranks know in which
+ * generation each of the last exchanges was made. So it is known whether the rank's last exchange is one of those that count, and
+ * whether the change that it had sent last is part of one.
+ *
+ *     a rank that was late                      takes the shared model and the outer momentum, and keeps its moments and error feedback.
+ *                                               Its change of the model stays its own, and counts in the next exchange by
+ *                                               0.5^age of its samples. age: exchanges that were made without it. Within a round, where
+ *                                               more steps follow before the exchange, the change itself is scaled instead
+ *     a rank that was late for more than        begins at the shared model; its change is dropped
+ *     LIVE_LATE_MOST exchanges
+ *
  * So no local step is thrown away, and no change is applied twice. An exchange that no rank has applied is made again by
  * trainer_run, from the same arrays. A rank that has another number than before, or is in a world of another size, goes on at
  * the newest rank's step. */
+
+#define LIVE_LATE_MOST 2
 
 /* What every rank says of itself. */
 struct live_claim {
@@ -32,6 +45,7 @@ struct live_claim {
     int64_t round_steps; /* since the round began, if all ranks make equally many */
     int64_t samples;     /* of the run, up to the place that ranks share */
     bool dealt;          /* it takes samples of an open round of a given time */
+    int64_t made_in[LIVE_ROUNDS_KEPT], sent_in; /* as in struct trainer */
 };
 
 /* What the source says of the run. */
@@ -43,10 +57,13 @@ struct live_run {
     struct sync_state round;
     int64_t round_counted;
     struct run_mark served;
+    int64_t made_in[LIVE_ROUNDS_KEPT];
 };
 
 /* Returns the rank whose state is the newest one of a round; -1: no rank has one. */
 int live_round_newest(const struct live_claim *all, int world);
+/* The samples by which a change counts that is `age` exchanges late. */
+int64_t live_late_samples(int64_t samples, int64_t age);
 /* Whether the generation goes on in a round. Valid from live_round_share on. */
 bool live_has_rounds(const struct trainer *t);
 

@@ -12,6 +12,7 @@
 #include "trainer/keep.h"
 #include "trainer/live_round.h"
 #include "trainer/progress.h"
+#include "trainer/quorum.h"
 #include "trainer/rebalance.h"
 #include "trainer/sample_log.h"
 #include "trainer/step.h"
@@ -131,6 +132,10 @@ static enum err_code step_serve(struct trainer *t, const struct step *s, const s
                                 bool *stopped, struct err *e)
 {
     *stopped = must_stop(s);
+    if (quorum_is_late(t)) { /* what is due is the others' to do, and their evaluations and snapshots */
+        t->served_step = t->engine.step;
+        return ERR_OK;
+    }
     /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
     t->asked = s->tail[TAIL_STOP] > 0.0f;
     if (after_step(t, s, before, e) || (s->tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))

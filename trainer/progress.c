@@ -190,7 +190,9 @@ void progress_report(struct trainer *t, bool evaluated)
     rebalance_report(t, &l);
     if (t->samples_lost && t->formation.rank == 0)
         line_add(&l, "samples_lost", (double)t->samples_lost);
-    t->samples_lost = 0;
+    if (t->samples_back && t->formation.rank == 0)
+        line_add(&l, "samples_back", (double)t->samples_back);
+    t->samples_lost = t->samples_back = 0;
     (void)add_round(t, &l);
     link_progress(t->link, &l);
     t->told_sizes = true;

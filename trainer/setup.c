@@ -130,6 +130,7 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
     if (live)
         sync_at_step(t->formation.sync, t->engine.step);
     t->carried = true;
+    t->made_before = sync_rounds(t->formation.sync);
     if (t->samples_lost && t->formation.rank == 0)
         log_warn("samples_lost",
                  "step=%lld samples=%lld why=\"a lost rank had trained with them since the last exchange\"",
@@ -164,6 +165,7 @@ static void forget_run(struct trainer *t)
 {
     state_forget(&t->engine);
     t->round = (struct sync_state){0};
+    memset(t->made_in, 0, sizeof(t->made_in));
     t->sync = (struct sync_spec){0};
     t->chosen = (struct live_choice){0};
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
@@ -298,7 +300,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
     t->digest_step = -1; /* the new group has not compared yet */
     t->resumed = t->told_sizes = t->owed = t->in_round = t->carried = false;
-    t->behind = t->brought = 0;
+    t->behind = t->brought = t->late_samples = 0;
     if (!f->info.live)
         t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
@@ -310,15 +312,30 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     return ERR_OK;
 }
 
+/* Those that the formation that has ended has made, and the one that was under way. */
+static void note_exchanges(struct trainer *t, int64_t generation)
+{
+    for (int64_t i = t->made_before + 1; i <= t->round.rounds; i++)
+        t->made_in[i % LIVE_ROUNDS_KEPT] = generation;
+    if (t->round.sent.begun)
+        t->sent_in = generation;
+    t->carried = false;
+}
+
 bool trainer_leave(struct trainer *t)
 {
     struct err e = {0};
     timed_round_release(t);
     rebalance_end(t);
     keep_close(t); /* first, because its commits use the link and belong to this generation */
+    const int64_t generation = t->formation.info.generation;
+    const bool carried = t->carried;
     /* A generation that failed to form has not got as far as the round that this rank holds. */
-    if (formation_end(&t->formation, t->carried ? &t->round : NULL, &e) == ERR_OK)
+    if (formation_end(&t->formation, carried ? &t->round : NULL, &e) == ERR_OK) {
+        if (carried)
+            note_exchanges(t, generation);
         return true;
+    }
     log_error("device_stuck", "rank=%d why=%s", t->formation.rank, LOG_Q(e.msg));
     return false;
 }

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/quorum.h"
 #include "trainer/rebalance.h"
 #include "trainer/timed_round.h"
 #include "trainer/tune.h"
@@ -59,6 +60,7 @@ enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct e
     votes_put(t, s->tail);
     ops->upload(n->device, sync_carrier(sync) + n->model->count, s->tail, TAIL_USED * sizeof(float));
     sync_at_step(sync, n->step);
+    quorum_arrive(t);
     if (sync_exchange(sync, e))
         return e->code;
     *s = (struct step){0};
@@ -71,7 +73,8 @@ enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct e
  * until the round's end. */
 static enum err_code round_goes_on(const struct trainer *t, struct err *e)
 {
-    if (sync_votes_each_step(t->formation.sync) || !link_stays(t->link) || !link_over(t->link))
+    if (sync_votes_each_step(t->formation.sync) || !link_stays(t->link) || !link_over(t->link) ||
+        quorum_is_late(t))
         return ERR_OK;
     return err_set(e, ERR_ABORTED, "generation %lld is over", (long long)t->formation.info.generation);
 }
@@ -112,6 +115,8 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     bool over = timed && timed_round_step(t, s);
     /* If the count fails, the round stays open: no exchange begins, and the step belongs to the round. */
     bool counted = !over || timed_round_count(t, s, &lost) == ERR_OK;
+    if (sync_round_ends(f->sync))
+        quorum_arrive(t);
     bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK && counted;
     /* A GPU may fail every wait until the group has ended, so the step counts without one. */
     if (!exchanged && !n->device->host) {

@@ -58,6 +58,8 @@ struct rebalance {                  /* balance.h */
     size_t held_count, held_room;
 };
 
+#define LIVE_ROUNDS_KEPT 8
+
 struct run_mark { /* a place of the run */
     int64_t step, epoch;
 };
@@ -106,6 +108,12 @@ struct trainer {
      * place up to which all that was due is done, as the place may move when a group goes on. */
     int64_t round_counted;
     struct run_mark served;
+    int64_t
+        late_samples; /* of this rank, which was late: as they count in the next exchange of this formation */
+    int64_t samples_back; /* the same of all ranks, not reported yet */
+    /* By exchange, modulo LIVE_ROUNDS_KEPT: the generation in which it was made. And how many this formation began with. */
+    int64_t made_in[LIVE_ROUNDS_KEPT], made_before;
+    int64_t sent_in; /* the generation of round.sent */
     bool resumed;
     /* Stopped: the run ended early; asked: because the coordinator asked a rank to stop. */
     bool stopped, asked;

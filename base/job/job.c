@@ -7,6 +7,7 @@
 
 #include "base/job/job_names.h"
 #include "base/job/job_python.h"
+#include "base/job/job_sync.h"
 #include "base/job/job_train.h"
 #include "base/job/job_variant.h"
 #include "base/mem.h"
@@ -362,7 +363,7 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "'procs_per_node: gpu' and 'device: cpu' exclude each other: change one of them");
-    if (check_shards(out, train, e))
+    if (check_shards(out, train, e) || job_sync_check_quorum(out, train, e))
         return e->code;
     if (!out->name)
         out->name = name_of(is_yaml_file(conf_where(root)) ? conf_where(root)

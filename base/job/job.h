@@ -42,6 +42,9 @@ struct sync_spec {
     int64_t fragments;               /* parts that are exchanged one after the other within a round, 1 */
     int64_t overlap;                 /* steps between sending and applying, 0 */
     double mix;                      /* with overlap: weight of this rank's own parameters then */
+    int64_t
+        quorum; /* a round closes when so many ranks have made it, and the grace has passed; 0: all ranks */
+    int64_t grace_ms; /* with quorum; 0: from the times of the last arrivals */
 };
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };

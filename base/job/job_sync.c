@@ -12,6 +12,7 @@
 
 #define AT(member) offsetof(struct train_spec, member)
 
+#define GRACE_AUTO "auto"
 #define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
 
 /* Reads 50 or "30s". */
@@ -30,6 +31,21 @@ static enum err_code read_round(const struct conf_node *node, void *at, struct e
         return conf_refuse(node, "every", "steps or a time, such as 50 or \"30s\"", e);
     sync->every = FIRST_ROUND;
     sync->every_ms = ms;
+    return ERR_OK;
+}
+
+/* Reads auto or "10s". */
+static enum err_code read_grace(const struct conf_node *node, void *at, struct err *e)
+{
+    struct train_spec *train = at;
+    const char *text = conf_scalar(node);
+    struct err why;
+
+    train->sync.grace_ms = 0;
+    if (text && !strcmp(text, GRACE_AUTO))
+        return ERR_OK;
+    if (!text || conf_duration(text, &train->sync.grace_ms, &why) || train->sync.grace_ms <= 0)
+        return conf_refuse(node, "grace", "auto or a time, such as 10s", e);
     return ERR_OK;
 }
 
@@ -52,6 +68,8 @@ static const struct conf_field diloco_keys[] = {
     {"fragments", CONF_INT, AT(sync.fragments), .min = 1, .max = 1024},
     {"overlap", CONF_INT, AT(sync.overlap), JOB_FROM_ZERO},
     {"mix", CONF_REAL, AT(sync.mix), .min = 0, .max = 1},
+    {"quorum", CONF_INT, AT(sync.quorum), .min = 2, .max = 1 << 20},
+    {"grace", CONF_CUSTOM, 0, .fn = read_grace},
     {0},
 };
 
@@ -88,6 +106,46 @@ static enum err_code check_rounds(const struct sync_spec *s, const struct conf_n
     return ERR_OK;
 }
 
+/* A member that comes late brings the change of a whole model, which it takes over to a later shared model. */
+static enum err_code check_quorum(const struct sync_spec *s, const struct conf_node *map, struct err *e)
+{
+    if (!s->quorum && conf_get(map, "grace"))
+        return conf_fail(conf_get(map, "grace"), e,
+                         "'grace' needs 'quorum': without it a round waits for all ranks");
+    if (!s->quorum)
+        return ERR_OK;
+    if (s->every_ms)
+        return conf_fail(
+            conf_get(map, "quorum"), e,
+            "'quorum' needs 'every' as a number of steps: rounds of a given time wait for no rank");
+    if (s->fragments > 1 || s->overlap)
+        return conf_fail(conf_get(map, "quorum"), e,
+                         "'quorum' and '%s' exclude each other: remove one of them",
+                         s->fragments > 1 ? "fragments" : "overlap");
+    return ERR_OK;
+}
+
+enum err_code job_sync_check_quorum(const struct job_spec *spec, const struct conf_node *train, struct err *e)
+{
+    const int64_t quorum = spec->kind == JOB_TRAIN ? spec->train.sync.quorum : 0;
+    const int64_t most = spec->nodes_max * spec->procs_per_node;
+
+    if (!quorum)
+        return ERR_OK;
+    const struct conf_node *key = conf_get(conf_get(train, "sync"), "quorum");
+    if (spec->procs != JOB_PROCS_NUMBER)
+        return conf_fail(key, e, "'sync.quorum' needs 'procs_per_node' as a number");
+    if (quorum > most)
+        return conf_fail(key, e, "'sync.quorum' is %lld, but the job has at most %lld ranks",
+                         (long long)quorum, (long long)most);
+    if (!spec->max_replacements)
+        return conf_fail(
+            key, e,
+            "'sync.quorum' and 'max_replacements: 0' exclude each other: a rank that was late goes on "
+            "from its memory");
+    return ERR_OK;
+}
+
 enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e)
 {
     struct train_spec *train = at;
@@ -104,7 +162,9 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
     if (conf_read_map(node, strategies[type].fields, train, e))
         return e->code;
     train->sync.type = (enum sync_type)type;
-    return type == SYNC_DILOCO ? check_rounds(&train->sync, node, e) : ERR_OK;
+    if (type != SYNC_DILOCO)
+        return ERR_OK;
+    return check_rounds(&train->sync, node, e) ? e->code : check_quorum(&train->sync, node, e);
 }
 
 bool job_sync_is_allowed(const struct train_spec *train, enum sync_type type)
@@ -144,6 +204,8 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
         return change_refuse(e, "wire", "");
     if (from->fragments != to->fragments)
         return change_refuse(e, "fragments", "");
+    if (from->quorum != to->quorum)
+        return change_refuse(e, "quorum", "");
     /* A value that is 0 needs one array less. */
     if ((from->outer_momentum > 0.0) != (to->outer_momentum > 0.0))
         return change_refuse(e, "outer_momentum",
@@ -190,8 +252,12 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
     for (const struct conf_field *f = chosen->fields; f->key; f++) {
         const char *value = (const char *)train + f->offset;
 
+        if (!train->sync.quorum && (f->offset == AT(sync.quorum) || f->fn == read_grace))
+            continue; /* the rounds wait for all ranks */
         if (f->type == CONF_INT)
             buf_printf(out, ", %s: %lld", f->key, (long long)*(const int64_t *)(const void *)value);
+        else if (f->fn == read_grace && train->sync.grace_ms)
+            buf_printf(out, ", grace: \"%lldms\"", (long long)train->sync.grace_ms);
         else if (f->type == CONF_REAL)
             buf_printf(out, ", %s: %.17g", f->key, *(const double *)(const void *)value);
         else if (f->type == CONF_ENUM)
@@ -201,7 +267,8 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
         else if (f->fn == read_round)
             buf_printf(out, ", every: %lld", (long long)train->sync.every);
         else
-            BUG_ON(f->fn != job_ignore); /* add the output of another type of key here */
+            BUG_ON(f->fn != job_ignore &&
+                   f->fn != read_grace); /* add the output of another type of key here */
     }
     buf_puts(out, "}\n");
 }

@@ -22,6 +22,9 @@ bool job_sync_is_mean(const struct sync_spec *s);
 /* For the key `reproducible`: refuses a choice, and rounds, that depend on the clock. */
 MUST_CHECK enum err_code job_sync_check_clock(const struct train_spec *train, const struct conf_node *place,
                                               struct err *e);
+/* Refuses a quorum that the job's ranks cannot have. train: the map; NULL in a command job. */
+MUST_CHECK enum err_code job_sync_check_quorum(const struct job_spec *spec, const struct conf_node *train,
+                                               struct err *e);
 void job_sync_print(struct buf *out, const struct train_spec *train);
 
 #endif

@@ -114,8 +114,12 @@ static void make_job(struct sim *sim, int index)
     print_place(sim, job, per_node, &text);
     buf_printf(&text, "max_restarts: %" PRId64 "\npriority: %" PRId64 "\ngrace: %" PRId64 "s\n",
                sim_range(sim, 0, 8), sim_range(sim, 0, 2), sim_range(sim, 1, 30));
+    const bool few_ranks =
+        job->stays && !job->shards && !job->gpus_each && max * per_node > 2 && max * per_node <= 8;
+    if (few_ranks && (sim->seed / 2 + (uint64_t)index) % 2)
+        job->quorum = 2 + (int64_t)(sim->seed % (uint64_t)(max * per_node - 1));
     if (job->stays && sim_chance(sim, 0.4))
-        buf_printf(&text, "max_replacements: %" PRId64 "\n", sim_range(sim, 0, 3));
+        buf_printf(&text, "max_replacements: %" PRId64 "\n", sim_range(sim, job->quorum ? 1 : 0, 3));
     if (job->restart_any)
         buf_puts(&text, "restart_on: any\n");
     if (sim_chance(sim, 0.1))
@@ -131,6 +135,9 @@ static void make_job(struct sim *sim, int index)
                        job->shards);
         else
             buf_puts(&text, "  batch: 4\n");
+        if (job->quorum)
+            buf_printf(&text, "  sync: {type: diloco, quorum: %" PRId64 ", grace: %s}\n", job->quorum,
+                       sim->seed % 3 ? "2s" : "auto");
         if (!job->no_snapshots)
             buf_printf(&text, "  snapshot: {dir: /out%d, every: 10}\n", index);
     } else {

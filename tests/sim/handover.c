@@ -12,7 +12,7 @@ static bool forms_next(const struct change *changes, size_t count, const struct 
     return false;
 }
 
-static bool is_member(const struct sim *sim, int64_t job, int64_t generation, int64_t spawn)
+bool handover_is_member(const struct sim *sim, int64_t job, int64_t generation, int64_t spawn)
 {
     for (size_t i = 0; i < sim->durable.r.rank_count; i++) {
         const struct rank_record *rank = &sim->durable.r.ranks[i];
@@ -22,7 +22,7 @@ static bool is_member(const struct sim *sim, int64_t job, int64_t generation, in
     return false;
 }
 
-static const struct proc *find_proc(const struct sim *sim, int64_t job, int64_t spawn)
+const struct proc *handover_find_proc(const struct sim *sim, int64_t job, int64_t spawn)
 {
     for (int i = 0; i < sim->machine_count; i++) {
         const struct proc *p = machine_proc(&sim->machines[i], job, spawn);
@@ -43,8 +43,8 @@ static void check_members(struct sim *sim, const struct change *end)
         if (rank->job != job || rank->generation != old)
             continue;
         const struct spawn_record *s = durable_spawn(&sim->durable, job, rank->spawn);
-        const struct proc *p = find_proc(sim, job, rank->spawn);
-        bool goes_on = is_member(sim, job, old + 1, rank->spawn);
+        const struct proc *p = handover_find_proc(sim, job, rank->spawn);
+        bool goes_on = handover_is_member(sim, job, old + 1, rank->spawn);
         kept += goes_on;
         if (!goes_on && !s->revoked && !s->dead)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": rank %d is neither needed nor told to end",
@@ -74,7 +74,8 @@ void handover_check(struct sim *sim, const struct change *changes, size_t count)
                      c->id, c->generation_number);
             return;
         }
-        check_members(sim, c);
+        if (!of->quorum || !quorum_check(sim, c))
+            check_members(sim, c);
         const struct generation_record *g = durable_generation(&sim->durable, c->id, c->generation_number);
         if (g->charged)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": a hand-over counts as a restart", c->id,

@@ -146,6 +146,8 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
         .wait = effect->wait,
         .stop = effect->stop,
         .handover = effect->handover,
+        .hold = effect->hold,
+        .late = effect->late,
         .pending = effect->pending,
         .rank = effect->rank,
         .state = effect->state,
@@ -368,6 +370,8 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->watch.ready = r->ready;
         event->watch.broken = r->broken;
         event->watch.record = true;
+        event->watch.arrived = r->arrived;
+        event->watch.holds = r->holds;
     } else {
         event->snapshot.generation = r->generation;
         event->snapshot.step = r->step;

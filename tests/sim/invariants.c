@@ -163,6 +163,11 @@ static void check_survivors(struct sim *sim, const struct job_record *job)
         of->survived_since = 0;
         return;
     }
+    const struct generation_record *g = durable_generation(&sim->durable, job->id, job->generation);
+    if (of->quorum && g && durable_open(g->state)) { /* a round has closed without them */
+        of->survived_since = 0;
+        return;
+    }
     if (job->state != JOB_RECOVERING)
         sim_fail(sim, "job %" PRId64 " is %s, and has workers that wait for a generation", job->id,
                  sm_name(&job_sm, job->state));

@@ -95,6 +95,8 @@ struct request {
     bool stays;        /* of a worker: it can go on in the next generation */
     int64_t ready;     /* of a watch: the hand-over for which it waits; 0: none */
     bool broken;       /* of a watch: its group no longer works */
+    int64_t arrived;   /* the same: the exchange that it has come to; 0: none */
+    bool holds;        /* and it stands still there */
     int64_t live_step; /* of a join: of the state that it has in memory; 0: none */
     int parts;         /* of a commit */
     char text[1600];   /* by kind: a job file, a node's name or a digest */
@@ -107,7 +109,8 @@ struct reply {
     enum core_event_kind kind; /* the request's */
     struct err err;
     int64_t job, generation, step;
-    bool existed, member, wait, stop, pending;
+    bool existed, member, wait, stop, pending, late;
+    int64_t hold;
     int64_t handover; /* of a watch: the one that members are to wait for; 0: none */
     bool live;        /* the source has the state in memory */
     int64_t order;    /* of a watch: of this word among all; 0: another call */
@@ -178,6 +181,10 @@ struct proc {
     /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */
     int64_t handover, handover_met;
     bool handover_waits;
+    /* With a quorum: exchanges that it has made, steps of its round, the exchange that it stands before (0: none), whether it holds
+     * there, the exchange from which on it is to hold (0: none), and whether a round has closed without it. */
+    int64_t exchanges, round_steps, arrived, hold_from;
+    bool holds, late;
     bool disowned; /* an operator has wrongly declared it dead */
     bool hung;     /* its GPU is lost: it waits until it is killed */
     int64_t commit_step,
@@ -274,6 +281,22 @@ const struct card *machine_card(const struct machine *m, int64_t job);
 void agent_down(struct sim *sim, const struct core_effect *effect); /* sends a message of the host */
 
 /* ------------------------------------------------------------------ workers, clients, faults */
+struct machine *worker_machine(struct sim *sim, const struct item *item, struct proc **p);
+struct item *worker_plan(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after,
+                         item_fn run);
+void worker_plan_step(struct sim *sim, const struct machine *m, const struct proc *p);
+void worker_send_watch(struct sim *sim, struct machine *m, struct proc *p);
+/* What is due after a step. Returns true if the worker ends. */
+bool worker_serve_step(struct sim *sim, struct machine *m, struct proc *p);
+/* quorum.c. A trainer of a job with a quorum has reached the end of its round: true if it stands at its exchange now. */
+bool quorum_round_ends(struct sim *sim, struct machine *m, struct proc *p);
+void quorum_heard(struct sim *sim, struct machine *m, struct proc *p, int64_t hold_from);
+void quorum_is_late(struct sim *sim, struct machine *m, struct proc *p, bool stands);
+void quorum_joined(const struct sim *sim, struct proc *p, bool live);
+/* Whether the generation's end is that of a round: it has closed without a member, or one has come back. Checks what holds then. */
+bool quorum_check(struct sim *sim, const struct change *end);
+bool handover_is_member(const struct sim *sim, int64_t job, int64_t generation, int64_t spawn);
+const struct proc *handover_find_proc(const struct sim *sim, int64_t job, int64_t spawn);
 void worker_start(struct sim *sim, struct machine *m, struct proc *p);
 void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop stop);
 /* Returns whether the machine has a snapshot that the job can continue from. */
@@ -300,6 +323,7 @@ struct sim_job {
     int64_t nodes_min, nodes_max, most; /* as in its file; most: how many the cluster could give it */
     int64_t gpus_each;                  /* as in its file; 0: it runs on CPUs */
     int64_t shards;                     /* of `reproducible: world`; 0: not such a job */
+    int64_t quorum;                     /* as in its file; 0: none */
     int64_t resize_to;                  /* the number of nodes for which it was stopped; 0: none */
     int64_t lost_since;                 /* when it began to wait for its snapshots; 0: it does not wait */
 };
@@ -347,9 +371,10 @@ struct sim {
     size_t parted_count, parted_cap;
     struct told *told;
     size_t told_count, told_cap;
-    int64_t lives;       /* generations that went on from memory */
-    int64_t handovers;   /* of them, those that began without a failure */
-    int64_t reconnected; /* generations that ended because their connections were lost, and nobody */
+    int64_t lives;         /* generations that went on from memory */
+    int64_t handovers;     /* of them, those that began without a failure */
+    int64_t reconnected;   /* generations that ended because their connections were lost, and nobody */
+    int64_t rounds_closed; /* those that began because a round closed without a member, or one came back */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct records *contents;      /* contents of cards */
     size_t content_count, content_cap;

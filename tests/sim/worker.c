@@ -15,7 +15,7 @@
 #define PEERS_MS 15000  /* how long a worker that has lost its peers waits for word */
 #define ERROR_EXIT (-1) /* instead of an exit code: that of the job's error */
 
-static struct machine *machine_of(struct sim *sim, const struct item *item, struct proc **p)
+struct machine *worker_machine(struct sim *sim, const struct item *item, struct proc **p)
 {
     struct machine *m = &sim->machines[item->a];
 
@@ -25,8 +25,8 @@ static struct machine *machine_of(struct sim *sim, const struct item *item, stru
     return m;
 }
 
-static struct item *plan_worker(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after,
-                                item_fn run)
+struct item *worker_plan(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after,
+                         item_fn run)
 {
     struct item *item = sim_plan(sim, sim->now + after, run);
 
@@ -55,7 +55,7 @@ static void say_error(struct sim *sim, struct machine *m, struct proc *p)
 static void leave_job(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
 
     if (!p)
         return;
@@ -70,7 +70,7 @@ static void leave_job(struct sim *sim, struct item *item)
 static void plan_exit(struct sim *sim, const struct machine *m, struct proc *p, int64_t after, int code)
 {
     p->leaving = true;
-    plan_worker(sim, m, p, after, leave_job)->d = code;
+    worker_plan(sim, m, p, after, leave_job)->d = code;
 }
 
 static struct request request_of(const struct machine *m, struct proc *p, enum core_event_kind kind)
@@ -281,14 +281,14 @@ static void send_join(struct sim *sim, struct machine *m, struct proc *p)
     if (!r.live_step || sim_chance(sim, 0.5)) /* a survivor need not look for snapshots */
         r.offer_count = offers_of(sim, m, p, offers);
     host_request(sim, &r);
-    plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
+    worker_plan(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
 }
 
 /* Calls Join again: no reply came, or the reply said to call again. */
 static void join_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
 
     if (p && p->attempt == item->d && !p->ready && !p->leaving)
         send_join(sim, m, p);
@@ -301,28 +301,30 @@ static void send_bootstrap(struct sim *sim, struct machine *m, struct proc *p)
     r.size = sizeof(r.bytes);
     digest_sha256(r.bytes, p->token, sizeof(p->token)); /* the same id at each retry */
     host_request(sim, &r);
-    plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, RETRY_MS), join_generation);
+    worker_plan(sim, m, p, sim_range(sim, RETRY_MS / 2, RETRY_MS), join_generation);
 }
 
-static void send_watch(struct sim *sim, struct machine *m, struct proc *p)
+void worker_send_watch(struct sim *sim, struct machine *m, struct proc *p)
 {
     struct request r = request_of(m, p, CORE_WATCH);
 
     r.step = p->failed_step;
     r.ready = p->handover_waits ? p->handover : 0;
     r.broken = p->broken;
+    r.arrived = p->arrived;
+    r.holds = p->holds;
     host_request(sim, &r);
 }
 
 static void watch_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
 
     if (!p || p->leaving)
         return;
-    send_watch(sim, m, p);
-    plan_worker(sim, m, p, sim_range(sim, 5000, 20000), watch_generation);
+    worker_send_watch(sim, m, p);
+    worker_plan(sim, m, p, sim_range(sim, 5000, 20000), watch_generation);
 }
 
 static void write_copy(struct sim *sim, struct machine *m, const struct proc *p, bool parts)
@@ -358,7 +360,7 @@ static void send_part(struct sim *sim, struct machine *m, struct proc *p);
 static void send_part_again(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
 
     if (p && p->attempt == item->d && p->commit_step)
         send_part(sim, m, p);
@@ -374,7 +376,7 @@ static void send_part(struct sim *sim, struct machine *m, struct proc *p)
         snprintf(r.text, sizeof(r.text), "d%" PRId64 "-%" PRId64 "-%" PRId64, p->job, p->generation,
                  p->commit_step);
     host_request(sim, &r);
-    plan_worker(sim, m, p, sim_range(sim, 500, RETRY_MS), send_part_again);
+    worker_plan(sim, m, p, sim_range(sim, 500, RETRY_MS), send_part_again);
 }
 
 static struct copy *copy_of(struct machine *m, const struct proc *p, int64_t step)
@@ -426,9 +428,9 @@ static void write_snapshot(struct sim *sim, struct machine *m, struct proc *p)
 
 static void train_step(struct sim *sim, struct item *item);
 
-static void plan_step(struct sim *sim, const struct machine *m, const struct proc *p)
+void worker_plan_step(struct sim *sim, const struct machine *m, const struct proc *p)
 {
-    plan_worker(sim, m, p, STEP_MS, train_step)->d = p->formed;
+    worker_plan(sim, m, p, STEP_MS, train_step)->d = p->formed;
 }
 
 /* ---- hand-overs */
@@ -436,15 +438,15 @@ static void plan_step(struct sim *sim, const struct machine *m, const struct pro
 static void go_on(struct sim *sim, struct machine *m, struct proc *p)
 {
     p->handover_waits = false;
-    send_watch(sim, m, p);
-    plan_step(sim, m, p);
+    worker_send_watch(sim, m, p);
+    worker_plan_step(sim, m, p);
 }
 
 /* No word came, so the worker goes on. */
 static void handover_is_late(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
 
     if (p && p->handover_waits && p->handover_met == item->d && !p->leaving)
         go_on(sim, m, p);
@@ -457,8 +459,8 @@ static bool meet_handover(struct sim *sim, struct machine *m, struct proc *p)
         return false;
     p->handover_met = p->handover;
     p->handover_waits = true;
-    send_watch(sim, m, p);
-    plan_worker(sim, m, p, 10000, handover_is_late)->d = p->handover_met;
+    worker_send_watch(sim, m, p);
+    worker_plan(sim, m, p, 10000, handover_is_late)->d = p->handover_met;
     return true;
 }
 
@@ -476,14 +478,14 @@ static void hear_handover(struct sim *sim, struct machine *m, struct proc *p, in
 static void give_up_group(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
 
     if (!p || !p->broken || p->generation != item->d || p->leaving)
         return;
     if (p->waits_for_peers) /* it asks whether it still is to wait */
-        send_watch(sim, m, p);
+        worker_send_watch(sim, m, p);
     if (!sim->host.core || p->waits_for_peers) /* it waits for a coordinator that is away, too */
-        plan_worker(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
+        worker_plan(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
     else
         plan_exit(sim, m, p, 0, EXIT_PEER_LOST);
 }
@@ -496,17 +498,36 @@ static void lose_group(struct sim *sim, struct machine *m, struct proc *p)
         return;
     }
     p->broken = true;
-    send_watch(sim, m, p);
-    plan_worker(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
+    worker_send_watch(sim, m, p);
+    worker_plan(sim, m, p, PEERS_MS, give_up_group)->d = p->generation;
+}
+
+bool worker_serve_step(struct sim *sim, struct machine *m, struct proc *p)
+{
+    const struct sim_job *job = client_job(sim, p->job);
+
+    if (p->step >= p->next_snapshot) {
+        p->next_snapshot = p->step + job->every;
+        write_snapshot(sim, m, p);
+    }
+    const bool fails = p->step >= job->target / 2 && job->doomed, ends = p->step >= job->target;
+    if (fails)
+        plan_exit(sim, m, p, sim_range(sim, 0, 50), ERROR_EXIT);
+    else if (ends)
+        plan_exit(sim, m, p, sim_range(sim, 0, 200), 0);
+    return fails || ends;
 }
 
 static void train_step(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = machine_of(sim, item, &p);
+    struct machine *m = worker_machine(sim, item, &p);
     const struct sim_job *job = p ? client_job(sim, p->job) : NULL;
 
-    if (!p || p->leaving || !job || !p->ready || item->d != p->formed || meet_handover(sim, m, p))
+    if (!p || p->leaving || !job || !p->ready || item->d != p->formed)
+        return;
+    /* Votes travel with the exchange. */
+    if (p->round_steps == 0 && meet_handover(sim, m, p))
         return;
     if (p->stop == CORE_STOP_SNAPSHOT) {
         write_snapshot(sim, m, p);
@@ -516,31 +537,25 @@ static void train_step(struct sim *sim, struct item *item)
     if (p->severed) {
         if (sim_chance(sim,
                        0.1)) /* it is in a long computation, and notices nothing until its next collective */
-            plan_worker(sim, m, p, sim_range(sim, PEERS_MS, 4 * PEERS_MS), train_step)->d = p->formed;
+            worker_plan(sim, m, p, sim_range(sim, PEERS_MS, 4 * PEERS_MS), train_step)->d = p->formed;
         else
             lose_group(sim, m, p);
         return;
     }
+    if (job->quorum && quorum_round_ends(sim, m, p))
+        return;
     /* A collective of a step ends only if all peers take part; otherwise the worker waits. */
-    if (group_is_whole(sim, p)) {
+    if (job->quorum || group_is_whole(sim, p)) {
         p->step += 20;
-        group_check_step(sim, p);
-        if (p->step >= p->next_snapshot) {
-            p->next_snapshot = p->step + job->every;
-            write_snapshot(sim, m, p);
-        }
-        if (p->step >= job->target / 2 && job->doomed) {
-            plan_exit(sim, m, p, sim_range(sim, 0, 50), ERROR_EXIT);
+        if (!job->quorum)
+            group_check_step(sim, p);
+        p->round_steps += job->quorum > 0;
+        if (!job->quorum && worker_serve_step(sim, m, p))
             return;
-        }
-        if (p->step >= job->target) {
-            plan_exit(sim, m, p, sim_range(sim, 0, 200), 0);
-            return;
-        }
         if (sim_chance(sim, 0.3))
             agent_report(sim, m, p);
     }
-    plan_step(sim, m, p);
+    worker_plan_step(sim, m, p);
 }
 
 static void check_answer(struct sim *sim, const struct reply *reply)
@@ -595,8 +610,9 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
         p->formed++;
         p->world_size = reply->world_size;
         p->step = reply->source_rank >= 0 ? reply->step : 0;
+        quorum_joined(sim, p, reply->live);
         p->next_snapshot = p->step + 100;
-        plan_step(sim, m, p);
+        worker_plan_step(sim, m, p);
     }
 }
 
@@ -609,6 +625,8 @@ static void leave_generation(struct proc *p)
     p->handover_waits = false;
     p->severed = p->broken = p->waits_for_peers = false;
     p->handover = p->handover_met = 0;
+    p->arrived = p->hold_from = 0;
+    p->holds = p->late = false;
     p->commit_step = p->failed_step = 0;
 }
 
@@ -622,15 +640,21 @@ static void join_next_generation(struct sim *sim, struct machine *m, struct proc
     p->generation = reply->generation;
     p->rank = reply->rank;
     p->waits = false;
-    plan_worker(sim, m, p, sim_range(sim, 1, 500), join_generation);
+    worker_plan(sim, m, p, sim_range(sim, 1, 500), join_generation);
 }
 
 static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
 {
     if (reply->member && reply->generation > p->generation)
         join_next_generation(sim, m, p, reply);
-    else if (reply->wait && !reply->member)
+    else if (reply->wait && !reply->member && reply->late && !p->late) {
+        const bool stands = p->arrived != 0;
         leave_generation(p);
+        quorum_is_late(sim, m, p, stands);
+    } else if (reply->wait && !reply->member && !reply->late)
+        leave_generation(p);
+    else if (reply->wait && !reply->member)
+        ; /* it has heard so */
     else if (!reply->member)
         plan_exit(sim, m, p, sim_range(sim, 1, 300), p->handover_waits ? 0 : 1);
     else {
@@ -639,6 +663,8 @@ static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, c
             p->stop = CORE_STOP_SNAPSHOT;
         if (reply->generation == p->generation)
             hear_handover(sim, m, p, reply->handover);
+        if (reply->generation == p->generation)
+            quorum_heard(sim, m, p, reply->hold);
     }
 }
 
@@ -707,7 +733,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
     p->stays = job && job->stays && (job->resized_often || sim_chance(sim, 0.9));
     if (p->native) {
         send_join(sim, m, p);
-        plan_worker(sim, m, p, sim_range(sim, 0, 100), watch_generation);
+        worker_plan(sim, m, p, sim_range(sim, 0, 100), watch_generation);
     } else {
         int code = job && job->doomed && p->rank == 0 ? ERROR_EXIT : 0;
         plan_exit(sim, m, p, job ? job->duration + sim_range(sim, 0, 500) : 100, code);

@@ -32,6 +32,7 @@
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/placement.h"
+#include "daemon/coordinator/core/placement/quorum.h"
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/reports.h"
@@ -228,6 +229,7 @@ static void tick_job(struct core *core, struct job *job)
         return;
     stall_tick(core, job);
     handover_tick(core, job);
+    quorum_tick(core, job);
     lost_snapshots_tick(core, job);
     if (job_current(job))
         rendezvous_tick(core, job_current(job));
@@ -240,6 +242,7 @@ static void wake_for_job(struct core *core, const struct job *job)
         return; /* only its last workers have a deadline */
     core_wake(core, stall_deadline(job));
     core_wake(core, handover_deadline(job));
+    core_wake(core, quorum_deadline(job));
     core_wake(core, lost_snapshots_deadline(job));
     if (job_current(job))
         core_wake(core, rendezvous_deadline(job_current(job)));

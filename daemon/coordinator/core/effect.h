@@ -20,7 +20,7 @@ enum core_effect_kind {
                      tune has job, revision, when, and texts: key, old and new value of each change; a
                      commit of a snapshot has pending: call again */
     EFFECT_JOIN, /* call, state, job, generation, rank: core_generation and core_rank have the answer's content */
-    EFFECT_WATCH, /* call, member, wait, generation, rank, stop, handover; with tune the job has a new job file: job;
+    EFFECT_WATCH, /* call, member, wait, late, generation, rank, stop, handover, hold; with tune the job has a new job file: job;
                      after !member && !wait end the stream */
     EFFECT_WELCOME,          /* session */
     EFFECT_REFUSE,           /* session, err: end it with this status */
@@ -42,6 +42,9 @@ struct core_effect {
     int rank;
     enum core_join_state state;
     bool existed, member, wait, stop, pending, tune;
+    int64_t
+        hold; /* of a watch: members stand still before this exchange or a later one, as one that was late waits to come back; 0: no */
+    bool late;           /* of a watch, with wait: a round has closed without the worker */
     const char *when;    /* static */
     char *node, **texts; /* owned by the effect; texts: NULL-terminated, or NULL */
     char *warning;       /* of a submit, for its user; owned by the effect; NULL: there is none */

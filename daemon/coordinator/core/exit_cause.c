@@ -219,6 +219,10 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
         cause.text = text.data;
         generation_replace_cause(core, s->rank->generation, &cause);
     }
+    if (spawn_is_late(s))
+        emit_event(core, s->job, "late_rank_ended",
+                   "rank %d (%s), which was late, has ended: its change is dropped", s->rank->r.rank,
+                   s->r.node);
     /* Done before the generation fails, so that this worker does not count as one of its living workers. */
     record_exit(s, fact);
     if (still.len)

@@ -85,12 +85,31 @@ static void revoke_spawn(struct core *core, struct spawn *s)
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
 }
 
+/* Members that were late for a round (quorum.c) do not go on with the job, except those that wait to come back if
+ * `returning`. They have nothing to save. */
+static void drop_late_members(struct core *core, struct job *job, bool returning, const char *why)
+{
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        struct spawn *s = job->spawns[i];
+        if (!spawn_is_late(s) || (returning && s->holds))
+            continue;
+        emit_event(core, job, "late_rank_ended", "rank %d (%s) had not come back: its change is dropped",
+                   s->rank->r.rank, s->r.node);
+        revoke_spawn(core, s);
+        generation_stop_spawns(core, s->rank->generation, CORE_STOP_KILL);
+        raise_generation_ended(core, s->rank->generation,
+                               why); /* its Watch says that it is not wanted any more */
+    }
+}
+
 /* Ends the generation. From this commit on none of its members can commit a snapshot for it. stop: how hard
  * the members that still live are stopped. Members that are stopped are revoked in the same commit, so that
  * no later generation can have them; without a stop they keep their tokens. */
 static void end_generation(struct core *core, struct generation *g, enum generation_state to,
                            enum core_stop stop, const char *why)
 {
+    if (stop != CORE_STOP_NONE)
+        drop_late_members(core, g->job, false, why);
     g->join_at = 0;
     g->job->handover.number = 0;
     g->r.closed_ms = core->now.wall_ms;
@@ -167,6 +186,7 @@ static int count_survivors(const struct generation *g, const struct failure_caus
 static void end_around_survivors(struct core *core, struct generation *g, enum generation_state to,
                                  const struct failure_cause *cause)
 {
+    drop_late_members(core, g->job, true, cause->text);
     g->job->survivors_until = core->now.boot_ms + SURVIVORS_WAIT_MS;
     core_wake(core, g->job->survivors_until);
     for (int i = 0; i < g->r.world_size; i++)
@@ -291,7 +311,7 @@ static void release_survivors(struct core *core, struct job *job, const struct n
 
     for (size_t i = 0; i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
-        if (!spawn_is_between(s) || (node && s->node != node))
+        if (!spawn_is_between(s) || spawn_is_late(s) || (node && s->node != node))
             continue;
         revoke_spawn(core, s);
         any = true;
@@ -456,6 +476,7 @@ static void begin_generation_drain(struct core *core, struct generation *g, cons
             end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
         return;
     }
+    drop_late_members(core, g->job, false, why);
     g->job->handover.number = 0; /* members that wait for it go on, and stop after their next step */
     emit_generation_move(core, g, GENERATION_DRAINING, why);
     generation_stop_spawns(core, g, stop_of_drain(g));
@@ -598,6 +619,7 @@ void job_settle(struct core *core, struct job *job)
         if (!has_reachable_spawn(job))
             end_drained_generation(core, g);
     } else if (g->r.state == GENERATION_RUNNING && all_ranks_succeeded(g)) {
+        drop_late_members(core, job, false, "the run has ended");
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_NONE, "all ranks exited with 0");
         end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
     }

@@ -135,6 +135,20 @@ static struct spawn *take_survivor(struct spawn *s)
     return s;
 }
 
+/* place: rank, node and local rank. */
+static void give_rank(struct core *core, struct rank *r, struct spawn *s, const struct rank_record *place)
+{
+    struct rank_record record = *place;
+
+    rank_give(r, s);
+    record.job = r->generation->r.job;
+    record.generation = r->generation->r.number;
+    record.spawn = s->r.spawn;
+    record.state = RANK_ASSIGNED;
+    rank_record_copy(&r->r, &record);
+    emit_rank(core, r, CHANGE_RANK_INSERT);
+}
+
 static void form_ranks(struct core *core, struct generation *g, const struct placement_choice *chosen,
                        size_t count)
 {
@@ -142,20 +156,11 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
 
     for (size_t n = 0; n < count; n++)
         for (int local = 0; local < chosen[n].procs; local++, rank++) {
-            struct rank *r = &g->ranks[rank];
             struct spawn *old = survivors_find(g->job, chosen[n].node, local, chosen[n].gpus_each);
-            rank_give(r, old ? take_survivor(old) : form_spawn(core, g, &chosen[n], local));
-            rank_record_copy(&r->r, &(struct rank_record){
-                                        .job = g->r.job,
-                                        .generation = g->r.number,
-                                        .rank = rank,
-                                        .node_rank = (int)n,
-                                        .local_rank = local,
-                                        .node = chosen[n].node->r.name,
-                                        .spawn = r->spawn->r.spawn,
-                                        .state = RANK_ASSIGNED,
-                                    });
-            emit_rank(core, r, CHANGE_RANK_INSERT);
+            give_rank(
+                core, &g->ranks[rank], old ? take_survivor(old) : form_spawn(core, g, &chosen[n], local),
+                &(struct rank_record){
+                    .rank = rank, .node_rank = (int)n, .local_rank = local, .node = chosen[n].node->r.name});
         }
 }
 
@@ -178,24 +183,23 @@ static void stop_left_out(struct core *core, const struct job *job, bool ready)
         raise_generation_ended(core, last, "the next generation has no rank for this worker");
 }
 
-void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count)
+/* The generation without its ranks. */
+static struct generation *begin_generation(struct core *core, struct job *job, struct node *first,
+                                           int node_count, int world_size)
 {
-    struct node *first = chosen[0].node;
     struct generation_record record = {
         .job = job->r.id,
         .number = job->r.generation + 1,
         .state = GENERATION_FORMING,
-        .node_count = (int)count,
+        .node_count = node_count,
+        .world_size = world_size,
         /* on one node, loopback works whatever the node's address or firewall is */
-        .master_addr = count == 1 ? (char *)"127.0.0.1" : first->r.address,
+        .master_addr = node_count == 1 ? (char *)"127.0.0.1" : first->r.address,
         .master_port = next_master_port(first),
         .source_rank = -1,
         .created_ms = core->now.wall_ms,
     };
-    CLEANUP(buf_release) struct buf text = {0};
 
-    for (size_t i = 0; i < count; i++)
-        record.world_size += chosen[i].procs;
     if (survivors_wait(job)) /* at least one of them gets a rank (placement.c) */
         generation_forgive(core, job);
     struct generation *g = job_add_generation(job, &record);
@@ -203,19 +207,70 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     snapshots_give_path(core, g);
     g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
     job->pace.boot_ms = 0; /* the pace is measured anew, from this generation's first report */
+    job->round.exchange = job->round.met_at = job->round.close_at = job->round.formed_at = 0;
     job->grow.asked = false;
     job->drained_ms = 0; /* the nodes that were reserved for it are its own again */
     core_wake(core, g->join_at);
     core->generations++;
     job->r.generation = record.number;
     emit_generation(core, g, CHANGE_GENERATION_INSERT);
-    form_ranks(core, g, chosen, count);
-    stop_left_out(core, job, job->handed.generation == record.number);
+    return g;
+}
+
+/* nodes: "box1 (4), box2 (4)" */
+static void end_forming(struct core *core, struct generation *g, const char *nodes)
+{
+    struct job *job = g->job;
+
     raise_generation_formed(core, g);
     snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
-    for (size_t i = 0; i < count; i++) /* "box1 (4), box2 (4)" */
+    emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", g->r.number, nodes);
+    emit_job_move(core, job, JOB_STARTING, nodes);
+}
+
+void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    int world_size = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        world_size += chosen[i].procs;
         buf_printf(&text, "%s%s (%d)", i ? ", " : "", chosen[i].node->r.name, chosen[i].procs);
-    emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", record.number, text.data);
-    emit_job_move(core, job, JOB_STARTING, text.data);
+    }
+    struct generation *g = begin_generation(core, job, chosen[0].node, (int)count, world_size);
+    form_ranks(core, g, chosen, count);
+    stop_left_out(core, job, job->handed.generation == g->r.number);
+    end_forming(core, g, text.data);
+}
+
+/* Members of one node follow each other. Returns how many nodes there are. */
+static int count_nodes(struct spawn *const *members, int count, struct buf *names)
+{
+    int nodes = 0;
+
+    for (int i = 0, here = 1; i < count; i++, here++) {
+        if (i + 1 < count && members[i + 1]->node == members[i]->node)
+            continue;
+        buf_printf(names, "%s%s (%d)", nodes++ ? ", " : "", members[i]->r.node, here);
+        here = 0;
+    }
+    return nodes;
+}
+
+void generation_form_with(struct core *core, struct job *job, struct spawn *const *members, int count)
+{
+    CLEANUP(buf_release) struct buf names = {0};
+    const int nodes = count_nodes(members, count, &names);
+    struct generation *g = begin_generation(core, job, members[0]->node, nodes, count);
+
+    for (int i = 0, node = 0; i < count; i++) {
+        node += i && members[i]->node != members[i - 1]->node;
+        give_rank(core, &g->ranks[i], take_survivor(members[i]),
+                  &(struct rank_record){.rank = i,
+                                        .node_rank = node,
+                                        .local_rank = members[i]->r.first_local_rank,
+                                        .node = members[i]->r.node});
+    }
+    end_forming(core, g, names.data);
 }

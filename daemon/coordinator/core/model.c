@@ -126,6 +126,12 @@ bool spawn_is_between(const struct spawn *s)
            (!generation_open(s->rank->generation) || s->job->handover.planned);
 }
 
+bool spawn_is_late(const struct spawn *s)
+{
+    return spawn_is_between(s) && !generation_open(s->rank->generation) &&
+           generation_open(job_current(s->job));
+}
+
 bool job_finished(const struct job *job)
 {
     return sm_terminal(&job_sm, job->r.state);

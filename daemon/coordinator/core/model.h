@@ -43,6 +43,9 @@ struct spawn {
     int64_t ready;     /* the hand-over for which it waits between two steps (handover.c); 0: none */
     int64_t
         broken_generation; /* it has said that the group of this generation no longer works (broken_group.c); 0: none */
+    int64_t
+        arrived; /* quorum.c: the exchange that it has come to, in the generation of `rank`; 0: none yet */
+    bool holds;  /* and it stands still there */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
         int64_t commit, promise;
@@ -148,6 +151,16 @@ struct job {
         int nodes; /* before it */
         char *why;
     } handed;
+    struct {              /* quorum.c: the present round of a job with sync.quorum */
+        int64_t exchange; /* the one that most members have come to; 0: none yet */
+        int64_t met_at;   /* when a quorum had come to it; 0: it has not */
+        int64_t
+            formed_at; /* the exchange for which a round's end has formed the generation; 0: it was formed otherwise */
+        int64_t
+            close_at; /* when it closes without those that have not come; 0: it waits for them, or is made */
+        int64_t gaps[16]; /* ms from met_at to later arrivals: the last ones, in a ring */
+        int64_t gap_count;
+    } round;
     struct {              /* lost_snapshots.c: none of its snapshots could be found */
         int64_t look_at;  /* when nodes are asked for them; 0: the job does not wait */
         int64_t pause_ms; /* time between two searches */
@@ -254,6 +267,8 @@ bool spawn_is_member(const struct spawn *s); /* of its job's open generation, wi
 /* Whether the spawn's last generation has ended without stopping it, or would end so now (job.handover.planned). The job's next generation gives the spawn a
  * rank, or stops it (generation_form.c). */
 bool spawn_is_between(const struct spawn *s);
+/* It is between two generations, and its job goes on without it: a round has closed before it came (quorum.c). */
+bool spawn_is_late(const struct spawn *s);
 void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */
 bool job_finished(const struct job *job);
 /* Records that were restored may not have this generation yet: a survivor of one that they have may be its member. */

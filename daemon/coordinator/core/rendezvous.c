@@ -29,6 +29,7 @@
 #include "daemon/coordinator/core/offered_parts.h"
 #include "daemon/coordinator/core/pending_parts.h"
 #include "daemon/coordinator/core/placement/broken_group.h"
+#include "daemon/coordinator/core/placement/quorum.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshots.h"
 
@@ -404,6 +405,8 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     effect->job = s->r.job;
     effect->member = spawn_is_member(s);
     effect->wait = effect->member ? broken_group_waits(s) : s->stays && spawn_is_between(s);
+    effect->late = effect->wait && spawn_is_late(s);
+    effect->hold = effect->member ? quorum_hold_from(s->job) : 0;
     effect->generation = s->job->r.generation;
     effect->rank = effect->member ? s->rank->r.rank : -1;
     effect->stop = s->rank->generation->r.state == GENERATION_DRAINING;
@@ -480,6 +483,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
     if (current)
         keep_revision(core, w.spawn, event);
     keep_readiness(core, w.spawn, current ? event->watch.ready : 0);
+    quorum_arrived(core, w.spawn, current ? event->watch.arrived : 0, current && event->watch.holds);
     if (!w.spawn->stays && spawn_is_between(w.spawn)) /* it counted as a survivor before it could say this */
         generation_lose_survivor(core, w.spawn, "this worker does not go on");
     if (event->watch.record) /* else nothing can be decided now */

@@ -17,6 +17,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/operator.h"
+#include "daemon/coordinator/core/placement/quorum.h"
 
 #define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
 #define WAITED_MS 5000        /* a rank that was idle so shortly before has waited in the collective */
@@ -61,6 +62,7 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
             s->idle_until = core->now.boot_ms;
         job->changed = true;
         core_wake(core, stall_deadline(job));
+        quorum_looked(core, job);
     }
 }
 

@@ -249,6 +249,8 @@ static void effect_watch(struct service *s, const struct core_effect *f)
     reply.rank = f->rank;
     reply.stop = f->stop;
     reply.handover = f->handover;
+    reply.hold = f->hold;
+    reply.late = f->late;
     reply.counts_parts = true;
     const struct job_record *job = f->tune ? core_job(s->core, f->job) : NULL;
     if (job) {

@@ -114,6 +114,8 @@ static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
     event.watch.stays = m->stays;
     event.watch.ready = m->ready;
     event.watch.broken = m->group_broken;
+    event.watch.arrived = m->arrived;
+    event.watch.holds = m->holds;
     event.watch.record = commit_queue_accepts(s, &ignored) == ERR_OK;
     commit_queue_event(s, &event);
 }

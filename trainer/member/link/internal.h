@@ -43,9 +43,13 @@ struct link {
     atomic_bool stays;
     _Atomic int64_t handover, ready; /* watch.h: link_handover, link_set_ready */
     _Atomic int64_t broken;          /* the generation whose group no longer works; 0: none */
-    struct { /* what the coordinator says about the time after a generation; guarded by `lock` */
+    _Atomic int64_t
+        arrived; /* watch.h: link_set_arrived; the exchange times 2, plus 1 if this process holds there */
+    _Atomic int64_t hold; /* watch.h: link_hold */
+    struct {              /* what the coordinator says about the time after a generation; guarded by `lock` */
         int64_t generation; /* the generation of the stream that brought it */
         enum link_word word;
+        bool late; /* watch.h: link_late */
         struct link_member next;
         void (*heard)(void);
     } after;

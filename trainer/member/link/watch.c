@@ -47,11 +47,13 @@ static void wake_waiter(struct link *r)
 }
 
 /* Called before link_set_over, so that whoever that wakes finds the word. */
-static void word_set(struct link *r, int64_t generation, enum link_word word, const struct link_member *next)
+static void word_set(struct link *r, int64_t generation, enum link_word word, bool late,
+                     const struct link_member *next)
 {
     pthread_mutex_lock(&r->lock);
     r->after.generation = generation;
     r->after.word = word;
+    r->after.late = late;
     r->after.next = *next;
     pthread_mutex_unlock(&r->lock);
     wake_waiter(r);
@@ -78,18 +80,23 @@ static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchR
         log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
                  r->rank);
     if (later || !reply->member) {
-        word_set(r, generation, later ? LINK_JOIN : reply->wait ? LINK_WAIT : LINK_DISMISSED, &next);
+        word_set(r, generation,
+                 later         ? LINK_JOIN
+                 : reply->wait ? LINK_WAIT
+                               : LINK_DISMISSED,
+                 reply->wait && reply->late, &next);
         link_set_over(r, generation);
     } else {
         /* The group is broken, and others have yet to notice it. */
         if (reply->wait || link_after(r, &(struct link_member){0}) == LINK_WAIT)
-            word_set(r, generation, reply->wait ? LINK_WAIT : LINK_SILENT, &next);
+            word_set(r, generation, reply->wait ? LINK_WAIT : LINK_SILENT, false, &next);
         if (*reply->job_file)
             link_tuning_heard(r, reply->revision,
                               reply->job_file); /* Join brings that of a later generation */
     }
     /* After link_set_over: who sees that the hand-over is no longer asked for also sees that it has taken place. */
     atomic_store(&r->handover, reply->member && !later ? reply->handover : 0);
+    atomic_store(&r->hold, reply->member && !later ? reply->hold : 0);
     wake_waiter(r);
 }
 
@@ -115,6 +122,7 @@ struct watch_state {
     bool stays;          /* as the stream has told the coordinator */
     int64_t ready;       /* the same */
     int64_t broken;      /* the same */
+    int64_t arrived;     /* the same */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
 
@@ -157,7 +165,9 @@ static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
     return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
            w->stays != atomic_load(&r->stays) || w->ready != atomic_load(&r->ready) ||
-           w->broken != atomic_load(&r->broken) || atomic_load(&r->asked);
+           w->broken != atomic_load(&r->broken) ||
+
+           w->arrived != atomic_load(&r->arrived) || atomic_load(&r->asked);
 }
 
 static void stream_publish(struct link *r, struct rpc_stream *stream)
@@ -201,6 +211,9 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     q.ready = w->ready = atomic_load(&r->ready);
     w->broken = atomic_load(&r->broken);
     q.group_broken = w->broken == w->generation;
+    w->arrived = atomic_load(&r->arrived);
+    q.arrived = w->arrived / 2;
+    q.holds = w->arrived % 2;
     if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
@@ -255,7 +268,7 @@ static void *watch_serve(void *arg)
         if (watch_outdated(r, &w))
             continue;
         if (rc && watch_refused(rc)) {
-            word_set(r, w.generation, LINK_DISMISSED, &(struct link_member){0});
+            word_set(r, w.generation, LINK_DISMISSED, false, &(struct link_member){0});
             link_set_over(r, w.generation);
         }
         /* Pauses grow only while the coordinator stays away. */
@@ -323,6 +336,28 @@ void link_set_broken(struct link *r)
     const int64_t generation = atomic_load(&r->generation);
     if (atomic_exchange(&r->broken, generation) != generation)
         link_watch_again(r);
+}
+
+void link_set_arrived(struct link *r, int64_t exchange, bool holds)
+{
+    const int64_t arrived = exchange * 2 + holds;
+
+    if (atomic_exchange(&r->arrived, arrived) != arrived)
+        link_watch_again(r);
+}
+
+int64_t link_hold(const struct link *r)
+{
+    return atomic_load(&r->hold);
+}
+
+bool link_late(struct link *r)
+{
+    pthread_mutex_lock(&r->lock);
+    const bool current = r->after.generation == atomic_load(&r->generation);
+    const bool late = current && r->after.word == LINK_WAIT && r->after.late;
+    pthread_mutex_unlock(&r->lock);
+    return late;
 }
 
 bool link_stays(const struct link *r)

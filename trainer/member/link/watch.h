@@ -52,4 +52,14 @@ void link_set_ready(struct link *r, int64_t number);
  * is joined. */
 void link_set_broken(struct link *r);
 
+/* ---- rounds that do not wait for all members (sync.quorum) */
+
+/* This process has come to this exchange of its group, from 1 on; 0: to none. holds: it stands still there, to go on in another
+ * generation. The coordinator is told at once. */
+void link_set_arrived(struct link *r, int64_t exchange, bool holds);
+/* A level: a member that was late waits to come back, so this process is to hold before this exchange or a later one; 0: no. */
+int64_t link_hold(const struct link *r);
+/* A round has closed without this process: its generation is over, and it goes on with its own steps until its exchange. */
+bool link_late(struct link *r);
+
 #endif

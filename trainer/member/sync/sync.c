@@ -233,6 +233,19 @@ static bool round_is_over(const struct sync *s)
                : s->state.steps >= (s->state.least > s->round ? s->state.least : s->round);
 }
 
+int64_t sync_rounds(const struct sync *s)
+{
+    return s->rounds;
+}
+
+bool sync_round_ends(const struct sync *s)
+{
+    struct sync after = {.config = s->config, .round = s->round, .ending = s->ending, .state = s->state};
+
+    after.state.steps++;
+    return s->local_steps && s->ops->begin && !s->under_way.steps && round_is_over(&after);
+}
+
 bool sync_round_due(const struct sync *s)
 {
     return s->local_steps && s->ops->begin && !s->under_way.steps && s->state.steps > 0 && round_is_over(s);

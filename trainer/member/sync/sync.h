@@ -106,6 +106,11 @@ void sync_end_round(struct sync *s, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
+/* Exchanges that the group, and those before it from whose memory it goes on, have made. */
+int64_t sync_rounds(const struct sync *s);
+/* Whether the next sync_after_step makes an exchange. */
+bool sync_round_ends(const struct sync *s);
+
 /* Waits for an exchange that is under way between two steps, and applies its result. The owner calls this
  * before it makes a collective call of its own. Does nothing if no exchange is under way. */
 MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);

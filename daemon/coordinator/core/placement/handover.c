@@ -22,6 +22,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/quorum.h"
 
 /* How long members may take to their next step's end. They train meanwhile, so this costs nothing. */
 #define READY_MS 60000
@@ -143,8 +144,13 @@ static void review_job(struct core *core, struct job *job)
 
     if (job->handover.number && core->now.boot_ms >= job->handover.until)
         handover_give_up(core, job);
-    if (job->r.state != JOB_RUNNING || job->handover.number || !must_leave_nodes(job, &why))
+    if (job->r.state != JOB_RUNNING || job->handover.number)
         return;
+    if (!must_leave_nodes(job, &why)) {
+        if (quorum_lacks_ranks(job))
+            (void)handover_begin(core, job, "a rank that was late is replaced", NULL, NULL);
+        return;
+    }
     if (members_refuse(job) && job_keeps_state(job))
         generation_drain(core, job_current(job), why.data);
     else
@@ -195,6 +201,8 @@ int64_t handover_most_nodes(const struct job *job)
     const struct generation *g = job_current(job);
     int64_t most = g->r.node_count + (int64_t)strv_len(job->handover.joining);
 
+    if (most < job->spec.nodes_min) /* all ranks of a node were late, and have ended */
+        most = job->spec.nodes_min;
     return most < job->spec.nodes_max ? most : job->spec.nodes_max;
 }
 
@@ -228,7 +236,8 @@ void handover_reconsider(struct core *core, struct job *job)
 {
     CLEANUP(buf_release) struct buf why = {0};
 
-    if (!job->handover.number || !is_for_standing_reason(job) || must_leave_nodes(job, &why))
+    if (!job->handover.number || !is_for_standing_reason(job) || must_leave_nodes(job, &why) ||
+        quorum_lacks_ranks(job))
         return;
     job->handover.number = 0;
     raise_handover_asked(core, job);

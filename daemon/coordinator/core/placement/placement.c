@@ -30,6 +30,7 @@
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/handover.h"
+#include "daemon/coordinator/core/placement/round_close.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/placement/yielding.h"
@@ -379,14 +380,17 @@ static size_t choose_for_handover(const struct core *core, const struct job *job
 {
     const struct generation *g = job_current(job);
     size_t count = compatible_candidates(core, job, kind, CAPACITY_NOW, list), kept = 0, former = 0;
+    int world_size = 0;
 
     for (size_t i = 0; i < count; i++)
         if (handover_allows(job, list[i].node))
             list[kept++] = list[i];
     count = world_size_choose(&job->spec, job->spec.nodes_min, handover_most_nodes(job), 0, list, kept);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         former += capacity_former_order(job, list[i].node) < NO_FORMER_RANK;
-    if (former == count && count == (size_t)g->r.node_count)
+        world_size += list[i].procs;
+    }
+    if (former == count && count == (size_t)g->r.node_count && world_size == g->r.world_size)
         return 0;
     return keeps_survivors(list, count) ? count : 0;
 }
@@ -542,6 +546,7 @@ void placement_run(struct core *core)
     size_t count = 0, behind = 0;
 
     core->placement_due = false;
+    round_close_all(core);
     for (size_t i = 0; i < core->node_count; i++)
         capacity_count(core->nodes[i]);
     hand_jobs_over(core, list);

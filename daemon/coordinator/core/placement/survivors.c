@@ -87,7 +87,7 @@ bool survivors_bring_state(const struct generation *g)
 bool survivors_wait(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
-        if (spawn_is_between(job->spawns[i]))
+        if (spawn_is_between(job->spawns[i]) && !spawn_is_late(job->spawns[i]))
             return true;
     return false;
 }

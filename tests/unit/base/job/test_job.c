@@ -333,6 +333,8 @@ static void print_round_trip(void **state)
         TRAIN
         "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
         TRAIN "  sync: {type: average, every: 30s}\n",
+        "nodes: 4\n" TRAIN "  sync: {type: diloco, quorum: 3, grace: 1500ms}\n",
+        "nodes: 4\n" TRAIN "  sync: {type: diloco, quorum: 3}\n",
         "max_replacements: 0\n" TRAIN,
         TRAIN "  sync: auto\n",
         "preload: [torch, torch.distributed]\ncommand: [python3, -u, x.py]\n",

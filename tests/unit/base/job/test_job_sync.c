@@ -45,6 +45,47 @@ static void diloco_keys(void **state)
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
+#define THREE "nodes: 3\n"
+
+static void quorum_of_a_round(void **state)
+{
+    CLEANUP(job_release) struct job_spec all;
+    CLEANUP(job_release) struct job_spec two;
+    CLEANUP(job_release) struct job_spec fixed;
+
+    (void)state;
+    accept_job(&all, TRAIN "  sync: {type: diloco}\n");
+    assert_int_equal(all.train.sync.quorum, 0);
+    accept_job(&two, THREE TRAIN "  sync: {type: diloco, quorum: 2, grace: auto}\n");
+    assert_true(two.train.sync.quorum == 2 && two.train.sync.grace_ms == 0);
+    accept_job(&fixed, THREE TRAIN "  sync: {type: diloco, quorum: 3, grace: 10s}\n");
+    assert_int_equal(fixed.train.sync.grace_ms, 10000);
+
+    refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 4}\n",
+               "job.yaml:7:32: 'sync.quorum' is 4, but the job has at most 3 ranks");
+    refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 1}\n",
+               "job.yaml:7:32: invalid value for 'quorum': expected a number from 2 to 1048576, got '1'");
+    refuse_job(THREE TRAIN "  sync: {type: allreduce, quorum: 2}\n",
+               "job.yaml:7:27: unknown key 'quorum', expected one of type");
+    refuse_job(THREE TRAIN "  sync: {type: diloco, grace: 10s}\n",
+               "job.yaml:7:31: 'grace' needs 'quorum': without it a round waits for all ranks");
+    refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 2, grace: soon}\n",
+               "job.yaml:7:42: invalid value for 'grace': expected auto or a time, such as 10s, got 'soon'");
+    refuse_job(
+        THREE TRAIN "  sync: {type: diloco, quorum: 2, every: 30s}\n",
+        "job.yaml:7:32: 'quorum' needs 'every' as a number of steps: rounds of a given time wait for no rank");
+    refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 2, fragments: 2}\n",
+               "job.yaml:7:32: 'quorum' and 'fragments' exclude each other: remove one of them");
+    refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 2, overlap: 1}\n",
+               "job.yaml:7:32: 'quorum' and 'overlap' exclude each other: remove one of them");
+    refuse_job(THREE "procs_per_node: auto\n" TRAIN "  sync: {type: diloco, quorum: 2}\n",
+               "job.yaml:8:32: 'sync.quorum' needs 'procs_per_node' as a number");
+    refuse_job(
+        THREE "max_replacements: 0\n" TRAIN "  sync: {type: diloco, quorum: 2}\n",
+        "job.yaml:8:32: 'sync.quorum' and 'max_replacements: 0' exclude each other: a rank that was late goes on "
+        "from its memory");
+}
+
 static void rounds_of_a_given_time(void **state)
 {
     CLEANUP(job_release) struct job_spec average;
@@ -102,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(diloco_keys),
+        cmocka_unit_test(quorum_of_a_round),
         cmocka_unit_test(rounds_of_a_given_time),
         cmocka_unit_test(strategy_by_measurement),
     };

@@ -590,6 +590,8 @@ static struct core_event watch_of(struct core_fixture *f, int64_t job, int64_t s
     event.watch.stays = f->stays;
     event.watch.ready = f->ready;
     event.watch.broken = event.watch.record = f->broken;
+    event.watch.arrived = f->arrived;
+    event.watch.holds = f->holds;
     return event;
 }
 

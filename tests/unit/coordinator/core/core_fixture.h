@@ -21,6 +21,8 @@ struct core_fixture {
     bool stays;        /* said in the next Joins and Watches: the worker can go on in the next generation */
     int64_t ready;     /* said in the next Watches: the hand-over for which the worker waits */
     bool broken;       /* said in the next Watches */
+    int64_t arrived;   /* the same: the exchange that it has come to */
+    bool holds;        /* and it stands still there */
     int64_t live_step; /* said in the next Joins: the worker has the state after this step in memory */
     size_t removed_cap, job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };

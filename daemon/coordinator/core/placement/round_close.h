@@ -1,0 +1,8 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_ROUND_CLOSE_H
+#define DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_ROUND_CLOSE_H
+
+#include "daemon/coordinator/core/model.h"
+
+void round_close_all(struct core *core); /* those that close now; the first part of a placement pass */
+
+#endif
