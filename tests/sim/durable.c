@@ -273,13 +273,15 @@ static void keep_resize(struct sim *sim, const struct change *c)
     }
 }
 
-/* The exit that ended the generation, if that was an error of the program; NULL: it was not. */
+/* The exit that ended the generation, if that was an error of the program; NULL: it was not. An error that survivors have outlived is
+ * not charged, and counts, too. */
 static const struct spawn_record *error_of(const struct sim *sim, const struct generation_record *g)
 {
     const struct spawn_record *s =
         g->failed_spawn ? durable_spawn(&sim->durable, g->job, g->failed_spawn) : NULL;
 
-    if (g->state != GENERATION_FAILED || !g->charged || !s || !s->exit_known || s->stopped || s->signal)
+    if (g->state != GENERATION_FAILED || !(g->charged || g->error) || !s || !s->exit_known || s->stopped ||
+        s->signal)
         return NULL;
     if (client_job(sim, g->job)->native)
         return s->code == EXIT_USAGE ? s : NULL;
