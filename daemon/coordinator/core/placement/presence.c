@@ -1,6 +1,6 @@
-/* A job runs with fewer ranks than it wants in two cases: an elastic job has fewer nodes than it may have, or survivors wait for
- * replacements (survivors.c). The second case is short, so it is named first. A job whose ranks all start anew has no
- * members that run: its state says enough. */
+/* A job runs with fewer ranks than it wants in three cases: survivors wait for replacements (survivors.c), a round closed without
+ * late ranks (quorum.c), or an elastic job has fewer nodes than it may have. This is also the order in which they are
+ * reported, because the first two are short. A job whose ranks all start again has no running members, and its state says so. */
 #include "daemon/coordinator/core/placement/presence.h"
 
 #include <inttypes.h>
@@ -11,12 +11,13 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/quorum.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 
 #define GENERATIONS_BACK 8 /* in which a node that the job had is looked for */
 
-/* It has been a member before, and is one now, or will be in the next generation. */
+/* Whether the rank's process was a member of an earlier generation, and is one now or will be in the next generation. */
 static bool member_goes_on(const struct generation *g, int i)
 {
     const struct spawn *s = g->ranks[i].spawn;
@@ -67,7 +68,7 @@ static bool has_node_named(const struct generation *g, const char *name)
     return false;
 }
 
-/* A node that the job had, and has no longer because it is drained or gone. */
+/* A node that the job used before, and no longer uses because the node is drained or gone. */
 static const struct node *node_left(const struct core *core, const struct job *job)
 {
     const struct generation *now = job_current(job);
@@ -112,6 +113,27 @@ static void say_absent_ranks(const struct job *job, const struct generation *g, 
         buf_puts(out, count > 1 ? " are being replaced" : " is being replaced");
 }
 
+/* "a rank on box3 is late", "2 ranks on box3 and other nodes are late" */
+static void say_late_ranks(const struct job *job, struct buf *out)
+{
+    const char *node = NULL;
+    bool several_nodes = false;
+    int count = 0;
+
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        const struct rank *rank = job->spawns[i]->rank;
+        if (!spawn_is_late(job->spawns[i]))
+            continue;
+        several_nodes |= node && strcmp(node, rank->r.node) != 0;
+        node = node ? node : rank->r.node;
+        count++;
+    }
+    if (count == 1)
+        buf_printf(out, "a rank on %s is late", node);
+    else if (count)
+        buf_printf(out, "%d ranks on %s%s are late", count, node, several_nodes ? " and other nodes" : "");
+}
+
 /* "box3 joins", "box3 is drained", "waits for 2 nodes" */
 static void say_absent_nodes(const struct core *core, const struct job *job, int64_t count, struct buf *out)
 {
@@ -126,6 +148,8 @@ static void say_absent_nodes(const struct core *core, const struct job *job, int
                    left->r.drain                ? "drained"
                    : left->r.state == NODE_LOST ? "lost"
                                                 : "gone");
+    else if (quorum_lacks_ranks(job))
+        buf_puts(out, "a rank that was late has ended");
     else
         buf_printf(out, "waits for %s", count == 1 ? "a node" : text_counted(count, "node").text);
 }
@@ -142,8 +166,12 @@ void presence_find(const struct core *core, const struct job *job, struct presen
     int64_t nodes = nodes_wanted(job) - g->r.node_count;
     for (int i = 0; i < g->r.world_size; i++)
         out->present += member_is_present(g, i);
-    out->wanted = g->r.world_size + (nodes > 0 ? nodes * ranks_of_largest_node(g) : 0);
+    out->wanted = job->spec.train.sync.quorum
+                      ? nodes_wanted(job) * job->spec.procs_per_node
+                      : g->r.world_size + (nodes > 0 ? nodes * ranks_of_largest_node(g) : 0);
     say_absent_ranks(job, g, &why);
+    if (!why.len)
+        say_late_ranks(job, &why);
     if (!why.len && out->present < out->wanted)
         say_absent_nodes(core, job, nodes, &why);
     snprintf(out->missing, sizeof(out->missing), "%s", why.len ? why.data : "");

@@ -12,8 +12,8 @@ struct presence {
     char missing[192];       /* why fewer are present, a few words; empty: none is missing */
 };
 
-/* A job wants as many nodes as `nodes` allows. Where nodes have unlike numbers of ranks, a missing node counts as the largest
- * one that the job has. */
+/* A job wants as many nodes as `nodes` allows. If its nodes have different numbers of ranks, a missing node counts as many
+ * ranks as the largest one. */
 void presence_find(const struct core *core, const struct job *job, struct presence *out);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "tests/unit/coordinator/core/placement/staying_job.h"
 
+#define QUORUM                                                                                               \
+    "nodes: 2\nprocs_per_node: 2\n" SAVED "  sync: {type: diloco, every: 10, quorum: 2, grace: 1s}\n"
 #define ELASTIC "nodes: \"1:3\"\nprocs_per_node: 1\n"
 
 /* Checks the two numbers, and why ranks are missing. */
@@ -106,6 +108,37 @@ static void a_world_size_that_cannot_be_is_not_wanted(void **state)
     check_presence(f, job, 2, 2, "");
 }
 
+static void arrive(struct core_fixture *f, int64_t job, int64_t spawn, int64_t exchange)
+{
+    f->arrived = exchange;
+    fixture_watch(f, job, spawn);
+    f->arrived = 0;
+}
+
+/* One rank of three is late, and its node has another rank that is not. */
+static void a_late_rank_is_reported(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    fixture_node(f, "box2", 2);
+    const int64_t job = staying_job(f, QUORUM);
+    check_presence(f, job, 4, 4, "");
+    arrive(f, job, 1, 4);
+    arrive(f, job, 2, 4);
+    arrive(f, job, 3, 4);
+    fixture_pass_beating(f, 1001, "box1 box2");
+    fixture_pass(f, 0);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    staying_job_rejoin(f, job, 20);
+    check_presence(f, job, 3, 4, "a rank on box2 is late");
+    const struct spawn_fact facts[] = {
+        {.job = job, .spawn = 3, .state = SPAWN_RUNNING, .pid = 103},
+        {.job = job, .spawn = 4, .state = SPAWN_EXITED, .pid = 104, .signal = 9}};
+    fixture_facts(f, "box2", facts, 2);
+    check_presence(f, job, 3, 4, "a rank that was late has ended");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -117,6 +150,7 @@ int main(void)
         TEST(an_elastic_job_lacks_nodes),
         TEST(a_node_that_is_lost_is_named),
         TEST(a_world_size_that_cannot_be_is_not_wanted),
+        TEST(a_late_rank_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
