@@ -106,9 +106,13 @@ static enum err_code check_rounds(const struct sync_spec *s, const struct conf_n
     return ERR_OK;
 }
 
-/* A member that comes late brings the change of a whole model, which it takes over to a later shared model. */
+/* With a quorum, a late rank applies its change of the whole model to a later shared model. */
 static enum err_code check_quorum(const struct sync_spec *s, const struct conf_node *map, struct err *e)
 {
+    const char *split = s->fragments > 1 ? "fragments" : "overlap";
+
+    /* A conflict is reported at the other key. After an error the parser leaves out the key and reads the file again to find more
+     * errors: without 'quorum' it would report 'grace' as well. */
     if (!s->quorum && conf_get(map, "grace"))
         return conf_fail(conf_get(map, "grace"), e,
                          "'grace' needs 'quorum': without it a round waits for all ranks");
@@ -116,12 +120,11 @@ static enum err_code check_quorum(const struct sync_spec *s, const struct conf_n
         return ERR_OK;
     if (s->every_ms)
         return conf_fail(
-            conf_get(map, "quorum"), e,
+            conf_get(map, "every"), e,
             "'quorum' needs 'every' as a number of steps: rounds of a given time wait for no rank");
     if (s->fragments > 1 || s->overlap)
-        return conf_fail(conf_get(map, "quorum"), e,
-                         "'quorum' and '%s' exclude each other: remove one of them",
-                         s->fragments > 1 ? "fragments" : "overlap");
+        return conf_fail(conf_get(map, split), e, "'quorum' and '%s' exclude each other: remove one of them",
+                         split);
     return ERR_OK;
 }
 
@@ -206,7 +209,7 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
         return change_refuse(e, "fragments", "");
     if (from->quorum != to->quorum)
         return change_refuse(e, "quorum", "");
-    /* A value that is 0 needs one array less. */
+    /* A value of 0 needs one array less than other values. */
     if ((from->outer_momentum > 0.0) != (to->outer_momentum > 0.0))
         return change_refuse(e, "outer_momentum",
                              " from or to 0: only a momentum above 0 has memory of its own");
