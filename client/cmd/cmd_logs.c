@@ -15,7 +15,7 @@
 #include "client/output_targets.h"
 #include "client/text/term.h"
 
-#define LOGS_GREP_TAIL 10000 /* the nodes hold the places of these lines in memory */
+#define LOGS_GREP_TAIL 10000 /* the nodes keep the positions of these lines in memory */
 
 struct logs_options {
     const char *rank;
@@ -61,7 +61,7 @@ static const struct option_spec options[] = {
      .offset = offsetof(struct logs_options, grep),
      .value = "RE",
      .help =
-         "print only lines that match this POSIX extended regular expression; the nodes search. Exits 1 if none matches"},
+         "print only lines that match this regular expression (Perl syntax, as in grep -P); exit code 1 if no line matches"},
     {.name = "tail",
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, lines),
@@ -69,7 +69,7 @@ static const struct option_spec options[] = {
      .min = 1,
      .max = 1000000,
      .help =
-         "print only the last N lines of each rank's standard output and of its standard error, with --grep of the lines that match"},
+         "print only the last N lines of each rank's standard output and of its standard error; with --grep, the last N lines that match"},
     {.name = "bytes",
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, bytes),
@@ -77,7 +77,7 @@ static const struct option_spec options[] = {
      .min = 1,
      .max = INFINITY,
      .help =
-         "print only the last N bytes of each rank's standard output and of its standard error, or search only these"},
+         "print only the last N bytes of each rank's standard output and of its standard error; with --grep, search only these bytes"},
     {.name = "since",
      .type = OPTION_TEXT,
      .offset = offsetof(struct logs_options, since),
@@ -135,7 +135,7 @@ static void logs_add(struct output_merge *merge, const Ddp__V1__LogData *data, c
                      clock_boot_ms());
 }
 
-/* What has come: output, and notes that explain why there is none. */
+/* What the call has received: output, and notes that say why output is missing. */
 struct logs_received {
     bool data, note;
 };
@@ -224,7 +224,7 @@ static void logs_explain_nothing(const struct logs_options *o)
             : o->standard_error ? o->grep ? " in standard error" : " to standard error"
             : o->grep           ? " in standard output; --stderr searches standard error"
                                 : " to standard output; --stderr prints standard error",
-            o->since ? " in that time" : "");
+            o->since ? " since that time" : "");
 }
 
 static int cmd_logs_run(struct invocation *in)
@@ -276,8 +276,8 @@ const struct command cmd_logs = {
         "Prints what the workers of the newest generation wrote to standard output and standard error, in the\n"
         "order in which they wrote it. All of it goes to ddpctl's standard output. On a terminal standard error\n"
         "is dim; without --rank each line begins with its rank, and with -f progress bars stay at the bottom. In\n"
-        "a pipe lines are unchanged. Of a node that cannot be reached the coordinator has the last 64 KiB of each\n"
-        "log; a line on stderr says so. The files are in the log directory that `ddpctl status JOB` prints.",
+        "a pipe lines are unchanged. If a node cannot be reached, ddpctl prints the coordinator's copy of the last\n"
+        "64 KiB of each log, and says so on stderr. `ddpctl status JOB` prints the directory of the log files.",
     .options = options,
     .size = sizeof(struct logs_options),
     .least = 1,

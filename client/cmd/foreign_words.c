@@ -58,7 +58,7 @@ static const struct {
     {" status ", " -u --user --me ", "your own jobs are --mine"},
     {" status ", " -t --states --filter ", "states are --state running,queued"},
     {" status ", " -i --iterate -f --follow ", "--watch draws the screen again"},
-    {" status nodes events ", " --json -j ", "JSON is -o json"},
+    {" status nodes events ", " --json -j ", "use -o json for JSON"},
     {" cancel ", " -f --force -s --signal -9 --now ", "--kill kills the job at once"},
     {" logs ", " -o ", "`ddpctl logs` prints both streams; --stdout or --stderr prints one of them"},
     {" logs ", " -n --lines ", "the last lines are --tail N"},
