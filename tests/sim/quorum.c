@@ -38,10 +38,17 @@ static void exchange_if_all(struct sim *sim, const struct proc *me)
 
     if (at.holds || count_standing(sim, me) < at.world_size)
         return;
+    int64_t step = 0; /* of the run: all have the same place after an exchange */
     for (int i = 0; i < sim->machine_count; i++)
         for (size_t k = 0; k < sim->machines[i].proc_count; k++)
-            if (stands_at(sim->machines[i].procs[k], &at))
+            if (stands_at(sim->machines[i].procs[k], &at) && sim->machines[i].procs[k]->step > step)
+                step = sim->machines[i].procs[k]->step;
+    for (int i = 0; i < sim->machine_count; i++)
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++)
+            if (stands_at(sim->machines[i].procs[k], &at)) {
+                sim->machines[i].procs[k]->step = step;
                 make_exchange(sim, &sim->machines[i], sim->machines[i].procs[k]);
+            }
 }
 
 static void hold_no_longer(struct sim *sim, struct machine *m, struct proc *p)
