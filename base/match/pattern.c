@@ -2,18 +2,48 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#define CALLS_BETWEEN_LOOKS 64 /* at the clock; between two calls PCRE2 goes over the line once at most */
+
 struct pattern {
     pcre2_general_context *memory;
     pcre2_code *code;
     pcre2_match_data *match;
     pcre2_match_context *limits;
+    int64_t most_ns;
+    /* the search of a line */
+    uint32_t calls;
+    int64_t began_ns; /* of the thread's time */
 };
+
+/* A busy machine must not turn a search into an error, so the time of the thread counts. */
+static int64_t thread_time_ns(void)
+{
+    struct timespec t;
+
+    BUG_ON(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t));
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* PCRE2 calls this before each item of the expression that it tries (PCRE2_AUTO_CALLOUT). Most searches end before the first look
+ * at the clock. */
+static int search_goes_on(pcre2_callout_block *unused, void *pattern)
+{
+    struct pattern *p = pattern;
+
+    (void)unused;
+    if (++p->calls % CALLS_BETWEEN_LOOKS)
+        return 0;
+    if (!p->began_ns)
+        p->began_ns = thread_time_ns();
+    return thread_time_ns() - p->began_ns > p->most_ns ? PCRE2_ERROR_MATCHLIMIT : 0;
+}
 
 /* As all small allocations, these abort if there is no memory. */
 static void *memory_get(size_t size, void *unused)
@@ -53,7 +83,8 @@ static enum err_code text_check(const char *text, struct err *e)
 enum err_code pattern_compile(const char *text, struct pattern **out, struct err *e)
 {
     /* UTF and the newline are set here, so the expression cannot choose others by a leading (*UTF) or (*CR). */
-    static const uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
+    static const uint32_t options =
+        PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
     PCRE2_UCHAR why[160];
     PCRE2_SIZE offset;
     int code;
@@ -74,8 +105,10 @@ enum err_code pattern_compile(const char *text, struct pattern **out, struct err
     }
     p->match = pcre2_match_data_create(1, memory);
     p->limits = pcre2_match_context_create(memory);
+    p->most_ns = PATTERN_TIME_NS;
     pcre2_set_match_limit(p->limits, PATTERN_STEPS);
     pcre2_set_heap_limit(p->limits, PATTERN_HEAP_KIB);
+    pcre2_set_callout(p->limits, search_goes_on, p);
     *out = p;
     return ERR_OK;
 }
@@ -91,6 +124,11 @@ void pattern_free(struct pattern *p)
     free(p);
 }
 
+void pattern_limit_time(struct pattern *p, int64_t ns)
+{
+    p->most_ns = ns < PATTERN_TIME_NS ? ns : PATTERN_TIME_NS;
+}
+
 void pattern_line_add(struct pattern_line *line, const char *data, size_t size)
 {
     const size_t room = PATTERN_LINE_BYTES - line->text.len;
@@ -103,6 +141,9 @@ enum err_code pattern_line_end(struct pattern *p, const struct pattern_line *lin
                                struct err *e)
 {
     const char *text = line->text.len ? line->text.data : "";
+
+    p->calls = 0;
+    p->began_ns = 0;
     const int rc = pcre2_match(p->code, (PCRE2_SPTR)text, line->text.len, 0, line->cut ? PCRE2_NOTEOL : 0,
                                p->match, p->limits);
     PCRE2_UCHAR why[160];

@@ -118,6 +118,28 @@ static void a_search_that_takes_too_long_is_an_error(void **state)
     pattern_free(p);
 }
 
+/* PCRE2 counts its steps anew at each place where a match may begin, and goes over the rest of the line in one step. */
+static void a_long_line_does_not_multiply_the_limit(void **state)
+{
+    static const char *const texts[] = {"[a-z]*+[0-9]", "(?:a?){14}[bc]", "(*NO_AUTO_POSSESS)[a-z]*+[0-9]"};
+    CLEANUP(free_text) char *line = xmalloc(PATTERN_LINE_BYTES + 1);
+
+    (void)state;
+    memset(line, 'a', PATTERN_LINE_BYTES);
+    line[PATTERN_LINE_BYTES] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct pattern *p = compile_text(texts[i]);
+        bool matched;
+        struct err e;
+        assert_int_equal(search_pieces(p, line, PATTERN_LINE_BYTES, &matched, &e), ERR_RESOURCE_EXHAUSTED);
+        assert_false(matched);
+        /* The next line has its own limit. */
+        assert_ok(search_pieces(p, "aaaaaaaaaaaaaaaab1", 18, &matched, &e), &e);
+        assert_true(matched);
+        pattern_free(p);
+    }
+}
+
 static void a_long_line_is_searched_up_to_a_limit(void **state)
 {
     CLEANUP(free_text) char *line = xmalloc(2 * PATTERN_LINE_BYTES);
@@ -153,6 +175,7 @@ int main(void)
         cmocka_unit_test(characters_are_those_of_utf8),
         cmocka_unit_test(a_bad_expression_is_refused_with_its_place),
         cmocka_unit_test(a_search_that_takes_too_long_is_an_error),
+        cmocka_unit_test(a_long_line_does_not_multiply_the_limit),
         cmocka_unit_test(a_long_line_is_searched_up_to_a_limit),
     };
 

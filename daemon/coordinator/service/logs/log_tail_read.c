@@ -89,6 +89,7 @@ static bool copy_search_line(const struct log_tail *x, struct tail_range *range,
     range->from = range->to;
     range->to += size + (end != NULL);
     pattern_line_add(&line, text, size);
+    pattern_limit_time(pattern, *left_ns);
     const enum err_code code = pattern_line_end(pattern, &line, matches, &e);
     *left_ns -= clock_mono_ns() - began;
     return code == ERR_OK && *left_ns > 0;
