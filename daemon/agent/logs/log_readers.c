@@ -32,6 +32,7 @@ struct log_read {
     bool told;                 /* the coordinator knows that the reader waits for more */
     int64_t notes_at;          /* in times.log: the first note that may tell something about `offset` */
     struct log_search *search; /* NULL: everything is sent */
+    bool put_off;              /* the last turn was over before the search had its share */
 };
 
 struct log_readers {
@@ -296,9 +297,7 @@ static enum turn search_serve(struct log_readers *l, struct log_read *r, const s
     const enum log_search_result result =
         log_search_run(s, log->fd, &log->st, last, piece_size(r), steps, &e);
 
-    if (result == LOG_SEARCH_FAILED)
-        return reader_finish(l, r, log, e.msg);
-    if (s->out.len) {
+    if (s->out.len) { /* also before a failure */
         if (r->dates)
             log_search_date(s, &runs, log->notes, &r->notes_at, r->standard_error, &log->st);
         if (!chunk_send_data(l, r, s->out.data, s->out.len, &runs))
@@ -306,6 +305,8 @@ static enum turn search_serve(struct log_readers *l, struct log_read *r, const s
         reader_sent(r, s->out.len);
         log_search_clear(s);
     }
+    if (result == LOG_SEARCH_FAILED)
+        return reader_finish(l, r, log, e.msg);
     return result == LOG_SEARCH_FULL ? TURN_MORE : result == LOG_SEARCH_PAUSED ? TURN_BUSY : TURN_END;
 }
 
@@ -347,10 +348,22 @@ static int64_t search_share(const struct log_readers *l)
     return SEARCH_STEPS / searches > SEARCH_STEPS_LEAST ? SEARCH_STEPS / searches : SEARCH_STEPS_LEAST;
 }
 
+static bool any_put_off(const struct log_readers *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->reads[i].put_off)
+            return true;
+    return false;
+}
+
+/* A single line can take more than its reader's share, up to PATTERN_TIME_NS. Then the turn ends early, and the searches that were
+ * put off come first in the next one. */
 int64_t log_readers_pump(struct log_readers *l)
 {
     CLEANUP(free_text) char *piece = l->count ? xmalloc(CHUNK_MAX) : NULL;
     const int64_t share = search_share(l);
+    const bool some_first = any_put_off(l);
+    int64_t left = SEARCH_STEPS;
     bool poll = false, busy = false;
 
     for (size_t i = l->count; i-- > 0;) {
@@ -358,8 +371,15 @@ int64_t log_readers_pump(struct log_readers *l)
         enum turn turn = TURN_MORE;
         int64_t steps = share;
 
+        if (r->search && r->wanted > 0 && (left <= 0 || (some_first && !r->put_off))) {
+            r->put_off = r->put_off || !some_first;
+            busy = true;
+            continue;
+        }
+        r->put_off = false;
         while (r->wanted > 0 && turn == TURN_MORE)
             turn = reader_serve(l, r, piece, &steps);
+        left -= share - steps;
         if (turn == TURN_OVER)
             reader_drop(l, r);
         poll = poll || turn == TURN_WAIT || turn == TURN_FULL;

@@ -64,10 +64,9 @@ static enum err_code line_search(struct log_search *s, bool *matched, int64_t *b
     const int64_t began = clock_mono_ns();
 
     *matched = s->line_matches;
-    if (!s->line_matches && pattern_line_end(s->pattern, &s->line, matched, e))
-        return err_wrap(e, "the line at byte %lld", (long long)s->line_start);
+    const enum err_code code = s->line_matches ? ERR_OK : pattern_line_end(s->pattern, &s->line, matched, e);
     *budget -= LINE_STEPS + (clock_mono_ns() - began) / STEP_NS;
-    return ERR_OK;
+    return code ? err_wrap(e, "the line at byte %lld", (long long)s->line_start) : ERR_OK;
 }
 
 /* The line from line_start to before `to` has ended. data: the block that ends it, which begins at `base` in the file. */
@@ -198,6 +197,10 @@ enum log_search_result log_search_run(struct log_search *s, int fd, const struct
     CLEANUP(free_text) char *block = xmalloc(BLOCK);
     bool more = true;
 
+    if (s->why.code) { /* nobody could be told yet */
+        *e = s->why;
+        return LOG_SEARCH_FAILED;
+    }
     if (s->at > st->st_size && !s->pending_to) /* the file was replaced by a shorter one: from the start */
         search_restart(s, 0);
     if (s->collecting && s->until < 0)
@@ -206,8 +209,10 @@ enum log_search_result log_search_run(struct log_search *s, int fd, const struct
         if (!s->pending_to && *budget <= 0)
             return LOG_SEARCH_PAUSED;
         if (s->pending_to ? pending_read(s, fd, block, wanted, e)
-                          : search_step(s, fd, block, last, wanted, budget, &more, e))
+                          : search_step(s, fd, block, last, wanted, budget, &more, e)) {
+            s->why = *e;
             return LOG_SEARCH_FAILED;
+        }
     }
     return s->out.len >= wanted ? LOG_SEARCH_FULL : LOG_SEARCH_END;
 }

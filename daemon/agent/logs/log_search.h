@@ -39,13 +39,14 @@ struct log_search {
         int64_t from, to;
     } * regions; /* its places in the file */
     size_t region_count, region_cap;
+    struct err why; /* the search has failed and cannot go on; all zeros: it has not */
 };
 
 enum log_search_result {
     LOG_SEARCH_FULL,   /* `out` has as many bytes as were wanted */
     LOG_SEARCH_PAUSED, /* the budget is used up */
     LOG_SEARCH_END,    /* the file has no more at present */
-    LOG_SEARCH_FAILED, /* the error says why */
+    LOG_SEARCH_FAILED, /* the error says why; `out` has what matched before */
 };
 
 /* Begins at `offset`. within: there a line goes on of which an earlier part matched. tail: 0, or up to LOG_SEARCH_TAIL. */
