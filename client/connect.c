@@ -189,6 +189,14 @@ void link_close(struct link *link)
     link->channel = NULL;
 }
 
+void link_sleep(struct link *link, int64_t pause_ms)
+{
+    if (link->own_port) /* another user may listen there by now, so only a call connects, after link_check_owner */
+        usleep((useconds_t)pause_ms * 1000);
+    else
+        rpc_channel_sleep(link->channel, pause_ms);
+}
+
 enum err_code link_check_owner(const struct link *link, struct err *e)
 {
     const enum port_owner owner = link->own_port ? local_port_owner(link->own_port) : PORT_OF_THIS_USER;

@@ -30,6 +30,8 @@ struct link {
 };
 MUST_CHECK enum err_code link_open(struct link *link, const struct globals *globals, struct err *e);
 void link_close(struct link *link);
+/* Sleeps before another attempt to reach a coordinator that went away. */
+void link_sleep(struct link *link, int64_t pause_ms);
 /* To be called before each call and each stream: whether the token may be sent. PERMISSION_DENIED: another user
  * listens at own_port. UNAVAILABLE: nobody does. link_call and link_call_within ask it themselves. */
 MUST_CHECK enum err_code link_check_owner(const struct link *link, struct err *e);

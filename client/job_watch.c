@@ -1,7 +1,6 @@
 #include "client/job_watch.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -47,7 +46,7 @@ enum err_code job_watch_next(struct job_watch *w, int64_t wait_ms, Ddp__V1__JobS
     if (!w->stream) {
         int64_t pause = w->retry_at_ms - clock_boot_ms();
         if (w->retry_at_ms && pause > 0) {
-            usleep((useconds_t)(pause < wait_ms ? pause : wait_ms) * 1000);
+            link_sleep(w->link, pause < wait_ms ? pause : wait_ms);
             if (pause > wait_ms)
                 return err_set(e, ERR_UNAVAILABLE, "the coordinator does not answer");
         }

@@ -1,6 +1,7 @@
 #include "proto/rpc_channel.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/id.h"
 #include "base/mem.h"
@@ -174,6 +175,15 @@ static void channel_pause(struct rpc_channel *channel, int64_t pause_ms)
     channel_pausing(channel, -1);
     grpc_completion_queue_shutdown(queue);
     grpc_completion_queue_destroy(queue);
+}
+
+void rpc_channel_sleep(struct rpc_channel *channel, int64_t pause_ms)
+{
+    const gpr_timespec until = rpc_deadline(pause_ms);
+    channel_pause(channel, pause_ms);
+    const int64_t left = rpc_deadline_left_ms(until);
+    if (left > 0 && !atomic_load(&channel->cancelled)) /* it is connected */
+        usleep((useconds_t)left * 1000);
 }
 
 static int64_t backoff_ms(int attempt)

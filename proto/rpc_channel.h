@@ -32,4 +32,8 @@ MUST_CHECK enum err_code rpc_channel_call(struct rpc_channel *channel,
                                           const void *request, void **reply, int64_t timeout_ms,
                                           unsigned flags, struct err *e);
 
+/* Sleeps while the connection of the channel is made again, if it is lost. gRPC looks at its sockets only while a thread waits in
+ * one of its calls, and otherwise every 5 s. So who waits to try again must not use a plain sleep. pause_ms: at most 60000. */
+void rpc_channel_sleep(struct rpc_channel *channel, int64_t pause_ms);
+
 #endif

@@ -83,7 +83,7 @@ static enum err_code events_print(struct link *link, const struct events_options
         if (after == 0)
             after = -1; /* there was none: all from the start, since 0 would mean the newest */
         for (int i = 0; i < AGAIN_MS / 100 && !interrupts_count(); i++)
-            usleep(100000);
+            link_sleep(link, 100);
     }
     return ERR_OK;
 }

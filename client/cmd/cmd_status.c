@@ -177,7 +177,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
         if (!(status_wants_json(o) ? stdout_put : screen_put)(&out))
             return ERR_OK;
         for (int i = 0; i < 10 && !interrupts_count() && !over; i++)
-            usleep(100000);
+            link_sleep(link, 100);
     }
     return ERR_OK;
 }

@@ -121,7 +121,7 @@ static void follower_read_output(struct follower *f, int64_t wait_ms)
     struct err e;
     follower_open_output(f);
     if (!job_logs_are_open(&f->logs)) {
-        usleep((useconds_t)wait_ms * 1000);
+        link_sleep(f->link, wait_ms);
         return;
     }
     if (job_logs_next(&f->logs, wait_ms, &data, &e) != ERR_OK && e.code != ERR_UNAVAILABLE) {
