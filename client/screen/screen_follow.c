@@ -117,6 +117,8 @@ static void follow_put_last_lines(const struct follow_view *v, const Ddp__V1__Jo
 /* A failure that leads to a new generation counts as a restart; one that ends the job does not. */
 static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
 {
+    if (job->failure->generation < job->generation) /* the new one may have ended by now */
+        return job->restarts_used > 0;
     return job->restarts_used && !*job->not_restarted && !job_status_ended(job) &&
            strcmp(job->state, "stopping") != 0;
 }

@@ -258,6 +258,24 @@ static void test_failure_of_a_command_that_streams(void **state)
     }
 }
 
+/* The next generation may have ended before the failure is printed. */
+static void test_restart_is_named_after_it_has_ended(void **state)
+{
+    (void)state;
+    static char succeeded[] = "succeeded";
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    v.streams = true;
+    sample_failed(&job);
+    job.state = succeeded;
+    job.restarts_used = 1;
+    job.generation = job.failure->generation + 1;
+    update_at(&v, 0, &job, &out);
+    assert_non_null(strstr(out.data, "loss is nan; restart 1 of 3\n"));
+}
+
 /* The steps that a command reports are shown until it writes something. */
 static void test_view_yields_to_output(void **state)
 {
@@ -326,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_brief_prints_failures_only),
         cmocka_unit_test(test_corrected_first_failure_is_printed),
         cmocka_unit_test(test_failure_of_a_command_that_streams),
+        cmocka_unit_test(test_restart_is_named_after_it_has_ended),
         cmocka_unit_test(test_view_yields_to_output),
         cmocka_unit_test(test_message_is_not_said_twice),
         cmocka_unit_test(test_brief_prints_the_end_of_training),
