@@ -59,17 +59,25 @@ void group_check_step(struct sim *sim, const struct proc *me)
                  me->job, me->generation, me->rank, me->world_size);
 }
 
+/* A member in an exchange notices at once, the others in their next collective. */
+static void sever_member(struct sim *sim, struct machine *m, struct proc *p)
+{
+    p->severed = true;
+    if (p->state == PROC_RUNNING && p->arrived && !p->holds && !p->hung && !p->leaving && !p->broken)
+        worker_lose_group(sim, m, p);
+}
+
 /* The relay of the process's group dies, or the network fails for a moment: its ranks lose their connections. */
 void group_sever(struct sim *sim, const struct proc *of)
 {
     if (!of || !of->native || !of->ready || of->world_size < 2)
         return;
-    sim_say(sim, "job %" PRId64 " generation %" PRId64 " loses its connections", of->job, of->generation);
+    const int64_t job = of->job, generation = of->generation;
+    sim_say(sim, "job %" PRId64 " generation %" PRId64 " loses its connections", job, generation);
     for (int i = 0; i < sim->machine_count; i++)
-        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
-            struct proc *p = sim->machines[i].procs[k];
-            p->severed |= p->job == of->job && p->generation == of->generation;
-        }
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++)
+            if (sim->machines[i].procs[k]->job == job && sim->machines[i].procs[k]->generation == generation)
+                sever_member(sim, &sim->machines[i], sim->machines[i].procs[k]);
 }
 
 /* All ranks of the generation have said that their group is broken, so they go on in the next one. */

@@ -10,52 +10,58 @@
 static bool stands_at(const struct proc *p, const struct proc *other)
 {
     return p->job == other->job && p->generation == other->generation && p->state == PROC_RUNNING &&
-           p->ready && !p->hung && !p->leaving && !p->holds && p->arrived == other->arrived;
+           p->ready && !p->hung && !p->leaving && !p->holds && !p->severed && p->arrived == other->arrived;
 }
 
-static int count_standing(const struct sim *sim, const struct proc *me)
+/* The processes that stand at the exchange, and the newest of their steps. */
+static int count_standing(const struct sim *sim, const struct proc *me, int64_t *step)
 {
     int count = 0;
 
+    *step = 0;
     for (int i = 0; i < sim->machine_count; i++)
-        for (size_t k = 0; k < sim->machines[i].proc_count; k++)
-            count += stands_at(sim->machines[i].procs[k], me);
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
+            const struct proc *p = sim->machines[i].procs[k];
+            if (!stands_at(p, me))
+                continue;
+            count++;
+            *step = p->step > *step ? p->step : *step;
+        }
     return count;
 }
 
-static void make_exchange(struct sim *sim, struct machine *m, struct proc *p)
+/* An exchange brings all members to one step, however many of the round's steps each has made. */
+static void make_exchange(struct sim *sim, struct machine *m, struct proc *p, int64_t step)
 {
     p->exchanges = p->arrived;
     p->arrived = 0;
     p->round_steps = 0;
+    p->step = step;
     if (!worker_serve_step(sim, m, p))
         worker_plan_step(sim, m, p);
 }
 
-static void exchange_if_all(struct sim *sim, const struct proc *me)
+/* The process begins the exchange, which takes place if it is the last one. */
+static void begin_exchange(struct sim *sim, struct machine *m, struct proc *me)
 {
     const struct proc at = *me;
+    int64_t step;
 
-    if (at.holds || count_standing(sim, me) < at.world_size)
+    if (at.severed)
+        worker_lose_group(sim, m, me);
+    if (count_standing(sim, &at, &step) < at.world_size)
         return;
-    int64_t step = 0; /* of the run: all have the same place after an exchange */
     for (int i = 0; i < sim->machine_count; i++)
         for (size_t k = 0; k < sim->machines[i].proc_count; k++)
-            if (stands_at(sim->machines[i].procs[k], &at) && sim->machines[i].procs[k]->step > step)
-                step = sim->machines[i].procs[k]->step;
-    for (int i = 0; i < sim->machine_count; i++)
-        for (size_t k = 0; k < sim->machines[i].proc_count; k++)
-            if (stands_at(sim->machines[i].procs[k], &at)) {
-                sim->machines[i].procs[k]->step = step;
-                make_exchange(sim, &sim->machines[i], sim->machines[i].procs[k]);
-            }
+            if (stands_at(sim->machines[i].procs[k], &at))
+                make_exchange(sim, &sim->machines[i], sim->machines[i].procs[k], step);
 }
 
 static void hold_no_longer(struct sim *sim, struct machine *m, struct proc *p)
 {
     p->holds = false;
     worker_send_watch(sim, m, p);
-    exchange_if_all(sim, p);
+    begin_exchange(sim, m, p);
 }
 
 /* No word came. */
@@ -81,7 +87,7 @@ static void arrive(struct sim *sim, struct item *item)
     if (p->holds)
         worker_plan(sim, m, p, HOLD_MS, hold_is_over)->d = p->exchanges;
     else
-        exchange_if_all(sim, p);
+        begin_exchange(sim, m, p);
 }
 
 bool quorum_round_ends(struct sim *sim, struct machine *m, struct proc *p)

@@ -286,6 +286,7 @@ struct item *worker_plan(struct sim *sim, const struct machine *m, const struct 
                          item_fn run);
 void worker_plan_step(struct sim *sim, const struct machine *m, const struct proc *p);
 void worker_send_watch(struct sim *sim, struct machine *m, struct proc *p);
+void worker_lose_group(struct sim *sim, struct machine *m, struct proc *p); /* a collective of it fails */
 /* What is due after a step. Returns true if the worker ends. */
 bool worker_serve_step(struct sim *sim, struct machine *m, struct proc *p);
 /* quorum.c. A trainer of a job with a quorum has reached the end of its round: true if it stands at its exchange now. */

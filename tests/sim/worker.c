@@ -491,7 +491,7 @@ static void give_up_group(struct sim *sim, struct item *item)
 }
 
 /* A step fails, because the connections are lost. The worker says so and waits for word of what follows. */
-static void lose_group(struct sim *sim, struct machine *m, struct proc *p)
+void worker_lose_group(struct sim *sim, struct machine *m, struct proc *p)
 {
     if (!p->stays) {
         plan_exit(sim, m, p, PEERS_MS, EXIT_PEER_LOST);
@@ -539,7 +539,7 @@ static void train_step(struct sim *sim, struct item *item)
                        0.1)) /* it is in a long computation, and notices nothing until its next collective */
             worker_plan(sim, m, p, sim_range(sim, PEERS_MS, 4 * PEERS_MS), train_step)->d = p->formed;
         else
-            lose_group(sim, m, p);
+            worker_lose_group(sim, m, p);
         return;
     }
     if (job->quorum && quorum_round_ends(sim, m, p))

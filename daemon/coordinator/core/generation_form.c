@@ -127,10 +127,12 @@ static struct spawn *form_spawn(struct core *core, struct generation *g, const s
     return s;
 }
 
-/* Reports of idleness come from its wait for the others in the last generation, and do not count in the new one. */
+/* What it said of the last generation does not count in the new one: reports of idleness come from its wait for the
+ * others, and it has to come to its exchange again. */
 static struct spawn *take_survivor(struct spawn *s)
 {
-    s->idle_since = s->silent_since = 0;
+    s->idle_since = s->silent_since = s->arrived = 0;
+    s->holds = false;
     s->node->wish_dirty = true;
     return s;
 }
