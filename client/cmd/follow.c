@@ -58,7 +58,8 @@ static void follower_put(struct follower *f)
 
 static void follower_say(struct follower *f, const char *text)
 {
-    term_printf_safe(&f->out, "ddpctl: %s\n", text);
+    term_printf_safe(&f->out, "ddpctl: %s", text);
+    buf_putc(&f->out, '\n');
     follower_put(f);
 }
 
@@ -95,6 +96,8 @@ static void follower_take_output(struct follower *f, const Ddp__V1__LogData *dat
     }
     if (*data->note)
         follower_say(f, data->note);
+    if (!data->data.len)
+        return;
     output_merge_add(&f->merge, data->rank, data->standard_error, (const char *)data->data.data,
                      data->data.len, clock_boot_ms());
     f->unread |= !output_targets_put(&f->merge);
@@ -204,8 +207,8 @@ static bool follower_show_status(struct follower *f)
         return false;
     if (over && f->generation)
         follower_drain(f);
-    if (over && follower_is_interrupted(f))
-        return false; /* detached: the last state stays unsaid */
+    if (over && f->generation && follower_is_interrupted(f) && !f->logs.over && !f->refused)
+        follower_say(f, "the rest of the output is left out");
     f->pending = NULL;
     follower_update(f, status);
     if (over)
