@@ -185,6 +185,23 @@ static void a_failure_keeps_only_late_members_that_hold(void **state)
     }
 }
 
+/* Spawn 2 had come to the exchange of a generation that failed. In the next one it has to come again. */
+static void a_survivor_comes_to_its_exchange_again(void **state)
+{
+    struct core_fixture *f = *state;
+    const int64_t job = job_of_three(f);
+
+    spawn_comes(f, job, 2, 4, false);
+    fixture_exit(f, job, 2, 0, 9);
+    staying_job_rejoin(f, job, 40);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_int_equal(fixture_spawn(f, job, 1), 2);
+    spawn_comes(f, job, 1, 4, false);
+    fixture_pass_beating(f, 2 * GRACE_MS, NODES);
+    fixture_pass(f, 0);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+}
+
 static void a_job_that_is_cancelled_ends_its_late_members(void **state)
 {
     struct core_fixture *f = *state;
@@ -243,6 +260,7 @@ int main(void)
         TEST(an_exchange_that_nobody_holds_is_not_cut_off),
         TEST(a_late_member_that_dies_is_replaced),
         TEST(a_failure_keeps_only_late_members_that_hold),
+        TEST(a_survivor_comes_to_its_exchange_again),
         TEST(a_job_that_is_cancelled_ends_its_late_members),
         TEST(a_restarted_coordinator_takes_late_members_back),
         cmocka_unit_test(the_grace_follows_the_last_arrivals),
