@@ -8,9 +8,9 @@
 #include "client/text/rank_list.h"
 #include "client/text/term.h"
 
-#define ENDS_NAMED 8 /* different ways in which peers have ended */
+#define ENDS_NAMED 8 /* printed at most: different ways in which peers have ended */
 
-/* Collects the ranks that ended like rank `i`, and that come after it. */
+/* Collects rank `i` and the later ranks that ended like it. */
 static size_t run_failure_find_alike(const Ddp__V1__JobStatus *job, size_t i, bool *told, int *ranks)
 {
     size_t count = 0;
@@ -48,7 +48,7 @@ static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, str
     free(ranks);
 }
 
-/* The ranks that wrote the same as the first one are no consequences. listed: they have been named already. */
+/* Ranks that wrote the same as the first one did not fail as a consequence. listed: they have been named already. */
 static void run_failure_put_ends(const Ddp__V1__JobStatus *job, const struct failed_ranks *failed,
                                  bool listed, struct buf *out)
 {
@@ -76,7 +76,7 @@ void run_failure_print(const struct run_failure *failure, struct buf *out)
 {
     const Ddp__V1__JobStatus *job = failure->job;
     const Ddp__V1__Failure *f = job->failure;
-    CLEANUP(failed_ranks_release) struct failed_ranks failed;
+    CLEANUP(failed_ranks_release) struct failed_ranks failed = {0};
     /* The ranks are those of the newest generation; an older failure says nothing about them. */
     if (!f || !*f->node || f->generation != job->generation)
         return;

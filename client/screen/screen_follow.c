@@ -108,7 +108,7 @@ static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job
 /* What the ranks that failed wrote last, as far as it is not on the screen. */
 static void follow_put_last_lines(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
-    CLEANUP(failed_ranks_release) struct failed_ranks ranks;
+    CLEANUP(failed_ranks_release) struct failed_ranks ranks = {0};
     failed_ranks_find(&ranks, job, v->probe);
     ranks.first_is_told = true;
     failed_ranks_print(&ranks, v->streams ? "ddpctl: " : "", v->seen, v->seen_by, out);

@@ -101,7 +101,7 @@ void screen_failure_line(const Ddp__V1__Failure *f, bool whole, struct buf *out)
 void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *probe,
                     const struct term *term, struct buf *out)
 {
-    CLEANUP(failed_ranks_release) struct failed_ranks ranks;
+    CLEANUP(failed_ranks_release) struct failed_ranks ranks = {0};
     CLEANUP(buf_release) struct buf line = {0};
     const size_t start = out->len;
     if (!job->failure)

@@ -205,6 +205,28 @@ static void test_nodes(void **state)
     golden_check("nodes.pipe", &out);
 }
 
+/* Fills the stack that the next call uses, so that a read of an uninitialized variable shows. */
+static __attribute__((noinline)) void fill_stack(void)
+{
+    volatile char stack[16384];
+
+    for (size_t i = 0; i < sizeof(stack); i++)
+        stack[i] = 1;
+}
+
+/* No rank failed: a node was lost, or the time limit was over. */
+static void test_job_failed_without_failed_rank(void **state)
+{
+    (void)state;
+    Ddp__V1__JobStatus job;
+    CLEANUP(buf_release) struct buf out = {0};
+    sample_failed(&job);
+    job.failure = NULL;
+    fill_stack();
+    screen_failure(&job, NULL, &terminal, &out);
+    assert_int_equal(out.len, 0);
+}
+
 static void test_failure_without_exit(void **state)
 {
     (void)state;
@@ -317,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_job_running),
         cmocka_unit_test(test_job_queued),
         cmocka_unit_test(test_job_failed),
+        cmocka_unit_test(test_job_failed_without_failed_rank),
         cmocka_unit_test(test_job_succeeded),
         cmocka_unit_test(test_job_command),
         cmocka_unit_test(test_ranks_present),
