@@ -14,6 +14,7 @@ struct tails_job {
     struct log_tail *first, *last;
     void *tree; /* tsearch: its copies by spawn and stream; a large job has tens of thousands */
     size_t count, cost;
+    size_t most;                   /* no copy has more bytes */
     struct tails_job *next, *prev; /* the one that sent last is first */
 };
 
@@ -179,13 +180,17 @@ static size_t job_share(const struct tails_job *j)
     return share > LOG_TAIL_BYTES ? LOG_TAIL_BYTES : share < LOG_TAIL_LEAST ? LOG_TAIL_LEAST : share;
 }
 
-/* First all copies get the job's share, then the oldest ones go. */
+/* First all copies get the job's share, then the oldest ones go. A job with tens of thousands of copies is at its limit with each
+ * part that comes, so they are gone over only if the share has become smaller. */
 static void job_limit(struct log_tails *t, struct tails_job *j)
 {
     const size_t share = job_share(j);
 
-    for (struct log_tail *x = j->last; x && j->cost > LOG_TAILS_JOB_BYTES; x = x->prev)
-        tail_limit(t, j, x, share);
+    if (j->cost > LOG_TAILS_JOB_BYTES && j->most > share) {
+        for (struct log_tail *x = j->last; x; x = x->prev)
+            tail_limit(t, j, x, share);
+        j->most = share;
+    }
     while (j->cost > LOG_TAILS_JOB_BYTES && j->last != j->first)
         tail_free(t, j, j->last);
 }
@@ -283,6 +288,7 @@ void log_tails_put(struct log_tails *t, const struct log_tail_part *part, int64_
     tail_append(x, part);
     x->sent_ms = now_ms;
     tail_limit(t, j, x, job_share(j));
+    j->most = job_share(j) > j->most ? job_share(j) : j->most;
     job_limit(t, j);
     tails_limit(t);
 }

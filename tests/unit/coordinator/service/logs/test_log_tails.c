@@ -133,6 +133,23 @@ static void a_job_has_a_limit_that_its_streams_share(void **state)
     }
 }
 
+/* Each part that comes must not cost a pass over all copies: with that, this test takes minutes. */
+static void a_job_at_its_limit_takes_parts_quickly(void **state)
+{
+    enum { STREAMS = 40000, ROUNDS = 4, PART = 400 };
+    struct log_tails *t = *state;
+    CLEANUP(free_text) char *text = xmalloc(PART + 1);
+
+    memset(text, 'a', PART);
+    text[PART] = '\0';
+    for (int round = 0; round < ROUNDS; round++)
+        for (int64_t spawn = 1; spawn <= STREAMS; spawn++)
+            put(t, 1, spawn, round * PART, text, 1000 + round);
+    assert_in_range(log_tails_bytes(t), LOG_TAILS_JOB_BYTES / 4 * 3, LOG_TAILS_JOB_BYTES);
+    assert_non_null(log_tails_find(t, 1, STREAMS, false));
+    assert_null(log_tails_find(t, 1, 1, false));
+}
+
 static void the_job_that_was_silent_longest_goes_first(void **state)
 {
     struct log_tails *t = *state;
@@ -187,6 +204,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_copy_keeps_the_newest_bytes, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(runs_always_cover_the_bytes, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(a_job_has_a_limit_that_its_streams_share, tails_create, tails_free),
+        cmocka_unit_test_setup_teardown(a_job_at_its_limit_takes_parts_quickly, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(the_job_that_was_silent_longest_goes_first, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(copies_go_with_their_job, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(the_age_is_that_at_the_last_message, tails_create, tails_free),
