@@ -46,7 +46,7 @@ enum how {
 static const struct strategy {
     const char *sync;
     int world, first_call; /* first_call: after the first step */
-    int stride;            /* of the calls that are tried; 0: each is */
+    int stride;            /* of the calls that are tried in the full run; 0: each is */
     const char *sizes;     /* of the model; NULL: as usual */
 } strategies[] = {
     {"{type: average, every: 6}", 3, 2},
@@ -73,6 +73,14 @@ static const int rounds_steps[WORLD] = {4, 2, 3}; /* as DDP_TEST_ROUND_STEPS has
 static bool is_timed(const struct strategy *s)
 {
     return strstr(s->sync, "30s");
+}
+
+/* The step from one call that is tried to the next one: in the full run, which DDP_TEST_ALL_CALLS asks for, `full`. Odd numbers,
+ * since what happens at a call follows from the last bits of its number. */
+static int stride_of(const struct strategy *s, int full)
+{
+    const int stride = s->stride ? full * s->stride : full;
+    return getenv("DDP_TEST_ALL_CALLS") ? stride : 5 * stride;
 }
 
 struct scene {
@@ -296,7 +304,7 @@ static void a_group_that_fails_at_any_call_changes_no_bit(void **state)
 
         /* After the last three calls, other ranks may be done. */
         for (scene.at_call = strategies[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
-             scene.at_call += strategies[k].stride ? strategies[k].stride : 1) {
+             scene.at_call += stride_of(&strategies[k], 1)) {
             scene.how = scene.at_call % 2 ? CALL_SUCCEEDS : CALL_FAILS;
             scene.fails = scene.at_call / 2 % strategies[k].world;
             scene.early = scene.at_call / 4 % 2;
@@ -336,7 +344,7 @@ static void a_rank_that_is_lost_at_any_call_is_replaced(void **state)
 
         scene.dies = true;
         for (scene.at_call = strategies[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
-             scene.at_call += strategies[k].stride ? 2 * strategies[k].stride + 1 : 3)
+             scene.at_call += stride_of(&strategies[k], 3))
             lose_at_call(&scene);
         ranks_release(&whole);
     }
@@ -353,8 +361,8 @@ static void rounds_of_a_given_time_go_on(void **state)
         struct ranks whole = scene_play(&scene);
 
         for (scene.at_call = timed[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
-             scene.at_call += 2) {
-            scene.dies = scene.at_call / 2 % 2;
+             scene.at_call += stride_of(&timed[k], 1)) {
+            scene.dies = scene.at_call / 4 % 2;
             lose_at_call(&scene);
         }
         ranks_release(&whole);
