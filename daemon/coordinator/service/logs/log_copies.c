@@ -6,7 +6,7 @@
 #include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/service_state.h"
 
-/* What a call gets of logs that no node sends: the coordinator's copies, and notes. */
+/* Answers for logs that no node sends: with the coordinator's copies, and with notes. */
 
 static struct log_absence *log_stream_absence(struct log_stream *x, const char *node)
 {
@@ -47,8 +47,9 @@ void log_read_take_copy(struct log_read *r)
     }
     log_absence_add(log_stream_absence(x, r->node), tail, tail ? log_tails_age(tails, tail) : 0);
     if (tail && !log_tail_read(tail, &choice, &r->held, &x->search_ns))
-        log_stream_note(x, r->rank, r->generation,
-                        "the expression is too slow to search all that the coordinator has of lost nodes");
+        log_stream_note(
+            x, r->rank, r->generation,
+            "the search of the coordinator's copies took too long and is incomplete: use a simpler expression");
     if (tail && tail->offset + (int64_t)tail->data.len > r->offset)
         r->offset = tail->offset + (int64_t)tail->data.len;
     r->last = true;

@@ -26,7 +26,7 @@ static size_t start_of_date(const struct log_tail *x, int64_t since_ms)
     return at;
 }
 
-/* The copy of a longer log begins in the middle of a line, which is left out if there is another one. */
+/* If the log is longer than the copy, the copy begins inside a line. This line is left out if there is another line. */
 static size_t start_of_copy(const struct log_tail *x, int64_t offset)
 {
     const char *end = x->offset ? memchr(x->data.data, '\n', x->data.len) : NULL;
@@ -38,7 +38,7 @@ static size_t start_of_copy(const struct log_tail *x, int64_t offset)
     return offset - x->offset < (int64_t)x->data.len ? (size_t)(offset - x->offset) : x->data.len;
 }
 
-/* The begin of the last `lines` lines before the end. */
+/* Returns the start of the last `lines` lines before the end. */
 static size_t copy_start_of_lines(const struct log_tail *x, size_t from, int64_t lines)
 {
     size_t at = x->data.len;
@@ -53,7 +53,7 @@ static size_t copy_start_of_lines(const struct log_tail *x, size_t from, int64_t
     return at;
 }
 
-/* Goes over the runs once; ranges come in order. */
+/* A position in the runs. It only moves forward, because ranges are in order. */
 struct run_place {
     size_t run, begin; /* offset of the run's first byte in the copy */
 };
@@ -74,7 +74,7 @@ static void range_add(const struct log_tail *x, struct tail_range range, struct 
     }
 }
 
-/* The next line from range->to on. False: the search takes too long. */
+/* Finds the next line from range->to on. Returns false if the search takes too long. */
 static bool copy_search_line(const struct log_tail *x, struct tail_range *range, struct pattern *pattern,
                              int64_t *left_ns, bool *matches)
 {
@@ -103,7 +103,7 @@ static bool search_read(const struct log_tail *x, const struct log_tail_choice *
     int64_t found = 0, skip = 0;
     bool matches;
 
-    /* With tail_lines it goes over the copy twice: first it counts. */
+    /* With tail_lines the copy is searched twice: first only to count the lines. */
     while (choice->tail_lines && range.to < x->data.len) {
         if (!copy_search_line(x, &range, choice->pattern, left_ns, &matches))
             return false;
@@ -159,7 +159,10 @@ char *log_absence_note(const struct log_absence *a, const char *node, const char
         return xasprintf("node %s %s: its part of the logs is missing, and the coordinator has no copy of it",
                          node, why);
     size = a->most < 1024 ? xasprintf("%zu bytes", a->most) : xasprintf("%zu KiB", a->most / 1024);
-    return xasprintf("node %s %s: %s%s%s, as of %s before its last message", node, why,
-                     a->cut ? "its last " : "all that it wrote", a->cut ? size : "",
-                     a->cut && a->copies > 1 ? " of each log" : "", text_duration(a->age_ms).text);
+    return xasprintf("node %s %s: %s%s%s the coordinator's copy, made %s before the node's last message",
+                     node, why, a->cut ? "the last " : "its logs come from", a->cut ? size : "",
+                     !a->cut         ? ""
+                     : a->copies > 1 ? " of each of its logs come from"
+                                     : " of its log come from",
+                     text_duration(a->age_ms).text);
 }

@@ -12,26 +12,27 @@
 /* Answers a user's read of a log from the coordinator's copy of its end. */
 
 struct log_tail_choice {
-    int64_t offset;                           /* what comes before it was sent already; 0: nothing */
+    int64_t offset;                           /* output before it was sent already; 0: nothing was sent */
     int64_t tail_bytes, tail_lines, since_ms; /* 0: not given */
     struct pattern *pattern;                  /* only lines that match; NULL: all */
 };
 
-/* Adds what is wanted of the copy to *out. A search that takes longer than *left_ns, from which it takes its time, ends and
- * returns false, as one does whose expression needs too much (base/match/pattern.h). */
+/* Adds the chosen part of the copy to *out. A search subtracts its time from *left_ns. It ends and returns false when no time is
+ * left, or when the expression needs too much time or memory for a line (base/match/pattern.h). */
 bool log_tail_read(const struct log_tail *tail, const struct log_tail_choice *choice, struct log_piece *out,
                    int64_t *left_ns);
 
-/* What a call got of a node that cannot be reached. All zeros: nothing. */
+/* The copies that a call got for a node that cannot be reached. All zeros: none. */
 struct log_absence {
     size_t logs, copies;
     size_t most;    /* bytes of the largest copy */
-    bool cut;       /* a copy does not begin at the begin of its log */
+    bool cut;       /* a copy lacks the start of its log */
     int64_t age_ms; /* of the oldest copy, when the node sent its last message */
 };
 
 void log_absence_add(struct log_absence *a, const struct log_tail *tail, int64_t age_ms);
-/* "node box2 is lost: its last 64 KiB, as of 2 s before its last message". why: "is lost". The caller frees it. */
+/* "node box2 is lost: the last 64 KiB of its log come from the coordinator's copy, made 2 s before the node's last message".
+ * why: "is lost". The caller frees the text. */
 char *log_absence_note(const struct log_absence *a, const char *node, const char *why);
 
 #endif

@@ -111,12 +111,15 @@ static void a_note_tells_what_there_is(void **state)
         none, "node box2 is lost: its part of the logs is missing, and the coordinator has no copy of it");
     log_absence_add(&a, d->tail, 2000);
     cut = log_absence_note(&a, "box2", "is lost");
-    assert_string_equal(cut, "node box2 is lost: its last 16 bytes, as of 2.0 s before its last message");
+    assert_string_equal(
+        cut,
+        "node box2 is lost: the last 16 bytes of its log come from the coordinator's copy, made 2.0 s before the node's last message");
     struct log_tail large = {.data = {.len = 65536}};
     log_absence_add(&a, &large, 12000);
     several = log_absence_note(&a, "box2", "is lost");
-    assert_string_equal(several,
-                        "node box2 is lost: its last 64 KiB of each log, as of 12 s before its last message");
+    assert_string_equal(
+        several,
+        "node box2 is lost: the last 64 KiB of each of its logs come from the coordinator's copy, made 12 s before the node's last message");
 }
 
 int main(void)
