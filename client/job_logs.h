@@ -3,25 +3,25 @@
 
 #include "client/connect.h"
 
-/* The output of all ranks of one job from its start to its end, as the coordinator sends it (the RPC ReadLogs). After a
- * coordinator that went away has come back, it goes on with the next byte. */
+/* The output of all ranks of one job from its start to its end, as the coordinator sends it (RPC ReadLogs). When the
+ * coordinator was away and has come back, the output goes on with the next byte. */
 struct job_logs {
-    bool over; /* all has come */
+    bool over; /* all output has been received */
     /* private */
     struct link *link; /* borrowed */
     int64_t job;
     struct rpc_stream *stream; /* NULL: not open */
-    Ddp__V1__LogPlace *places; /* how far the output of each rank has come */
+    Ddp__V1__LogPlace *places; /* up to where each rank's output has been received */
     size_t count, cap;
-    bool incomplete; /* the coordinator is older and says no places */
+    bool incomplete; /* the coordinator is older and sends no places */
 };
 
 void job_logs_init(struct job_logs *l, struct link *link, int64_t job);
 bool job_logs_are_open(const struct job_logs *l);
-/* Begins, or goes on after UNAVAILABLE. */
+/* Opens the output, or continues it after UNAVAILABLE. */
 MUST_CHECK enum err_code job_logs_open(struct job_logs *l, struct err *e);
-/* Waits at most wait_ms. ERR_OK: *data is the next output (rpc_free), or NULL if there is none yet or l->over. After any other
- * code the logs are not open. */
+/* Waits at most wait_ms. ERR_OK: *data is the next output (rpc_free), or NULL if there is none yet or l->over is set. After
+ * any other code the logs are not open. */
 MUST_CHECK enum err_code job_logs_next(struct job_logs *l, int64_t wait_ms, Ddp__V1__LogData **data,
                                        struct err *e);
 void job_logs_release(struct job_logs *l);

@@ -17,8 +17,8 @@ struct output_targets_options {
 void output_targets_set(struct output_merge *m, const struct output_targets_options *o);
 /* Writes the targets' texts. False: stdout or stderr can no longer be written. */
 bool output_targets_put(struct output_merge *m);
-/* True if the rank's last lines on stderr are still on the screen: fewer lines have come since than the terminal has rows.
- * Of a pipe or a file, readers look at the end first, so as many lines count there. merge: a struct output_merge. */
+/* True if the rank's last lines on stderr are still on the screen: fewer lines were printed after them than the terminal has
+ * rows. In a pipe or a file, a fixed number of rows counts instead. merge: a struct output_merge. */
 bool output_targets_show(void *merge, int rank);
 
 #endif

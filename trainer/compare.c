@@ -151,8 +151,8 @@ static struct run_place place_of(const struct trainer *t, const struct engine_ah
                               .range = share_range(n)};
 }
 
-/* Weights are shares of what the present ranks bring to the exchange. In a round of a given time, the samples that a rank has
- * taken of its row are dealt again if it is lost; lost are only those that counted when the group went on before. */
+/* Weights are the present ranks' shares of the exchange. In a round of a given time, the samples of a lost rank are dealt again.
+ * Only samples that counted already, because the group went on within the round before, are lost. */
 static void samples_sum(struct trainer *t, const struct run_place *all, const struct engine_ahead *ahead)
 {
     int64_t present = 0;

@@ -12,9 +12,9 @@ enum part {
     PART_KEEPS,  /* has made as many exchanges as the newest rank */
     PART_STARTS, /* was cut off between the last step of all-reduce and the first step of the first round */
     PART_BEHIND,
-    PART_LATE,    /* has a change that enters the next exchange */
-    PART_COUNTED, /* was late; its change is part of an exchange that it knows nothing of */
-    PART_DROPPED, /* was late for too many exchanges, or its last exchange is none that counts */
+    PART_LATE,    /* was late; its change enters the next exchange */
+    PART_COUNTED, /* was late; its change is part of an exchange that it has not applied */
+    PART_DROPPED, /* was late for too many exchanges, or its last exchange does not count */
     PART_NEW,
 };
 
@@ -42,7 +42,7 @@ int64_t live_late_samples(int64_t samples, int64_t age)
     return age < 62 ? samples >> age : 0;
 }
 
-/* Whether the exchange of this number, which both have applied, is the same one. */
+/* Whether the exchange of this number, which both ranks have applied, was made in the same generation. */
 static bool exchange_is_common(const struct live_claim *c, const struct live_claim *newest, int64_t number)
 {
     const int64_t at = number % LIVE_ROUNDS_KEPT;
@@ -50,7 +50,7 @@ static bool exchange_is_common(const struct live_claim *c, const struct live_cla
            (newest->exchanges - number < LIVE_ROUNDS_KEPT && c->made_in[at] == newest->made_in[at]);
 }
 
-/* In a job with a quorum, of a rank that has a state within a round. */
+/* For a rank with a state within a round, in a job with a quorum. */
 static enum part part_of_late(const struct live_claim *c, const struct live_claim *newest)
 {
     const int64_t age = newest->exchanges - c->exchanges, next = c->exchanges + 1;
@@ -115,7 +115,7 @@ static enum err_code arrays_share(struct trainer *t, const struct live_claim *al
         shares |= part >= PART_BEHIND;
         new_ranks |= part == PART_NEW;
     }
-    /* If the source is lost from here on, some of this rank's arrays are of one exchange and some of another. */
+    /* If the source is lost from here on, this rank's arrays belong to different exchanges. */
     if (takes)
         n->whole = false;
     for (size_t i = 0; i < ARRAY_LEN(shared); i++)
@@ -161,7 +161,7 @@ static void change_take_out(struct trainer *t)
     n->device->ops->add(n->device, n->params.data, model.data, model.count);
 }
 
-/* theta becomes the present shared model with that change. */
+/* theta becomes the present shared model plus that change. */
 static void change_put_back(struct trainer *t, float weight)
 {
     struct engine *n = &t->engine;
@@ -170,7 +170,7 @@ static void change_put_back(struct trainer *t, float weight)
     n->device->ops->add(n->device, n->params.data, model.data, model.count);
 }
 
-/* The rank has the shared arrays now. With its change its error feedback stays, of the group in which it got that. */
+/* The rank has the shared arrays now. It keeps its change, and the error feedback of the group in which it made the change. */
 static void come_back(struct trainer *t, enum part mine, int64_t age, const struct sync_state *source)
 {
     const struct sync_state before = t->round;
@@ -202,7 +202,7 @@ static void round_take_place(struct sync_state *round, const struct sync_state *
 
 /* ---- rounds of a given time */
 
-/* It has taken samples of an open round, and has the place that the round began at. */
+/* Whether the rank has taken samples of an open round, and has the place at which the round began. */
 static bool claim_is_dealt(const struct trainer *t, const struct live_claim *c,
                            const struct live_claim *newest)
 {

@@ -4,8 +4,8 @@
 #include "trainer/live.h"
 
 /* A generation that goes on from memory within a round of steps that ranks make on their own (average, diloco). Ranks were
- * cut off at unlike steps of the round, because nothing crosses the network there; one may have applied an exchange that
- * failed on others. The newest rank has made the most exchanges, and of these ranks the most steps. Then
+ * interrupted at different steps of the round, because they send nothing during a round. One rank may have applied an
+ * exchange that failed on others. The newest rank is the one with the most exchanges and, of these ranks, the most steps.
  *
  *     a rank that has made as many exchanges    keeps all that it has, and goes on at its own step
  *     a rank behind by one exchange             was part of it: it takes the shared model and the outer momentum, and makes of
@@ -14,17 +14,17 @@
  *                                               the rest of the round from the newest rank's step on
  *
  * In rounds of a given time, ranks make unlike numbers of steps anyway, so every rank that has made as many exchanges goes on
- * with what it has. The samples that it took count from then on (trainer_compare_places), those that lost ranks took
- * are dealt again, and the rest of the round is dealt anew.
+ * with what it has. The samples that it took count from then on (trainer_compare_places). The samples that lost ranks took,
+ * and those of the rest of the round, are dealt again.
  *
  * With sync.quorum a rank may have been left out of generations, and of exchanges that they made. All ranks know in which
- * generation each of the last exchanges was made. So it is known whether the rank's last exchange is one of those that count, and
- * whether the change that it had sent last is part of one.
+ * generation each of the last exchanges was made. From this they know whether the late rank's last exchange counts, and
+ * whether the last change that it sent is part of an exchange.
  *
- *     a rank that was late                      takes the shared model and the outer momentum, and keeps its moments and error feedback.
- *                                               Its change of the model stays its own, and counts in the next exchange by
- *                                               0.5^age of its samples. age: exchanges that were made without it. Within a round, where
- *                                               more steps follow before the exchange, the change itself is scaled instead
+ *     a rank that was late                      takes the shared model and the outer momentum, and keeps its moments, its error
+ *                                               feedback and its change of the model. The change enters the next exchange
+ *                                               with 0.5^age of its samples; age: exchanges that were made without it.
+ *                                               If more steps follow before the exchange, the change itself is scaled
  *     a rank that was late for more than        begins at the shared model; its change is dropped
  *     LIVE_LATE_MOST exchanges
  *
@@ -34,21 +34,21 @@
 
 #define LIVE_LATE_MOST 2
 
-/* What every rank says of itself. */
+/* The state that each rank reports to the others. */
 struct live_claim {
-    bool whole;          /* it has a state */
-    int64_t step;        /* that its state is of; 0: it has none, or has not made a step */
-    int64_t served_step; /* the last step after which it has done all that was due */
-    bool apart;          /* it makes steps of its own, in rounds */
-    bool sent;           /* an exchange was under way when its group ended */
-    int64_t exchanges;   /* that it has applied */
-    int64_t round_steps; /* since the round began, if all ranks make equally many */
-    int64_t samples;     /* of the run, up to the place that ranks share */
-    bool dealt;          /* it takes samples of an open round of a given time */
+    bool whole;                                 /* it has a state */
+    int64_t step;                               /* of its state; 0: it has no state, or has not made a step */
+    int64_t served_step;                        /* the last step after which it has done all that was due */
+    bool apart;                                 /* it makes steps on its own, in rounds */
+    bool sent;                                  /* an exchange was under way when its group ended */
+    int64_t exchanges;                          /* that it has applied */
+    int64_t round_steps;                        /* since the round began, if all ranks make equally many */
+    int64_t samples;                            /* of the run, up to the place that ranks share */
+    bool dealt;                                 /* it takes samples of an open round of a given time */
     int64_t made_in[LIVE_ROUNDS_KEPT], sent_in; /* as in struct trainer */
 };
 
-/* What the source says of the run. */
+/* The state of the run, which the source reports. */
 struct live_run {
     struct snapshot_place place;
     struct live_choice choice;
@@ -62,7 +62,7 @@ struct live_run {
 
 /* Returns the rank whose state is the newest one of a round; -1: no rank has one. */
 int live_round_newest(const struct live_claim *all, int world);
-/* The samples by which a change counts that is `age` exchanges late. */
+/* Returns the number of samples with which a change counts that is `age` exchanges late. */
 int64_t live_late_samples(int64_t samples, int64_t age);
 /* Whether the generation goes on in a round. Valid from live_round_share on. */
 bool live_has_rounds(const struct trainer *t);

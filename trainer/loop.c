@@ -132,7 +132,7 @@ static enum err_code step_serve(struct trainer *t, const struct step *s, const s
                                 bool *stopped, struct err *e)
 {
     *stopped = must_stop(s);
-    if (quorum_is_late(t)) { /* what is due is the others' to do, and their evaluations and snapshots */
+    if (quorum_is_late(t)) { /* the others make the reports, evaluations and snapshots that are due */
         t->served_step = t->engine.step;
         return ERR_OK;
     }

@@ -10,9 +10,9 @@
  * The wait ends after timeout_ms without an answer, and on a signal or a request to stop. While the coordinator says "wait",
  * and for a process that stays also while the coordinator is away, timeout_ms begins again.
  *
- * A process that is about to exit waits here, too. A survivor often notices a death before the agent does, and the
- * coordinator names the first failed exit that it sees as the cause. It can correct that later (exit_cause.c), but the
- * events until then would name the survivor. */
+ * A process that is about to exit waits here, too. A survivor often notices a death before the agent does. The coordinator
+ * reports the first failed exit that it sees as the cause, so without this wait its first event would name the survivor.
+ * It could correct the cause only later (exit_cause.c). */
 bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as);
 /* Sleeps until something may have changed, at most until end_ms on the monotonic clock. Returns whether time is left.
  * end_ms < 0: no limit. */

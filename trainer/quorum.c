@@ -5,8 +5,8 @@
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
 
-/* The longest that a rank holds for one that comes back. The coordinator takes that one in when the last rank has come; a rank
- * that came much earlier need not hold until then, because the last one does. */
+/* The longest time for which a rank holds for a returning rank. The coordinator takes the returning rank in when the last rank
+ * has arrived. A rank that arrived much earlier need not hold until then, because the last one does. */
 #define HOLD_MS 10000
 
 static int64_t next_exchange(const struct trainer *t)

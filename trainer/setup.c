@@ -179,7 +179,7 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     CLEANUP(resume_release) struct resume_offers o = {0};
     struct device *device = t->engine.device;
     const bool later = as->generation != link_first_member(t->link)->generation;
-    /* Steps of a round of a given time count when the round is over. They are worth being kept also in the first round. */
+    /* The steps of a round of a given time count when the round ends. Step 1 shows that this rank has a state in the first round. */
     const bool first_round = t->spec->sync.every_ms && t->round.apart && t->round.steps > 0;
     const int64_t step = first_round && !t->engine.step ? 1 : t->engine.step;
     const int64_t live_step = t->engine.whole ? step : 0;
@@ -312,7 +312,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     return ERR_OK;
 }
 
-/* Those that the formation that has ended has made, and the one that was under way. */
+/* Records the exchanges of the formation that has ended, and the one that was under way. */
 static void note_exchanges(struct trainer *t, int64_t generation)
 {
     for (int64_t i = t->made_before + 1; i <= t->round.rounds; i++)

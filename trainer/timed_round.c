@@ -63,7 +63,7 @@ bool timed_round_step(struct trainer *t, const struct step *s)
     t->timed.steps += s->local > 0;
     if (share->taken + s->local >= share->most)
         return true;
-    /* A stop or a hand-over does not wait for the clock. This step carries the vote for it, which the exchange then brings to
+    /* A stop or a hand-over ends the round before its time is over. This step carries the vote for it, which the exchange then brings to
      * the others. */
     if (s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f || s->tail[TAIL_HANDOVER] > 0.0f)
         return true;

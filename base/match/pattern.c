@@ -22,7 +22,7 @@ struct pattern {
     int64_t began_ns; /* of the thread's time */
 };
 
-/* A busy machine must not turn a search into an error, so the time of the thread counts. */
+/* The limit counts the thread's CPU time, so that a busy machine does not turn a search into an error. */
 static int64_t thread_time_ns(void)
 {
     struct timespec t;
@@ -31,8 +31,8 @@ static int64_t thread_time_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* PCRE2 calls this before each item of the expression that it tries (PCRE2_AUTO_CALLOUT). Most searches end before the first look
- * at the clock. */
+/* PCRE2 calls this before each item of the expression that it tries (PCRE2_AUTO_CALLOUT). Most searches end before the clock
+ * is read for the first time. */
 static int search_goes_on(pcre2_callout_block *unused, void *pattern)
 {
     struct pattern *p = pattern;
@@ -45,7 +45,7 @@ static int search_goes_on(pcre2_callout_block *unused, void *pattern)
     return thread_time_ns() - p->began_ns > p->most_ns ? PCRE2_ERROR_MATCHLIMIT : 0;
 }
 
-/* As all small allocations, these abort if there is no memory. */
+/* Like all small allocations, these abort if there is no memory. */
 static void *memory_get(size_t size, void *unused)
 {
     (void)unused;
@@ -58,7 +58,7 @@ static void memory_put(void *block, void *unused)
     free(block);
 }
 
-/* Counts characters, as a user does. offset: in bytes. */
+/* Returns the number of the character at this offset in bytes. */
 static size_t place_of(const char *text, size_t offset)
 {
     size_t place = 1;
@@ -82,7 +82,7 @@ static enum err_code text_check(const char *text, struct err *e)
 
 enum err_code pattern_compile(const char *text, struct pattern **out, struct err *e)
 {
-    /* UTF and the newline are set here, so the expression cannot choose others by a leading (*UTF) or (*CR). */
+    /* UTF and the newline are set here, so the expression cannot change them with a leading (*UTF) or (*CR). */
     static const uint32_t options =
         PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
     PCRE2_UCHAR why[160];

@@ -13,17 +13,17 @@
 #include "client/output_targets.h"
 #include "client/screen/screen_follow.h"
 
-/* --follow: of a train job its progress, of a command its output.
+/* --follow: shows the progress of a train job, or the output of a command.
  *
- * The job's states come by WatchJob (job_watch.h), a command's output by ReadLogs (job_logs.h); each goes on by itself after
- * the coordinator was away. A command's stdout goes to stdout and its stderr to stderr, merged as `run` does it, and what
- * ddpctl says goes to stderr. The news of a failure waits for FAILURE_MS, because output takes longer to come than states:
- * so it follows the last lines of the rank that failed. At the end of the job all output comes before the last line. */
+ * WatchJob delivers the job's states (job_watch.h), ReadLogs a command's output (job_logs.h). Each continues by itself after the
+ * coordinator was away. A command's stdout goes to stdout and its stderr to stderr, merged as by `run`. ddpctl's own
+ * messages go to stderr. Output arrives later than states, so a failure is printed FAILURE_MS after its state has arrived, to
+ * follow the last lines of the rank that failed. When the job ends, all output is printed before the last line. */
 #define WATCH_MS 100
 #define OUTPUT_MS 20
 #define FAILURE_MS 700
-#define RETRY_MS 500     /* pauses between attempts to go on with the output, */
-#define GIVE_UP_MS 10000 /* and how long that is tried after the job has ended */
+#define RETRY_MS 500     /* between attempts to open the output again */
+#define GIVE_UP_MS 10000 /* for these attempts after the job has ended */
 
 struct follower {
     struct link *link;
@@ -33,14 +33,14 @@ struct follower {
     struct job_logs logs;
     struct output_merge merge;
     struct buf out;              /* of the view */
-    Ddp__V1__JobStatus *pending; /* the newest state that the view has not got; owned */
+    Ddp__V1__JobStatus *pending; /* the newest state that is not shown yet; owned */
     int64_t pending_ms, opened_ms;
-    int64_t generation; /* of the output that came last */
+    int64_t generation; /* of the newest output */
     bool answered, command, refused, unread;
     int exit_code;
 };
 
-/* Text of the view: on stdout for a train job, on stderr between the output of a command. */
+/* Prints the view's text: to stdout for a train job, to stderr for a command. */
 static void follower_put(struct follower *f)
 {
     if (!f->command) {
@@ -63,7 +63,7 @@ static void follower_say(struct follower *f, const char *text)
     follower_put(f);
 }
 
-/* The view gets a state. Of the job's end it is the last one. */
+/* Shows a state. */
 static void follower_update(struct follower *f, const Ddp__V1__JobStatus *status)
 {
     const bool over = job_status_ended(status);
@@ -90,7 +90,8 @@ static void follower_take_output(struct follower *f, const Ddp__V1__LogData *dat
         follow_view_yield(&f->view, &f->out);
         stderr_put(&f->out);
     }
-    if (data->generation != f->generation && data->data.len) { /* lines of the last one have ended */
+    if (data->generation != f->generation &&
+        data->data.len) { /* the previous generation's lines have ended */
         output_merge_finish(&f->merge, clock_boot_ms());
         f->generation = data->generation;
     }
@@ -103,7 +104,7 @@ static void follower_take_output(struct follower *f, const Ddp__V1__LogData *dat
     f->unread |= !output_targets_put(&f->merge);
 }
 
-/* Opens the output again after the coordinator was away. Output that the user may not read is left out. */
+/* Opens the output, also after the coordinator was away. If the user may not read it, only states are shown. */
 static void follower_open_output(struct follower *f)
 {
     const int64_t now = clock_boot_ms();
@@ -117,7 +118,7 @@ static void follower_open_output(struct follower *f)
     }
 }
 
-/* Passes on what comes within wait_ms. */
+/* Prints the output that arrives within wait_ms. */
 static void follower_read_output(struct follower *f, int64_t wait_ms)
 {
     CLEANUP(rpc_release) Ddp__V1__LogData *data = NULL;
@@ -138,7 +139,7 @@ static void follower_read_output(struct follower *f, int64_t wait_ms)
     }
 }
 
-/* The job has ended: the rest of its output. */
+/* The job has ended: prints the rest of its output. */
 static void follower_drain(struct follower *f)
 {
     int64_t last = clock_boot_ms();
@@ -148,7 +149,7 @@ static void follower_drain(struct follower *f)
             last = clock_boot_ms();
         } else if (clock_boot_ms() - last > GIVE_UP_MS) {
             f->refused = true;
-            follower_say(f, "the coordinator does not answer: the rest of the output is missing here");
+            follower_say(f, "the coordinator does not answer: the rest of the output is not shown");
         }
     }
     output_merge_finish(&f->merge, clock_boot_ms());
@@ -196,7 +197,7 @@ static void follower_take_status(struct follower *f, Ddp__V1__JobStatus *status)
     f->pending = status;
 }
 
-/* Gives the state that waits to the view, when it is time. True: it was that of the job's end. */
+/* Shows the pending state when it is due. Returns true if the job has ended with it. */
 static bool follower_show_status(struct follower *f)
 {
     Ddp__V1__JobStatus *status = f->pending;
@@ -227,7 +228,7 @@ static enum err_code follower_run(struct follower *f, struct err *e)
                                                   : f->pending ? OUTPUT_MS
                                                                : WATCH_MS,
                                                   &status, e);
-        /* A coordinator that has answered once is waited for; one that never answered is an error. */
+        /* Once the coordinator has answered, ddpctl waits for it to come back. If it never answered, that is an error. */
         if (code == ERR_UNAVAILABLE && f->answered) {
             follow_view_away(&f->view, &f->out);
             follower_put(f);

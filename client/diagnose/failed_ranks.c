@@ -60,7 +60,7 @@ static bool worker_was_ended(const Ddp__V1__WorkerProbe *w)
     return w->stopped || w->signal == SIGTERM || w->signal == SIGKILL;
 }
 
-/* A rank that was told to stop may have failed by itself a moment before. It has if it wrote what others wrote. */
+/* A rank that was told to stop may have failed by itself just before. That is assumed if it wrote the same as another rank. */
 static void failed_ranks_add_others(struct failed_ranks *f, const Ddp__V1__ProbeJobReply *probe)
 {
     for (int ended = 0; ended < 2; ended++)
@@ -112,7 +112,7 @@ bool failed_ranks_are_one(const struct failed_ranks *f, int rank)
     return false;
 }
 
-/* Whether the lines of the group are to be printed; *ranks gets its ranks in ascending order, *lines one of them. */
+/* Whether the lines of the group must be printed. Sets *ranks to its ranks in ascending order, and *lines to one of them. */
 static bool failed_group_find(const struct failed_ranks *f, size_t group, bool (*seen)(void *user, int rank),
                               void *user, int *ranks, size_t *count, const struct failed_rank **lines)
 {

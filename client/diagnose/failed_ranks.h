@@ -4,8 +4,8 @@
 #include "client/text/alike.h"
 #include "proto/ddp.pb-c.h"
 
-/* The ranks that failed by themselves, and what they wrote last. Ranks that wrote the same form a group, whose lines are
- * printed once: "stderr of ranks 0-7:". Ranks that were ended by ddp after the first failure are not among them. */
+/* The ranks that failed by themselves, and their last lines on stderr. Ranks that wrote the same lines form a group, and the
+ * lines are printed once: "stderr of ranks 0-7:". Ranks that ddp ended after the first failure are left out. */
 
 struct buf;
 struct failed_rank {
@@ -13,7 +13,7 @@ struct failed_rank {
     const Ddp__V1__WorkerProbe *worker; /* NULL: only job->failure is known */
     size_t count;                       /* its last lines: at most FAILED_LINES */
     char *const *lines;
-    size_t group; /* 0: that of the rank that failed first */
+    size_t group; /* 0: the group of the rank that failed first */
 };
 #define FAILED_LINES 5
 struct failed_ranks {
@@ -31,8 +31,8 @@ void failed_ranks_find(struct failed_ranks *f, const Ddp__V1__JobStatus *job,
 void failed_ranks_release(struct failed_ranks *f); /* for CLEANUP too */
 /* Whether the rank is in the group of the rank that failed first. */
 bool failed_ranks_are_one(const struct failed_ranks *f, int rank);
-/* Prints "stderr of ranks 0-7:" and the lines for each group whose lines are not on the screen already.
- * seen: tells whether those of a rank are; NULL: none are. label: text before each heading. Returns whether the lines of the
+/* Prints "stderr of ranks 0-7:" and the lines of each group, unless they are on the screen already. seen: whether the lines
+ * of a rank are on the screen; NULL: no rank's lines are. label: text before each heading. Returns whether the lines of the
  * first group were printed. */
 bool failed_ranks_print(const struct failed_ranks *f, const char *label, bool (*seen)(void *user, int rank),
                         void *user, struct buf *out);

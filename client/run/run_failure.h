@@ -4,7 +4,7 @@
 #include "client/run/run_error.h"
 
 /* Prints what else is known about a failed run after its first line ("rank 1 on box1 exited with code 3"): the last lines on
- * stderr of the ranks that failed, as far as they are not on the screen; an earlier error of another rank; and how its peers
+ * stderr of the ranks that failed, unless they are still on the screen; an earlier error of another rank; and how its peers
  * ended, marked as a consequence. */
 struct run_failure {
     const Ddp__V1__JobStatus *job;

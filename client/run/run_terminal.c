@@ -71,8 +71,8 @@ static struct termios terminal_raw_modes(const struct termios *program)
     return raw;
 }
 
-/* Of several ddpctl in the foreground, as a script or a Makefile may start them, one at a time reads the keys: two would
- * take them from each other, and the second would save the raw modes of the first as the user's. */
+/* A script or a Makefile may start several ddpctl in the foreground. Only one at a time reads the keys. If two did, each would
+ * get some of the keys, and the second would save the raw modes of the first as the user's. */
 static bool terminal_lock(struct run_terminal *t)
 {
     if (t->lock < 0)
@@ -186,8 +186,8 @@ static void process_stop(struct run_terminal *t)
     kill(0, SIGTSTP);
 }
 
-/* As the terminal's driver does it: ^C is for the whole process group, such as another ddpctl of the same script. The
- * program of this one gets it as a key. */
+/* Sends SIGINT to the whole process group, as the terminal's driver would: another ddpctl of the same script must get it, too.
+ * This ddpctl's program gets ^C as a key. */
 static void group_interrupt(void)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};

@@ -21,7 +21,8 @@
  *   other  keys go to the program: ^D ends its input, ^\ is SIGQUIT.
  *
  * The terminal gets its own modes back when the rank has ended, on ^Z, and when ddpctl ends, also by a signal (but not by
- * SIGKILL). In the background nothing is read or changed, nor while another ddpctl reads the keys. Without a terminal the rank inherits ddpctl's stdin. */
+ * SIGKILL). In the background, and while another ddpctl reads the keys, the terminal is neither read nor changed. Without a
+ * terminal the rank inherits ddpctl's stdin. */
 struct run_terminal {
     const char *attach;   /* which rank, for the agent: "only" or its number; NULL: none */
     int theirs;           /* the agent's end of the socket; -1: no terminal */
@@ -29,7 +30,7 @@ struct run_terminal {
     /* private */
     int ours;
     int master;               /* of the rank's pseudo-terminal; -1: no rank has it now */
-    int lock;                 /* held while this ddpctl reads the keys; -1: it does not */
+    int lock;                 /* held while this ddpctl reads the keys; -1: not held */
     bool raw;                 /* the user's terminal passes each key */
     bool interrupted;         /* the last key was ^C */
     int64_t interrupts_ms[2]; /* when the last two ^C were typed */

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 
-/* Both lines are read word by word. A word is a run of letters, digits and the characters that stand inside addresses
- * and times; what is between words must be equal. Words that differ are split into digits and other text. */
+/* Both lines are compared word by word. A word consists of letters, digits and the characters inside addresses and times.
+ * The text between words must be equal. Words that differ are split into digits and other text. */
 
 static size_t word_length(const char *at)
 {
@@ -78,7 +78,7 @@ static const char *word_before(const char *line, const char *at, size_t *len)
     return start;
 }
 
-/* What may differ is known by the word before the number: "port 41234", "fd 7", "14:03:07.214 4711". */
+/* Whether the number after this word may differ: "port 41234", "fd 7", "14:03:07.214 4711". */
 static bool number_follows_its_name(const char *line, const char *at)
 {
     size_t len;
@@ -99,7 +99,7 @@ struct reader {
     const char *line, *at;
 };
 
-/* Reads over a number in each line. False: the numbers differ, and should not. */
+/* Skips a number in each line. Returns false if the numbers differ where they must be equal. */
 static bool readers_pass_numbers(struct reader *r, struct reader *s)
 {
     const size_t n = digits_length(r->at), m = digits_length(s->at);
@@ -114,7 +114,7 @@ static bool readers_pass_numbers(struct reader *r, struct reader *s)
            (number_follows_its_name(r->line, x) && number_follows_its_name(s->line, y));
 }
 
-/* The length of the owner's node at the start of the word: all of it, or up to "box1:". 0: something else. */
+/* Returns the length of the owner's node name if the word is this name, or begins with it and ':'; else 0. */
 static size_t node_length(const struct reader *r)
 {
     const size_t len = r->owner->node ? strlen(r->owner->node) : 0;
@@ -123,7 +123,7 @@ static size_t node_length(const struct reader *r)
     return len;
 }
 
-/* Passes "box1" and "box2:29700". */
+/* Skips the node names of both owners, as in "box1" and "box2:29700". */
 static bool readers_pass_nodes(struct reader *r, struct reader *s)
 {
     const size_t n = node_length(r), m = node_length(s);
@@ -138,7 +138,7 @@ static bool readers_pass_nodes(struct reader *r, struct reader *s)
     return true;
 }
 
-/* Passes both lines' words whole if they are equal, or of the same kind and a kind that may differ. */
+/* Skips a word in each line if the words are equal, or of the same kind and this kind may differ. */
 static bool readers_pass_words(struct reader *r, struct reader *s)
 {
     const size_t n = word_length(r->at), m = word_length(s->at);

@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether two ranks say the same. */
+/* Whether lines of two ranks have the same meaning. */
 
-/* Who has written a line. */
+/* The rank that wrote a line. */
 struct line_owner {
     const char *node;
     int64_t rank, local_rank, pid;
@@ -15,8 +15,8 @@ struct line_owner {
 /* True if the lines differ at most in
  * - the numbers of their owners: rank, local rank, pid, and the name of the node;
  * - addresses: 0x7f12, 10.0.0.1:29700, [10.0.0.1]:41234, port 41234, fd 7;
- * - times: 14:03:07.214, 2026-11-30, and what a number and a unit of time say (30 s, 600012 milliseconds);
- * - the number behind a time of day, which is the thread's in the lines of C++ libraries.
+ * - times: 14:03:07.214, 2026-11-30, and durations with a unit (30 s, 600012 milliseconds);
+ * - the number after a time of day, which in messages of C++ libraries is the thread's.
  * All other numbers must be equal: the line of a source file, a step, an index, an exit code. */
 bool lines_are_alike(const struct line_owner *a, const char *x, const struct line_owner *b, const char *y);
 

@@ -193,8 +193,8 @@ static void order_job(struct sim *sim, enum core_event_kind kind, int64_t job, i
     host_request(sim, &r);
 }
 
-/* Releases what was put on hold, again and again, since a request may be lost: else the job would never end. An ended job may come
- * back with a restored backup, and then it is on hold again. */
+/* Releases jobs on hold repeatedly, because a request may be lost and a job on hold never ends. A restored backup may bring back a
+ * job that had ended, and put it on hold again. */
 static void release_job(struct sim *sim, struct item *item)
 {
     const struct sim_job *job = &sim->jobs[item->a];

@@ -1,4 +1,4 @@
-/* The groups of ranks: what breaks one, and what holds for a rank that makes a step in it. */
+/* Groups of ranks: how they break, and the checks for a rank that makes a step in a group. */
 #include <inttypes.h>
 #include <string.h>
 

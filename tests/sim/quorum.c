@@ -1,5 +1,5 @@
-/* Trainers whose rounds close at a quorum, and what holds when one closes. An exchange is one event here: it takes place when all
- * members of the generation stand at it and none holds. */
+/* Trainers whose rounds close at a quorum, and checks for each round that closes. An exchange is one event here: it is made when
+ * all members of the generation have arrived at it and none holds. */
 #include <inttypes.h>
 
 #include "tests/sim/sim.h"
@@ -64,7 +64,7 @@ static void hold_no_longer(struct sim *sim, struct machine *m, struct proc *p)
     begin_exchange(sim, m, p);
 }
 
-/* No word came. */
+/* No answer arrived. */
 static void hold_is_over(struct sim *sim, struct item *item)
 {
     struct proc *p;
@@ -150,7 +150,7 @@ void quorum_joined(const struct sim *sim, struct proc *p, bool live)
         }
 }
 
-/* ---- what holds */
+/* ---- checks */
 
 static const struct rank_record *next_rank(const struct sim *sim, const struct change *end, size_t *at,
                                            int64_t ahead)
@@ -163,7 +163,7 @@ static const struct rank_record *next_rank(const struct sim *sim, const struct c
     return NULL;
 }
 
-/* Members of the ended generation that go on nowhere, and are not told to end: a round has closed without them. */
+/* Counts members of the ended generation that are not in the next one and were not told to end: they are late. */
 static int count_left_out(const struct sim *sim, const struct change *end)
 {
     const struct rank_record *rank;
@@ -177,7 +177,7 @@ static int count_left_out(const struct sim *sim, const struct change *end)
     return count;
 }
 
-/* Members of the next generation that were not in the ended one, but in an earlier one. */
+/* Counts members of the next generation that were not in the ended one, but in an earlier one: they have come back. */
 static int count_returned(struct sim *sim, const struct change *end)
 {
     const struct rank_record *rank;
@@ -197,7 +197,7 @@ static int count_returned(struct sim *sim, const struct change *end)
     return count;
 }
 
-/* Who goes on stands at an exchange, or has just made one and not said so yet. */
+/* A member that goes on has arrived at an exchange, or has just made one and not reported it yet. */
 static void check_who_goes_on(struct sim *sim, const struct change *end)
 {
     const struct rank_record *rank;

@@ -94,9 +94,9 @@ struct request {
     size_t size;
     bool stays;        /* of a worker: it can go on in the next generation */
     int64_t ready;     /* of a watch: the hand-over for which it waits; 0: none */
-    bool broken;       /* of a watch: its group no longer works */
-    int64_t arrived;   /* the same: the exchange that it has come to; 0: none */
-    bool holds;        /* and it stands still there */
+    bool broken;       /* of a watch: its group is broken */
+    int64_t arrived;   /* of a watch: the exchange at which it has arrived; 0: none */
+    bool holds;        /* it waits there */
     int64_t live_step; /* of a join: of the state that it has in memory; 0: none */
     int parts;         /* of a commit */
     char text[1600];   /* by kind: a job file, a node's name or a digest */
@@ -176,7 +176,7 @@ struct proc {
     bool waits;           /* its generation is over, and it waits for the next */
     bool severed;         /* the connections to its peers are lost */
     bool broken;          /* it has noticed that */
-    bool waits_for_peers; /* and is told to wait for others, which have not */
+    bool waits_for_peers; /* it is told to wait for members that have not noticed it */
     int64_t formed;       /* how often its generation was ready */
     /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */
     int64_t handover, handover_met;
@@ -329,8 +329,8 @@ struct sim_job {
     int64_t lost_since;                 /* when it began to wait for its snapshots; 0: it does not wait */
 };
 /* group.c */
-void group_sever(struct sim *sim, const struct proc *of);          /* NULL: nothing happens */
-bool group_is_whole(const struct sim *sim, const struct proc *me); /* a collective of it can end */
+void group_sever(struct sim *sim, const struct proc *of);          /* of: NULL does nothing */
+bool group_is_whole(const struct sim *sim, const struct proc *me); /* whether a collective of the process's group can end */
 void group_check_step(struct sim *sim, const struct proc *me);
 void group_check_broken(struct sim *sim, const struct change *changes, size_t count);
 void client_start(struct sim *sim);
@@ -374,7 +374,7 @@ struct sim {
     size_t told_count, told_cap;
     int64_t lives;         /* generations that went on from memory */
     int64_t handovers;     /* of them, those that began without a failure */
-    int64_t reconnected;   /* generations that ended because their connections were lost, and nobody */
+    int64_t reconnected;   /* generations that ended because connections were lost, but no rank */
     int64_t rounds_closed; /* those that began because a round closed without a member, or one came back */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct records *contents;      /* contents of cards */

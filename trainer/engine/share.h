@@ -29,8 +29,8 @@ struct share_range share_range(const struct engine *n); /* this rank's; zeros if
 /* For a group that forms after a round was cut off: the samples that the present ranks have taken in it leave the row
  * and count, since their steps count; those of lost ranks are dealt again. all: by rank. */
 void share_cut_off(struct engine *n, struct share_range *all, int ranks);
-/* For a rank that comes to such rounds, or does not know how the others went on: takes their row, and has taken nothing of
- * it. fewest: the fewest steps of any rank's optimizer. */
+/* For a rank that is new in such rounds, or was away from them: copies the others' row, of which it has taken no samples.
+ * fewest: the fewest steps of any rank's optimizer. */
 void share_take_row(struct engine *n, const struct deal *row, int64_t fewest);
 /* Goes on without such rounds. What was given back is left out, so that no sample of the epoch is taken twice. All ranks
  * then count the steps of the optimizer that had made the fewest. */

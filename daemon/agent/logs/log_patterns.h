@@ -5,8 +5,8 @@
 
 #include "base/match/pattern.h"
 
-/* The patterns that readers search logs for. A call for a job has two readers for each of its ranks on the node, which share one
- * pattern: one takes up to 4 MB while it searches, so the number of different ones is limited. All zeros: empty. */
+/* The patterns of all readers that search logs. A call has two readers for each rank of a job on the node, and they share one
+ * pattern. A pattern takes up to 4 MB during a search, so the number of different patterns is limited. All zeros: empty. */
 #define LOG_PATTERNS_MOST 16
 
 struct log_patterns {
@@ -17,7 +17,7 @@ struct log_patterns {
     } list[LOG_PATTERNS_MOST];
 };
 
-/* INVALID_ARGUMENT: not an expression. RESOURCE_EXHAUSTED: too many. *out is valid until log_patterns_put. */
+/* INVALID_ARGUMENT: not a valid expression. RESOURCE_EXHAUSTED: too many. *out is valid until log_patterns_put. */
 MUST_CHECK enum err_code log_patterns_get(struct log_patterns *l, const char *text, struct pattern **out,
                                           struct err *e);
 const char *log_patterns_text(const struct log_patterns *l, const struct pattern *pattern);

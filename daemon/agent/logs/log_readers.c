@@ -15,12 +15,12 @@
 
 #define CHUNK_MAX (64 << 10)
 #define READS_MAX 256
-/* Searching is work of the loop's thread, so it is done in slices. All searches of a turn together take a few milliseconds
- * (a step takes some nanoseconds), and then the loop is free for as long. */
+/* The loop's thread searches, so it searches in slices. All searches of a turn together take a few milliseconds (a step takes some
+ * nanoseconds), and then the loop is free for the same time. */
 #define SEARCH_STEPS (2 << 20)
 #define SEARCH_STEPS_LEAST (32 << 10) /* of each search */
 #define SEARCH_PAUSE_MS 5
-#define POLL_MS 100 /* between two looks at a log that has no more at present */
+#define POLL_MS 100 /* between two checks of a log for new output */
 
 struct log_read {
     int64_t id, job, first_generation, offset;
@@ -143,7 +143,7 @@ static void request_refuse(struct log_readers *l, const Ddp__V1__LogRead *q, con
     (void)chunk_send(l, &chunk);
 }
 
-/* The search goes on if it is asked for where it stopped; else a new one begins. */
+/* If the request starts where the search stopped, the search continues; else a new one begins. */
 static enum err_code request_search(struct log_readers *l, struct log_read *r, const Ddp__V1__LogRead *q,
                                     struct err *e)
 {
@@ -220,7 +220,7 @@ static enum err_code reader_open(const struct log_readers *l, const struct log_r
     return log_file_open(&place, r->dates || r->start.since_ms, log, e);
 }
 
-/* Where the reader begins, or begins again because the file was replaced by a shorter one. */
+/* Sets where the reader begins. It begins again if the file was replaced by a shorter one. */
 static void reader_place(struct log_read *r, const struct log_file *log)
 {
     if (log_start_given(&r->start)) {
@@ -233,7 +233,7 @@ static void reader_place(struct log_read *r, const struct log_file *log)
         r->offset = r->notes_at = 0;
 }
 
-/* BUSY: a search has used up its share of the turn. END: the file has no more at present. */
+/* BUSY: a search has used its share of the turn. END: the file has no more output at present. */
 enum turn { TURN_MORE, TURN_WAIT, TURN_FULL, TURN_OVER, TURN_BUSY, TURN_END };
 
 static size_t piece_size(const struct log_read *r)
@@ -287,7 +287,7 @@ static enum turn piece_serve(struct log_readers *l, struct log_read *r, const st
     return TURN_MORE;
 }
 
-/* last: the last line of the file has ended. */
+/* last: the last line of the file is complete. */
 static enum turn search_serve(struct log_readers *l, struct log_read *r, const struct log_file *log,
                               bool last, int64_t *steps)
 {
@@ -312,7 +312,7 @@ static enum turn search_serve(struct log_readers *l, struct log_read *r, const s
 
 static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *piece, int64_t *steps)
 {
-    /* asked before the read: if it has ended, the read sees all its output */
+    /* checked before the read: if the worker has ended, the read sees all its output */
     const bool ended = l->options.ended(l->options.ctx, r->job, r->first_generation, r->first_local_rank);
     CLEANUP(log_file_close) struct log_file log = LOG_FILE_NONE;
     struct err e;
@@ -333,12 +333,12 @@ static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *p
             r->told = chunk_send_waits(l, r);
         return TURN_WAIT;
     }
-    /* With --follow it may never have been made: then the end is all there is to say. */
+    /* With --follow the file may never have been created. Then only the end is reported. */
     return reader_finish(l, r, code ? NULL : &log,
                          code && !r->follow ? "there is no such log on this node" : NULL);
 }
 
-/* What each search may use of the turn. */
+/* Returns the share of the turn that each search may use. */
 static int64_t search_share(const struct log_readers *l)
 {
     int64_t searches = 1;

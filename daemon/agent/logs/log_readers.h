@@ -24,8 +24,8 @@ struct log_readers *log_readers_create(const struct log_readers_options *options
 void log_readers_free(struct log_readers *l);
 void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *request);
 void log_readers_drop_all(struct log_readers *l); /* the session has ended */
-/* Sends what can be sent, and goes on with the searches for some milliseconds. Returns after how many milliseconds to call it again,
- * because a reader waits for more output, for room in the queue or to go on searching; 0: there is no such reader. */
+/* Sends what can be sent, and continues the searches for a few milliseconds. Returns the time to the next call in ms, if a reader
+ * waits for output, for room in the queue or to continue its search. 0: no reader waits. */
 int64_t log_readers_pump(struct log_readers *l);
 
 #endif

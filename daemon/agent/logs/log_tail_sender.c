@@ -7,7 +7,7 @@
 #include "daemon/agent/logs/log_dates.h"
 #include "daemon/agent/logs/log_file.h"
 
-#define HURRY_MS 100    /* between two passes, however many workers end */
+#define HURRY_MS 100    /* at least between two passes, also if many workers end */
 #define MESSAGE_COST 64 /* bytes that a message counts beside its data */
 #define RUN_COST 12     /* and for each time in it */
 
@@ -23,7 +23,7 @@ struct log_tail_sender {
     struct log_tail_options options;
     struct tail_stream *streams; /* sorted */
     size_t count, cap;
-    size_t next;        /* where a pass goes on that was cut short */
+    size_t next;        /* where an interrupted pass continues */
     uint64_t signature; /* of the workers at the last pass */
     int64_t rate, tokens, refilled_ms;
     int64_t due_ms, passed_ms, complete_ms; /* complete_ms 0: never */
@@ -146,7 +146,7 @@ static bool tail_send(struct log_tail_sender *s, struct tail_stream *x, const st
     return s->options.send(s->options.ctx, &up, &e) == ERR_OK;
 }
 
-/* What the copy lacks of a file of this size begins here. */
+/* Returns the offset of the first byte that the copy lacks of a file of this size. */
 static int64_t copy_begin(const struct tail_stream *x, int64_t size)
 {
     const int64_t first = size > LOG_TAIL_MOST ? size - LOG_TAIL_MOST : 0;

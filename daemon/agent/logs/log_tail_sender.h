@@ -8,11 +8,11 @@
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"
 
-/* Sends the newest output of the node's workers to the coordinator, which keeps a copy of it in case the node is lost: of each
- * stream the last LOG_TAIL_MOST bytes, and then what comes new. It looks every LOG_TAIL_EVERY_MS, and at once when a
- * worker has ended, before the coordinator hears of that and forgets the worker. The coordinator says how many
- * bytes the node may send in a second; streams that grow faster are sent in turn, and what they have skipped meanwhile is
- * missing in the copy. Loop thread. */
+/* Sends the newest output of the node's workers to the coordinator, which keeps a copy in case the node is lost. For each stream
+ * it sends the last LOG_TAIL_MOST bytes, and then new output. It looks for output every LOG_TAIL_EVERY_MS. When a worker has
+ * ended, it looks at once, before the coordinator learns of the end and forgets the worker. The coordinator limits the
+ * bytes that the node may send in a second. If streams grow faster, they are sent in turn, and the copies lack the output that
+ * was skipped. Loop thread. */
 #define LOG_TAIL_MOST (64 << 10)
 #define LOG_TAIL_EVERY_MS 2000
 
@@ -34,12 +34,12 @@ struct log_tail_sender *log_tail_sender_create(const struct log_tail_options *op
 void log_tail_sender_free(struct log_tail_sender *s);
 void log_tail_sender_set_rate(struct log_tail_sender *s, int64_t bytes_per_second); /* 0: send nothing */
 void log_tail_sender_new_session(
-    struct log_tail_sender *s); /* sends everything again, when there is a rate */
-/* Sends what is due. workers: all that the node knows of; one that is missing has ended. Returns when to call it again
- * (BOOTTIME ms), INT64_MAX: not before something changes. */
+    struct log_tail_sender *s); /* sends everything again, as soon as a rate is set */
+/* Sends what is due. workers: all workers that the node knows; a worker that is missing has ended. Returns the time of the next
+ * call (BOOTTIME ms), or INT64_MAX if only a change needs one. */
 int64_t log_tail_sender_run(struct log_tail_sender *s, const struct log_tail_worker *workers, size_t count,
                             int64_t now);
-/* How long ago everything had been sent, in ms; -1: never in this session. */
+/* Returns the time in ms since everything had been sent; -1: never in this session. */
 int64_t log_tail_sender_age(const struct log_tail_sender *s, int64_t now);
 
 #endif

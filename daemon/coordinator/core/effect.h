@@ -43,7 +43,7 @@ struct core_effect {
     enum core_join_state state;
     bool existed, member, wait, stop, pending, tune;
     int64_t
-        hold; /* of a watch: members stand still before this exchange or a later one, as one that was late waits to come back; 0: no */
+        hold; /* of a watch: hold before this exchange or a later one, for a late member that comes back; 0: no */
     bool late;           /* of a watch, with wait: a round has closed without the worker */
     const char *when;    /* static */
     char *node, **texts; /* owned by the effect; texts: NULL-terminated, or NULL */

@@ -199,8 +199,8 @@ struct core_event {
             int64_t step;        /* after which they began to use it; 0: since the generation began */
             bool stays;          /* as in join */
             int64_t ready;       /* the hand-over for which it waits between two steps; 0: none */
-            int64_t arrived;     /* with sync.quorum: the exchange that it has come to; 0: none yet */
-            bool holds;          /* and it stands still there */
+            int64_t arrived;     /* with sync.quorum: the exchange at which it has arrived; 0: none yet */
+            bool holds;          /* it waits there */
             bool broken;         /* the group of its generation no longer works */
             bool
                 record; /* false: the disk is full, so the revision in use and a broken group are not recorded */

@@ -149,8 +149,9 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     return true;
 }
 
-/* How likely an exit is the cause of a failure: from 0 (it followed from the loss of a peer) to 4 (it is the cause). Exits that differ in whether the job may restart have different weights, so that the
- * order of their reports does not decide this. error: what restart_rule_is_error said of the exit. */
+/* How likely an exit is the cause of a failure, from 0 (it followed from the loss of a peer) to 4 (it is the cause). If one of two
+ * exits allows a restart and the other does not, their weights differ, so that the order of their reports does not matter.
+ * error: the result of restart_rule_is_error for the exit. */
 static int exit_weight(const struct spawn *s, int code, int signal, bool error)
 {
     int number = restart_rule_signal(code, signal);

@@ -42,10 +42,10 @@ struct spawn {
     bool stays_unsaid; /* loaded, and it has not said so yet: until it does, it counts as one that stays */
     int64_t ready;     /* the hand-over for which it waits between two steps (handover.c); 0: none */
     int64_t
-        broken_generation; /* it has said that the group of this generation no longer works (broken_group.c); 0: none */
+        broken_generation; /* it has reported that the group of this generation is broken (broken_group.c); 0: none */
     int64_t
-        arrived; /* quorum.c: the exchange that it has come to, in the generation of `rank`; 0: none yet */
-    bool holds;  /* and it stands still there */
+        arrived; /* quorum.c: the exchange at which it has arrived, in the generation of `rank`; 0: none yet */
+    bool holds;  /* it waits there */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
         int64_t commit, promise;
@@ -152,13 +152,13 @@ struct job {
         char *why;
     } handed;
     struct {              /* quorum.c: the present round of a job with sync.quorum */
-        int64_t exchange; /* the one that most members have come to; 0: none yet */
-        int64_t met_at;   /* when a quorum had come to it; 0: it has not */
+        int64_t exchange; /* at which most members have arrived; 0: none yet */
+        int64_t met_at;   /* when a quorum had arrived; 0: not yet */
         int64_t
-            formed_at; /* the exchange for which a round's end has formed the generation; 0: it was formed otherwise */
+            formed_at; /* the exchange for which the generation was formed when a round closed; 0: it was formed otherwise */
         int64_t
-            close_at; /* when it closes without those that have not come; 0: it waits for them, or is made */
-        int64_t gaps[16]; /* ms from met_at to later arrivals: the last ones, in a ring */
+            close_at; /* when the round closes without late members; 0: it does not, or the exchange is made */
+        int64_t gaps[16]; /* ms from met_at to later arrivals: a ring of the newest */
         int64_t gap_count;
     } round;
     struct {              /* lost_snapshots.c: none of its snapshots could be found */
@@ -264,10 +264,10 @@ bool rank_is_held(const struct rank *rank);             /* its spawn has not gon
 bool generation_open(const struct generation *g);       /* neither closed nor failed */
 bool generation_has_living(const struct generation *g); /* among the spawns that hold its ranks */
 bool spawn_is_member(const struct spawn *s); /* of its job's open generation, with a token that is valid */
-/* Whether the spawn's last generation has ended without stopping it, or would end so now (job.handover.planned). The job's next generation gives the spawn a
- * rank, or stops it (generation_form.c). */
+/* Whether the spawn's last generation has ended without stopping it, or would end like this now (job.handover.planned). The
+ * job's next generation gives the spawn a rank, or stops it (generation_form.c). */
 bool spawn_is_between(const struct spawn *s);
-/* It is between two generations, and its job goes on without it: a round has closed before it came (quorum.c). */
+/* Whether its job goes on without it, because a round closed before it arrived (quorum.c). It is between two generations. */
 bool spawn_is_late(const struct spawn *s);
 void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */
 bool job_finished(const struct job *job);

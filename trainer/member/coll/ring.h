@@ -12,7 +12,7 @@ MUST_CHECK enum err_code ring_open(struct coll_group *g, struct coll_listener *l
 void ring_close(struct coll_group *g);
 void ring_abort(struct coll_group *g);                 /* shuts the connections down; any thread */
 int ring_ends(const struct coll_group *g, int fds[2]); /* gets the ring's connections; returns their number */
-bool ring_hung_up(const struct coll_group *g);         /* whether one of them has been closed */
+bool ring_hung_up(const struct coll_group *g);         /* whether a connection of the ring has been closed */
 
 /* Sums in place. There are as many chunks as nodes; the sum of chunk c is taken in node order from node c on,
  * around the ring. */

@@ -102,7 +102,7 @@ static bool peer_died(const struct coll_group *g)
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return true;
     }
-    /* A rank that waits here for others of its node, which wait for a pair with the lost peer, must end their wait. */
+    /* The other ranks of this node may wait for a pair with the lost peer. This rank waits for them, so it must end their wait. */
     return g->opening_pairs && ring_hung_up(g);
 }
 

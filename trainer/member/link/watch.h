@@ -36,7 +36,7 @@ void link_ask(struct link *r);
 
 enum link_word {
     LINK_SILENT, /* nothing yet: the generation goes on, or the coordinator does not know that it is over */
-    LINK_WAIT, /* the next generation is not decided: this one is over, or others have yet to notice that it is broken */
+    LINK_WAIT, /* the next generation is not decided: this one is over, or members have not yet noticed that it is broken */
     LINK_JOIN,      /* the process is a member of a later generation, and joins it */
     LINK_DISMISSED, /* the process is not a member any more, and ends */
 };
@@ -48,16 +48,17 @@ enum link_word link_after(struct link *r, struct link_member *next);
 int64_t link_handover(const struct link *r);
 /* This process waits for that hand-over; 0: it goes on. The coordinator is told at once. */
 void link_set_ready(struct link *r, int64_t number);
-/* The group of the generation that was joined last no longer works. The coordinator is told at once, and until the next generation
- * is joined. */
+/* The group of the last joined generation is broken. The coordinator is told at once, and in each Watch until the next
+ * generation is joined. */
 void link_set_broken(struct link *r);
 
-/* ---- rounds that do not wait for all members (sync.quorum) */
+/* ---- rounds that do not wait for late members (sync.quorum) */
 
-/* This process has come to this exchange of its group, from 1 on; 0: to none. holds: it stands still there, to go on in another
+/* This process has arrived at this exchange of its group, from 1 on; 0: at none. holds: it waits there, to go on in another
  * generation. The coordinator is told at once. */
 void link_set_arrived(struct link *r, int64_t exchange, bool holds);
-/* A level: a member that was late waits to come back, so this process is to hold before this exchange or a later one; 0: no. */
+/* Returns the exchange before which this process must hold, or before a later one, because a late member waits to come back;
+ * 0: none. The value can change at any time. */
 int64_t link_hold(const struct link *r);
 /* A round has closed without this process: its generation is over, and it goes on with its own steps until its exchange. */
 bool link_late(struct link *r);

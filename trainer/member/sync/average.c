@@ -4,8 +4,8 @@
  *
  * Weights are applied before the sum: x_i * (n_i / n). A rank without samples has the weight 0. The sum is
  * made in the array of gradients, which is not used between two steps, so a rank whose peers vanish during
- * the sum still has its parameters. The last mean is kept also with a round at each step: a rank that lost its peers in
- * the sum takes it from one that has gone on. */
+ * the sum still has its parameters. The last mean is kept also with a round at each step. A rank that lost its peers
+ * during the sum takes the mean from a rank that has finished the sum. */
 #include "trainer/member/sync/average.h"
 
 #include <math.h>

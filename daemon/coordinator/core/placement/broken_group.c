@@ -1,22 +1,25 @@
-/* The connections between the ranks of a train job are lost, but no rank is: their relay died, or the network between
- * their nodes failed for a moment.
+/* The connections between the ranks of a train job are lost, but no rank is lost: a relay died, or the network between nodes
+ * failed for a moment.
  *
- * The happy path: each rank's collective fails, and the rank says so in Watch. When the last member has said it, the
- * generation fails without a culprit, and all members are survivors (survivors.c). They keep their processes and join the next
- * generation, in which they connect anew: directly, by another relay, or by the same one when it is back. Its Joins are
- * answered with the relay that is there then (service/relays.c).
+ * The happy path: each rank's collective fails, and the rank reports this in Watch. When all members have reported it, the
+ * generation fails without a rank that is the cause, and all members are survivors (survivors.c). They keep their processes
+ * and join the next generation, where they connect again: directly, through another relay, or through the same relay when
+ * it is back. The answer to Join names the relay that is available then (service/relays.c).
  *
- * Failure modes: a rank that computes notices nothing until its next collective. The others are told to wait for it, and ask
- * again every few seconds whether they still are to. A rank that is dead or hangs says nothing either; then the others
- * wait until its node reports it, or end after a while (trainer/generations.c). If the next group breaks, too, before it has made a step, that
- * counts as a generation in vain, and after a few of them the failure is charged (survivors_may_go_on). Members of which one
- * cannot stay end by themselves, and that is charged as before. */
+ * Failure modes:
+ * - A rank that computes notices the loss only at its next collective. The others are told to wait for it, and ask again
+ *   every few seconds.
+ * - A rank that is dead or hangs reports nothing either. The others wait until its node reports it, or exit after a while
+ *   (trainer/generations.c).
+ * - If the next group also breaks before it has made a step, it counts as a generation without progress. After a few of
+ *   these the failure is charged (survivors_may_go_on).
+ * - If one of the members cannot stay, all members exit, and the failure is charged. */
 #include "daemon/coordinator/core/placement/broken_group.h"
 
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 
-/* What a member says is to be expected soon: its program runs, as far as its node knows. */
+/* Whether the member is likely to report soon: as far as its node knows, its program is running. */
 static bool member_computes(const struct spawn *s)
 {
     return s->stays && !s->r.revoked && spawn_reachable(s) && !s->idle_since && !s->proc_state;

@@ -1,19 +1,22 @@
 /* A round of a job with sync.quorum does not wait for all of its members.
  *
- * The happy path: each member says in Watch that it has come to an exchange, and begins it. When all have come, the
- * exchange ends without the coordinator. When a quorum has come and the grace has passed, the generation ends and the
- * next one forms in one transaction, of the members that have come. They go on as survivors do and make the same
- * exchange again, from the same arrays, without the others. Those that are late keep their process, slot and token, and go on
- * with their own steps; they are members of no open generation. One that has come to its exchange says that it holds. Then the
- * others hold before their next exchange, too. When the last of them has come, or again a quorum and the grace, the
- * next generation forms with the one that came back, and the exchange is made with its change (trainer/live_round.h).
- * Nothing is charged.
+ * The happy path: each member reports in Watch that it has arrived at an exchange, and begins the exchange. If all members
+ * arrive, the exchange ends without the coordinator. Otherwise, when a quorum has arrived and the grace has passed, one
+ * transaction ends the generation and forms the next one from the members that have arrived. They go on as survivors and
+ * repeat the same exchange from the same arrays, without the late members.
  *
- * Failure modes: a late member that dies, stands still for long or is on a lost node is replaced by a hand-over
- * (quorum_lacks_ranks). If the generation fails, late members that hold go on as survivors, and the others are killed. A member
- * whose word was under way may have made an exchange that the others make again: the trainer finds out by the
- * generation in which each exchange was made. A coordinator that restarts knows the late members by the records (spawn_is_late), and
- * hears in Watch again who has come. The times of arrivals are forgotten. */
+ * A late member keeps its process, slot and token, and goes on with its own steps. It is not a member of an open
+ * generation. When it arrives at its exchange, it reports that it holds there, and the others hold before their next
+ * exchange. When all of them have arrived, or a quorum and the grace has passed, the next generation forms with the late
+ * member, and the exchange includes its change (trainer/live_round.h). Nothing is charged.
+ *
+ * Failure modes:
+ * - A late member that dies, stands still for long or is on a lost node is replaced by a hand-over (quorum_lacks_ranks).
+ * - If the generation fails, late members that hold go on as survivors, and other late members are killed.
+ * - A member whose report had not arrived yet may have made an exchange that the others repeat. The trainer finds this
+ *   out from the generation in which each exchange was made.
+ * - A coordinator that restarts knows the late members from the records (spawn_is_late), and hears in Watch who has
+ *   arrived. It forgets the times of earlier arrivals. */
 #include "daemon/coordinator/core/placement/quorum.h"
 
 #include <inttypes.h>
@@ -29,9 +32,9 @@
 
 #define GRACE_LEAST_MS 1000
 #define GRACE_MOST_MS 600000
-#define GRACE_FIRST_MS 30000 /* while few arrivals are known */
+#define GRACE_FIRST_MS 30000 /* until GAPS_NEEDED gaps are known */
 #define GAPS_NEEDED 4
-/* A late member that stands still so long, as its node says, is replaced. */
+/* A late member is replaced if its node reports that it stood still for this long. */
 #define LATE_IDLE_MS 600000
 
 static int64_t job_quorum(const struct job *job)
@@ -48,7 +51,7 @@ static int compare_gaps(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sorts them. */
+/* Sorts the gaps in place. */
 static int64_t gaps_median(int64_t *gaps, size_t count)
 {
     qsort(gaps, count, sizeof(*gaps), compare_gaps);
@@ -81,7 +84,7 @@ static int64_t grace_of(const struct job *job)
 
 /* ---- who has come */
 
-/* A member that is stopped or stuck in the kernel within the exchange keeps the others from it, as if it had not come. */
+/* A member that is stopped or stuck in the kernel during the exchange blocks the others, so it does not count as arrived. */
 bool quorum_has_come(const struct job *job, const struct spawn *s)
 {
     return job->round.exchange && s->arrived == job->round.exchange && !s->proc_state;
@@ -92,7 +95,8 @@ bool quorum_returns(const struct spawn *s)
     return spawn_is_late(s) && s->holds && s->stays && spawn_reachable(s);
 }
 
-/* A generation that a round's end has formed makes that exchange first. Else members that come and go could keep it from being made. */
+/* A generation that was formed at the end of a round makes that exchange first. Otherwise members that come and go could delay
+ * it for ever. */
 int64_t quorum_hold_from(const struct job *job)
 {
     for (size_t i = 0; job_quorum(job) && i < job->spawn_count; i++)
@@ -135,7 +139,7 @@ static struct quorum_attendance count_attendance(const struct job *job)
     return a;
 }
 
-/* Members that have all come make the exchange by themselves, unless one holds for a member that returns. */
+/* If all members have arrived, they make the exchange without the coordinator, unless one holds for a returning member. */
 bool quorum_round_closes(struct core *core, struct job *job, struct quorum_attendance *a)
 {
     struct generation *g = job_current(job);
@@ -156,7 +160,7 @@ bool quorum_round_closes(struct core *core, struct job *job, struct quorum_atten
     return false;
 }
 
-/* Placement follows: round_close.c. */
+/* The next placement pass closes the round (round_close.c). */
 static void review_round(struct core *core, struct job *job)
 {
     struct quorum_attendance a;
@@ -165,7 +169,7 @@ static void review_round(struct core *core, struct job *job)
         core_capacity_changed(core);
 }
 
-/* How long after the quorum the member came. */
+/* Records how long after the quorum the member arrived. */
 static void keep_gap(const struct core *core, struct job *job)
 {
     const size_t at = (size_t)(job->round.gap_count++ % (int64_t)ARRAY_LEN(job->round.gaps));
@@ -190,7 +194,7 @@ void quorum_arrived(struct core *core, struct spawn *s, int64_t exchange, bool h
     }
     review_round(core, job);
     if (stops && quorum_returns(s))
-        raise_handover_asked(core, job); /* the members hear in Watch that they are to hold */
+        raise_handover_asked(core, job); /* answers the members' Watches, which tell them to hold */
 }
 
 void quorum_looked(struct core *core, struct job *job)

@@ -1,5 +1,5 @@
-/* Closes rounds, as quorum.c decides: the generation ends, and the next one forms of the members that have come to the exchange and
- * of those that come back. Placement has no part in it, because all of them keep their slots. */
+/* Closes rounds when quorum.c decides so: ends the generation, and forms the next one from the members that have arrived at the
+ * exchange and those that come back. No placement is needed, because all of them keep their slots. */
 #include "daemon/coordinator/core/placement/round_close.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "daemon/coordinator/core/generation_form.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 
-#define LATE_ROUNDS_MOST 2 /* as LIVE_LATE_MOST of the trainer, which drops older changes */
+#define LATE_ROUNDS_MOST 2 /* the trainer drops older changes: its LIVE_LATE_MOST is the same */
 
 /* The spawn's rank in the generation, or -1. */
 static int rank_in(const struct generation *g, const struct spawn *s)
@@ -25,7 +25,7 @@ static int rank_in(const struct generation *g, const struct spawn *s)
     return -1;
 }
 
-/* The newest generation that had all of them as members: the order of its ranks is that of the next one. NULL: none. */
+/* Returns the newest generation that had all of them as members, or NULL. The next generation keeps the order of its ranks. */
 static const struct generation *find_common(const struct job *job, struct spawn **list, int count)
 {
     for (size_t i = job->generation_count; i-- > 0;) {
@@ -105,7 +105,8 @@ static void close_round(struct core *core, struct job *job, const struct quorum_
     generation_hand_over(core, g, why.data);
     generation_form_with(core, job, list, count);
     job->round.formed_at = exchange;
-    for (size_t i = 0; i < job->spawn_count; i++) { /* who is left out says anew when it has come */
+    for (size_t i = 0; i < job->spawn_count;
+         i++) { /* a member that is left out reports its next arrival itself */
         job->spawns[i]->arrived = 0;
         job->spawns[i]->holds = false;
     }

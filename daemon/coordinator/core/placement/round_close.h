@@ -3,6 +3,7 @@
 
 #include "daemon/coordinator/core/model.h"
 
-void round_close_all(struct core *core); /* those that close now; the first part of a placement pass */
+void round_close_all(
+    struct core *core); /* closes all rounds that are due; the first part of a placement pass */
 
 #endif

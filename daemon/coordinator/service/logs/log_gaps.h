@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The ranks of a call whose nodes have no log of them, and why. All zeros: none. */
+/* The ranks of a call whose logs their nodes do not have, and the reason. All zeros: none. */
 struct log_gaps {
     struct log_gap {
         int rank;

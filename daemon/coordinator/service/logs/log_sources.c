@@ -12,7 +12,7 @@
 #define LOGS_MOST                                                                                            \
     2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
 
-/* A client that lost its coordinator goes on where it was. */
+/* A client whose connection was lost continues where it was. */
 static void log_read_go_to_place(struct log_read *r)
 {
     const struct log_stream *x = r->stream;

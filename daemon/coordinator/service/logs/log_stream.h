@@ -12,7 +12,8 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
 
-/* A user's call for logs, and its reads of files: logs.c, which explains them, log_sources.c and log_copies.c. Loop thread. */
+/* A user's call for logs, and its reads of files. Shared by logs.c, which explains them, log_sources.c and log_copies.c. Loop
+ * thread. */
 
 struct service;
 
@@ -52,14 +53,13 @@ struct log_stream {
     int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
     char *grep;                               /* what lines must match (base/match/pattern.h); empty: all */
     struct pattern *pattern;                  /* the same, for copies; NULL: all */
-    int64_t search_ns;                        /* that are left for their search */
-    struct log_absent_node
-        *absent; /* nodes that cannot be reached, of which the client is still to be told */
+    int64_t search_ns;                        /* time that is left to search copies */
+    struct log_absent_node *absent; /* nodes that cannot be reached; each gets a note for the client */
     size_t absent_count, absent_cap;
     struct log_gaps gaps; /* ranks whose nodes have no log of them */
-    bool passed, told;    /* the client has got output; a note */
+    bool passed, told;    /* the client has received output; a note */
     size_t read_count;
-    int64_t ready_us, next_ready_us; /* of new output: what was written until then may be passed on */
+    int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
     bool follow, standard_out, standard_error;
     bool newest; /* the request named no generation */
@@ -68,13 +68,13 @@ struct log_stream {
     bool times;  /* the client wants to know when its data was written */
     bool due;    /* log_stream_step has something to do */
     struct log_read *reads;
-    Ddp__V1__LogPlace *places; /* where the client wants to go on */
+    Ddp__V1__LogPlace *places; /* where the client wants to continue */
     size_t place_count;
     struct log_stream *next, *prev;
 };
 
 /* logs.c */
-/* If the client reads slowly, the note is dropped: it is not worth a queue. rank -1: of none. */
+/* If the client reads slowly, the note is dropped, so that no queue is needed. rank -1: of no rank. */
 void log_stream_note(struct log_stream *x, int rank, int64_t generation, const char *note);
 bool log_stream_job_ended(const struct log_stream *x);
 
@@ -83,9 +83,9 @@ bool log_stream_job_ended(const struct log_stream *x);
 MUST_CHECK enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e);
 
 /* log_copies.c */
-void log_read_take_copy(struct log_read *r); /* ends the read with what the coordinator has of its log */
-void log_stream_tell_absent(struct log_stream *x); /* one note for each node of which copies were taken */
-/* At the end: why there is less than the client may expect. What its own options have left out it knows itself. */
+void log_read_take_copy(struct log_read *r);       /* ends the read with the coordinator's copy of its log */
+void log_stream_tell_absent(struct log_stream *x); /* one note for each node whose copies were used */
+/* At the end: notes that say why output is missing. The client itself reports output that its options left out. */
 void log_stream_explain(struct log_stream *x);
 
 #endif

@@ -142,7 +142,7 @@ static void tail_cut(struct log_tail *x, size_t bytes)
     x->offset += (int64_t)bytes;
 }
 
-/* Joins each run with its neighbour: half as many times, each of them too late by little. */
+/* Joins each run with the next one. This halves the number of times; some become slightly too late. */
 static void tail_join_runs(struct log_tail *x)
 {
     size_t count = 0;
@@ -162,7 +162,7 @@ static void tail_limit(struct log_tails *t, struct tails_job *j, struct log_tail
         tail_cut(x, x->data.len - most);
     while (x->run_count > 1 && x->run_count * RUN_COST > most / 4)
         tail_join_runs(x);
-    if (x->data.cap > 2 * x->data.len + LOG_TAIL_LEAST) { /* a large part came once */
+    if (x->data.cap > 2 * x->data.len + LOG_TAIL_LEAST) { /* memory is left from a large part */
         struct buf small = {0};
 
         buf_append(&small, x->data.data, x->data.len);
@@ -180,8 +180,8 @@ static size_t job_share(const struct tails_job *j)
     return share > LOG_TAIL_BYTES ? LOG_TAIL_BYTES : share < LOG_TAIL_LEAST ? LOG_TAIL_LEAST : share;
 }
 
-/* First all copies get the job's share, then the oldest ones go. A job with tens of thousands of copies is at its limit with each
- * part that comes, so they are gone over only if the share has become smaller. */
+/* First the job's copies are cut to the job's share. If that is not enough, the oldest copies are removed. A job with tens of
+ * thousands of copies is at its limit each time it sends a part, so the copies are cut only if the share has become smaller. */
 static void job_limit(struct log_tails *t, struct tails_job *j)
 {
     const size_t share = job_share(j);
@@ -224,7 +224,7 @@ static void tail_add_run(struct log_tail *x, int64_t bytes, int64_t wall_us)
     x->run_us[x->run_count++] = wall_us;
 }
 
-/* The agent is not trusted: the runs are made to cover the bytes exactly. */
+/* The agent is not trusted, so the runs are corrected to cover the bytes exactly. */
 static void tail_append(struct log_tail *x, const struct log_tail_part *part)
 {
     size_t left = part->size;

@@ -10,18 +10,19 @@
 /* Copies of the newest output of each worker, for `ddpctl logs` when the worker's node is lost. Agents send them
  * (daemon/agent/logs/log_tail_sender.h).
  *
- * They are in memory only. In the database each of them would be a commit on the path that everything else waits for, several
- * times a second for each node; and after a restart of the coordinator all nodes that are connected send theirs again. What is
- * missing then are copies of nodes that were lost before.
+ * Copies are in memory only. In the database each update would be a commit, several times a second for each node, and all other
+ * commits would wait for it. After a restart of the coordinator, connected nodes send their copies again. Only copies of nodes
+ * that were lost before are missing then.
  *
- * They have limits: LOG_TAIL_BYTES for each stream, LOG_TAILS_JOB_BYTES for each job, whose streams get less when they are many, and
- * LOG_TAILS_BYTES for all. When these are used up, the copies of the job that has not sent any for the longest time are removed first. */
+ * Limits: LOG_TAIL_BYTES for each stream, LOG_TAILS_JOB_BYTES for each job, and LOG_TAILS_BYTES for all jobs. If a job has many
+ * streams, each gets less. When LOG_TAILS_BYTES are used, the copies of the job that has sent nothing for the longest time
+ * are removed first. */
 #define LOG_TAIL_BYTES (64 << 10)
 #define LOG_TAIL_LEAST (1 << 10)
 #define LOG_TAILS_JOB_BYTES (16 << 20)
 #define LOG_TAILS_BYTES (128 << 20)
 #define LOG_TAIL_RUNS 512 /* times in each copy; when there are more, neighbours are joined */
-#define LOG_TAIL_COST 256 /* bytes that a copy counts beside its content */
+#define LOG_TAIL_COST 256 /* bytes that count for a copy in addition to its content */
 
 struct log_tails;
 
@@ -30,13 +31,13 @@ struct log_tail {
     int64_t spawn;
     bool standard_error;
     char *node;
-    int64_t offset; /* in the file: of the first byte */
+    int64_t offset; /* of the first byte, in the file */
     struct buf data;
     int64_t *run_bytes, *run_us; /* when the bytes were written, as in Ddp__V1__LogChunk */
     size_t run_count, run_cap;
-    int64_t sent_ms;              /* boot: when its newest part came */
-    size_t cost;                  /* what it counts */
-    struct log_tail *next, *prev; /* of the same job; the one that came last is first */
+    int64_t sent_ms;              /* boot clock: when its newest part arrived */
+    size_t cost;                  /* bytes that it counts */
+    struct log_tail *next, *prev; /* of the same job, the newest first */
 };
 
 /* A part of a file, from `offset` on. */
@@ -58,11 +59,11 @@ void log_tails_put(struct log_tails *t, const struct log_tail_part *part, int64_
 const struct log_tail *log_tails_find(const struct log_tails *t, int64_t job, int64_t spawn,
                                       bool standard_error);
 void log_tails_drop_job(struct log_tails *t, int64_t job);
-size_t log_tails_bytes(const struct log_tails *t); /* that all copies count */
+size_t log_tails_bytes(const struct log_tails *t); /* bytes that all copies count */
 
-/* A message of the node has come. complete_ms (boot): at that time its copies had everything; 0: unknown. */
+/* A message of the node has arrived. complete_ms: when the node's copies were last complete (boot clock); 0: unknown. */
 void log_tails_heard(struct log_tails *t, const char *node, int64_t complete_ms, int64_t now_ms);
-/* By how much the copy is older than the last message of its node, in ms. */
+/* Returns by how many ms the copy is older than its node's last message. */
 int64_t log_tails_age(const struct log_tails *t, const struct log_tail *tail);
 
 #endif

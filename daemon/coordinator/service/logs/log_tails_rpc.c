@@ -11,8 +11,8 @@
 #define RATE_LEAST (4 << 10)     /* of each */
 #define RATE_MOST (256 << 10)
 
-/* An agent may write only what belongs to the workers of its own node. The core forgets a worker that has ended; what comes
- * after that is accepted if there is a copy of its output, which came from the same node. */
+/* An agent may send output only for workers of its own node. The core forgets a worker that has ended. Later output is accepted if
+ * the same node has sent a copy of that worker's output before. */
 static bool tail_is_allowed(const struct agent_session *x, const Ddp__V1__LogTail *m)
 {
     const struct service *s = x->service;
@@ -41,7 +41,7 @@ void log_tails_receive(struct agent_session *x, const Ddp__V1__LogTail *m)
                                            m->n_run_us < m->n_run_bytes ? m->n_run_us : m->n_run_bytes};
 
     if (!m->data.len || m->data.len > LOG_TAIL_BYTES || m->offset < 0 || m->offset > INT64_MAX / 2)
-        return; /* our agents do not send it */
+        return; /* ddp's agents never send this */
     if (tail_is_allowed(x, m))
         log_tails_put(x->service->log_tails, &part, clock_boot_ms());
 }

@@ -102,7 +102,7 @@ static void test_different_lines_stay_apart(void **state)
     fixture_end(&f);
 }
 
-/* ddp ended them: they are no failures, unless they wrote the same, too. */
+/* Ranks that ddp ended do not count as failed, unless they wrote the same as a rank that failed. */
 static void test_ranks_that_were_stopped(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Rounds that close without their last members: when, with whom, and how those come back. */
+/* Rounds that close without late members: when they close, with which members, and how late members come back. */
 #include "tests/unit/base/check.h"
 
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void a_round_to_which_all_come_closes_nothing(void **state)
     assert_int_equal(fixture_generation(f, job)->number, 1);
 }
 
-/* It is stopped within the exchange, and keeps the others from it. */
+/* The member is stopped during the exchange, and blocks the others. */
 static void a_member_that_stands_still_in_the_exchange_is_late(void **state)
 {
     struct core_fixture *f = *state;

@@ -30,7 +30,7 @@ struct scene {
     int missed;  /* exchanges that are made without the late rank */
     int applied; /* the only rank on which the exchange that was cut off first has succeeded, or NOBODY */
     bool within; /* the late rank comes back within a round */
-    bool heeds;  /* the late rank's change counts */
+    bool heeds;  /* whether the late rank's change counts */
 };
 
 struct board {
@@ -287,7 +287,7 @@ static void a_change_never_counts_twice(void **state)
     }
 }
 
-/* It has succeeded on the late rank only, and the others have made it again: the late rank's model is of no use. */
+/* The exchange has succeeded on the late rank only, and the others have repeated it. So the late rank's model is dropped. */
 static void an_exchange_of_the_late_rank_alone_is_dropped(void **state)
 {
     static const struct scene scenes[] = {{FP32, 1, LATE, false, false}, {FP32, 2, LATE, false, false}};
