@@ -9,10 +9,15 @@
 /* Both lines are compared word by word. A word consists of letters, digits and the characters inside addresses and times.
  * The text between words must be equal. Words that differ are split into digits and other text. */
 
+static bool is_in_word(char c)
+{
+    return isalnum((unsigned char)c) || (c && strchr(".:-_[]", c));
+}
+
 static size_t word_length(const char *at)
 {
     size_t len = 0;
-    while (isalnum((unsigned char)at[len]) || (at[len] && strchr(".:-_[]", at[len])))
+    while (is_in_word(at[len]))
         len++;
     return len;
 }
@@ -56,14 +61,16 @@ static bool text_begins_with_time_unit(const char *at)
     if (*at == '.')
         at += 1 + digits_length(at + 1);
     at += *at == ' ';
-    const size_t len = word_length(at);
     for (size_t i = 0; i < ARRAY_LEN(units); i++) {
         const size_t unit = strlen(units[i]);
-        if (len >= unit && strncmp(at, units[i], unit) == 0 && !isalnum((unsigned char)at[unit]))
+        if (strncmp(at, units[i], unit) == 0 && !isalnum((unsigned char)at[unit]))
             return true;
     }
     return false;
 }
+
+#define NAME_MOST                                                                                            \
+    64 /* no longer word says what the number behind it is; a line may be one word of many kilobytes */
 
 /* The word before the one that begins at `at`; *len 0: none. */
 static const char *word_before(const char *line, const char *at, size_t *len)
@@ -72,9 +79,9 @@ static const char *word_before(const char *line, const char *at, size_t *len)
     while (end > line && end[-1] == ' ')
         end--;
     const char *start = end;
-    while (start > line && start[-1] != ' ')
+    while (start > line && start[-1] != ' ' && end - start <= NAME_MOST)
         start--;
-    *len = (size_t)(end - start);
+    *len = end - start > NAME_MOST ? 0 : (size_t)(end - start);
     return start;
 }
 
@@ -158,11 +165,11 @@ bool lines_are_alike(const struct line_owner *a, const char *x, const struct lin
     struct reader r = {a, x, x}, s = {b, y, y};
     bool inside = false; /* a word whose pieces are compared */
     while (*r.at && *s.at) {
-        if (!word_length(r.at))
+        if (!is_in_word(*r.at))
             inside = false;
-        if (!inside && word_length(r.at) && readers_pass_words(&r, &s))
+        if (!inside && is_in_word(*r.at) && readers_pass_words(&r, &s))
             continue;
-        inside = word_length(r.at) > 0;
+        inside = is_in_word(*r.at);
         if (isdigit((unsigned char)*r.at) && isdigit((unsigned char)*s.at)) {
             if (!readers_pass_numbers(&r, &s))
                 return false;

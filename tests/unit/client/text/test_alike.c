@@ -77,12 +77,31 @@ static void test_lists_of_ranks(void **state)
     }
 }
 
+/* A line of JSON may be one word. The time must not grow with the square of its length: this one would take minutes. */
+static void test_long_word(void **state)
+{
+    (void)state;
+    enum { LENGTH = 2000000 };
+    CLEANUP(free_text) char *x = xcalloc(LENGTH + 1, 1);
+    CLEANUP(free_text) char *y = xcalloc(LENGTH + 1, 1);
+    for (size_t i = 0; i < LENGTH; i += 2) {
+        memcpy(x + i, "3x", 2);
+        memcpy(y + i, "3x", 2);
+    }
+    memcpy(x, "1x", 2); /* the local ranks */
+    memcpy(y, "0x", 2);
+    assert_true(lines_are_alike(&first, x, &second, y));
+    y[LENGTH - 1] = 'y';
+    assert_false(lines_are_alike(&first, x, &second, y));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_may_differ),
         cmocka_unit_test(test_what_may_not_differ),
         cmocka_unit_test(test_lists_of_ranks),
+        cmocka_unit_test(test_long_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
