@@ -331,9 +331,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
                              .standard_out = m->both || !m->standard_error,
                              .standard_error = m->both || m->standard_error,
                              .next = s->logs};
-    x->places = xcalloc(m->n_places + 1, sizeof *x->places);
-    for (size_t i = 0; i < m->n_places; i++)
-        x->places[x->place_count++] = *m->places[i];
+    log_stream_take_places(x, m->places, m->n_places);
     if (x->next)
         x->next->prev = x;
     s->logs = x;

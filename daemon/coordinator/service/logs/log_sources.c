@@ -12,19 +12,40 @@
 #define LOGS_MOST                                                                                            \
     2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
 
-/* A client whose connection was lost continues where it was. */
+static int compare_log_places(const void *a, const void *b)
+{
+    const Ddp__V1__LogPlace *x = a, *y = b;
+
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return !!x->standard_error - !!y->standard_error;
+}
+
+void log_stream_take_places(struct log_stream *x, Ddp__V1__LogPlace *const *places, size_t count)
+{
+    x->places = xcalloc(count + 1, sizeof *x->places);
+    for (size_t i = 0; i < count; i++)
+        x->places[x->place_count++] = *places[i];
+    qsort(x->places, count, sizeof *x->places, compare_log_places);
+}
+
+/* A client whose connection was lost continues where it was. It may name several places in the log of a spawn that was a member of
+ * several generations, and has got what is before the last of them. */
 static void log_read_go_to_place(struct log_read *r)
 {
     const struct log_stream *x = r->stream;
-    for (size_t i = 0; i < x->place_count; i++) {
-        const Ddp__V1__LogPlace *p = &x->places[i];
-        if (p->generation != r->generation || p->rank != r->rank || p->standard_error != r->standard_error ||
-            p->offset <= 0)
-            continue;
-        r->offset = p->offset;
-        r->begun = true;
+    Ddp__V1__LogPlace key = DDP__V1__LOG_PLACE__INIT;
+    key.generation = r->generation;
+    key.rank = r->rank;
+    key.standard_error = r->standard_error;
+    const Ddp__V1__LogPlace *p =
+        bsearch(&key, x->places, x->place_count, sizeof *x->places, compare_log_places);
+    if (!p || p->offset <= r->offset)
         return;
-    }
+    r->offset = p->offset;
+    r->begun = true;
 }
 
 static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank,
@@ -78,6 +99,7 @@ static bool log_stream_go_on(struct log_stream *x, const struct rank_record *ran
             r->first_local_rank == spawn->first_local_rank && !strcmp(r->node, spawn->node)) {
             r->rank = rank->rank;
             r->generation = rank->generation;
+            log_read_go_to_place(r);
             found = true;
         }
     return found;

@@ -78,7 +78,10 @@ struct log_stream {
 void log_stream_note(struct log_stream *x, int rank, int64_t generation, const char *note);
 bool log_stream_job_ended(const struct log_stream *x);
 
-/* log_sources.c: opens the reads of the generation `wanted`. For 0, opens the newest one or, if one is open already, all
+/* log_sources.c */
+/* Where the client wants to go on: one place for each log, in any order. There may be as many as a message holds. */
+void log_stream_take_places(struct log_stream *x, Ddp__V1__LogPlace *const *places, size_t count);
+/* Opens the reads of the generation `wanted`. For 0, opens the newest one or, if one is open already, all
  * that have started since. */
 MUST_CHECK enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e);
 
