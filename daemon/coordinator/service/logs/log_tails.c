@@ -136,8 +136,10 @@ static void tail_cut(struct log_tail *x, size_t bytes)
     if (gone < x->run_count)
         x->run_bytes[gone] -= (int64_t)left;
     x->run_count -= gone;
-    memmove(x->run_bytes, x->run_bytes + gone, x->run_count * sizeof(*x->run_bytes));
-    memmove(x->run_us, x->run_us + gone, x->run_count * sizeof(*x->run_us));
+    if (gone) { /* else there may be no runs, and no arrays */
+        memmove(x->run_bytes, x->run_bytes + gone, x->run_count * sizeof(*x->run_bytes));
+        memmove(x->run_us, x->run_us + gone, x->run_count * sizeof(*x->run_us));
+    }
     buf_consume(&x->data, bytes);
     x->offset += (int64_t)bytes;
 }
