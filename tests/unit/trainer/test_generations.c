@@ -270,8 +270,8 @@ static void a_worker_waits_between_two_steps_for_a_handover(void **state)
     (void)state;
     worker_begin(&w, "");
     const int64_t step = worker_waits_for(&w, 7);
-    fake.watch_handover = 0;
     next_generation(FIRST + 1, false);
+    fake.watch_handover = 0; /* not before: a Watch in between would say that the hand-over is taken back */
     assert_int_equal(fake.live_step, step);
     fake.watch_stop = 1;
     fake_coordinator_send_watch();

@@ -68,7 +68,7 @@ static void a_copy_is_read_as_a_log_is(void **state)
     struct fixture *d = *state;
 
     expect(d, (struct log_tail_choice){0}, NULL, "one\ntwo\nthree\n", 2000000); /* not the half line */
-    expect(d, (struct log_tail_choice){.offset = 3}, NULL, LINES + 1, 1000000); /* its first half was sent */
+    expect(d, (struct log_tail_choice){.offset = 3}, NULL, &LINES[1], 1000000); /* its first half was sent */
     expect(d, (struct log_tail_choice){.offset = 10}, NULL, "o\nthree\n", 3000000);
     expect(d, (struct log_tail_choice){.offset = 100}, NULL, "", 0);
     expect(d, (struct log_tail_choice){.tail_bytes = 4}, NULL, "ree\n", 4000000);
