@@ -329,8 +329,9 @@ struct sim_job {
     int64_t lost_since;                 /* when it began to wait for its snapshots; 0: it does not wait */
 };
 /* group.c */
-void group_sever(struct sim *sim, const struct proc *of);          /* of: NULL does nothing */
-bool group_is_whole(const struct sim *sim, const struct proc *me); /* whether a collective of the process's group can end */
+void group_sever(struct sim *sim, const struct proc *of); /* of: NULL does nothing */
+bool group_is_whole(const struct sim *sim,
+                    const struct proc *me); /* whether a collective of the process's group can end */
 void group_check_step(struct sim *sim, const struct proc *me);
 void group_check_broken(struct sim *sim, const struct change *changes, size_t count);
 void client_start(struct sim *sim);
