@@ -3,8 +3,8 @@
 
 #include "trainer/trainer.h"
 
-/* Rounds that do not wait for late members (sync.quorum). The coordinator decides which members go on
- * (daemon/coordinator/core/placement/quorum.c). live_round.h describes the state with which they go on. */
+/* A rank's part in a job with sync.quorum, in which a round does not wait for late members. The coordinator decides which
+ * members go on (daemon/coordinator/core/placement/quorum.c), and live_round.h describes their state. */
 
 /* Called before each exchange. Reports to the coordinator that this rank has arrived. Returns at once, or after a late
  * member has come back, if one waits for that. Does nothing in a job without a quorum. */

@@ -16,11 +16,10 @@ void screen_failure(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply 
                     const struct term *term, struct buf *out);
 /* The first line of it. whole: with the message of the error file also if the rank's last line on stderr says the same. */
 void screen_failure_line(const Ddp__V1__Failure *failure, bool whole, struct buf *out);
-/* True if a rank's program did not start. The job's reason says why, and there is no output. */
+/* True if the job failed because a rank's program did not start. Then there is no output to show. */
 bool screen_could_not_start(const Ddp__V1__JobStatus *job);
 /* True if the job's reason only says what screen_failure says with more words. */
 bool screen_reason_is_failure(const Ddp__V1__JobStatus *job);
-/* A line with `label` in front that says why the failure led to no restart, or nothing. */
 /* "3 of 4 ranks: rank 2 on box3 is being replaced"; nothing if no rank is missing. */
 void screen_presence(const Ddp__V1__JobStatus *job, struct buf *out);
 void screen_not_restarted(const Ddp__V1__JobStatus *job, const char *label, struct buf *out);

@@ -121,7 +121,7 @@ static bool readers_pass_numbers(struct reader *r, struct reader *s)
            (number_follows_its_name(r->line, x) && number_follows_its_name(s->line, y));
 }
 
-/* Returns the length of the owner's node name if the word is this name, or begins with it and ':'; else 0. */
+/* Whether the owner's node name stands here as a whole word: returns its length, or 0. */
 static size_t node_length(const struct reader *r)
 {
     const size_t len = r->owner->node ? strlen(r->owner->node) : 0;

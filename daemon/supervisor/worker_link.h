@@ -18,15 +18,17 @@
  *   supervisor → worker   {"commit": 1, "error": null, "stale": false, "stop": true, "allowed": 510,
  *                          "stop_step": 512}
  *
- * The answer is the whole state, after each change: `commit` is the id of the last commit that was answered, with
- * `error` null if the snapshot is committed; a commit that the supervisor refuses is answered too; `stop`: the job is to stop; `allowed`: the last promise that the
- * coordinator knows, up to which the program may go on; `stop_step`: all ranks stop at the first call whose
- * step is >= stop_step; 0: not decided yet.
+ * The answer is the whole state, sent after each change:
+ * - `commit`: the id of the last commit that was answered; `error` is null if the snapshot is committed. A commit that the
+ *   supervisor refuses is answered too.
+ * - `stop`: the job is to stop.
+ * - `allowed`: the last promise that the coordinator knows. The program may go on up to this step.
+ * - `stop_step`: all ranks stop at the first call whose step is >= stop_step; 0: not decided yet.
  *
  * The requests become a part of the spawn's fact, and the answers come with the wish of the coordinator, so neither
- * is lost when the agent or the coordinator starts again. A request that cannot be answered, because it is no JSON or a
- * commit without an id, closes the socket, so that its worker does not wait for ever. A worker that does not read its answers blocks nobody. One
- * thread. */
+ * is lost when the agent or the coordinator starts again. A request that is not JSON, or a commit without an id, cannot be
+ * answered: the supervisor closes the socket, so that the worker does not wait for ever. A worker that does not read its
+ * answers does not hold up the supervisor. One thread. */
 
 #define WORKER_REQUEST_MAX (16 << 10) /* bytes */
 #define WORKER_PATH_MAX 4096

@@ -215,7 +215,7 @@ static void commit_and_flush(struct sim *sim, struct item *item)
         return;
     }
     for (size_t i = 0; i < host->out.change_count; i++)
-        worker_check_wait(sim, &host->out.changes[i]);
+        parts_check_wait(sim, &host->out.changes[i]);
     durable_apply(sim, host->out.changes, host->out.change_count);
     size_t stop = crash == 2 ? 0 : crash == 3 ? host->out.effect_count / 2 : host->out.effect_count;
     for (size_t i = 0; i < stop && !sim->failed; i++)
@@ -440,7 +440,7 @@ static void request_arrives(struct sim *sim, struct item *item)
         fill_worker(r, &event);
         const struct generation_record *g = core_generation(host->core, r->job, r->generation);
         if (r->kind == CORE_JOIN && g && g->state == GENERATION_FORMING)
-            worker_told(sim, r);
+            parts_told(sim, r);
     } else {
         fill_client(r, &event);
     }

@@ -74,7 +74,7 @@ static void hold_is_over(struct sim *sim, struct item *item)
         hold_no_longer(sim, m, p);
 }
 
-static void arrive(struct sim *sim, struct item *item)
+static void proc_arrives(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = worker_machine(sim, item, &p);
@@ -95,7 +95,7 @@ bool quorum_round_ends(struct sim *sim, struct machine *m, struct proc *p)
     if (p->round_steps < ROUND_STEPS)
         return false;
     const int64_t after = sim_chance(sim, 0.05) ? sim_range(sim, 0, 20000) : sim_range(sim, 0, 300);
-    worker_plan(sim, m, p, after, arrive)->d = p->formed;
+    worker_plan(sim, m, p, after, proc_arrives)->d = p->formed;
     return true;
 }
 

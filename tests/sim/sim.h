@@ -303,10 +303,15 @@ void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_s
 /* Returns whether the machine has a snapshot that the job can continue from. */
 bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t job);
 void worker_reply(struct sim *sim, const struct reply *reply);
+/* parts.c */
+/* A snapshot that was written in parts; NULL: none of this step. */
+const struct copy *parts_find(const struct sim *sim, int64_t job, int64_t generation, int64_t step);
 /* The coordinator keeps what the worker offers in this Join. */
-void worker_told(struct sim *sim, const struct request *join);
+void parts_told(struct sim *sim, const struct request *join);
+/* Checks that no node lacks its parts of the snapshot from which the process is to start: the trainer could not load it. */
+void parts_check_start(struct sim *sim, const struct proc *p, const struct reply *reply);
 /* A job does not wait for snapshots while its generation has a whole one. */
-void worker_check_wait(struct sim *sim, const struct change *change);
+void parts_check_wait(struct sim *sim, const struct change *change);
 
 struct sim_job {
     char id[32];

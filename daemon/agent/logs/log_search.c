@@ -157,7 +157,7 @@ static ssize_t block_read(const struct log_search *s, int fd, char *block, int64
     return left <= 0 ? 0 : cut_file_read(fd, block, left < BLOCK ? (size_t)left : BLOCK, s->at, next);
 }
 
-/* At the end of the file. *more: the search goes on from another place. */
+/* Called at the end of the file. Sets *more if there is still something to do: a line to send, or the lines of the tail. */
 static enum err_code search_end(struct log_search *s, bool last, size_t wanted, int64_t *budget, bool *more,
                                 struct err *e)
 {
@@ -169,7 +169,7 @@ static enum err_code search_end(struct log_search *s, bool last, size_t wanted, 
     return ERR_OK;
 }
 
-/* One block. *more: the file has more. */
+/* Searches the next block. Clears *more if the file has no more. */
 static enum err_code search_step(struct log_search *s, int fd, char *block, bool last, size_t wanted,
                                  int64_t *budget, bool *more, struct err *e)
 {

@@ -28,7 +28,7 @@ static enum err_code search_pieces(struct pattern *p, const char *line, size_t p
     return pattern_line_end(p, &l, matched, e);
 }
 
-static void expect(const char *text, const char *line, bool wanted)
+static void expect_match(const char *text, const char *line, bool wanted)
 {
     struct pattern *p = compile_text(text);
 
@@ -45,27 +45,27 @@ static void expect(const char *text, const char *line, bool wanted)
 static void lines_are_searched(void **state)
 {
     (void)state;
-    expect("a", "cat", true);
-    expect("^a", "cat", false);
-    expect("t$", "cat", true);
-    expect("^$", "", true);
-    expect("^$", "x", false);
-    expect("loss=(nan|[0-9.]+$)", "step=3 loss=1.25", true);
-    expect("loss=(nan|[0-9.]+$)", "step=3 loss=1.25 lr=1", false);
-    expect("\\bstep \\d+\\b", "at step 12: ok", true);
-    expect("(?i)error", "ValueError: x", true);
-    expect("^[[:space:]]+File", "  File \"train.py\"", true);
+    expect_match("a", "cat", true);
+    expect_match("^a", "cat", false);
+    expect_match("t$", "cat", true);
+    expect_match("^$", "", true);
+    expect_match("^$", "x", false);
+    expect_match("loss=(nan|[0-9.]+$)", "step=3 loss=1.25", true);
+    expect_match("loss=(nan|[0-9.]+$)", "step=3 loss=1.25 lr=1", false);
+    expect_match("\\bstep \\d+\\b", "at step 12: ok", true);
+    expect_match("(?i)error", "ValueError: x", true);
+    expect_match("^[[:space:]]+File", "  File \"train.py\"", true);
 }
 
 static void characters_are_those_of_utf8(void **state)
 {
     (void)state;
-    expect("^.{3}$", "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", true);
-    expect("^.{4}$", "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", false);
-    expect("^[^\xC3\xA4]$", "\xC3\xA5", true);
+    expect_match("^.{3}$", "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", true);
+    expect_match("^.{4}$", "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", false);
+    expect_match("^[^\xC3\xA4]$", "\xC3\xA5", true);
     /* a byte that is not UTF-8 is no character */
-    expect("^a.b$", "a\xFF\x62", false);
-    expect("b$", "a\xFF\x62", true);
+    expect_match("^a.b$", "a\xFF\x62", false);
+    expect_match("b$", "a\xFF\x62", true);
 }
 
 static void expect_refused(const char *text, const char *words)

@@ -257,7 +257,7 @@ static void has_a_limit_of_links(void **state)
     pair_close(three);
 }
 
-/* A link needs two, and the daemon has other uses for them. */
+/* A link uses two open files. The relay takes at most a quarter of what its daemon may open. */
 static void the_limit_of_open_files_limits_the_links(void **state)
 {
     struct rlimit before, few;

@@ -165,9 +165,8 @@ static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
     return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
            w->stays != atomic_load(&r->stays) || w->ready != atomic_load(&r->ready) ||
-           w->broken != atomic_load(&r->broken) ||
-
-           w->arrived != atomic_load(&r->arrived) || atomic_load(&r->asked);
+           w->broken != atomic_load(&r->broken) || w->arrived != atomic_load(&r->arrived) ||
+           atomic_load(&r->asked);
 }
 
 static void stream_publish(struct link *r, struct rpc_stream *stream)

@@ -22,9 +22,9 @@ bool handover_allows(const struct job *job, const struct node *node); /* the job
 int64_t handover_most_nodes(const struct job *job);                   /* that it may have then */
 /* The next generation forms on these nodes within this call: the present one ends, and its members are free. */
 void handover_complete(struct core *core, struct job *job);
-/* It cannot form. The members go on, or are drained. */
+/* Called when the next generation cannot form. The members go on, or are drained. */
 void handover_give_up(struct core *core, struct job *job);
-/* The job's limits or its nodes have changed: withdraws a hand-over that is no longer needed. */
+/* Called when the job's limits or its nodes have changed. Takes back a hand-over that is not needed any more. */
 void handover_reconsider(struct core *core, struct job *job);
 void handover_tick(struct core *core, struct job *job);
 int64_t handover_deadline(const struct job *job); /* INT64_MAX: none */

@@ -202,7 +202,7 @@ void quorum_looked(struct core *core, struct job *job)
     review_round(core, job);
 }
 
-/* ---- late members that do not come back */
+/* ---- late members that are given up */
 
 static bool is_given_up(const struct core *core, const struct spawn *s)
 {

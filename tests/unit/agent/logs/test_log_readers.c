@@ -1,3 +1,4 @@
+#include "tests/unit/agent/logs/log_files.h"
 #include "tests/unit/base/check.h"
 
 #include <fcntl.h>
@@ -78,21 +79,8 @@ static int fixture_close(void **state)
     return code ? -1 : 0;
 }
 
-static void write_log(struct fixture *d, const char *mode, const char *text)
-{
-    CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_2/box1/1", d->dir);
-    CLEANUP(free_text) char *path = xasprintf("%s/stdout.log", dir);
-    struct err e;
-    FILE *f;
-
-    assert_ok(file_mkdirs(dir, 0755, &e), &e);
-    f = fopen(path, mode);
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static void ask_for_log(struct fixture *d, int64_t offset, int64_t limit, int64_t tail, bool follow)
+/* For the log that the tests write. */
+static Ddp__V1__LogRead read_request(int64_t offset, int64_t limit)
 {
     Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
 
@@ -102,6 +90,13 @@ static void ask_for_log(struct fixture *d, int64_t offset, int64_t limit, int64_
     q.first_local_rank = 1;
     q.offset = offset;
     q.limit = limit;
+    return q;
+}
+
+static void ask_for_log(struct fixture *d, int64_t offset, int64_t limit, int64_t tail, bool follow)
+{
+    Ddp__V1__LogRead q = read_request(offset, limit);
+
     q.tail_bytes = tail;
     q.follow = follow;
     log_readers_request(d->logs, &q);
@@ -111,7 +106,7 @@ static void a_read_reaches_the_end(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, "w", "one\ntwo\n");
+    log_file_write(d->dir, 1, "stdout.log", "w", "one\ntwo\n");
     ask_for_log(d, 4, 0, 0, false);
     assert_false(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "two\n");
@@ -123,7 +118,7 @@ static void a_read_returns_at_most_its_limit(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, "w", "0123456789");
+    log_file_write(d->dir, 1, "stdout.log", "w", "0123456789");
     ask_for_log(d, 0, 4, 0, true);
     assert_false(log_readers_pump(d->logs)); /* nothing is left to send */
     assert_string_equal(d->got.data, "0123");
@@ -142,9 +137,9 @@ static void a_hole_does_not_exceed_the_limit(void **state)
     struct fixture *d = *state;
     CLEANUP(free_text) char *path = xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
 
-    write_log(d, "w", "");
+    log_file_write(d->dir, 1, "stdout.log", "w", "");
     assert_int_equal(truncate(path, 1 << 20), 0);
-    write_log(d, "a", "end\n");
+    log_file_write(d->dir, 1, "stdout.log", "a", "end\n");
     ask_for_log(d, 0, 10, 0, true);
     log_readers_pump(d->logs);
     assert_int_equal(d->last, 10);
@@ -159,7 +154,7 @@ static void a_tail_starts_before_the_end(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, "w", "0123456789");
+    log_file_write(d->dir, 1, "stdout.log", "w", "0123456789");
     ask_for_log(d, 0, 0, 3, false);
     log_readers_pump(d->logs);
     assert_string_equal(d->got.data, "789");
@@ -172,15 +167,15 @@ static void follow_handles_absence_growth_rotation_and_the_end(void **state)
 
     ask_for_log(d, 0, 0, 0, true);
     assert_true(log_readers_pump(d->logs)); /* no file yet */
-    write_log(d, "w", "one\n");
+    log_file_write(d->dir, 1, "stdout.log", "w", "one\n");
     assert_true(log_readers_pump(d->logs));
-    write_log(d, "a", "two\n");
+    log_file_write(d->dir, 1, "stdout.log", "a", "two\n");
     assert_true(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "one\ntwo\n");
-    write_log(d, "w", "new\n"); /* the file was replaced by a shorter one */
+    log_file_write(d->dir, 1, "stdout.log", "w", "new\n"); /* the file was replaced by a shorter one */
     assert_true(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "one\ntwo\nnew\n");
-    write_log(d, "a", "last\n");
+    log_file_write(d->dir, 1, "stdout.log", "a", "last\n");
     d->ended = true;
     assert_false(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "one\ntwo\nnew\nlast\n");
@@ -202,7 +197,7 @@ static void the_end_tells_the_size_of_the_log(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, "w", "0123456789");
+    log_file_write(d->dir, 1, "stdout.log", "w", "0123456789");
     ask_for_log(d, 10, 0, 0, false);
     log_readers_pump(d->logs);
     assert_true(d->over && !d->absent);
@@ -211,15 +206,9 @@ static void the_end_tells_the_size_of_the_log(void **state)
 
 static void ask_for_lines(struct fixture *d, const char *pattern, int64_t offset, bool within, int64_t limit)
 {
-    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+    Ddp__V1__LogRead q = read_request(offset, limit);
 
-    q.read = 5;
-    q.job = 7;
-    q.first_generation = 2;
-    q.first_local_rank = 1;
-    q.offset = offset;
     q.within = within;
-    q.limit = limit;
     q.grep = (char *)pattern;
     log_readers_request(d->logs, &q);
 }
@@ -238,7 +227,7 @@ static void a_search_goes_on_over_turns_and_requests(void **state)
             buf_printf(&text, "found %d %0300d\n", i, 0);
     for (const char *at = text.data; (at = strstr(at, "found")); at = strchr(at, '\n'))
         buf_append(&wanted, at, (size_t)(strchr(at, '\n') + 1 - at));
-    write_log(d, "w", text.data);
+    log_file_write(d->dir, 1, "stdout.log", "w", text.data);
     int turns = 0;
     while (!d->over) {
         ask_for_lines(d, "^found", d->next, d->within, 100);
@@ -261,7 +250,7 @@ static void one_turn_searches_a_limited_part(void **state)
 
     memset(text, 'a', 100 << 20); /* one line, and an expression that is slow for each byte of it */
     text[100 << 20] = '\0';
-    write_log(d, "w", text);
+    log_file_write(d->dir, 1, "stdout.log", "w", text);
     ask_for_lines(d, "(a|b)*c(a|b){100}", 0, false, 0);
     assert_true(log_readers_pump(d->logs));
     assert_false(d->over);
@@ -311,7 +300,7 @@ static void a_full_stream_loses_nothing(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, "w", "0123456789");
+    log_file_write(d->dir, 1, "stdout.log", "w", "0123456789");
     d->full = true;
     ask_for_log(d, 0, 0, 0, false);
     assert_true(log_readers_pump(d->logs));
@@ -353,7 +342,7 @@ static void a_part_that_was_cut_out_is_skipped(void **state)
 
     for (int i = 0; text.len < 4 << 20; i++)
         buf_printf(&text, "line %08d\n", i);
-    write_log(d, "w", text.data);
+    log_file_write(d->dir, 1, "stdout.log", "w", text.data);
     fd = open(path, O_RDWR | O_CLOEXEC);
     code = cut_file_middle(fd, 100 << 10, 200 << 10, &left_out, &e);
     if (code == ERR_UNIMPLEMENTED)
@@ -398,7 +387,7 @@ static void only_plain_files_are_read_as_logs(void **state)
     CLEANUP(free_text) char *secret = xasprintf("%s/secret", d->dir);
     struct err e;
 
-    write_log(d, "w", "x");
+    log_file_write(d->dir, 1, "stdout.log", "w", "x");
     assert_int_equal(unlink(path), 0);
     assert_ok(file_write_atomic(secret, "root:secret\n", 12, 0600, &e), &e);
     assert_int_equal(symlink(secret, path), 0);
@@ -413,7 +402,7 @@ static void only_plain_files_are_read_as_logs(void **state)
         says_nothing_of_it(d);
         assert_int_equal(unlink(path), 0);
     }
-    write_log(d, "w", "another's\n");
+    log_file_write(d->dir, 1, "stdout.log", "w", "another's\n");
     assert_int_equal(rename(leaf, moved), 0);
     assert_int_equal(symlink(moved, leaf), 0); /* a link on the way */
     says_nothing_of_it(d);

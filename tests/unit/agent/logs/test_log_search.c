@@ -46,7 +46,7 @@ static void write_text(struct fixture *d, const char *text)
     assert_int_equal(pwrite(d->fd, text, strlen(text), lseek(d->fd, 0, SEEK_END)), strlen(text));
 }
 
-static void begin(struct fixture *d, const char *pattern, int64_t offset, bool within, int64_t tail)
+static void begin_search(struct fixture *d, const char *pattern, int64_t offset, bool within, int64_t tail)
 {
     struct err e;
 
@@ -57,7 +57,7 @@ static void begin(struct fixture *d, const char *pattern, int64_t offset, bool w
     buf_clear(&d->got);
 }
 
-static enum log_search_result run(struct fixture *d, bool last, size_t wanted, int64_t budget)
+static enum log_search_result run_search(struct fixture *d, bool last, size_t wanted, int64_t budget)
 {
     enum log_search_result result;
     struct stat st;
@@ -82,13 +82,13 @@ static void lines_that_match_are_found(void **state)
     struct fixture *d = *state;
 
     write_text(d, "one\ntwo\n\nthree\ntwo and a half");
-    begin(d, "tw", 0, false, 0);
-    assert_int_equal(run(d, false, 1000, MUCH), LOG_SEARCH_END);
+    begin_search(d, "tw", 0, false, 0);
+    assert_int_equal(run_search(d, false, 1000, MUCH), LOG_SEARCH_END);
     assert_string_equal(d->got.data, "two\n"); /* the last line goes on */
-    assert_int_equal(run(d, true, 1000, MUCH), LOG_SEARCH_END);
+    assert_int_equal(run_search(d, true, 1000, MUCH), LOG_SEARCH_END);
     assert_string_equal(d->got.data, "two\ntwo and a half");
-    begin(d, "^$", 0, false, 0);
-    run(d, true, 1000, MUCH);
+    begin_search(d, "^$", 0, false, 0);
+    run_search(d, true, 1000, MUCH);
     assert_string_equal(d->got.data, "\n");
 }
 
@@ -97,16 +97,16 @@ static void a_line_that_grows_is_found_when_it_ends(void **state)
     struct fixture *d = *state;
 
     write_text(d, "loss 1");
-    begin(d, "^loss 12$", 0, false, 0);
-    assert_int_equal(run(d, false, 1000, MUCH), LOG_SEARCH_END);
+    begin_search(d, "^loss 12$", 0, false, 0);
+    assert_int_equal(run_search(d, false, 1000, MUCH), LOG_SEARCH_END);
     write_text(d, "2");
-    assert_int_equal(run(d, false, 1000, MUCH), LOG_SEARCH_END);
+    assert_int_equal(run_search(d, false, 1000, MUCH), LOG_SEARCH_END);
     assert_int_equal(d->got.len, 0);
     write_text(d, "\nloss 12");
-    run(d, false, 1000, MUCH);
+    run_search(d, false, 1000, MUCH);
     assert_string_equal(d->got.data, "loss 12\n");
     write_text(d, "3\n");
-    run(d, false, 1000, MUCH);
+    run_search(d, false, 1000, MUCH);
     assert_string_equal(d->got.data, "loss 12\n");
 }
 
@@ -131,8 +131,8 @@ static void any_piece_and_any_budget_give_the_same(void **state)
         const int64_t budgets[] = {MUCH, 2000, 40000};
         const size_t pieces[] = {65536, 1000, 7000};
 
-        begin(d, "[0-9] .*found$", 0, false, 0);
-        while (run(d, true, pieces[round], budgets[round]) != LOG_SEARCH_END)
+        begin_search(d, "[0-9] .*found$", 0, false, 0);
+        while (run_search(d, true, pieces[round], budgets[round]) != LOG_SEARCH_END)
             ;
         assert_int_equal(d->got.len, wanted.len);
         assert_memory_equal(d->got.data, wanted.data, wanted.len);
@@ -144,8 +144,8 @@ static void a_line_that_takes_too_long_ends_the_search_with_its_place(void **sta
     struct fixture *d = *state;
 
     write_text(d, "aaa\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\naa\n");
-    begin(d, "^((a+)+)+$", 0, false, 0);
-    assert_int_equal(run(d, true, 1000, MUCH), LOG_SEARCH_FAILED);
+    begin_search(d, "^((a+)+)+$", 0, false, 0);
+    assert_int_equal(run_search(d, true, 1000, MUCH), LOG_SEARCH_FAILED);
     assert_non_null(strstr(d->e.msg, "the line at byte 4: the expression takes too long"));
     assert_string_equal(d->got.data, "aaa\n");
 }
@@ -169,7 +169,7 @@ static void a_line_was_written_when_it_ended(void **state)
         assert_int_equal(write(notes, bytes, sizeof(bytes)), sizeof(bytes));
     }
     write_text(d, "found 1\nno\nfound 2\n");
-    begin(d, "found", 0, false, 0);
+    begin_search(d, "found", 0, false, 0);
     assert_int_equal(fstat(d->fd, &st), 0);
     log_search_run(&d->search, d->fd, &st, true, 1000, &budget, &d->e);
     log_search_date(&d->search, &runs, notes, &notes_at, false, &st);
@@ -189,8 +189,8 @@ static void another_search_goes_on_from_the_place(void **state)
 
     write_text(d, "no\nfound 1 with a long end\nno\nfound 2\nno\n");
     do {
-        begin(d, "found", place, within, 0);
-        result = run(d, true, 5, MUCH);
+        begin_search(d, "found", place, within, 0);
+        result = run_search(d, true, 5, MUCH);
         if (d->got.len)
             buf_append(&got, d->got.data, d->got.len);
         place = log_search_place(&d->search, &within);
@@ -208,19 +208,19 @@ static void a_tail_has_the_last_lines_that_match(void **state)
         snprintf(text, sizeof(text), "%s %d\n", i % 100 == 7 ? "hit" : "line", i);
         write_text(d, text);
     }
-    begin(d, "hit", 0, false, 3);
-    while (run(d, true, 1000, 500) != LOG_SEARCH_END)
+    begin_search(d, "hit", 0, false, 3);
+    while (run_search(d, true, 1000, 500) != LOG_SEARCH_END)
         ;
     assert_string_equal(d->got.data, "hit 707\nhit 807\nhit 907\n");
-    begin(d, "hit", 0, false, 100);
-    run(d, true, 1000, MUCH);
+    begin_search(d, "hit", 0, false, 100);
+    run_search(d, true, 1000, MUCH);
     assert_memory_equal(d->got.data, "hit 7\nhit 107\n", 14);
     assert_int_equal(d->got.len, 6 + 9 * 8);
-    begin(d, "none", 0, false, 3);
-    assert_int_equal(run(d, false, 1000, MUCH), LOG_SEARCH_END);
+    begin_search(d, "none", 0, false, 3);
+    assert_int_equal(run_search(d, false, 1000, MUCH), LOG_SEARCH_END);
     assert_int_equal(d->got.len, 0);
     write_text(d, "none\n"); /* with --follow */
-    run(d, false, 1000, MUCH);
+    run_search(d, false, 1000, MUCH);
     assert_string_equal(d->got.data, "none\n");
 }
 
@@ -229,11 +229,11 @@ static void a_shorter_file_is_searched_from_its_start(void **state)
     struct fixture *d = *state;
 
     write_text(d, "first found\nand more\n");
-    begin(d, "found", 0, false, 0);
-    run(d, false, 1000, MUCH);
+    begin_search(d, "found", 0, false, 0);
+    run_search(d, false, 1000, MUCH);
     assert_int_equal(ftruncate(d->fd, 0), 0);
     write_text(d, "found\n");
-    run(d, false, 1000, MUCH);
+    run_search(d, false, 1000, MUCH);
     assert_string_equal(d->got.data, "first found\nfound\n");
 }
 
@@ -252,8 +252,8 @@ static void a_hole_is_skipped(void **state)
     if (code == ERR_UNIMPLEMENTED)
         skip();
     assert_ok(code, &e);
-    begin(d, "left out|line 00000003|line 00149796", 0, false, 0);
-    while (run(d, true, 1000, 3000000) != LOG_SEARCH_END)
+    begin_search(d, "left out|line 00000003|line 00149796", 0, false, 0);
+    while (run_search(d, true, 1000, 3000000) != LOG_SEARCH_END)
         ;
     CLEANUP(free_text)
     char *wanted =

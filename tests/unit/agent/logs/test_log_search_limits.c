@@ -1,4 +1,5 @@
 /* What readers get of searches that fail, and how searches share a turn of the agent's loop. */
+#include "tests/unit/agent/logs/log_files.h"
 #include "tests/unit/base/check.h"
 
 #include <stdio.h>
@@ -62,19 +63,6 @@ static int fixture_close(void **state)
     return code ? -1 : 0;
 }
 
-static void write_log(struct fixture *d, const char *text)
-{
-    CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_2/box1/0", d->dir);
-    CLEANUP(free_text) char *path = xasprintf("%s/stdout.log", dir);
-    struct err e;
-
-    assert_ok(file_mkdirs(dir, 0755, &e), &e);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void search_log(struct fixture *d, int64_t read, const char *pattern)
 {
     Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
@@ -90,7 +78,7 @@ static void a_search_that_fails_sends_first_what_it_has_found(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, "found 1\nother\nfound 2\n" SLOW_LINE "found 3\n");
+    log_file_write(d->dir, 0, "stdout.log", "w", "found 1\nother\nfound 2\n" SLOW_LINE "found 3\n");
     search_log(d, 1, SLOW_PATTERN);
     while (log_readers_pump(d->logs))
         ;
@@ -104,7 +92,7 @@ static void a_failure_is_told_when_the_session_accepts_it(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, SLOW_LINE "found\n");
+    log_file_write(d->dir, 0, "stdout.log", "w", SLOW_LINE "found\n");
     search_log(d, 1, "^(?=.*bfound)|^((a+)+)+$");
     d->full = true;
     assert_true(log_readers_pump(d->logs));
@@ -126,7 +114,7 @@ static void slow_lines_do_not_make_a_turn_long(void **state)
     for (int i = 0; i < 60000; i++)
         buf_append(&line, "a", 1);
     buf_printf(&line, "b\n");
-    write_log(d, line.data);
+    log_file_write(d->dir, 0, "stdout.log", "w", line.data);
     for (int i = 0; i < READERS; i++)
         search_log(d, 1 + i, "[a-z]*+[0-9]");
     while (log_readers_pump(d->logs)) {

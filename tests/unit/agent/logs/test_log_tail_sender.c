@@ -1,3 +1,4 @@
+#include "tests/unit/agent/logs/log_files.h"
 #include "tests/unit/base/check.h"
 
 #include <fcntl.h>
@@ -72,27 +73,13 @@ static int fixture_close(void **state)
     return code ? -1 : 0;
 }
 
-static void write_log(struct fixture *d, int local_rank, const char *name, const char *mode, const char *text)
-{
-    CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_2/box1/%d", d->dir, local_rank);
-    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
-    struct err e;
-    FILE *f;
-
-    assert_ok(file_mkdirs(dir, 0755, &e), &e);
-    f = fopen(path, mode);
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static const struct log_tail_worker one = {7, 4, 2, 0, false}, one_exited = {7, 4, 2, 0, true};
 
 static void what_is_new_is_sent_every_two_seconds(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, 0, "stdout.log", "w", "one\n");
+    log_file_write(d->dir, 0, "stdout.log", "w", "one\n");
     assert_int_equal(log_tail_sender_run(d->sender, &one, 1, 10000),
                      INT64_MAX); /* the coordinator wants none */
     assert_int_equal(d->messages, 0);
@@ -100,8 +87,8 @@ static void what_is_new_is_sent_every_two_seconds(void **state)
     assert_int_equal(log_tail_sender_run(d->sender, &one, 1, 10000), 12000);
     assert_string_equal(d->copy[0].data, "one\n");
     assert_int_equal(log_tail_sender_age(d->sender, 10500), 500);
-    write_log(d, 0, "stdout.log", "a", "two\n");
-    write_log(d, 0, "stderr.log", "w", "oops\n");
+    log_file_write(d->dir, 0, "stdout.log", "a", "two\n");
+    log_file_write(d->dir, 0, "stderr.log", "w", "oops\n");
     assert_int_equal(log_tail_sender_run(d->sender, &one, 1, 11999), 12000);
     assert_int_equal(d->messages, 1);
     log_tail_sender_run(d->sender, &one, 1, 12000);
@@ -119,11 +106,11 @@ static void the_end_is_sent_before_the_worker_is_forgotten(void **state)
 
     log_tail_sender_set_rate(d->sender, 100000);
     log_tail_sender_run(d->sender, &one, 1, 10000);
-    write_log(d, 0, "stdout.log", "w", "the end\n");
+    log_file_write(d->dir, 0, "stdout.log", "w", "the end\n");
     log_tail_sender_run(d->sender, &one_exited, 1, 10100);
     assert_string_equal(d->copy[0].data, "the end\n");
     d->full = true;
-    write_log(d, 0, "stderr.log", "w", "a child of it\n");
+    log_file_write(d->dir, 0, "stderr.log", "w", "a child of it\n");
     log_tail_sender_run(d->sender, NULL, 0, 13000);
     d->full = false;
     log_tail_sender_run(d->sender, NULL, 0, 16000);
@@ -140,7 +127,7 @@ static void a_fast_writer_is_sent_its_last_part_only(void **state)
     text[1 << 20] = '\0';
     log_tail_sender_set_rate(d->sender, 100000);
     for (int i = 0; i < 10; i++) {
-        write_log(d, 0, "stdout.log", "a", text);
+        log_file_write(d->dir, 0, "stdout.log", "a", text);
         log_tail_sender_run(d->sender, &one, 1, 100000 + 2000 * i);
     }
     assert_int_equal(d->offset[0] + (int64_t)d->copy[0].len, 10 << 20);
@@ -159,7 +146,7 @@ static void the_rate_is_kept_and_shared(void **state)
     text[70000] = '\0';
     for (int i = 0; i < 40; i++) {
         workers[i] = (struct log_tail_worker){7, i, 2, i, false};
-        write_log(d, i, "stdout.log", "w", text);
+        log_file_write(d->dir, i, "stdout.log", "w", text);
     }
     log_tail_sender_set_rate(d->sender, 65536);
     int64_t now = 100000;
@@ -175,7 +162,7 @@ static void a_new_session_gets_everything_again(void **state)
 {
     struct fixture *d = *state;
 
-    write_log(d, 0, "stdout.log", "w", "one\n");
+    log_file_write(d->dir, 0, "stdout.log", "w", "one\n");
     log_tail_sender_set_rate(d->sender, 100000);
     log_tail_sender_run(d->sender, &one, 1, 10000);
     buf_clear(&d->copy[0]);
@@ -185,7 +172,7 @@ static void a_new_session_gets_everything_again(void **state)
     log_tail_sender_set_rate(d->sender, 100000);
     log_tail_sender_run(d->sender, &one, 1, 10200);
     assert_string_equal(d->copy[0].data, "one\n");
-    write_log(d, 0, "stdout.log", "w", "x\n"); /* the file was replaced by a shorter one */
+    log_file_write(d->dir, 0, "stdout.log", "w", "x\n"); /* the file was replaced by a shorter one */
     log_tail_sender_run(d->sender, &one, 1, 13000);
     assert_string_equal(d->copy[0].data, "x\n");
 }

@@ -156,7 +156,7 @@ static void test_many_groups_are_cut(void **state)
     fixture_end(&f);
 }
 
-/* An older coordinator, or logs that are private. */
+/* There is no answer to ProbeJob: the coordinator is older, or the user may not read the logs. */
 static void test_only_the_first_failure_is_known(void **state)
 {
     (void)state;

@@ -108,7 +108,7 @@ static void a_world_size_that_cannot_be_is_not_wanted(void **state)
     check_presence(f, job, 2, 2, "");
 }
 
-static void arrive(struct core_fixture *f, int64_t job, int64_t spawn, int64_t exchange)
+static void spawn_arrives(struct core_fixture *f, int64_t job, int64_t spawn, int64_t exchange)
 {
     f->arrived = exchange;
     fixture_watch(f, job, spawn);
@@ -124,9 +124,9 @@ static void a_late_rank_is_reported(void **state)
     fixture_node(f, "box2", 2);
     const int64_t job = staying_job(f, QUORUM);
     check_presence(f, job, 4, 4, "");
-    arrive(f, job, 1, 4);
-    arrive(f, job, 2, 4);
-    arrive(f, job, 3, 4);
+    spawn_arrives(f, job, 1, 4);
+    spawn_arrives(f, job, 2, 4);
+    spawn_arrives(f, job, 3, 4);
     fixture_pass_beating(f, 1001, "box1 box2");
     fixture_pass(f, 0);
     assert_int_equal(fixture_generation(f, job)->number, 2);

@@ -44,8 +44,8 @@ static int fixture_close(void **state)
     return 0;
 }
 
-static void expect(struct fixture *d, struct log_tail_choice choice, const char *grep, const char *text,
-                   int64_t first_us)
+static void expect_lines(struct fixture *d, struct log_tail_choice choice, const char *grep, const char *text,
+                         int64_t first_us)
 {
     struct log_piece piece = {0};
     int64_t left_ns = INT64_MAX;
@@ -67,20 +67,21 @@ static void a_copy_is_read_as_a_log_is(void **state)
 {
     struct fixture *d = *state;
 
-    expect(d, (struct log_tail_choice){0}, NULL, "one\ntwo\nthree\n", 2000000); /* not the half line */
-    expect(d, (struct log_tail_choice){.offset = 3}, NULL, &LINES[1], 1000000); /* its first half was sent */
-    expect(d, (struct log_tail_choice){.offset = 10}, NULL, "o\nthree\n", 3000000);
-    expect(d, (struct log_tail_choice){.offset = 100}, NULL, "", 0);
-    expect(d, (struct log_tail_choice){.tail_bytes = 4}, NULL, "ree\n", 4000000);
-    expect(d, (struct log_tail_choice){.tail_bytes = 1000}, NULL, "one\ntwo\nthree\n", 2000000);
-    expect(d, (struct log_tail_choice){.tail_lines = 1}, NULL, "three\n", 4000000);
-    expect(d, (struct log_tail_choice){.tail_lines = 2}, NULL, "two\nthree\n", 3000000);
-    expect(d, (struct log_tail_choice){.tail_lines = 9}, NULL, "one\ntwo\nthree\n", 2000000);
-    expect(d, (struct log_tail_choice){.since_ms = 3000}, NULL, "two\nthree\n", 3000000);
-    expect(d, (struct log_tail_choice){.since_ms = 5000}, NULL, "", 0);
-    expect(d, (struct log_tail_choice){0}, "t", "two\nthree\n", 3000000);
-    expect(d, (struct log_tail_choice){.tail_lines = 1}, "o", "two\n", 3000000);
-    expect(d, (struct log_tail_choice){.since_ms = 3000}, "^o", "", 0);
+    expect_lines(d, (struct log_tail_choice){0}, NULL, "one\ntwo\nthree\n", 2000000); /* not the half line */
+    expect_lines(d, (struct log_tail_choice){.offset = 3}, NULL, &LINES[1],
+                 1000000); /* its first half was sent */
+    expect_lines(d, (struct log_tail_choice){.offset = 10}, NULL, "o\nthree\n", 3000000);
+    expect_lines(d, (struct log_tail_choice){.offset = 100}, NULL, "", 0);
+    expect_lines(d, (struct log_tail_choice){.tail_bytes = 4}, NULL, "ree\n", 4000000);
+    expect_lines(d, (struct log_tail_choice){.tail_bytes = 1000}, NULL, "one\ntwo\nthree\n", 2000000);
+    expect_lines(d, (struct log_tail_choice){.tail_lines = 1}, NULL, "three\n", 4000000);
+    expect_lines(d, (struct log_tail_choice){.tail_lines = 2}, NULL, "two\nthree\n", 3000000);
+    expect_lines(d, (struct log_tail_choice){.tail_lines = 9}, NULL, "one\ntwo\nthree\n", 2000000);
+    expect_lines(d, (struct log_tail_choice){.since_ms = 3000}, NULL, "two\nthree\n", 3000000);
+    expect_lines(d, (struct log_tail_choice){.since_ms = 5000}, NULL, "", 0);
+    expect_lines(d, (struct log_tail_choice){0}, "t", "two\nthree\n", 3000000);
+    expect_lines(d, (struct log_tail_choice){.tail_lines = 1}, "o", "two\n", 3000000);
+    expect_lines(d, (struct log_tail_choice){.since_ms = 3000}, "^o", "", 0);
 }
 
 static void a_search_has_a_limit(void **state)

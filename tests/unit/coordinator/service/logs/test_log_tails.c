@@ -18,7 +18,8 @@ static int tails_free(void **state)
     return 0;
 }
 
-static void put(struct log_tails *t, int64_t job, int64_t spawn, int64_t offset, const char *text, int64_t us)
+static void tail_comes(struct log_tails *t, int64_t job, int64_t spawn, int64_t offset, const char *text,
+                       int64_t us)
 {
     const int64_t bytes = (int64_t)strlen(text);
     const struct log_tail_part part = {.job = job,
@@ -34,7 +35,7 @@ static void put(struct log_tails *t, int64_t job, int64_t spawn, int64_t offset,
     log_tails_put(t, &part, 1000);
 }
 
-static void expect(struct log_tails *t, int64_t job, int64_t spawn, int64_t offset, const char *text)
+static void expect_copy(struct log_tails *t, int64_t job, int64_t spawn, int64_t offset, const char *text)
 {
     const struct log_tail *x = log_tails_find(t, job, spawn, false);
     int64_t covered = 0;
@@ -52,16 +53,16 @@ static void parts_are_joined(void **state)
 {
     struct log_tails *t = *state;
 
-    put(t, 1, 4, 0, "one ", 10);
-    put(t, 1, 4, 4, "two", 20);
-    put(t, 1, 5, 0, "other", 0);
-    expect(t, 1, 4, 0, "one two");
-    expect(t, 1, 5, 0, "other");
+    tail_comes(t, 1, 4, 0, "one ", 10);
+    tail_comes(t, 1, 4, 4, "two", 20);
+    tail_comes(t, 1, 5, 0, "other", 0);
+    expect_copy(t, 1, 4, 0, "one two");
+    expect_copy(t, 1, 5, 0, "other");
     assert_int_equal(log_tails_find(t, 1, 4, false)->run_count, 2);
-    put(t, 1, 4, 100, "after a gap", 30);
-    expect(t, 1, 4, 100, "after a gap");
-    put(t, 1, 4, 0, "a shorter file", 40);
-    expect(t, 1, 4, 0, "a shorter file");
+    tail_comes(t, 1, 4, 100, "after a gap", 30);
+    expect_copy(t, 1, 4, 100, "after a gap");
+    tail_comes(t, 1, 4, 0, "a shorter file", 40);
+    expect_copy(t, 1, 4, 0, "a shorter file");
     assert_null(log_tails_find(t, 1, 4, true));
     assert_null(log_tails_find(t, 2, 4, false));
 }
@@ -74,7 +75,7 @@ static void a_copy_keeps_the_newest_bytes(void **state)
     for (int i = 0; i < 5; i++) {
         memset(text, 'a' + i, 40000);
         text[40000] = '\0';
-        put(t, 1, 4, 40000 * i, text, 10 + i);
+        tail_comes(t, 1, 4, 40000 * i, text, 10 + i);
     }
     const struct log_tail *x = log_tails_find(t, 1, 4, false);
     assert_int_equal(x->data.len, LOG_TAIL_BYTES);
@@ -100,9 +101,9 @@ static void runs_always_cover_the_bytes(void **state)
                                  .run_count = 4};
 
     log_tails_put(t, &part, 0);
-    expect(t, 1, 4, 0, "0123456789");
+    expect_copy(t, 1, 4, 0, "0123456789");
     for (int i = 0; i < 5000; i++)
-        put(t, 1, 4, 10 + i, "x", 100 + i);
+        tail_comes(t, 1, 4, 10 + i, "x", 100 + i);
     const struct log_tail *x = log_tails_find(t, 1, 4, false);
     int64_t covered = 0;
     for (size_t i = 0; i < x->run_count; i++)
@@ -122,7 +123,7 @@ static void a_job_has_a_limit_that_its_streams_share(void **state)
     memset(text, 'a', LOG_TAIL_BYTES);
     text[LOG_TAIL_BYTES] = '\0';
     for (int i = 0; i < streams; i++) {
-        put(t, 1, i, 0, text, 1);
+        tail_comes(t, 1, i, 0, text, 1);
         assert_in_range(log_tails_bytes(t), 1, LOG_TAILS_JOB_BYTES + LOG_TAIL_BYTES);
     }
     for (int i = 0; i < streams; i++) {
@@ -144,7 +145,7 @@ static void a_job_at_its_limit_takes_parts_quickly(void **state)
     text[PART] = '\0';
     for (int round = 0; round < ROUNDS; round++)
         for (int64_t spawn = 1; spawn <= STREAMS; spawn++)
-            put(t, 1, spawn, round * PART, text, 1000 + round);
+            tail_comes(t, 1, spawn, round * PART, text, 1000 + round);
     assert_in_range(log_tails_bytes(t), LOG_TAILS_JOB_BYTES / 4 * 3, LOG_TAILS_JOB_BYTES);
     assert_non_null(log_tails_find(t, 1, STREAMS, false));
     assert_null(log_tails_find(t, 1, 1, false));
@@ -159,8 +160,8 @@ static void the_job_that_was_silent_longest_goes_first(void **state)
     text[LOG_TAIL_BYTES] = '\0';
     for (int job = 1; job <= 40; job++) {
         for (int spawn = 0; spawn < 200; spawn++)
-            put(t, job, spawn, 0, text, 1);
-        put(t, 1, 0, LOG_TAIL_BYTES, "more", 2); /* job 1 goes on writing */
+            tail_comes(t, job, spawn, 0, text, 1);
+        tail_comes(t, 1, 0, LOG_TAIL_BYTES, "more", 2); /* job 1 goes on writing */
         assert_in_range(log_tails_bytes(t), 1, LOG_TAILS_BYTES);
     }
     assert_non_null(log_tails_find(t, 1, 0, false));
@@ -173,10 +174,10 @@ static void copies_go_with_their_job(void **state)
     struct log_tails *t = *state;
 
     for (int job = 1; job <= 2; job++)
-        put(t, job, 1, 0, "text", 1);
+        tail_comes(t, job, 1, 0, "text", 1);
     log_tails_drop_job(t, 1);
     assert_null(log_tails_find(t, 1, 1, false));
-    expect(t, 2, 1, 0, "text");
+    expect_copy(t, 2, 1, 0, "text");
     log_tails_drop_job(t, 2);
     assert_int_equal(log_tails_bytes(t), 0);
 }
@@ -185,7 +186,7 @@ static void the_age_is_that_at_the_last_message(void **state)
 {
     struct log_tails *t = *state;
 
-    put(t, 1, 4, 0, "text", 1); /* at 1000 */
+    tail_comes(t, 1, 4, 0, "text", 1); /* at 1000 */
     const struct log_tail *x = log_tails_find(t, 1, 4, false);
     log_tails_heard(t, "box1", 90000, 100000);
     assert_int_equal(log_tails_age(t, x), 0);

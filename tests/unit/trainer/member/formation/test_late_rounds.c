@@ -60,7 +60,7 @@ enum err_code __wrap_coll_allgather(struct coll_group *g, const void *mine, size
                                     struct err *e)
 {
     if (cut == CUT_AT_WORDS)
-        return err_set(e, ERR_ABORTED, "the test has cut off the exchange");
+        return err_set(e, ERR_ABORTED, "interrupted by the test");
     return __real_coll_allgather(g, mine, size, out, e);
 }
 
@@ -68,7 +68,7 @@ enum err_code __wrap_coll_join(struct coll_group *g, struct err *e)
 {
     if (__real_coll_join(g, e))
         return e->code;
-    return cut == CUT_AT_END ? err_set(e, ERR_ABORTED, "the test has cut off the exchange") : ERR_OK;
+    return cut == CUT_AT_END ? err_set(e, ERR_ABORTED, "interrupted by the test") : ERR_OK;
 }
 
 /* The last step of a round. cut_at: where its exchange is cut off. */
@@ -87,7 +87,7 @@ static void make_last_step(struct trainer *t, int cut_at)
 
 /* ---- generations */
 
-static void form(struct ranks *r, struct trainer *t, int round, int rank, int world)
+static void form_group(struct ranks *r, struct trainer *t, int round, int rank, int world)
 {
     const struct meeting_place at = {
         .round = round, .generation = FIRST + round, .rank = rank, .world = world, .live = round > 0};
@@ -110,7 +110,7 @@ static void go_on_without(struct ranks *r, struct trainer *t, int rank)
     const struct scene *scene = r->arg;
     const bool made = scene->applied == 0; /* the others have taken its result */
 
-    form(r, t, 1, rank > LATE ? rank - 1 : rank, WORLD - 1);
+    form_group(r, t, 1, rank > LATE ? rank - 1 : rank, WORLD - 1);
     RANK_CHECK(t->samples_lost == EVERY * BATCH || made);
     if (!made)
         make_exchange(t);
@@ -190,7 +190,7 @@ static void come_back(struct ranks *r, struct trainer *t, int rank, const float 
     const struct scene *scene = r->arg;
     struct err e = {0};
 
-    form(r, t, 2, rank, WORLD);
+    form_group(r, t, 2, rank, WORLD);
     if (rank == LATE)
         check_return(r, t, change, moments);
     if (!scene->within && !strstr(scene->sync, "int4"))
@@ -214,7 +214,7 @@ static void rank_through(struct ranks *r, int rank)
     config.job.train.sync.quorum = 2;
     floats = t.engine.model->count;
     RANK_CHECK(floats <= FLOATS);
-    form(r, &t, 0, rank, WORLD);
+    form_group(r, &t, 0, rank, WORLD);
     RANK_OK(trainer_restore(&t, &e), &e);
     meeting_train(&t, 3 * EVERY - 1);
     take_change(&t, sync_shared(t.formation.sync), change);
