@@ -178,6 +178,14 @@ static void interrupt_note(struct run_terminal *t, int64_t now)
     interrupts_add(SIGINT); /* and kills it */
 }
 
+/* True while a shell with job control inside the rank's terminal has another process group in the foreground: ^Z stops that
+ * group, and its shell goes on. Any other rank has no shell that could continue it. The kernel does not stop such a rank on ^Z. */
+static bool rank_has_own_jobs(const struct run_terminal *t)
+{
+    const pid_t leader = tcgetsid(t->master), foreground = tcgetpgrp(t->master);
+    return leader > 0 && foreground > 0 && foreground != leader;
+}
+
 /* As the terminal's driver does it: the whole process group stops, so that a shell sees its job stopped. */
 static void process_stop(struct run_terminal *t)
 {
@@ -203,7 +211,7 @@ static void keys_take(struct run_terminal *t, const struct termios *program, con
 {
     const bool signals = program->c_lflag & ISIG;
     for (size_t i = 0; i < len; i++) {
-        if (signals && (cc_t)keys[i] == program->c_cc[VSUSP]) {
+        if (signals && (cc_t)keys[i] == program->c_cc[VSUSP] && !rank_has_own_jobs(t)) {
             process_stop(t);
             continue;
         }

@@ -17,7 +17,8 @@
  *
  *   ^C     is SIGINT for the program. If the program ends before anything else is typed, the run ends with it, without a
  *          restart. Three within two seconds kill the job. The rest of the process group gets SIGINT, as from any terminal.
- *   ^Z     stops ddpctl, not the job; a program whose terminal does not make signals of keys gets it as a key.
+ *   ^Z     stops ddpctl, not the job; a program whose terminal does not make signals of keys gets it as a key, and so does a
+ *          job of a shell that runs as the rank.
  *   other  keys go to the program: ^D ends its input, ^\ is SIGQUIT.
  *
  * The terminal gets its own modes back when the rank has ended, on ^Z, and when ddpctl ends, also by a signal (but not by
