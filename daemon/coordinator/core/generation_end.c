@@ -86,12 +86,12 @@ static void revoke_spawn(struct core *core, struct spawn *s)
 }
 
 /* Members that were late for a round (quorum.c) do not go on with the job, except those that wait to come back if
- * `returning`. They have nothing to save. */
+ * `returning`, and those that belong to a generation that the records lack. They have nothing to save. */
 static void drop_late_members(struct core *core, struct job *job, bool returning, const char *why)
 {
     for (size_t i = 0; i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
-        if (!spawn_is_late(s) || (returning && s->holds))
+        if (!spawn_is_late(s) || (returning && (s->holds || s->named > job->r.generation)))
             continue;
         emit_event(core, job, "late_rank_ended", "rank %d (%s) had not come back: its change is dropped",
                    s->rank->r.rank, s->r.node);

@@ -191,7 +191,7 @@ static struct generation *begin_generation(struct core *core, struct job *job, s
 {
     struct generation_record record = {
         .job = job->r.id,
-        .number = job->r.generation + 1,
+        .number = job_newest_generation(job) + 1,
         .state = GENERATION_FORMING,
         .node_count = node_count,
         .world_size = world_size,

@@ -142,6 +142,16 @@ bool job_may_lack_generation(const struct job *job, int64_t generation)
     return job->held && generation > job->r.generation;
 }
 
+int64_t job_newest_generation(const struct job *job)
+{
+    int64_t newest = job->r.generation;
+
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (!job->spawns[i]->r.revoked && job->spawns[i]->named > newest)
+            newest = job->spawns[i]->named;
+    return newest;
+}
+
 bool job_keeps_state(const struct job *job)
 {
     return job->spec.kind == JOB_TRAIN && job->spec.train.snapshot.dir &&

@@ -46,6 +46,7 @@ struct spawn {
     int64_t
         arrived; /* quorum.c: the exchange at which it has arrived, in the generation of `rank`; 0: none yet */
     bool holds;  /* it waits there */
+    int64_t named;     /* the generation to which it said last that it belongs; 0: it has not spoken yet */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
         int64_t commit, promise;
@@ -273,6 +274,8 @@ void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots *
 bool job_finished(const struct job *job);
 /* Records that were restored may not have this generation yet: a survivor of one that they have may be its member. */
 bool job_may_lack_generation(const struct job *job, int64_t generation);
+/* The number of its newest generation, also of one that only living workers name (cards/lost_generation.c). */
+int64_t job_newest_generation(const struct job *job);
 bool job_keeps_state(const struct job *job); /* a train job that continues from its snapshots */
 bool node_gone(const struct node *node);     /* lost or left */
 bool spawn_reachable(const struct spawn *s); /* not dead, and its node can still report its death */

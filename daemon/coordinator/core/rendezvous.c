@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "daemon/coordinator/core/cards/lost_generation.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/jobs.h"
@@ -47,6 +48,10 @@ static struct spawn *find_member(struct core *core, const struct core_event *eve
     struct job *job = core_find_job(core, event->member.job);
     struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
 
+    if (s) {
+        lost_generation_note(s, generation);
+        lost_generation_review(core, job);
+    }
     if (!s)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
                   event->member.spawn, event->member.job);
@@ -473,11 +478,14 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
                   event->member.spawn, event->member.job);
         return;
     }
+    lost_generation_note(w.spawn, event->watch.generation);
     if (job_may_lack_generation(job, event->watch.generation)) {
         emit_not_yet(core, event->call, job, event->watch.generation);
         return;
     }
     keep_stays(core, w.spawn, event->watch.stays);
+    if (event->watch.record)
+        lost_generation_review(core, job);
     /* A survivor may not know its new generation yet: what it says of the last one does not concern this one. */
     bool current = w.spawn->rank->generation->r.number == event->watch.generation;
     if (current)

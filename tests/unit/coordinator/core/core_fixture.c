@@ -609,6 +609,16 @@ uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn
     return event.call;
 }
 
+uint64_t fixture_watch_in(struct core_fixture *f, int64_t job, int64_t spawn, int64_t generation)
+{
+    struct core_event event = watch_of(f, job, spawn);
+
+    event.watch.generation = generation;
+    event.watch.record = true;
+    hand_in(f, &event);
+    return event.call;
+}
+
 uint64_t fixture_watch_telling(struct core_fixture *f, int64_t job, int64_t spawn, int64_t revision,
                                int64_t step)
 {

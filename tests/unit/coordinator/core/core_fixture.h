@@ -106,6 +106,8 @@ void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step,
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn);
 /* The spawn says that it could not write its part of this step. */
 uint64_t fixture_watch_failed(struct core_fixture *f, int64_t job, int64_t spawn, int64_t step);
+/* The spawn says that it belongs to this generation. The answer can be recorded. */
+uint64_t fixture_watch_in(struct core_fixture *f, int64_t job, int64_t spawn, int64_t generation);
 /* Says that its ranks use this revision of the job file since this step. */
 uint64_t fixture_watch_telling(struct core_fixture *f, int64_t job, int64_t spawn, int64_t revision,
                                int64_t step);
