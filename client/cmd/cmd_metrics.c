@@ -112,11 +112,21 @@ static size_t metrics_sort_points(const Ddp__V1__GetMetricsReply *reply, bool al
     return count;
 }
 
+/* A narrow terminal leaves out metrics that were first seen late, and those of the training last. */
+static int metrics_spare(const char *name, size_t from_end)
+{
+    static const char *const kept[] = {"epoch", "lr", "val_acc", "val_loss", "loss"};
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+        if (strcmp(name, kept[i]) == 0)
+            return TABLE_LATE + (int)i;
+    return from_end < TABLE_LATE ? (int)from_end : TABLE_LATE - 1;
+}
+
 static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t job, const char *name,
                                 bool with_job, struct buf *out)
 {
     struct grid g = {0};
-    struct term plain = {0};
+    const struct term term = term_of(STDOUT_FILENO);
     const size_t points = metrics_sort_points(reply, name);
     if (!points) {
         CLEANUP(buf_release) struct buf talk = {0};
@@ -130,7 +140,8 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
     struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));
     columns[0] = (struct table_column){"STEP", true};
     for (size_t c = 0; c < g.columns; c++)
-        columns[c + 1] = (struct table_column){metrics_heading(g.names[c]), true};
+        columns[c + 1] = (struct table_column){metrics_heading(g.names[c]), true,
+                                               .spare = metrics_spare(g.names[c], g.columns - c)};
     CLEANUP(table_release) struct table *t = table_new(columns, g.columns + 1);
     const Ddp__V1__MetricPoint **row = xcalloc(g.columns + 1, sizeof(const Ddp__V1__MetricPoint *));
     for (size_t i = 0; i < points;) {
@@ -150,7 +161,10 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
     }
     if (with_job)
         buf_printf(out, "#%lld\n", (long long)job);
-    table_print(t, &plain, out);
+    const size_t left_out = table_print(t, &term, out);
+    if (left_out)
+        buf_printf(out, "%s more in a wider terminal, with --name or with -o csv\n",
+                   text_counted((int64_t)left_out, "metric").text);
     free(row);
     free(g.names);
     table_free(steal(t));

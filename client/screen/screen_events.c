@@ -6,7 +6,8 @@
 
 void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out)
 {
-    static const struct table_column audit_columns[] = {{"TIME"}, {"WHO"}, {"FROM"}, {"WHAT"}};
+    static const struct table_column audit_columns[] = {
+        {"TIME"}, {"WHO", .most = 24}, {"FROM", .spare = 1}, {"WHAT", .wrap = true}};
     CLEANUP(table_release) struct table *t = table_new(audit_columns, ARRAY_LEN(audit_columns));
     for (size_t i = 0; i < reply->n_entries; i++) {
         table_cell(t, STYLE_NONE, text_clock(reply->entries[i]->time_ms, term->now_ms, true).text);

@@ -239,6 +239,18 @@ static const char *job_rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__
     return runs ? "running" : r->state;
 }
 
+/* Red is for the rank that failed. The others were killed because of it. */
+static enum style job_rank_style(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
+{
+    const bool other = job->failure && *job->failure->node && job->failure->rank != r->rank;
+    if (!*r->detail)
+        return style_of_state(job_rank_state(job, r));
+    if (other &&
+        (strcmp(r->detail, "killed by signal 15") == 0 || strcmp(r->detail, "killed by signal 9") == 0))
+        return STYLE_DIM;
+    return STYLE_BAD;
+}
+
 static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
 {
     CLEANUP(buf_release) struct buf number = {0}, state = {0};
@@ -253,7 +265,7 @@ static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const D
         term_puts_safe(&state, r->detail);
     else
         buf_puts(&state, job_rank_state(job, r));
-    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(job_rank_state(job, r)), state.data);
+    table_cell(t, job_rank_style(job, r), state.data);
     table_cell(t, STYLE_NONE, r->step ? text_count(r->step).text : "");
     job_decimal_cell(t, r->ms_per_step);
     job_decimal_cell(t, r->wait_ms);
@@ -264,13 +276,22 @@ static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const D
 static void job_put_foot(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     const Ddp__V1__SnapshotStatus *s = job->snapshot;
-    bool snapshot = s && s->committed_ms;
+    const bool snapshot = s && s->committed_ms;
+    CLEANUP(buf_release) struct buf first = {0}, logs = {0};
     if (snapshot)
-        term_printf_safe(out, "snapshot  %s (%s ago, %s, committed)", s->path,
+        term_printf_safe(&first, "snapshot  %s (%s ago, %s, committed)", s->path,
                          text_age(term->now_ms - s->committed_ms).text, text_bytes(s->bytes).text);
     if (*job->log_dir)
-        term_printf_safe(out, "%slogs  %s", snapshot ? "   " : "", job->log_dir);
-    if (snapshot || *job->log_dir)
+        term_printf_safe(&logs, "logs  %s", job->log_dir);
+    if (first.len)
+        buf_puts(out, first.data);
+    if (first.len && logs.len) /* one line if the terminal has room for both */
+        buf_puts(out, term->live && text_width(first.data) + 3 + text_width(logs.data) > term->columns
+                          ? "\n"
+                          : "   ");
+    if (logs.len)
+        buf_puts(out, logs.data);
+    if (first.len || logs.len)
         buf_putc(out, '\n');
 }
 
@@ -347,12 +368,14 @@ void screen_job(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *pro
     job_put_head(job, term, out);
     job_put_origin(job, term, out);
     if (job->progress && (job->progress->step || job->progress->n_metrics)) {
+        const size_t start = out->len;
         job_put_step(job, term, out);
         job_put_speed(job, out);
         job_put_choice(job, out);
         if (job_status_put_balance(job, out))
             buf_putc(out, '\n');
         job_put_sizes(job, out);
+        term_wrap(term, out, start, 2);
     }
     if (job->n_ranks) {
         CLEANUP(table_release) struct table *t = table_new(rank_columns, ARRAY_LEN(rank_columns));

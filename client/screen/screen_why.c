@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "client/diagnose/worker_probe.h"
+#include "client/text/format.h"
 #include "client/text/table.h"
 
 /* `ddpctl why JOB`: the cause in one sentence, the evidence, a table of the ranks, and what to do. */
@@ -24,6 +25,8 @@ static enum style why_style(enum diagnosis_kind kind)
     case DIAGNOSIS_STARTING:
     case DIAGNOSIS_RESTARTING:
     case DIAGNOSIS_STOPPING:
+    case DIAGNOSIS_SLOW:
+    case DIAGNOSIS_LINK:
         return STYLE_WAIT;
     default:
         return STYLE_BAD;
@@ -81,6 +84,25 @@ static void why_put_lines(const struct buf *lines, const char *before, struct bu
     }
 }
 
+/* Commands to copy, so no line is broken inside one. An explanation behind four blanks goes below its command if it does not fit. */
+static void why_put_next(const struct buf *lines, const struct term *term, struct buf *out)
+{
+    for (const char *line = lines->data; line && *line;) {
+        const size_t len = strcspn(line, "\n");
+        CLEANUP(free_text) char *text = xasprintf("   %.*s", (int)len, line);
+        char *explanation = strstr(text + 3, "    ");
+        if (explanation && term->live && text_width(text) > term->columns) {
+            const size_t start = out->len + (size_t)(explanation - text) + 1;
+            *explanation = '\0';
+            buf_printf(out, "%s\n      %s\n", text, explanation + 4);
+            term_wrap(term, out, start, 6);
+        } else {
+            buf_printf(out, "%s\n", text);
+        }
+        line += len + (line[len] == '\n');
+    }
+}
+
 void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, const struct term *term,
                 struct buf *out)
 {
@@ -100,5 +122,5 @@ void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, 
             why_rank_row(t, reply->workers[i], d);
         table_print(t, term, out);
     }
-    why_put_lines(&d->next, "   ", out);
+    why_put_next(&d->next, term, out);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/text/columns.h"
 
 /* "4.1e-04" -> "4.1e-4" */
 static void shorten_exponent(char *text)
@@ -84,21 +85,23 @@ struct text fmt_spark(const double *values, size_t count, size_t cells)
 
 size_t text_width(const char *text)
 {
-    size_t width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xC0) != 0x80;
+    const size_t len = strlen(text);
+    size_t width = 0, columns;
+    for (size_t i = 0; i < len; width += columns)
+        i += columns_of_next(text + i, len - i, &columns);
     return width;
 }
 
 size_t text_clip(const char *text, size_t columns)
 {
-    size_t width = 0, i = 0;
-    for (; text[i]; i++) {
-        if (((unsigned char)text[i] & 0xC0) == 0x80)
-            continue;
-        if (width == columns)
+    const size_t len = strlen(text);
+    size_t width = 0, i = 0, own;
+    while (i < len) {
+        const size_t size = columns_of_next(text + i, len - i, &own);
+        if (width + own > columns)
             break;
-        width++;
+        width += own;
+        i += size;
     }
     return i;
 }

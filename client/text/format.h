@@ -17,8 +17,7 @@ struct text fmt_bar(double fraction, int cells);
  * not finite is a question mark. */
 struct text fmt_spark(const double *values, size_t count, size_t cells);
 
-/* The columns that a UTF-8 text takes on a terminal. Every code point counts as one; the text has no control
- * sequences. */
+/* The columns that a UTF-8 text without control sequences takes on a terminal (client/text/columns.h). */
 size_t text_width(const char *text);
 /* The length in bytes of the longest prefix that takes at most `columns` columns. */
 size_t text_clip(const char *text, size_t columns);

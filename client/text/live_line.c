@@ -4,19 +4,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/text/columns.h"
 #include "client/text/term_filter.h"
 
 #define TAB 8
 #define DRAWN_BYTES 4096 /* of the end of a line that does not fit: more than any terminal shows of it */
 #define FARTHEST 9999    /* no terminal is wider */
 
-static bool byte_continues_character(char c)
-{
-    return ((unsigned char)c & 0xC0) == 0x80;
-}
-
-/* Reads a control sequence, a control character or a UTF-8 character, and returns its size in bytes. 0: the
- * control sequence is not complete. */
+/* Reads a control sequence, a control character or a UTF-8 character, and returns its size in bytes. 0: it is not complete. */
 static size_t live_piece_step(struct live_piece *p, const char *at, size_t len)
 {
     size_t n = 1;
@@ -44,9 +39,11 @@ static size_t live_piece_step(struct live_piece *p, const char *at, size_t len)
     } else if (*at == '\b') {
         p->column -= p->column > 0;
     } else {
-        p->column += !byte_continues_character(*at); /* the text may have come in parts of a character */
-        while (n < len && byte_continues_character(at[n]))
-            n++;
+        size_t columns;
+        if (!columns_are_known(at, len))
+            return 0;
+        n = columns_of_next(at, len, &columns);
+        p->column += columns;
     }
     if (p->column > p->most)
         p->most = p->column;
@@ -141,7 +138,7 @@ static void live_piece_put(const char *piece, size_t len, size_t from, size_t to
     for (size_t i = 0, n = 1; n && i < len; i += n) {
         const size_t column = read.column;
         n = live_piece_step(&read, piece + i, len - i);
-        if (piece[i] == '\033' || (column >= from && column < to))
+        if (piece[i] == '\033' || (column >= from && column < to && read.column <= to))
             buf_append(out, piece + i, n);
     }
 }

@@ -1,5 +1,6 @@
 #include "client/text/table.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,7 @@ void table_end_row(struct table *t)
 /* Columns of a text that is wrapped. Others are left out for it as long as it has less than WRAP_LEAST. */
 #define WRAP_LEAST 36
 #define WRAP_SMALLEST 16
+#define CUT_LEAST 12 /* columns of a text that is cut */
 
 struct layout {
     size_t *widths;
@@ -111,17 +113,23 @@ static void table_widen_span(const struct layout *l, size_t count, size_t from, 
     l->widths[last] += limit && more > room ? room : more;
 }
 
-/* Hides columns that can be spared until a line fits. A left-aligned last column, of notes, may exceed the
- * width. */
-static void table_hide_columns(const struct table *t, size_t limit, const struct layout *l)
+/* The columns by which a line is too wide. A left-aligned last column, of notes, may exceed the width. */
+static size_t table_excess(const struct table *t, size_t limit, const struct layout *l)
 {
     const size_t last = t->count - 1;
     const bool fixed = t->columns[last].right || t->columns[last].wrap;
     const size_t note = fixed ? 0 : l->widths[last] - text_width(t->columns[last].heading);
-    while (limit && table_span_width(l, 0, t->count) - note > limit) {
+    const size_t line = table_span_width(l, 0, t->count) - note;
+    return limit && line > limit ? line - limit : 0;
+}
+
+/* Hides columns whose number is below `end` until a line fits. */
+static void table_hide_columns(const struct table *t, size_t limit, const struct layout *l, int end)
+{
+    while (table_excess(t, limit, l)) {
         size_t next = t->count;
         for (size_t c = 0; c < t->count; c++)
-            if (t->columns[c].spare && !l->hidden[c] &&
+            if (t->columns[c].spare && t->columns[c].spare < end && !l->hidden[c] &&
                 (next == t->count || t->columns[c].spare < t->columns[next].spare))
                 next = c;
         if (next == t->count)
@@ -136,6 +144,20 @@ static bool table_is_blank(const struct table *t, size_t column)
         if (t->cells[r * t->count + column].span != 1 || *t->cells[r * t->count + column].text)
             return false;
     return true;
+}
+
+/* Narrows the wrapped column, and then those whose cells may be cut. */
+static void table_narrow_columns(const struct table *t, size_t limit, const struct layout *l)
+{
+    const size_t last = t->count - 1;
+    if (t->columns[last].wrap && l->widths[last] > WRAP_SMALLEST && table_excess(t, limit, l))
+        l->widths[last] = WRAP_SMALLEST;
+    for (size_t c = 0; c < t->count; c++) {
+        const size_t excess = table_excess(t, limit, l);
+        if (!excess || !t->columns[c].most || l->hidden[c] || l->widths[c] <= CUT_LEAST)
+            continue;
+        l->widths[c] -= excess < l->widths[c] - CUT_LEAST ? excess : l->widths[c] - CUT_LEAST;
+    }
 }
 
 /* The wrapped column gets what is left of the line, even if that is less than it wants. */
@@ -162,7 +184,9 @@ static void table_measure(const struct table *t, size_t limit, const struct layo
         if (limit && most && l->widths[c] > most)
             l->widths[c] = most;
     }
-    table_hide_columns(t, limit, l);
+    table_hide_columns(t, limit, l, TABLE_LATE);
+    table_narrow_columns(t, limit, l);
+    table_hide_columns(t, limit, l, INT_MAX);
     table_fit_wrapped(t, limit, l);
     for (size_t i = 0; i < t->rows * t->count; i++) {
         const struct cell *cell = &t->cells[i];
@@ -178,11 +202,11 @@ static void table_put_cell(struct buf *out, const struct term *term, const struc
                            bool right, size_t *owed)
 {
     CLEANUP(buf_release) struct buf text = {0};
-    size_t used = text_width(cell->text), pad = width > used ? width - used : 0;
-    if (used > width && width)
+    if (text_width(cell->text) > width && width)
         buf_printf(&text, "%.*s…", (int)text_clip(cell->text, width - 1), cell->text);
     else
         buf_puts(&text, cell->text);
+    const size_t used = text_width(text.data), pad = width > used ? width - used : 0;
     if (used) {
         *owed += right ? pad : 0;
         buf_printf(out, "%*s", (int)*owed, "");
@@ -243,8 +267,9 @@ static void table_print_row(const struct table *t, const struct cell *row, const
     buf_putc(out, '\n');
 }
 
-void table_print(const struct table *t, const struct term *term, struct buf *out)
+size_t table_print(const struct table *t, const struct term *term, struct buf *out)
 {
+    size_t left_out = 0;
     struct layout l = {.widths = xcalloc(t->count, sizeof(*l.widths)),
                        .hidden = xcalloc(t->count, sizeof(*l.hidden))};
     struct cell *heads = xcalloc(t->count, sizeof(*heads));
@@ -254,9 +279,12 @@ void table_print(const struct table *t, const struct term *term, struct buf *out
     table_print_row(t, heads, &l, term, out);
     for (size_t r = 0; r < t->rows; r++)
         table_print_row(t, t->cells + r * t->count, &l, term, out);
-    for (size_t c = 0; c < t->count; c++)
+    for (size_t c = 0; c < t->count; c++) {
         free(heads[c].text);
+        left_out += l.hidden[c] && !(t->columns[c].optional && table_is_blank(t, c));
+    }
     free(heads);
     free(l.widths);
     free(l.hidden);
+    return left_out;
 }

@@ -11,12 +11,15 @@
  * `spare` number are left out. */
 struct table_column {
     const char *heading;
-    bool right;    /* aligned to the right */
-    int spare;     /* 0: always shown; otherwise left out on a narrow terminal, the lowest number first */
-    size_t most;   /* on a terminal the cells are cut to this width; 0: they are not */
+    bool right; /* aligned to the right */
+    int spare; /* 0: always shown; otherwise left out on a narrow terminal, the lowest number first. From TABLE_LATE on:
+                      only if a wrapped column would get less than its least width, and columns with `most` are narrow already */
+    size_t most;   /* on a terminal the cells are cut to this width, or a smaller one; 0: they are not */
     bool optional; /* left out if all its cells are blank */
     bool wrap;     /* of the last column: on a terminal the text goes on in further lines, below itself */
 };
+
+#define TABLE_LATE 100
 
 struct table;
 struct table *table_new(const struct table_column *columns, size_t count); /* columns is borrowed */
@@ -28,6 +31,7 @@ void table_cell(struct table *t, enum style style, const char *text);
 void table_span(struct table *t, size_t columns, enum style style, const char *text);
 void table_end_row(struct table *t); /* cells not given are blank */
 
-void table_print(const struct table *t, const struct term *term, struct buf *out);
+/* Returns the number of columns that were left out because the terminal is narrow. */
+size_t table_print(const struct table *t, const struct term *term, struct buf *out);
 
 #endif

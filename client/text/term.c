@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "client/text/columns.h"
 
 struct term term_of(int fd)
 {
@@ -118,9 +119,7 @@ static size_t term_next_length(const char *at, size_t *columns)
             len++;
         return len + (at[len] != 0);
     }
-    while (((unsigned char)at[len] & 0xc0) == 0x80)
-        len++;
-    return len;
+    return columns_of_next(at, strnlen(at, 4), columns);
 }
 
 /* The length of the first line of the text, and of the blanks behind it, which a line end replaces. */

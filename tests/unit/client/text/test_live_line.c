@@ -1,3 +1,4 @@
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,13 +139,34 @@ static void test_pieces_of_all_widths(void **state)
     live_line_release(&line);
 }
 
+/* Pictures and Chinese characters take two columns, also if a character comes in parts. */
+static void test_wide_characters(void **state)
+{
+    (void)state;
+    struct live_line line = {0};
+    struct buf out = {0};
+    live_line_add(&line, "\r日本語 \xf0\x9f", 13);
+    live_line_add(&line, "\x9a\x80", 2);
+    assert_int_equal(line.pieces[0].most, 9);
+    live_line_put(&line, "", 0, 6, &out);
+    assert_string_equal(out.data, "日本");
+    live_line_add(&line, "\rabcdefgh", 9);
+    assert_int_equal(line.count, 2);
+    live_line_add(&line, "i", 1);
+    assert_int_equal(line.count, 1);
+    buf_release(&out);
+    live_line_release(&line);
+}
+
 int main(void)
 {
+    setlocale(LC_CTYPE, "C.UTF-8"); /* widths of characters */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_new_text_covers_old_text),  cmocka_unit_test(test_shorter_text_covers_a_part),
         cmocka_unit_test(test_too_long_for_the_terminal), cmocka_unit_test(test_blank_lines),
         cmocka_unit_test(test_end_of_a_very_long_line),   cmocka_unit_test(test_progress_bar_takes_no_memory),
         cmocka_unit_test(test_each_byte_is_read_once),    cmocka_unit_test(test_pieces_of_all_widths),
+        cmocka_unit_test(test_wide_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
