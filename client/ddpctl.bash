@@ -49,7 +49,7 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "gpu cpu auto" -- "$current"))
         return
         ;;
-    --workdir | --log-dir)
+    --workdir | --log-dir | --tensorboard)
         COMPREPLY=($(compgen -d -- "$current"))
         return
         ;;
@@ -99,7 +99,7 @@ _ddpctl() {
             COMPREPLY=($(compgen -S = -W "$("$program" tune "${COMP_WORDS[2]}" 2>/dev/null | sed -n 's/^\([a-z][a-z_.]*\) .*/\1/p')" -- "$current"))
         fi
         ;;
-    status | logs | wait | cancel | resize | restart | resume | metrics | verify | events | why | priority | hold | release | delete | show)
+    status | logs | wait | cancel | resize | restart | resume | metrics | export | verify | events | why | priority | hold | release | delete | show)
         COMPREPLY=($(compgen -W "$(_ddpctl_jobs) last" -- "$current"))
         ;;
     drain | undrain | forget)

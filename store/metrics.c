@@ -210,23 +210,28 @@ static void read_point(sqlite3_stmt *st, struct metric_point *p)
     p->rank = sqlite3_column_int(st, 2);
     p->step = sqlite3_column_int64(st, 3);
     p->time_ms = sqlite3_column_int64(st, 4);
-    p->metric.value = sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
+    p->metric.value =
+        sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
 }
 
-enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, size_t limit,
-                           struct metric_point **out, size_t *count, struct err *e)
+enum err_code metrics_read(struct metrics *m, const struct metrics_query *query, struct metric_point **out,
+                           size_t *count, struct err *e)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
     const char *text =
         "SELECT job,name,rank,step,time_ms,value FROM (SELECT s.job,s.name,s.rank,p.step,p.time_ms,"
         "p.value,row_number() OVER (PARTITION BY p.series ORDER BY p.step DESC) AS age"
-        " FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1 AND (?2 IS NULL OR s.name=?2))"
+        " FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1 AND (?2 IS NULL OR s.name=?2)"
+        " AND (?4 IS NULL OR s.rank=?4) AND p.time_ms>=?5)"
         " WHERE age<=?3 ORDER BY name,rank,step";
     if (db_prepare(m->db, text, &st, e) != ERR_OK)
         return e->code;
-    sqlite3_bind_int64(st, 1, job);
-    sqlite3_bind_text(st, 2, name, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 3, limit ? (int64_t)limit : INT64_MAX);
+    sqlite3_bind_int64(st, 1, query->job);
+    sqlite3_bind_text(st, 2, query->name, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 3, query->limit ? (int64_t)query->limit : INT64_MAX);
+    if (query->by_rank) /* else NULL */
+        sqlite3_bind_int(st, 4, query->rank);
+    sqlite3_bind_int64(st, 5, query->since_ms ? query->since_ms : INT64_MIN);
     struct metric_point *points = NULL;
     size_t n = 0, cap = 0;
     int rc;

@@ -1,6 +1,7 @@
 #ifndef DDP_STORE_METRICS_H
 #define DDP_STORE_METRICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,9 +30,17 @@ void metrics_close(struct metrics *m);
 /* Adds the points in one transaction: all, or on an error none. */
 MUST_CHECK enum err_code metrics_append(struct metrics *m, const struct metric_point *points, size_t count,
                                         struct err *e);
-/* Reads points, ordered by name, rank and step. name NULL: all names. limit: the newest steps of each series; 0: no
- * limit. The caller frees *out. */
-MUST_CHECK enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, size_t limit,
+/* Which points are read. */
+struct metrics_query {
+    int64_t job;
+    const char *name; /* NULL: all names */
+    bool by_rank;     /* only those of `rank` */
+    int rank;
+    size_t limit;     /* the newest steps of each series; 0: no limit */
+    int64_t since_ms; /* only points with this time or a later one */
+};
+/* Reads points, ordered by name, rank and step. The caller frees *out. */
+MUST_CHECK enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
                                       struct metric_point **out, size_t *count, struct err *e);
 /* Deletes series, those of the oldest jobs first, until the rest needs at most this number of bytes. metrics_append
  * does this from time to time, with METRICS_BYTES_MAX. */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "client/cmd/jobs/job_find.h"
 #include "client/connect.h"
+#include "client/export/export_text.h"
 #include "client/text/format.h"
 #include "client/text/json_print.h"
 #include "client/text/plot.h"
@@ -173,27 +174,17 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
     free(columns);
 }
 
-/* In quotes where RFC 4180 requires them. */
-static void metrics_put_csv_text(struct buf *out, const char *text)
-{
-    bool quoted = text[strcspn(text, ",\"\r\n")];
-    buf_puts(out, quoted ? "\"" : "");
-    for (; *text; text++)
-        buf_puts(out, (char[]){*text, *text == '"' ? '"' : '\0', '\0'});
-    buf_puts(out, quoted ? "\"" : "");
-}
-
 static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
 {
     if (first)
-        buf_puts(out, "job,step,time_ms,rank,name,value\n");
+        buf_puts(out, EXPORT_CSV_HEADER);
     for (size_t i = 0; i < reply->n_points; i++) {
         const Ddp__V1__MetricPoint *p = reply->points[i];
         char value[REAL_TEXT];
 
         buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
                    p->rank);
-        metrics_put_csv_text(out, p->name);
+        export_put_csv_text(out, p->name);
         real_text(value, p->value);
         buf_printf(out, ",%s\n", value);
     }

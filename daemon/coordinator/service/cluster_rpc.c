@@ -320,8 +320,13 @@ static void get_metrics(struct rpc_call *rpc, const void *message, void *user)
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
         return;
     }
-    metrics_recorder_read(s->recorder, rpc, request->job, request->name,
-                          request->limit > 0 ? (size_t)request->limit : 0);
+    const struct metrics_query query = {.job = request->job,
+                                        .name = request->name[0] ? request->name : NULL,
+                                        .by_rank = request->by_rank,
+                                        .rank = request->rank,
+                                        .limit = request->limit > 0 ? (size_t)request->limit : 0,
+                                        .since_ms = request->since_ms};
+    metrics_recorder_read(s->recorder, rpc, &query);
 }
 
 static void get_version(struct rpc_call *rpc, const void *message, void *user)

@@ -8,7 +8,6 @@
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/pool.h"
 #include "proto/ddp.pb-c.h"
-#include "store/metrics.h"
 
 /* Two structs metrics_work alternate. The loop collects points, jobs to forget and reads in `pending`. Every
  * WRITE_EVERY_MS, or at once for a read, `pending` becomes `running` and goes to the worker thread as a
@@ -24,9 +23,8 @@
 /* A user's call that waits for points. */
 struct points_read {
     struct rpc_call *call;
-    int64_t job;
-    char *name;
-    size_t limit;
+    struct metrics_query query;
+    char *name; /* of the query; NULL: all */
     struct metric_point *points;
     size_t count;
     bool failed;
@@ -85,9 +83,7 @@ static void recorder_run_work(struct metrics_recorder *r)
     w->failed = code != ERR_OK;
     for (size_t i = 0; i < w->read_count; i++) {
         struct points_read *q = &w->reads[i];
-        const char *name = q->name[0] ? q->name : NULL;
-        q->failed =
-            metrics_read(r->metrics, q->job, name, q->limit, &q->points, &q->count, &q->err) != ERR_OK;
+        q->failed = metrics_read(r->metrics, &q->query, &q->points, &q->count, &q->err) != ERR_OK;
     }
 }
 
@@ -100,9 +96,9 @@ static void recorder_on_worker(uv_work_t *req)
 
 /* A long job has more points than a reply can carry and a screen can show. Keeps every stride-th point, so
  * that curves keep their shape, and the last point of each series, which users look at first. */
-static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count)
+static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count,
+                          size_t stride)
 {
-    const size_t stride = count / REPLY_POINTS + 1;
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         const bool last = i + 1 == count || points[i].rank != points[i + 1].rank ||
@@ -118,7 +114,10 @@ static void points_read_reply(struct points_read *q)
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__GetMetricsReply message = DDP__V1__GET_METRICS_REPLY__INIT;
     struct metric_point **kept = pool_alloc(&pool, q->count * sizeof *kept);
-    message.n_points = points_thin(kept, q->points, q->count);
+    const bool one_series = q->query.name && q->query.by_rank; /* at most METRICS_SERIES_MAX points */
+    const size_t stride = one_series ? 1 : q->count / REPLY_POINTS + 1;
+    message.n_points = points_thin(kept, q->points, q->count, stride);
+    message.thinned = message.n_points < q->count;
     message.points = pool_alloc(&pool, message.n_points * sizeof *message.points);
     for (size_t i = 0; i < message.n_points; i++) {
         Ddp__V1__MetricPoint *p = message.points[i] = pool_alloc(&pool, sizeof *p);
@@ -253,13 +252,14 @@ void metrics_recorder_forget(struct metrics_recorder *r, int64_t job)
     recorder_arm_timer(r);
 }
 
-void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call, int64_t job, const char *name,
-                           size_t limit)
+void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call,
+                           const struct metrics_query *query)
 {
     struct metrics_work *w = &r->pending;
+    char *name = xstrdup(query->name);
     w->reads = array_grow(w->reads, w->read_count, &w->read_cap, sizeof *w->reads);
-    w->reads[w->read_count++] =
-        (struct points_read){.call = rpc_call_ref(call), .job = job, .name = xstrdup(name), .limit = limit};
+    w->reads[w->read_count] = (struct points_read){.call = rpc_call_ref(call), .query = *query, .name = name};
+    w->reads[w->read_count++].query.name = name;
     recorder_start_work(r);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/metric.h"
 #include "proto/rpc_server.h"
+#include "store/metrics.h"
 
 /* Writes the workers' metrics to metrics.db and reads them for users. A worker thread of libuv uses the
  * database, so that a slow disk never delays the loop. At most METRICS_RECORDER_PENDING points wait to be
@@ -19,10 +20,10 @@ MUST_CHECK enum err_code metrics_recorder_open(struct metrics_recorder **out, uv
 void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank);
 /* Deletes the job's points with the next write. */
 void metrics_recorder_forget(struct metrics_recorder *r, int64_t job);
-/* Replies to the call with the job's points, including those just added. name "": all metrics. limit: the
- * newest points of each series only; 0: no limit. */
-void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call, int64_t job, const char *name,
-                           size_t limit);
+/* Replies to the call with the job's points, including those just added. Of more than 20,000 points it leaves some out,
+ * unless they are those of one name and one rank. */
+void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call,
+                           const struct metrics_query *query);
 uint64_t metrics_recorder_dropped(const struct metrics_recorder *r); /* points that were never written */
 /* Writes the pending points before it returns; NULL is fine. The timer is closed in the loop's next turn. */
 void metrics_recorder_close(struct metrics_recorder *r);

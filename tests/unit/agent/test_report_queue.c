@@ -92,7 +92,8 @@ static void lines_arrive_byte_for_byte(void **state)
         assert_ok(metrics_append(store, &point, 1, &e), &e);
     }
     rpc_release(&reports);
-    assert_ok(metrics_read(store, JOB, "loss", 0, &points, &count, &e), &e);
+    const struct metrics_query query = {.job = JOB, .name = "loss"};
+    assert_ok(metrics_read(store, &query, &points, &count, &e), &e);
     assert_int_equal(count, ARRAY_LEN(lines));
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(points[i].step, i + 1);

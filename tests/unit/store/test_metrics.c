@@ -50,7 +50,8 @@ static size_t read_all(struct metrics *m, int64_t job, const char *name, size_t 
 {
     struct err e = {0};
     size_t count;
-    if (metrics_read(m, job, name, limit, out, &count, &e) != ERR_OK)
+    const struct metrics_query query = {.job = job, .name = name, .limit = limit};
+    if (metrics_read(m, &query, out, &count, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     return count;
 }
@@ -76,6 +77,15 @@ static void points_are_read_in_order(void **state)
     n = read_all(m, 1, "loss", 1, &p);
     assert_int_equal(n, 2); /* the newest of each rank */
     assert_int_equal(p[0].step, 20);
+    free(p);
+    struct err e = {0};
+    struct metrics_query query = {.job = 1, .by_rank = true, .rank = 1};
+    assert_int_equal(metrics_read(m, &query, &p, &n, &e), ERR_OK);
+    assert_true(n == 1 && p[0].rank == 1);
+    free(p);
+    query = (struct metrics_query){.job = 1, .since_ms = 20}; /* add_point uses the step as the time */
+    assert_int_equal(metrics_read(m, &query, &p, &n, &e), ERR_OK);
+    assert_true(n == 2 && p[0].step == 20 && p[1].step == 20);
     free(p);
     metrics_close(m);
 }
