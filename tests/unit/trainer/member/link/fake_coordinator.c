@@ -25,12 +25,16 @@ char fake_directory[] = "/tmp/ddp-report-XXXXXX";
 char fake_target[80];
 static char fake_socket[64];
 
+#define MAX_WATCHERS 8
+
 static struct {
     uv_loop_t loop;
     uv_async_t stop, send;
     pthread_t thread;
     struct rpc_server *server;
-    struct rpc_call *watcher; /* owned by the loop */
+    /* The open Watch calls; owned by the loop. A worker that dials again may have its new stream served before the
+     * stream that it cancelled, so the last one that started need not be the one that it reads. */
+    struct rpc_call *watchers[MAX_WATCHERS];
 } fake_server;
 
 static void fake_answer_alone(const Ddp__V1__JoinRequest *q, Ddp__V1__JoinReply *reply,
@@ -131,6 +135,16 @@ static void fake_send_watch(struct rpc_call *call)
                e.code != ERR_UNAVAILABLE); /* the worker has closed the stream; it will dial again */
 }
 
+static void fake_add_watcher(struct rpc_call *call)
+{
+    int free = 0;
+
+    while (free < MAX_WATCHERS && fake_server.watchers[free])
+        free++;
+    BUG_ON(free == MAX_WATCHERS);
+    fake_server.watchers[free] = call;
+}
+
 static void fake_on_watch(struct rpc_call *call, const void *request, void *user)
 {
     const Ddp__V1__WatchRequest *q = request;
@@ -149,7 +163,7 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
         rpc_call_fail_with(call, ERR_FAILED_PRECONDITION, "it has not formed yet");
         return;
     }
-    fake_server.watcher = call;
+    fake_add_watcher(call);
     if (!fake.mute_watches)
         fake_send_watch(call);
     if (fake.short_watches)
@@ -159,8 +173,9 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
 static void fake_on_watch_end(struct rpc_call *call, bool cancelled)
 {
     (void)cancelled;
-    if (fake_server.watcher == call) /* else the worker has dialed again */
-        fake_server.watcher = NULL;
+    for (int i = 0; i < MAX_WATCHERS; i++)
+        if (fake_server.watchers[i] == call)
+            fake_server.watchers[i] = NULL;
 }
 
 static void fake_on_commit(struct rpc_call *call, const void *request, void *user)
@@ -237,8 +252,9 @@ static void fake_on_stop(uv_async_t *async)
 static void fake_on_send(uv_async_t *async)
 {
     (void)async;
-    if (fake_server.watcher)
-        fake_send_watch(fake_server.watcher);
+    for (int i = 0; i < MAX_WATCHERS; i++)
+        if (fake_server.watchers[i])
+            fake_send_watch(fake_server.watchers[i]);
 }
 
 static void *fake_run_loop(void *arg)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 
@@ -71,8 +71,8 @@ void fake_coordinator_send_watch(void); /* sends watch_generation and watch_stop
 void worker_give_token(const char *bytes, size_t size);
 struct link *worker_link_open(void); /* opens a link with the token that the fake coordinator accepts */
 
-/* Waits up to 20 s for the condition. If it does not come true, the program ends: the worker's threads still run, and
- * the next test would change what they use. */
+/* Waits up to 20 s for the condition. If it does not come true, the program aborts: the worker's threads still run, and
+ * the next test would change what they use. ThreadSanitizer reports threads that still run at an exit, but not at an abort. */
 #define WAIT_FOR(cond)                                                                                       \
     do {                                                                                                     \
         int64_t until_ = clock_boot_ms() + 20000;                                                            \
@@ -80,7 +80,7 @@ struct link *worker_link_open(void); /* opens a link with the token that the fak
             sched_yield();                                                                                   \
         if (!(cond)) {                                                                                       \
             fprintf(stderr, "%s:%d: not within 20 s: %s\n", __FILE__, __LINE__, #cond);                      \
-            _exit(1);                                                                                        \
+            abort();                                                                                         \
         }                                                                                                    \
     } while (0)
 
