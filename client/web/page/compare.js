@@ -1,0 +1,65 @@
+/* Two or more jobs side by side: their curves in common charts, and the keys of their job files that differ. */
+
+/* The value of a flow collection, or the text: {type: mlp, sizes: [20, 1]} becomes an object, and lists stay texts. */
+function flow_value(text) {
+  if (!text.startsWith("{") || !text.endsWith("}")) return text.replace(/^\x22(.*)\x22$/, "$1");
+  const table = {};
+  let depth = 0, quoted = false, part = "";
+  const put = () => {
+    const colon = part.indexOf(":");
+    if (colon > 0) table[part.slice(0, colon).trim()] = flow_value(part.slice(colon + 1).trim());
+    part = "";
+  };
+  for (const c of text.slice(1, -1)) {
+    if (c === "\x22") quoted = !quoted;
+    if (!quoted) depth += "[{".includes(c) ? 1 : "]}".includes(c) ? -1 : 0;
+    if (c === "," && !depth && !quoted) put();
+    else part += c;
+  }
+  put();
+  return table;
+}
+
+/* The keys of a job file as the coordinator prints it: "train.optimizer.lr" -> "0.001". */
+function job_keys(text) {
+  const keys = new Map(), path = [];
+  const put = (name, value) => {
+    if (typeof value === "object") for (const [key, inner] of Object.entries(value)) put(name + "." + key, inner);
+    else keys.set(name, keys.has(name) ? keys.get(name) + " " + value : value);
+  };
+  for (const line of text.split("\n")) {
+    const found = /^(\x20*)([\w.-]+|\x22[^\x22]*\x22):(?:\x20(.*))?$/.exec(line);
+    if (found) {
+      path.length = found[1].length >> 1;
+      path.push(found[2].replaceAll("\x22", ""));
+      if (found[3] !== undefined && found[3] !== "") put(path.join("."), flow_value(found[3].trim()));
+    } else if (line.trim() && path.length) {
+      put(path.join("."), line.trim()); // an item of a list, or a line of a long text
+    }
+  }
+  return keys;
+}
+
+function different_keys(jobs) {
+  const tables = jobs.map((job) => job_keys(job.job_file || "")), names = new Set(tables.flatMap((t) => [...t.keys()]));
+  return [...names].filter((name) => new Set(tables.map((t) => t.get(name))).size > 1).map((name) => [name, tables.map((t) => t.get(name))]);
+}
+
+function draw_difference(jobs) {
+  const best = (job) => job.progress && job.progress.has_best_val ? number(job.progress.best_val) : "";
+  const results = [["state", (j) => state_badge(j.state)], ["step", (j) => (j.progress ? count(j.progress.step) : "")], ["loss", (j) => metric_of(j, "loss")], ["val_loss", (j) => metric_of(j, "val_loss")],
+    ["best val_loss", best], ["took", (j) => (j.started_ms ? span((j.ended_ms || Date.now()) - j.started_ms) : "")], ["restarts", (j) => String(j.restarts_used)]];
+  const rows = different_keys(jobs), short = (text) => (text === undefined ? h("span.dim", "–") : plain(text));
+  return h("div.scroll", {key: "difference"}, h("table.difference", h("caption", "Results, and the keys of the job files that differ"),
+    h("thead", h("tr", h("th", {scope: "col"}, ""), jobs.map((job, i) => h("th", {scope: "col", key: job.job}, curve_sample({colour: i, dash: Math.floor(i / 7)}), " ", h("a", {href: "#/job/" + job.job + "/curves"}, "#" + job.job + " " + plain(job.name)))))),
+    h("tbody", results.map(([name, value]) => h("tr", {key: name}, h("th", {scope: "row"}, name), jobs.map((job) => h("td", value(job)))))),
+    h("tbody.keys", rows.length ? rows.map(([name, values]) => h("tr", {key: "key " + name}, h("th", {scope: "row"}, h("code", plain(name))), values.map((v) => h("td", short(v)))))
+      : h("tr", {key: "none"}, h("td", {colspan: String(jobs.length + 1)}, "The job files have the same keys and values.")))));
+}
+
+function draw_compare() {
+  const jobs = view.jobs.map((number_of) => model.jobs.get(number_of)).filter(Boolean);
+  return [h("div.head", {key: "head"}, back_button(), h("h2", "Compare " + view.jobs.length + " jobs")),
+    view.jobs.filter((job) => model.failed.has(job)).map((job) => h("p.error", {key: "failed" + job}, "job " + job + ": " + model.failed.get(job))),
+    jobs.length ? draw_difference(jobs) : null, curve_controls(), draw_charts(view.jobs)];
+}

@@ -1,0 +1,97 @@
+/* Requests to the server, and the stream of changes. Every request carries the key of the URL that ddpctl printed. */
+
+const link = {key: "", last: "", controller: null, state: "connecting", why: ""};
+
+function take_key() {
+  const found = /^#k=([\w-]+)$/.exec(location.hash);
+  const view = /^#k=([\w-]+)&(\/.*)$/.exec(location.hash);
+  const key = found || view;
+  try {
+    if (key) localStorage.setItem("ddp-key", key[1]);
+    link.key = key ? key[1] : localStorage.getItem("ddp-key") || "";
+  } catch {
+    link.key = key ? key[1] : ""; // the browser keeps nothing: the key lives as long as the page
+  }
+  if (key) history.replaceState(null, "", "#" + (view ? view[2] : "/"));
+}
+
+async function api(path, options = {}) {
+  const headers = {...options.headers};
+  if (link.key) headers["X-DDP-Key"] = link.key;
+  const reply = await fetch("api/" + path, {...options, headers, credentials: "same-origin", cache: "no-store"});
+  if (reply.ok) return reply;
+  let text = "";
+  try {
+    text = (await reply.json()).error;
+  } catch {
+    text = "";
+  }
+  const error = new Error(text || "the server answered with " + reply.status);
+  error.status = reply.status;
+  throw error;
+}
+
+const get = async (path, signal) => (await api(path, {signal})).json();
+
+async function post(path, body) {
+  const headers = {"X-DDP": "1", "Content-Type": "application/json"};
+  return (await api(path, {method: "POST", headers, body: body ? JSON.stringify(body) : ""})).json();
+}
+
+function link_state(state, why) {
+  if (link.state === state && link.why === (why || "")) return;
+  link.state = state;
+  link.why = why || "";
+  draw_soon();
+}
+
+/* Reads server-sent events until the stream ends. EventSource cannot send the key. */
+async function read_stream(reply, take) {
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "", event = {kind: "message", data: "", id: ""};
+  for (;;) {
+    const {value, done} = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const raw of lines) {
+      const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
+      if (!line) {
+        if (event.data) {
+          take(event.kind, JSON.parse(event.data), event.id);
+          if (event.id) link.last = event.id;
+        }
+        event = {kind: "message", data: "", id: ""};
+        continue;
+      }
+      const colon = line.indexOf(":");
+      if (colon <= 0) continue; // a comment
+      const value_of = line.slice(colon + 1).replace(/^ /, "");
+      if (line.startsWith("event:")) event.kind = value_of;
+      else if (line.startsWith("data:")) event.data += value_of;
+      else if (line.startsWith("id:")) event.id = value_of;
+    }
+  }
+}
+
+/* Listens until listen() is called again or the page is hidden, and connects again when the stream breaks. */
+async function listen(query, take) {
+  link.controller?.abort();
+  if (document.hidden) return;
+  const mine = (link.controller = new AbortController());
+  for (let pause = 250; !mine.signal.aborted; pause = Math.min(pause * 2, 5000)) {
+    try {
+      const headers = link.last ? {"Last-Event-ID": link.last} : {};
+      const reply = await api("watch" + query, {headers, signal: mine.signal});
+      link_state("live");
+      pause = 250;
+      await read_stream(reply, take);
+      if (!mine.signal.aborted) link_state("broken", "");
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if (error.status === 403) return link_state("refused", error.message);
+      link_state("broken", error.status ? error.message : "");
+    }
+    await new Promise((resume) => setTimeout(resume, pause));
+  }
+}

@@ -1,0 +1,135 @@
+/* Curves: values of a metric of a rank over steps and time, in the order in which they were measured. */
+
+const store = new Map(); // by job: Map of "name rank" to {name, rank, step, time, value, shapes}
+
+const PER_RANK = /^(ms_per_step|wait_ms|memory_bytes|exposed|balance_|gpu|cpu|node|mem|process|io)/;
+const HIDDEN = /^(steps|epoch|parameters|.*_bytes|bytes|digest_.*|round|sync_.*)$/;
+const ORDER = ["loss", "val_loss", "bits_per_char", "bits_per_byte", "val_acc", "lr", "grad_norm", "tokens_per_s", "samples_per_s",
+  "ms_per_step", "wait_ms", "exposed", "memory_bytes"];
+const TOGETHER = {val_loss: "loss", wait_ms: "ms_per_step"}; // drawn in the chart of the other one
+
+function series_of(job, name, rank) {
+  if (!store.has(job)) store.set(job, new Map());
+  const all = store.get(job), key = name + " " + rank;
+  if (!all.has(key)) all.set(key, {name, rank, step: [], time: [], value: [], shapes: new Map()});
+  return all.get(key);
+}
+
+function put_series(job, list) {
+  const live = store.get(job);
+  store.set(job, new Map());
+  for (const {name, rank, step, time_ms, value} of list) {
+    const s = series_of(job, name, rank);
+    s.step = step;
+    s.time = time_ms;
+    s.value = value.map((v) => (v === null ? NaN : v));
+    // Points that came after the server had read these.
+    const newer = live?.get(name + " " + rank), end = time_ms[time_ms.length - 1];
+    for (let i = 0; newer && i < newer.time.length; i++)
+      if (newer.time[i] > end) push_point(s, newer.step[i], newer.time[i], newer.value[i]);
+  }
+}
+
+function push_point(s, step, time, value) {
+  s.step.push(step);
+  s.time.push(time);
+  s.value.push(value);
+  s.shapes.clear();
+}
+
+function add_points(job, points) {
+  let large = false;
+  for (const point of points) {
+    const s = series_of(job, point.name, point.rank), end = s.time.length - 1;
+    if (end >= 0 && (point.time_ms < s.time[end] || (point.time_ms === s.time[end] && point.step <= s.step[end]))) continue;
+    push_point(s, point.step, point.time_ms, point.value === null ? NaN : point.value);
+    large = large || s.step.length > 6000;
+  }
+  if (large) ask_metrics(job); // the server thins them
+}
+
+/* The curve as it is drawn: {x, y, smooth}. Over steps, a step that was done again keeps its later value. Over "since", x is the time
+ * since the start of the job. */
+function shape_of(s, over, smoothing, start) {
+  const name = over + smoothing;
+  if (s.shapes.has(name)) return s.shapes.get(name);
+  let x, y = s.value;
+  if (over !== "step") {
+    x = s.time.map((t) => (over === "since" ? t - start : t) / 1000);
+  } else {
+    x = s.step;
+    let sorted = true;
+    for (let i = 1; i < x.length && sorted; i++) sorted = x[i] > x[i - 1];
+    if (!sorted) {
+      const last = new Map();
+      x.forEach((step, i) => last.set(step, y[i]));
+      const pairs = [...last].sort((a, b) => a[0] - b[0]);
+      x = pairs.map((p) => p[0]);
+      y = pairs.map((p) => p[1]);
+    }
+  }
+  const shape = {x, y, smooth: smoothing > 0 ? smooth(y, smoothing) : null};
+  s.shapes.set(name, shape);
+  return shape;
+}
+
+/* An exponential moving average without the bias of its first values. Values that are not finite are left out. */
+function smooth(values, weight) {
+  let mean = 0, total = 0;
+  return values.map((v) => {
+    if (!Number.isFinite(v)) return v;
+    mean = mean * weight + v * (1 - weight);
+    total = total * weight + (1 - weight);
+    return mean / total;
+  });
+}
+
+/* Index of the last x that is not above the wanted one, or -1. */
+function index_at(x, wanted) {
+  let low = 0, high = x.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x[middle] <= wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/* The step that a job had reached at a time. */
+function step_at(job, time) {
+  let best = 0;
+  for (const s of (store.get(job) || new Map()).values()) {
+    if (s.name !== "loss" && s.name !== "ms_per_step") continue;
+    const i = index_at(s.time, time);
+    if (i >= 0) best = Math.max(best, s.step[i]);
+  }
+  return best;
+}
+
+/* The charts for these jobs: [{title, names, curves: [{job, name, rank, series}]}]. Metrics that each rank measures for itself get a
+ * curve for each rank of a single job; of the others, and of several jobs, the lowest rank's is drawn. */
+function charts_for(jobs, with_hidden) {
+  const charts = new Map();
+  for (const job of jobs) {
+    const by_name = new Map();
+    for (const s of (store.get(job) || new Map()).values()) {
+      if (HIDDEN.test(s.name) && !PER_RANK.test(s.name) && !with_hidden) continue;
+      if (s.step.length < (with_hidden ? 1 : 2) && s.name !== "loss" && s.name !== "val_loss") continue;
+      if (!by_name.has(s.name)) by_name.set(s.name, []);
+      by_name.get(s.name).push(s);
+    }
+    for (const [name, list] of by_name) {
+      list.sort((a, b) => a.rank - b.rank);
+      const ranks = PER_RANK.test(name) && jobs.length === 1 ? list.slice(0, 32) : list.slice(0, 1);
+      const together = ranks.length === 1 && by_name.has(TOGETHER[name]) && jobs.length < 4 ? TOGETHER[name] : name;
+      if (!charts.has(together)) charts.set(together, {title: together, names: new Set(), curves: []});
+      const chart = charts.get(together);
+      chart.names.add(name);
+      for (const s of ranks) chart.curves.push({job, name, rank: s.rank, series: s, of: ranks.length});
+    }
+  }
+  const place = (title) => (ORDER.includes(title) ? ORDER.indexOf(title) : 100);
+  for (const chart of charts.values())
+    chart.curves.sort((a, b) => place(a.name) - place(b.name) || jobs.indexOf(a.job) - jobs.indexOf(b.job) || a.rank - b.rank);
+  return [...charts.values()].sort((a, b) => place(a.title) - place(b.title) || (a.title < b.title ? -1 : 1));
+}
