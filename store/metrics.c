@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/usage.h"
 #include "store/db.h"
 
 #define TRIM_EVERY 256 /* appends */
@@ -122,18 +123,18 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
 }
 
 /* Deletes every second point, but not the newest one, and counts the points again. */
-static enum err_code metrics_thin(struct metrics *m, int64_t series, struct err *e)
+static enum err_code metrics_thin(struct metrics *m, int64_t series, int64_t most, struct err *e)
 {
     CLEANUP(free_text)
     char *text =
         xasprintf("DELETE FROM point WHERE series=%lld AND"
-                  " (SELECT count(*) FROM point WHERE series=%lld) > %d AND step IN"
+                  " (SELECT count(*) FROM point WHERE series=%lld) > %lld AND step IN"
                   " (SELECT step FROM (SELECT step,row_number() OVER (ORDER BY step DESC) AS age FROM point "
                   "WHERE series=%lld)"
                   " WHERE age%%2=0);"
                   "UPDATE series SET points=(SELECT count(*) FROM point WHERE series=%lld) WHERE id=%lld",
-                  (long long)series, (long long)series, METRICS_SERIES_MAX, (long long)series,
-                  (long long)series, (long long)series);
+                  (long long)series, (long long)series, (long long)most, (long long)series, (long long)series,
+                  (long long)series);
     return db_exec(m->db, text, e);
 }
 
@@ -152,7 +153,8 @@ static enum err_code append_one(struct metrics *m, const struct metric_point *p,
     sqlite3_bind_int64(m->statements[ST_COUNTED], 1, series);
     if (db_step_done(m->statements[ST_COUNTED], "series", e) != ERR_OK)
         return e->code;
-    return points >= METRICS_SERIES_MAX ? metrics_thin(m, series, e) : ERR_OK;
+    const int64_t most = usage_is_metric(p->metric.name) ? METRICS_USAGE_MAX : METRICS_SERIES_MAX;
+    return points >= most ? metrics_thin(m, series, most, e) : ERR_OK;
 }
 
 static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)
@@ -162,11 +164,25 @@ static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)
     return db_int(m->db, text, 0, out, e);
 }
 
-/* Deletes a tenth of the series at a time, those of the oldest jobs first. */
+/* The condition that a series is one of usage. */
+static char *usage_condition(void)
+{
+    struct buf text = {0};
+    for (int i = 0; i < USAGE_METRICS; i++)
+        buf_printf(&text, "%s'%s'", i ? "," : "name IN (", usage_names[i]);
+    buf_putc(&text, ')');
+    return buf_steal(&text);
+}
+
+/* Deletes a tenth of the series at a time, those of usage before what programs reported, and then those of the oldest
+ * jobs first. */
 enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e)
 {
-    const char *text = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY job,id"
-                       " LIMIT 1+(SELECT count(*)/10 FROM series))";
+    CLEANUP(free_text) char *is_usage = usage_condition();
+    CLEANUP(free_text)
+    char *text = xasprintf("DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY NOT (%s),job,id"
+                           " LIMIT 1+(SELECT count(*)/10 FROM series))",
+                           is_usage);
     int64_t used, left;
     for (;;) {
         if (used_bytes(m, &used, e) != ERR_OK ||
@@ -218,12 +234,16 @@ enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
                            size_t *count, struct err *e)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
-    const char *text =
-        "SELECT job,name,rank,step,time_ms,value FROM (SELECT s.job,s.name,s.rank,p.step,p.time_ms,"
-        "p.value,row_number() OVER (PARTITION BY p.series ORDER BY p.step DESC) AS age"
-        " FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1 AND (?2 IS NULL OR s.name=?2)"
-        " AND (?4 IS NULL OR s.rank=?4) AND p.time_ms>=?5)"
-        " WHERE age<=?3 ORDER BY name,rank,step";
+    CLEANUP(free_text) char *is_usage = usage_condition();
+    CLEANUP(free_text)
+    char *text =
+        xasprintf("SELECT job,name,rank,step,time_ms,value FROM (SELECT s.job,s.name,s.rank,p.step,p.time_ms,"
+                  "p.value,row_number() OVER (PARTITION BY p.series ORDER BY p.step DESC) AS age"
+                  " FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1"
+                  " AND CASE WHEN ?2 IS NULL THEN %s(s.%s) ELSE s.name=?2 END"
+                  " AND (?4 IS NULL OR s.rank=?4) AND p.time_ms>=?5)"
+                  " WHERE age<=?3 ORDER BY name,rank,step",
+                  query->usage ? "" : "NOT ", is_usage);
     if (db_prepare(m->db, text, &st, e) != ERR_OK)
         return e->code;
     sqlite3_bind_int64(st, 1, query->job);

@@ -13,7 +13,9 @@
  * series (job, name, rank) keeps at most METRICS_SERIES_MAX points. If it has more, every second point is deleted:
  * the curve stays complete and becomes coarser. One thread at a time. */
 #define METRICS_SERIES_MAX 8192
-#define METRICS_BYTES_MAX (512LL << 20) /* of all series; above it the oldest jobs' series are deleted */
+#define METRICS_USAGE_MAX                                                                                    \
+    1024 /* the same, of what nodes measure (base/usage.h): there are many such series */
+#define METRICS_BYTES_MAX (512LL << 20) /* of all series; above it series are deleted: metrics_trim */
 
 struct metrics;
 struct metric_point {
@@ -33,16 +35,17 @@ MUST_CHECK enum err_code metrics_append(struct metrics *m, const struct metric_p
 /* Which points are read. */
 struct metrics_query {
     int64_t job;
-    const char *name; /* NULL: all names */
+    const char *name; /* NULL: all that the program reported, or with `usage` all that nodes measured */
     bool by_rank;     /* only those of `rank` */
     int rank;
+    bool usage;
     size_t limit;     /* the newest steps of each series; 0: no limit */
     int64_t since_ms; /* only points with this time or a later one */
 };
 /* Reads points, ordered by name, rank and step. The caller frees *out. */
 MUST_CHECK enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
                                       struct metric_point **out, size_t *count, struct err *e);
-/* Deletes series, those of the oldest jobs first, until the rest needs at most this number of bytes. metrics_append
+/* Deletes series, first those of usage and those of the oldest jobs, until the rest needs at most this number of bytes. metrics_append
  * does this from time to time, with METRICS_BYTES_MAX. */
 MUST_CHECK enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e);
 MUST_CHECK enum err_code metrics_forget(struct metrics *m, int64_t job, struct err *e);

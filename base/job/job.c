@@ -17,8 +17,10 @@ const char *const job_device_names[] = {"auto", "cpu", "cuda", NULL};
 const char *const job_lost_names[] = {"wait", "fail", NULL};
 const char *const job_store_names[] = {"program", "launcher", NULL};
 const char *const job_restart_names[] = {"fault", "any", NULL};
+const char *const job_idle_names[] = {"tell", "stop", NULL};
 
 #define AT(member) offsetof(struct job_spec, member)
+#define JOB_IDLE_AFTER_MS 1800000 /* of `idle` without `after` */
 enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
 
 #define NODES_EXPECTED "N or MIN:MAX, such as 2 or \"1:4\""
@@ -197,6 +199,34 @@ static enum err_code read_env(const struct conf_node *node, void *at, struct err
     return conf_read_value(node, env, at, e);
 }
 
+/* Reads "5%", "5 %" and 0.05. */
+static bool parse_share(const char *text, void *at)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text)
+        return false;
+    while (*end == ' ')
+        end++;
+    if (*end == '%') {
+        value /= 100;
+        end++;
+    }
+    if (*end || !(value > 0 && value <= 1))
+        return false;
+    *(double *)at = value;
+    return true;
+}
+
+static const struct conf_field idle_fields[] = {
+    {"gpu", CONF_PARSED, AT(idle.gpu), .parse = parse_share,
+     .expected = "a share above 0 and up to 1, such as 5% or 0.05"},
+    {"after", CONF_DURATION, AT(idle.after_ms), .min = 10000, .max = INFINITY},
+    {"then", CONF_ENUM, AT(idle.then), .names = job_idle_names},
+    {0},
+};
+
 /* A new key also needs a default in job_defaults and a line in job_print.c, and a row in job_tune.c if it can change while
  * the job runs. Keys below `train` are in job_train.c. */
 static const struct conf_field job_fields[] = {
@@ -215,6 +245,7 @@ static const struct conf_field job_fields[] = {
     {"join_timeout", CONF_DURATION, AT(join_timeout_ms), .min = 1000, .max = INFINITY},
     {"grace", CONF_DURATION, AT(grace_ms), .min = 0, .max = INFINITY},
     {"stall_timeout", CONF_DURATION, AT(stall_timeout_ms), .min = 0, .max = INFINITY},
+    {"idle", CONF_STRUCT, 0, .fields = idle_fields},
     {"on_lost_snapshots", CONF_ENUM, AT(on_lost_snapshots), .names = job_lost_names},
     {"env", CONF_CUSTOM, AT(env), .fn = read_env},
     {"workdir", CONF_TEXT, AT(workdir)},
@@ -244,6 +275,7 @@ void job_defaults(struct job_spec *spec, enum job_kind kind)
         .lease_ms = kind == JOB_TRAIN ? 600000 : 60000,
         .join_timeout_ms = 60000,
         .grace_ms = 30000,
+        .idle = {.gpu = 0.05},
     };
     if (kind == JOB_TRAIN)
         job_train_defaults(&spec->train);
@@ -358,6 +390,8 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (train && conf_get(root, "store"))
         return conf_fail(conf_get(root, "store"), e,
                          "'store' applies to commands only: the ranks of a train job use no TCPStore");
+    if (conf_get(root, "idle") && !out->idle.after_ms)
+        out->idle.after_ms = JOB_IDLE_AFTER_MS;
     if (check_preload(out, conf_get(root, "preload"), e))
         return e->code;
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)

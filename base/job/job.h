@@ -16,6 +16,7 @@ enum job_kind { JOB_COMMAND, JOB_TRAIN };
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_procs { JOB_PROCS_NUMBER, JOB_PROCS_GPU, JOB_PROCS_CPU, JOB_PROCS_AUTO };
 enum job_store { JOB_STORE_PROGRAM, JOB_STORE_LAUNCHER };
+enum job_idle { JOB_IDLE_TELL, JOB_IDLE_STOP };
 enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
 /* The failures that a restart answers: faults of the machines only, or errors of the program too. */
 enum job_restart_on { RESTART_ON_FAULT, RESTART_ON_ANY };
@@ -140,6 +141,11 @@ struct job_spec {
     int64_t join_timeout_ms;  /* 60 s */
     int64_t grace_ms;         /* SIGTERM to SIGKILL, 30 s */
     int64_t stall_timeout_ms; /* restarts the job after this time without progress; 0: never */
+    struct {
+        double gpu;       /* a GPU of lower utilisation is idle; 0.05 */
+        int64_t after_ms; /* when all GPUs of the job have been idle; 0: never */
+        enum job_idle then;
+    } idle;
     enum lost_type
         on_lost_snapshots;   /* train: what happens if committed snapshots cannot be found; default: wait */
     char **env;              /* "NAME=value" */

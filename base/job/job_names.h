@@ -9,6 +9,7 @@ extern const char *const job_device_names[];
 extern const char *const job_lost_names[];
 extern const char *const job_store_names[];
 extern const char *const job_restart_names[];
+extern const char *const job_idle_names[];
 extern const char *const job_symbol_names[];
 extern const char *const job_precision_names[];
 extern const char *const job_balance_names[];

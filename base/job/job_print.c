@@ -135,6 +135,9 @@ char *job_print(const struct job_spec *spec)
     put_ms(&out, "join_timeout", spec->join_timeout_ms, standard.join_timeout_ms);
     put_ms(&out, "grace", spec->grace_ms, standard.grace_ms);
     put_ms(&out, "stall_timeout", spec->stall_timeout_ms, standard.stall_timeout_ms);
+    if (spec->idle.after_ms)
+        buf_printf(&out, "idle: {gpu: %.17g, after: %lldms, then: %s}\n", spec->idle.gpu,
+                   (long long)spec->idle.after_ms, job_idle_names[spec->idle.then]);
     if (spec->on_lost_snapshots != LOST_WAIT)
         buf_printf(&out, "on_lost_snapshots: %s\n", job_lost_names[spec->on_lost_snapshots]);
     job_put_text(&out, "workdir", spec->workdir);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "client/cmd/jobs/job_find.h"
+#include "client/cmd/usage_table.h"
 #include "client/connect.h"
 #include "client/export/export_text.h"
 #include "client/text/format.h"
@@ -17,6 +18,7 @@
 struct metrics_options {
     const char *name, *output, *plot;
     int64_t limit;
+    bool usage;
 };
 
 static const struct option_spec options[] = {
@@ -31,6 +33,10 @@ static const struct option_spec options[] = {
      .offset = offsetof(struct metrics_options, limit),
      .value = "N",
      .help = "show at most the newest N points of each job"},
+    {.name = "usage",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct metrics_options, usage),
+     .help = "show what the ranks used (CPU, memory, storage, GPUs) in place of what the program reported"},
     {.name = "plot",
      .letter = 'p',
      .type = OPTION_TEXT,
@@ -198,23 +204,48 @@ static void metrics_print_json(const Ddp__V1__GetMetricsReply *reply, int64_t jo
     buf_printf(out, "{\"job\":%lld,%s", (long long)job, inner.data + 1);
 }
 
+static enum err_code metrics_fetch(struct link *link, const struct metrics_options *o, int64_t job,
+                                   bool usage, void **reply, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    request.job = job;
+    request.limit = o->limit > INT32_MAX ? INT32_MAX : (int32_t)o->limit;
+    request.usage = usage;
+    if (o->name)
+        request.name = (char *)(uintptr_t)o->name;
+    return link_call(link, "GetMetrics", &request, reply, 0, e);
+}
+
+/* In place of the table, if the program has reported nothing or if --usage asks for it. False: there is nothing to show. */
+static bool metrics_print_usage(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool with_job,
+                                struct buf *out)
+{
+    CLEANUP(buf_release) struct buf table = {0};
+    usage_table_print(reply, &table);
+    if (!table.len)
+        return false;
+    if (with_job)
+        buf_printf(out, "#%lld\n", (long long)job);
+    buf_puts(out, table.data);
+    return true;
+}
+
 static enum err_code metrics_show_job(struct link *link, const struct metrics_options *o, int64_t job,
                                       bool first, bool several, struct err *e)
 {
-    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
-    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(rpc_release) void *reply = NULL, *usage = NULL;
     CLEANUP(buf_release) struct buf out = {0};
-    request.job = job;
-    request.limit = o->limit > INT32_MAX ? INT32_MAX : (int32_t)o->limit;
-    if (o->name)
-        request.name = (char *)(uintptr_t)o->name;
-    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+    if (metrics_fetch(link, o, job, o->usage, &reply, e) != ERR_OK)
+        return e->code;
+    const bool table = !o->output || strcmp(o->output, "table") == 0;
+    if (table && !o->name && !o->usage && !((const Ddp__V1__GetMetricsReply *)reply)->n_points &&
+        metrics_fetch(link, o, job, true, &usage, e) != ERR_OK)
         return e->code;
     if (o->output && strcmp(o->output, "csv") == 0)
         metrics_print_csv(reply, job, first, &out);
     else if (o->output && strcmp(o->output, "json") == 0)
         metrics_print_json(reply, job, &out);
-    else
+    else if ((!usage && !o->usage) || !metrics_print_usage(usage ? usage : reply, job, several, &out))
         metrics_print_table(reply, job, o->name, several, &out);
     stdout_put(&out);
     return ERR_OK;
@@ -324,13 +355,17 @@ static int cmd_metrics_run(struct invocation *in)
 
 const struct command cmd_metrics = {
     .name = "metrics",
-    .usage = "metrics JOB... [--name NAME] [-o table|csv|json] [--plot NAME,...]",
+    .usage = "metrics JOB... [--name NAME] [--usage] [-o table|csv|json] [--plot NAME,...]",
     .summary = "print or plot the metrics that a job has reported",
-    .help = "Prints a table of steps and metrics, or every point of every rank as CSV or JSON. --plot draws\n"
-            "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes "
-            "and\n"
-            "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
-            "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD.",
+    .help =
+        "Prints a table of steps and metrics, or every point of every rank as CSV or JSON. --plot draws\n"
+        "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes "
+        "and\n"
+        "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
+        "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD.\n\n"
+        "--usage prints what each rank used, whatever its program is: means over the run, and the most memory\n"
+        "that it had. So does the table of a job that has reported nothing. With -o csv and -o json, `step` is\n"
+        "then the number of seconds since the job was submitted.",
     .options = options,
     .size = sizeof(struct metrics_options),
     .least = 1,

@@ -18,11 +18,14 @@ static const struct table_column rank_columns[] = {
     {"DEVICE", false},
     {"PID", true},
     {"STATE", false},
-    /* a command reports none of these */
+    /* a command reports none of the first three; nodes measure the others */
     {"STEP", true, .optional = true},
     {"MS/STEP", true, .optional = true},
     {"WAIT", true, .optional = true},
     {"MEM", true, .optional = true},
+    {"CPU", true, .optional = true},
+    {"GPU", true, .optional = true},
+    {"GPU MEM", true, .optional = true},
 };
 
 static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
@@ -232,6 +235,24 @@ static void job_decimal_cell(struct table *t, double value)
     table_cell(t, STYLE_NONE, value > 0 ? text.data : "");
 }
 
+static void job_percent_cell(struct table *t, enum style style, double fraction)
+{
+    table_cell(t, style, fraction >= 0 ? fmt_percent(fraction).text : ""); /* NaN: not known */
+}
+
+/* The memory that the rank reports, or else what its node measures; the other values are its node's. */
+static void job_usage_cells(struct table *t, const Ddp__V1__RankStatus *r)
+{
+    const Ddp__V1__Usage none = DDP__V1__USAGE__INIT, *u = r->usage ? r->usage : &none;
+    const double memory = r->memory_bytes ? (double)r->memory_bytes : u->memory_bytes;
+
+    table_cell(t, STYLE_NONE, memory > 0 ? text_bytes((int64_t)memory).text : "");
+    job_percent_cell(t, STYLE_NONE, r->usage ? u->cpu : -1);
+    job_percent_cell(t, r->gpu_idle_ms >= 60000 ? STYLE_BAD : STYLE_NONE, u->gpus ? u->gpu_utilisation : -1);
+    table_cell(t, STYLE_NONE,
+               u->gpus && u->gpu_memory_bytes > 0 ? text_bytes((int64_t)u->gpu_memory_bytes).text : "");
+}
+
 /* A command does not join or report, so "spawned" is the last state that its ranks reach: they run. */
 static const char *job_rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
 {
@@ -269,7 +290,7 @@ static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const D
     table_cell(t, STYLE_NONE, r->step ? text_count(r->step).text : "");
     job_decimal_cell(t, r->ms_per_step);
     job_decimal_cell(t, r->wait_ms);
-    table_cell(t, STYLE_NONE, r->memory_bytes ? text_bytes(r->memory_bytes).text : "");
+    job_usage_cells(t, r);
     table_end_row(t);
 }
 

@@ -197,7 +197,11 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
                                               .attached = s->lifeline >= 0,
                                               .terminal = s->terminal};
     struct supervisor_events supervisor_events = {on_supervisors_change, on_worker_report, a};
-    struct worker_monitor_options monitor = {s->log_dir, s->node, coordinator_link_send, a};
+    struct worker_monitor_options monitor = {.log_dir = s->log_dir,
+                                             .node = s->node,
+                                             .send = coordinator_link_send,
+                                             .ctx = a,
+                                             .add_gpus = agent_gpus_add_usage};
     CLEANUP(free_text) char *supervisor = NULL;
 
     /* a missing ddp-supervisor is reported now, not when the first job comes */

@@ -68,3 +68,13 @@ enum err_code agent_gpus_open(struct agent *a, struct err *e)
     a->dial_by = clock_boot_ms() + (busy ? BUSY_MS : PLUGIN_MS);
     return ERR_OK;
 }
+
+void agent_gpus_add_usage(void *agent, int64_t job, int64_t spawn, struct usage *out)
+{
+    struct agent *a = agent;
+    const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
+
+    for (size_t i = 0; group && i < group->n_spawns; i++)
+        for (size_t k = 0; group->spawns[i]->spawn == spawn && k < group->spawns[i]->n_gpu_uuids; k++)
+            gpus_add_usage(a->gpus, group->spawns[i]->gpu_uuids[k], out);
+}

@@ -12,4 +12,7 @@
  * whose kept wish has workers, so that the node is not taken for lost. Errors as gpus_open has them. */
 MUST_CHECK enum err_code agent_gpus_open(struct agent *a, struct err *e);
 
+/* Adds what the GPUs of this worker do, as the wish assigns them. */
+void agent_gpus_add_usage(void *agent, int64_t job, int64_t spawn, struct usage *out);
+
 #endif

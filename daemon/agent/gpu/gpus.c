@@ -1,5 +1,6 @@
 #include "daemon/agent/gpu/gpus.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,18 @@ Ddp__V1__Gpu **gpus_messages(struct gpus *g, size_t *count)
     }
     *count = g->count;
     return g->messages;
+}
+
+void gpus_add_usage(const struct gpus *g, const char *uuid, struct usage *out)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        const struct nvml_reading *r = &g->list[i].reading;
+
+        if (g->list[i].gone || strcmp(r->uuid, uuid))
+            continue;
+        usage_add_gpu(out, r->measured ? r->utilisation : NAN, (double)r->memory_used, r->power_watts,
+                      r->temperature);
+    }
 }
 
 size_t gpus_count(const struct gpus *g)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/usage.h"
 #include "proto/ddp.pb-c.h"
 
 /* The GPUs that this agent offers: their names, their load, and which of them are sick. Loop thread.
@@ -38,6 +39,8 @@ void gpus_close(struct gpus *g);
 size_t gpus_count(const struct gpus *g); /* all that are offered, sick ones included */
 /* Their current state; borrowed until the next turn of the loop. */
 Ddp__V1__Gpu **gpus_messages(struct gpus *g, size_t *count);
+/* Adds what the last reading says of this GPU; nothing of one that is gone. */
+void gpus_add_usage(const struct gpus *g, const char *uuid, struct usage *out);
 /* The operator has undrained the node: forgets all faults but those that NVML still reports. */
 void gpus_clear_faults(struct gpus *g);
 

@@ -243,7 +243,8 @@ void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out)
     memset(d->xids, 0, sizeof(d->xids));
     if (c->memory && call_succeeded(c->memory(d->handle, &memory), out))
         out->memory_used = (int64_t)memory.used;
-    if (c->utilization && call_succeeded(c->utilization(d->handle, &used), out))
+    out->measured = c->utilization && call_succeeded(c->utilization(d->handle, &used), out);
+    if (out->measured)
         out->utilisation = (double)used.gpu / 100;
     if (c->temperature && call_succeeded(c->temperature(d->handle, TEMPERATURE_GPU, &value), out))
         out->temperature = (int)value;

@@ -21,6 +21,7 @@ struct nvml_reading {
     int temperature;    /* °C */
     int power_watts;    /* drawn */
     double utilisation; /* 0..1 of the time since the last reading */
+    bool measured;      /* utilisation is known: its driver tells it */
     int64_t ecc_errors; /* uncorrected ones since the driver was loaded */
     uint64_t slowed_by; /* NVML_SLOWED_ bits */
     int xids[8];        /* errors since the last reading, ended by 0 */

@@ -63,6 +63,22 @@ bool process_read(pid_t pid, struct process *out)
     return true;
 }
 
+bool process_read_io(pid_t pid, int64_t *read_bytes, int64_t *write_bytes)
+{
+    char text[512];
+    const char *in, *out;
+
+    if (!proc_file_read(text, sizeof(text), "io", pid))
+        return false;
+    in = strstr(text, "\nread_bytes: ");
+    out = strstr(text, "\nwrite_bytes: ");
+    if (!in || !out)
+        return false;
+    *read_bytes = strtoll(in + strlen("\nread_bytes: "), NULL, 10);
+    *write_bytes = strtoll(out + strlen("\nwrite_bytes: "), NULL, 10);
+    return true;
+}
+
 static void process_list_add(struct process_list *list, const struct process *p)
 {
     list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));

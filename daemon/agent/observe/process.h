@@ -28,6 +28,9 @@ bool process_read(pid_t pid, struct process *out);    /* false: there is no such
 void process_list_all(struct process_list *out);      /* every process of the machine, ordered by pid */
 void process_list_release(struct process_list *list); /* for CLEANUP too */
 
+/* Bytes that the process, and the children that it has waited for, read from storage and wrote to it. False: unknown. */
+bool process_read_io(pid_t pid, int64_t *read_bytes, int64_t *write_bytes);
+
 /* Appends to *out the process itself, then its descendants and the members of its session. Appends nothing
  * when the process is gone. `all` is ordered by pid. */
 void process_tree(const struct process_list *all, pid_t first, struct process_list *out);

@@ -12,15 +12,21 @@
 #include "daemon/agent/observe/probe_message.h"
 #include "daemon/agent/observe/worker_activity.h"
 #include "daemon/agent/observe/worker_samples.h"
+#include "daemon/agent/observe/worker_usage.h"
 #include "daemon/supervisor/protocol/log_place.h"
+#include "proto/rpc_usage.h"
 
 #define SAMPLE_EVERY_MS 1000
 #define SAMPLE_SHARE 100 /* readings take at most this fraction (1 / 100) of the time */
+#define USAGE_EVERY_MS 5000
+#define USAGE_SLACK_MS 500 /* a sample that comes so much earlier is measured: the next one would be late */
+#define USAGE_MOST 1024    /* workers of one message */
 #define PROBES_MAX 64
 
 struct worker {
     struct monitored_worker who;
     struct worker_activity activity;
+    struct worker_usage usage;
 };
 
 struct worker_monitor {
@@ -32,7 +38,8 @@ struct worker_monitor {
     struct worker_samples samples;
     bool sampling; /* a pool thread is reading */
     bool closing;
-    bool tell; /* the activity must be sent although it has not changed */
+    int64_t measure_at; /* when workers are to be measured again */
+    bool tell;          /* the activity must be sent although it has not changed */
     uv_work_t work;
     uv_timer_t *timer;
     uv_loop_t *loop;
@@ -76,6 +83,53 @@ static void activity_send(struct worker_monitor *w)
     if (news)
         w->tell = w->options.send(w->options.ctx, &up, &e) != ERR_OK;
     free(list);
+    free(items);
+}
+
+/* ---- usage: sent when it was measured, and never again: the next message says it anew */
+
+static void usage_send_message(struct worker_monitor *w, Ddp__V1__SpawnUsage **list, size_t count)
+{
+    Ddp__V1__UsageReport report = DDP__V1__USAGE_REPORT__INIT;
+    Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
+    struct err e;
+
+    report.spawns = list;
+    report.n_spawns = count;
+    up.body_case = DDP__V1__AGENT_UP__BODY_USAGE;
+    up.usage = &report;
+    if (w->options.send(w->options.ctx, &up, &e))
+        log_debug("usage_not_sent", "why=%s", LOG_Q(e.msg));
+}
+
+static void usage_send(struct worker_monitor *w)
+{
+    size_t count = 0, most = w->samples.count;
+    Ddp__V1__SpawnUsage *items = xcalloc(most + 1, sizeof(*items));
+    Ddp__V1__Usage *usages = xcalloc(most + 1, sizeof(*usages));
+    Ddp__V1__SpawnUsage **list = xcalloc(most + 1, sizeof(Ddp__V1__SpawnUsage *));
+
+    for (size_t i = 0; i < most; i++) {
+        const struct worker_sample *l = &w->samples.items[i];
+        struct worker *k = l->measure ? worker_find(w, l->job, l->spawn) : NULL;
+        struct usage usage;
+
+        if (!k || !worker_usage_update(&k->usage, l, w->samples.done_ms, &usage))
+            continue;
+        if (w->options.add_gpus)
+            w->options.add_gpus(w->options.ctx, l->job, l->spawn, &usage);
+        rpc_usage_pack(&usage, &usages[count]);
+        ddp__v1__spawn_usage__init(&items[count]);
+        items[count].job = l->job;
+        items[count].spawn = l->spawn;
+        items[count].usage = &usages[count];
+        list[count] = &items[count];
+        count++;
+    }
+    for (size_t i = 0; i < count; i += USAGE_MOST)
+        usage_send_message(w, list + i, count - i < USAGE_MOST ? count - i : USAGE_MOST);
+    free(list);
+    free(usages);
     free(items);
 }
 
@@ -166,6 +220,7 @@ static void on_samples_taken(uv_work_t *work, int status)
             worker_activity_update(&k->activity, &w->samples.items[i], w->samples.done_ms);
     }
     activity_send(w);
+    usage_send(w);
     if (samples_are_detailed(w) || !w->count)
         probes_answer(w);
     worker_samples_release(&w->samples);
@@ -200,7 +255,7 @@ static void probes_answer_empty(struct worker_monitor *w)
 
 static void sampling_start(struct worker_monitor *w)
 {
-    bool wanted = false;
+    bool wanted = false, measure = clock_boot_ms() + USAGE_SLACK_MS >= w->measure_at;
 
     if (w->sampling || w->closing)
         return;
@@ -210,6 +265,8 @@ static void sampling_start(struct worker_monitor *w)
         probes_answer_empty(w);
     if (!w->count)
         return;
+    if (measure)
+        w->measure_at = clock_boot_ms() + (w->options.usage_ms ? w->options.usage_ms : USAGE_EVERY_MS);
     w->samples =
         (struct worker_samples){.items = xcalloc(w->count, sizeof(*w->samples.items)), .count = w->count};
     for (size_t i = 0; i < w->count; i++) {
@@ -220,6 +277,7 @@ static void sampling_start(struct worker_monitor *w)
                                    .spawn = who->spawn,
                                    .pid = who->pid,
                                    .detail = worker_is_probed(w, who),
+                                   .measure = measure,
                                    .wait = worker_activity_dozes(&w->workers[i].activity, clock_boot_ms())};
         w->samples.items[i].log_dir = log_place_path(w->options.log_dir, who->job, who->first_generation,
                                                      w->options.node, who->first_local_rank);

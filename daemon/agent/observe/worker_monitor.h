@@ -6,11 +6,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/usage.h"
 #include "proto/ddp.pb-c.h"
 
-/* Observes whether the workers of this node get on. It samples their CPU time and the age of their output
+/* Observes whether the workers of this node get on, and what they use. It samples their CPU time and the age of their output
  * once a second, or less often where reading /proc takes long. The coordinator hears of quiet workers
- * (Activity, worker_activity.h) and can ask for the details of a job's workers (Probe). A thread of libuv's
+ * (Activity, worker_activity.h), every 5 s what each worker uses (UsageReport, worker_usage.h), and can ask for the details of a job's workers (Probe). A thread of libuv's
  * pool reads /proc and the log files, one reading at a time, so a reading that hangs stops only the monitor.
  * Loop thread. */
 
@@ -28,6 +29,9 @@ struct worker_monitor_options {
     const char *log_dir, *node;
     MUST_CHECK enum err_code (*send)(void *ctx, const Ddp__V1__AgentUp *up, struct err *e);
     void *ctx;
+    void (*add_gpus)(void *ctx, int64_t job, int64_t spawn,
+                     struct usage *out); /* its GPUs; NULL: there are none */
+    int64_t usage_ms;                    /* how often the coordinator hears what workers use; 0: 5000 */
 };
 
 struct worker_monitor *worker_monitor_create(struct uv_loop_s *loop,

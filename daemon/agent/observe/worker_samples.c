@@ -101,6 +101,25 @@ static void sample_read_wait(struct worker_sample *l, const struct process_list 
     l->own_wait = process_wait_own(l->call, target);
 }
 
+/* A page that several processes share counts once for each of them: the kernel answers for private pages only after it
+ * has walked all of them. */
+static void sample_measure(struct worker_sample *l, const struct process_list *tree)
+{
+    for (size_t i = 0; i < tree->count; i++) {
+        int64_t in, out;
+
+        l->memory_bytes += tree->items[i].memory_bytes;
+        if (l->read_bytes < 0 || tree->items[i].state == 'Z')
+            continue;
+        if (process_read_io(tree->items[i].pid, &in, &out)) {
+            l->read_bytes += in;
+            l->write_bytes += out;
+        } else {
+            l->read_bytes = l->write_bytes = -1;
+        }
+    }
+}
+
 static void sample_take(struct worker_sample *l, const struct process_list *all)
 {
     CLEANUP(process_list_release) struct process_list tree = {0};
@@ -111,6 +130,8 @@ static void sample_take(struct worker_sample *l, const struct process_list *all)
     l->stuck = tree_stuck_state(&tree);
     for (size_t i = 0; i < tree.count; i++)
         l->cpu_ms += tree.items[i].cpu_ms;
+    if (l->measure)
+        sample_measure(l, &tree);
     if (l->wait)
         sample_read_wait(l, &tree);
     if (l->detail)

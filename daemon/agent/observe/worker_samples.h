@@ -7,8 +7,8 @@
 
 #include "daemon/agent/observe/process.h"
 
-/* Reads /proc and the log files of a list of workers once: CPU time, state, last output, and with `detail`
- * what a probe shows of each process. Runs in a pool thread and touches only its own struct. */
+/* Reads /proc and the log files of a list of workers once: CPU time, state, last output, with `measure`
+ * memory and bytes of storage, and with `detail` what a probe shows of each process. Runs in a pool thread and touches only its own struct. */
 
 #define SAMPLE_PROCESSES 24 /* of one worker in a detailed sample; sleeping ones are left out first */
 #define SAMPLE_STACK 8      /* functions of a kernel stack */
@@ -24,14 +24,16 @@ struct worker_sample {
     int64_t job, spawn, pid;
     char *log_dir; /* of this worker; holds stdout.log and stderr.log */
     bool detail;
-    bool wait; /* what it waits in is wanted */
+    bool wait;    /* what it waits in is wanted */
+    bool measure; /* memory and bytes are wanted */
     /* out */
     bool there;
     char stuck;              /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
     char call[PROCESS_CALL]; /* with `wait`: the system call in which it waits, or empty */
     int own_wait;            /* with `wait`: process_wait_own of that call */
     int64_t cpu_ms;
-    int64_t output_ms; /* wall time of the last byte of output, 0: none */
+    int64_t memory_bytes, read_bytes, write_bytes; /* with `measure`; bytes: -1: unknown */
+    int64_t output_ms;                             /* wall time of the last byte of output, 0: none */
     struct sampled_process *processes;
     size_t process_count, left_out;
 };

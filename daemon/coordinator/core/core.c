@@ -21,6 +21,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/facts.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/idle.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/job_orders.h"
 #include "daemon/coordinator/core/jobs.h"
@@ -93,6 +94,7 @@ static const struct handler {
     [CORE_FACTS] = {.from_node = facts_apply, .proves_alive = true},
     [CORE_REPORTS] = {.from_node = reports_apply, .proves_alive = true},
     [CORE_ACTIVITY] = {.from_node = stall_apply, .proves_alive = true},
+    [CORE_USAGE] = {.from_node = idle_apply, .proves_alive = true},
     [CORE_LOOKED] = {.from_node = lost_snapshots_looked},
     [CORE_GOODBYE] = {.from_node = nodes_goodbye},
     [CORE_SESSION_CLOSED] = {.from_node = nodes_session_closed},
@@ -213,10 +215,10 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
     core->now = now;
     core->out = out;
     handle_event(core, event);
-    /* Heartbeats are by far the most frequent events, and most of them change nothing. The walk over all
-     * nodes and jobs is saved for them. */
-    if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
-        !core->placement_due && !core->internal_count)
+    /* Heartbeats and usage are by far the most frequent events, and most of them change nothing. The walk over
+     * all nodes and jobs is saved for them. */
+    if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_USAGE || event->kind == CORE_DEAF) &&
+        out->change_count == before && !core->placement_due && !core->internal_count)
         core->out = NULL;
     else
         finish_call(core);
@@ -228,6 +230,9 @@ static void tick_job(struct core *core, struct job *job)
     if (job_finished(job))
         return;
     stall_tick(core, job);
+    idle_tick(core, job);
+    if (job_finished(job))
+        return;
     handover_tick(core, job);
     quorum_tick(core, job);
     lost_snapshots_tick(core, job);
@@ -241,6 +246,7 @@ static void wake_for_job(struct core *core, const struct job *job)
     if (job_finished(job))
         return; /* only its last workers have a deadline */
     core_wake(core, stall_deadline(job));
+    core_wake(core, idle_deadline(core, job));
     core_wake(core, handover_deadline(job));
     core_wake(core, quorum_deadline(job));
     core_wake(core, lost_snapshots_deadline(job));

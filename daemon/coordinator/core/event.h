@@ -8,6 +8,7 @@
 #include "base/id.h"
 #include "base/metric.h"
 #include "base/spawn_fact.h"
+#include "base/usage.h"
 #include "store/record.h"
 
 /* What happens to the core. Calls and sessions are named by handles of the owner (core.h); all pointers are
@@ -68,6 +69,11 @@ struct core_activity {
     int own_wait;         /* how likely that is no wait for peers: base/process_wait.h */
 };
 
+struct core_spawn_usage { /* what a worker and its GPUs use */
+    int64_t job, spawn;
+    struct usage usage;
+};
+
 struct core_account { /* a user whose jobs cannot run on a node, and why */
     const char *user, *why;
 };
@@ -91,6 +97,7 @@ enum core_event_kind {
     CORE_FACTS,
     CORE_REPORTS,
     CORE_ACTIVITY,
+    CORE_USAGE,
     CORE_LOOKED, /* the answer to EFFECT_LOOK */
     CORE_GOODBYE,
     CORE_SESSION_CLOSED,
@@ -170,6 +177,10 @@ struct core_event {
             const struct core_activity *spawns; /* all quiet workers of the node */
             size_t count;
         } activity;
+        struct {
+            const struct core_spawn_usage *spawns; /* of some workers of the node */
+            size_t count;
+        } usage;
         struct {
             int64_t generation;
             int rank;

@@ -35,6 +35,11 @@ struct spawn {
     int64_t idle_until;               /* when it was last heard to be idle; 0: never */
     char waits_in[64];                /* while it is idle: as in core_activity */
     int own_wait;
+    struct
+    { /* idle.c: what its node measured last, and since when one of its GPUs is idle, and all; 0: not */
+        struct usage usage;
+        int64_t at, one_idle, all_idle; /* at: when it was heard; 0: not known */
+    } used;
     bool killed;  /* gets SIGKILL; a softer stop of its generation is for other members */
     bool stalled; /* was ended because it stood still; its record has that reason already */
     /* Its process can go on in the next generation (survivors.c). It says so again after a restart. */
@@ -178,6 +183,10 @@ struct job {
         double epoch;
         bool overdue; /* no commit for two snapshot intervals, and an event says so */
     } saved;
+    struct {       /* idle.c */
+        int64_t said; /* generation of which an event says that GPUs are idle; 0: none */
+        int64_t over; /* generation whose GPUs were all idle for spec.idle.after_ms, which was handled; 0: none */
+    } idle;
     char *went_back; /* why the newest snapshot could not be loaded; NULL after the next commit */
 };
 

@@ -21,6 +21,7 @@
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/gpus.h"
+#include "daemon/coordinator/core/idle.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
@@ -327,6 +328,7 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
     if (node->flaps < FLAPS_MOST)
         node->flaps++;
     stall_forget(node);
+    idle_forget(node);
     emit_node_move(core, node, state, why);
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
@@ -376,6 +378,7 @@ void nodes_session_closed(struct core *core, struct node *node, const struct cor
 {
     (void)event;
     stall_forget(node);
+    idle_forget(node);
     node->session = 0;
     core_capacity_changed(core);
 }

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
+#include "daemon/coordinator/core/idle.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
@@ -93,7 +94,7 @@ static void describe_exit(const struct spawn_record *s, char *out, size_t size)
         snprintf(out, size, "exited with code %d", s->code);
 }
 
-static void add_rank_views(const struct generation *g, struct core_job_status *out)
+static void add_rank_views(const struct core *core, const struct generation *g, struct core_job_status *out)
 {
     out->ranks = xcalloc((size_t)g->r.world_size, sizeof(*out->ranks));
     for (int i = 0; i < g->r.world_size; i++) {
@@ -109,6 +110,8 @@ static void add_rank_views(const struct generation *g, struct core_job_status *o
         rank->wait_ms = s->wait_ms;
         rank->samples = s->samples;
         rank->sample_ms = s->sample_ms;
+        rank->usage = idle_usage(core, s);
+        rank->gpu_idle_ms = idle_gpu_ms(core, s);
     }
 }
 
@@ -204,9 +207,10 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     if (g)
         add_generation_view(core, g, out);
     if (g && with_ranks)
-        add_rank_views(g, out);
+        add_rank_views(core, g, out);
     snapshot_faults_notes(core, job, out);
     jobs_tune_notes(job, out);
+    idle_notes(core, job, out);
     const struct rank *failed = last_failure(job);
     if (failed) {
         out->failure = &failed->spawn->r;

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/job/job.h"
 #include "base/metric.h"
+#include "base/usage.h"
 #include "daemon/coordinator/core/event.h"
 #include "daemon/coordinator/core/placement/presence.h"
 #include "store/record.h"
@@ -40,6 +41,8 @@ struct core_rank_status {
     int64_t step, memory_bytes;
     int64_t samples; /* balance: speed: samples of a step that the rank takes; 0: equal numbers */
     double ms_per_step, wait_ms, sample_ms;
+    const struct usage *usage; /* NULL: not known */
+    int64_t gpu_idle_ms;       /* of its least busy GPU; 0: it is not idle */
 };
 struct core_job_status {
     const struct job_record *job;

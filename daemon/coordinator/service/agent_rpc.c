@@ -19,6 +19,7 @@
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/snapshot_query.h"
+#include "daemon/coordinator/service/usage_rpc.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 #include "proto/rpc_spawn_fact.h"
@@ -379,6 +380,9 @@ static void session_on_message(struct rpc_call *rpc, const void *message)
         return;
     case DDP__V1__AGENT_UP__BODY_ACTIVITY:
         session_on_activity(x, up->activity);
+        return;
+    case DDP__V1__AGENT_UP__BODY_USAGE:
+        usage_rpc_receive(x, up->usage);
         return;
     case DDP__V1__AGENT_UP__BODY_PROBE_ANSWER:
         node_query_answered(x, (uint64_t)up->probe_answer->probe, &up->probe_answer->base);

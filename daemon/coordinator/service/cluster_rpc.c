@@ -324,6 +324,7 @@ static void get_metrics(struct rpc_call *rpc, const void *message, void *user)
                                         .name = request->name[0] ? request->name : NULL,
                                         .by_rank = request->by_rank,
                                         .rank = request->rank,
+                                        .usage = request->usage,
                                         .limit = request->limit > 0 ? (size_t)request->limit : 0,
                                         .since_ms = request->since_ms};
     metrics_recorder_read(s->recorder, rpc, &query);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
+#include "proto/rpc_usage.h"
 
 /* protobuf-c declares char * where it only reads. */
 static char *borrow_text(const char *t)
@@ -76,6 +77,11 @@ static Ddp__V1__RankStatus *convert_rank(struct pool *pool, const struct core_ra
     out->sample_ms = r->sample_ms;
     out->memory_bytes = r->memory_bytes;
     out->detail = clean_text(pool, r->detail);
+    out->gpu_idle_ms = r->gpu_idle_ms;
+    if (r->usage) {
+        out->usage = pool_alloc(pool, sizeof *out->usage);
+        rpc_usage_pack(r->usage, out->usage);
+    }
     return out;
 }
 

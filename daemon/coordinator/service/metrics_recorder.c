@@ -1,5 +1,7 @@
 #include "daemon/coordinator/service/metrics_recorder.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,21 +227,45 @@ static void recorder_drop_oldest(struct metrics_recorder *r)
     r->dropped += half;
 }
 
-void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank)
+static void recorder_add_point(struct metrics_recorder *r, const struct metric_point *point)
 {
     struct metrics_work *w = &r->pending;
+    w->points = array_grow(w->points, w->point_count, &w->point_cap, sizeof *w->points);
+    w->points[w->point_count++] = *point;
+}
+
+void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank)
+{
     const int64_t step = report_step(r, report);
     for (size_t i = 0; i < report->line->count; i++) {
-        if (w->point_count >= METRICS_RECORDER_PENDING)
+        const struct metric *metric = &report->line->metrics[i];
+        if (usage_is_metric(metric->name)) /* its points would mix with what the node measures */
+            continue;
+        if (r->pending.point_count >= METRICS_RECORDER_PENDING)
             recorder_drop_oldest(r);
-        w->points = array_grow(w->points, w->point_count, &w->point_cap, sizeof *w->points);
-        w->points[w->point_count++] = (struct metric_point){
-            .job = report->job,
-            .step = step,
-            .time_ms = report->time_ms,
-            .rank = rank,
-            .metric = report->line->metrics[i],
-        };
+        recorder_add_point(r, &(struct metric_point){.job = report->job,
+                                                     .step = step,
+                                                     .time_ms = report->time_ms,
+                                                     .rank = rank,
+                                                     .metric = *metric});
+    }
+    recorder_arm_timer(r);
+}
+
+void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int rank, int64_t second,
+                                int64_t wall_ms, const struct usage *usage)
+{
+    struct metric_point point = {.job = job, .step = second, .time_ms = wall_ms, .rank = rank};
+    if (r->pending.point_count >= METRICS_RECORDER_PENDING / 2) { /* the rest is for what programs report */
+        r->dropped += USAGE_METRICS;
+        return;
+    }
+    for (int i = 0; i < USAGE_METRICS; i++) {
+        if (isnan(usage->values[i]))
+            continue;
+        snprintf(point.metric.name, sizeof point.metric.name, "%s", usage_names[i]);
+        point.metric.value = usage->values[i];
+        recorder_add_point(r, &point);
     }
     recorder_arm_timer(r);
 }

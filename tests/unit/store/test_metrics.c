@@ -165,6 +165,43 @@ static void trimming_removes_the_oldest_jobs(void **state)
     metrics_close(m);
 }
 
+/* What nodes measure must not push out what programs report. */
+static void usage_stays_apart_and_is_removed_first(void **state)
+{
+    enum { POINTS = 2 * METRICS_USAGE_MAX };
+    struct err e = {0};
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point *points = xcalloc(POINTS, sizeof *points), *p;
+    const struct metrics_query usage = {.job = 2, .usage = true};
+    size_t n;
+    for (int64_t step = 0; step < 500; step++)
+        add_point(m, 1, "loss", 0, step, 1);
+    for (int i = 0; i < POINTS; i++)
+        points[i] = (struct metric_point){.job = 2, .step = i, .metric = {"sys.cpu", i}};
+    for (int rank = 0; rank < 8; rank++)
+        for (int i = 0; i < POINTS; i += 1024) {
+            for (int k = 0; k < 1024; k++)
+                points[i + k].rank = rank;
+            assert_int_equal(metrics_append(m, points + i, 1024, &e), ERR_OK);
+        }
+    free(points);
+    n = read_all(m, 2, NULL, 0, &p); /* no name means what the program reported */
+    assert_int_equal(n, 0);
+    free(p);
+    assert_int_equal(metrics_read(m, &usage, &p, &n, &e), ERR_OK);
+    assert_true(n > 8 * METRICS_USAGE_MAX / 4 && n <= 8 * (METRICS_USAGE_MAX + 1));
+    assert_int_equal(p[n - 1].step, POINTS - 1);
+    free(p);
+    assert_int_equal(metrics_trim(m, 64 << 10, &e), ERR_OK);
+    assert_int_equal(metrics_read(m, &usage, &p, &n, &e), ERR_OK);
+    assert_true(n < 3 * METRICS_USAGE_MAX);
+    free(p);
+    n = read_all(m, 1, "loss", 0, &p); /* of an older job */
+    assert_int_equal(n, 500);
+    free(p);
+    metrics_close(m);
+}
+
 static void a_damaged_file_is_moved_aside(void **state)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", (char *)*state);
@@ -186,7 +223,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(points_are_read_in_order),         TEST(a_repeated_step_replaces_its_point),
         TEST(a_long_series_is_thinned),         TEST(points_of_a_job_are_removed),
-        TEST(trimming_removes_the_oldest_jobs), TEST(a_damaged_file_is_moved_aside),
+        TEST(trimming_removes_the_oldest_jobs), TEST(usage_stays_apart_and_is_removed_first),
+        TEST(a_damaged_file_is_moved_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

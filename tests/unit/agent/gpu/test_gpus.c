@@ -185,6 +185,25 @@ static void a_gpu_lost_before_leaves_the_others_their_numbers(void **state)
 }
 
 /* Without a driver, or while the driver cannot count its GPUs, the agent offers none. */
+static void the_usage_of_a_gpu_is_what_its_driver_tells(void **state)
+{
+    struct fixture *f = *state;
+    struct usage u;
+    struct err e;
+
+    write_file(
+        f,
+        "uuid=GPU-aa1 memory=141 used=3 temperature=61 power=540 load=71\nuuid=GPU-aa2 memory=141 bare=1\n");
+    assert_int_equal(open_gpus(f, NULL, NULL, &e), ERR_OK);
+    usage_init(&u);
+    gpus_add_usage(f->gpus, "GPU-aa1", &u);
+    gpus_add_usage(f->gpus, "GPU-aa9", &u);
+    assert_int_equal(u.gpus, 1);
+    assert_true(u.gpu_most == 0.71 && u.values[USAGE_GPU_WATTS] == 540);
+    gpus_add_usage(f->gpus, "GPU-aa2", &u); /* tells no utilisation, which is not 0 */
+    assert_true(u.gpus == 2 && u.gpu_least != u.gpu_least);
+}
+
 static void a_driver_may_come_later(void **state)
 {
     struct fixture *f = *state;
@@ -400,6 +419,7 @@ int main(void)
         TEST(the_drivers_values_are_reported),
         TEST(a_driver_without_optional_calls_works),
         TEST(a_gpu_lost_before_leaves_the_others_their_numbers),
+        TEST(the_usage_of_a_gpu_is_what_its_driver_tells),
         TEST(a_driver_may_come_later),
         TEST(a_slow_driver_counts_as_late),
         TEST(a_wrong_list_offers_none_when_the_driver_comes_late),

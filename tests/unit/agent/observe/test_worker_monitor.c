@@ -28,6 +28,8 @@ struct fixture {
     bool probed;
     char process_state[4];
     int64_t report_age;
+    int usages;
+    double cpu, memory, watts;
 };
 
 static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
@@ -43,6 +45,13 @@ static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct 
         strcpy(f->state, f->quiet ? up->activity->spawns[0]->state : "");
         return ERR_OK;
     }
+    if (up->body_case == DDP__V1__AGENT_UP__BODY_USAGE) {
+        f->usages++;
+        f->cpu = up->usage->spawns[0]->usage->cpu;
+        f->memory = up->usage->spawns[0]->usage->memory_bytes;
+        f->watts = up->usage->spawns[0]->usage->gpu_watts;
+        return ERR_OK;
+    }
     assert_int_equal(up->body_case, DDP__V1__AGENT_UP__BODY_PROBE_ANSWER);
     f->answers++;
     f->probe = up->probe_answer->probe;
@@ -56,10 +65,22 @@ static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct 
     return ERR_OK;
 }
 
+static void add_gpus(void *ctx, int64_t job, int64_t spawn, struct usage *out)
+{
+    (void)ctx;
+    if (job == 7 && spawn == 3)
+        usage_add_gpu(out, 0.5, 1 << 20, 300, 50);
+}
+
 static int fixture_open(void **state)
 {
     struct fixture *f = xcalloc(1, sizeof(*f));
-    struct worker_monitor_options options = {"/nonexistent", "box1", take_message, f};
+    struct worker_monitor_options options = {.log_dir = "/nonexistent",
+                                             .node = "box1",
+                                             .send = take_message,
+                                             .ctx = f,
+                                             .add_gpus = add_gpus,
+                                             .usage_ms = 1000};
 
     assert_int_equal(uv_loop_init(&f->loop), 0);
     f->monitor = worker_monitor_create(&f->loop, &options);
@@ -212,6 +233,40 @@ static void a_probe_is_answered_with_the_workers_of_its_job(void **state)
     sleeper_end(pid);
 }
 
+static bool says_usage(const struct fixture *f)
+{
+    return f->usages > 0 && f->cpu > 0.01;
+}
+
+/* The worker sleeps; its child computes. */
+static void a_worker_is_measured_with_its_children(void **state)
+{
+    struct fixture *f = *state;
+    pid_t parent = getpid(), pid = fork();
+    struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
+
+    if (!pid) {
+        pid_t worker = getpid();
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(0);
+        if (!fork()) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            while (getppid() == worker)
+                ;
+            _exit(0);
+        }
+        while (getppid() == parent)
+            pause();
+        _exit(0);
+    }
+    worker_monitor_set(f->monitor, &who, 1);
+    run_loop_until(f, says_usage);
+    assert_true(f->memory > 4096 && f->watts == 300);
+    sleeper_end(pid);
+}
+
 static void without_workers_a_probe_is_answered_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -230,6 +285,7 @@ int main(void)
         TEST(an_idle_worker_is_reported_once_per_session),
         TEST(activity_that_could_not_be_sent_is_sent_later),
         TEST(a_probe_is_answered_with_the_workers_of_its_job),
+        TEST(a_worker_is_measured_with_its_children),
         TEST(without_workers_a_probe_is_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

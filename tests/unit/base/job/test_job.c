@@ -36,6 +36,7 @@ static void command_defaults(void **state)
     assert_int_equal(spec.grace_ms, 30000);
     assert_int_equal(spec.stall_timeout_ms, 0);
     assert_int_equal(spec.time_limit_ms, 0);
+    assert_true(spec.idle.gpu == 0.05 && spec.idle.after_ms == 0);
     assert_string_equal(spec.command[3], "50");
 }
 
@@ -294,7 +295,7 @@ static void keys_are_checked(void **state)
     refuse_job(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
-        "max_restarts, restart_on, max_replacements, priority, hold, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
+        "max_restarts, restart_on, max_replacements, priority, hold, time_limit, lease, join_timeout, grace, stall_timeout, idle, on_lost_snapshots, "
         "env, workdir, "
         "command, preload, role, "
         "run_id, "
@@ -303,6 +304,12 @@ static void keys_are_checked(void **state)
                "job.yaml:1:7: invalid value for 'role': expected text of 1 to 128 bytes, got the text \"\"");
     refuse_job("run_id: \"a\\nb\"\ncommand: [ls]\n",
                "job.yaml:1:9: invalid value for 'run_id': it contains a control character");
+    refuse_job(
+        "idle: {gpu: 150%}\ncommand: [ls]\n",
+        "job.yaml:1:13: invalid value for 'gpu': expected a share above 0 and up to 1, such as 5% or 0.05, "
+        "got '150%'");
+    refuse_job("idle: {after: 30m, then: kill}\ncommand: [ls]\n",
+               "job.yaml:1:26: invalid value for 'then': expected tell or stop, got 'kill'");
     refuse_job("store: me\ncommand: [ls]\n",
                "job.yaml:1:8: invalid value for 'store': expected program or launcher, got 'me'");
     refuse_job(TRAIN "store: launcher\n",
@@ -346,6 +353,7 @@ static void print_round_trip(void **state)
             "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n"
             "  snapshot: {dir: o, keep_best: 1}\n",
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 7\nrestart_on: any\n"
+        "idle: {gpu: 7 %, after: 20m, then: stop}\n"
         "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nstall_timeout: 90s\nworkdir: /tmp\nrole: \"a "
         "\\\"b\\\"\"\n"
         "run_id: x/1\nlogs: private\nstore: launcher\nvirtual_local_rank: true\n"
@@ -365,6 +373,8 @@ static void print_round_trip(void **state)
         assert_string_equal(first, second);
         assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);
         assert_int_equal(two.store, one.store);
+        assert_true(two.idle.gpu == one.idle.gpu && two.idle.after_ms == one.idle.after_ms &&
+                    two.idle.then == one.idle.then);
         assert_int_equal(two.max_restarts, one.max_restarts);
         assert_int_equal(two.restart_on, one.restart_on);
     }
