@@ -54,7 +54,7 @@ struct worker {
 static void worker_open(struct worker *w, bool standalone, const char *keys, int steps, bool best)
 {
     CLEANUP(free_text)
-    char *text = xasprintf(JOB, keys, steps, best ? 10000 : 5000, standalone ? "/nowhere" : fake_directory,
+    char *text = xasprintf(JOB, keys, steps, best ? 2000 : 5000, standalone ? "/nowhere" : fake_directory,
                            best ? 1000000000 : 50, best);
     struct err e = {0};
 
