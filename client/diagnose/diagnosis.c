@@ -373,6 +373,15 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
     diagnosis_put_balance(reply, d);
 }
 
+static void diagnosis_put_absent(const Ddp__V1__JobStatus *job, struct diagnosis *d)
+{
+    if (job->ranks_present >= job->ranks_wanted || !*job->missing)
+        return;
+    buf_printf(&d->details, "%d of %d ranks: ", job->ranks_present, job->ranks_wanted);
+    term_puts_safe(&d->details, job->missing);
+    buf_putc(&d->details, '\n');
+}
+
 /* Certain causes first. Whether a rank is asleep only matters once the job has been silent for STILL_MS:
  * between two lines of output any rank may sleep for a moment. */
 static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
@@ -450,6 +459,7 @@ void diagnosis_find(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     const Ddp__V1__JobStatus *job = reply->job;
     if (text_is(job->state, "running")) {
         diagnosis_running(reply, d);
+        diagnosis_put_absent(job, d);
     } else if (text_is(job->state, "starting")) {
         diagnosis_starting(reply, d);
     } else if (text_is(job->state, "queued")) {

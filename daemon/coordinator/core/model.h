@@ -51,6 +51,7 @@ struct spawn {
     int64_t
         arrived; /* quorum.c: the exchange at which it has arrived, in the generation of `rank`; 0: none yet */
     bool holds;  /* it waits there */
+    int64_t late_from; /* the first exchange that was made without it; 0: not known */
     int64_t named;     /* the generation to which it said last that it belongs; 0: it has not spoken yet */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */

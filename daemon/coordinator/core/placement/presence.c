@@ -113,25 +113,42 @@ static void say_absent_ranks(const struct job *job, const struct generation *g, 
         buf_puts(out, count > 1 ? " are being replaced" : " is being replaced");
 }
 
-/* "a rank on box3 is late", "2 ranks on box3 and other nodes are late" */
-static void say_late_ranks(const struct job *job, struct buf *out)
+/* The exchange that was made last, as far as the members have said so since the last rank was late. */
+static int64_t last_exchange(const struct job *job)
+{
+    return job->round.exchange > job->round.formed_at ? job->round.exchange - 1 : job->round.formed_at;
+}
+
+/* "rank 2 on box3 is late (2 rounds, 1m05s)", "ranks 2, 3 on box3 and other nodes are late (2 rounds, 1m05s)": of the rank that
+ * has been late the longest. A coordinator that has restarted does not know the number of rounds. */
+static void say_late_ranks(const struct core *core, const struct job *job, struct buf *out)
 {
     const char *node = NULL;
     bool several_nodes = false;
+    int64_t rounds = 0, since = INT64_MAX;
     int count = 0;
+    CLEANUP(buf_release) struct buf numbers = {0};
 
     for (size_t i = 0; i < job->spawn_count; i++) {
-        const struct rank *rank = job->spawns[i]->rank;
-        if (!spawn_is_late(job->spawns[i]))
+        const struct spawn *s = job->spawns[i];
+        if (!spawn_is_late(s))
             continue;
-        several_nodes |= node && strcmp(node, rank->r.node) != 0;
-        node = node ? node : rank->r.node;
-        count++;
+        several_nodes |= node && strcmp(node, s->r.node) != 0;
+        node = node ? node : s->r.node;
+        if (++count <= 3)
+            buf_printf(&numbers, "%s%d", count > 1 ? ", " : "", s->rank->r.rank);
+        since = s->rank->generation->r.closed_ms < since ? s->rank->generation->r.closed_ms : since;
+        if (s->late_from && last_exchange(job) - s->late_from + 1 > rounds)
+            rounds = last_exchange(job) - s->late_from + 1;
     }
-    if (count == 1)
-        buf_printf(out, "a rank on %s is late", node);
-    else if (count)
-        buf_printf(out, "%d ranks on %s%s are late", count, node, several_nodes ? " and other nodes" : "");
+    if (!count)
+        return;
+    buf_printf(out, "rank%s %s%s on %s%s %s late (", text_plural(count), numbers.data,
+               count > 3 ? " and others" : "", node, several_nodes ? " and other nodes" : "",
+               count > 1 ? "are" : "is");
+    if (rounds)
+        buf_printf(out, "%s, ", text_counted(rounds, "round").text);
+    buf_printf(out, "%s)", text_duration(core->now.wall_ms > since ? core->now.wall_ms - since : 0).text);
 }
 
 /* "box3 joins", "box3 is drained", "waits for 2 nodes" */
@@ -171,7 +188,7 @@ void presence_find(const struct core *core, const struct job *job, struct presen
                       : g->r.world_size + (nodes > 0 ? nodes * ranks_of_largest_node(g) : 0);
     say_absent_ranks(job, g, &why);
     if (!why.len)
-        say_late_ranks(job, &why);
+        say_late_ranks(core, job, &why);
     if (!why.len && out->present < out->wanted)
         say_absent_nodes(core, job, nodes, &why);
     snprintf(out->missing, sizeof(out->missing), "%s", why.len ? why.data : "");

@@ -59,8 +59,9 @@ static void sort_members(const struct job *job, struct spawn **list, int count)
         }
 }
 
-static void say_late(struct core *core, const struct spawn *s, int members, int of)
+static void leave_late(struct core *core, struct spawn *s, int members, int of)
 {
+    s->late_from = s->job->round.exchange;
     emit_event(core, s->job, "rank_late",
                "rank %d (%s) was late for round %" PRId64 ": the round closed with %d of %d", s->rank->r.rank,
                s->r.node, s->job->round.exchange, members, of);
@@ -94,7 +95,7 @@ static void close_round(struct core *core, struct job *job, const struct quorum_
         if (quorum_has_come(job, g->ranks[i].spawn))
             list[count++] = g->ranks[i].spawn;
         else
-            say_late(core, g->ranks[i].spawn, a->come + a->return_, of);
+            leave_late(core, g->ranks[i].spawn, a->come + a->return_, of);
     for (size_t i = 0; i < job->spawn_count; i++)
         if (a->return_ && quorum_returns(job->spawns[i])) {
             say_returned(core, job->spawns[i]);

@@ -609,6 +609,25 @@ static void test_a_slow_rank_could_take_fewer_samples(void **state)
     }
 }
 
+static void test_why_names_missing_ranks(void **state)
+{
+    static const struct pattern runs = {
+        .job_state = "running", .reason = "", .ranks = {WORKS(100), WORKS(100)}};
+    (void)state;
+    for (int wanted = 2; wanted <= 3; wanted++) {
+        CLEANUP(diagnosis_release) struct diagnosis v = {0};
+        struct fixture f;
+        build_status(&f, &runs);
+        f.job.ranks_present = 2;
+        f.job.ranks_wanted = wanted;
+        f.job.missing = TEXT("rank 2 on n3 is late (2 rounds, 1m05s)");
+        diagnosis_find(&f.reply, &v);
+        assert_int_equal(v.kind, DIAGNOSIS_RUNNING);
+        const char *line = "2 of 3 ranks: rank 2 on n3 is late (2 rounds, 1m05s)\n";
+        assert_int_equal(v.details.len && strstr(v.details.data, line), wanted == 3);
+    }
+}
+
 static const struct pattern *pattern_named(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
@@ -650,9 +669,11 @@ static void test_screens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patterns), cmocka_unit_test(test_why_explains_a_refused_restart),
-        cmocka_unit_test(test_process_that_does_the_work),
-        cmocka_unit_test(test_a_slow_rank_could_take_fewer_samples), cmocka_unit_test(test_screens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_patterns),
+                                       cmocka_unit_test(test_why_explains_a_refused_restart),
+                                       cmocka_unit_test(test_process_that_does_the_work),
+                                       cmocka_unit_test(test_a_slow_rank_could_take_fewer_samples),
+                                       cmocka_unit_test(test_why_names_missing_ranks),
+                                       cmocka_unit_test(test_screens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

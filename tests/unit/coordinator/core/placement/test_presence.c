@@ -131,7 +131,11 @@ static void a_late_rank_is_reported(void **state)
     fixture_pass(f, 0);
     assert_int_equal(fixture_generation(f, job)->number, 2);
     staying_job_rejoin(f, job, 20);
-    check_presence(f, job, 3, 4, "a rank on box2 is late");
+    check_presence(f, job, 3, 4, "rank 3 on box2 is late (1 round, 1 ms)");
+    spawn_arrives(f, job, 1, 5);
+    spawn_arrives(f, job, 2, 6);
+    fixture_pass_beating(f, 65000, "box1 box2");
+    check_presence(f, job, 3, 4, "rank 3 on box2 is late (2 rounds, 1m03s)");
     const struct spawn_fact facts[] = {
         {.job = job, .spawn = 3, .state = SPAWN_RUNNING, .pid = 103},
         {.job = job, .spawn = 4, .state = SPAWN_EXITED, .pid = 104, .signal = 9}};
