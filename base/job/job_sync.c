@@ -44,8 +44,12 @@ static enum err_code read_grace(const struct conf_node *node, void *at, struct e
     train->sync.grace_ms = 0;
     if (text && !strcmp(text, GRACE_AUTO))
         return ERR_OK;
-    if (!text || conf_duration(text, &train->sync.grace_ms, &why) || train->sync.grace_ms <= 0)
-        return conf_refuse(node, "grace", "auto or a time, such as 10s", e);
+    /* A number without unit could mean rounds or steps; conf_duration would read it as seconds. */
+    if (!text || !text[strspn(text, "+-0123456789.")] || conf_duration(text, &train->sync.grace_ms, &why) ||
+        train->sync.grace_ms <= 0) {
+        train->sync.grace_ms = 0;
+        return conf_refuse(node, "grace", "auto or a time with its unit, such as 10s", e);
+    }
     return ERR_OK;
 }
 

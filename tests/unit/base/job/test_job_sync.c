@@ -69,8 +69,12 @@ static void quorum_of_a_round(void **state)
                "job.yaml:7:27: unknown key 'quorum', expected one of type");
     refuse_job(THREE TRAIN "  sync: {type: diloco, grace: 10s}\n",
                "job.yaml:7:31: 'grace' needs 'quorum': without it a round waits for all ranks");
-    refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 2, grace: soon}\n",
-               "job.yaml:7:42: invalid value for 'grace': expected auto or a time, such as 10s, got 'soon'");
+    refuse_job(
+        THREE TRAIN "  sync: {type: diloco, quorum: 2, grace: soon}\n",
+        "job.yaml:7:42: invalid value for 'grace': expected auto or a time with its unit, such as 10s, got 'soon'");
+    refuse_job(
+        THREE TRAIN "  sync: {type: diloco, quorum: 2, grace: 1}\n",
+        "job.yaml:7:42: invalid value for 'grace': expected auto or a time with its unit, such as 10s, got '1'");
     refuse_job(
         THREE TRAIN "  sync: {type: diloco, quorum: 2, every: 30s}\n",
         "job.yaml:7:42: 'quorum' needs 'every' as a number of steps: rounds of a given time never wait for a rank");
