@@ -153,7 +153,7 @@ void state_place(const struct engine *n, struct snapshot_place *out)
         .epoch_samples = n->train->count,
         .shuffled = n->spec->data.shuffle,
     };
-    if (n->share.given)
+    if (n->share.given || n->deal.count) /* the second: it has resumed, and has begun no round yet */
         place_put_deal(n, out);
     place_put_portions(n, out);
 }

@@ -71,7 +71,7 @@ size_t snapshot_floats(const struct snapshot_layout *l);
 struct snapshot_piece { /* samples in a row, of the epoch's order */
     int64_t epoch, position, count;
 };
-#define SNAPSHOT_PIECES 64
+#define SNAPSHOT_PIECES 1024
 #define SNAPSHOT_PORTIONS 1024
 #define SNAPSHOT_CLUSTER 64
 

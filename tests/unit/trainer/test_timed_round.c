@@ -169,6 +169,26 @@ static void samples_without_room_are_counted(void **state)
     rank_close(&k);
 }
 
+/* As many as rounds of some hundred ranks leave. */
+static void pieces_of_many_ranks_are_kept(void **state)
+{
+    struct snapshot_place place = {.step = 9, .position = 100, .dealt = true, .dealt_position = 500}, back;
+    char said[1000];
+    struct rank k;
+
+    (void)state;
+    rank_open(&k, 0);
+    assert_true(SNAPSHOT_PIECES >= 400);
+    for (; place.piece_count < 400; place.piece_count++)
+        place.pieces[place.piece_count] = (struct snapshot_piece){0, 2 * place.piece_count, 1};
+    place_take_logged(&k, &place, said, sizeof(said));
+    assert_string_equal(said, "");
+    state_place(&k.t.engine, &back);
+    assert_int_equal(back.piece_count, 400);
+    assert_memory_equal(back.pieces, place.pieces, 400 * sizeof(place.pieces[0]));
+    rank_close(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_stop_ends_the_round),
         cmocka_unit_test(the_clock_starts_when_the_round_opens),
         cmocka_unit_test(samples_without_room_are_counted),
+        cmocka_unit_test(pieces_of_many_ranks_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,7 +210,7 @@ static void samples_that_were_given_back_are_kept(void **state)
     struct snapshot_files files = {0};
     struct err e = {0};
     (void)state;
-    place.epoch_samples = 100;
+    place.epoch_samples = 2 * SNAPSHOT_PIECES;
     place.dealt = true;
     place.step_samples = 17;
     place.dealt_epoch = 3;
@@ -225,7 +225,7 @@ static void samples_that_were_given_back_are_kept(void **state)
     fixture_write(&place, true, &files);
     assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
     fixture_same_place(&place, &back);
-    place.pieces[1].count = 100; /* beyond the epoch */
+    place.pieces[1].count = place.epoch_samples; /* beyond the epoch */
     snapshot_files_release(&files);
     fixture_write(&place, true, &files);
     assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_DATA_LOSS);
