@@ -74,7 +74,11 @@ static enum part part_of(const struct trainer *t, const struct live_claim *c, co
         return part_of_late(c, newest);
     if (c->exchanges == newest->exchanges)
         return PART_KEEPS;
-    return c->exchanges + 1 == newest->exchanges && c->sent ? PART_BEHIND : PART_NEW;
+    /* Its change is part of the last exchange only if it was sent in the generation that made this exchange. */
+    return c->exchanges + 1 == newest->exchanges && c->sent &&
+                   c->sent_in == newest->made_in[newest->exchanges % LIVE_ROUNDS_KEPT]
+               ? PART_BEHIND
+               : PART_NEW;
 }
 
 /* ---- what members have in common */

@@ -311,6 +311,50 @@ static void equal_arrivals_give_equal_bits(void **state)
     ranks_release(&second);
 }
 
+static uint64_t moments_hash(const struct trainer *t)
+{
+    return ranks_hash(t->engine.optim->state, t->engine.optim->floats * sizeof(float));
+}
+
+/* The exchange has succeeded on rank 0 only. A rank whose change is part of it keeps its moments; another begins with rank 0's. */
+static void rank_without_quorum(struct ranks *r, int rank)
+{
+    const struct scene *scene = r->arg;
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    meeting_open_trainer(&t, &config, scene->sync, "");
+    floats = t.engine.model->count;
+    form_group(r, &t, 0, rank, WORLD);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    meeting_train(&t, 3 * EVERY - 1);
+    make_last_step(&t, scene->applied == rank ? CUT_NEVER : CUT_AT_END);
+    RANK_CHECK(trainer_leave(&t));
+    const uint64_t moments = moments_hash(&t);
+    if (rank == LATE && !scene->heeds)
+        t.sent_in = FIRST - 1; /* in a generation in which the exchange was not made */
+    form_group(r, &t, 1, rank, WORLD);
+    RANK_CHECK((moments_hash(&t) == moments) == (rank != LATE || scene->heeds));
+    meeting_train(&t, EVERY);
+    r->shared->hash[WORLD + rank] = ranks_hash(sync_shared(t.formation.sync), floats * sizeof(float));
+    meeting_close_trainer(&t, &config);
+}
+
+static void a_change_of_another_generation_does_not_count(void **state)
+{
+    static const struct scene scenes[] = {{FP32, 0, 0, false, true}, {FP32, 0, 0, false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        struct ranks r = {.world = WORLD, .arg = &scenes[i]};
+        assert_true(ranks_run(&r, rank_without_quorum));
+        for (int rank = 1; rank < WORLD; rank++)
+            assert_true(r.shared->hash[WORLD + rank] == r.shared->hash[WORLD]);
+        ranks_release(&r);
+    }
+}
+
 static void samples_halve_with_each_exchange(void **state)
 {
     (void)state;
@@ -328,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_change_never_counts_twice),
         cmocka_unit_test(an_exchange_of_the_late_rank_alone_is_dropped),
         cmocka_unit_test(equal_arrivals_give_equal_bits),
+        cmocka_unit_test(a_change_of_another_generation_does_not_count),
         cmocka_unit_test(samples_halve_with_each_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
