@@ -6,7 +6,9 @@
 
 #include "base/job/balance.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "client/cmd/command.h"
+#include "client/text/term.h"
 
 bool job_status_ended(const Ddp__V1__JobStatus *job)
 {
@@ -62,6 +64,36 @@ int64_t job_status_eta_ms(const Ddp__V1__JobStatus *job)
         return -1;
     double ms = (double)(p->steps - p->step) / p->steps_per_s * 1000;
     return ms < 1e15 ? (int64_t)ms : -1;
+}
+
+/* 1st, 2nd, 3rd, 4th, 11th, 21st */
+static const char *ordinal_ending(int n)
+{
+    const int last = n % 100 / 10 == 1 ? 0 : n % 10;
+    return last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th";
+}
+
+bool job_status_put_start(const Ddp__V1__JobStatus *job, int64_t now_ms, struct buf *out)
+{
+    const Ddp__V1__StartEstimate *s = job->start_estimate;
+    if (!s)
+        return false;
+    buf_printf(out, "%d%s in line", s->position, ordinal_ending(s->position));
+    if (s->start_ms > now_ms)
+        buf_printf(out, ", starts about %s", text_clock(s->start_ms, now_ms, false).text);
+    else if (s->start_ms)
+        buf_puts(out, ", starts soon");
+    else if (*s->why)
+        buf_puts(out, ", starts");
+    if (*s->why) {
+        buf_puts(out, s->start_ms ? ", " : " ");
+        term_puts_safe(out, s->why);
+    }
+    if (*s->at_once) {
+        buf_puts(out, "; at once with ");
+        term_puts_safe(out, s->at_once);
+    }
+    return true;
 }
 
 int64_t job_status_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms)

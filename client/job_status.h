@@ -21,6 +21,9 @@ struct buf;
 bool job_status_put_balance(const Ddp__V1__JobStatus *job, struct buf *out);
 double job_status_fraction(const Ddp__V1__JobStatus *job); /* share of the steps that are done; -1: unknown */
 int64_t job_status_eta_ms(const Ddp__V1__JobStatus *job);  /* time until the last step; -1: unknown */
+/* "3rd in line, starts about 14:20, when job 9 ends on box2; at once with --nodes 1". False: the coordinator says nothing about its
+ * start, because the job is not in the queue, or cannot run on the present nodes. */
+bool job_status_put_start(const Ddp__V1__JobStatus *job, int64_t now_ms, struct buf *out);
 /* Time since the job's first start, or since it was submitted; up to its end if it has ended. */
 int64_t job_status_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms);
 

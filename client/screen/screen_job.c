@@ -69,6 +69,8 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
     }
+    if (job_status_put_start(job, term->now_ms, out))
+        buf_putc(out, '\n');
     CLEANUP(buf_release) struct buf presence = {0};
     screen_presence(job, &presence);
     if (presence.len)

@@ -39,6 +39,7 @@ static const struct table_column queued_columns[] = {
     {"PRIORITY", true, .spare = 3, .optional = true},
     {"USER", .spare = 1, .most = 16},
     {"WAITS", true},
+    {"STARTS", true, .spare = 4, .optional = true},
     {"REASON", .optional = true, .wrap = true},
 };
 static const struct table_column ended_columns[] = {
@@ -156,6 +157,8 @@ static void jobs_queued_row(struct table *t, const Ddp__V1__JobStatus *job, cons
     table_cell(t, STYLE_NONE, job->priority ? priority.data : "");
     table_cell(t, STYLE_NONE, job->user);
     table_cell(t, STYLE_NONE, text_age(term->now_ms - job->created_ms).text);
+    const int64_t start = job->start_estimate ? job->start_estimate->start_ms : 0;
+    table_cell(t, STYLE_NONE, start ? text_clock(start, term->now_ms, false).text : "");
     table_cell(t, STYLE_NONE, job->reason);
 }
 

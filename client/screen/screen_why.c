@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "client/diagnose/worker_probe.h"
+#include "client/job_status.h"
 #include "client/text/format.h"
 #include "client/text/table.h"
 
@@ -112,6 +113,8 @@ void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, 
     buf_printf(out, "#%lld %s: ", (long long)job->job, job->name);
     term_puts(term, out, why_style(d->kind), d->sentence.data);
     buf_putc(out, '\n');
+    if (job_status_put_start(job, term->now_ms, out))
+        buf_putc(out, '\n');
     why_put_lines(&d->details, "", out);
     term_wrap(term, out, start, 2);
     for (size_t i = 0; i < reply->n_workers; i++)

@@ -159,8 +159,9 @@ static struct change *change_add_move(struct core *core, enum change_kind kind, 
 
 void emit_job_move(struct core *core, struct job *job, enum job_state to, const char *why)
 {
-    log_info("job_moved", "job=%" PRId64 " gen=%" PRId64 " from=%s to=%s why=%s", job->r.id,
-             job->r.generation, sm_name(&job_sm, job->r.state), sm_name(&job_sm, to), LOG_Q(why));
+    if (!core->rehearses)
+        log_info("job_moved", "job=%" PRId64 " gen=%" PRId64 " from=%s to=%s why=%s", job->r.id,
+                 job->r.generation, sm_name(&job_sm, job->r.state), sm_name(&job_sm, to), LOG_Q(why));
     change_add_move(core, CHANGE_JOB_MOVE, &job_sm, job->r.state, to, why)->id = job->r.id;
     job->r.state = to;
     text_set(&job->r.reason, "%s", why);

@@ -394,6 +394,7 @@ bool names_contain(char *const *names, const char *name)
 void core_capacity_changed(struct core *core)
 {
     core->placement_due = true;
+    core->queue_revision++;
 }
 
 void core_await_nodes(struct core *core)

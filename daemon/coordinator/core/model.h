@@ -258,7 +258,9 @@ struct core {
     size_t removed_count, removed_cap;
     struct internal_event *internal; /* internal_event.h; in the order in which they were raised */
     size_t internal_first, internal_count, internal_cap; /* the first one that is not dispatched yet */
-    bool placement_due; /* a pass could have another result than the last one; core_capacity_changed */
+    bool placement_due;     /* a pass could have another result than the last one; core_capacity_changed */
+    int64_t queue_revision; /* grows whenever a pass becomes due: a forecast of an older one is stale */
+    bool rehearses;         /* rehearsal.c: moves are not logged, since they do not happen */
 };
 
 /* Find, add, remove. Pointers stay valid until the object is removed. */

@@ -8,6 +8,7 @@
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -75,6 +76,7 @@ static void call_push_watch(struct call *c)
         return;
     }
     convert_job(&pool, &status, true, &message);
+    forecasts_fill(c->service, &pool, &status, false, &message);
     caller_hide_logs(c->service, c->rpc, &message);
     const enum err_code code = rpc_call_send(c->rpc, &message, &e);
     c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* the client reads slowly: on_sendable tries again */

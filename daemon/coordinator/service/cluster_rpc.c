@@ -11,6 +11,7 @@
 #include "daemon/coordinator/service/check_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/list_rpc.h"
 #include "daemon/coordinator/service/logs.h"
 #include "daemon/coordinator/service/members.h"
@@ -107,6 +108,7 @@ static void get_job(struct rpc_call *rpc, const void *message, void *user)
         return;
     }
     convert_job(&pool, &status, true, &reply);
+    forecasts_fill(s, &pool, &status, true, &reply);
     caller_hide_logs(s, rpc, &reply);
     rpc_call_reply(rpc, &reply);
     core_job_status_release(&status);

@@ -7,6 +7,7 @@
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/status_notes.h"
@@ -90,6 +91,7 @@ void list_jobs(struct rpc_call *rpc, const void *message, void *user)
             continue;
         reply.jobs[reply.n_jobs] = pool_alloc(&pool, sizeof **reply.jobs);
         convert_job(&pool, &statuses[i], false, reply.jobs[reply.n_jobs]);
+        forecasts_fill(s, &pool, &statuses[i], false, reply.jobs[reply.n_jobs]);
         caller_hide_logs(s, rpc, reply.jobs[reply.n_jobs++]);
     }
     list_fill_totals(s, &pool, &reply);

@@ -7,6 +7,7 @@
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -138,6 +139,7 @@ static void probe_reply(struct node_query *query)
     }
     ddp__v1__probe_job_reply__init(&b.reply);
     convert_job(&b.pool, &b.status, true, &b.job);
+    forecasts_fill(s, &b.pool, &b.status, true, &b.job);
     b.reply.job = &b.job;
     b.reply.generation = query->generation;
     b.members = core_members(s->core, query->job, query->generation, service_now(), &count);

@@ -15,6 +15,7 @@
 #include "daemon/coordinator/service/backups.h"
 #include "daemon/coordinator/service/cluster_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/http.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
@@ -243,6 +244,7 @@ static void service_close(struct service *s)
     uv_run(&s->loop, UV_RUN_DEFAULT);
     BUG_ON(uv_loop_close(&s->loop) != 0);
     /* No callback can run any more. The server's calls are gone, so nothing points into the core. */
+    forecasts_close(s->forecasts);
     http_close(s->http);
     relays_close(s);
     core_free(s->core);
@@ -265,6 +267,7 @@ enum err_code service_run(const struct service_options *options, struct err *e)
     s->log_tails = log_tails_create();
     s->options = options;
     loop_open(s);
+    s->forecasts = forecasts_open(s);
     enum err_code code = service_open(s, e);
     if (code == ERR_OK) {
         service_start(s);

@@ -18,6 +18,7 @@
 struct node_query;
 struct backups;
 struct call;
+struct forecasts;
 struct http;
 struct log_stream;
 struct log_tails;
@@ -66,6 +67,7 @@ struct service {
     struct agent_session *session_list;
     struct log_stream *logs;
     struct log_tails *log_tails;
+    struct forecasts *forecasts;
     struct node_query *query_list;
     uv_timer_t query_timer;
     struct run *run;                                 /* the hosts of a `ddpctl run`; NULL in a cluster */

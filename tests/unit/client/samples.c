@@ -129,7 +129,15 @@ void sample_running(Ddp__V1__JobStatus *job)
 
 void sample_queued(Ddp__V1__JobStatus *job)
 {
+    static Ddp__V1__StartEstimate start;
+    ddp__v1__start_estimate__init(&start);
+    start.position = 3;
+    start.start_ms = NOW + 45 * 60000;
+    start.after_job = 9;
+    start.why = TEXT("when job 9 ends on box2");
+    start.at_once = TEXT("--nodes 1");
     new_job(job, 10, "resnet", "queued", 60);
+    job->start_estimate = &start;
     job->user = TEXT("bo");
     job->reason = TEXT("waits for 4 GPUs on box2: job 9, about 3 min");
     job->asks = TEXT("2×4");

@@ -28,7 +28,7 @@ static void advice_count_slots(const struct core *core, const struct job *job)
         const struct job *other = core->jobs[i];
         const bool waits = other->r.state == JOB_RECOVERING ||
                            (other->r.state == JOB_QUEUED && other->spec.priority >= job->spec.priority);
-        for (char **name = waits ? other->targets : NULL; name && *name; name++) {
+        for (char **name = waits && other != job ? other->targets : NULL; name && *name; name++) {
             struct placement_choice c = {.node = core_find_node(core, *name)};
             if (!c.node)
                 continue;
@@ -209,6 +209,20 @@ void advice_make(const struct core *core, const struct job *job, bool now, struc
     if (flags.len)
         buf_printf(&text, "; with %sit would start%s", flags.data, at_once ? " now" : " when other jobs end");
     out->text = buf_steal(&text);
+}
+
+char *advice_at_once(const struct core *core, const struct job *job)
+{
+    struct job_spec nearest;
+    CLEANUP(buf_release) struct buf flags = {0};
+
+    advice_count_slots(core, job);
+    if (advice_search_nearest(core, job, true, &nearest))
+        advice_print_flags(&job->spec, &nearest, &flags);
+    if (!flags.len)
+        return NULL;
+    flags.data[--flags.len] = '\0'; /* the blank behind the last one */
+    return buf_steal(&flags);
 }
 
 /* "box2, box3 and 6 more" */

@@ -17,6 +17,10 @@ struct advice {
 /* job: any with a spec and a user; it need not be among the core's jobs. now: it is to start at once. */
 void advice_make(const struct core *core, const struct job *job, bool now, struct advice *out);
 
+/* The flags with which the job, which waits in the queue, would start now: "--nodes 1". The caller frees; NULL: there are none.
+ * Changes nothing but node->place. */
+char *advice_at_once(const struct core *core, const struct job *job);
+
 /* Some nodes of the job's last generation, which had `had` nodes, lack parts of its snapshots. Appends the command after which
  * it continues without them: " `ddpctl drain box2` continues without its parts,". Appends nothing if there is no such
  * command. Changes nothing but node->place. */

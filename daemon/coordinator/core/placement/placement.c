@@ -458,7 +458,7 @@ static size_t find_newcomers(const struct core *core, const struct job *job, str
                              job->spec.nodes_max - g->r.node_count, g->r.world_size, list, kept);
 }
 
-static int compare_turns(const void *a, const void *b)
+int placement_compare_turns(const void *a, const void *b)
 {
     const struct job *x = *(struct job *const *)a, *y = *(struct job *const *)b;
     bool rx = x->r.state == JOB_RECOVERING, ry = y->r.state == JOB_RECOVERING;
@@ -498,7 +498,7 @@ static size_t offer_growth(struct core *core, struct job **turn, struct placemen
         if (core->jobs[i]->r.state == JOB_RUNNING)
             turn[count++] = core->jobs[i];
     if (count)
-        qsort(turn, count, sizeof(*turn), compare_turns);
+        qsort(turn, count, sizeof(*turn), placement_compare_turns);
     for (size_t i = 0; i < count; i++) {
         struct job *job = turn[i];
         bool may = elastic_wants_nodes(core, job) && job_can_return(job);
@@ -525,7 +525,7 @@ static void explain_hold(struct job *job)
     strv_free(steal(job->targets));
 }
 
-static bool job_wants_place(const struct job *job)
+bool placement_wants(const struct job *job)
 {
     const struct generation *g = job_current(job);
 
@@ -552,12 +552,12 @@ void placement_run(struct core *core)
     hand_jobs_over(core, list);
     reserve_for_drained(core, list);
     for (size_t i = 0; i < core->job_count; i++)
-        if (job_wants_place(core->jobs[i]))
+        if (placement_wants(core->jobs[i]))
             turn[count++] = core->jobs[i];
         else if (core->jobs[i]->spec.hold && core->jobs[i]->r.state == JOB_QUEUED)
             explain_hold(core->jobs[i]);
     if (count)
-        qsort(turn, count, sizeof(*turn), compare_turns);
+        qsort(turn, count, sizeof(*turn), placement_compare_turns);
     for (size_t i = 0; i < count && behind < BEHIND_HEAD; i++) {
         bool recovering = turn[i]->r.state == JOB_RECOVERING;
         enum place_result result = place_job(core, turn[i], recovering || !head, head, list);

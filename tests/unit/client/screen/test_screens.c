@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "client/job_status.h"
 #include "client/screen/screen_events.h"
 #include "client/screen/screen_follow.h"
 #include "client/screen/screen_job.h"
@@ -98,6 +99,37 @@ static void test_ranks_present(void **state)
     assert_non_null(strstr(out.data, " is being replaced; rank 2 killed by signal 9\n"));
 }
 
+static void check_start(int position, int64_t start_ms, const char *why, const char *at_once,
+                        const char *wanted)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus job;
+    sample_queued(&job);
+    Ddp__V1__StartEstimate *s = job.start_estimate;
+    s->position = position;
+    s->start_ms = start_ms;
+    s->why = (char *)(uintptr_t)why;
+    s->at_once = (char *)(uintptr_t)at_once;
+    assert_true(job_status_put_start(&job, terminal.now_ms, &out));
+    assert_string_equal(out.data, wanted);
+}
+
+static void test_starts(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus job;
+    check_start(1, terminal.now_ms - 1, "when job 9 ends", "", "1st in line, starts soon, when job 9 ends");
+    check_start(2, 0, "after job 9, whose end is unknown", "",
+                "2nd in line, starts after job 9, whose end is unknown");
+    check_start(11, 0, "", "", "11th in line");
+    check_start(23, 0, "", "--nodes 1", "23rd in line; at once with --nodes 1");
+    check_start(101, 0, "when job 1 ends on \033[2Jx", "", "101st in line, starts when job 1 ends on ?[2Jx");
+    sample_running(&job);
+    assert_false(job_status_put_start(&job, terminal.now_ms, &out));
+    assert_int_equal(out.len, 0);
+}
+
 /* The samples share memory for progress and ranks, so the list is checked with one job that has progress. */
 static void test_list(void **state)
 {
@@ -176,6 +208,7 @@ static void test_list_blocks(void **state)
     }
     jobs[0].name = (char *)(uintptr_t) "a-sweep-over-learning-rates-and-batch-sizes-7";
     jobs[1].reason = (char *)(uintptr_t) "on hold: `ddpctl release 10` lets it start";
+    jobs[1].start_estimate = NULL;
     jobs[3].priority = 5;
     jobs[3].reason =
         (char *)(uintptr_t) "waits for 2 nodes with 4 GPUs each: the cluster has 1, 1 GPU is sick "
@@ -338,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job_running),
         cmocka_unit_test(test_job_queued),
+        cmocka_unit_test(test_starts),
         cmocka_unit_test(test_job_failed),
         cmocka_unit_test(test_job_failed_without_failed_rank),
         cmocka_unit_test(test_job_succeeded),
