@@ -43,6 +43,20 @@ static enum err_code priority_read(const char *text, struct priority_change *out
     return ERR_OK;
 }
 
+/* Makes an absolute change of a relative one, so that a call whose reply was lost is not applied twice when it is repeated. */
+static enum err_code priority_add(struct link *link, Ddp__V1__SetPriorityRequest *request, struct err *e)
+{
+    Ddp__V1__GetJobRequest get = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    get.job = request->job;
+    if (link_call(link, "GetJob", &get, &reply, 0, e))
+        return e->code;
+    request->seen = ((const Ddp__V1__JobStatus *)reply)->priority;
+    request->priority += request->seen;
+    request->checked = true;
+    return ERR_OK;
+}
+
 static enum err_code priority_send(struct link *link, int64_t job, void *context, struct err *e)
 {
     const struct priority_change *change = context;
@@ -50,7 +64,8 @@ static enum err_code priority_send(struct link *link, int64_t job, void *context
     CLEANUP(free_text) char *done = xasprintf("priority %s", change->text);
     request.job = job;
     request.priority = change->value;
-    request.relative = change->relative;
+    if (change->relative && priority_add(link, &request, e))
+        return e->code;
     return order_call(link, "SetPriority", &request, job, done, e);
 }
 

@@ -145,7 +145,7 @@ static void failure_put_advice(const Ddp__V1__ProbeJobReply *reply, const Ddp__V
 {
     long long id = reply->job->job;
     failure_put_memory_advice(d, w);
-    buf_printf(&d->next, "ddpctl logs %lld --rank %d\n", id, w->rank);
+    buf_printf(&d->next, "ddpctl logs %lld --rank %d%s\n", id, w->rank, w->n_stderr_tail ? " --stderr" : "");
     if (strcmp(reply->job->state, "failed") == 0 && reply->job->snapshot &&
         reply->job->snapshot->committed_ms)
         buf_printf(&d->next, "ddpctl resume %lld\n", id);

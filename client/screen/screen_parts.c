@@ -140,7 +140,8 @@ void screen_next(const Ddp__V1__JobStatus *job, struct buf *out)
     if (screen_could_not_start(job))
         buf_printf(out, "   ddpctl events %lld\n", id);
     else if (job->failure && *job->failure->node)
-        buf_printf(out, "   ddpctl logs %lld --rank %d --stderr\n", id, job->failure->rank);
+        buf_printf(out, "   ddpctl logs %lld --rank %d%s\n", id, job->failure->rank,
+                   job->failure->n_stderr_tail ? " --stderr" : "");
     else if (job->generation)
         buf_printf(out, "   ddpctl logs %lld\n", id);
     else

@@ -114,10 +114,20 @@ static bool text_has_number(const char *text, int number)
     return false;
 }
 
+static bool text_has_busy_address(const char *text)
+{
+    return strstr(text, "EADDRINUSE") || strcasestr(text, "address already in use");
+}
+
 bool outcome_port_busy(const struct spawn_order *order, const char *tail)
 {
     if (!order->master_port || !tail)
         return false;
-    return text_has_number(tail, order->master_port) &&
-           (strstr(tail, "EADDRINUSE") || strcasestr(tail, "address already in use"));
+    return text_has_number(tail, order->master_port) && text_has_busy_address(tail);
+}
+
+bool outcome_address_busy(const struct spawn_order *order, const char *tail)
+{
+    return order->master_port && order->store && tail && text_has_busy_address(tail) &&
+           !text_has_number(tail, order->master_port);
 }

@@ -17,5 +17,7 @@ char *outcome_message(const char *log_dir); /* the first line of error.json's me
 /* Another program took the MASTER_PORT between the supervisor's trial and rank 0's bind: the last lines of
  * rank 0's stderr say so. */
 bool outcome_port_busy(const struct spawn_order *order, const char *tail);
+/* The last lines say that an address was in use, and do not say which one. ddp-store listens on MASTER_PORT, so it may be that. */
+bool outcome_address_busy(const struct spawn_order *order, const char *tail);
 
 #endif

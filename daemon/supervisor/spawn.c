@@ -22,6 +22,9 @@
 #define LEFTOVER_MOST_MS 1000 /* longest pause */
 #define NATIVE_STOP_MS 5000   /* SIGTERM follows the coordinator's word to a native worker by this much */
 #define RECORD_RETRY_MS 1000  /* on a full disk */
+#define ADDRESS_BUSY                                                                                                \
+    "an address is in use. ddp's store listens on MASTER_PORT; if the program listens there itself, start it with " \
+    "`--store program`, or `store: program` in the job file"
 
 static void report_pipe_close(struct spawn *s)
 {
@@ -376,6 +379,9 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         outcome_read(s);
     if (s->fact.port_busy && s->order.store && store_child_allowed(site->dir))
         spawn_leave_port(s, site);
+    if (!s->found && s->stop == STOP_NONE && !s->fact.message && store_child_allowed(site->dir) &&
+        outcome_address_busy(&s->order, s->fact.stderr_tail))
+        spawn_fact_set_text(&s->fact.message, xstrdup(ADDRESS_BUSY));
     spawn_finish(s, site);
     return now;
 }

@@ -149,8 +149,10 @@ struct core_event {
             int64_t job,
                 priority; /* priority: the new one, or with `relative` what is added to the present one */
             bool relative;
-            bool hold; /* CORE_HOLD: false releases the job */
-        } order;       /* priority, hold, delete */
+            bool hold;    /* CORE_HOLD: false releases the job */
+            bool checked; /* priority: it is changed only from `seen` */
+            int64_t seen;
+        } order; /* priority, hold, delete */
         struct {
             const char *name, *reason;
         } node; /* drain, undrain, forget */

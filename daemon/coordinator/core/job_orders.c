@@ -71,8 +71,14 @@ void job_orders_priority(struct core *core, const struct core_event *event)
                   new);
         return;
     }
-    if (new == old) {
+    if (new == old) { /* also a call that is repeated because its reply was lost */
         emit_job_reply(core, event->call, job, true);
+        return;
+    }
+    if (event->order.checked && event->order.seen != old) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "the priority of job %" PRId64 " was changed meanwhile: it is %" PRId64 ", not %" PRId64,
+                  job->r.id, old, event->order.seen);
         return;
     }
     if (!version_begin(core, event, job, &version))
@@ -90,6 +96,11 @@ void job_orders_hold(struct core *core, const struct core_event *event)
 
     if (!job)
         return;
+    if (job_finished(job) && !event->order.hold) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " has ended (%s)", job->r.id,
+                  sm_name(&job_sm, job->r.state));
+        return;
+    }
     if (job->spec.hold == event->order.hold) { /* a call may be repeated */
         emit_job_reply(core, event->call, job, true);
         return;

@@ -176,12 +176,14 @@ static void order_job(struct rpc_call *rpc, struct service *s, enum call_kind ki
 static void set_priority(struct rpc_call *rpc, const void *message, void *user)
 {
     const Ddp__V1__SetPriorityRequest *request = message;
-    order_job(
-        rpc, user, CALL_CHANGE,
-        (struct core_event){
-            .kind = CORE_PRIORITY,
-            .order = {.job = request->job, .priority = request->priority, .relative = request->relative}},
-        "change its priority");
+    order_job(rpc, user, CALL_CHANGE,
+              (struct core_event){.kind = CORE_PRIORITY,
+                                  .order = {.job = request->job,
+                                            .priority = request->priority,
+                                            .relative = request->relative,
+                                            .checked = request->checked,
+                                            .seen = request->seen}},
+              "change its priority");
 }
 
 static void hold_job(struct rpc_call *rpc, const void *message, void *user)

@@ -293,6 +293,9 @@ static enum err_code logs_compile_grep(const Ddp__V1__ReadLogsRequest *m, struct
 {
     if (!*m->grep)
         return ERR_OK;
+    if (m->n_places) /* a place is where data ended, which may be within a line */
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "a search cannot continue at given places: expected grep or places");
     if (m->tail_lines > LOG_GREP_TAIL)
         return err_set(e, ERR_INVALID_ARGUMENT, "at most the last %d lines that match can be found",
                        LOG_GREP_TAIL);

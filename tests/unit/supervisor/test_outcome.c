@@ -103,6 +103,20 @@ static void a_busy_port_is_recognized_in_the_last_lines(void **state)
     assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29512: Address already in use"));
 }
 
+static void an_address_in_use_may_be_that_of_the_store(void **state)
+{
+    struct spawn_order order = {.master_port = 29512, .store = true};
+
+    (void)state;
+    assert_true(outcome_address_busy(&order, "OSError: [Errno 98] Address already in use"));
+    assert_false(
+        outcome_address_busy(&order, "bind to 0.0.0.0:29512: Address already in use")); /* which is known */
+    assert_false(outcome_address_busy(&order, "ValueError: no such shard"));
+    assert_false(outcome_address_busy(&order, NULL));
+    order.store = false;
+    assert_false(outcome_address_busy(&order, "OSError: [Errno 98] Address already in use"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
@@ -111,6 +125,7 @@ int main(void)
         TEST(the_message_of_torchruns_error_file_is_read),
         TEST(links_and_fifos_are_not_opened),
         cmocka_unit_test(a_busy_port_is_recognized_in_the_last_lines),
+        cmocka_unit_test(an_address_in_use_may_be_that_of_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

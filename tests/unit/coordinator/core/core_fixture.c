@@ -367,8 +367,18 @@ enum err_code fixture_tune(struct core_fixture *f, int64_t job, const char *assi
 enum err_code fixture_order(struct core_fixture *f, enum core_event_kind kind, int64_t job, int64_t priority,
                             bool flag)
 {
-    return change_job(f,
-                      (struct core_event){.kind = kind, .who = "ana", .order = {job, priority, flag, flag}});
+    return change_job(
+        f, (struct core_event){.kind = kind,
+                               .who = "ana",
+                               .order = {.job = job, .priority = priority, .relative = flag, .hold = flag}});
+}
+
+enum err_code fixture_checked_priority(struct core_fixture *f, int64_t job, int64_t priority, int64_t seen)
+{
+    return change_job(
+        f, (struct core_event){.kind = CORE_PRIORITY,
+                               .who = "ana",
+                               .order = {.job = job, .priority = priority, .checked = true, .seen = seen}});
 }
 
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job)

@@ -69,6 +69,7 @@ enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min, i
 enum err_code fixture_tune(struct core_fixture *f, int64_t job, const char *assignment); /* by ana */
 enum err_code fixture_order(struct core_fixture *f, enum core_event_kind kind, int64_t job, int64_t priority,
                             bool flag); /* by ana; flag: relative, or hold */
+enum err_code fixture_checked_priority(struct core_fixture *f, int64_t job, int64_t priority, int64_t seen);
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job);
 enum err_code fixture_from_scratch(struct core_fixture *f, int64_t job); /* restart --from-scratch */
 void fixture_looked(struct core_fixture *f, int64_t job, const char *node, bool found);

@@ -46,6 +46,19 @@ static void a_priority_has_limits(void **state)
     assert_int_equal(fixture_order(f, CORE_PRIORITY, job, 1, false), ERR_FAILED_PRECONDITION);
 }
 
+static void a_repeated_change_of_a_priority_counts_once(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_submit(f, "priority: 3\n");
+
+    assert_int_equal(fixture_checked_priority(f, job, 5, 3), ERR_OK);
+    fixture_restart(f); /* the reply was lost with the coordinator */
+    assert_int_equal(fixture_checked_priority(f, job, 5, 3), ERR_OK);
+    assert_non_null(strstr(core_job(f->core, job)->job_file, "priority: 5\n"));
+    assert_int_equal(fixture_checked_priority(f, job, 4, 3), ERR_FAILED_PRECONDITION); /* of someone else */
+    assert_string_equal(refusal_of(f), "the priority of job 1 was changed meanwhile: it is 5, not 3");
+}
+
 static void a_job_on_hold_starts_when_it_is_released(void **state)
 {
     struct core_fixture *f = *state;
@@ -62,6 +75,8 @@ static void a_job_on_hold_starts_when_it_is_released(void **state)
     fixture_all_run(f, "box1");
     fixture_exit(f, other, 0, 0, 0);
     assert_int_equal(fixture_order(f, CORE_HOLD, job, 0, false), ERR_OK);
+    assert_int_equal(fixture_order(f, CORE_HOLD, other, 0, false), ERR_FAILED_PRECONDITION);
+    assert_string_equal(refusal_of(f), "job 2 has ended (succeeded)");
     assert_true(fixture_said(f, "released by ana"));
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_null(strstr(core_job(f->core, job)->job_file, "hold"));
@@ -138,7 +153,7 @@ int main(void)
         CASE(a_higher_priority_starts_first),           CASE(a_priority_has_limits),
         CASE(a_job_on_hold_starts_when_it_is_released), CASE(only_a_queued_job_can_be_held),
         CASE(a_submitted_job_can_begin_on_hold),        CASE(an_ended_job_is_deleted_with_its_logs),
-        CASE(a_job_that_is_continued_is_not_deleted),
+        CASE(a_job_that_is_continued_is_not_deleted),   CASE(a_repeated_change_of_a_priority_counts_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
