@@ -309,14 +309,14 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;
     environment_make(&p);
-    warm = child_take_spare(&p, spares, cgroup, &pid);
+    warm = spares && child_take_spare(&p, spares, cgroup, &pid);
     if (!warm)
         pid = fork_into_cgroup(cgroup);
     if (pid < 0)
         return err_sys(e, errno, "fork");
     if (!pid)
         child_main(&p);
-    *out = (struct child){pid, report, control, exec_fd, terminal, p.logs};
+    *out = (struct child){pid, report, control, exec_fd, terminal, p.logs, warm};
     p.logs = LOG_FILES_NONE;
     report = control = exec_fd = terminal.master = terminal.log = -1;
     return ERR_OK;

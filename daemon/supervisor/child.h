@@ -2,6 +2,7 @@
 #define DDP_DAEMON_SUPERVISOR_CHILD_H
 
 #include <pwd.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -20,12 +21,14 @@ struct child {
     int exec_fd; /* non-blocking read end: end of file when the command runs, else a struct child_failure */
     struct pseudo_terminal terminal; /* of a child in the foreground; master -1: none */
     struct log_files logs;           /* for log_times.h */
+    bool
+        warm; /* a spare becomes the rank. Then it writes CHILD_BEGUN to exec_fd; an end of file means that it has ended before */
 };
 
 /* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own,
  * dies with the caller, and has default signal handling, only its own descriptors, and `files` as its soft limit of open
  * files (0: the caller's). An order for the foreground gets a pseudo-terminal if `link` has a socket, else the caller's
- * stdin; all other children read /dev/null. */
+ * stdin; all other children read /dev/null. spares: one of these may become the rank; NULL: a new process does. */
 MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
                                     const struct terminal_link *link, struct spares *spares,
                                     struct child *out, struct err *e);
@@ -42,6 +45,8 @@ MUST_CHECK enum err_code child_account(const char *name, struct passwd **out, st
 int child_detach(const struct passwd *user, pid_t parent);
 /* Gives a descriptor a number of 32 or more, so that no dup2 of a child to a small number overwrites it. */
 MUST_CHECK enum err_code descriptor_lift(int *fd, struct err *e);
+
+#define CHILD_BEGUN (-1) /* as the stage: nothing has failed */
 
 /* The step of the start that failed in the child, and why. */
 struct child_failure {

@@ -22,6 +22,7 @@
  *   a spare ends                    it is started again, after a pause that grows
  *   it is not ready, or was made    the rank starts the ordinary way, and the spare of its slot is replaced
  *   for another environment
+ *   it ends while it becomes a rank a new process becomes the rank (spawn_start_again)
  *   no rank comes                   all spares end SPARE_LINGER_MS after the last worker of a failed generation, and at
  *                                   once after a success
  *   the supervisor ends             so do its spares (PDEATHSIG) */

@@ -15,6 +15,7 @@ import types
 
 STAGE_WORKDIR = 1  # enum stage in child.c
 TOKEN_FD = 4  # as in child.c; of native workers only
+STAGE_BEGUN = -1  # CHILD_BEGUN in child.h
 HIGH_FD = 64  # above every number that a rank's descriptors have
 
 
@@ -139,6 +140,7 @@ def become_rank(plan, order, fds, mark, room, control):
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__builtins__ = builtins
     main.__annotations__ = {}
+    os.write(failure, struct.pack("ii", STAGE_BEGUN, 0))
     os.close(failure)
     return words[0]
 

@@ -98,33 +98,18 @@ static enum err_code spawn_start_store(struct spawn *s, const struct spawn_site 
     return err_wrap(e, "%s", site->node);
 }
 
-static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *site, struct err *e)
+static enum err_code spawn_fork(struct spawn *s, const struct spawn_site *site, struct spares *spares,
+                                struct err *e)
 {
-    CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
     struct child child;
     struct err unseen;
-    char *cgroup;
 
-    /* a busy port is not a problem of the node: another port on the same node can be used */
-    if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
-        return e->code;
-    if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) || cgroup_make(name, &cgroup, e)) {
-        s->fact.node_trouble = true;
-        return e->code;
-    }
-    spawn_fact_set_text(&s->fact.cgroup, cgroup);
-    /* before the fork: if this supervisor dies, the next one finds the worker by the record */
-    if (record_write(site->dir, &s->fact, e)) {
-        s->fact.node_trouble = true;
-        return e->code;
-    }
-    if (spawn_start_store(s, site, e))
-        return e->code;
     s->oom_before = kernel_oom_kills();
-    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, site->spares, &child, e))
+    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, spares, &child, e))
         return err_wrap(e, "%s", site->node);
     s->pid = s->session = child.pid;
     s->fact.pid = child.pid;
+    s->warm = child.warm;
     s->report_fd = child.report_fd;
     s->exec_fd = child.exec_fd;
     s->terminal = child.terminal;
@@ -134,6 +119,55 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
     worker_link_open(&s->worker, child.control_fd);
     log_times_begin(&s->times, &child.logs);
     return ERR_OK;
+}
+
+static enum err_code spawn_make_cgroup(struct spawn *s, struct err *e)
+{
+    CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
+    char *cgroup;
+
+    if (cgroup_make(name, &cgroup, e))
+        return e->code;
+    spawn_fact_set_text(&s->fact.cgroup, cgroup);
+    return ERR_OK;
+}
+
+/* A spare has ended before it became the rank (killed for memory, for example): that is no failure of the rank. */
+static void spawn_start_again(struct spawn *s, const struct spawn_site *site)
+{
+    struct err e;
+
+    log_warn("spare_not_used", "job=%" PRId64 " spawn=%" PRId64 " why=\"it ended\" then=\"a new process\"",
+             site->job, s->fact.spawn);
+    report_pipe_close(s);
+    worker_link_release(&s->worker);
+    log_times_end(&s->times, clock_boot_ms());
+    s->next_try = s->pause = 0;
+    s->dirty = true;
+    if (s->fact
+            .cgroup) /* a new one: Linux 6.14 and later kill what is cloned into a cgroup that has been killed */
+        cgroup_remove(s->fact.cgroup);
+    if (spawn_make_cgroup(s, &e) || spawn_fork(s, site, NULL, &e))
+        spawn_fail_start(s, site, &e);
+}
+
+static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *site, struct err *e)
+{
+    /* a busy port is not a problem of the node: another port on the same node can be used */
+    if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
+        return e->code;
+    if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) || spawn_make_cgroup(s, e)) {
+        s->fact.node_trouble = true;
+        return e->code;
+    }
+    /* before the fork: if this supervisor dies, the next one finds the worker by the record */
+    if (record_write(site->dir, &s->fact, e)) {
+        s->fact.node_trouble = true;
+        return e->code;
+    }
+    if (spawn_start_store(s, site, e))
+        return e->code;
+    return spawn_fork(s, site, site->spares, e);
 }
 
 struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *site)
@@ -232,7 +266,10 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     exec_pipe_close(s);
-    if (n == (ssize_t)sizeof(why)) {
+    if (n <= 0 && s->warm)
+        return; /* it is reaped, and spawn_bury starts a new process */
+    s->warm = false;
+    if (n == (ssize_t)sizeof(why) && why.stage != CHILD_BEGUN) {
         (void)child_explain(&why, &s->order, site->node, &e);
         s->fact.not_started = true;
         s->fact.node_trouble = e.code == ERR_RESOURCE_EXHAUSTED;
@@ -373,6 +410,10 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         return leftover_retry_at(s, now);
     if (s->terminal.master >= 0)
         pseudo_terminal_end(&s->terminal, now); /* the last lines are in the log before they are read */
+    if (s->warm && s->stop == STOP_NONE) {
+        spawn_start_again(s, site);
+        return now;
+    }
     if (s->found)
         s->fact.lost = true;
     else

@@ -50,6 +50,7 @@ struct spawn {
     struct log_times times;
     struct store_child store; /* started for its generation; the group takes it at once */
     bool at_terminal;         /* stderr goes to the terminal, too: stdout.log has both */
+    bool warm;                /* a spare that has not become the rank yet */
     bool found;               /* known only from the record of an earlier supervisor */
     bool saved;               /* the exit record is on disk */
     bool dirty;               /* the agent has not been told the current fact */
