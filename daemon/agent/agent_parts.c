@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -129,9 +130,12 @@ static void log_modules_open(struct agent *a)
                                        .total = s->log_total,
                                        .live = node_jobs_live,
                                        .ctx = a};
-    struct log_expiry_options expiry = {s->log_dir, s->log_keep_ms, node_jobs_live, a};
+    CLEANUP(free_text) char *deleted = paths_join(s->state, "deleted-jobs");
+    struct log_expiry_options expiry = {s->log_dir, deleted, s->log_keep_ms, node_jobs_live, a};
     struct log_tail_options tails = {s->log_dir, s->node, coordinator_link_send, a};
 
+    if (s->rejoin) /* the new cluster has other jobs of these numbers */
+        (void)unlink(deleted);
     a->log_readers = log_readers_create(&readers);
     a->log_tails = log_tail_sender_create(&tails);
     if (s->log_limit || s->log_total)

@@ -1,10 +1,15 @@
 #include "daemon/agent/logs/log_expiry_timer.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <uv.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/logs/log_expiry_pass.h"
@@ -12,18 +17,21 @@
 #define FIRST_MS (60u * 1000)
 #define EVERY_MS (3600u * 1000)
 #define AGAIN_MS 1000u /* a deleted job still has a process */
+#define LIST_BYTES (1u << 20)
 
 struct log_expiry_timer {
     struct log_expiry_options options;
     uv_timer_t timer;
     uv_work_t work;
     uv_loop_t *loop;
+    char *list;
     bool runs, closing;
     int64_t *deleted; /* jobs whose logs are still to be removed, without those in `going` */
     size_t deleted_count, deleted_cap;
     /* arguments of the running pass */
     int64_t *live, *going;
     size_t live_count, going_count;
+    size_t given; /* the pass began with so many in `going` */
     int removed;
     struct err problem; /* code ERR_OK: no problem */
 };
@@ -76,10 +84,27 @@ static void expiry_timer_free(struct log_expiry_timer *t)
     free(t->live);
     free(t->going);
     free(t->deleted);
+    free(t->list);
     free(t);
 }
 
 static void on_expiry_timer(uv_timer_t *timer);
+
+/* One number a line. Without the file, logs of deleted jobs may stay until they expire, which is logged. */
+static void expiry_list_write(const struct log_expiry_timer *t)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e;
+
+    if (!t->list)
+        return;
+    for (size_t i = 0; i < t->deleted_count + t->going_count; i++)
+        buf_printf(&text, "%" PRId64 "\n",
+                   i < t->deleted_count ? t->deleted[i] : t->going[i - t->deleted_count]);
+    if (text.len ? file_write_atomic(t->list, text.data, text.len, 0600, &e) != ERR_OK
+                 : unlink(t->list) != 0 && errno != ENOENT && err_sys(&e, errno, "%s", t->list))
+        log_warn("deleted_jobs_not_noted", "why=%s", LOG_Q(e.msg));
+}
 
 static void expiry_add_deleted(struct log_expiry_timer *t, int64_t job)
 {
@@ -87,6 +112,27 @@ static void expiry_add_deleted(struct log_expiry_timer *t, int64_t job)
         return;
     t->deleted = array_grow(t->deleted, t->deleted_count, &t->deleted_cap, sizeof(*t->deleted));
     t->deleted[t->deleted_count++] = job;
+}
+
+static void expiry_list_read(struct log_expiry_timer *t)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e;
+
+    if (!t->list || !file_exists(t->list))
+        return;
+    if (file_read(t->list, LIST_BYTES, &text, &e)) {
+        log_warn("deleted_jobs_not_read", "why=%s", LOG_Q(e.msg));
+        return;
+    }
+    for (char *at = text.data, *end; at && *at; at = end + (*end == '\n')) {
+        const long long job = strtoll(at, &end, 10);
+        if (end == at || (*end && *end != '\n')) {
+            log_warn("deleted_jobs_not_read", "why=\"%s is damaged\"", t->list);
+            return;
+        }
+        expiry_add_deleted(t, job);
+    }
 }
 
 static void on_expiry_work_over(uv_work_t *work, int status)
@@ -100,6 +146,10 @@ static void on_expiry_work_over(uv_work_t *work, int status)
         expiry_add_deleted(t, t->going[i]);
     free(steal(t->live));
     free(steal(t->going));
+    const bool done = t->going_count < t->given; /* the list has become shorter */
+    t->going_count = 0;
+    if (done)
+        expiry_list_write(t);
     if (t->problem.code)
         log_warn("old_logs_not_removed", "why=%s", LOG_Q(t->problem.msg));
     if (t->removed)
@@ -123,6 +173,7 @@ static void expiry_choose_deleted(struct log_expiry_timer *t)
         else
             t->going[t->going_count++] = t->deleted[i];
     t->deleted_count = left;
+    t->given = t->going_count;
 }
 
 static void on_expiry_timer(uv_timer_t *timer)
@@ -144,16 +195,19 @@ struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
     struct log_expiry_timer *t = xcalloc(1, sizeof(*t));
 
     t->options = *options;
+    t->list = options->list ? xstrdup(options->list) : NULL;
     t->loop = loop;
     t->timer.data = t;
     BUG_ON(uv_timer_init(loop, &t->timer));
-    BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, FIRST_MS, EVERY_MS));
+    expiry_list_read(t);
+    BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, t->deleted_count ? AGAIN_MS : FIRST_MS, EVERY_MS));
     return t;
 }
 
 void log_expiry_timer_delete(struct log_expiry_timer *t, int64_t job)
 {
     expiry_add_deleted(t, job);
+    expiry_list_write(t);
     if (!t->runs)
         BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, 0, EVERY_MS));
 }

@@ -59,9 +59,64 @@ static void deleted_logs_that_stay_are_tried_again(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+static int64_t live_job;
+
+static int64_t *one_job(void *ctx, size_t *count)
+{
+    int64_t *jobs = xcalloc(1, sizeof(*jobs));
+
+    (void)ctx;
+    *count = live_job != 0;
+    *jobs = live_job;
+    return jobs;
+}
+
+static void timer_end(uv_loop_t *loop, struct log_expiry_timer *timer)
+{
+    log_expiry_timer_free(timer);
+    uv_run(loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(loop), 0);
+}
+
+/* The agent ends while a process of the deleted job is still there. */
+static void deletion_goes_on_after_a_restart(void **state)
+{
+    char dir[] = "/tmp/ddp-test-deleted-XXXXXX";
+    struct log_expiry_timer *timer;
+    struct err e;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    CLEANUP(free_text) char *list = xasprintf("%s/list", dir);
+    CLEANUP(free_text) char *logs = xasprintf("%s/logs", dir);
+    CLEANUP(free_text) char *generation = xasprintf("%s/12/generation_1", logs);
+    CLEANUP(free_text) char *job = xasprintf("%s/12", logs);
+    struct log_expiry_options options = {.log_dir = logs, .list = list, .live = one_job};
+    assert_ok(file_mkdirs(generation, 0755, &e), &e);
+    atomic_store(&removals, 1); /* none fails */
+    live_job = 12;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    timer = log_expiry_timer_create(&loop, &options);
+    log_expiry_timer_delete(timer, 12);
+    assert_true(file_exists(list));
+    timer_end(&loop, timer);
+    assert_true(file_exists(generation));
+    live_job = 0;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    timer = log_expiry_timer_create(&loop, &options);
+    alarm(30u * (unsigned)test_slow());
+    while (file_exists(job) || file_exists(list))
+        uv_run(&loop, UV_RUN_ONCE);
+    alarm(0);
+    timer_end(&loop, timer);
+    assert_ok(file_remove_tree(dir, &e), &e);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deleted_logs_that_stay_are_tried_again)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deleted_logs_that_stay_are_tried_again),
+                                       cmocka_unit_test(deletion_goes_on_after_a_restart)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
