@@ -33,6 +33,18 @@ static void votes_put(const struct trainer *t, float *tail)
     tail[TAIL_HANDOVER] = handover_vote(t);
 }
 
+/* Within a round votes need not go with the gradients, so those that came while the step was computed go with this step, too.
+ * Otherwise a stop in a long step would wait for one more step, or one more round. */
+static void votes_renew(const struct trainer *t, float *tail)
+{
+    const struct engine *n = &t->engine;
+    float *votes = sync_carrier(t->formation.sync) + n->model->count + TAIL_STOP;
+    if (sync_votes_each_step(t->formation.sync))
+        return;
+    votes_put(t, tail);
+    n->device->ops->upload(n->device, votes, tail + TAIL_STOP, (TAIL_USED - TAIL_STOP) * sizeof(float));
+}
+
 static void piece_ready(void *arg, size_t offset, size_t count)
 {
     struct trainer *t = arg;
@@ -109,6 +121,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
         step_update(n, s);
         rebalance_step_end(t, s->local);
     }
+    votes_renew(t, s->tail);
     /* If the exchange of parameters fails, the step still counts: it was made on this rank's own parameters.
      */
     struct err lost = {0};

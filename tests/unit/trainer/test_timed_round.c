@@ -1,6 +1,7 @@
 /* Rounds of a given time: how many steps fit into one, when it ends, and what is left of it when the run goes on without.
  * tests/num/world_sizes.py tests the rounds themselves. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,8 +13,11 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "tests/unit/trainer/member/formation/meeting.h"
 #include "trainer/engine/state.h"
 #include "trainer/member/sync/strategy.h"
+#include "trainer/resume.h"
+#include "trainer/step.h"
 #include "trainer/timed_round.h"
 
 #define SECOND 1000000000LL
@@ -138,6 +142,59 @@ static void the_clock_starts_when_the_round_opens(void **state)
     rank_close(&k);
 }
 
+/* ---- a stop while a step is computed */
+
+enum { STEP_RANKS = 2 };
+
+static void (*real_upload)(struct device *d, void *to, const void *from_host, size_t bytes);
+
+/* The first upload of a step is that of its votes. */
+static void upload_and_stop(struct device *d, void *to, const void *from_host, size_t bytes)
+{
+    real_upload(d, to, from_host, bytes);
+    trainer_stop_signal = SIGTERM;
+}
+
+static void stop_during_a_step(struct ranks *r, int rank)
+{
+    const struct meeting_place at = {.generation = 11, .rank = rank, .world = STEP_RANKS};
+    struct meeting *meeting = (struct meeting *)(void *)r->shared->result;
+    struct trainer_config config;
+    struct device_ops ops;
+    struct trainer t;
+    struct err e = {0};
+    struct step s;
+    bool ended;
+
+    meeting_open_trainer(&t, &config, r->arg, "");
+    RANK_OK(meeting_form(r, meeting, &t, &at, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    meeting_train(&t, t.sync.every_ms ? 0 : t.sync.every - 1);
+    const struct device_ops *real = t.engine.device->ops;
+    ops = *real;
+    real_upload = ops.upload;
+    ops.upload = upload_and_stop;
+    t.engine.device->ops = &ops;
+    RANK_OK(trainer_step(&t, &s, &ended, &e), &e);
+    RANK_CHECK(sync_voted(t.formation.sync) && s.tail[TAIL_SIGNAL] > 0.0f);
+    t.engine.device->ops = real;
+    meeting_close_trainer(&t, &config);
+}
+
+static void a_stop_during_a_step_ends_the_round_with_this_step(void **state)
+{
+    static const char *const strategies[] = {"{type: diloco, every: 1h}", "{type: average, every: 1h}",
+                                             "{type: diloco, every: 3}"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(strategies); i++) {
+        struct ranks r = {.world = STEP_RANKS, .arg = strategies[i]};
+        if (!ranks_run(&r, stop_during_a_step))
+            fail_msg("%s", strategies[i]);
+        ranks_release(&r);
+    }
+}
+
 /* Takes over a place and returns what was logged. */
 static void place_take_logged(struct rank *k, const struct snapshot_place *place, char *said, size_t size)
 {
@@ -195,6 +252,7 @@ int main(void)
         cmocka_unit_test(steps_that_fit),
         cmocka_unit_test(ranks_with_unlike_steps_go_on_with_the_fewest),
         cmocka_unit_test(a_stop_ends_the_round),
+        cmocka_unit_test(a_stop_during_a_step_ends_the_round_with_this_step),
         cmocka_unit_test(the_clock_starts_when_the_round_opens),
         cmocka_unit_test(samples_without_room_are_counted),
         cmocka_unit_test(pieces_of_many_ranks_are_kept),
