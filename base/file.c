@@ -86,8 +86,8 @@ enum err_code file_sync_dir(const char *dir, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code write_synced(int fd, const char *path, const void *data, size_t size, mode_t mode,
-                                  struct err *e)
+static enum err_code write_content(int fd, const char *path, const void *data, size_t size, mode_t mode,
+                                   bool synced, struct err *e)
 {
     if (fault_hit("file.write"))
         return err_sys(e, ENOSPC, "write %s", path);
@@ -95,12 +95,18 @@ static enum err_code write_synced(int fd, const char *path, const void *data, si
         return err_wrap(e, "%s", path);
     if (fchmod(fd, mode) < 0)
         return err_sys(e, errno, "chmod %s", path);
-    if (fsync(fd) < 0)
+    if (synced && fsync(fd) < 0)
         return err_sys(e, errno, "sync %s", path);
     return ERR_OK;
 }
 
 enum err_code file_write_atomic(const char *path, const void *data, size_t size, mode_t mode, struct err *e)
+{
+    return file_write_renamed(path, data, size, mode, true, e);
+}
+
+enum err_code file_write_renamed(const char *path, const void *data, size_t size, mode_t mode, bool synced,
+                                 struct err *e)
 {
     CLEANUP(free_text) char *tmp = xasprintf("%s.tmp.XXXXXX", path);
     CLEANUP(free_text) char *copy = xstrdup(path);
@@ -108,7 +114,7 @@ enum err_code file_write_atomic(const char *path, const void *data, size_t size,
 
     if (fd < 0)
         return err_sys(e, errno, "create %s", path);
-    if (write_synced(fd, path, data, size, mode, e)) {
+    if (write_content(fd, path, data, size, mode, synced, e)) {
         unlink(tmp);
         return e->code;
     }
@@ -119,7 +125,7 @@ enum err_code file_write_atomic(const char *path, const void *data, size_t size,
         unlink(tmp);
         return err_sys(e, saved, "rename to %s", path);
     }
-    return file_sync_dir(dirname(copy), e);
+    return synced ? file_sync_dir(dirname(copy), e) : ERR_OK;
 }
 
 enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e)

@@ -17,6 +17,10 @@ MUST_CHECK enum err_code file_read(const char *path, size_t limit, struct buf *o
  * either the old content or the new content, and after OK the new content. */
 MUST_CHECK enum err_code file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
                                            struct err *e);
+/* The same without the syncs if `synced` is false. A process that is killed still leaves the old or the new content; after a
+ * power cut the file may be damaged or missing. For the files of `ddpctl run`, which nobody reads after that. */
+MUST_CHECK enum err_code file_write_renamed(const char *path, const void *data, size_t size, mode_t mode,
+                                            bool synced, struct err *e);
 MUST_CHECK enum err_code file_sync_dir(const char *dir, struct err *e);
 MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e); /* as mkdir -p */
 /* Removes a directory with all its content, a file, or a link. OK if nothing exists there. Follows no links and enters no

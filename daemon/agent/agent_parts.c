@@ -49,6 +49,7 @@ static enum err_code state_open(struct agent *a, struct err *e)
     if (instance_read(a, e) || wish_open(&a->wish, a->settings->state, e) ||
         cards_open(&a->cards, a->settings->state, e))
         return e->code;
+    a->wish.brief = a->cards.brief = a->settings->lifeline >= 0;
     if (!a->settings->rejoin)
         return ERR_OK;
     cards_forget(&a->cards);

@@ -141,7 +141,7 @@ enum err_code cards_keep(struct card_store *c, Ddp__V1__JobCard *const *cards, s
             card_drop(c, cards[i]->job);
             continue;
         }
-        if (message_file_write(path, magic, cards[i], e))
+        if (message_file_write(path, magic, cards[i], !c->brief, e))
             return e->code;
         card_set(c, cards[i]);
     }

@@ -15,13 +15,14 @@ struct card_store {
     char *dir;
     Ddp__V1__JobCard **heads; /* without their data */
     size_t count, cap, ended_most;
+    bool brief; /* the caller may set it: of `ddpctl run`, whose files need no sync to the disk */
 };
 
 /* A card that cannot be read is logged and left out. */
 MUST_CHECK enum err_code cards_open(struct card_store *out, const char *state, struct err *e);
 void cards_close(struct card_store *c);
 
-/* Stores these cards and removes those without data. Durable on return. */
+/* Stores these cards and removes those without data. Durable on return, unless they are brief. */
 MUST_CHECK enum err_code cards_keep(struct card_store *c, Ddp__V1__JobCard *const *cards, size_t count,
                                     struct err *e);
 void cards_forget(struct card_store *c); /* --rejoin */

@@ -26,7 +26,8 @@ enum err_code message_file_read(const char *path, const char *magic, size_t most
     return ERR_OK;
 }
 
-enum err_code message_file_write(const char *path, const char *magic, const void *message, struct err *e)
+enum err_code message_file_write(const char *path, const char *magic, const void *message, bool synced,
+                                 struct err *e)
 {
     CLEANUP(buf_release) struct buf body = {0};
     CLEANUP(buf_release) struct buf text = {0};
@@ -38,5 +39,5 @@ enum err_code message_file_write(const char *path, const char *magic, const void
     buf_append(&text, magic, strlen(magic));
     buf_append(&text, digest, sizeof(digest));
     buf_append(&text, body.data ? body.data : "", body.len);
-    return file_write_atomic(path, text.data, text.len, 0600, e);
+    return file_write_renamed(path, text.data, text.len, 0600, synced, e);
 }

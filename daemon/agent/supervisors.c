@@ -213,7 +213,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
     spawn_fact_set_text(&s->fact.message, xstrdup(why));
     /* no supervisor will name it; its record makes it survive a restart of the agent */
     s->heard = true;
-    if (file_mkdirs(supervisor->dir, 0700, &e) || record_write(supervisor->dir, &s->fact, &e))
+    if (file_mkdirs(supervisor->dir, 0700, &e) || record_write(supervisor->dir, &s->fact, !all->options.attached, &e))
         log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, order->spawn,
                  LOG_Q(e.msg));
 }

@@ -67,7 +67,7 @@ enum err_code wish_accept(struct wish_store *w, struct card_store *cards, const 
         return e->code;
     bare.cards = NULL; /* cards have files of their own */
     bare.n_cards = 0;
-    if (rpc_pack(&bare, &body, e) || message_file_write(w->path, magic, &bare, e))
+    if (rpc_pack(&bare, &body, e) || message_file_write(w->path, magic, &bare, !w->brief, e))
         return e->code;
     if (rpc_unpack(&ddp__v1__wish__descriptor, body.data ? body.data : "", body.len, &copy, e))
         return e->code;

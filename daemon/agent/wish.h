@@ -13,6 +13,7 @@
 struct wish_store {
     char *path;
     Ddp__V1__Wish *wish; /* NULL: there never was one */
+    bool brief;          /* the caller may set it: of `ddpctl run`, whose files need no sync to the disk */
 };
 
 /* DATA_LOSS: the file is damaged. Without it nobody knows which exit records are still wanted. */

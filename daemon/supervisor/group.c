@@ -114,6 +114,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
 
     g->options = *options;
     g->site = (struct spawn_site){.dir = options->dir,
+                                  .brief = options->attached,
                                   .node = options->node,
                                   .job = options->job,
                                   .files = options->files,

@@ -161,7 +161,7 @@ static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *s
         return e->code;
     }
     /* before the fork: if this supervisor dies, the next one finds the worker by the record */
-    if (record_write(site->dir, &s->fact, e)) {
+    if (record_write(site->dir, &s->fact, !site->brief, e)) {
         s->fact.node_trouble = true;
         return e->code;
     }
@@ -435,7 +435,7 @@ static int64_t spawn_save(struct spawn *s, const struct spawn_site *site, int64_
         return INT64_MAX;
     if (now < s->next_try)
         return s->next_try;
-    if (!record_write(site->dir, &s->fact, &e)) {
+    if (!record_write(site->dir, &s->fact, !site->brief, &e)) {
         s->saved = true;
         return INT64_MAX;
     }

@@ -59,6 +59,7 @@ struct spawn {
 struct spawn_site { /* values that all spawns of a group share */
     const char *dir, *node;
     int64_t job;
+    bool brief;   /* nothing of the group outlives its agent, so records need no sync to the disk */
     rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */
     struct terminal_link terminal;
     struct spares *spares;

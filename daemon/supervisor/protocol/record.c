@@ -19,7 +19,7 @@ static void record_path(char out[PATH_MAX], const char *dir, int64_t spawn)
     snprintf(out, PATH_MAX, "%s/%" PRId64 ".json", dir, spawn);
 }
 
-enum err_code record_write(const char *dir, const struct spawn_fact *fact, struct err *e)
+enum err_code record_write(const char *dir, const struct spawn_fact *fact, bool durable, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct jout o = {.buf = &text};
@@ -30,7 +30,7 @@ enum err_code record_write(const char *dir, const struct spawn_fact *fact, struc
     jout_close(&o, '}');
     buf_putc(&text, '\n');
     record_path(path, dir, fact->spawn);
-    return file_write_atomic(path, text.data, text.len, 0600, e);
+    return file_write_renamed(path, text.data, text.len, 0600, durable, e);
 }
 
 enum err_code record_remove(const char *dir, int64_t spawn, struct err *e)

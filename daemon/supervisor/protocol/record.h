@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_SUPERVISOR_PROTOCOL_RECORD_H
 #define DDP_DAEMON_SUPERVISOR_PROTOCOL_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,8 +11,9 @@
  * "starting") and again when the worker has ended. It is removed once the coordinator has committed the end.
  * So when a record does not say "exited" and its supervisor is dead, nobody saw how the spawn ended. */
 
-MUST_CHECK enum err_code record_write(const char *dir, const struct spawn_fact *fact,
-                                      struct err *e);                                  /* durable */
+/* durable: also after a power cut, else only after the end of this process. */
+MUST_CHECK enum err_code record_write(const char *dir, const struct spawn_fact *fact, bool durable,
+                                      struct err *e);
 MUST_CHECK enum err_code record_remove(const char *dir, int64_t spawn, struct err *e); /* missing is fine */
 
 struct record_list {

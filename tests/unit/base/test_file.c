@@ -51,6 +51,30 @@ static void atomic_write_replaces(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
+static int syncs;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    syncs++;
+    return __real_fsync(fd);
+}
+
+static void only_a_durable_write_is_synced(void **state)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(file_write_renamed(in_dir("d"), "one", 3, 0644, true, &e), &e);
+    assert_int_equal(syncs, 2); /* the file and its directory */
+    assert_ok(file_write_renamed(in_dir("d"), "two", 3, 0644, false, &e), &e);
+    assert_int_equal(syncs, 2);
+    assert_ok(file_read(in_dir("d"), 100, &text, &e), &e);
+    assert_string_equal(text.data, "two");
+}
+
 static int count_entries(void)
 {
     struct dirent **names;
@@ -141,6 +165,7 @@ static void lock_is_exclusive_and_ends_with_its_holder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_a_durable_write_is_synced), /* the first: it counts all syncs */
         cmocka_unit_test(atomic_write_replaces),
         cmocka_unit_test(atomic_write_leaves_nothing_on_failure),
         cmocka_unit_test(read_refuses_files_above_its_limit),

@@ -150,7 +150,7 @@ static void records_are_listed_in_order(void **state)
     for (int64_t spawn = 12; spawn > 8; spawn--) {
         struct spawn_fact fact = {.spawn = spawn, .state = SPAWN_EXITED, .code = (int)spawn};
 
-        assert_ok(record_write(dir, &fact, &e), &e);
+        assert_ok(record_write(dir, &fact, true, &e), &e);
     }
     broken = xasprintf("%s/10.json", dir);
     assert_ok(file_write_atomic(broken, "{", 1, 0600, &e), &e);
