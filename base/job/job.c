@@ -10,7 +10,9 @@
 #include "base/job/job_sync.h"
 #include "base/job/job_train.h"
 #include "base/job/job_variant.h"
+#include "base/job/tell.h"
 #include "base/mem.h"
+#include "base/net/web_url.h"
 
 static const char *const job_logs_names[] = {"shared", "private", NULL};
 const char *const job_device_names[] = {"auto", "cpu", "cuda", NULL};
@@ -115,6 +117,22 @@ static enum err_code read_label(const struct conf_node *node, void *at, struct e
         if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
             return conf_fail(node, e, "invalid value for '%s': it contains a control character",
                              conf_key(node));
+    free(*(char **)at);
+    *(char **)at = xstrdup(text);
+    return ERR_OK;
+}
+
+/* The message does not repeat the URL, which may be a secret. */
+static enum err_code read_tell(const struct conf_node *node, void *at, struct err *e)
+{
+    const char *text = conf_scalar(node);
+    struct web_url url;
+    struct err why;
+
+    if (!text)
+        return conf_fail(node, e, "invalid value for 'tell': expected a URL");
+    if (web_url_parse(&url, text, &why) != ERR_OK)
+        return conf_fail(node, e, "invalid value for 'tell': %s", why.msg);
     free(*(char **)at);
     *(char **)at = xstrdup(text);
     return ERR_OK;
@@ -255,6 +273,8 @@ static const struct conf_field job_fields[] = {
     {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
     {"logs", CONF_ENUM, AT(logs), .names = job_logs_names},
     {"store", CONF_ENUM, AT(store), .names = job_store_names},
+    {"tell", CONF_CUSTOM, AT(tell), .fn = read_tell},
+    {"tell_as", CONF_ENUM, AT(tell_as), .names = tell_shape_names},
     {"virtual_local_rank", CONF_BOOL, AT(virtual_local_rank)},
     {"train", CONF_CUSTOM, AT(train), .fn = job_train_read},
     {0},
@@ -392,6 +412,8 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
                          "'store' applies to commands only: the ranks of a train job use no TCPStore");
     if (conf_get(root, "idle") && !out->idle.after_ms)
         out->idle.after_ms = JOB_IDLE_AFTER_MS;
+    if (out->tell_as && !out->tell)
+        return conf_fail(conf_get(root, "tell_as"), e, "'tell_as' needs 'tell', the URL of the messages");
     if (check_preload(out, conf_get(root, "preload"), e))
         return e->code;
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
@@ -428,6 +450,7 @@ void job_release(struct job_spec *spec)
     strv_free(spec->preload);
     free(spec->role);
     free(spec->run_id);
+    free(spec->tell);
     job_train_release(&spec->train);
     *spec = (struct job_spec){0};
 }

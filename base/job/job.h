@@ -156,6 +156,8 @@ struct job_spec {
     char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
     enum job_logs logs;      /* private: only the owner and operators can read them */
     enum job_store store;    /* command: who serves PyTorch's TCPStore on MASTER_PORT; default: program */
+    char *tell;              /* a URL that hears what happens to the job, secret; NULL: none */
+    int tell_as;             /* enum tell_shape */
     bool virtual_local_rank; /* each worker sees LOCAL_RANK 0 and its own GPUs only */
     struct train_spec train; /* JOB_TRAIN */
 };

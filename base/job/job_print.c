@@ -5,6 +5,7 @@
 #include "base/job/job_names.h"
 #include "base/job/job_print.h"
 #include "base/job/job_sync.h"
+#include "base/job/tell.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -147,6 +148,9 @@ char *job_print(const struct job_spec *spec)
         buf_puts(&out, "logs: private\n");
     if (spec->store != JOB_STORE_PROGRAM)
         buf_printf(&out, "store: %s\n", job_store_names[spec->store]);
+    job_put_text(&out, "tell", spec->tell);
+    if (spec->tell_as)
+        buf_printf(&out, "tell_as: %s\n", tell_shape_names[spec->tell_as]);
     if (spec->virtual_local_rank)
         buf_puts(&out, "virtual_local_rank: true\n");
     put_lists(&out, spec);

@@ -299,7 +299,7 @@ static void keys_are_checked(void **state)
         "env, workdir, "
         "command, preload, role, "
         "run_id, "
-        "logs, store, virtual_local_rank, train");
+        "logs, store, tell, tell_as, virtual_local_rank, train");
     refuse_job("role: \"\"\ncommand: [ls]\n",
                "job.yaml:1:7: invalid value for 'role': expected text of 1 to 128 bytes, got the text \"\"");
     refuse_job("run_id: \"a\\nb\"\ncommand: [ls]\n",
