@@ -34,6 +34,7 @@ enum change_kind {
     CHANGE_JOB_CLEAR, /* id: a job with all its records except its events; the same list inserts it again */
     CHANGE_LOST_NUMBER_REMOVED, /* id: a number in [gap_from, gap_to) whose job was removed by retention */
     CHANGE_META,                /* name, id = value: a number of the cluster itself */
+    CHANGE_NOTICE,              /* notice; the store assigns its id */
 };
 
 struct change {
@@ -51,6 +52,7 @@ struct change {
         struct event_record *event;
         struct user_record *user;
         struct audit_record *audit;
+        struct notice_record *notice;
     };
 };
 
@@ -72,6 +74,7 @@ void event_record_release(struct event_record *r);
 void user_record_copy(struct user_record *to, const struct user_record *from);
 void user_record_release(struct user_record *r);
 void audit_record_release(struct audit_record *r);
+void notice_record_release(struct notice_record *r);
 
 /* A change that owns its record, for the queue of the core and for a simulated store. */
 void change_release(struct change *c);

@@ -37,6 +37,8 @@ static const struct {
     {ST_USER_DELETE, "DELETE FROM user WHERE name=?1"},
     {ST_AUDIT_INSERT, "INSERT INTO audit(time_ms,who,origin,what,job,text) VALUES(?1,?2,?3,?4,?5,?6)"},
     {ST_SEQUENCE, "UPDATE meta SET value=?1 WHERE key='sequence'"},
+    {ST_NOTICE_INSERT, "INSERT INTO notice(time_ms,job,generation,hook,what,text,name,user,node,url,shape)"
+                       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"},
 };
 
 static const struct {
@@ -171,6 +173,19 @@ static enum err_code append_audit(struct store *s, const struct audit_record *au
     return db_step_done(st, "audit", e);
 }
 
+static enum err_code append_notice(struct store *s, const struct notice_record *n, struct err *e)
+{
+    const char *const texts[] = {n->hook, n->what, n->text, n->name, n->user, n->node, n->url};
+    sqlite3_stmt *st = s->statements[ST_NOTICE_INSERT];
+    sqlite3_bind_int64(st, 1, n->time_ms);
+    sqlite3_bind_int64(st, 2, n->job);
+    sqlite3_bind_int64(st, 3, n->generation);
+    for (int i = 0; i < (int)ARRAY_LEN(texts); i++)
+        commit_bind_text(st, 4 + i, texts[i] ? texts[i] : "");
+    sqlite3_bind_int64(st, 11, n->shape);
+    return db_step_done(st, "notice", e);
+}
+
 static enum err_code delete_user(struct store *s, const char *name, struct err *e)
 {
     commit_bind_text(s->statements[ST_USER_DELETE], 1, name);
@@ -282,6 +297,8 @@ static enum err_code change_apply(struct store *s, const struct change *c, struc
         return db_step_done(s->statements[ST_NUMBER_REMOVED], "removed number", e);
     case CHANGE_META:
         return commit_put_meta(s, c->name, c->id, e);
+    case CHANGE_NOTICE:
+        return append_notice(s, c->notice, e);
     }
     return err_set(e, ERR_INTERNAL, "unknown kind of change: %d", (int)c->kind);
 }

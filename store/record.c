@@ -166,6 +166,18 @@ void audit_record_release(struct audit_record *r)
     *r = (struct audit_record){0};
 }
 
+void notice_record_release(struct notice_record *r)
+{
+    free(r->hook);
+    free(r->what);
+    free(r->text);
+    free(r->name);
+    free(r->user);
+    free(r->node);
+    free(r->url);
+    *r = (struct notice_record){0};
+}
+
 void change_release(struct change *c)
 {
     switch (c->kind) {
@@ -201,6 +213,9 @@ void change_release(struct change *c)
         break;
     case CHANGE_AUDIT:
         audit_record_release(c->audit);
+        break;
+    case CHANGE_NOTICE:
+        notice_record_release(c->notice);
         break;
     case CHANGE_JOB_MOVE:
     case CHANGE_NODE_MOVE:

@@ -147,6 +147,17 @@ struct event_record {
     char *what, *text;
 };
 
+/* One event for one hook: it waits in the table until the hook has got it. */
+struct notice_record {
+    int64_t id, time_ms, job, generation; /* job 0: an event of a node */
+    char *hook;                           /* a name in coordinator.yaml; "#12": the `tell` of job 12 */
+    char *what, *text;                    /* "failed"; one line for people */
+    char *name, *user;                    /* of the job */
+    char *node;                           /* of an event of a node; "" else */
+    char *url;                            /* of a job's `tell`, secret; "": as the hook says */
+    int64_t shape;                        /* of a job's `tell`: enum tell_shape */
+};
+
 /* A person with a token of their own. */
 struct user_record {
     char *name, *role;                /* "view", "submit", "operate" */

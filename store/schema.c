@@ -83,7 +83,13 @@ static const char schema_newest[] =
     " what TEXT NOT NULL, job INTEGER NOT NULL, text TEXT NOT NULL) STRICT;"
     "CREATE INDEX audit_what ON audit(what, id);"
     "INSERT INTO meta VALUES('sequence','0');"
-    "CREATE TABLE removed_number(job INTEGER PRIMARY KEY) STRICT;";
+    "CREATE TABLE removed_number(job INTEGER PRIMARY KEY) STRICT;"
+    "CREATE TABLE notice("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, time_ms INTEGER NOT NULL, job INTEGER NOT NULL,"
+    " generation INTEGER NOT NULL, hook TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL,"
+    " name TEXT NOT NULL, user TEXT NOT NULL, node TEXT NOT NULL, url TEXT NOT NULL, shape INTEGER NOT NULL)"
+    " STRICT;"
+    "CREATE INDEX notice_hook ON notice(hook, id);";
 
 /* The user's resize; the cost of the last fault, which is known only when the job runs again; and how a
  * cancel stops. */
@@ -134,8 +140,17 @@ static const char schema_7[] = "ALTER TABLE generation ADD COLUMN stop_step INTE
 /* The last commit of a command's process, which it may repeat because the answer was lost. */
 static const char schema_8[] = "ALTER TABLE spawn ADD COLUMN last_commit INTEGER NOT NULL DEFAULT 0;";
 
-const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4,
-                                         schema_5,      schema_6, schema_7, schema_8};
+/* Events that hooks have not got yet. */
+static const char schema_9[] =
+    "CREATE TABLE notice("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, time_ms INTEGER NOT NULL, job INTEGER NOT NULL,"
+    " generation INTEGER NOT NULL, hook TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL,"
+    " name TEXT NOT NULL, user TEXT NOT NULL, node TEXT NOT NULL, url TEXT NOT NULL, shape INTEGER NOT NULL)"
+    " STRICT;"
+    "CREATE INDEX notice_hook ON notice(hook, id);";
+
+const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4, schema_5,
+                                         schema_6,      schema_7, schema_8, schema_9};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

@@ -41,6 +41,7 @@ enum statement {
     ST_USER_DELETE,
     ST_AUDIT_INSERT,
     ST_SEQUENCE,
+    ST_NOTICE_INSERT,
     ST_COUNT,
 };
 

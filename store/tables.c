@@ -137,6 +137,15 @@ static const struct column audit_columns[] = {
     COL(audit_record, COLUMN_TEXT, text),
 };
 
+static const struct column notice_columns[] = {
+    COL_KEY(notice_record, COLUMN_INT64, id), COL(notice_record, COLUMN_INT64, time_ms),
+    COL(notice_record, COLUMN_INT64, job),    COL(notice_record, COLUMN_INT64, generation),
+    COL(notice_record, COLUMN_TEXT, hook),    COL(notice_record, COLUMN_TEXT, what),
+    COL(notice_record, COLUMN_TEXT, text),    COL(notice_record, COLUMN_TEXT, name),
+    COL(notice_record, COLUMN_TEXT, user),    COL(notice_record, COLUMN_TEXT, node),
+    COL(notice_record, COLUMN_TEXT, url),     COL(notice_record, COLUMN_INT64, shape),
+};
+
 const struct table job_table = {"job", job_columns, ARRAY_LEN(job_columns), sizeof(struct job_record)};
 const struct table node_table = {"node", node_columns, ARRAY_LEN(node_columns), sizeof(struct node_record)};
 const struct table generation_table = {"generation", generation_columns, ARRAY_LEN(generation_columns),
@@ -151,3 +160,5 @@ const struct table event_table = {"event", event_columns, ARRAY_LEN(event_column
 const struct table user_table = {"user", user_columns, ARRAY_LEN(user_columns), sizeof(struct user_record)};
 const struct table audit_table = {"audit", audit_columns, ARRAY_LEN(audit_columns),
                                   sizeof(struct audit_record)};
+const struct table notice_table = {"notice", notice_columns, ARRAY_LEN(notice_columns),
+                                   sizeof(struct notice_record)};

@@ -570,6 +570,28 @@ static void apply_change(struct sim *sim, const struct change *c)
     case CHANGE_META:
         apply_meta(&sim->durable, c);
         break;
+    case CHANGE_NOTICE: /* check_told looks at it together with its event */
+        break;
+    }
+}
+
+/* The end of a job and the loss of a node are told in the commit that makes them durable. */
+static void check_told(struct sim *sim, const struct change *changes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct change *c = &changes[i];
+        const bool ends = c->kind == CHANGE_JOB_MOVE && sm_terminal(&job_sm, c->to);
+        const bool lost = c->kind == CHANGE_NODE_MOVE && c->to == NODE_LOST;
+        bool told = !ends && !lost;
+
+        for (size_t k = 0; k < count && !told; k++) {
+            const struct notice_record *n = changes[k].kind == CHANGE_NOTICE ? changes[k].notice : NULL;
+            told = n && (ends ? n->job == c->id && !strcmp(n->what, sm_name(&job_sm, c->to))
+                              : !strcmp(n->what, "node_lost") && !strcmp(n->node, c->name));
+        }
+        if (!told)
+            sim_fail(sim, "change %zu of a commit, of %s%" PRId64 ", is not told", i,
+                     c->name ? c->name : "job ", c->id);
     }
 }
 
@@ -587,6 +609,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
     sim->durable.commits++;
     handover_check(sim, changes, count);
     group_check_broken(sim, changes, count);
+    check_told(sim, changes, count);
     if (count)
         invariants_check_jobs(sim);
     if (ranked)

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/notices.h"
 #include "tests/sim/sim.h"
 
 static void random_bytes(void *ctx, void *out, size_t size)
@@ -20,6 +21,8 @@ static void random_bytes(void *ctx, void *out, size_t size)
 
 static void plan_flush(struct sim *sim);
 
+static const struct core_hook every_event = {.name = (char[]){"all"}, .on = ~0u};
+
 void host_start(struct sim *sim)
 {
     struct host *host = &sim->host;
@@ -29,6 +32,8 @@ void host_start(struct sim *sim)
     core_config_defaults(&config);
     snprintf(config.cluster_id, sizeof(config.cluster_id), "sim");
     config.epoch = ++sim->durable.epoch;
+    config.hooks = &every_event;
+    config.hook_count = 1;
     host->core = core_create(&config, &(struct core_env){random_bytes, sim});
     host->life++;
     host->crash_next = 0;

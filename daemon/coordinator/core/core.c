@@ -245,7 +245,7 @@ static void wake_for_job(struct core *core, const struct job *job)
     core_wake(core, jobs_deadline(job));
     if (job_finished(job))
         return; /* only its last workers have a deadline */
-    core_wake(core, stall_deadline(job));
+    core_wake(core, stall_deadline(core, job));
     core_wake(core, idle_deadline(core, job));
     core_wake(core, handover_deadline(job));
     core_wake(core, quorum_deadline(job));

@@ -31,6 +31,7 @@
  * peer went away. All pointers in events are borrowed for the call. */
 
 struct core;
+struct core_hook;
 
 struct core_now {
     int64_t boot_ms; /* CLOCK_BOOTTIME: leases, liveness, every deadline */
@@ -56,6 +57,9 @@ struct core_config {
     int64_t settle_ms;       /* 5,000: how long the nodes on offer must stay the same before a job grows */
     int64_t look_ms;         /* 30,000: how often nodes are asked for the snapshots that a job waits for */
     int64_t max_queued;      /* 10,000 unfinished jobs: more are refused with RESOURCE_EXHAUSTED */
+    const struct core_hook *hooks; /* notices.h; borrowed */
+    size_t hook_count;
+    char *const *tell_allow; /* tell_check's list for the `tell` of jobs; borrowed */
     bool no_cards;           /* nodes keep no cards: the cluster does not outlive its records */
 };
 void core_config_defaults(struct core_config *config);

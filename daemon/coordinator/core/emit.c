@@ -145,6 +145,21 @@ void emit_event(struct core *core, const struct job *job, const char *what, cons
     change_add(core, CHANGE_EVENT)->event = event;
 }
 
+void emit_notice(struct core *core, const struct notice_record *notice)
+{
+    struct notice_record *copy = xmalloc(sizeof(*copy));
+
+    *copy = *notice;
+    copy->hook = xstrdup(notice->hook);
+    copy->what = xstrdup(notice->what);
+    copy->text = xstrdup(notice->text);
+    copy->name = xstrdup(notice->name);
+    copy->user = xstrdup(notice->user);
+    copy->node = xstrdup(notice->node);
+    copy->url = xstrdup(notice->url);
+    change_add(core, CHANGE_NOTICE)->notice = copy;
+}
+
 /* Adds the change of a state. The state's table must allow the move: any other move is a bug. */
 static struct change *change_add_move(struct core *core, enum change_kind kind, const struct sm *sm, int from,
                                       int to, const char *why)

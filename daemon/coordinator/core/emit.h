@@ -18,6 +18,7 @@ void emit_clear(struct core *core, int64_t job);
 void emit_meta(struct core *core, const char *key, int64_t value);
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+void emit_notice(struct core *core, const struct notice_record *notice); /* texts may be NULL */
 /* The user who caused the event, for texts: a name, or "the user". */
 const char *event_who(const struct core_event *event);
 void emit_job_move(struct core *core, struct job *job, enum job_state to, const char *why);

@@ -25,6 +25,7 @@
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/worker_asks.h"
@@ -133,6 +134,11 @@ static void end_job(struct core *core, struct job *job, enum job_state to, const
     emit_job(core, job, CHANGE_JOB_PUT);
     emit_job_move(core, job, to, reason);
     emit_event(core, job, "job_ended", "%s: %s", sm_name(&job_sm, to), reason);
+    notice_job(core, job,
+               to == JOB_SUCCEEDED ? NOTICE_SUCCEEDED
+               : to == JOB_FAILED  ? NOTICE_FAILED
+                                   : NOTICE_CANCELLED,
+               "%s", reason);
 }
 
 static void begin_job_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
@@ -225,6 +231,8 @@ static void begin_restart(struct core *core, struct job *job, const struct failu
         snprintf(how, sizeof(how), "%srestart %" PRId64 " of %" PRId64,
                  worn_out ? "all replacements of the last 24 hours are used; " : "", job->r.restarts_used,
                  job->spec.max_restarts);
+        notice_job(core, job, NOTICE_RESTARTED, "%s: restart %" PRId64 " of %" PRId64, cause->text,
+                   job->r.restarts_used, job->spec.max_restarts);
     }
     say_generation_closed(core, job, job_current(job), how);
     fault_open(core, job, cause->charged, cause->text);
@@ -351,6 +359,8 @@ static void charge_late(struct core *core, struct job *job)
     emit_event(core, job, "survivors_ended",
                "no rank of generation %" PRId64 " goes on: restart %" PRId64 " of %" PRId64, g->r.number,
                job->r.restarts_used, job->spec.max_restarts);
+    notice_job(core, job, NOTICE_RESTARTED, "%s: restart %" PRId64 " of %" PRId64, why, job->r.restarts_used,
+               job->spec.max_restarts);
     fault_open(core, job, true, why);
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/notices.h"
 
 /* Whether this is the first spawn of its job on the node that holds the GPU: jobs are told once, not for each
  * rank. */
@@ -32,6 +33,7 @@ static void say_gpu_health(struct core *core, const struct node *node, const str
         return;
     }
     emit_event(core, NULL, "gpu_sick", "%s gpu%d: %s", node->r.name, gpu->index, why);
+    notice_node(core, node->r.name, NOTICE_GPU_SICK, "%s gpu%d: %s", node->r.name, gpu->index, why);
     for (size_t i = 0; i < node->spawn_count; i++)
         if (first_holder_of_job(node, i, gpu->uuid))
             emit_event(core, node->spawns[i]->job, "gpu_sick", "%s gpu%d of rank %d: %s", node->r.name,

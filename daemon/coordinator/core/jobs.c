@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/job/job_tune.h"
+#include "base/job/tell.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
@@ -14,6 +15,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/advice.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
@@ -106,6 +108,11 @@ static enum err_code check_request_size(const struct core_event *event, struct e
                    size >> 10, REQUEST_BYTES >> 10);
 }
 
+static enum err_code check_tell(const struct core *core, const struct job_spec *spec, struct err *e)
+{
+    return spec->tell ? tell_check(spec->tell, core->config.tell_allow, e) : ERR_OK;
+}
+
 static size_t count_unfinished(const struct core *core)
 {
     size_t count = 0;
@@ -183,7 +190,7 @@ void jobs_submit(struct core *core, const struct core_event *event)
     else if (check_request_size(event, &e) == ERR_OK &&
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
-             check_lease(core, &spec, &e) == ERR_OK &&
+             check_lease(core, &spec, &e) == ERR_OK && check_tell(core, &spec, &e) == ERR_OK &&
              check_lineage(core, event, &spec, &continues, &e) == ERR_OK &&
              check_place(core, event, &spec, &warning, &e) == ERR_OK) {
         struct job *job = add_job(core, event, &spec, continues);
@@ -353,6 +360,7 @@ void jobs_started(struct core *core, struct job *job)
     if (!job->r.started_ms) {
         job->r.started_ms = core->now.wall_ms;
         emit_job(core, job, CHANGE_JOB_PUT);
+        notice_job(core, job, NOTICE_STARTED, "all ranks are running");
         if (job->spec.time_limit_ms) {
             job->limit_at = core->now.boot_ms + job->spec.time_limit_ms;
             core_wake(core, job->limit_at);

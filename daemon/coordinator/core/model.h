@@ -121,6 +121,7 @@ struct job {
         gpu_news_until; /* until when an error does not end the job, as news of its GPU may come; 0: no longer */
     int port_retries; /* generations in a row that ended because a port was in use */
     int node_retries; /* generations in a row that ended because a node could not start a worker */
+    bool stall_told;  /* hooks have heard that it stands still */
     bool changed;     /* its watchers are informed at the end of this call */
     char *waits;      /* why it is not placed, for status; NULL: it does not wait */
     int64_t holder;   /* the job that holds the slots that it waits for; 0: none, or several */

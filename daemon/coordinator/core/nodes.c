@@ -25,6 +25,7 @@
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/stall.h"
 #include "daemon/coordinator/core/wish.h"
@@ -438,6 +439,7 @@ void nodes_tick(struct core *core, struct node *node)
     } else if (core->now.boot_ms >= node_lost_at(core, node)) {
         snprintf(why, sizeof(why), "no message for %" PRId64 " s",
                  (core->now.boot_ms - node->heard_ms + 500) / 1000);
+        notice_node(core, node->r.name, NOTICE_NODE_LOST, "node %s is lost: %s", node->r.name, why);
         lose_node(core, node, NODE_LOST, true, why);
     } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= node_suspect_at(core, node)) {
         emit_node_move(core, node, NODE_SUSPECT, "heartbeats are missing");

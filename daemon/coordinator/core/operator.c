@@ -8,6 +8,7 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/worker_asks.h"
@@ -50,8 +51,11 @@ void operator_withdraw(struct core *core, struct node *node, const char *note, c
     if (note && *note)
         text_set(&node->r.note, "%s", note);
     emit_node(core, node, CHANGE_NODE_PUT);
-    if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
+    if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING) {
         emit_node_move(core, node, NODE_DRAINING, why);
+        notice_node(core, node->r.name, NOTICE_DRAINED, "node %s: %s%s%s", node->r.name, why,
+                    note && *note ? ": " : "", note && *note ? note : "");
+    }
     move_jobs_off(core, node);
 }
 

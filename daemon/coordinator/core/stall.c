@@ -3,7 +3,7 @@
  *   - a worker is stopped or stuck in the kernel, and has used no CPU time for the whole time; or
  *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
  * either: the others may be spinning in a collective that waits for it. With `stall_timeout` that ends the
- * generation, and counts as a restart. Without, it is only shown. */
+ * generation, and counts as a restart. Without, it is only shown, and hooks hear of it after a while. */
 #include "daemon/coordinator/core/stall.h"
 
 #include <inttypes.h>
@@ -16,10 +16,12 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/operator.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 
 #define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
+#define TOLD_AFTER_MS 600000  /* hooks hear of it after this time, if there is no stall_timeout */
 #define WAITED_MS 5000        /* a rank that was idle so shortly before has waited in the collective */
 #define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
 
@@ -61,7 +63,7 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
         if (s->idle_since)
             s->idle_until = core->now.boot_ms;
         job->changed = true;
-        core_wake(core, stall_deadline(job));
+        core_wake(core, stall_deadline(core, job));
         quorum_looked(core, job);
     }
 }
@@ -144,14 +146,15 @@ void stall_text(const struct core *core, const struct job *job, int64_t now_ms, 
         describe_stall(s, now_ms - from, out, size);
 }
 
-int64_t stall_deadline(const struct job *job)
+int64_t stall_deadline(const struct core *core, const struct job *job)
 {
     const struct generation *g = watched_generation(job);
-    int64_t from;
+    int64_t from, limit = job->spec.stall_timeout_ms;
 
-    if (!g || !job->spec.stall_timeout_ms || !find_culprit(g, &from))
+    if (!g || (!limit && (job->stall_told || !notice_wanted(core, job, NOTICE_STALLED))) ||
+        !find_culprit(g, &from))
         return INT64_MAX;
-    return from + job->spec.stall_timeout_ms;
+    return from + (limit ? limit : TOLD_AFTER_MS);
 }
 
 void stall_tick(struct core *core, struct job *job)
@@ -161,10 +164,17 @@ void stall_tick(struct core *core, struct job *job)
     int64_t from;
     char text[256];
 
-    if (core->now.boot_ms < stall_deadline(job))
+    if (job->stall_told && (!g || !find_culprit(g, &from)))
+        job->stall_told = false;
+    if (core->now.boot_ms < stall_deadline(core, job))
         return;
     s = (struct spawn *)find_culprit(g, &from);
     describe_stall(s, core->now.boot_ms - from, text, sizeof(text));
+    notice_job(core, job, NOTICE_STALLED, "%s", text);
+    if (!job->spec.stall_timeout_ms) {
+        job->stall_told = true;
+        return;
+    }
     s->stalled = true;
     text_set(&s->r.message, "%s", text);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);

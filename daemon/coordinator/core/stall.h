@@ -8,7 +8,7 @@
 void stall_apply(struct core *core, struct node *node, const struct core_event *event);
 void stall_forget(struct node *node); /* its session ended, so the state of its workers is unknown */
 void stall_tick(struct core *core, struct job *job);
-int64_t stall_deadline(const struct job *job); /* INT64_MAX: none */
+int64_t stall_deadline(const struct core *core, const struct job *job); /* INT64_MAX: none */
 /* Gives up the workers that SIGKILL did not end because they are stuck in the kernel, and drains their nodes.
  */
 void stall_release(struct core *core, struct generation *g);

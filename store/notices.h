@@ -1,0 +1,35 @@
+#ifndef DDP_STORE_NOTICES_H
+#define DDP_STORE_NOTICES_H
+
+#include "store/store.h"
+
+/* Events that hooks have not got yet: written by CHANGE_NOTICE, read and deleted here. A deletion is a
+ * transaction of its own. If it is lost, the hook gets the notice again. */
+
+/* A hook that has notices. */
+struct notice_queue {
+    char *hook;
+    int64_t waiting;
+};
+/* All of them, by hook. Release with store_notice_queues_free. */
+MUST_CHECK enum err_code store_notice_queues(struct store *s, struct notice_queue **out, size_t *count,
+                                             struct err *e);
+void store_notice_queues_free(struct notice_queue *queues, size_t count);
+
+/* The hook's oldest notice with an id > after; out->id 0: there is none. Release *out with
+ * notice_record_release, whatever the result. */
+MUST_CHECK enum err_code store_notice_next(struct store *s, const char *hook, int64_t after,
+                                           struct notice_record *out, struct err *e);
+
+/* How many the hook has with an id > after. */
+MUST_CHECK enum err_code store_notices_count(struct store *s, const char *hook, int64_t after, int64_t *count,
+                                             struct err *e);
+/* Deletes the hook's notices up to this id. */
+MUST_CHECK enum err_code store_notices_delete(struct store *s, const char *hook, int64_t last,
+                                              int64_t *deleted, struct err *e);
+/* The id of the newest notice that must go so that the hook keeps its newest `keep` ones, none of them older
+ * than since_ms; 0: none must go. */
+MUST_CHECK enum err_code store_notices_excess(struct store *s, const char *hook, int64_t keep,
+                                              int64_t since_ms, int64_t *last, struct err *e);
+
+#endif
