@@ -25,6 +25,7 @@ static void why_print_json(const Ddp__V1__ProbeJobReply *reply, const struct dia
     jout_open(&o, NULL, '{');
     jout_int(&o, "job", reply->job->job);
     jout_text(&o, "verdict", diagnosis_name(d->kind));
+    jout_text(&o, "bound", bound_name(d->bound));
     jout_text(&o, "sentence", d->sentence.data);
     jout_text(&o, "details", d->details.data ? d->details.data : "");
     jout_text(&o, "next", d->next.data ? d->next.data : "");

@@ -345,6 +345,7 @@ static bool diagnosis_find_link(const Ddp__V1__ProbeJobReply *reply, struct diag
     if (!link_wait_find(reply, &w) || quiet >= STILL_MS + 2 * w.report_ms)
         return false;
     d->kind = DIAGNOSIS_LINK;
+    d->bound = BOUND_LINK;
     diagnosis_put_running(reply, d, quiet);
     buf_puts(&d->sentence, "; ");
     link_wait_print(&w, &d->sentence);
@@ -358,6 +359,23 @@ static bool diagnosis_find_link(const Ddp__V1__ProbeJobReply *reply, struct diag
     return true;
 }
 
+/* Appends what bounds the job, unless the sentence names a slow rank already. */
+static void diagnosis_put_bound(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
+{
+    CLEANUP(bound_release) struct bound bound = {0};
+    bound_find(reply, &bound);
+    d->bound = d->kind == DIAGNOSIS_SLOW ? BOUND_RANK : bound.kind;
+    if (d->kind == DIAGNOSIS_SLOW || !bound.text.len)
+        return;
+    buf_puts(&d->sentence, "; ");
+    term_puts_safe(&d->sentence, bound.text.data);
+    for (size_t i = 0; i < reply->n_workers && bound.rank; i++)
+        if (reply->workers[i]->rank == bound.rank->rank) {
+            d->rank = reply->workers[i];
+            d->pid = d->rank->pid;
+        }
+}
+
 static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
 {
     d->kind = quiet < STILL_MS ? DIAGNOSIS_RUNNING : DIAGNOSIS_SILENT;
@@ -366,11 +384,13 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
                    "all ranks use CPU time, but none has written or reported anything for %s: a long step, "
                    "or all spin in a collective",
                    text_duration(quiet).text);
+        diagnosis_put_bound(reply, d);
         return;
     }
     diagnosis_put_running(reply, d, quiet);
     diagnosis_find_slow(reply, d);
     diagnosis_put_balance(reply, d);
+    diagnosis_put_bound(reply, d);
 }
 
 static void diagnosis_put_absent(const Ddp__V1__JobStatus *job, struct diagnosis *d)

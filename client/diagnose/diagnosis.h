@@ -2,6 +2,7 @@
 #define DDP_CLIENT_DIAGNOSE_DIAGNOSIS_H
 
 #include "base/buf.h"
+#include "client/diagnose/bound.h"
 #include "proto/ddp.pb-c.h"
 
 /* `ddpctl why`: from the nodes' probes of a job's workers to the cause, in one sentence. Depends on the reply
@@ -38,6 +39,7 @@ const char *diagnosis_name(enum diagnosis_kind kind); /* "stopped", "left_early"
 
 struct diagnosis {
     enum diagnosis_kind kind;
+    enum bound_kind bound;            /* of a job that runs */
     struct buf sentence;              /* one line, no full stop */
     struct buf details;               /* evidence: lines, each with its end; may be empty */
     struct buf next;                  /* what to do: commands and other advice, a line each */
