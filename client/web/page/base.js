@@ -28,13 +28,12 @@ function make_element(tag) {
 function set_attributes(element, wanted) {
   const had = element.ddp || {};
   for (const name of Object.keys(had))
-    if (!(name in wanted) && name !== "css" && name !== "key" && name !== "own") element.removeAttribute(name);
+    if (!(name in wanted)) element.removeAttribute(name);
   for (const [name, value] of Object.entries(wanted)) {
     if (name === "key" || name === "own") continue;
     if (name === "css") {
-      for (const [property, text] of Object.entries(value))
-        if (element.style.getPropertyValue(property) !== text) element.style.setProperty(property, text);
-    } else if (name === "checked" || name === "value") {
+      for (const property of Object.keys(value)) element.style.setProperty(property, value[property]);
+    } else if ((name === "checked" || name === "value") && element.nodeName !== "OPTION") {
       if (element[name] !== value && element !== document.activeElement) element[name] = value;
     } else if (value === false || value === null || value === undefined) {
       element.removeAttribute(name);
@@ -95,7 +94,7 @@ function number(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return value === undefined ? "" : "nan";
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size < 1e-4 || size >= 1e15) return value.toExponential(2).replace("e+", "e");
+  if (size < 1e-4 || size >= 1e15) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
   for (const [unit, sign] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
     if (size >= unit) return trim((value / (sign === "k" ? 1e3 : unit)).toPrecision(4)) + sign;
   return trim(size < 1 ? value.toPrecision(3) : value.toPrecision(4));
@@ -108,7 +107,7 @@ function trim(text) {
 function bytes(n) {
   let unit = 0;
   for (; n >= 1024 && unit < 5; unit++) n /= 1024;
-  return n ? (unit ? n.toPrecision(3) : n) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit] : "";
+  return n ? (unit && n < 100 ? n.toPrecision(3) : Math.round(n)) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit] : "";
 }
 
 /* 0.4s, 51s, 2m51s, 3h07m, 2d4h */

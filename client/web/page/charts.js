@@ -12,15 +12,26 @@ function read_theme() {
     curves: [0, 1, 2, 3, 4, 5, 6].map((i) => colour("c" + i))};
 }
 
+/* Ticks of a logarithmic axis: powers of ten, with 2 and 5 of each if there are few, or round numbers within one power. (uPlot's own ticks
+ * never end if the axis begins at a number such as 0.00097.) */
+function log_ticks(min, max) {
+  const at = [], step = 10 ** Math.floor(Math.log10((max - min) / 2));
+  for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power++)
+    for (const digit of max / min > 300 ? [1] : [1, 2, 5]) at.push(Number(digit + "e" + power));
+  const inside = at.filter((v) => v >= min && v <= max);
+  if (inside.length < 2) for (let v = Math.ceil(min / step) * step; v <= max; v += step) inside.push(v);
+  return [...new Set(inside)].sort((a, b) => a - b);
+}
+
 function chart_create(element, over, log) {
   const axis = {stroke: () => theme.text, font: "11px system-ui, sans-serif", grid: {stroke: () => theme.grid, width: 1},
     ticks: {show: false}};
   const u = new uPlot({
     width: Math.max(200, element.clientWidth), height: element.clientHeight || 200, padding: [8, 10, 0, 0],
-    scales: {x: {time: over === "time", auto: false}, y: {auto: false, distr: log ? 3 : 1}},
+    scales: {x: {time: over === "time", auto: false, min: 0, max: 1}, y: {auto: false, distr: log ? 3 : 1, min: 1, max: 10}},
     series: [{}, {paths: () => null, points: {show: false}}],
     axes: [{...axis, size: 30, space: 70, values: over === "time" ? undefined : (_, at) => at.map((v) => (over === "since" ? span(v * 1000) : v % 1 ? "" : v < 1e6 ? count(v) : number(v)))},
-      {...axis, size: 54, space: 34, values: (_, at) => at.map((v) => (v === null ? "" : number(v)))}],
+      {...axis, size: 54, space: 34, splits: log ? (_, i, min, max) => log_ticks(min, max) : undefined, filter: (_, at) => at, values: (_, at) => at.map((v) => (v === null ? "" : number(v)))}],
     cursor: {sync: {key: "ddp-" + over}, drag: {x: true, y: false, setScale: false}, points: {show: false}, y: false},
     legend: {show: false},
     hooks: {
@@ -41,6 +52,8 @@ function chart_create(element, over, log) {
 /* Draws a chart anew if something of it has changed. spec: {curves, marks, over, log, smoothing, from, to}; a curve has series,
  * colour (an index) and dash. legend: the element of the values. */
 function chart_update(element, spec, legend) {
+  const place = element.getBoundingClientRect();
+  if (!place.width || place.bottom < -300 || place.top > innerHeight + 300) return; // drawn when it scrolls into view
   if (!theme) read_theme();
   let chart = charts.get(element);
   if (chart && (chart.over !== spec.over || chart.log !== spec.log)) {
@@ -53,8 +66,8 @@ function chart_update(element, spec, legend) {
   }
   const width = element.clientWidth, height = element.clientHeight;
   const signature = JSON.stringify([width, height, spec.smoothing, spec.from, spec.to, spec.marks, spec.curves.map((c) =>
-    [c.job, c.name, c.rank, c.colour, c.dash, c.label, c.series.time.length, c.series.time.at(-1), c.series.shapes.size > 0])]);
-  if (signature === chart.signature || !width) return;
+    [c.job, c.name, c.rank, c.colour, c.dash, c.label, c.start, c.series.time.length, c.series.time.at(-1), c.series.shapes.size > 0])]);
+  if (signature === chart.signature) return;
   Object.assign(chart, spec, {signature, legend, near: -1});
   for (const curve of chart.curves) curve.shape = shape_of(curve.series, spec.over, spec.smoothing, curve.start);
   chart.signature = signature.replaceAll(",false]", ",true]");
@@ -94,6 +107,7 @@ function chart_y_range(chart, [from, to]) {
     }
   }
   if (min > max) return chart.log ? [0.1, 10] : [0, 1];
+  if (chart.log) min = Math.max(min, max * 1e-12); // the average of zeros falls without end
   if (chart.log) return max / min < 1.05 ? [min / 1.3, max * 1.3] : [min / (max / min) ** 0.05, max * (max / min) ** 0.05];
   const margin = max > min ? (max - min) * 0.06 : Math.abs(max) * 0.1 || 1;
   return [min >= 0 && min - margin < 0 ? 0 : min - margin, max + margin];
@@ -121,15 +135,15 @@ function chart_draw(chart, u) {
   chart.curves.forEach((curve, i) => {
     const {shape} = curve, near = i === chart.near;
     ctx.strokeStyle = theme.curves[curve.colour % theme.curves.length];
-    ctx.setLineDash(DASHES[curve.dash % DASHES.length].map((n) => n * ratio));
-    if (shape.smooth) {
+    const dash = DASHES[curve.dash % DASHES.length].map((n) => n * ratio);
+    if (shape.smooth && !thin) {
       ctx.globalAlpha = 0.22;
       ctx.lineWidth = ratio;
       curve_stroke(u, shape.x, shape.y, chart.log);
     }
     ctx.globalAlpha = thin && chart.near >= 0 && !near ? 0.35 : 1;
     ctx.lineWidth = (near && chart.curves.length > 1 ? 2.6 : thin ? 1 : 1.6) * ratio;
-    curve_stroke(u, shape.x, shape.smooth || shape.y, chart.log);
+    curve_stroke(u, shape.x, shape.smooth || shape.y, chart.log, dash);
     ctx.globalAlpha = 1;
   });
   ctx.restore();
@@ -137,7 +151,7 @@ function chart_draw(chart, u) {
 
 /* Strokes a curve. Where several points fall into one column of pixels, it draws their first, smallest, largest and last value. A value that
  * is not finite leaves a gap with a cross at the upper edge; a single point becomes a dot. */
-function curve_stroke(u, xs, ys, log) {
+function curve_stroke(u, xs, ys, log, dash = []) {
   const {ctx, bbox: box} = u, {min: x0, max: x1} = u.scales.x, {min: y0, max: y1} = u.scales.y;
   const kx = box.width / (x1 - x0), f = log ? Math.log : (v) => v, base = f(y0), ky = box.height / (f(y1) - base);
   const bottom = box.top + box.height, crosses = [];
@@ -179,7 +193,9 @@ function curve_stroke(u, xs, ys, log) {
     if (xs[i] > x1) break;
   }
   flush();
+  ctx.setLineDash(dash);
   ctx.stroke();
+  ctx.setLineDash([]);
   const size = 3 * uPlot.pxRatio;
   if (drawn && drawn < 12 && ctx.globalAlpha > 0.5) {
     for (let i = first; i < end; i++) {
@@ -190,7 +206,6 @@ function curve_stroke(u, xs, ys, log) {
       ctx.fill();
     }
   }
-  ctx.setLineDash([]);
   for (const x of crosses) {
     ctx.beginPath();
     ctx.moveTo(x - size, box.top);

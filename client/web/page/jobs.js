@@ -23,7 +23,7 @@ function draw_square(node, job, i) {
   const unit = (gpu ? "GPU " : "slot ") + i;
   const title = unit + (sick ? ": sick: " + plain(gpu.problem) : job > 0 ? ": job " + job + ", load " + Math.round(load * 100) + " %" : job === 0 ? ": busy" : ": free");
   return h("span", {class: "square " + (sick ? "sick" : job > 0 ? "k" + (job % 7) : job === 0 ? "busy" : "free"), title,
-    css: {"--load": sick || job < 0 ? "1" : (0.55 + 0.45 * Math.min(1, load || 0)).toFixed(2)}}, sick ? "×" : job > 0 ? String(job % 1000) : "");
+    css: {"--load": sick || job < 0 ? "0" : Math.round(15 + 85 * Math.min(1, load || 0)) + "%"}}, sick ? "×" : job > 0 ? String(job % 1000) : "");
 }
 
 function draw_nodes() {

@@ -3,16 +3,17 @@
 const link = {key: "", last: "", controller: null, state: "connecting", why: ""};
 
 function take_key() {
-  const found = /^#k=([\w-]+)$/.exec(location.hash);
-  const view = /^#k=([\w-]+)&(\/.*)$/.exec(location.hash);
-  const key = found || view;
-  try {
-    if (key) localStorage.setItem("ddp-key", key[1]);
-    link.key = key ? key[1] : localStorage.getItem("ddp-key") || "";
-  } catch {
-    link.key = key ? key[1] : ""; // the browser keeps nothing: the key lives as long as the page
+  const found = /^#k=([\w-]+)(?:&(.*))?$/.exec(location.hash);
+  if (found) {
+    link.key = found[1];
+    history.replaceState(null, "", "#" + (found[2] || "/"));
   }
-  if (key) history.replaceState(null, "", "#" + (view ? view[2] : "/"));
+  try {
+    if (found) localStorage.setItem("ddp-key", link.key);
+    link.key = localStorage.getItem("ddp-key") || "";
+  } catch {
+    // The browser keeps nothing: the key lives as long as the page.
+  }
 }
 
 async function api(path, options = {}) {
@@ -48,7 +49,7 @@ function link_state(state, why) {
 /* Reads server-sent events until the stream ends. EventSource cannot send the key. */
 async function read_stream(reply, take) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "", event = {kind: "message", data: "", id: ""};
+  let rest = "", event = {event: "", data: "", id: ""};
   for (;;) {
     const {value, done} = await reader.read();
     if (done) return;
@@ -58,18 +59,14 @@ async function read_stream(reply, take) {
       const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
       if (!line) {
         if (event.data) {
-          take(event.kind, JSON.parse(event.data), event.id);
+          take(event.event, JSON.parse(event.data), event.id);
           if (event.id) link.last = event.id;
         }
-        event = {kind: "message", data: "", id: ""};
+        event = {event: "", data: "", id: ""};
         continue;
       }
-      const colon = line.indexOf(":");
-      if (colon <= 0) continue; // a comment
-      const value_of = line.slice(colon + 1).replace(/^ /, "");
-      if (line.startsWith("event:")) event.kind = value_of;
-      else if (line.startsWith("data:")) event.data += value_of;
-      else if (line.startsWith("id:")) event.id = value_of;
+      const field = /^(event|data|id):\x20?(.*)/.exec(line); // a line of another form is a comment
+      if (field) event[field[1]] += field[2];
     }
   }
 }

@@ -224,6 +224,7 @@ addEventListener("popstate", () => {
   view_changed();
 });
 addEventListener("resize", draw_soon);
+addEventListener("scroll", draw_soon, {passive: true});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts_restyle);
 setInterval(() => document.hidden || draw_soon(), 1000); // ages and times
 

@@ -2,7 +2,7 @@
 
 const store = new Map(); // by job: Map of "name rank" to {name, rank, step, time, value, shapes}
 
-const PER_RANK = /^(ms_per_step|wait_ms|memory_bytes|exposed|balance_|gpu|cpu|node|mem|process|io)/;
+const PER_RANK = /^(ms_per_step|wait_ms|memory_bytes|exposed|balance_|(gpu|sys)\.)/;
 const HIDDEN = /^(steps|epoch|parameters|.*_bytes|bytes|digest_.*|round|sync_.*)$/;
 const ORDER = ["loss", "val_loss", "bits_per_char", "bits_per_byte", "val_acc", "lr", "grad_norm", "tokens_per_s", "samples_per_s",
   "ms_per_step", "wait_ms", "exposed", "memory_bytes"];
@@ -20,11 +20,10 @@ function put_series(job, list) {
   store.set(job, new Map());
   for (const {name, rank, step, time_ms, value} of list) {
     const s = series_of(job, name, rank);
-    s.step = step;
-    s.time = time_ms;
-    s.value = value.map((v) => (v === null ? NaN : v));
+    const order = [...time_ms.keys()].sort((a, b) => time_ms[a] - time_ms[b] || step[a] - step[b]);
+    for (const i of order) push_point(s, step[i], time_ms[i], value[i] ?? NaN);
     // Points that came after the server had read these.
-    const newer = live?.get(name + " " + rank), end = time_ms[time_ms.length - 1];
+    const newer = live?.get(name + " " + rank), end = s.time.at(-1);
     for (let i = 0; newer && i < newer.time.length; i++)
       if (newer.time[i] > end) push_point(s, newer.step[i], newer.time[i], newer.value[i]);
   }
@@ -42,7 +41,7 @@ function add_points(job, points) {
   for (const point of points) {
     const s = series_of(job, point.name, point.rank), end = s.time.length - 1;
     if (end >= 0 && (point.time_ms < s.time[end] || (point.time_ms === s.time[end] && point.step <= s.step[end]))) continue;
-    push_point(s, point.step, point.time_ms, point.value === null ? NaN : point.value);
+    push_point(s, point.step, point.time_ms, point.value ?? NaN);
     large = large || s.step.length > 6000;
   }
   if (large) ask_metrics(job); // the server thins them
@@ -51,7 +50,7 @@ function add_points(job, points) {
 /* The curve as it is drawn: {x, y, smooth}. Over steps, a step that was done again keeps its later value. Over "since", x is the time
  * since the start of the job. */
 function shape_of(s, over, smoothing, start) {
-  const name = over + smoothing;
+  const name = [over, smoothing, start].join();
   if (s.shapes.has(name)) return s.shapes.get(name);
   let x, y = s.value;
   if (over !== "step") {
@@ -68,7 +67,7 @@ function shape_of(s, over, smoothing, start) {
       y = pairs.map((p) => p[1]);
     }
   }
-  const shape = {x, y, smooth: smoothing > 0 ? smooth(y, smoothing) : null};
+  const shape = {x, y, smooth: smoothing > 0 && y.length > 30 ? smooth(y, smoothing) : null}; // a few points show no noise
   s.shapes.set(name, shape);
   return shape;
 }
