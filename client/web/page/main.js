@@ -227,6 +227,7 @@ addEventListener("resize", draw_soon);
 addEventListener("scroll", draw_soon, {passive: true});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts_restyle);
 setInterval(() => document.hidden || draw_soon(), 1000); // ages and times
+setInterval(() => document.hidden || watched_jobs().slice(0, 8).forEach(ask_usage), 10000);
 
 take_key();
 read_view();

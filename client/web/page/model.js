@@ -124,10 +124,12 @@ function ask_job(job) {
     put_job(reply);
   }, (error) => model.failed.set(job, error.message));
   ask_metrics(job);
+  ask_usage(job);
   ask_events(job);
 }
 
-const ask_metrics = (job) => ask("jobs/" + job + "/metrics?points=800&form=series", (reply) => put_series(job, reply.series));
+const ask_metrics = (job) => ask("jobs/" + job + "/metrics?points=800&form=series", (reply) => put_series(job, reply.series, false));
+const ask_usage = (job) => ask("jobs/" + job + "/metrics?usage=1&points=800&form=series", (reply) => put_series(job, reply.series, true));
 const ask_events = (job) => ask("jobs/" + job + "/events", (reply) => add_events(job, reply.events));
 const ask_why = (job) => ask("jobs/" + job + "/why", (reply) => model.why.set(job, reply));
 

@@ -1,6 +1,6 @@
 /* Curves: values of a metric of a rank over steps and time, in the order in which they were measured. */
 
-const store = new Map(); // by job: Map of "name rank" to {name, rank, step, time, value, shapes}
+const store = new Map(); // by job: Map of "name rank" to {job, name, rank, usage, step, time, value, shapes}
 
 const PER_RANK = /^(ms_per_step|wait_ms|memory_bytes|exposed|balance_|(gpu|sys)\.)/;
 const HIDDEN = /^(steps|epoch|parameters|.*_bytes|bytes|digest_.*|round|sync_.*)$/;
@@ -11,13 +11,14 @@ const TOGETHER = {val_loss: "loss", wait_ms: "ms_per_step"}; // drawn in the cha
 function series_of(job, name, rank) {
   if (!store.has(job)) store.set(job, new Map());
   const all = store.get(job), key = name + " " + rank;
-  if (!all.has(key)) all.set(key, {name, rank, step: [], time: [], value: [], shapes: new Map()});
+  if (!all.has(key)) all.set(key, {job, name, rank, usage: /^(sys|gpu)\./.test(name), step: [], time: [], value: [], shapes: new Map()});
   return all.get(key);
 }
 
-function put_series(job, list) {
+/* Takes the points of a job that the server has: its own metrics, or those that its nodes measure (usage). */
+function put_series(job, list, usage) {
   const live = store.get(job);
-  store.set(job, new Map());
+  store.set(job, new Map([...(live || [])].filter(([, s]) => s.usage !== usage)));
   for (const {name, rank, step, time_ms, value} of list) {
     const s = series_of(job, name, rank);
     const order = [...time_ms.keys()].sort((a, b) => time_ms[a] - time_ms[b] || step[a] - step[b]);
@@ -56,7 +57,7 @@ function shape_of(s, over, smoothing, start) {
   if (over !== "step") {
     x = s.time.map((t) => (over === "since" ? t - start : t) / 1000);
   } else {
-    x = s.step;
+    x = s.usage ? s.time.map((t) => step_at(s.job, t)) : s.step; // nodes know no steps
     let sorted = true;
     for (let i = 1; i < x.length && sorted; i++) sorted = x[i] > x[i - 1];
     if (!sorted) {

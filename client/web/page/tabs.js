@@ -62,11 +62,12 @@ function draw_ranks(job) {
     h("span.compute", {css: {width: (Math.max(0, r.ms_per_step - r.wait_ms) / most) * 100 + "%"}}), h("span.waiting", {css: {width: (Math.min(r.wait_ms, r.ms_per_step) / most) * 100 + "%"}}));
   return [h("div.scroll", h("table.ranks",
     h("caption.hidden", "Ranks of job " + job.job),
-    h("thead", h("tr", ["Rank", "Node", "Device", "State", "Step", "ms/step", "", "Wait ms", "Memory", "PID", ""].map((t) => h("th", {scope: "col", class: /Step|ms|Memory|PID|Rank/.test(t) ? "num" : ""}, t)))),
+    h("thead", h("tr", ["Rank", "Node", "Device", "State", "Step", "ms/step", "", "Wait ms", "CPU", "GPU", "Memory", "PID", ""].map((t) => h("th", {scope: "col", class: /Step|ms|PU|Memory|PID|Rank/.test(t) ? "num" : ""}, t)))),
     h("tbody", job.ranks.map((r) => h("tr", {key: r.rank},
       h("th", {scope: "row", class: "num"}, h("a", {href: "#/job/" + job.job + "/logs?rank=" + r.rank, title: "its logs"}, r.rank)), h("td", plain(r.node)), h("td", plain(r.device)),
       h("td", r.state), h("td.num", r.step ? count(r.step) : ""), h("td.num", r.ms_per_step ? number(r.ms_per_step) : ""),
-      h("td", r.ms_per_step ? bar(r) : null), h("td.num", r.ms_per_step ? number(r.wait_ms) : ""), h("td.num", bytes(r.memory_bytes)),
+      h("td", r.ms_per_step ? bar(r) : null), h("td.num", r.ms_per_step ? number(r.wait_ms) : ""), h("td.num", r.usage ? number(r.usage.cpu) : ""),
+      h("td.num", r.usage && r.usage.gpus ? Math.round(r.usage.gpu_utilisation * 100) + " %" : ""), h("td.num", bytes(r.memory_bytes || (r.usage ? r.usage.memory_bytes : 0))),
       h("td.num", r.pid || ""), h("td.text", slow && slow[0] === r.rank ? h("b.slow", "slowest: +" + Math.round(slow[1] * 100) + " %") : null, plain(r.detail))))))),
     h("p.key", h("span.box.compute"), " computing ", h("span.box.waiting"), " waiting for other ranks")];
 }
