@@ -260,6 +260,7 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
      * cause. */
     if (sleeping == living && !clear && living > 1) {
         d->kind = DIAGNOSIS_WAITING;
+        d->bound = BOUND_WAIT;
         buf_printf(&d->sentence,
                    "all %zu ranks have slept for %s and none stands out: they wait for each other, "
                    "or for something outside the job",
@@ -267,6 +268,7 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
         return true;
     }
     diagnosis_blame(d, DIAGNOSIS_ASLEEP, w, p);
+    d->bound = BOUND_RANK;
     buf_printf(&d->sentence,
                living > 1 ? " fell asleep first: no CPU time for %s" : " is asleep: no CPU time for %s",
                text_duration(w->idle_ms).text);

@@ -166,6 +166,7 @@ static void gpu_message_fill(struct gpus *g, struct gpu *gpu)
     m->temperature = r->temperature;
     m->power_watts = r->power_watts;
     m->utilisation = r->utilisation;
+    m->unmeasured = !r->measured;
     m->healthy = !h->sick;
     m->lost = h->lost;
     m->problem = h->sick ? h->problem : h->notice;

@@ -21,6 +21,7 @@ struct core_gpu {
     int64_t memory_bytes, memory_used;
     int index, temperature, power_watts;
     double utilisation;
+    bool unmeasured; /* utilisation is not known */
     bool healthy;
     bool lost; /* fell off the bus: its workers cannot go on */
 };

@@ -106,6 +106,7 @@ static struct core_gpu *gpus_from_message(Ddp__V1__Gpu *const *list, size_t coun
             .temperature = list[i]->temperature,
             .power_watts = list[i]->power_watts,
             .utilisation = list[i]->utilisation,
+            .unmeasured = list[i]->unmeasured,
             .memory_used = list[i]->memory_used,
             .healthy = list[i]->healthy,
             .lost = list[i]->lost,

@@ -240,6 +240,7 @@ static Ddp__V1__Gpu *convert_gpu(struct pool *pool, const struct core_gpu *g)
     out->temperature = g->temperature;
     out->power_watts = g->power_watts;
     out->utilisation = g->utilisation;
+    out->unmeasured = g->unmeasured;
     out->driver = borrow_text(g->driver);
     out->memory_used = g->memory_used;
     out->lost = g->lost;

@@ -79,6 +79,7 @@ void loop_publish_stats(struct service *s)
 {
     const int64_t now = clock_boot_ms();
     struct core_totals totals;
+    CLEANUP(stats_jobs_release) struct stats_jobs jobs = {0};
     struct buf text = {0};
     if (!s->http || now - s->published_ms < PUBLISH_MS)
         return;
@@ -91,7 +92,8 @@ void loop_publish_stats(struct service *s)
     s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
     relays_count(s, &s->stats.relays);
     s->stats.log_copy_bytes = log_tails_bytes(s->log_tails);
-    stats_print(&s->stats, &totals, store_epoch(s->store), &text);
+    stats_jobs_collect(s->core, clock_wall_ms(), &jobs);
+    stats_print(&s->stats, &totals, &jobs, store_epoch(s->store), &text);
     http_publish(s->http, &text);
 }
 

@@ -195,13 +195,15 @@ static void print_process(struct buf *out)
                  (double)clock_wall_ms() / 1e3 - up);
 }
 
-void stats_print(const struct stats *s, const struct core_totals *totals, int64_t epoch, struct buf *out)
+void stats_print(const struct stats *s, const struct core_totals *totals, const struct stats_jobs *jobs,
+                 int64_t epoch, struct buf *out)
 {
     metric_head(out, "ddp_build_info", "gauge", "The program's version.");
     buf_printf(out, "ddp_build_info{version=\"%s\"} 1\n", DDP_VERSION);
     metric_gauge(out, "ddp_epoch",
                  "Number of times that a coordinator was started with this state directory.", (double)epoch);
     print_cluster(totals, out);
+    stats_jobs_print(jobs, out);
     print_service(s, out);
     print_latency(s, out);
     print_traffic(s, out);

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "daemon/coordinator/core/core.h"
+#include "daemon/coordinator/service/stats_jobs.h"
 #include "proto/rpc_limits.h"
 
 /* Counters of the service, and their page in Prometheus' text format. Loop thread. */
@@ -46,6 +47,7 @@ struct stats {
 void stats_commit(struct stats *s, int64_t nanoseconds, size_t changes);
 void stats_call(struct stats *s, const char *service, const char *method);
 /* Appends the whole page to *out. */
-void stats_print(const struct stats *s, const struct core_totals *totals, int64_t epoch, struct buf *out);
+void stats_print(const struct stats *s, const struct core_totals *totals, const struct stats_jobs *jobs,
+                 int64_t epoch, struct buf *out);
 
 #endif

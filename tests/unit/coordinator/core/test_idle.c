@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "daemon/coordinator/core/job_sums.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 /* Box1 reports the utilisation of the GPU of each rank; below 0: its driver does not tell. */
@@ -81,6 +82,31 @@ static void a_rank_shows_what_it_uses_until_nothing_is_known(void **state)
     assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
     assert_null(status.ranks[1].usage);
     core_job_status_release(&status);
+}
+
+/* What monitoring sees of a job: sums, the GPUs that it holds, and nothing once it does not run. */
+static void a_running_job_is_summed_up(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_job_on_gpus(f, FILE2 COMMAND, &session);
+    struct core_job_sums sums;
+    struct core_gpu_use uses[4];
+
+    assert_true(core_job_sums(f->core, job, &sums));
+    assert_true(sums.ranks == 2 && sums.gpus == 2 && isnan(sums.usage.values[USAGE_CPU]));
+    say_usage(f, session, job, (const double[]){0.75, 0.25}, 2);
+    fixture_report(f, job, 0, 10, "loss", 1.5);
+    assert_true(core_job_sums(f->core, job, &sums));
+    assert_true(sums.usage.values[USAGE_CPU] == 1 && sums.usage.values[USAGE_GPU] == 0.5);
+    assert_true(sums.usage.values[USAGE_GPU_WATTS] == 200 && sums.usage.values[USAGE_GPU_CELSIUS] == 40);
+    assert_true(isnan(sums.usage.values[USAGE_READ]) && sums.loss == 1.5 && sums.step == 10);
+    assert_int_equal(core_gpu_uses(f->core, uses, 1), 2); /* there are more than fit */
+    assert_int_equal(core_gpu_uses(f->core, uses, 4), 2);
+    assert_true(uses[1].job == job && !strcmp(uses[1].node, "box1") && uses[1].gpu != uses[0].gpu);
+    fixture_cancel(f, job, true);
+    assert_false(core_job_sums(f->core, job, &sums));
+    assert_int_equal(core_gpu_uses(f->core, uses, 4), 0);
 }
 
 static void an_idle_gpu_is_said_after_ten_minutes(void **state)
@@ -163,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_rank_shows_what_it_uses_until_nothing_is_known, fixture_setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_running_job_is_summed_up, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(an_idle_gpu_is_said_after_ten_minutes, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_job_whose_gpus_are_all_idle_stops_if_it_says_so, fixture_setup,
