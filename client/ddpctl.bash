@@ -57,6 +57,10 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "launcher program" -- "$current"))
         return
         ;;
+    --tell-as)
+        COMPREPLY=($(compgen -W "auto slack ntfy json" -- "$current"))
+        return
+        ;;
     --device)
         COMPREPLY=($(compgen -W "auto cpu cuda" -- "$current"))
         return
@@ -101,6 +105,9 @@ _ddpctl() {
         ;;
     status | logs | wait | cancel | resize | restart | resume | metrics | export | verify | events | why | priority | hold | release | delete | show)
         COMPREPLY=($(compgen -W "$(_ddpctl_jobs) last" -- "$current"))
+        ;;
+    tell)
+        COMPREPLY=($(compgen -W "$("$program" tell 2>/dev/null | sed '1d; $d; s/ .*//')" -- "$current"))
         ;;
     drain | undrain | forget)
         COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | sed '1d; $d; s/ .*//')" -- "$current"))

@@ -47,6 +47,9 @@ const struct option_spec job_flag_options[] = {
     FLAG(priority, "priority", "N", "jobs of higher priority start first", .default_text = "0"),
     FLAG(time_limit, "time-limit", "TIME",
          "write a snapshot and stop after 90s, 15m, 2h, 1d; a number alone is seconds"),
+    FLAG(tell, "tell", "URL", "post a message when the job fails, ends, stalls or restarts"),
+    FLAG(tell_as, "tell-as", "auto|slack|ntfy|json", "form of these messages",
+         .default_text = "by the URL's host"),
     FLAG(workdir, "workdir", "DIR", "working directory of the workers",
          .default_text = "the current directory"),
     {.name = "env",
@@ -110,6 +113,8 @@ static enum err_code job_text_apply_flags(struct conf_doc *doc, const struct job
         {"grace", "--shutdown-timeout", f->grace, false},
         {"store", "--store", f->store, false},
         {"preload", "--preload", preload, false},
+        {"tell", "--tell", f->tell, true},
+        {"tell_as", "--tell-as", f->tell_as, false},
         {"virtual_local_rank", "--virtual-local-rank", f->virtual_local_rank ? "true" : NULL, false},
     };
     /* A text is quoted as YAML, so that `--name 7` stays a text. Other values are parsed as in a job file. */

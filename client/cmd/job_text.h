@@ -10,7 +10,7 @@
 /* Flags that describe a job without a file, or that override keys of a file. */
 struct job_flags {
     const char *name, *nodes, *procs, *gpus, *device, *workdir, *time_limit;
-    const char *max_restarts, *restart_on, *priority, *store, *preload;
+    const char *max_restarts, *restart_on, *priority, *store, *preload, *tell, *tell_as;
     const char *role, *run_id, *grace; /* of `ddpctl run` only */
     bool virtual_local_rank;
     char **set; /* "train.epochs=20" */

@@ -11,6 +11,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "daemon/coordinator/hook_config.h"
 
 static const struct conf_field tls_fields[] = {
     {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct config, tls.ca), .required = true},
@@ -116,6 +117,11 @@ static const struct conf_field file_only[] = {
      .offset = offsetof(struct config, audit_rows),
      .min = 1000,
      .max = 1e8},
+    {.key = "hooks", .type = CONF_CUSTOM, .offset = offsetof(struct config, hooks), .fn = hook_config_read},
+    {.key = "tell",
+     .type = CONF_CUSTOM,
+     .offset = offsetof(struct config, hooks),
+     .fn = hook_config_read_tell},
     {.key = "connections", .type = CONF_STRUCT, .offset = 0, .fields = connections_fields},
     {.key = NULL},
 };
@@ -192,5 +198,6 @@ void config_release(struct config *c)
     free(c->tls.cert);
     free(c->tls.key);
     free(c->backup.dir);
+    hook_list_release(&c->hooks);
     *c = (struct config){0};
 }

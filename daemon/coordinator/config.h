@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/option.h"
+#include "daemon/coordinator/service/tell/hook.h"
 
 /* The configuration: coordinator.yaml, overridden by the command line. Owns its texts. 0 stands for the
  * core's default where noted (core_config_defaults). */
@@ -32,6 +33,7 @@ struct config {
         int64_t total, per_address, unauthenticated,
             unauthenticated_per_address; /* 0: see proto/rpc_limits.h */
     } connections;
+    struct hook_list hooks; /* and `tell` */
 };
 
 /* The keys of coordinator.yaml that are also command-line options; offsets into struct config. */

@@ -35,6 +35,9 @@ static struct core_config core_settings(const struct config *c)
         core.retain_jobs_ms = c->retain_ms;
     if (c->retain_jobs)
         core.retain_jobs = c->retain_jobs;
+    core.hooks = c->hooks.rules;
+    core.hook_count = c->hooks.count;
+    core.tell_allow = c->hooks.tell_allow;
     return core;
 }
 
@@ -90,6 +93,7 @@ enum err_code serve_cluster(const struct config *c, int lifeline, bool accept_lo
         .backup_every_ms = c->backup.every_ms,
         .backup_keep = c->backup.keep,
         .accept_loss = accept_loss,
+        .hooks = &c->hooks,
         .core = core_settings(c),
     };
     enum err_code code = ERR_OK;

@@ -78,6 +78,7 @@ static void call_push_watch(struct call *c)
     convert_job(&pool, &status, true, &message);
     forecasts_fill(c->service, &pool, &status, false, &message);
     caller_hide_logs(c->service, c->rpc, &message);
+    caller_hide_tell(c->service, c->rpc, &pool, &message);
     const enum err_code code = rpc_call_send(c->rpc, &message, &e);
     c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* the client reads slowly: on_sendable tries again */
     if (code == ERR_OK && sm_terminal(&job_sm, (int)status.job->state))

@@ -20,6 +20,7 @@
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/probe_rpc.h"
 #include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/tell/tell_rpc.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
@@ -110,6 +111,7 @@ static void get_job(struct rpc_call *rpc, const void *message, void *user)
     convert_job(&pool, &status, true, &reply);
     forecasts_fill(s, &pool, &status, true, &reply);
     caller_hide_logs(s, rpc, &reply);
+    caller_hide_tell(s, rpc, &pool, &reply);
     rpc_call_reply(rpc, &reply);
     core_job_status_release(&status);
 }
@@ -388,6 +390,8 @@ const struct rpc_method cluster_methods[] = {
     {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = node_query_end},
     {.name = "WhoAmI", .kind = RPC_UNARY, .on_start = users_who},
     {.name = "GetAudit", .kind = RPC_UNARY, .on_start = audit_get},
+    {.name = "ListHooks", .kind = RPC_UNARY, .on_start = tell_list},
+    {.name = "TestHook", .kind = RPC_UNARY, .waits = true, .on_start = tell_test, .on_end = tell_test_end},
     {.name = "ListUsers", .kind = RPC_UNARY, .on_start = users_list},
     {.name = "AddUser", .kind = RPC_UNARY, .on_start = users_add},
     {.name = "RemoveUser", .kind = RPC_UNARY, .on_start = users_remove},

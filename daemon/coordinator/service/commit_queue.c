@@ -13,6 +13,7 @@
 #include "daemon/coordinator/service/metrics_recorder.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/stats.h"
+#include "daemon/coordinator/service/tell/teller.h"
 
 /* Commit before effect.
  *
@@ -197,6 +198,7 @@ void commit_queue_flush(struct service *s)
             commit_block(s, &e);
             return;
         }
+        teller_committed(s->teller, s->out.changes, s->out.change_count);
         stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
         /* Metrics are in another database and are deleted only when the job is durably gone, as are copies of its logs. */
         for (size_t i = 0; i < s->out.change_count; i++)

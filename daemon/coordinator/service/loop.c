@@ -19,6 +19,7 @@
 #include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/stats.h"
+#include "daemon/coordinator/service/tell/tell_rpc.h"
 
 /* libuv runs timers, then `prepare`, then waits for and handles I/O, then `check`. loop_end_turn runs in both
  * hooks, so what timers or I/O handed to the core is committed and sent before the loop waits again. */
@@ -91,6 +92,7 @@ void loop_publish_stats(struct service *s)
     s->stats.backup_age_s = s->backups ? (double)backups_age_ms(s->backups) / 1e3 : -1;
     s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
     relays_count(s, &s->stats.relays);
+    tell_count(s, &s->stats.hooks);
     s->stats.log_copy_bytes = log_tails_bytes(s->log_tails);
     stats_jobs_collect(s->core, clock_wall_ms(), &jobs);
     stats_print(&s->stats, &totals, &jobs, store_epoch(s->store), &text);

@@ -140,6 +140,7 @@ static void probe_reply(struct node_query *query)
     ddp__v1__probe_job_reply__init(&b.reply);
     convert_job(&b.pool, &b.status, true, &b.job);
     forecasts_fill(s, &b.pool, &b.status, true, &b.job);
+    caller_hide_tell(s, query->rpc, &b.pool, &b.job);
     b.reply.job = &b.job;
     b.reply.generation = query->generation;
     b.members = core_members(s->core, query->job, query->generation, service_now(), &count);

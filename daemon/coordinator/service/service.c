@@ -27,11 +27,13 @@
 #include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/rendezvous_rpc.h"
 #include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/tell/teller.h"
 #include "proto/ddp.pb-c.h"
 
 /* How the service starts and ends. The turns of its loop are in loop.c. */
 
 #define DRAIN_MS 2000         /* for calls in progress when the service stops */
+#define TELL_MS 3000          /* for messages about jobs when a cluster of `ddpctl run` ends */
 #define MAX_RECEIVE (4 << 20) /* bytes of a message: the facts of 500 processes with 8 KiB of stderr each */
 
 struct core_now service_now(void)
@@ -227,6 +229,7 @@ static enum err_code service_open(struct service *s, struct err *e)
     if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)
         return e->code;
     backups_start(s);
+    s->teller = teller_open(s);
     return ERR_OK;
 }
 
@@ -237,6 +240,7 @@ static void service_close(struct service *s)
     uv_timer_stop(&s->tick);
     /* First the modules that run the loop to finish their work; the walk closes the remaining handles. */
     metrics_recorder_close(s->recorder);
+    teller_stop(s->teller);
     log_tails_free(s->log_tails);
     backups_close(s->backups);
     rpc_server_free(s->server);
@@ -246,6 +250,7 @@ static void service_close(struct service *s)
     /* No callback can run any more. The server's calls are gone, so nothing points into the core. */
     forecasts_close(s->forecasts);
     http_close(s->http);
+    teller_free(s->teller);
     relays_close(s);
     core_free(s->core);
     users_close(s);
@@ -276,6 +281,8 @@ enum err_code service_run(const struct service_options *options, struct err *e)
             if (!s->commit_blocked) /* the progress since it was last saved */
                 core_save(s->core, service_now(), &s->out);
             commit_queue_flush(s); /* includes events of the last calls' ends */
+            if (s->options->lifeline >= 0)
+                teller_finish(s->teller, TELL_MS);
         }
     }
     if (code == ERR_OK && s->damage.code != ERR_OK) {

@@ -9,6 +9,8 @@
 #include "proto/rpc_limits.h"
 #include "proto/rpc_tls.h"
 
+struct hook_list;
+
 /* The coordinator as a daemon: one libuv loop around the core. All events of one turn of the loop become one
  * commit, and replies and wishes are sent only after it (commit_queue.h). */
 struct service_options {
@@ -27,6 +29,7 @@ struct service_options {
     const char *backup_dir;
     int64_t backup_every_ms, backup_keep; /* backup_every_ms 0: no backups */
     bool accept_loss;                     /* continue with a database that lacks acknowledged commits */
+    const struct hook_list *hooks;        /* service/tell/hook.h */
     struct core_config core;
 };
 

@@ -23,6 +23,7 @@ struct http;
 struct log_stream;
 struct log_tails;
 struct metrics_recorder;
+struct teller;
 struct run;
 struct agent_session;
 
@@ -34,8 +35,9 @@ struct service {
     struct rpc_service services[3];    /* borrowed by the server */
     struct metrics_recorder *recorder; /* never NULL while the loop runs */
     struct backups *backups;           /* NULL under `ddpctl run`, whose cluster ends with this process */
-    struct http *http;                 /* NULL without --metrics */
-    struct relay_server *relay;        /* NULL without `relay` */
+    struct teller *teller;
+    struct http *http;          /* NULL without --metrics */
+    struct relay_server *relay; /* NULL without `relay` */
     uint8_t relay_key[RELAY_KEY];
     struct relay_offer *relays_left; /* of agents that are not connected now */
     size_t relays_left_count, relays_left_cap;

@@ -169,6 +169,26 @@ static void print_relays(const struct stats_relays *s, struct buf *out)
                    (unsigned long long)s->relays[i].links);
 }
 
+static void print_hooks(const struct stats_hooks *s, struct buf *out)
+{
+    if (!s->count)
+        return;
+    metric_head(out, "ddp_hook_messages_total", "counter",
+                "Messages that a hook has got, attempts that failed, and messages that were dropped.");
+    for (size_t i = 0; i < s->count; i++)
+        buf_printf(out,
+                   "ddp_hook_messages_total{hook=\"%s\",result=\"delivered\"} %llu\n"
+                   "ddp_hook_messages_total{hook=\"%s\",result=\"failed\"} %llu\n"
+                   "ddp_hook_messages_total{hook=\"%s\",result=\"dropped\"} %llu\n",
+                   s->hooks[i].name, (unsigned long long)s->hooks[i].delivered, s->hooks[i].name,
+                   (unsigned long long)s->hooks[i].failed, s->hooks[i].name,
+                   (unsigned long long)s->hooks[i].dropped);
+    metric_head(out, "ddp_hook_waiting", "gauge", "Messages that a hook has not got yet.");
+    for (size_t i = 0; i < s->count; i++)
+        buf_printf(out, "ddp_hook_waiting{hook=\"%s\"} %lld\n", s->hooks[i].name,
+                   (long long)s->hooks[i].waiting);
+}
+
 /* The standard metrics of Prometheus' client libraries. */
 static void print_process(struct buf *out)
 {
@@ -208,5 +228,6 @@ void stats_print(const struct stats *s, const struct core_totals *totals, const 
     print_latency(s, out);
     print_traffic(s, out);
     print_relays(&s->relays, out);
+    print_hooks(&s->hooks, out);
     print_process(out);
 }

@@ -24,6 +24,16 @@ struct stats_relays {
     size_t count;
 };
 
+/* The hooks of coordinator.yaml, and "jobs": the `tell` of all jobs. */
+struct stats_hooks {
+    struct stats_hook {
+        char name[64];
+        int64_t waiting;
+        uint64_t delivered, failed, dropped;
+    } hooks[65];
+    size_t count;
+};
+
 struct stats {
     uint64_t commits, commit_failures, changes, refused_calls, reports, reports_dropped, points_dropped;
     uint64_t latency_buckets[STATS_BUCKETS]; /* commits above the bound before and up to this one */
@@ -41,6 +51,7 @@ struct stats {
     int64_t room_bytes;
     struct rpc_traffic traffic;
     struct stats_relays relays;
+    struct stats_hooks hooks;
     uint64_t receive_delay_ms, connect_delay_ms; /* sums since the start; see receive_delay.c */
 };
 

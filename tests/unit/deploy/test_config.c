@@ -66,6 +66,8 @@ static void coordinator_yaml_is_valid(void **state)
     (void)state;
     read_coordinator(&shown, path);
     assert_int_equal(shown.retain_jobs, 1000);
+    assert_int_equal(shown.hooks.count, 2);
+    assert_string_equal(shown.hooks.tell_allow[0], "https://ntfy.sh/");
     assert_string_equal(shown.tls.key, "/etc/ddp/coordinator.key");
     read_coordinator(&plain, DDP_DEPLOY "/coordinator.yaml");
     assert_int_equal(plain.retain_jobs, 0);

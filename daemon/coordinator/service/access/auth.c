@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/net/web_url.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/access/users.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -283,6 +285,25 @@ bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t j
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job)
 {
     return caller_reads_logs(s, call, job) || caller_owns(s, call, job, "read its private logs");
+}
+
+void caller_hide_tell(struct service *s, const struct rpc_call *call, struct pool *pool,
+                      Ddp__V1__JobStatus *status)
+{
+    const struct job_record *record = core_job(s->core, status->job);
+    const struct job_spec *spec = core_job_spec(s->core, status->job);
+    if (!record || !spec || !spec->tell || identity_owns(caller_identity(call), record))
+        return;
+    CLEANUP(free_text) char *shown = web_url_shown(spec->tell);
+    const size_t len = strlen(spec->tell);
+    CLEANUP(buf_release) struct buf text = {0};
+    const char *from = status->job_file;
+    for (const char *at; (at = strstr(from, spec->tell)); from = at + len) {
+        buf_append(&text, from, (size_t)(at - from));
+        buf_puts(&text, shown);
+    }
+    buf_puts(&text, from);
+    status->job_file = pool_text(pool, text.data);
 }
 
 void caller_hide_logs(struct service *s, const struct rpc_call *call, Ddp__V1__JobStatus *status)

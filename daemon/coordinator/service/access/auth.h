@@ -2,6 +2,7 @@
 #define DDP_DAEMON_COORDINATOR_SERVICE_ACCESS_AUTH_H
 
 #include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/pool.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
 
@@ -20,6 +21,9 @@ bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const ch
 bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job);
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job);
 /* Removes from the status what only readers of the job's logs may see: the last lines of stderr. */
+/* Shows only the host of the job's `tell` to a caller who does not own the job. */
+void caller_hide_tell(struct service *s, const struct rpc_call *call, struct pool *pool,
+                      Ddp__V1__JobStatus *status);
 void caller_hide_logs(struct service *s, const struct rpc_call *call, Ddp__V1__JobStatus *status);
 
 #endif

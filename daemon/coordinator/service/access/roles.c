@@ -36,6 +36,8 @@ static const struct access_row rows[] = {
     {CLUSTER, "CheckNodes", ACCESS_OPERATE, "check nodes"},
     {CLUSTER, "JoinRun", ACCESS_OPERATE, "join a run"},
     {CLUSTER, "GetAudit", ACCESS_OPERATE, "read the audit log"},
+    {CLUSTER, "ListHooks", ACCESS_OPERATE, "list hooks"},
+    {CLUSTER, "TestHook", ACCESS_OPERATE, "test a hook"},
     /* A stolen token, even one with the role operate, must not be good for making further tokens. */
     {CLUSTER, "ListUsers", ACCESS_SOCKET, "list users"},
     {CLUSTER, "AddUser", ACCESS_SOCKET, "add a user"},
