@@ -17,18 +17,50 @@
 #define READS_AT_ONCE 16
 #define INSTANCES_MOST 32 /* of inotify; a user has 128, and root shares these with the system */
 
-static int instances; /* of this process */
+/* Of this process. To close an instance that has watches takes the kernel 10 to 20 ms, in which the supervisor would do nothing
+ * else, and a restart waits for the ends of all ranks. So an instance without watches is kept for the next worker. */
+static int instances;
+static int idle[INSTANCES_MOST];
+static int idle_count;
 
 void log_times_init(struct log_times *t)
 {
     *t = (struct log_times){.files = LOG_FILES_NONE, .watch = -1};
 }
 
+static int instance_take(void)
+{
+    char old[4096];
+    int watch;
+
+    if (idle_count) {
+        watch = idle[--idle_count];
+        while (read(watch, old, sizeof(old)) > 0) /* events of its last worker */
+            ;
+        return watch;
+    }
+    if (instances >= INSTANCES_MOST)
+        return -1;
+    watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watch < 0)
+        log_warn("log_times_off", "why=%s", LOG_Q(strerror(errno)));
+    else
+        instances++;
+    return watch;
+}
+
+static void instance_give_back(const struct log_times *t)
+{
+    for (int i = 0; i < 2; i++)
+        if (t->watches[i] >= 0)
+            (void)inotify_rm_watch(t->watch, t->watches[i]);
+    idle[idle_count++] = t->watch;
+}
+
 static void log_times_close(struct log_times *t)
 {
     if (t->watch >= 0)
-        instances--;
-    close_fd(&t->watch);
+        instance_give_back(t);
     log_files_close(&t->files);
     log_times_init(t);
 }
@@ -52,14 +84,13 @@ void log_times_begin(struct log_times *t, struct log_files *files)
 {
     t->files = *files;
     *files = LOG_FILES_NONE;
-    if (t->files.times < 0 || instances >= INSTANCES_MOST) {
+    t->watch = t->files.times < 0 ? -1 : instance_take();
+    if (t->watch < 0) {
         log_times_close(t);
         return;
     }
-    t->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    instances += t->watch >= 0;
-    t->watches[0] = t->watch < 0 ? -1 : watch_file(t->watch, t->files.out);
-    t->watches[1] = t->watch < 0 ? -1 : watch_file(t->watch, t->files.err);
+    t->watches[0] = watch_file(t->watch, t->files.out);
+    t->watches[1] = watch_file(t->watch, t->files.err);
     if (t->watches[0] < 0 || t->watches[1] < 0) {
         log_warn("log_times_off", "why=%s", LOG_Q(strerror(errno)));
         log_times_close(t);

@@ -152,6 +152,29 @@ static void the_end_notes_what_is_left(void **state)
     expect_no_note(f);
 }
 
+/* The next worker gets the instance of the last one, and hears nothing of that worker's files. */
+static void an_instance_is_used_again(void **state)
+{
+    struct fixture *f = *state;
+    struct log_files files;
+    struct err e;
+    const int watch = f->times.watch;
+
+    write_bytes(f->out, 2);
+    log_times_end(&f->times, 0);
+    assert_true(fcntl(watch, F_GETFD) >= 0); /* it is not closed, which takes long */
+    expect_note(f, false, 2);
+    write_bytes(f->out, 2);
+    assert_ok(log_place_make(f->dir, geteuid(), getegid(), &files, &e), &e);
+    log_times_begin(&f->times, &files);
+    assert_int_equal(f->times.watch, watch);
+    assert_false(is_readable(log_times_descriptor(&f->times, 0)));
+    write_bytes(f->err, 3);
+    log_times_take(&f->times, 0);
+    expect_note(f, true, 3);
+    expect_no_note(f);
+}
+
 /* A program may truncate its own log: the sizes go on from there. */
 static void a_truncated_log_is_noted_anew(void **state)
 {
@@ -173,6 +196,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(notes_pause_while_output_goes_on, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(many_notes_become_rare, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(the_end_notes_what_is_left, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(an_instance_is_used_again, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(a_truncated_log_is_noted_anew, make_log_files, remove_log_files),
     };
 
