@@ -187,7 +187,7 @@ static enum err_code spare_start(const struct spawn_order *order, rlim_t files, 
     CLEANUP(spawn_order_release) struct spawn_order loader = {0};
     CLEANUP(close_fd) int ours = -1;
     CLEANUP(close_fd) int theirs = -1;
-    CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s-spare", order->owner, order->id);
+    CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s" SPARE_CGROUP, order->owner, order->id);
     CLEANUP(free_text) char *cgroup = NULL;
     struct job_python python;
     struct spare *s;

@@ -29,6 +29,9 @@
 #define SPARE_DELAY_MS 2000   /* after the start of the rank, which imports the same modules */
 #define SPARE_LINGER_MS 60000 /* a job restarts within this time, unless it waits for nodes */
 
+#define SPARE_CGROUP                                                                                         \
+    "-spare" /* the end of a spare's cgroup; its begin is that of the rank after which it was made */
+
 struct spawn;
 
 struct spare {

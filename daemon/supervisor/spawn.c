@@ -366,6 +366,14 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
                                 .spared_count = peers->store_count};
     int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup) : 0;
 
+    if (s->found &&
+        s->fact
+            .cgroup) { /* the spare of its slot died with its supervisor, which could not end what it had started */
+        CLEANUP(free_text) char *spare = xasprintf("%s" SPARE_CGROUP, s->fact.cgroup);
+        left += cgroup_kill(spare);
+        if (!left)
+            cgroup_remove(spare);
+    }
     if (left)
         return left;
     /* A process may have moved itself to another cgroup, and there may be no cgroup at all. The processes of
