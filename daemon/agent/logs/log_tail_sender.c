@@ -15,6 +15,7 @@ struct tail_stream {
     struct log_tail_worker worker;
     bool standard_error;
     bool gone;        /* the node does not know the worker any more */
+    bool complete;    /* everything was sent since it is gone */
     int64_t sent;     /* the copy goes up to here; -1: nothing was sent in this session */
     int64_t notes_at; /* log_runs_find */
 };
@@ -98,7 +99,7 @@ static void streams_update(struct log_tail_sender *s, const struct log_tail_work
         struct tail_stream *old = known ? bsearch(&x, s->streams, known, sizeof(x), compare_streams) : NULL;
 
         if (old) {
-            old->gone = false;
+            old->gone = old->complete = false;
             continue;
         }
         s->streams = array_grow(s->streams, s->count, &s->cap, sizeof(*s->streams));
@@ -107,15 +108,19 @@ static void streams_update(struct log_tail_sender *s, const struct log_tail_work
     qsort(s->streams, s->count, sizeof(*s->streams), compare_streams);
 }
 
+/* Also after an interrupted pass: on a slow link no pass may be a whole one for long. */
 static void streams_drop_gone(struct log_tail_sender *s)
 {
-    size_t count = 0;
+    size_t count = 0, next = 0;
 
-    for (size_t i = 0; i < s->count; i++)
-        if (!s->streams[i].gone)
+    for (size_t i = 0; i < s->count; i++) {
+        if (i == s->next)
+            next = count;
+        if (!s->streams[i].gone || !s->streams[i].complete)
             s->streams[count++] = s->streams[i];
+    }
     s->count = count;
-    s->next = 0;
+    s->next = next < count ? next : 0;
 }
 
 /* ---- sending */
@@ -208,7 +213,9 @@ static bool streams_send(struct log_tail_sender *s)
             s->next = at;
             return false;
         }
+        s->streams[at].complete = s->streams[at].gone;
     }
+    s->next = 0;
     return true;
 }
 
@@ -228,8 +235,9 @@ int64_t log_tail_sender_run(struct log_tail_sender *s, const struct log_tail_wor
     s->passed_ms = now;
     streams_update(s, workers, count);
     tokens_refill(s, now);
-    if (streams_send(s)) {
-        streams_drop_gone(s);
+    const bool complete = streams_send(s);
+    streams_drop_gone(s);
+    if (complete) {
         s->complete_ms = now;
         s->due_ms = now + LOG_TAIL_EVERY_MS;
     } else {

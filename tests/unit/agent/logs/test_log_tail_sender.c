@@ -118,6 +118,29 @@ static void the_end_is_sent_before_the_worker_is_forgotten(void **state)
     assert_int_equal(log_tail_sender_run(d->sender, NULL, 0, 19000), INT64_MAX); /* it is forgotten */
 }
 
+/* Another worker writes more than may be sent, so that no pass is a whole one. */
+static void a_worker_is_forgotten_in_an_interrupted_pass(void **state)
+{
+    struct fixture *d = *state;
+    CLEANUP(free_text) char *text = xmalloc(70001);
+    const struct log_tail_worker both[] = {one, {7, 5, 2, 1, false}};
+
+    memset(text, 'x', 70000);
+    text[70000] = '\0';
+    log_tail_sender_set_rate(d->sender, 1000);
+    log_file_write(d->dir, 0, "stdout.log", "w", "the end\n");
+    log_file_write(d->dir, 1, "stdout.log", "w", text);
+    log_tail_sender_run(d->sender, both, 2, 200000);
+    assert_string_equal(d->copy[0].data, "the end\n");
+    log_file_write(d->dir, 1, "stdout.log", "a", text);
+    log_tail_sender_run(d->sender, &both[1], 1, 200200);
+    assert_true(log_tail_sender_age(d->sender, 200200) > 0);
+    log_file_write(d->dir, 0, "stdout.log", "a", "of nobody\n");
+    log_tail_sender_run(d->sender, &both[1], 1, 400000);
+    assert_int_equal(log_tail_sender_age(d->sender, 400000), 0);
+    assert_string_equal(d->copy[0].data, "the end\n");
+}
+
 static void a_fast_writer_is_sent_its_last_part_only(void **state)
 {
     struct fixture *d = *state;
@@ -181,6 +204,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_new_is_sent_every_two_seconds, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_worker_is_forgotten_in_an_interrupted_pass, fixture_open,
+                                        fixture_close),
         cmocka_unit_test_setup_teardown(the_end_is_sent_before_the_worker_is_forgotten, fixture_open,
                                         fixture_close),
         cmocka_unit_test_setup_teardown(a_fast_writer_is_sent_its_last_part_only, fixture_open,
