@@ -271,18 +271,24 @@ static const char *system_certificates(void)
     return NULL;
 }
 
-struct tell_http *tell_http_open(uv_loop_t *loop, const char *ca)
+enum err_code tell_http_open(struct tell_http **out, uv_loop_t *loop, const char *ca, struct err *e)
 {
     struct tell_http *h = xcalloc(1, sizeof *h);
     BUG_ON(curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK);
     h->multi = curl_multi_init();
     BUG_ON(!h->multi);
-    h->ca = xstrdup(ca ? ca : system_certificates());
     pthread_mutex_init(&h->lock, NULL);
+    const int rc = pthread_create(&h->thread, NULL, http_thread, h);
+    if (rc != 0) {
+        curl_multi_cleanup(h->multi);
+        tell_http_free(h);
+        return err_sys(e, rc, "a thread for hooks");
+    }
+    h->ca = xstrdup(ca ? ca : system_certificates()); /* the thread reads it with its first request */
     uv_async_init(loop, &h->async, http_on_async);
     h->async.data = h;
-    BUG_ON(pthread_create(&h->thread, NULL, http_thread, h) != 0);
-    return h;
+    *out = h;
+    return ERR_OK;
 }
 
 void tell_http_post(struct tell_http *h, const struct tell_request *request, tell_done_fn done, void *user)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <uv.h>
 
+#include "base/err.h"
 #include "daemon/coordinator/service/tell/tell_attempt.h"
 
 /* POST requests by libcurl, from a thread of its own, because libcurl may block: in the resolver, and while it
@@ -19,8 +20,9 @@ struct tell_request {
     bool public_only; /* connect to public addresses only, and to no proxy */
 };
 
-/* ca: a file of certificates in place of the system's; NULL: the system's. */
-struct tell_http *tell_http_open(uv_loop_t *loop, const char *ca);
+/* ca: a file of certificates in place of the system's; NULL: the system's. RESOURCE_EXHAUSTED: no thread can be made. */
+MUST_CHECK enum err_code tell_http_open(struct tell_http **out, uv_loop_t *loop, const char *ca,
+                                        struct err *e);
 /* Copies the request. */
 void tell_http_post(struct tell_http *h, const struct tell_request *request, tell_done_fn done, void *user);
 /* Ends the thread. Requests that have no answer yet get none; `done` is not called for them. The handle on the

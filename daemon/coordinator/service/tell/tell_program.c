@@ -30,6 +30,7 @@ struct tell_program {
     struct tell_result result;
     char text[OUTPUT_MOST + 1], chunk[1024];
     size_t len;
+    bool has_process; /* the handle is open, whether or not a program runs */
     bool exited, output_ended, termed;
     int open_handles;
 };
@@ -82,7 +83,8 @@ static void program_finish(struct tell_program *p)
         program_add_output(p);
         done(p->user, &p->result);
     }
-    program_close_handle((uv_handle_t *)&p->process);
+    if (p->has_process)
+        program_close_handle((uv_handle_t *)&p->process);
     program_close_handle((uv_handle_t *)&p->input);
     program_close_handle((uv_handle_t *)&p->output);
     program_close_handle((uv_handle_t *)&p->timer);
@@ -199,6 +201,8 @@ static int program_spawn(uv_loop_t *loop, struct tell_program *p, char *const *a
                                           .flags = UV_PROCESS_DETACHED,
                                           .stdio_count = 3,
                                           .stdio = stdio};
+    p->has_process = true;
+    p->open_handles++;
     const int rc = uv_spawn(loop, &p->process, &options);
     strv_free(env);
     close(ends[1]);
@@ -215,7 +219,7 @@ struct tell_program *tell_program_start(uv_loop_t *loop, char *const *argv,
     p->timeout_ms = timeout_ms;
     p->done = done;
     p->user = user;
-    p->open_handles = 4;
+    p->open_handles = 3;
     uv_pipe_init(loop, &p->input, 0);
     uv_pipe_init(loop, &p->output, 0);
     uv_timer_init(loop, &p->timer);

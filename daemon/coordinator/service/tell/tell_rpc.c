@@ -110,18 +110,22 @@ static void tell_reply(struct tell_call *c)
     rpc_call_reply(c->rpc, &reply);
 }
 
-static void tell_part_done(void *user, const struct tell_result *result)
+static void tell_call_settle(struct tell_call *c)
 {
-    struct tell_part *part = user;
-    struct tell_call *c = part->call;
-    part->result = *result;
-    part->took_ms = (clock_mono_ns() - part->began_ns) / 1000000;
     if (--c->left)
         return;
     if (c->rpc)
         tell_reply(c); /* tell_test_end frees the call */
     else
         tell_call_free(c);
+}
+
+static void tell_part_done(void *user, const struct tell_result *result)
+{
+    struct tell_part *part = user;
+    part->result = *result;
+    part->took_ms = (clock_mono_ns() - part->began_ns) / 1000000;
+    tell_call_settle(part->call);
 }
 
 void tell_test(struct rpc_call *rpc, const void *message, void *user)
@@ -147,10 +151,11 @@ void tell_test(struct rpc_call *rpc, const void *message, void *user)
               *request->name ? request->name : "all hooks");
     c->service = s;
     c->rpc = rpc;
-    c->left = c->count;
+    c->left = c->count + 1; /* a part may be done before the next one begins */
     rpc_call_set_user(rpc, c);
     for (size_t i = 0; i < c->count; i++)
         teller_test(s->teller, c->parts[i].hook, tell_part_done, &c->parts[i]);
+    tell_call_settle(c);
 }
 
 void tell_test_end(struct rpc_call *rpc, bool cancelled)

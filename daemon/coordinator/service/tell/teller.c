@@ -225,8 +225,14 @@ static void attempt_post(struct tell_attempt *a, const struct notice_record *n, 
     CLEANUP(buf_release) struct buf body = {0};
     char **headers = tell_headers(n, shape);
     tell_body(n, shape, store_cluster_id(t->service->store), &body);
-    if (!t->http)
-        t->http = tell_http_open(&t->service->loop, t->hooks->tell_ca);
+    struct err e = {0};
+    if (!t->http && tell_http_open(&t->http, &t->service->loop, t->hooks->tell_ca, &e) != ERR_OK) {
+        struct tell_result r = {0};
+        snprintf(r.text, sizeof r.text, "%.255s", e.msg);
+        strv_free(headers);
+        attempt_done(a, &r);
+        return;
+    }
     tell_http_post(t->http,
                    &(struct tell_request){.url = url,
                                           .headers = headers,
