@@ -94,6 +94,7 @@ void node_jobs_monitor(struct agent *a)
                                                      .pid = fact->pid,
                                                      .first_generation = fact->first_generation,
                                                      .first_local_rank = fact->first_local_rank,
+                                                     .cgroup = (char *)(uintptr_t)fact->cgroup,
                                                      .stall_timeout_ms = group ? group->stall_timeout_ms : 0};
     }
     worker_monitor_set(a->monitor, list, live);

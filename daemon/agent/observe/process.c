@@ -149,6 +149,26 @@ void process_tree(const struct process_list *all, pid_t first, struct process_li
     }
 }
 
+void process_add_cgroup(const struct process_list *all, const char *cgroup, struct process_list *out)
+{
+    CLEANUP(free_text) char *path = cgroup ? xasprintf("%s/cgroup.procs", cgroup) : NULL;
+    FILE *f = path ? fopen(path, "re") : NULL;
+    size_t known = out->count;
+    int pid;
+
+    while (f && fscanf(f, "%d", &pid) == 1) {
+        const struct process *p = process_find(all, pid);
+        bool there = !p;
+
+        for (size_t i = 0; i < known && !there; i++)
+            there = out->items[i].pid == pid;
+        if (!there)
+            process_list_add(out, p);
+    }
+    if (f)
+        fclose(f);
+}
+
 /* ---- what a process waits for */
 
 /* fd: 1 if the call's first argument is a descriptor, else 0. */

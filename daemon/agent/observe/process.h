@@ -37,6 +37,10 @@ void process_tree(const struct process_list *all, pid_t first, struct process_li
 
 #define PROCESS_CALL 64
 #define PROCESS_TARGET 128
+/* Appends to *out the processes of the cgroup, a path or NULL, that it does not have: those that have left the tree and
+ * the session. */
+void process_add_cgroup(const struct process_list *all, const char *cgroup, struct process_list *out);
+
 /* What the process waits for: `call` is the system call ("epoll_wait"), or the kernel's function, or empty;
  * `target` is what the call's descriptor refers to ("socket", "pipe", a path), or empty. */
 void process_wait(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TARGET]);

@@ -194,10 +194,17 @@ static void probes_answer(struct worker_monitor *w)
     w->probe_count = kept;
 }
 
+static void workers_free(struct worker_monitor *w)
+{
+    for (size_t i = 0; i < w->count; i++)
+        free(w->workers[i].who.cgroup);
+    free(w->workers);
+}
+
 static void monitor_free(struct worker_monitor *w)
 {
     worker_samples_release(&w->samples);
-    free(w->workers);
+    workers_free(w);
     free(w);
 }
 
@@ -278,6 +285,7 @@ static void sampling_start(struct worker_monitor *w)
                                    .pid = who->pid,
                                    .detail = worker_is_probed(w, who),
                                    .measure = measure,
+                                   .cgroup = measure ? xstrdup(who->cgroup) : NULL,
                                    .wait = worker_activity_dozes(&w->workers[i].activity, clock_boot_ms())};
         w->samples.items[i].log_dir = log_place_path(w->options.log_dir, who->job, who->first_generation,
                                                      w->options.node, who->first_local_rank);
@@ -313,8 +321,9 @@ void worker_monitor_set(struct worker_monitor *w, const struct monitored_worker 
         if (old && old->who.pid == list[i].pid)
             fresh[i] = *old;
         fresh[i].who = list[i];
+        fresh[i].who.cgroup = xstrdup(list[i].cgroup);
     }
-    free(w->workers);
+    workers_free(w);
     w->workers = fresh;
     w->count = w->cap = count;
     if (first)

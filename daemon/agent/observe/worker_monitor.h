@@ -23,6 +23,7 @@ struct monitored_worker { /* a live worker */
     int64_t first_generation; /* with first_local_rank: where its output is (log_place.h) */
     int first_local_rank;
     int64_t stall_timeout_ms; /* of its job; 0: none */
+    char *cgroup;             /* path; NULL: none. worker_monitor_set copies it */
 };
 
 struct worker_monitor_options {

@@ -108,6 +108,7 @@ static void sample_measure(struct worker_sample *l, const struct process_list *t
     for (size_t i = 0; i < tree->count; i++) {
         int64_t in, out;
 
+        l->used_cpu_ms += tree->items[i].cpu_ms;
         l->memory_bytes += tree->items[i].memory_bytes;
         if (l->read_bytes < 0 || tree->items[i].state == 'Z')
             continue;
@@ -130,12 +131,14 @@ static void sample_take(struct worker_sample *l, const struct process_list *all)
     l->stuck = tree_stuck_state(&tree);
     for (size_t i = 0; i < tree.count; i++)
         l->cpu_ms += tree.items[i].cpu_ms;
-    if (l->measure)
-        sample_measure(l, &tree);
     if (l->wait)
         sample_read_wait(l, &tree);
     if (l->detail)
         sample_add_processes(l, &tree);
+    if (l->measure && l->there) {
+        process_add_cgroup(all, l->cgroup, &tree); /* the worker's own state, above, is that of its tree */
+        sample_measure(l, &tree);
+    }
 }
 
 void worker_samples_take(struct worker_samples *look)
@@ -157,6 +160,7 @@ void worker_samples_release(struct worker_samples *look)
             strv_free(look->items[i].processes[k].stack);
         free(look->items[i].processes);
         free(look->items[i].log_dir);
+        free(look->items[i].cgroup);
     }
     free(look->items);
     *look = (struct worker_samples){0};

@@ -25,15 +25,17 @@ struct worker_sample {
     char *log_dir; /* of this worker; holds stdout.log and stderr.log */
     bool detail;
     bool wait;    /* what it waits in is wanted */
-    bool measure; /* memory and bytes are wanted */
+    bool measure; /* what all its processes use is wanted */
+    char *cgroup; /* its cgroup; NULL: none. Has also processes that are not its descendants */
     /* out */
     bool there;
     char stuck;              /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
     char call[PROCESS_CALL]; /* with `wait`: the system call in which it waits, or empty */
     int own_wait;            /* with `wait`: process_wait_own of that call */
     int64_t cpu_ms;
-    int64_t memory_bytes, read_bytes, write_bytes; /* with `measure`; bytes: -1: unknown */
-    int64_t output_ms;                             /* wall time of the last byte of output, 0: none */
+    /* With `measure`. used_cpu_ms: as cpu_ms, but of the cgroup's processes, too. Bytes: -1: unknown. */
+    int64_t used_cpu_ms, memory_bytes, read_bytes, write_bytes;
+    int64_t output_ms; /* wall time of the last byte of output, 0: none */
     struct sampled_process *processes;
     size_t process_count, left_out;
 };

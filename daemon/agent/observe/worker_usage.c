@@ -19,13 +19,13 @@ bool worker_usage_update(struct worker_usage *u, const struct worker_sample *sam
         return false;
     *u = (struct worker_usage){.seen = true,
                                .at = at,
-                               .cpu_ms = sample->cpu_ms,
+                               .cpu_ms = sample->used_cpu_ms,
                                .read_bytes = sample->read_bytes,
                                .write_bytes = sample->write_bytes};
     if (!before.seen || at <= before.at)
         return false;
     usage_init(out);
-    out->values[USAGE_CPU] = usage_rate(before.cpu_ms, sample->cpu_ms, ms);
+    out->values[USAGE_CPU] = usage_rate(before.cpu_ms, sample->used_cpu_ms, ms);
     out->values[USAGE_MEMORY] = (double)sample->memory_bytes;
     out->values[USAGE_READ] = usage_rate(before.read_bytes, sample->read_bytes, ms / 1e3);
     out->values[USAGE_WRITE] = usage_rate(before.write_bytes, sample->write_bytes, ms / 1e3);

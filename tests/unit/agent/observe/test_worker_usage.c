@@ -8,7 +8,7 @@
 static bool usage_after(struct worker_usage *u, int64_t at, int64_t cpu_ms, int64_t bytes, struct usage *out)
 {
     struct worker_sample s = {
-        .there = true, .cpu_ms = cpu_ms, .memory_bytes = 4096, .read_bytes = bytes, .write_bytes = bytes};
+        .there = true, .used_cpu_ms = cpu_ms, .memory_bytes = 4096, .read_bytes = bytes, .write_bytes = bytes};
 
     return worker_usage_update(u, &s, at, out);
 }
