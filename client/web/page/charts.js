@@ -90,7 +90,8 @@ function chart_x_range(chart) {
     max = Math.max(max, shape.x[shape.x.length - 1]);
   }
   if (min > max) [min, max] = [0, 1];
-  if (chart.from !== "" && chart.to !== "") [min, max] = [Number(chart.from), Number(chart.to)];
+  const from = Number(chart.from), to = Number(chart.to); // anything may be in a URL
+  if (chart.to !== "" && Number.isFinite(from) && to - from > Math.abs(to) * 1e-9) [min, max] = [from, to];
   return max > min ? [min, max] : [min - 0.5, min + 0.5];
 }
 
@@ -109,7 +110,7 @@ function chart_y_range(chart, [from, to]) {
   if (min > max) return chart.log ? [0.1, 10] : [0, 1];
   if (chart.log) min = Math.max(min, max * 1e-12); // the average of zeros falls without end
   if (chart.log) return max / min < 1.05 ? [min / 1.3, max * 1.3] : [min / (max / min) ** 0.05, max * (max / min) ** 0.05];
-  const margin = max > min ? (max - min) * 0.06 : Math.abs(max) * 0.1 || 1;
+  const margin = max - min > Math.abs(max) * 1e-9 ? (max - min) * 0.06 : Math.abs(max) * 0.1 || 1;
   return [min >= 0 && min - margin < 0 ? 0 : min - margin, max + margin];
 }
 

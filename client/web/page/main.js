@@ -167,7 +167,7 @@ function move(by) {
 
 const keys = {
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
-  Enter: () => view.at && open_job(view.at), o: () => view.at && open_job(view.at),
+  Enter: () => view.at && open_job(view.at),
   l: () => view.at && open_job(view.at, "logs"),
   w: () => {
     if (!view.at) return;
@@ -227,7 +227,11 @@ addEventListener("resize", draw_soon);
 addEventListener("scroll", draw_soon, {passive: true});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts_restyle);
 setInterval(() => document.hidden || draw_soon(), 1000); // ages and times
-setInterval(() => document.hidden || watched_jobs().slice(0, 8).forEach(ask_usage), 10000);
+setInterval(() => {
+  if (document.hidden) return;
+  watched_jobs().slice(0, 8).forEach(ask_usage);
+  if (view.job && !ENDED.has(model.jobs.get(view.job)?.state)) ask_why(view.job);
+}, 10000);
 
 take_key();
 read_view();

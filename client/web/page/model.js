@@ -1,5 +1,7 @@
 /* What the page knows of the cluster. The server sends whole objects, and the newest one replaces the older one. */
 
+const NO_LOGS = {job: 0, path: "", lines: [], notes: [], error: "", complete: false};
+
 const model = {
   jobs: new Map(), // by number: JobStatus. Those that are watched have their ranks
   nodes: new Map(), // by name: NodeStatus
@@ -8,7 +10,7 @@ const model = {
   loaded: false,
   events: new Map(), // by job: events, by time
   why: new Map(), // by job: what `ddpctl why -o json` prints
-  logs: {job: 0, lines: [], notes: [], error: "", complete: false},
+  logs: NO_LOGS,
   frames: new Map(), // by topic: id of the last frame
   failed: new Map(), // by job: why its details cannot be shown
 };
@@ -73,8 +75,8 @@ const takers = {
   },
   log: (data, id) => {
     const follows = frame_follows("log" + data.job, data, id);
-    if (data.job !== model.logs.job || view.grep) return;
-    if (!follows) return ask_logs();
+    if (data.job !== model.logs.job) return;
+    if (!follows || view.grep) return ask_logs_soon(); // the server searches
     const lines = data.lines.filter((line) => view.rank === "" || line.rank === Number(view.rank));
     model.logs.lines = model.logs.lines.concat(lines).slice(-2000);
   },
@@ -134,12 +136,13 @@ const ask_events = (job) => ask("jobs/" + job + "/events", (reply) => add_events
 const ask_why = (job) => ask("jobs/" + job + "/why", (reply) => model.why.set(job, reply));
 
 function ask_logs() {
-  const job = view.job, query = new URLSearchParams({tail: "500"});
+  if (!view.job) return;
+  const query = new URLSearchParams({tail: "500"});
   if (view.rank !== "") query.set("rank", view.rank);
   if (view.grep) query.set("grep", view.grep);
-  const logs = model.logs = {job, lines: model.logs.job === job ? model.logs.lines : [], notes: [], error: "", complete: false};
-  ask("jobs/" + job + "/logs?" + query, (reply) => {
-    if (model.logs !== logs) return;
-    Object.assign(logs, {lines: reply.lines, notes: reply.notes, complete: true});
-  }, (error) => Object.assign(logs, {error: error.message, lines: []}));
+  const path = "jobs/" + view.job + "/logs?" + query;
+  const put = (change) => model.logs.path === path && Object.assign(model.logs, change);
+  if (model.logs.path !== path) model.logs = {...NO_LOGS, job: view.job, path};
+  ask(path, ({lines, notes}) => put({lines, notes, error: "", complete: true}), (error) => put({error: error.message, lines: []}));
 }
+const ask_logs_soon = once_a(2000, ask_logs);

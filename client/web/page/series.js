@@ -21,6 +21,7 @@ function put_series(job, list, usage) {
   store.set(job, new Map([...(live || [])].filter(([, s]) => s.usage !== usage)));
   for (const {name, rank, step, time_ms, value} of list) {
     const s = series_of(job, name, rank);
+    if (s.usage !== usage) continue; // an older coordinator does not know usage, and sends the job's own metrics
     const order = [...time_ms.keys()].sort((a, b) => time_ms[a] - time_ms[b] || step[a] - step[b]);
     for (const i of order) push_point(s, step[i], time_ms[i], value[i] ?? NaN);
     // Points that came after the server had read these.

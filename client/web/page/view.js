@@ -11,7 +11,7 @@ function read_view() {
   Object.assign(view, DEFAULTS);
   for (const [name, value] of new URLSearchParams(query || ""))
     if (name in DEFAULTS) view[name] = value;
-  const numbers = (what || "").split(",").map(Number).filter((n) => Number.isSafeInteger(n) && n > 0);
+  const numbers = (what || "").split(",").map(Number).filter((n) => Number.isSafeInteger(n) && n > 0).slice(0, 50);
   view.page = page === "job" && numbers.length ? "job" : page === "compare" ? "compare" : "jobs";
   view.job = view.page === "job" ? numbers[0] : 0;
   if (view.job) view.at = view.job;
