@@ -13,7 +13,7 @@ static const struct {
     {" squeue sq qstat ps list ls jobs queue ", "try `ddpctl status`"},
     {" sacct history ", "try `ddpctl status --all`"},
     {" describe inspect info sstat ", "try `ddpctl status JOB`"},
-    {" top htop watch smap ", "try `ddpctl status --watch`"},
+    {" htop watch smap ", "try `ddpctl top`, or `ddpctl status --watch`"},
     {" get ", "try `ddpctl status` for jobs, `ddpctl nodes` for nodes"},
     {" scancel qdel stop abort ", "try `ddpctl cancel JOB`"},
     {" kill ", "try `ddpctl cancel --kill JOB`"},

@@ -32,7 +32,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
 {
     CLEANUP(buf_release) struct buf name = {0};
     const size_t start = out->len;
-    buf_printf(&name, "%s #%lld", job->name, (long long)job->job);
+    term_printf_safe(&name, "%s #%lld", job->name, (long long)job->job);
     term_puts(term, out, STYLE_BOLD, name.data);
     if (job->continues)
         buf_printf(out, " (continues #%lld)", (long long)job->continues);

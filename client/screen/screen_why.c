@@ -110,7 +110,7 @@ void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, 
     const Ddp__V1__JobStatus *job = reply->job;
     const size_t start = out->len;
     bool living = false;
-    buf_printf(out, "#%lld %s: ", (long long)job->job, job->name);
+    term_printf_safe(out, "#%lld %s: ", (long long)job->job, job->name);
     term_puts(term, out, why_style(d->kind), d->sentence.data);
     buf_putc(out, '\n');
     if (job_status_put_start(job, term->now_ms, out))
