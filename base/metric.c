@@ -339,6 +339,8 @@ void metric_report_encode(struct jout *o, const struct metric_report *r)
     jout_int(o, "spawn", r->spawn);
     jout_int(o, "time_ms", r->time_ms);
     jout_text(o, "line", r->text);
+    if (r->captured)
+        jout_text(o, "captured", r->captured);
 }
 
 enum err_code metric_report_decode(struct metric_report *r, const json_t *obj, struct err *e)
@@ -346,6 +348,7 @@ enum err_code metric_report_decode(struct metric_report *r, const json_t *obj, s
     r->spawn = json_get_int(obj, "spawn", 0);
     r->time_ms = json_get_int(obj, "time_ms", 0);
     r->text = xstrdup(json_get_text(obj, "line", NULL));
+    r->captured = xstrdup(json_get_text(obj, "captured", NULL));
     if (r->spawn <= 0 || !r->text)
         return err_set(e, ERR_INVALID_ARGUMENT, "report without a spawn or without a line");
     return ERR_OK;
@@ -354,5 +357,6 @@ enum err_code metric_report_decode(struct metric_report *r, const json_t *obj, s
 void metric_report_release(struct metric_report *r)
 {
     free((char *)r->text);
+    free((char *)r->captured);
     memset(r, 0, sizeof(*r));
 }

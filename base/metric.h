@@ -48,6 +48,8 @@ struct metric_report {
     int64_t time_ms;                /* when the supervisor read the line: the node's wall clock */
     const char *text;               /* the line as the worker wrote it; NULL in the coordinator's core */
     const struct metric_line *line; /* the same, read by the coordinator; NULL on the node */
+    const char *captured; /* what ddp has read the line from: "its output"; NULL: the worker wrote it */
+    const char *note;     /* captured: a problem instead of metrics; only in the coordinator; else NULL */
 };
 
 /* The form on the supervisor's socket: the members of a JSON object that the caller has opened, without

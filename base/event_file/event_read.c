@@ -9,7 +9,7 @@
 #define FOOTER_SIZE 4
 
 /* Numbers of fields and of types; event.proto, summary.proto and tensor.proto of TensorFlow. */
-enum { EVENT_STEP = 2, EVENT_SUMMARY = 5, SUMMARY_VALUE = 1 };
+enum { EVENT_WALL_TIME = 1, EVENT_STEP = 2, EVENT_SUMMARY = 5, SUMMARY_VALUE = 1 };
 enum { VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_TENSOR = 8 };
 enum { TENSOR_TYPE = 1, TENSOR_CONTENT = 4, TENSOR_FLOATS = 5, TENSOR_DOUBLES = 6 };
 enum { TYPE_FLOAT = 1, TYPE_DOUBLE = 2 };
@@ -194,13 +194,13 @@ static bool value_read(const uint8_t *data, size_t len, struct event_scalar *out
     return true;
 }
 
-static bool summary_read(const uint8_t *data, size_t len, int64_t step,
+static bool summary_read(const uint8_t *data, size_t len, double wall_s, int64_t step,
                          void (*fn)(void *ctx, const struct event_scalar *scalar), void *ctx)
 {
     struct message m = message_of(data, len);
 
     while (m.at < m.end) {
-        struct event_scalar scalar = {.step = step};
+        struct event_scalar scalar = {.wall_s = wall_s, .step = step};
         bool found = false;
 
         if (!field_get(&m))
@@ -220,14 +220,17 @@ bool event_scalars(const uint8_t *data, size_t len, void (*fn)(void *ctx, const 
 {
     struct message m = message_of(data, len), summary = {0};
     int64_t step = 0;
+    double wall_s = 0;
 
     while (m.at < m.end) { /* the step may follow the summary */
         if (!field_get(&m))
             return false;
         if (field_is(&m, EVENT_STEP, 0))
             step = (int64_t)m.number;
+        else if (field_is(&m, EVENT_WALL_TIME, 1))
+            wall_s = double_of(m.number);
         else if (field_is(&m, EVENT_SUMMARY, 2))
             summary = m;
     }
-    return !summary.bytes || summary_read(summary.bytes, summary.len, step, fn, ctx);
+    return !summary.bytes || summary_read(summary.bytes, summary.len, wall_s, step, fn, ctx);
 }

@@ -27,6 +27,7 @@ struct event_record {
 enum event_piece event_record_next(const uint8_t *bytes, size_t len, struct event_record *out);
 
 struct event_scalar {
+    double wall_s; /* when the program wrote it, since 1970 UTC */
     int64_t step;
     char tag[EVENT_TAG];
     double value; /* NaN: not a number, or not finite */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/job_capture.h"
 #include "base/job/job_names.h"
 #include "base/job/job_python.h"
 #include "base/job/job_sync.h"
@@ -269,6 +270,7 @@ static const struct conf_field job_fields[] = {
     {"workdir", CONF_TEXT, AT(workdir)},
     {"command", CONF_CUSTOM, AT(command), .fn = read_command},
     {"preload", CONF_CUSTOM, AT(preload), .fn = read_preload},
+    {"capture", CONF_CUSTOM, AT(capture), .fn = job_capture_read},
     {"role", CONF_CUSTOM, AT(role), .fn = read_label},
     {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
     {"logs", CONF_ENUM, AT(logs), .names = job_logs_names},
@@ -410,6 +412,9 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (train && conf_get(root, "store"))
         return conf_fail(conf_get(root, "store"), e,
                          "'store' applies to commands only: the ranks of a train job use no TCPStore");
+    if (train && conf_get(root, "capture"))
+        return conf_fail(conf_get(root, "capture"), e,
+                         "'capture' applies to commands only: the ranks of a train job report their metrics");
     if (conf_get(root, "idle") && !out->idle.after_ms)
         out->idle.after_ms = JOB_IDLE_AFTER_MS;
     if (out->tell_as && !out->tell)
@@ -448,6 +453,7 @@ void job_release(struct job_spec *spec)
     free(spec->workdir);
     strv_free(spec->command);
     strv_free(spec->preload);
+    job_capture_release(&spec->capture);
     free(spec->role);
     free(spec->run_id);
     free(spec->tell);

@@ -20,6 +20,12 @@ enum job_idle { JOB_IDLE_TELL, JOB_IDLE_STOP };
 enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
 /* The failures that a restart answers: faults of the machines only, or errors of the program too. */
 enum job_restart_on { RESTART_ON_FAULT, RESTART_ON_ANY };
+/* What ddp reads the curves of a command from that reports no metrics itself. */
+enum job_capture_from { JOB_CAPTURE_AUTO, JOB_CAPTURE_NONE, JOB_CAPTURE_PATTERN, JOB_CAPTURE_TENSORBOARD };
+struct job_capture {
+    enum job_capture_from from; /* auto: the usual lines of training programs */
+    char *text; /* the expression with named groups, or the directory of the event files; else NULL */
+};
 #define JOB_GPUS_ALL (-1)
 
 enum model_type { MODEL_LINEAR, MODEL_MLP, MODEL_GPT };
@@ -147,19 +153,20 @@ struct job_spec {
         enum job_idle then;
     } idle;
     enum lost_type
-        on_lost_snapshots;   /* train: what happens if committed snapshots cannot be found; default: wait */
-    char **env;              /* "NAME=value" */
-    char *workdir;           /* absolute in a submitted job */
-    char **command;          /* JOB_COMMAND */
-    char **preload;          /* command: Python modules that spare processes import in advance */
-    char *role;              /* ROLE_NAME; NULL: default */
-    char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
-    enum job_logs logs;      /* private: only the owner and operators can read them */
-    enum job_store store;    /* command: who serves PyTorch's TCPStore on MASTER_PORT; default: program */
-    char *tell;              /* a URL that hears what happens to the job, secret; NULL: none */
-    int tell_as;             /* enum tell_shape */
-    bool virtual_local_rank; /* each worker sees LOCAL_RANK 0 and its own GPUs only */
-    struct train_spec train; /* JOB_TRAIN */
+        on_lost_snapshots; /* train: what happens if committed snapshots cannot be found; default: wait */
+    char **env;            /* "NAME=value" */
+    char *workdir;         /* absolute in a submitted job */
+    char **command;        /* JOB_COMMAND */
+    char **preload;        /* command: Python modules that spare processes import in advance */
+    struct job_capture capture; /* command */
+    char *role;                 /* ROLE_NAME; NULL: default */
+    char *run_id;               /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
+    enum job_logs logs;         /* private: only the owner and operators can read them */
+    enum job_store store;       /* command: who serves PyTorch's TCPStore on MASTER_PORT; default: program */
+    char *tell;                 /* a URL that hears what happens to the job, secret; NULL: none */
+    int tell_as;                /* enum tell_shape */
+    bool virtual_local_rank;    /* each worker sees LOCAL_RANK 0 and its own GPUs only */
+    struct train_spec train;    /* JOB_TRAIN */
 };
 
 /* Parses the text and makes all checks that need no machine: types, ranges, unknown keys, contradictions (both

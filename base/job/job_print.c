@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/job_capture.h"
 #include "base/job/job_names.h"
 #include "base/job/job_print.h"
 #include "base/job/job_sync.h"
@@ -146,6 +147,7 @@ char *job_print(const struct job_spec *spec)
     job_put_text(&out, "run_id", spec->run_id);
     if (spec->logs == JOB_LOGS_PRIVATE)
         buf_puts(&out, "logs: private\n");
+    job_capture_print(&out, &spec->capture);
     if (spec->store != JOB_STORE_PROGRAM)
         buf_printf(&out, "store: %s\n", job_store_names[spec->store]);
     job_put_text(&out, "tell", spec->tell);

@@ -103,7 +103,7 @@ enum err_code pattern_compile(const char *text, struct pattern **out, struct err
         return err_set(e, ERR_INVALID_ARGUMENT, "%s (character %zu of '%s')", (const char *)why,
                        place_of(text, offset), text);
     }
-    p->match = pcre2_match_data_create(1, memory);
+    p->match = pcre2_match_data_create_from_pattern(p->code, memory);
     p->limits = pcre2_match_context_create(memory);
     p->most_ns = PATTERN_TIME_NS;
     pcre2_set_match_limit(p->limits, PATTERN_STEPS);
@@ -157,6 +157,28 @@ enum err_code pattern_line_end(struct pattern *p, const struct pattern_line *lin
         "the expression takes too long on a line of %zu bytes (%s): make it simpler, for example without "
         "repetitions within repetitions",
         line->text.len, (const char *)why);
+}
+
+bool pattern_group(const struct pattern *p, const struct pattern_line *line, size_t i, const char **name,
+                   const char **found, size_t *len)
+{
+    uint32_t count = 0, size = 0;
+    PCRE2_SPTR table = NULL;
+
+    (void)pcre2_pattern_info(p->code, PCRE2_INFO_NAMECOUNT, &count);
+    (void)pcre2_pattern_info(p->code, PCRE2_INFO_NAMEENTRYSIZE, &size);
+    (void)pcre2_pattern_info(p->code, PCRE2_INFO_NAMETABLE, &table);
+    if (i >= count)
+        return false;
+    table += i * size; /* the group's number in two bytes, then its name */
+    const uint32_t group = (uint32_t)table[0] << 8 | table[1];
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(p->match) + (size_t)2 * group;
+    const bool matched = line && group < pcre2_get_ovector_count(p->match) && at[0] != PCRE2_UNSET &&
+                         at[0] <= at[1] && at[1] <= line->text.len;
+    *name = (const char *)table + 2;
+    *found = matched ? line->text.data + at[0] : NULL;
+    *len = matched ? at[1] - at[0] : 0;
+    return true;
 }
 
 void pattern_line_clear(struct pattern_line *line)

@@ -42,6 +42,11 @@ void pattern_line_add(struct pattern_line *line, const char *data, size_t size);
 /* Searches the line, which is complete, and sets *matched. RESOURCE_EXHAUSTED: the search took too much time or memory. */
 MUST_CHECK enum err_code pattern_line_end(struct pattern *p, const struct pattern_line *line, bool *matched,
                                           struct err *e);
+/* The named groups of an expression, "loss (?<loss>[0-9.]+)", in the order of their names. After a search that matched,
+ * *found and *len say where in the line the group matched; *found is NULL if it took no part in the match. False: there is no
+ * group `i`. */
+bool pattern_group(const struct pattern *p, const struct pattern_line *line, size_t i, const char **name,
+                   const char **found, size_t *len);
 void pattern_line_clear(struct pattern_line *line); /* for the next line; keeps the memory */
 void pattern_line_release(struct pattern_line *line);
 

@@ -120,6 +120,11 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
         buf_printf(out, "  lr %s", fmt_metric(value).text);
     if (job_status_metric(job, "grad_norm", &value))
         buf_printf(out, "  grad %s", fmt_metric(value).text);
+    if (*job->metrics_from) {
+        buf_puts(out, "  (read from ");
+        term_puts_safe(out, job->metrics_from);
+        buf_putc(out, ')');
+    }
     buf_putc(out, '\n');
 }
 

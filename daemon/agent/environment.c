@@ -275,6 +275,17 @@ static char **command_expand(char *const *words, const Ddp__V1__SpawnWish *s)
     return argv;
 }
 
+/* The mode of daemon/capture/capture.h and its argument; NULL: none. */
+static char **capture_words(const struct job_capture *c)
+{
+    static const char *const modes[] = {[JOB_CAPTURE_AUTO] = "shapes",
+                                        [JOB_CAPTURE_PATTERN] = "pattern",
+                                        [JOB_CAPTURE_TENSORBOARD] = "tensorboard"};
+    char **words = c->from == JOB_CAPTURE_NONE ? NULL : strv_append(NULL, modes[c->from]);
+
+    return c->text ? strv_append(words, c->text) : words;
+}
+
 void environment_order(struct spawn_order *out, const struct environment_place *place,
                        const struct job_spec *spec, const Ddp__V1__GroupWish *group,
                        const Ddp__V1__SpawnWish *spawn)
@@ -314,6 +325,8 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         env = env_set(env, "NCCL_HOSTID", "%s-%s", place->instance, out->id);
     env = ddp_variables_put(env, place, group, spawn, out->id);
     out->preload = strv_len(spec->preload) ? strv_dup(spec->preload) : NULL;
+    if (spawn->rank == 0 && !native)
+        out->capture = capture_words(&spec->capture);
     out->gpu_slots = (int)set->slots_per_gpu;
     for (size_t i = 0; i < spawn->n_gpu_uuids; i++)
         out->gpu_uuids = strv_append(out->gpu_uuids, spawn->gpu_uuids[i]);

@@ -5,17 +5,19 @@
 
 #include "base/mem.h"
 
-/* The line follows the message in the same allocation, so that one free ends both. */
+/* The texts follow the message in the same allocation, so that one free ends both. */
 static Ddp__V1__Report *report_message_make(int64_t job, const struct metric_report *from)
 {
-    size_t size = strlen(from->text) + 1;
-    Ddp__V1__Report *r = xmalloc(sizeof(*r) + size);
+    const char *captured = from->captured ? from->captured : "";
+    size_t size = strlen(from->text) + 1, more = strlen(captured) + 1;
+    Ddp__V1__Report *r = xmalloc(sizeof(*r) + size + more);
 
     ddp__v1__report__init(r);
     r->job = job;
     r->spawn = from->spawn;
     r->time_ms = from->time_ms;
     r->line = memcpy(r + 1, from->text, size);
+    r->captured = memcpy(r->line + size, captured, more);
     return r;
 }
 

@@ -112,14 +112,17 @@ bool agent_link_tell(struct agent_link *t, const struct spawn_site *site, struct
 struct report_place {
     struct agent_link *talk;
     const struct spawn *spawn;
+    const char *captured; /* as in struct metric_report */
 };
 
 static void report_queue(void *ctx, const char *line)
 {
     struct report_place *at = ctx;
-    const struct control_message m = {
-        .op = CONTROL_REPORT,
-        .report = {.spawn = at->spawn->fact.spawn, .time_ms = clock_wall_ms(), .text = line}};
+    const struct control_message m = {.op = CONTROL_REPORT,
+                                      .report = {.spawn = at->spawn->fact.spawn,
+                                                 .time_ms = clock_wall_ms(),
+                                                 .text = line,
+                                                 .captured = at->captured}};
     struct buf text = {0};
     size_t len;
 
@@ -130,7 +133,14 @@ static void report_queue(void *ctx, const char *line)
 
 void agent_link_take_reports(struct agent_link *t, struct spawn *s, size_t limit)
 {
-    struct report_place at = {t, s};
+    struct report_place at = {t, s, NULL};
 
     spawn_read_reports(s, limit, report_queue, &at);
+}
+
+void agent_link_take_captured(struct agent_link *t, struct spawn *s, size_t limit)
+{
+    struct report_place at = {t, s, s->capture.source};
+
+    capture_child_read(&s->capture, limit, report_queue, &at);
 }

@@ -28,5 +28,7 @@ MUST_CHECK bool agent_link_tell(struct agent_link *t, const struct spawn_site *s
 /* Reads the spawn's reports, at most `limit` bytes of its pipe, and keeps them for the next agent_link_tell.
  */
 void agent_link_take_reports(struct agent_link *t, struct spawn *s, size_t limit);
+/* The same for the lines of its capture_child. */
+void agent_link_take_captured(struct agent_link *t, struct spawn *s, size_t limit);
 
 #endif

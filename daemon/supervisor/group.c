@@ -285,6 +285,8 @@ static void workers_reap(struct group *g)
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         store_children_reaped(&g->stores, pid, status, g->options.job);
+        for (size_t i = 0; i < g->count; i++)
+            capture_child_reaped(&g->spawns[i]->capture, pid);
         if (spares_reaped(&g->spares, pid, status, clock_boot_ms()))
             continue;
         for (size_t i = 0; i < g->count; i++) {
@@ -323,13 +325,16 @@ static void pids_free(pid_t **list)
 static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *pids)
 {
     size_t common = g->stores.count + g->spares.count;
-    pid_t *mains = pids + common;
+    pid_t *mains = pids + common + g->count;
     struct spawn_peers peers = {mains, 0, pids, common};
 
     for (size_t i = 0; i < g->stores.count; i++)
         pids[i] = g->stores.items[i].pid;
     for (size_t i = 0; i < g->spares.count; i++)
         pids[g->stores.count + i] = g->spares.items[i]->pid;
+    for (size_t i = 0; i < g->count; i++)
+        if (g->spawns[i]->capture.pid)
+            pids[peers.store_count++] = g->spawns[i]->capture.pid;
     for (size_t i = 0; i < g->count; i++)
         if (g->spawns[i] != s && g->spawns[i]->pid)
             mains[peers.count++] = g->spawns[i]->pid;
@@ -362,15 +367,18 @@ static int64_t lease_check(struct group *g, int64_t now)
 static int64_t group_tick(struct group *g, int64_t now)
 {
     int64_t next = lease_check(g, now), spares_at;
-    CLEANUP(pids_free) pid_t *pids = xcalloc(g->count + g->stores.count + g->spares.count + 1, sizeof(*pids));
+    CLEANUP(pids_free)
+    pid_t *pids = xcalloc(2 * g->count + g->stores.count + g->spares.count + 1, sizeof(*pids));
 
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
         struct spawn_peers peers = peers_list(g, s, pids);
         int64_t at;
 
-        if (!spawn_ended(s) && !s->pid) /* its last reports, before the fact that it ended */
+        if (!spawn_ended(s) && !s->pid) { /* its last reports, before the fact that it ended */
             agent_link_take_reports(&g->agent, s, REPORT_REST);
+            agent_link_take_captured(&g->agent, s, REPORT_REST);
+        }
         at = spawn_tick(s, &g->site, &peers, now);
         worker_link_tell(&s->worker, &s->fact.asks);
         next = at < next ? at : next;
@@ -435,6 +443,7 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
     for (size_t i = 0; i < g->count; i++) {
         poll_set_add(w, g->spawns[i]->exec_fd, POLLIN);
         poll_set_add(w, g->spawns[i]->report_fd, POLLIN);
+        poll_set_add(w, g->spawns[i]->capture.fd, POLLIN);
         poll_set_add(w, g->spawns[i]->terminal.master, POLLIN);
         poll_set_add(w, g->spawns[i]->worker.fd,
                      (short)(POLLIN | (g->spawns[i]->worker.blocked ? POLLOUT : 0)));
@@ -459,6 +468,8 @@ static void group_serve(struct group *g, const struct poll_set *w)
             spawn_exec_ready(s, &g->site);
         if (poll_set_ready(w, s->report_fd))
             agent_link_take_reports(&g->agent, s, REPORT_TURN);
+        if (poll_set_ready(w, s->capture.fd))
+            agent_link_take_captured(&g->agent, s, REPORT_TURN);
         if (poll_set_ready(w, s->terminal.master))
             pseudo_terminal_copy(&s->terminal, TERMINAL_TURN, clock_boot_ms());
         if (poll_set_ready(w, s->worker.fd))

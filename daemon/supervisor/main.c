@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "daemon/capture/capture.h"
 #include "daemon/supervisor/group.h"
 
 struct supervisor_options {
@@ -107,6 +108,8 @@ static struct group_options options_read(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], CAPTURE_WORD))
+        return capture_main(argc - 2, argv + 2);
     struct group_options o = options_read(argc, argv);
     struct group *g;
     rlim_t before;

@@ -17,10 +17,12 @@ static void line_take(struct report_reader *r, void (*fn)(void *, const char *),
 
     if (!r->line.len)
         return;
-    if (metric_line_parse(r->line.data, r->line.len, &line, &e))
+    if (metric_line_parse(r->line.data, r->line.len, &line, &e)) {
         line_refuse(r, &e);
-    else
+    } else {
+        r->taken++;
         fn(ctx, r->line.data);
+    }
     buf_clear(&r->line);
 }
 

@@ -14,6 +14,7 @@
 struct report_reader {
     struct buf line;
     bool skipping;          /* inside a line that is too long */
+    int64_t taken;          /* lines that were good */
     int64_t refused;        /* lines */
     struct err first_error; /* why the first of them was refused */
 };

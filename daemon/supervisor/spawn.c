@@ -52,6 +52,7 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
     report_pipe_close(s);
     worker_link_release(&s->worker);
     log_times_end(&s->times, clock_boot_ms());
+    capture_child_stop(&s->capture);
     holds_drop(s);
     if (s->reader.refused)
         log_warn("reports_refused", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
@@ -117,6 +118,7 @@ static enum err_code spawn_fork(struct spawn *s, const struct spawn_site *site, 
     if (s->terminal.master >= 0 && pseudo_terminal_show(&s->terminal, &site->terminal, &unseen))
         log_warn("terminal_not_shown", "job=%" PRId64 " why=%s", site->job, LOG_Q(unseen.msg));
     worker_link_open(&s->worker, child.control_fd);
+    capture_child_plan(&s->capture, &s->order, &child.logs, clock_boot_ms());
     log_times_begin(&s->times, &child.logs);
     return ERR_OK;
 }
@@ -176,6 +178,7 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
     struct err e;
 
     log_times_init(&s->times);
+    capture_child_init(&s->capture);
     s->order = *order;
     memset(order, 0, sizeof(*order));
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
@@ -200,6 +203,7 @@ struct spawn *spawn_found(const struct spawn_fact *fact)
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = s->terminal.master = s->terminal.log = -1;
     s->worker.fd = -1;
     log_times_init(&s->times);
+    capture_child_init(&s->capture);
     spawn_fact_copy(&s->fact, fact);
     s->found = s->dirty = true;
     s->saved = spawn_ended(s);
@@ -216,6 +220,7 @@ void spawn_free(struct spawn *s)
     close_fd(&s->terminal.log);
     worker_link_release(&s->worker);
     log_times_end(&s->times, clock_boot_ms());
+    capture_child_stop(&s->capture);
     holds_drop(s);
     report_reader_release(&s->reader);
     spawn_order_release(&s->order);
@@ -300,6 +305,8 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
             return;
         }
         report_feed(&s->reader, chunk, (size_t)n, fn, ctx);
+        if (s->reader.taken) /* the program reports by itself */
+            capture_child_stop(&s->capture);
         if (!refused && s->reader.refused) /* the first only: a program may write nothing but such lines */
             log_warn("report_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", s->fact.job, s->fact.spawn,
                      LOG_Q(s->reader.first_error.msg));
@@ -422,6 +429,10 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         spawn_start_again(s, site);
         return now;
     }
+    const int64_t capture_at = capture_child_finish(&s->capture, &s->order, s->fact.started_ms,
+                                                    now); /* their points come before the end */
+    if (capture_at)
+        return capture_at;
     if (s->found)
         s->fact.lost = true;
     else
@@ -494,7 +505,8 @@ int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct 
     if (!s->pid)
         return spawn_bury(s, site, peers, now);
     at = spawn_escalate(s, peers, now);
-    const int64_t others[] = {pseudo_terminal_tick(&s->terminal, now), log_times_due(&s->times, now)};
+    const int64_t others[] = {pseudo_terminal_tick(&s->terminal, now), log_times_due(&s->times, now),
+                              capture_child_tick(&s->capture, &s->order, s->fact.started_ms, now)};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         at = others[i] < at ? others[i] : at;
     return at;

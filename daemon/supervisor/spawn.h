@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "daemon/supervisor/capture_child.h"
 #include "daemon/supervisor/hold.h"
 #include "daemon/supervisor/log_times.h"
 #include "daemon/supervisor/protocol/control.h"
@@ -48,6 +49,7 @@ struct spawn {
     struct report_reader reader;
     struct worker_link worker;
     struct log_times times;
+    struct capture_child capture;
     struct store_child store; /* started for its generation; the group takes it at once */
     bool at_terminal;         /* stderr goes to the terminal, too: stdout.log has both */
     bool warm;                /* a spare that has not become the rank yet */

@@ -227,6 +227,7 @@ static void free_job(struct job *job)
     free(job->spawns);
     free(job->snapshots);
     free(job->waits);
+    free(job->capture_note);
     strv_free(job->targets);
     strv_free(job->grow.nodes);
     free(job->handover.why);

@@ -137,6 +137,14 @@ struct job {
     } pace;
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
     int loss_stride, loss_skip;
+    struct { /* curves.c: since when the loss has not moved */
+        double loss;
+        int64_t from_step, last_step, reports;
+        int64_t told_in; /* the generation in which it was said; 0: never */
+        bool now;        /* for so long that it is a note */
+    } still;
+    char *capture_note;       /* a problem of reading the metrics; NULL: none */
+    int64_t capture_notes;    /* how many there were */
     int64_t fault_boot_ms;    /* r.fault_ms in boot ms */
     struct {                  /* elastic.c: the offer to run on more nodes */
         char **nodes;         /* names of the nodes that would join; NULL: none */

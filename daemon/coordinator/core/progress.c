@@ -54,6 +54,8 @@ void progress_keep(struct job *job)
         jout_int(&out, "best_val_step", p->best_val_step);
     }
     jout_int(&out, "loss_stride", job->loss_stride);
+    if (*p->captured)
+        jout_text(&out, "captured", p->captured);
     print_metrics(&out, job);
     jout_close(&out, '}');
     free(job->r.progress);
@@ -93,6 +95,7 @@ void progress_load(struct job *job)
     p->best_val = json_get_real(text, "best_val", 0);
     p->best_val_step = json_get_int(text, "best_val_step", 0);
     job->loss_stride = (int)json_get_int(text, "loss_stride", 1);
+    snprintf(p->captured, sizeof(p->captured), "%s", json_get_text(text, "captured", ""));
     load_metrics(job, json_object_get(text, "metrics"));
     const json_t *loss = json_object_get(text, "loss");
     for (size_t i = 0; i < json_array_size(loss) && p->loss_count < CORE_LOSS_HISTORY; i++)

@@ -6,6 +6,7 @@
 
 #include "base/job/sync_choice.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/curves.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/model.h"
@@ -136,8 +137,9 @@ static void tell_choice(struct core *core, const struct job *job, const struct m
     emit_event(core, job, "sync_chosen", "%s", text.data);
 }
 
-static void take_report(struct core *core, struct spawn *s, const struct metric_line *line)
+static void take_report(struct core *core, struct spawn *s, const struct metric_report *report)
 {
+    const struct metric_line *line = report->line;
     struct job *job = s->job;
     struct rank *rank = s->rank;
 
@@ -151,6 +153,7 @@ static void take_report(struct core *core, struct spawn *s, const struct metric_
         keep_metric(job, rank->r.rank, &line->metrics[i]);
         keep_rank(s, line->metrics[i].name, line->metrics[i].value);
     }
+    curves_take(core, job, rank, report);
     if (rank->r.rank == 0)
         tell_choice(core, job, line);
     if (rank->generation->r.state != GENERATION_RUNNING)
@@ -170,6 +173,6 @@ void reports_apply(struct core *core, struct node *node, const struct core_event
         struct job *job = core_find_job(core, report->job);
         struct spawn *s = job ? job_find_spawn(job, report->spawn) : NULL;
         if (s && s->node == node && spawn_is_member(s))
-            take_report(core, s, report->line);
+            take_report(core, s, report);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "daemon/coordinator/core/curves.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/idle.h"
 #include "daemon/coordinator/core/inventory.h"
@@ -211,6 +212,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     snapshot_faults_notes(core, job, out);
     jobs_tune_notes(job, out);
     idle_notes(core, job, out);
+    curves_notes(job, out);
     const struct rank *failed = last_failure(job);
     if (failed) {
         out->failure = &failed->spawn->r;

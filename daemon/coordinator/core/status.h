@@ -33,6 +33,7 @@ struct core_progress {
     bool has_best_val;
     double best_val;
     int64_t best_val_step;
+    char captured[40]; /* what the metrics were read from, "its output"; empty: the program reports them */
 };
 struct core_rank_status {
     const struct rank_record *rank;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/cards.h"
@@ -303,6 +304,19 @@ static void session_refuse_report(struct agent_session *x, const Ddp__V1__Report
     x->report_refused = true;
 }
 
+/* A captured line may hold a note for the user instead of metrics: {"note": "..."}. */
+static void session_read_captured(struct pool *pool, const Ddp__V1__Report *r, struct metric_report *out)
+{
+    CLEANUP(json_release) json_t *text = NULL;
+    struct err unseen;
+    out->captured = r->captured;
+    if (!out->line->count &&
+        json_parse(r->line, strlen(r->line), METRIC_LINE_MAX, &text, &unseen) == ERR_OK) {
+        const char *note = json_get_text(text, "note", NULL);
+        out->note = note ? pool_text(pool, note) : NULL;
+    }
+}
+
 /* Own agents send at most 256 in a message. Without a limit, four megabytes of empty reports would take gigabytes
  * here. */
 #define REPORTS_MOST 1024
@@ -334,6 +348,8 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
         struct metric_report *report = &reports[event.reports.count++];
         *report = (struct metric_report){
             .job = r->job, .spawn = r->spawn, .time_ms = r->time_ms, .text = r->line, .line = line};
+        if (*r->captured)
+            session_read_captured(&pool, r, report);
         const struct rank_record *rank = core_spawn_rank(x->service->core, r->job, r->spawn);
         /* A late report must not leave metrics of a job that does not exist, nor an agent those of another
          * node's spawn. */

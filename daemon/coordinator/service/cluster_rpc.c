@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/job.h"
+#include "base/match/pattern.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/access/auth.h"
@@ -68,12 +70,32 @@ static bool submit_disk_is_low(struct service *s, struct rpc_call *rpc)
     return true;
 }
 
+/* The core has no expressions, so this is checked before it gets the job. It refuses a bad job file itself. */
+static bool submit_pattern_is_bad(struct rpc_call *rpc, const char *job_file)
+{
+    CLEANUP(job_release) struct job_spec spec = {0};
+    struct pattern *pattern = NULL;
+    struct err e;
+    if (!strstr(job_file, "capture") ||
+        job_parse(&spec, job_file, strlen(job_file), "job file", &e) != ERR_OK ||
+        spec.capture.from != JOB_CAPTURE_PATTERN)
+        return false;
+    if (pattern_compile(spec.capture.text, &pattern, &e) == ERR_OK) {
+        pattern_free(pattern);
+        return false;
+    }
+    err_wrap(&e, "'pattern' in 'capture'");
+    rpc_call_fail(rpc, &e);
+    return true;
+}
+
 static void submit_job(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__SubmitJobRequest *request = message;
     struct core_event event = {.kind = CORE_SUBMIT};
-    if (cluster_refuse_change(s, rpc) || submit_disk_is_low(s, rpc))
+    if (cluster_refuse_change(s, rpc) || submit_disk_is_low(s, rpc) ||
+        submit_pattern_is_bad(rpc, request->job_file))
         return;
     if (request->continues && !caller_owns(s, rpc, request->continues, "continue it"))
         return;

@@ -212,6 +212,8 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
         out->asks = resources_text(pool, s->spec);
     out->n_nodes = borrow_texts(pool, s->nodes, &out->nodes);
     if (s->progress)
+        out->metrics_from = clean_text(pool, s->progress->captured);
+    if (s->progress)
         out->progress = convert_progress(pool, s->progress);
     if (s->failure)
         out->failure = convert_failure(pool, s->failure_rank, s->failure);

@@ -51,6 +51,7 @@ void spawn_order_encode(struct jout *o, const struct spawn_order *s)
         jout_text(o, "user", s->user);
     texts_put(o, "gpu_uuids", s->gpu_uuids);
     texts_put(o, "preload", s->preload);
+    texts_put(o, "capture", s->capture);
     jout_int(o, "gpu_slots", s->gpu_slots);
     jout_int(o, "master_port", s->master_port);
     jout_bool(o, "store", s->store);
@@ -78,6 +79,7 @@ enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struc
     s->user = text_get(obj, "user");
     s->gpu_uuids = texts_get(obj, "gpu_uuids");
     s->preload = texts_get(obj, "preload");
+    s->capture = texts_get(obj, "capture");
     s->gpu_slots = (int)json_get_int(obj, "gpu_slots", 1);
     s->master_port = (int)json_get_int(obj, "master_port", 0);
     s->store = json_get_bool(obj, "store", false) && s->master_port;
@@ -103,5 +105,6 @@ void spawn_order_release(struct spawn_order *s)
     free(s->user);
     strv_free(s->gpu_uuids);
     strv_free(s->preload);
+    strv_free(s->capture);
     memset(s, 0, sizeof(*s));
 }

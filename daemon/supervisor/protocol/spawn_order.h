@@ -26,8 +26,10 @@ struct spawn_order {
     int master_port; /* to lease on this host; 0: it belongs to another node */
     bool store;      /* with master_port: ddp-store serves it, before the worker starts */
     char **preload;  /* modules that spares of a Python program import in advance; NULL: no spares */
-    bool foreground; /* it gets the terminal or the stdin of `ddpctl run` */
-    bool native;     /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
+    char **
+        capture; /* of rank 0: {mode} or {mode, argument} of daemon/capture/capture.h; NULL: nothing is captured */
+    bool foreground;              /* it gets the terminal or the stdin of `ddpctl run` */
+    bool native;                  /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
     int64_t lease_sent, lease_ms; /* as in control_message */
     int64_t grace_ms;
 };

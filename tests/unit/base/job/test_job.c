@@ -297,7 +297,7 @@ static void keys_are_checked(void **state)
         "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
         "max_restarts, restart_on, max_replacements, priority, hold, time_limit, lease, join_timeout, grace, stall_timeout, idle, on_lost_snapshots, "
         "env, workdir, "
-        "command, preload, role, "
+        "command, preload, capture, role, "
         "run_id, "
         "logs, store, tell, tell_as, virtual_local_rank, train");
     refuse_job("role: \"\"\ncommand: [ls]\n",
@@ -314,6 +314,20 @@ static void keys_are_checked(void **state)
                "job.yaml:1:8: invalid value for 'store': expected program or launcher, got 'me'");
     refuse_job(TRAIN "store: launcher\n",
                "job.yaml:6:8: 'store' applies to commands only: the ranks of a train job use no TCPStore");
+    refuse_job(
+        "capture: stdout\ncommand: [ls]\n",
+        "job.yaml:1:10: invalid value for 'capture': expected none, auto, {pattern: EXPRESSION} or {tensorboard: DIR}, "
+        "got 'stdout'");
+    refuse_job("capture: {pattern: a, tensorboard: b}\ncommand: [ls]\n",
+               "job.yaml:1:10: 'capture' needs one of the keys 'pattern' and 'tensorboard'");
+    refuse_job("capture: {tensorboard: \"\"}\ncommand: [ls]\n",
+               "job.yaml:1:10: the value in 'capture' is empty");
+    refuse_job(
+        "capture: {pattern: loss}\ncommand: [ls]\n",
+        "job.yaml:1:10: 'pattern' in 'capture' has no named group, so no metric: write 'loss (?<loss>\\S+)'");
+    refuse_job(
+        TRAIN "capture: none\n",
+        "job.yaml:6:10: 'capture' applies to commands only: the ranks of a train job report their metrics");
     refuse_job("preload: [torch, 1x]\ncommand: [python3, x.py]\n",
                "job.yaml:1:10: invalid value for 'preload': '1x' is not the name of a Python module");
     refuse_job(
@@ -345,6 +359,9 @@ static void print_round_trip(void **state)
         "max_replacements: 0\n" TRAIN,
         TRAIN "  sync: auto\n",
         "preload: [torch, torch.distributed]\ncommand: [python3, -u, x.py]\n",
+        "capture: none\ncommand: [ls]\n",
+        "capture: {tensorboard: runs}\ncommand: [ls]\n",
+        "capture: {pattern: \"loss (?<loss>\\\\S+)\"}\ncommand: [ls]\n",
         TRAIN "  balance: speed\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",

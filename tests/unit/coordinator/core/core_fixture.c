@@ -570,14 +570,21 @@ enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int r
     return fixture_reply(f, event.call)->err.code;
 }
 
-void fixture_report_line(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line)
+void fixture_report_captured(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line,
+                             const char *captured, const char *note)
 {
-    struct metric_report report = {.job = job, .spawn = fixture_spawn(f, job, rank), .line = line};
+    struct metric_report report = {
+        .job = job, .spawn = fixture_spawn(f, job, rank), .line = line, .captured = captured, .note = note};
     struct core_event event = {.kind = CORE_REPORTS, .session = session_of(fixture_node_of(f, job, rank))};
 
     event.reports.reports = &report;
     event.reports.count = 1;
     hand_in(f, &event);
+}
+
+void fixture_report_line(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line)
+{
+    fixture_report_captured(f, job, rank, line, NULL, NULL);
 }
 
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,

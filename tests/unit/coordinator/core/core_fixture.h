@@ -102,6 +102,9 @@ enum err_code fixture_commit(struct core_fixture *f, int64_t job, int64_t spawn,
 enum err_code fixture_commit_part(struct core_fixture *f, int64_t job, int rank, int64_t step, int parts,
                                   const char *digest, bool *pending);
 void fixture_report_line(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line);
+/* A line that the node has read from the worker's output; note: or a problem. */
+void fixture_report_captured(struct core_fixture *f, int64_t job, int rank, const struct metric_line *line,
+                             const char *captured, const char *note);
 void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step, const char *metric,
                     double value);
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn);

@@ -1,0 +1,169 @@
+#include "daemon/capture/capture.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "daemon/capture/event_points.h"
+#include "daemon/capture/output_points.h"
+
+#define TURN_MS 250
+#define TURN_CPU_NS 25000000  /* a tenth of a core */
+#define LAST_CPU_NS 300000000 /* after the worker's end */
+#define SCAN_TURNS 8          /* between two looks for new event files */
+#define CHUNK (64 << 10)
+#define EVENT_CHUNK (2 << 20)  /* more than the longest record that is read */
+#define BEHIND_MOST (32 << 20) /* bytes of output that are not read yet: more are skipped */
+#define BEHIND_KEPT (8 << 20)  /* of these the last, and after the end of the worker */
+
+enum { END_FD = 0, OUT_FD = 1, STDOUT_FD = 3, STDERR_FD = 4 };
+
+struct capture {
+    struct point_writer writer;
+    struct output_points output;
+    struct event_points events;
+    bool tensorboard, ended;
+    int64_t at[2]; /* read of stdout.log and stderr.log */
+    int64_t skipped;
+    int64_t turn_ns, turn_limit_ns; /* of the thread's CPU time */
+    int turns;
+};
+
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool turn_goes_on(const struct capture *c)
+{
+    return cpu_ns() - c->turn_ns < c->turn_limit_ns;
+}
+
+/* Returns the size of the file, after skipping what this process cannot catch up with. */
+static int64_t stream_catch_up(struct capture *c, int stream)
+{
+    struct stat st;
+
+    if (fstat(STDOUT_FD + stream, &st))
+        return 0;
+    if (st.st_size < c->at[stream]) { /* the program or a limit has cut the file */
+        c->at[stream] = st.st_size;
+        line_cut_drop(&c->output.streams[stream]);
+    }
+    if (st.st_size - c->at[stream] > (c->ended ? BEHIND_KEPT : BEHIND_MOST)) {
+        c->skipped += st.st_size - BEHIND_KEPT - c->at[stream];
+        c->at[stream] = st.st_size - BEHIND_KEPT;
+        line_cut_drop(&c->output.streams[stream]);
+    }
+    return st.st_size;
+}
+
+static void stream_read(struct capture *c, int stream)
+{
+    const int64_t size = stream_catch_up(c, stream);
+    char chunk[CHUNK];
+
+    while (c->at[stream] < size && turn_goes_on(c)) {
+        const ssize_t n = pread(STDOUT_FD + stream, chunk, sizeof(chunk), c->at[stream]);
+        if (n <= 0)
+            return;
+        c->at[stream] += n;
+        output_points_feed(&c->output, stream, chunk, (size_t)n, clock_wall_ms());
+    }
+}
+
+static void turn_read(struct capture *c)
+{
+    c->turn_ns = cpu_ns();
+    c->turn_limit_ns = c->ended ? LAST_CPU_NS : TURN_CPU_NS;
+    if (c->tensorboard) {
+        if (c->ended || c->turns++ % SCAN_TURNS == 0)
+            event_points_scan(&c->events);
+        while (event_points_read(&c->events, EVENT_CHUNK, clock_wall_ms()) && turn_goes_on(c))
+            ;
+        if (c->ended)
+            event_points_end(&c->events);
+        return;
+    }
+    stream_read(c, 0);
+    stream_read(c, 1);
+    output_points_turn(&c->output);
+    if (c->ended)
+        output_points_end(&c->output);
+    if (c->ended && c->skipped)
+        point_note(&c->writer, "capture: skipped %s of output that came faster than it could be read",
+                   text_bytes(c->skipped).text);
+}
+
+/* The pipe is the supervisor's: if it does not read, this process waits, and nobody else does. */
+static bool turn_write(struct capture *c)
+{
+    struct err e;
+    const bool written =
+        !c->writer.out.len || fd_write_all(OUT_FD, c->writer.out.data, c->writer.out.len, &e) == ERR_OK;
+
+    buf_clear(&c->writer.out);
+    return written;
+}
+
+static void turn_wait(struct capture *c)
+{
+    struct pollfd end = {.fd = END_FD, .events = POLLIN};
+
+    if (poll(&end, 1, TURN_MS) > 0)
+        c->ended = true;
+}
+
+static bool capture_open(struct capture *c, int argc, char **argv)
+{
+    struct err e;
+
+    c->output.writer = c->events.writer = &c->writer;
+    if (argc < 2)
+        return false;
+    c->events.started_ms = strtoll(argv[1], NULL, 10);
+    if (strcmp(argv[0], "shapes") == 0)
+        return true;
+    if (argc < 3)
+        return false;
+    c->tensorboard = strcmp(argv[0], "tensorboard") == 0;
+    c->events.dir = argv[2];
+    if (!c->tensorboard && pattern_compile(argv[2], &c->output.pattern, &e)) {
+        point_note(&c->writer, "capture: %s", e.msg);
+        turn_write(c);
+        return false;
+    }
+    return true;
+}
+
+int capture_main(int argc, char **argv)
+{
+    struct capture c = {0};
+    const bool good = capture_open(&c, argc, argv);
+
+    (void)!nice(10);
+    while (good) {
+        const bool last = c.ended;
+
+        turn_read(&c);
+        if (!turn_write(&c) || last)
+            break;
+        if (!c.ended)
+            turn_wait(&c);
+    }
+    output_points_release(&c.output);
+    event_points_release(&c.events);
+    point_writer_release(&c.writer);
+    return good ? 0 : 2;
+}

@@ -1,0 +1,187 @@
+#include "daemon/capture/output_points.h"
+
+#include <string.h>
+
+#include "daemon/capture/number.h"
+
+#define PATTERN_LINE_NS 20000000 /* CPU time of one line */
+
+/* ---- a pattern */
+
+static void group_put(struct metric_line *line, const char *name, const char *found, size_t len)
+{
+    char text[64], metric[METRIC_NAME];
+    const char *end;
+    double value;
+
+    if (!found || len >= sizeof(text))
+        return;
+    memcpy(text, found, len);
+    text[len] = 0;
+    if (!number_read(text, &end, &value) || *end || strlen(name) >= METRIC_NAME)
+        return;
+    memcpy(metric, name, strlen(name) + 1);
+    if (strcmp(name, "step") == 0 && number_is_step(value)) {
+        line->has_step = true;
+        line->step = (int64_t)value;
+    } else if (strcmp(name, "step") != 0) {
+        metric_line_add(line, metric, value);
+    }
+}
+
+static void pattern_take(struct output_points *o, const char *text, size_t len)
+{
+    struct pattern_line line = {0};
+    struct metric_line found = {0};
+    bool matched = false;
+    const char *name, *at;
+    struct err e;
+    size_t size;
+
+    pattern_line_add(&line, text, len);
+    pattern_limit_time(o->pattern, PATTERN_LINE_NS);
+    if (pattern_line_end(o->pattern, &line, &matched, &e))
+        point_note(o->writer, "capture: %s", e.msg);
+    for (size_t i = 0; matched && pattern_group(o->pattern, &line, i, &name, &at, &size); i++)
+        group_put(&found, name, at, size);
+    pattern_line_release(&line);
+    if (matched && !found.has_step) {
+        found.has_step = true;
+        found.step = ++o->records;
+    }
+    if (matched)
+        (void)point_put(o->writer, &found, o->now_ms);
+}
+
+/* ---- the usual shapes */
+
+static int64_t step_of_run(struct output_points *o, const struct shape_values *v)
+{
+    const int64_t step = v->line.step;
+
+    if (v->total && step < o->last && o->last_total == v->total)
+        o->base += o->last_total;
+    /* A program that numbers its passes says where the step belongs. */
+    if (v->epoch >= 0 && v->total)
+        o->base = v->epoch > INT64_MAX / v->total - 1 ? 0 : v->epoch * v->total;
+    o->last = step;
+    o->last_total = v->total;
+    return o->base + step;
+}
+
+static void stepped_take(struct output_points *o, struct shape_values *v)
+{
+    if (v->line.has_step) {
+        v->line.step = step_of_run(o, v);
+        o->record_step = v->line.step;
+    } else { /* "val loss 2.2" follows the step that it belongs to */
+        v->line.has_step = true;
+        v->line.step = o->record_step;
+    }
+    (void)point_put(o->writer, &v->line, o->now_ms);
+}
+
+static void bar_take(struct output_points *o, struct shape_values *v)
+{
+    if (v->total >= o->bar_total) {
+        o->bar_total = v->total;
+        o->bar_step = v->line.step;
+    }
+    if (!v->line.count)
+        return;
+    const int64_t step = step_of_run(o, v);
+    if (step == o->record_step) /* the bar was only drawn again */
+        return;
+    v->line.step = o->record_step = step;
+    (void)point_put(o->writer, &v->line, o->now_ms);
+}
+
+static void line_take(void *ctx, char *text, size_t len)
+{
+    struct output_points *o = ctx;
+    struct shape_values v;
+
+    if (o->pattern) {
+        if (!o->standard_error)
+            pattern_take(o, text, len);
+        return;
+    }
+    if (len > SHAPE_TEXT_MOST)
+        text[SHAPE_TEXT_MOST] = 0;
+    switch (shape_read(text, &v)) {
+    case SHAPE_BAR:
+        bar_take(o, &v);
+        break;
+    case SHAPE_LINE:
+        if (!o->standard_error)
+            stepped_take(o, &v);
+        break;
+    case SHAPE_RECORD:
+        if (o->standard_error)
+            break;
+        if (v.line.has_step)
+            stepped_take(o, &v);
+        else if (o->waiting_count < OUTPUT_WAITING_MOST)
+            o->waiting[o->waiting_count++] = v.line;
+        break;
+    case SHAPE_NONE:
+        break;
+    }
+}
+
+static bool record_is_of_training(const struct metric_line *line)
+{
+    for (size_t i = 0; i < line->count; i++)
+        if (strcmp(line->metrics[i].name, "loss") == 0)
+            return true;
+    return false;
+}
+
+void output_points_turn(struct output_points *o)
+{
+    const int64_t from = o->record_step, gained = o->bar_total ? o->bar_step - from : 0;
+    size_t training = 0, nth = 0;
+
+    for (size_t i = 0; i < o->waiting_count; i++)
+        training += record_is_of_training(&o->waiting[i]);
+    for (size_t i = 0; i < o->waiting_count; i++) {
+        struct metric_line *line = &o->waiting[i];
+
+        /* Records of one turn are spread over the steps that the bar has made; an evaluation belongs to the record before it. */
+        if (record_is_of_training(line)) {
+            nth++;
+            o->record_step = gained > 0 ? from + gained * (int64_t)nth / (int64_t)training
+                                        : o->record_step + !o->bar_total;
+        } else if (!training && gained > 0) {
+            o->record_step = o->bar_step;
+        }
+        line->has_step = true;
+        line->step = o->record_step;
+        (void)point_put(o->writer, line, o->now_ms);
+    }
+    o->waiting_count = 0;
+}
+
+void output_points_feed(struct output_points *o, bool standard_error, const char *data, size_t len,
+                        int64_t now_ms)
+{
+    o->now_ms = now_ms;
+    o->standard_error = standard_error;
+    line_cut_feed(&o->streams[standard_error], data, len, line_take, o);
+}
+
+void output_points_end(struct output_points *o)
+{
+    for (int i = 0; i < 2; i++) {
+        o->standard_error = i;
+        line_cut_end(&o->streams[i], line_take, o);
+    }
+    output_points_turn(o);
+}
+
+void output_points_release(struct output_points *o)
+{
+    line_cut_release(&o->streams[0]);
+    line_cut_release(&o->streams[1]);
+    pattern_free(o->pattern);
+}

@@ -1,0 +1,26 @@
+#ifndef DDP_DAEMON_CAPTURE_POINT_WRITER_H
+#define DDP_DAEMON_CAPTURE_POINT_WRITER_H
+
+#include "base/buf.h"
+#include "base/metric.h"
+
+/* What is found in a program's output, as lines for the supervisor (base/metric.h): {"step": 10, "loss": 1.4}, and, for people,
+ * {"note": "..."}. At most POINT_LINES_MOST lines a second are written; those above are left out, since no curve shows them.
+ * One thread. */
+#define POINT_LINES_MOST 200
+#define POINT_NOTES_MOST 8
+
+struct point_writer {
+    struct buf out;
+    int64_t second; /* in which `lines` were written */
+    int lines;
+    char *notes[POINT_NOTES_MOST]; /* each is written once */
+    int note_count;
+};
+
+/* False: left out. */
+bool point_put(struct point_writer *w, const struct metric_line *line, int64_t now_ms);
+void point_note(struct point_writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void point_writer_release(struct point_writer *w);
+
+#endif

@@ -1,0 +1,106 @@
+#include "daemon/coordinator/core/curves.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/status.h"
+
+#define NOTES_MOST 16 /* events of a job while the coordinator runs: the notes come from a node */
+
+static bool loss_is_same(double a, double b)
+{
+    return isnan(a) ? isnan(b) : a == b;
+}
+
+static char *still_text(const struct job *job)
+{
+    const int64_t step = job->still.from_step, steps = job->still.last_step - step;
+
+    if (isnan(job->still.loss))
+        return xasprintf(
+            "nothing is learned: the loss has not been a number since step %" PRId64 ", for %" PRId64
+            " steps; lower the learning rate, clip the gradients, or look for such values in the data",
+            step, steps);
+    if (job->still.loss == 0)
+        return xasprintf("nothing is learned: the loss has been 0 since step %" PRId64 ", for %" PRId64
+                         " steps; look at the labels, and at what the loss is computed from",
+                         step, steps);
+    return xasprintf(
+        "nothing is learned: the loss has been %.6g since step %" PRId64 ", for %" PRId64
+        " steps; look at the learning rate, and whether the optimizer gets the parameters and their gradients",
+        job->still.loss, step, steps);
+}
+
+/* The loss of the lowest rank that reports one. */
+static void loss_watch(struct core *core, struct job *job, double loss, int64_t step)
+{
+    const bool same =
+        job->still.reports && loss_is_same(loss, job->still.loss) && step >= job->still.last_step;
+
+    if (!same) {
+        job->still.loss = loss;
+        job->still.from_step = step;
+        job->still.reports = 0;
+        job->still.now = false;
+    }
+    if (!same || step > job->still.last_step)
+        job->still.reports++;
+    job->still.last_step = step;
+    if (job->still.now || job->still.reports < CURVES_STILL_REPORTS ||
+        step - job->still.from_step < CURVES_STILL_STEPS)
+        return;
+    job->still.now = true;
+    if (job->still.told_in == job->r.generation)
+        return;
+    job->still.told_in = job->r.generation;
+    CLEANUP(free_text) char *text = still_text(job);
+    emit_event(core, job, "nothing_learned", "%s", text);
+}
+
+static int loss_rank(const struct job *job)
+{
+    for (size_t i = 0; i < job->progress.metric_count; i++)
+        if (!strcmp(job->progress.metrics[i].name, "loss"))
+            return job->metric_rank[i];
+    return -1;
+}
+
+static void note_take(struct core *core, struct job *job, const char *note)
+{
+    if (job->capture_note && !strcmp(job->capture_note, note))
+        return;
+    text_set(&job->capture_note, "%s", note);
+    if (job->capture_notes++ < NOTES_MOST)
+        emit_event(core, job, "capture", "%s", note);
+}
+
+void curves_take(struct core *core, struct job *job, const struct rank *rank,
+                 const struct metric_report *report)
+{
+    const struct metric_line *line = report->line;
+
+    if (report->note)
+        note_take(core, job, report->note);
+    if (line->count && rank->r.rank == 0)
+        snprintf(job->progress.captured, sizeof(job->progress.captured), "%s",
+                 report->captured ? report->captured : "");
+    if (!line->has_step || rank->r.rank != loss_rank(job))
+        return;
+    for (size_t i = 0; i < line->count; i++)
+        if (!strcmp(line->metrics[i].name, "loss"))
+            loss_watch(core, job, line->metrics[i].value, line->step);
+}
+
+void curves_notes(const struct job *job, struct core_job_status *out)
+{
+    if (job->still.now) {
+        CLEANUP(free_text) char *text = still_text(job);
+        out->notes = strv_append(out->notes, text);
+    }
+    if (job->capture_note)
+        out->notes = strv_append(out->notes, job->capture_note);
+}

@@ -1,0 +1,192 @@
+/* From the bytes of a program's output to lines for the supervisor. */
+#include "tests/unit/base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/capture/output_points.h"
+
+struct reader {
+    struct point_writer writer;
+    struct output_points output;
+};
+
+static void reader_begin(struct reader *r)
+{
+    memset(r, 0, sizeof(*r));
+    r->output.writer = &r->writer;
+}
+
+static void reader_write(struct reader *r, bool standard_error, const char *text)
+{
+    output_points_feed(&r->output, standard_error, text, strlen(text), 1000);
+}
+
+/* Returns what was written, and forgets it. */
+static void reader_expect(struct reader *r, const char *want)
+{
+    output_points_turn(&r->output);
+    const char *got = r->writer.out.len ? r->writer.out.data : "";
+    assert_string_equal(got, want);
+    buf_clear(&r->writer.out);
+}
+
+static void reader_end(struct reader *r)
+{
+    output_points_release(&r->output);
+    point_writer_release(&r->writer);
+}
+
+static void lines_come_in_any_pieces(void **state)
+{
+    static const char text[] = "hello\niter 1: loss 2.5, time 3ms\r\n\x1b[32miter 2: loss 2.25\x1b[0m\n";
+    struct reader r;
+
+    (void)state;
+    for (size_t piece = 1; piece < sizeof(text); piece++) {
+        reader_begin(&r);
+        for (size_t at = 0; at < sizeof(text) - 1; at += piece) {
+            const size_t left = sizeof(text) - 1 - at;
+            output_points_feed(&r.output, false, text + at, left < piece ? left : piece, 1000);
+        }
+        reader_expect(&r, "{\"step\":1,\"loss\":2.5,\"ms_per_step\":3}\n{\"step\":2,\"loss\":2.25}\n");
+        reader_end(&r);
+    }
+}
+
+static void a_line_without_end_takes_no_memory(void **state)
+{
+    struct reader r;
+    char *junk = xmalloc(1 << 20);
+
+    (void)state;
+    reader_begin(&r);
+    for (int i = 0; i < 1 << 20; i++)
+        junk[i] = (char)(i * 31 + 1);
+    for (int i = 0; i < 1 << 20; i++)
+        junk[i] = junk[i] == '\n' || junk[i] == '\r' ? 0 : junk[i];
+    for (int i = 0; i < 100; i++) /* 100 MiB, binary */
+        output_points_feed(&r.output, false, junk, 1 << 20, 1000);
+    assert_true(r.output.streams[0].line.cap <= 2 * LINE_CUT_MOST + 1024);
+    reader_write(&r, false, "\nstep 3 loss 1\n");
+    reader_expect(&r, "{\"step\":3,\"loss\":1}\n");
+    reader_end(&r);
+    free(junk);
+}
+
+static void bars_count_on_from_pass_to_pass(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(
+        &r, true,
+        "\r 50%|##   | 1/2 [00:01<00:01, 1it/s, loss=4]\r 50%|##   | 1/2 [00:01<00:01, 1it/s, loss=4]");
+    reader_write(&r, true, "\r100%|#####| 2/2 [00:02<00:00, 1it/s, loss=3]\n");
+    reader_write(&r, true, "\r 50%|##   | 1/2 [00:01<00:01, 1it/s, loss=2]\n");
+    reader_expect(&r, "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* a bar that names its pass */
+    reader_write(&r, false, "Epoch 3:  50%|##   | 5/10 [00:01<00:01, 1it/s, train_loss=2]\r\n");
+    reader_expect(&r, "{\"step\":35,\"loss\":2}\n");
+    reader_end(&r);
+}
+
+static void records_have_the_step_of_the_bar(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, "{'loss': 4.0, 'epoch': 0.1}\n");
+    reader_write(&r, true, "\r 10%|#    | 10/100 [00:01<00:09, 9it/s]\n");
+    reader_expect(&r, "{\"step\":10,\"loss\":4,\"epoch\":0.1}\n");
+    reader_write(&r, false, "{'loss': 3.0}\n{'loss': 2.0}\n{'eval_loss': 5.0}\n");
+    reader_write(&r, true, "\r 30%|#    | 30/100 [00:01<00:09, 9it/s]\n");
+    reader_expect(&r, "{\"step\":20,\"loss\":3}\n{\"step\":30,\"loss\":2}\n{\"step\":30,\"val_loss\":5}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* without a bar they are numbered */
+    reader_write(&r, false, "{'loss': 4.0}\n{'loss': 3.0}\n{'eval_loss': 5.0}\n");
+    reader_expect(&r, "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n{\"step\":2,\"val_loss\":5}\n");
+    reader_end(&r);
+}
+
+static void a_value_that_is_not_a_number_is_null(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, "step 1 loss nan\n");
+    reader_expect(&r, "{\"step\":1,\"loss\":null}\n");
+    reader_end(&r);
+}
+
+static void standard_error_counts_for_bars_only(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, true, "step 1 loss 2\n{'loss': 2}\n");
+    reader_expect(&r, "");
+    reader_end(&r);
+}
+
+static void a_pattern_names_the_metrics(void **state)
+{
+    struct reader r;
+    struct err e;
+
+    (void)state;
+    reader_begin(&r);
+    assert_ok(pattern_compile("\\[(?<step>\\d+)\\] l=(?<loss>\\S+)( a=(?<acc>\\S+))?", &r.output.pattern, &e),
+              &e);
+    reader_write(&r, false, "[10] l=2.5\n[20] l=nan a=0.5\n[x] l=1\nstep 30 loss 1\n[40] l=red\n");
+    reader_expect(&r, "{\"step\":10,\"loss\":2.5}\n{\"step\":20,\"acc\":0.5,\"loss\":null}\n");
+    reader_end(&r);
+
+    reader_begin(&r);
+    assert_ok(pattern_compile("^(a+)+$(?<loss>)", &r.output.pattern, &e), &e);
+    reader_write(&r, false, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\n");
+    output_points_turn(&r.output);
+    assert_non_null(strstr(r.writer.out.data, "{\"note\":\"capture: the expression takes too long"));
+    reader_end(&r);
+}
+
+static void a_flood_of_points_is_thinned(void **state)
+{
+    struct reader r;
+    char line[64];
+    int count = 0;
+
+    (void)state;
+    reader_begin(&r);
+    for (int i = 0; i < 10000; i++) {
+        snprintf(line, sizeof(line), "step %d loss 1\n", i);
+        reader_write(&r, false, line);
+    }
+    for (size_t i = 0; i < r.writer.out.len; i++)
+        count += r.writer.out.data[i] == '\n';
+    assert_int_equal(count, POINT_LINES_MOST);
+    reader_end(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_come_in_any_pieces),
+        cmocka_unit_test(a_line_without_end_takes_no_memory),
+        cmocka_unit_test(bars_count_on_from_pass_to_pass),
+        cmocka_unit_test(records_have_the_step_of_the_bar),
+        cmocka_unit_test(a_value_that_is_not_a_number_is_null),
+        cmocka_unit_test(standard_error_counts_for_bars_only),
+        cmocka_unit_test(a_pattern_names_the_metrics),
+        cmocka_unit_test(a_flood_of_points_is_thinned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

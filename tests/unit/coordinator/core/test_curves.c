@@ -1,0 +1,119 @@
+/* A loss that does not move is said once, and status says where metrics were read from. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+static int64_t running_job(struct core_fixture *f)
+{
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\ncommand: [x]\n");
+    fixture_all_run(f, "box1");
+    return job;
+}
+
+/* Whether a note of the job has the text. */
+static bool job_notes(struct core_fixture *f, int64_t job, const char *text)
+{
+    struct core_job_status status;
+    struct err e;
+    bool found = false;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    for (char *const *note = status.notes; note && *note; note++)
+        found = found || strstr(*note, text);
+    core_job_status_release(&status);
+    return found;
+}
+
+static void a_constant_loss_is_said_after_100_steps(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f);
+
+    fixture_report(f, job, 0, 1, "loss", 4);
+    for (int64_t step = 10; step < 110; step += 10)
+        fixture_report(f, job, 0, step, "loss", 2.5);
+    assert_false(job_notes(f, job, "nothing is learned"));
+    assert_false(fixture_said(f, "nothing is learned"));
+    fixture_report(f, job, 0, 110, "loss", 2.5);
+    assert_true(fixture_said(f, "the loss has been 2.5 since step 10, for 100 steps"));
+    assert_true(job_notes(f, job, "nothing is learned: the loss has been 2.5"));
+    fixture_report(f, job, 1, 115, "loss", 9); /* the job's loss is that of the lowest rank */
+    fixture_report(f, job, 0, 120, "loss", 2.5);
+    assert_true(job_notes(f, job, "for 110 steps"));
+    fixture_report(f, job, 0, 130, "loss", 2.4);
+    assert_false(job_notes(f, job, "nothing is learned"));
+}
+
+static void a_loss_that_is_not_a_number_is_constant(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f);
+
+    for (int64_t step = 0; step <= 200; step += 10)
+        fixture_report(f, job, 0, step, "loss", NAN);
+    assert_true(fixture_said(f, "the loss has not been a number since step 0"));
+    assert_true(job_notes(f, job, "for 200 steps"));
+}
+
+static void few_equal_reports_say_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f);
+
+    for (int64_t step = 0; step <= 800; step += 100) /* nine: they may be equal by chance */
+        fixture_report(f, job, 0, step, "loss", 2.5);
+    for (int i = 0; i < 50; i++) /* the same step again and again */
+        fixture_report(f, job, 0, 800, "loss", 2.5);
+    assert_false(job_notes(f, job, "nothing is learned"));
+}
+
+static void check_captured(struct core_fixture *f, int64_t job, const char *want)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_string_equal(status.progress->captured, want);
+    core_job_status_release(&status);
+}
+
+static void status_says_where_metrics_come_from(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f);
+    struct metric_line line = {.has_step = true, .step = 1}, empty = {0};
+
+    assert_true(metric_line_add(&line, "loss", 2));
+    fixture_report_captured(f, job, 0, &line, "its output", NULL);
+    check_captured(f, job, "its output");
+    fixture_report_captured(f, job, 0, &empty, "its output", "capture: skipped 5 MB");
+    assert_true(job_notes(f, job, "skipped 5 MB"));
+    assert_true(fixture_said(f, "skipped 5 MB"));
+    fixture_pass_beating(f, 31000, "box1");
+    fixture_restart(f);
+    check_captured(f, job, "its output");
+    fixture_hello(f, "box1", "box1", 2, 0);
+    fixture_all_run(f, "box1");
+    fixture_report_line(f, job, 0, &line); /* now it reports by itself */
+    check_captured(f, job, "");
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_constant_loss_is_said_after_100_steps),
+        TEST(a_loss_that_is_not_a_number_is_constant),
+        TEST(few_equal_reports_say_nothing),
+        TEST(status_says_where_metrics_come_from),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
