@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thinning.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/pool.h"
 #include "proto/ddp.pb-c.h"
@@ -96,18 +97,32 @@ static void recorder_on_worker(uv_work_t *req)
 
 /* ---- on the loop */
 
-/* A long job has more points than a reply can carry and a screen can show. Keeps every stride-th point, so
- * that curves keep their shape, and the last point of each series, which users look at first. */
+static bool points_same_series(const struct metric_point *a, const struct metric_point *b)
+{
+    return a->rank == b->rank && strcmp(a->metric.name, b->metric.name) == 0;
+}
+
+/* A long job has more points than a reply can carry and a screen can show. Divides each series into buckets of stride
+ * points and keeps of each what a picture needs (base/thinning.h), so that no spike and no NaN disappears. The last
+ * point of a series, which users look at first, remains. */
 static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count,
                           size_t stride)
 {
+    double *values = xmalloc((count + 1) * sizeof(*values));
+    bool *keep = xmalloc((count + 1) * sizeof(*keep));
     size_t n = 0;
-    for (size_t i = 0; i < count; i++) {
-        const bool last = i + 1 == count || points[i].rank != points[i + 1].rank ||
-                          strcmp(points[i].metric.name, points[i + 1].metric.name) != 0;
-        if (i % stride == 0 || last)
-            kept[n++] = &points[i];
+    for (size_t i = 0; i < count; i++)
+        values[i] = points[i].metric.value;
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && points_same_series(&points[i], &points[end]);)
+            end++;
+        thinning_choose(values + i, end - i, stride > 1 ? (end - i) / stride + 1 : 0, keep + i);
     }
+    for (size_t i = 0; i < count; i++)
+        if (keep[i])
+            kept[n++] = &points[i];
+    free(values);
+    free(keep);
     return n;
 }
 
@@ -117,7 +132,8 @@ static void points_read_reply(struct points_read *q)
     Ddp__V1__GetMetricsReply message = DDP__V1__GET_METRICS_REPLY__INIT;
     struct metric_point **kept = pool_alloc(&pool, q->count * sizeof *kept);
     const bool one_series = q->query.name && q->query.by_rank; /* at most METRICS_SERIES_MAX points */
-    const size_t stride = one_series ? 1 : q->count / REPLY_POINTS + 1;
+    const bool fits = one_series || q->count <= REPLY_POINTS;
+    const size_t stride = fits ? 1 : THINNING_KEPT * (q->count / REPLY_POINTS + 1);
     message.n_points = points_thin(kept, q->points, q->count, stride);
     message.thinned = message.n_points < q->count;
     message.points = pool_alloc(&pool, message.n_points * sizeof *message.points);
