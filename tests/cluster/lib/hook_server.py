@@ -11,6 +11,7 @@ class HookServer:
     def __init__(self, port, answer=None, tls=None):
         self.port, self.answer, self.lock = port, answer, threading.Lock()
         self.posts = []  # (path, headers, text), in the order of their arrival
+        self.answered = []  # the texts that got an answer
         self.stopped = threading.Event()
         owner = self
 
@@ -27,6 +28,8 @@ class HookServer:
                 if reply is None:
                     owner.stopped.wait()
                     return
+                with owner.lock:
+                    owner.answered.append(text)
                 status, headers, body = reply
                 self.send_response(status)
                 for name, value in headers.items():
@@ -52,9 +55,9 @@ class HookServer:
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
-    def messages(self):
+    def messages(self, answered=False):
         with self.lock:
-            return [json.loads(text) for _, _, text in self.posts]
+            return [json.loads(text) for text in (self.answered if answered else [post[2] for post in self.posts])]
 
     def close(self):
         self.stopped.set()
