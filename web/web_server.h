@@ -1,0 +1,38 @@
+#ifndef DDP_WEB_WEB_SERVER_H
+#define DDP_WEB_WEB_SERVER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "web/web_levels.h"
+#include "web/web_reply.h"
+#include "web/web_request.h"
+
+/* An HTTP server on 127.0.0.1 for the page and its API.
+ *
+ * One thread does all input and output (libmicrohttpd, epoll). It checks and parses a request (web_access.h, web_request.h).
+ * A few threads answer requests, because an answer waits for the coordinator; meanwhile the connection is suspended. So a
+ * slow answer delays other answers only if as many as there are threads are slow, and a slow reader delays nobody.
+ * GET /api/watch is answered from the levels and never ends (web_stream.h). */
+
+struct web_options {
+    uint16_t port;   /* 0: a free one */
+    const char *key; /* web_access.h */
+    const char *page;
+    size_t page_size;
+    struct web_levels *levels;
+    /* Answers a request of any route but WEB_PAGE and WEB_WATCH. Called by several threads at once. */
+    void (*answer)(void *user, const struct web_request *request, struct web_reply *reply);
+    void *user;
+};
+
+struct web_server;
+/* Texts and levels are borrowed until web_server_close. ALREADY_EXISTS: the port is in use. */
+MUST_CHECK enum err_code web_server_open(struct web_server **out, const struct web_options *options,
+                                         struct err *e);
+uint16_t web_server_port(const struct web_server *s);
+/* Waits for the answers that are being made, so the caller makes sure that they end. Ends all connections. NULL is
+ * allowed. */
+void web_server_close(struct web_server *s);
+
+#endif

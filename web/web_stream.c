@@ -1,0 +1,103 @@
+#include "web/web_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define BLOCK (32 << 10)
+
+struct web_stream {
+    struct web_viewer viewer;
+    struct web_levels *levels;
+    struct MHD_Connection *connection;
+    struct web_frame *frame; /* that is being sent */
+    size_t sent;
+    const bool *ending;
+    bool woken; /* since the last block */
+};
+
+/* Both are called with the levels' lock held, so a change is not missed between them. */
+static void stream_wake(struct web_viewer *viewer)
+{
+    struct web_stream *s = viewer->owner;
+    s->woken = true;
+    MHD_resume_connection(s->connection);
+}
+
+static void stream_wait(struct web_viewer *viewer)
+{
+    struct web_stream *s = viewer->owner;
+    if (s->woken || __atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
+        return; /* a comment is due first */
+    viewer->wake = stream_wake;
+    MHD_suspend_connection(s->connection);
+}
+
+static ssize_t stream_read(void *owner, uint64_t position, char *to, size_t most)
+{
+    struct web_stream *s = owner;
+    size_t size = 0;
+    (void)position;
+    if (__atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    while (size < most) {
+        if (!s->frame) {
+            s->frame = web_levels_next(s->levels, &s->viewer, size ? NULL : stream_wait);
+            s->sent = 0;
+        }
+        if (!s->frame)
+            break;
+        const size_t left = s->frame->size - s->sent, n = left < most - size ? left : most - size;
+        memcpy(to + size, s->frame->data + s->sent, n);
+        s->sent += n;
+        size += n;
+        if (s->sent == s->frame->size) {
+            web_levels_return(s->levels, s->frame);
+            s->frame = NULL;
+        }
+    }
+    /* Woken for nothing: a write tells whether the reader is still there. */
+    if (!size && s->woken && most >= strlen(WEB_COMMENT)) {
+        memcpy(to, WEB_COMMENT, strlen(WEB_COMMENT));
+        size = strlen(WEB_COMMENT);
+    }
+    s->woken = s->woken && !size;
+    return (ssize_t)size;
+}
+
+static void stream_free(void *owner)
+{
+    struct web_stream *s = owner;
+    web_levels_leave(s->levels, &s->viewer);
+    if (s->frame)
+        web_levels_return(s->levels, s->frame);
+    free(s);
+}
+
+enum err_code web_stream_create(struct MHD_Response **out, struct MHD_Connection *connection,
+                                const struct web_request *request, struct web_levels *levels,
+                                const bool *ending, struct err *e)
+{
+    struct web_stream *s = xcalloc(1, sizeof(*s));
+    struct web_viewer *v = &s->viewer;
+    if (web_request_jobs(request, "jobs", v->jobs, WEB_WATCHED_JOBS, &v->job_count, e) != ERR_OK ||
+        web_request_jobs(request, "logs", v->logs, WEB_WATCHED_JOBS, &v->log_count, e) != ERR_OK) {
+        free(s);
+        return e->code;
+    }
+    s->levels = levels;
+    s->connection = connection;
+    s->ending = ending;
+    s->woken =
+        true; /* the first block is a comment if there is no level yet, so that the reader gets the headers */
+    v->owner = s;
+    web_levels_enter(levels, v, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Last-Event-ID"));
+    *out = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, stream_read, s, stream_free);
+    if (!*out) {
+        stream_free(s);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no memory for another viewer");
+    }
+    MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)WEB_STREAM_IDLE_S);
+    return ERR_OK;
+}

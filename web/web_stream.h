@@ -1,0 +1,20 @@
+#ifndef DDP_WEB_WEB_STREAM_H
+#define DDP_WEB_WEB_STREAM_H
+
+#include <microhttpd.h>
+
+#include "web/web_levels.h"
+#include "web/web_request.h"
+
+/* Answers GET /api/watch with server-sent events. The connection is suspended while its viewer has the newest level, and
+ * resumed by the next change. A reader that takes nothing for WEB_STREAM_IDLE_S is disconnected. */
+
+#define WEB_STREAM_IDLE_S 60
+
+/* INVALID_ARGUMENT: the parameters are wrong. The response enters the viewer into the levels until it is destroyed. ending: once
+ * it is set, streams end when they are woken; borrowed. */
+MUST_CHECK enum err_code web_stream_create(struct MHD_Response **out, struct MHD_Connection *connection,
+                                           const struct web_request *request, struct web_levels *levels,
+                                           const bool *ending, struct err *e);
+
+#endif
