@@ -9,8 +9,8 @@
 #include "client/cmd/usage_table.h"
 #include "client/connect.h"
 #include "client/export/export_text.h"
+#include "client/reply_json.h"
 #include "client/text/format.h"
-#include "client/text/json_print.h"
 #include "client/text/plot.h"
 #include "client/text/series.h"
 #include "client/text/table.h"
@@ -196,14 +196,6 @@ static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job
     }
 }
 
-/* {"job": 9, "points": [...]}: one line a job. */
-static void metrics_print_json(const Ddp__V1__GetMetricsReply *reply, int64_t job, struct buf *out)
-{
-    CLEANUP(buf_release) struct buf inner = {0};
-    json_print(&reply->base, &inner);
-    buf_printf(out, "{\"job\":%lld,%s", (long long)job, inner.data + 1);
-}
-
 static enum err_code metrics_fetch(struct link *link, const struct metrics_options *o, int64_t job,
                                    bool usage, void **reply, struct err *e)
 {
@@ -244,7 +236,7 @@ static enum err_code metrics_show_job(struct link *link, const struct metrics_op
     if (o->output && strcmp(o->output, "csv") == 0)
         metrics_print_csv(reply, job, first, &out);
     else if (o->output && strcmp(o->output, "json") == 0)
-        metrics_print_json(reply, job, &out);
+        reply_json_metrics(reply, job, &out);
     else if ((!usage && !o->usage) || !metrics_print_usage(usage ? usage : reply, job, several, &out))
         metrics_print_table(reply, job, o->name, several, &out);
     stdout_put(&out);

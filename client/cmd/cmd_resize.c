@@ -1,29 +1,10 @@
-#include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "client/cmd/jobs/job_find.h"
+#include "client/cmd/jobs/job_number.h"
 
 /* The commands that change a job while it runs: resize and restart. */
-
-#define NODES_MOST 10000
-
-/* "3" or "1:4" */
-static enum err_code resize_read_nodes(const char *text, int32_t *min, int32_t *max, struct err *e)
-{
-    char *end = NULL;
-    long low = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0, high = low;
-
-    if (end && *end == ':' && isdigit((unsigned char)end[1]))
-        high = strtol(end + 1, &end, 10);
-    if (!end || *end || low < 1 || high < low || high > NODES_MOST)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "invalid number of nodes: '%s'; expected N or MIN:MAX, such as 3 or 1:4", text);
-    *min = (int32_t)low;
-    *max = (int32_t)high;
-    return ERR_OK;
-}
 
 static enum err_code resize_call(struct link *link, const char *method, int64_t job, const void *request,
                                  struct err *e)
@@ -43,7 +24,7 @@ static int cmd_resize_run(struct invocation *in)
     Ddp__V1__ResizeJobRequest request = DDP__V1__RESIZE_JOB_REQUEST__INIT;
     struct link link;
     struct err e;
-    if (resize_read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK ||
+    if (nodes_range_parse(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK ||
         link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     const int code = job_find(&link, "resize", in->args.list[0], &request.job, &e) == ERR_OK &&

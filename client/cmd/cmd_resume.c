@@ -26,31 +26,13 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static enum err_code resume_submit(struct link *link, int64_t old, const struct resume_options *o,
-                                   int64_t *job, char **name, struct err *e)
-{
-    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
-    CLEANUP(rpc_release) void *reply = NULL;
-    CLEANUP(free_text) char *text = NULL;
-    struct job_flags flags = {.set = o->set};
-    request.job = old;
-    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
-        return e->code;
-    const Ddp__V1__JobStatus *status = reply;
-    if (job_text_change(status->job_file, &flags, &text, e) != ERR_OK)
-        return e->code;
-    *name = xstrdup(status->name);
-    struct submission submission = {.text = text, .continues = old, .resume = true};
-    return submit_send(link, &submission, job, e);
-}
-
 static int job_resume(struct link *link, int64_t old, const void *context)
 {
     const struct resume_options *o = context;
     CLEANUP(free_text) char *name = NULL;
     struct err e;
     int64_t job;
-    if (resume_submit(link, old, o, &job, &name, &e) != ERR_OK)
+    if (submit_resumed(link, old, o->set, &job, &name, &e) != ERR_OK)
         return error_print(&e);
     return submit_after(link, job, name, o->follow, o->output);
 }

@@ -15,6 +15,7 @@
 #include "client/run/run_logs.h"
 #include "client/run/run_session.h"
 #include "client/run/torchrun.h"
+#include "client/web/web_session.h"
 
 /* run: one job in the foreground.
  *
@@ -46,6 +47,22 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
     return in->args.tail ? command_words_check(&o->form, in->args.tail[0], spec->workdir, e) : ERR_OK;
 }
 
+/* --web: the page has a connection of its own to the private coordinator. */
+static enum err_code run_start_web(struct run_session *s, struct err *e)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    struct link link = {0};
+    if (!s->serves_web)
+        return ERR_OK;
+    if (local_cluster_link(&s->local, &link, e) != ERR_OK)
+        return e->code;
+    if (web_session_open(&s->web, &link, 0, e) != ERR_OK)
+        return err_wrap(e, "--web");
+    buf_printf(&talk, "ddpctl: the web page of this run is %s\n", web_session_url(s->web));
+    stderr_put(&talk);
+    return ERR_OK;
+}
+
 static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)
 {
     struct submission submission = {.text = text, .own_cluster = true};
@@ -57,7 +74,7 @@ static enum err_code run_start_session(struct run_session *s, const char *text, 
     if (local_cluster_start(&s->local, &agent, s->request->log_dir, e) != ERR_OK ||
         local_cluster_link(&s->local, &s->link, e) != ERR_OK)
         return e->code;
-    if (submit_send(&s->link, &submission, &s->job, e) != ERR_OK)
+    if (run_start_web(s, e) != ERR_OK || submit_send(&s->link, &submission, &s->job, e) != ERR_OK)
         return e->code;
     return run_session_run(s, e);
 }
@@ -69,12 +86,13 @@ static int run_report_failure(const struct err *e)
     return code == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
 }
 
-static int run_on_this_machine(const struct run_request *r, const char *text, const struct job_spec *spec,
-                               int64_t slots, bool quiet)
+static int run_on_this_machine(const struct run_options *o, const struct run_request *r, const char *text,
+                               const struct job_spec *spec, int64_t slots)
 {
     struct run_session s;
     struct err e;
-    run_session_init(&s, r, quiet);
+    run_session_init(&s, r, o->quiet);
+    s.serves_web = o->web;
     if (spec->procs == JOB_PROCS_GPU)
         s.without_gpus = "--nproc-per-node N or cpu";
     else if (spec->device == JOB_DEVICE_CUDA)
@@ -171,7 +189,7 @@ static int run_request_start(struct invocation *in, struct run_request *r, const
     if (run_claim_logs(r, spec, &e) != ERR_OK)
         return error_print(&e);
     return r->host ? host_group_run(in->globals, r, text, spec, o->quiet)
-                   : run_on_this_machine(r, text, spec, slots, o->quiet);
+                   : run_on_this_machine(o, r, text, spec, slots);
 }
 
 static int cmd_run_run(struct invocation *in)
@@ -192,6 +210,12 @@ static int cmd_run_run(struct invocation *in)
             &e, ERR_INVALID_ARGUMENT,
             "option '--attach': a rank that --hosts or --launcher starts elsewhere cannot have this terminal; type "
             "the command on each host instead, with --attach on the host of the rank");
+        return error_print(&e);
+    }
+    if (((const struct run_options *)in->options)->web && (launcher || request.host)) {
+        err_set(
+            &e, ERR_INVALID_ARGUMENT,
+            "option '--web' serves runs of one machine; `ddpctl web --coordinator HOST:PORT` serves a cluster");
         return error_print(&e);
     }
     if (launcher)

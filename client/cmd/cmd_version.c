@@ -1,27 +1,14 @@
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "client/connect.h"
+#include "client/reply_json.h"
 
 struct version_options {
     const char *output;
 };
 
 static const struct option_spec options[] = {OPTION_OUTPUT(version_options, output), {0}};
-
-static void version_print_json(const Ddp__V1__GetVersionReply *reply, struct buf *out)
-{
-    struct jout o = {.buf = out};
-    jout_open(&o, NULL, '{');
-    jout_text(&o, "client", DDP_VERSION);
-    jout_text(&o, "coordinator", reply ? reply->version : NULL);
-    jout_text(&o, "cluster_id", reply ? reply->cluster_id : NULL);
-    jout_int(&o, "epoch", reply ? reply->epoch : 0);
-    jout_int(&o, "schema", reply ? reply->schema : 0);
-    jout_close(&o, '}');
-    buf_putc(out, '\n');
-}
 
 /* ddpctl's own version is printed even when no coordinator answers; then the exit code is 3. */
 static int cmd_version_run(struct invocation *in)
@@ -39,7 +26,7 @@ static int cmd_version_run(struct invocation *in)
     }
     const Ddp__V1__GetVersionReply *reply = message;
     if (o->output && strcmp(o->output, "json") == 0) {
-        version_print_json(reply, &out);
+        reply_json_version(reply, &out);
     } else {
         buf_puts(&out, "ddpctl " DDP_VERSION "\n");
         if (reply)

@@ -1,46 +1,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "client/cmd/jobs/job_find.h"
 #include "client/connect.h"
 #include "client/diagnose/diagnosis.h"
+#include "client/reply_json.h"
 #include "client/screen/screen_why.h"
-#include "client/text/json_print.h"
 
 struct why_options {
     const char *output;
 };
 
 static const struct option_spec options[] = {OPTION_OUTPUT(why_options, output), {0}};
-
-/* The diagnosis, then the coordinator's whole answer under the key "probe". */
-static void why_print_json(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, struct buf *out)
-{
-    struct jout o = {.buf = out};
-    CLEANUP(buf_release) struct buf probe = {0};
-    json_print(&reply->base, &probe);
-    probe.data[probe.len - 1] = '\0'; /* the line's end */
-    jout_open(&o, NULL, '{');
-    jout_int(&o, "job", reply->job->job);
-    jout_text(&o, "verdict", diagnosis_name(d->kind));
-    jout_text(&o, "bound", bound_name(d->bound));
-    jout_text(&o, "sentence", d->sentence.data);
-    jout_text(&o, "details", d->details.data ? d->details.data : "");
-    jout_text(&o, "next", d->next.data ? d->next.data : "");
-    if (d->rank) {
-        jout_int(&o, "rank", d->rank->rank);
-        jout_text(&o, "node", d->rank->node);
-    } else {
-        jout_raw(&o, "rank", "null");
-        jout_raw(&o, "node", "null");
-    }
-    jout_int(&o, "pid", d->pid);
-    jout_raw(&o, "probe", probe.data);
-    jout_close(&o, '}');
-    buf_putc(out, '\n');
-}
 
 static int cmd_why_run(struct invocation *in)
 {
@@ -62,7 +34,7 @@ static int cmd_why_run(struct invocation *in)
         return error_print(&e);
     diagnosis_find(reply, &diagnosis);
     if (o->output && strcmp(o->output, "json") == 0)
-        why_print_json(reply, &diagnosis, &out);
+        reply_json_why(reply, &out);
     else
         screen_why(reply, &diagnosis, &term, &out);
     if (!o->output || strcmp(o->output, "json") != 0)

@@ -253,6 +253,17 @@ enum err_code job_text_from_file(const char *path, const struct job_flags *flags
     return e->code;
 }
 
+enum err_code job_text_from_memory(const char *yaml, size_t size, const char *name, char **text,
+                                   struct err *e)
+{
+    const struct job_flags flags = {0};
+    struct conf_doc *doc;
+    *e = (struct err){0};
+    if (conf_open(&doc, yaml, size, "job file", e) != ERR_OK)
+        return e->code;
+    return job_text_finish(doc, &flags, name, text, e);
+}
+
 const char *job_text_store(const struct job_flags *flags, bool python)
 {
     if (flags->store || !python || !flags->procs)

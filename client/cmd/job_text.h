@@ -24,6 +24,9 @@ extern const struct option_spec job_flag_options[]; /* for a struct that begins 
  * of those before it, each with "ddpctl: " in front, by lines. */
 MUST_CHECK enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text,
                                             struct buf *others, struct err *e);
+/* The same for a text that came without a file. `name`: of the job, if neither the text nor a flag has one. */
+MUST_CHECK enum err_code job_text_from_memory(const char *yaml, size_t size, const char *name, char **text,
+                                              struct err *e);
 /* The value of the key `store` for a command line: that of the flag; without the flag `launcher` for the form in which
  * torchrun is typed, a Python script or module with a number of workers, and else NULL. A program without that number
  * is one process, which may start ranks of its own and serve their store. */

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/id.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "client/cmd/follow.h"
+#include "client/reply_json.h"
 
 #define PATIENCE_MS 10000
 
@@ -119,6 +119,26 @@ enum err_code submit_send(struct link *link, const struct submission *s, int64_t
     return ERR_OK;
 }
 
+enum err_code submit_resumed(struct link *link, int64_t old, char **set, int64_t *job, char **name,
+                             struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(free_text) char *text = NULL;
+    struct job_flags flags = {.set = set};
+    request.job = old;
+    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__JobStatus *status = reply;
+    if (job_text_change(status->job_file, &flags, &text, e) != ERR_OK)
+        return e->code;
+    struct submission submission = {.text = text, .continues = old, .resume = true};
+    if (submit_send(link, &submission, job, e) != ERR_OK)
+        return e->code;
+    *name = xstrdup(status->name);
+    return ERR_OK;
+}
+
 int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output)
 {
     CLEANUP(buf_release) struct buf out = {0}, talk = {0};
@@ -130,12 +150,7 @@ int submit_after(struct link *link, int64_t job, const char *name, bool follow, 
         return code;
     }
     if (output && strcmp(output, "json") == 0) {
-        struct jout o = {.buf = &out};
-        jout_open(&o, NULL, '{');
-        jout_int(&o, "job", job);
-        jout_text(&o, "name", name);
-        jout_close(&o, '}');
-        buf_putc(&out, '\n');
+        reply_json_submitted(job, name, &out);
     } else {
         /* only the number goes to stdout: job=$(ddpctl submit ...) */
         buf_printf(&out, "%lld\n", (long long)job);

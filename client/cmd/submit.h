@@ -27,6 +27,10 @@ struct submission {
  * so that the job is created once. The coordinator's warnings go to stderr. */
 MUST_CHECK enum err_code submit_send(struct link *link, const struct submission *submission, int64_t *job,
                                      struct err *e);
+/* Submits the job file of an ended job again, changed by `set` (NULL: unchanged), as a job that continues from its last
+ * snapshot. The caller frees *name. */
+MUST_CHECK enum err_code submit_resumed(struct link *link, int64_t old, char **set, int64_t *job, char **name,
+                                        struct err *e);
 /* After a submit: prints the job's number, or follows the job. Returns the exit code. */
 int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output);
 

@@ -16,7 +16,7 @@ struct run_options {
     const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* have no effect here */
     const char *stdout_filters, *stderr_filters;                              /* nor have these */
     struct command_form form;
-    bool virtual_local_rank, quiet, raw;
+    bool virtual_local_rank, quiet, raw, web;
 };
 
 extern const struct option_spec run_option_table[];

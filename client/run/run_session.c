@@ -297,6 +297,7 @@ void run_session_release(struct run_session *s, int code)
     if (keep && !s->quiet)
         run_session_flush(s);
     run_terminal_close(&s->terminal);
+    web_session_close(s->web);
     job_watch_close(&s->watch);
     link_close(&s->link);
     local_cluster_stop(&s->local, keep);

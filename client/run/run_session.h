@@ -8,6 +8,7 @@
 #include "client/run/run_terminal.h"
 #include "client/run/waiting.h"
 #include "client/screen/screen_follow.h"
+#include "client/web/web_session.h"
 
 /* A job of `ddpctl run` in the foreground. The session watches the job, copies the output of this node's
  * workers from their log files, and passes on ^C and other signals, until the job has ended and all output is
@@ -18,6 +19,8 @@ struct run_session {
     struct local_cluster local;   /* this machine's daemons; local.logs has the log files */
     struct run_terminal terminal; /* opened by run_session_init */
     struct link link;             /* to the coordinator, on this or another machine */
+    bool serves_web;              /* --web */
+    struct web_session *web;      /* owned; NULL: not open */
     const char *node;             /* this node's name in the job; NULL: it is the only node */
     int64_t job;
     /* the flags that run the job without GPUs, for advice; NULL: it does not ask for GPUs of this machine */

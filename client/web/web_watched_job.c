@@ -1,0 +1,224 @@
+#include "client/web/web_watched_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/text/json_print.h"
+
+#define NEWEST_POINTS 32      /* of each series, asked for once a second */
+#define LOG_TAIL 50           /* lines, when the first viewer comes */
+#define LOG_BYTES (256 << 10) /* in one frame; the rest waits in the stream */
+
+struct watched_series {
+    char *name;
+    int32_t rank;
+    int64_t time_ms, step; /* of the newest point */
+    bool seen;
+};
+
+/* The frame of a topic begins with its job and the revision of the frame before it, so that a viewer sees whether it has missed
+ * one. previous 0: there was none, or some content could not be sent. */
+static void watched_put(const struct web_watched_job *j, struct web_levels *levels, enum web_topic topic,
+                        const char *name, uint64_t previous, const char *members)
+{
+    CLEANUP(buf_release) struct buf json = {0};
+    buf_printf(&json, "{\"job\":%lld,\"previous\":%llu,", (long long)j->job, (unsigned long long)previous);
+    buf_puts(&json, members);
+    web_levels_put(levels, topic, j->job, "", name, &json, false);
+}
+
+/* ---- points */
+
+static struct watched_series *watched_find_series(struct web_watched_job *j, const Ddp__V1__MetricPoint *p)
+{
+    for (size_t i = 0; i < j->series_count; i++)
+        if (j->series[i].rank == p->rank && strcmp(j->series[i].name, p->name) == 0)
+            return &j->series[i];
+    j->series = array_grow(j->series, j->series_count, &j->series_cap, sizeof(*j->series));
+    struct watched_series *s = &j->series[j->series_count++];
+    *s = (struct watched_series){.name = xstrdup(p->name), .rank = p->rank, .time_ms = -1, .step = -1};
+    return s;
+}
+
+/* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps, so the time
+ * decides, and the step between points of one time. *lost: more were new than were asked for. */
+static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMetricsReply *reply,
+                                 Ddp__V1__MetricPoint **out, bool *lost)
+{
+    size_t count = 0;
+    for (size_t i = 0, end; i < reply->n_points; i = end) {
+        struct watched_series *s = watched_find_series(j, reply->points[i]);
+        int64_t time_ms = s->time_ms, step = s->step;
+        size_t fresh = 0;
+        for (end = i; end < reply->n_points && reply->points[end]->rank == s->rank &&
+                      strcmp(reply->points[end]->name, s->name) == 0;
+             end++) {
+            Ddp__V1__MetricPoint *p = reply->points[end];
+            if (p->time_ms < s->time_ms || (p->time_ms == s->time_ms && p->step <= s->step))
+                continue;
+            out[count++] = p;
+            fresh++;
+            if (p->time_ms > time_ms || (p->time_ms == time_ms && p->step > step)) {
+                time_ms = p->time_ms;
+                step = p->step;
+            }
+        }
+        *lost = *lost || (s->seen && fresh >= NEWEST_POINTS);
+        s->seen = true;
+        s->time_ms = time_ms;
+        s->step = step;
+    }
+    return count;
+}
+
+static enum err_code watched_put_points(struct web_watched_job *j, struct link *link,
+                                        struct web_levels *levels, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    CLEANUP(buf_release) struct buf json = {0};
+    uint64_t previous = web_levels_revision(levels, TOPIC_POINTS, j->job, "");
+    bool lost = false;
+    request.job = j->job;
+    request.limit = NEWEST_POINTS;
+    if (link_call(link, "GetMetrics", &request, &message, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__GetMetricsReply *reply = message;
+    Ddp__V1__GetMetricsReply fresh = DDP__V1__GET_METRICS_REPLY__INIT;
+    fresh.points = xmalloc((reply->n_points + 1) * sizeof(Ddp__V1__MetricPoint *));
+    fresh.n_points = watched_new_points(j, reply, fresh.points, &lost);
+    if (fresh.n_points || !j->has_points) {
+        json_print(&fresh.base, &json);
+        watched_put(j, levels, TOPIC_POINTS, "point", lost ? 0 : previous, json.data + 1);
+    } else {
+        web_levels_keep(levels, TOPIC_POINTS, j->job);
+    }
+    j->has_points = true;
+    free(fresh.points);
+    return ERR_OK;
+}
+
+/* ---- status and events */
+
+static enum err_code watched_put_status(const struct web_watched_job *j, struct link *link,
+                                        struct web_levels *levels, struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf json = {0};
+    request.job = j->job;
+    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    json_print(reply, &json);
+    web_levels_put(levels, TOPIC_JOB_DETAIL, j->job, "", "job", &json, true);
+    return ERR_OK;
+}
+
+static enum err_code watched_put_events(struct web_watched_job *j, struct link *link,
+                                        struct web_levels *levels, struct err *e)
+{
+    Ddp__V1__GetEventsRequest request = DDP__V1__GET_EVENTS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    CLEANUP(buf_release) struct buf json = {0};
+    request.job = j->job;
+    request.after = j->event ? j->event : j->has_events ? -1 : 0;
+    if (link_call(link, "GetEvents", &request, &message, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__GetEventsReply *reply = message;
+    if (reply->n_events || !j->has_events) {
+        json_print(&reply->base, &json);
+        watched_put(j, levels, TOPIC_EVENTS, "event", web_levels_revision(levels, TOPIC_EVENTS, j->job, ""),
+                    json.data + 1);
+    } else {
+        web_levels_keep(levels, TOPIC_EVENTS, j->job);
+    }
+    j->has_events = true;
+    if (reply->n_events)
+        j->event = reply->events[reply->n_events - 1]->id;
+    return ERR_OK;
+}
+
+/* ---- output */
+
+static enum err_code watched_open_log(struct web_watched_job *j, struct link *link, struct err *e)
+{
+    Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
+    request.job = j->job;
+    request.rank = -1;
+    request.follow = request.both = request.times = request.all_generations = true;
+    request.tail_lines = LOG_TAIL;
+    if (link_check_owner(link, e) != ERR_OK)
+        return e->code;
+    return rpc_stream_open(&j->stream, link->channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0,
+                           0, e);
+}
+
+/* Takes what has come; the stream holds back the rest, and so do the nodes. */
+static void watched_read_log(struct web_watched_job *j)
+{
+    struct err e;
+    while (j->lines.json.len < LOG_BYTES) {
+        CLEANUP(rpc_release) void *data = NULL;
+        const enum err_code code = rpc_stream_next(j->stream, 1, &data, &e);
+        if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(j->stream))
+            return;
+        if (data) {
+            web_lines_add(&j->lines, data);
+            continue;
+        }
+        /* After an error the output is read again from its end, and viewers are told to fetch what they miss. */
+        rpc_stream_close(j->stream);
+        j->stream = NULL;
+        web_lines_finish(&j->lines);
+        j->log_ended = code == ERR_OK;
+        j->has_log = j->has_log && j->log_ended;
+        return;
+    }
+}
+
+static enum err_code watched_put_log(struct web_watched_job *j, struct link *link, struct web_levels *levels,
+                                     struct err *e)
+{
+    CLEANUP(buf_release) struct buf json = {0};
+    const uint64_t previous = j->has_log ? web_levels_revision(levels, TOPIC_LOG, j->job, "") : 0;
+    if (!j->stream && !j->log_ended && watched_open_log(j, link, e) != ERR_OK)
+        return e->code;
+    if (j->stream)
+        watched_read_log(j);
+    if (j->lines.count || j->lines.notes.len || !web_levels_revision(levels, TOPIC_LOG, j->job, "")) {
+        buf_puts(&json, "\"lines\":[");
+        buf_append(&json, j->lines.json.data, j->lines.json.len);
+        buf_puts(&json, "],\"notes\":[");
+        buf_append(&json, j->lines.notes.data, j->lines.notes.len);
+        buf_puts(&json, "]}");
+        watched_put(j, levels, TOPIC_LOG, "log", previous, json.data);
+        j->has_log = true;
+    } else {
+        web_levels_keep(levels, TOPIC_LOG, j->job);
+    }
+    web_lines_clear(&j->lines);
+    return ERR_OK;
+}
+
+enum err_code web_watched_job_put(struct web_watched_job *j, struct link *link, struct web_levels *levels,
+                                  struct err *e)
+{
+    enum err_code code = ERR_OK;
+    if (j->curves && (code = watched_put_status(j, link, levels, e)) == ERR_OK &&
+        (code = watched_put_points(j, link, levels, e)) == ERR_OK)
+        code = watched_put_events(j, link, levels, e);
+    if (code == ERR_OK && j->logs)
+        code = watched_put_log(j, link, levels, e);
+    return code == ERR_NOT_FOUND ? ERR_OK : code;
+}
+
+void web_watched_job_release(struct web_watched_job *j)
+{
+    rpc_stream_close(j->stream);
+    web_lines_release(&j->lines);
+    for (size_t i = 0; i < j->series_count; i++)
+        free(j->series[i].name);
+    free(j->series);
+    *j = (struct web_watched_job){0};
+}

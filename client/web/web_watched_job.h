@@ -1,0 +1,28 @@
+#ifndef DDP_CLIENT_WEB_WEB_WATCHED_JOB_H
+#define DDP_CLIENT_WEB_WEB_WATCHED_JOB_H
+
+#include "client/connect.h"
+#include "client/web/web_lines.h"
+#include "web/web_levels.h"
+
+/* A job that some viewer names: up to where its points, events and output have been sent. One thread. */
+struct web_watched_job {
+    int64_t job;
+    bool curves; /* its status, points and events are wanted */
+    bool logs;
+    /* private */
+    struct watched_series *series;
+    size_t series_count, series_cap;
+    bool has_points, has_events, has_log, log_ended;
+    int64_t event;             /* the newest */
+    struct rpc_stream *stream; /* of the output */
+    struct web_lines lines;
+};
+
+/* Asks for what is new and puts it into the levels. A job that does not exist is no error. UNAVAILABLE: the coordinator does
+ * not answer. */
+MUST_CHECK enum err_code web_watched_job_put(struct web_watched_job *j, struct link *link,
+                                             struct web_levels *levels, struct err *e);
+void web_watched_job_release(struct web_watched_job *j);
+
+#endif
