@@ -151,6 +151,18 @@ static void points_read_reply(struct points_read *q)
 
 static void recorder_start_work(struct metrics_recorder *r);
 
+static void recorder_on_timer(uv_timer_t *timer)
+{
+    recorder_start_work(timer->data);
+}
+
+/* The first point of a quiet time starts the timer, so an idle coordinator does not wake up. */
+static void recorder_arm_timer(struct metrics_recorder *r)
+{
+    if (!uv_is_active((uv_handle_t *)&r->timer))
+        uv_timer_start(&r->timer, recorder_on_timer, WRITE_EVERY_MS, 0);
+}
+
 static void recorder_finish_work(struct metrics_recorder *r)
 {
     struct metrics_work *w = &r->running;
@@ -181,6 +193,8 @@ static void recorder_on_work_done(uv_work_t *req, int status)
     recorder_finish_work(r);
     if (r->pending.read_count) /* users wait; points can wait for the timer */
         recorder_start_work(r);
+    else if (r->pending.point_count || r->pending.forgotten_count) /* the timer may have fired meanwhile */
+        recorder_arm_timer(r);
 }
 
 static void recorder_start_work(struct metrics_recorder *r)
@@ -192,11 +206,6 @@ static void recorder_start_work(struct metrics_recorder *r)
     r->busy = true;
     r->work.data = r;
     BUG_ON(uv_queue_work(r->loop, &r->work, recorder_on_worker, recorder_on_work_done) != 0);
-}
-
-static void recorder_on_timer(uv_timer_t *timer)
-{
-    recorder_start_work(timer->data);
 }
 
 enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *loop, const char *dir,
@@ -215,13 +224,6 @@ enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *lo
     uv_unref((uv_handle_t *)&r->timer); /* does not keep the loop alive */
     *out = r;
     return ERR_OK;
-}
-
-/* The first point of a quiet time starts the timer, so an idle coordinator does not wake up. */
-static void recorder_arm_timer(struct metrics_recorder *r)
-{
-    if (!uv_is_active((uv_handle_t *)&r->timer))
-        uv_timer_start(&r->timer, recorder_on_timer, WRITE_EVERY_MS, 0);
 }
 
 static int64_t report_step(struct metrics_recorder *r, const struct metric_report *report)
