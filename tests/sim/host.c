@@ -8,8 +8,11 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/forecast/forecast.h"
 #include "daemon/coordinator/core/notices.h"
 #include "tests/sim/sim.h"
+
+#define LOOK_EVERY 20 /* commits between two forecasts */
 
 static void random_bytes(void *ctx, void *out, size_t size)
 {
@@ -206,6 +209,24 @@ static void kill_host(struct sim *sim)
     sim_plan(sim, sim->now + sim_range(sim, 300, 20000), restart_host);
 }
 
+/* Any committed state can be run ahead, and no job starts in the past. */
+static void look_ahead(struct sim *sim)
+{
+    struct forecast *f = forecast_begin(sim->host.core, sim_clock(sim));
+    size_t count;
+    int64_t *jobs = core_job_ids(sim->host.core, 0, &count);
+
+    while (forecast_step(f))
+        ;
+    for (size_t i = 0; i < count; i++) {
+        const struct forecast_start *s = forecast_find(f, jobs[i]);
+        if (s && (s->position < 1 || (s->known && s->start_ms < sim_clock(sim).wall_ms)))
+            sim_fail(sim, "job %" PRId64 " is %d in line and starts in the past", jobs[i], s->position);
+    }
+    free(jobs);
+    forecast_free(f);
+}
+
 static void commit_and_flush(struct sim *sim, struct item *item)
 {
     struct host *host = &sim->host;
@@ -226,6 +247,8 @@ static void commit_and_flush(struct sim *sim, struct item *item)
     for (size_t i = 0; i < stop && !sim->failed; i++)
         carry_out(sim, &host->out.effects[i]);
     core_out_clear(&host->out);
+    if (!crash && ++host->commits % LOOK_EVERY == 0)
+        look_ahead(sim);
     if (crash)
         kill_host(sim);
     else

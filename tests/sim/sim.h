@@ -26,6 +26,7 @@
  *               state that one of its members has in memory. No node of a generation lacks its parts of the
  *               snapshot that the generation starts from; a job waits for its snapshots only while it has no
  *               whole one; no committed part is removed.
+ *   host.c      Any committed state can be run ahead, to say when jobs start.
  *   main.c      After the faults every job ends, and nothing is left running. */
 
 #define MAX_MACHINES 50
@@ -137,7 +138,8 @@ struct host {
     int64_t deaf_until, deaf_told, shut_until, shut_told;
     int crash_next; /* 0: no; 1: before the next commit, 2: after it, 3: during its effects */
     uint64_t next_handle;
-    int64_t words; /* that it has told watchers, in all its lives */
+    int64_t words;   /* that it has told watchers, in all its lives */
+    int64_t commits; /* in all its lives */
     struct pending *pending;
     size_t pending_count, pending_cap;
 };

@@ -219,6 +219,8 @@ bool forecast_step(struct forecast *f)
         explain_rest(f);
     if (at == INT64_MAX || !f->waiting_count || f->steps++ > STEPS_MOST) {
         f->done = true;
+        rehearsal_close(&f->rehearsal); /* the answers stay, the copies of jobs are no longer needed */
+        f->running_count = f->waiting_count = 0;
         return false;
     }
     f->now.wall_ms += at - f->now.boot_ms;
