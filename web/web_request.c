@@ -234,24 +234,22 @@ enum err_code web_request_jobs(const struct web_request *r, const char *name, in
 
 enum err_code web_request_json(const struct web_request *r, const char *keys, json_t **out, struct err *e)
 {
+    CLEANUP(json_release) json_t *body = NULL;
     const char *key;
     json_t *value;
     if (!r->body_size) {
         *out = json_object();
         return ERR_OK;
     }
-    if (json_parse(r->body, r->body_size, BODY_JSON_MOST, out, e) != ERR_OK)
+    if (json_parse(r->body, r->body_size, BODY_JSON_MOST, &body, e) != ERR_OK)
         return err_wrap(e, "body");
-    if (!json_is_object(*out))
-        err_set(e, ERR_INVALID_ARGUMENT, "body: expected a JSON object, such as {}");
-    else
-        e->code = ERR_OK;
-    json_object_foreach(*out, key, value)
+    if (!json_is_object(body))
+        return err_set(e, ERR_INVALID_ARGUMENT, "body: expected a JSON object, such as {}");
+    json_object_foreach(body, key, value)
     {
         if (!web_list_has(keys, key))
-            err_set(e, ERR_INVALID_ARGUMENT, "body: unknown key '%.60s', expected %s", key, keys);
+            return err_set(e, ERR_INVALID_ARGUMENT, "body: unknown key '%.60s', expected %s", key, keys);
     }
-    if (e->code != ERR_OK)
-        json_decref(*out);
-    return e->code;
+    *out = steal(body);
+    return ERR_OK;
 }

@@ -114,6 +114,8 @@ static void a_body_is_an_object_of_known_keys(void **state)
         assert_int_equal(web_request_json(&r, "kill,set", &json, &e), rows[i].code);
         if (rows[i].code == ERR_OK)
             json_decref(json);
+        else
+            assert_null(json); /* the caller releases what it got */
     }
 }
 
