@@ -159,7 +159,6 @@ static void a_file_that_is_being_written_is_read_as_far_as_it_goes(void **state)
 
 static void a_long_record_is_skipped(void **state)
 {
-    CLEANUP(buf_release) struct buf out = {0};
     uint8_t header[12] = {0, 0, 0x20}; /* 2 MiB */
     struct event_record r;
     uint32_t crc;

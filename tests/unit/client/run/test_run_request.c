@@ -265,7 +265,7 @@ static void test_abbreviated_options(void **state)
     (void)state;
     struct run_case g;
     accept_words(&g,
-                 WORDS("--nproc", "2", "--nn=2", "--rdzv-end", "h:1", "--rdzv_i=7", "--max", "1", "--te",
+                 WORDS("--nproc", "2", "--nn=2", "--rdzv-end", "h:1", "--rdzv_i=7", "--max", "1", "--tee",
                        "x.py", "--nproc", "3"),
                  NONE);
     check_command(&g, "python3 -u x.py --nproc 3");
