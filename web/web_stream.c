@@ -14,22 +14,23 @@ struct web_stream {
     struct web_frame *frame; /* that is being sent */
     size_t sent;
     const bool *ending;
-    bool woken; /* since the last block */
+    bool woken;   /* by a change or a tick, from another thread */
+    bool comment; /* a comment is due if there is no frame; the server's thread only */
 };
 
 /* Both are called with the levels' lock held, so a change is not missed between them. */
 static void stream_wake(struct web_viewer *viewer)
 {
     struct web_stream *s = viewer->owner;
-    s->woken = true;
+    __atomic_store_n(&s->woken, true, __ATOMIC_RELEASE);
     MHD_resume_connection(s->connection);
 }
 
 static void stream_wait(struct web_viewer *viewer)
 {
     struct web_stream *s = viewer->owner;
-    if (s->woken || __atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
-        return; /* a comment is due first */
+    if (s->comment || __atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
+        return;
     viewer->wake = stream_wake;
     MHD_suspend_connection(s->connection);
 }
@@ -41,6 +42,8 @@ static ssize_t stream_read(void *owner, uint64_t position, char *to, size_t most
     (void)position;
     if (__atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
         return MHD_CONTENT_READER_END_OF_STREAM;
+    /* Taken now: a viewer that is woken while this runs is called again. */
+    s->comment = __atomic_exchange_n(&s->woken, false, __ATOMIC_ACQ_REL);
     while (size < most) {
         if (!s->frame) {
             s->frame = web_levels_next(s->levels, &s->viewer, size ? NULL : stream_wait);
@@ -58,11 +61,10 @@ static ssize_t stream_read(void *owner, uint64_t position, char *to, size_t most
         }
     }
     /* Woken for nothing: a write tells whether the reader is still there. */
-    if (!size && s->woken && most >= strlen(WEB_COMMENT)) {
+    if (!size && s->comment && most >= strlen(WEB_COMMENT)) {
         memcpy(to, WEB_COMMENT, strlen(WEB_COMMENT));
         size = strlen(WEB_COMMENT);
     }
-    s->woken = s->woken && !size;
     return (ssize_t)size;
 }
 
