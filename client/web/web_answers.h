@@ -1,9 +1,9 @@
 #ifndef DDP_CLIENT_WEB_WEB_ANSWERS_H
 #define DDP_CLIENT_WEB_WEB_ANSWERS_H
 
+#include "base/web/web_reply.h"
+#include "base/web/web_request.h"
 #include "client/connect.h"
-#include "web/web_reply.h"
-#include "web/web_request.h"
 
 /* Answers requests of the HTTP interface by the calls that ddpctl's commands make, and in the JSON that they print with
  * `-o json`. Any number of threads; link: a struct link. */

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/web/web_access.h"
+#include "base/web/web_server.h"
 #include "client/web/page/web_page.h"
 #include "client/web/web_answers.h"
 #include "client/web/web_watch.h"
-#include "web/web_access.h"
-#include "web/web_server.h"
 
 struct web_session {
     struct link link;

@@ -1,9 +1,9 @@
 #ifndef DDP_CLIENT_WEB_WEB_WATCHED_JOB_H
 #define DDP_CLIENT_WEB_WEB_WATCHED_JOB_H
 
+#include "base/web/web_levels.h"
 #include "client/connect.h"
 #include "client/web/web_lines.h"
-#include "web/web_levels.h"
 
 /* A job that some viewer names: up to where its points, events and output have been sent. One thread. */
 struct web_watched_job {

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "web/web_access.h"
-#include "web/web_request.h"
+#include "base/web/web_access.h"
+#include "base/web/web_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

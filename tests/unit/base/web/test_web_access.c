@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "web/web_access.h"
+#include "base/web/web_access.h"
 
 #define OWN "127.0.0.1:8629"
 

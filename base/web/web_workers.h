@@ -1,5 +1,5 @@
-#ifndef DDP_WEB_WEB_WORKERS_H
-#define DDP_WEB_WEB_WORKERS_H
+#ifndef DDP_BASE_WEB_WEB_WORKERS_H
+#define DDP_BASE_WEB_WEB_WORKERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

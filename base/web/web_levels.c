@@ -1,4 +1,4 @@
-#include "web/web_levels.h"
+#include "base/web/web_levels.h"
 
 #include <errno.h>
 #include <pthread.h>

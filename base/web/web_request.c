@@ -1,4 +1,4 @@
-#include "web/web_request.h"
+#include "base/web/web_request.h"
 
 #include <stdlib.h>
 #include <string.h>

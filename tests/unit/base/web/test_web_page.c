@@ -5,7 +5,7 @@
 
 #include <zlib.h>
 
-#include "web/web_page.h"
+#include "base/web/web_page.h"
 
 /* The hashes were made by `printf %s TEXT | openssl dgst -sha256 -binary | base64`. */
 static void the_policy_has_the_hashes(void **state)

@@ -1,5 +1,5 @@
-#ifndef DDP_WEB_WEB_REPLY_H
-#define DDP_WEB_WEB_REPLY_H
+#ifndef DDP_BASE_WEB_WEB_REPLY_H
+#define DDP_BASE_WEB_WEB_REPLY_H
 
 #include "base/buf.h"
 #include "base/err.h"

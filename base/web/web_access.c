@@ -1,4 +1,4 @@
-#include "web/web_access.h"
+#include "base/web/web_access.h"
 
 #include <string.h>
 #include <strings.h>

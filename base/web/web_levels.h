@@ -1,5 +1,5 @@
-#ifndef DDP_WEB_WEB_LEVELS_H
-#define DDP_WEB_WEB_LEVELS_H
+#ifndef DDP_BASE_WEB_WEB_LEVELS_H
+#define DDP_BASE_WEB_WEB_LEVELS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-#ifndef DDP_WEB_WEB_PAGE_H
-#define DDP_WEB_WEB_PAGE_H
+#ifndef DDP_BASE_WEB_WEB_PAGE_H
+#define DDP_BASE_WEB_WEB_PAGE_H
 
 #include "base/buf.h"
 

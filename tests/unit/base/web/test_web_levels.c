@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "web/web_levels.h"
+#include "base/web/web_levels.h"
 
 static uint64_t put(struct web_levels *l, enum web_topic topic, int64_t number, const char *json)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "web/web_request.h"
+#include "base/web/web_request.h"
 
 static void paths_become_routes(void **state)
 {

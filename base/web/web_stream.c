@@ -1,4 +1,4 @@
-#include "web/web_stream.h"
+#include "base/web/web_stream.h"
 
 #include <stdlib.h>
 #include <string.h>

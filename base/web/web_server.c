@@ -1,4 +1,4 @@
-#include "web/web_server.h"
+#include "base/web/web_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,10 +9,10 @@
 #include <microhttpd.h>
 
 #include "base/mem.h"
-#include "web/web_access.h"
-#include "web/web_page.h"
-#include "web/web_stream.h"
-#include "web/web_workers.h"
+#include "base/web/web_access.h"
+#include "base/web/web_page.h"
+#include "base/web/web_stream.h"
+#include "base/web/web_workers.h"
 
 #define CONNECTIONS 256
 #define STREAMS 128 /* of these: the others are left for requests */

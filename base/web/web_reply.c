@@ -1,4 +1,4 @@
-#include "web/web_reply.h"
+#include "base/web/web_reply.h"
 
 #include "base/json.h"
 

@@ -1,4 +1,4 @@
-#include "web/web_page.h"
+#include "base/web/web_page.h"
 
 #include <stdint.h>
 #include <stdlib.h>

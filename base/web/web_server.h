@@ -1,12 +1,12 @@
-#ifndef DDP_WEB_WEB_SERVER_H
-#define DDP_WEB_WEB_SERVER_H
+#ifndef DDP_BASE_WEB_WEB_SERVER_H
+#define DDP_BASE_WEB_WEB_SERVER_H
 
 #include <stdint.h>
 
 #include "base/err.h"
-#include "web/web_levels.h"
-#include "web/web_reply.h"
-#include "web/web_request.h"
+#include "base/web/web_levels.h"
+#include "base/web/web_reply.h"
+#include "base/web/web_request.h"
 
 /* An HTTP server on 127.0.0.1 for the page and its API.
  *

@@ -1,4 +1,4 @@
-#include "web/web_workers.h"
+#include "base/web/web_workers.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,10 +1,10 @@
-#ifndef DDP_WEB_WEB_STREAM_H
-#define DDP_WEB_WEB_STREAM_H
+#ifndef DDP_BASE_WEB_WEB_STREAM_H
+#define DDP_BASE_WEB_WEB_STREAM_H
 
 #include <microhttpd.h>
 
-#include "web/web_levels.h"
-#include "web/web_request.h"
+#include "base/web/web_levels.h"
+#include "base/web/web_request.h"
 
 /* Answers GET /api/watch with server-sent events. The connection is suspended while its viewer has the newest level, and
  * resumed by the next change. A reader that takes nothing for WEB_STREAM_IDLE_S is disconnected. */
