@@ -126,6 +126,8 @@ struct job *rehearsal_add_waiting(struct rehearsal *r, const struct job *from)
     job->not_before = from->not_before;
     job->drained_ms = from->drained_ms;
     job->targets = from->targets ? strv_dup(from->targets) : NULL;
+    job->lost.said = xstrdup(from->lost.said);
+    job->lost.pause_ms = from->lost.pause_ms;
     job->lost.found = from->lost.found ? strv_dup(from->lost.found) : NULL;
     job->lost.avoid = from->lost.avoid ? strv_dup(from->lost.avoid) : NULL;
     return job;

@@ -210,6 +210,23 @@ static double cpu_ms(void)
 }
 
 /* Prints what a forecast costs the coordinator's thread; the owner may pause after each step. */
+static void a_job_whose_snapshots_are_out_of_reach(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    int64_t one = start_running(f, "procs_per_node: 2\ntime_limit: 10m\n");
+    int64_t waiting = fixture_submit(f, "procs_per_node: 2\n");
+    struct job *job = core_find_job(f->core, waiting);
+    job->lost.found = strv_append(NULL, "box9"); /* a node that is gone */
+    job->lost.said = xstrdup("waits for its snapshots");
+    struct forecast *forecast = forecast_of(f);
+    (void)one;
+    assert_false(forecast_find(forecast, waiting)->known);
+    assert_string_equal(job->lost.found[0], "box9");
+    forecast_free(forecast);
+}
+
 static void a_long_queue(void **state)
 {
     struct core_fixture *f = *state;
@@ -260,6 +277,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(gpus_and_recovering_jobs, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_would_start_at_once, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_forecast_changes_nothing, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_job_whose_snapshots_are_out_of_reach, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(a_long_queue, fixture_setup, fixture_teardown),
     };
 
