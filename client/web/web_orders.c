@@ -110,5 +110,6 @@ enum err_code web_order(struct link *link, const struct web_request *r, struct b
         return order_resume(link, r, body, out, e);
     default:
         BUG_ON("a route that has no answer");
+        return ERR_INTERNAL;
     }
 }
