@@ -10,6 +10,9 @@
 
 #include "base/mem.h"
 
+#define HIDDEN_LEAST 5       /* bytes of a path that is hidden: a shorter one is no secret */
+#define HIDDEN_PART_LEAST 12 /* of a part of it: "services" is a word of many answers */
+
 static bool url_has_plain_letters(const char *text)
 {
     for (; *text; text++)
@@ -120,6 +123,36 @@ char *web_url_shown(const char *text)
     if (url.port == (url.https ? 443 : 80))
         return xasprintf("%s://%s%s", scheme, host, more);
     return xasprintf("%s://%s:%d%s", scheme, host, url.port, more);
+}
+
+static void text_hide(char *text, const char *secret, size_t size)
+{
+    for (char *at = text; *at; at++) {
+        size_t same = 0;
+        while (same < size && at[same] == secret[same])
+            same++;
+        if (same == size || (same >= HIDDEN_LEAST && !at[same])) {
+            memset(at, '*', same);
+            at += same - 1;
+        }
+    }
+}
+
+void web_url_hide(char *text, const char *url)
+{
+    struct web_url parts;
+    struct err e;
+    if (web_url_parse(&parts, url, &e) != ERR_OK || !*parts.path)
+        return;
+    const char *secret = parts.path + 1;
+    if (strlen(secret) >= HIDDEN_LEAST)
+        text_hide(text, secret, strlen(secret));
+    while (*secret) {
+        const size_t size = strcspn(secret, "/?&=");
+        if (size >= HIDDEN_PART_LEAST)
+            text_hide(text, secret, size);
+        secret += size + (secret[size] != '\0');
+    }
 }
 
 bool web_url_below(const char *text, const char *above)

@@ -23,6 +23,9 @@ MUST_CHECK enum err_code web_url_parse(struct web_url *out, const char *text, st
 bool web_url_valid(const char *text);
 /* "https://hooks.slack.com/...": what may be shown to anyone. The caller frees it. */
 char *web_url_shown(const char *text);
+/* Overwrites the URL's path in a text that another machine sent: the whole path, its long parts, and the beginning of either
+ * at the end of a text that was cut. */
+void web_url_hide(char *text, const char *url);
 /* Whether the URL has the scheme, host and port of the other one, and a path below its path. */
 bool web_url_below(const char *text, const char *above);
 /* Whether the address is not one of the public internet: this machine, a private network, a link, a group, or one

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -134,12 +135,39 @@ static void private_addresses_are_known(void **state)
     assert_true(web_address_private(&(struct sockaddr){.sa_family = AF_UNIX}));
 }
 
+static void hides(const char *url, const char *text, const char *shown)
+{
+    char room[128];
+
+    snprintf(room, sizeof room, "%s", text);
+    web_url_hide(room, url);
+    assert_string_equal(room, shown);
+}
+
+static void a_repeated_path_is_hidden(void **state)
+{
+    static const char slack[] = "https://hooks.slack.com/services/T00/B00/abcdefghijkl";
+
+    (void)state;
+    hides(slack, "no services/T00/B00/abcdefghijkl here", "no ***************************** here");
+    hides(slack, "token 'abcdefghijkl' of services T00", "token '************' of services T00");
+    hides(slack, "cannot POST /services/T00/B0", "cannot POST /***************");
+    hides(slack, "bad token abcdefg", "bad token *******");
+    hides("https://box/a?auth=0123456789abcdef&x=1", "auth=0123456789abcdef", "auth=****************");
+    hides("https://box/*****", "*****, ****** and ****", "*****, ****** and ****");
+    hides("https://box/aaaaa", "aaaaaaaaaaa", "**********a");
+    hides("https://box/abc", "no abc", "no abc");
+    hides("https://box", "not found", "not found");
+    hides("https://box/secret", "", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_url_has_host_port_and_path),
         cmocka_unit_test(unclear_urls_are_refused),
         cmocka_unit_test(a_shown_url_has_no_secret),
+        cmocka_unit_test(a_repeated_path_is_hidden),
         cmocka_unit_test(below_means_the_same_host_and_a_longer_path),
         cmocka_unit_test(private_addresses_are_known),
     };

@@ -53,6 +53,7 @@ struct tell_http {
     CURLM *multi;
     struct http_job *active; /* of the thread */
     char *ca;
+    bool ca_only; /* ca is not one of the system's */
 };
 
 static void http_job_free(struct http_job *job)
@@ -99,15 +100,10 @@ static curl_socket_t socket_open(void *user, curlsocktype purpose, struct curl_s
 /* One line without control characters, and without the URL's path, which may be a secret that was repeated. */
 static void result_clean(const struct http_job *job, char *text)
 {
-    struct web_url url;
-    struct err e;
     for (char *p = text; *p; p++)
         if (iscntrl((unsigned char)*p))
             *p = ' ';
-    if (web_url_parse(&url, job->url, &e) != ERR_OK || strlen(url.path) < 6)
-        return;
-    for (char *found; (found = strstr(text, url.path + 1));)
-        memset(found, '*', strlen(url.path) - 1);
+    web_url_hide(text, job->url);
 }
 
 static void result_of_status(struct http_job *job, long status)
@@ -198,6 +194,8 @@ static void http_job_begin(struct tell_http *h, struct http_job *job)
     }
     if (h->ca)
         curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca);
+    if (h->ca_only) /* libcurl may have been built with a directory of authorities, too */
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     job->next = h->active;
     h->active = job;
     BUG_ON(curl_multi_add_handle(h->multi, easy) != CURLM_OK);
@@ -284,6 +282,7 @@ enum err_code tell_http_open(struct tell_http **out, uv_loop_t *loop, const char
         tell_http_free(h);
         return err_sys(e, rc, "a thread for hooks");
     }
+    h->ca_only = ca != NULL;
     h->ca = xstrdup(ca ? ca : system_certificates()); /* the thread reads it with its first request */
     uv_async_init(loop, &h->async, http_on_async);
     h->async.data = h;
