@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -203,6 +204,8 @@ static int program_spawn(uv_loop_t *loop, struct tell_program *p, char *const *a
                                           .stdio = stdio};
     p->has_process = true;
     p->open_handles++;
+    /* libcurl makes socket pairs that stay open at exec. The program's own three are copies, which are not concerned. */
+    (void)syscall(SYS_close_range, 3, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
     const int rc = uv_spawn(loop, &p->process, &options);
     strv_free(env);
     close(ends[1]);
@@ -227,7 +230,8 @@ struct tell_program *tell_program_start(uv_loop_t *loop, char *const *argv,
     p->process.data = p->input.data = p->output.data = p->timer.data = p->write.data = p;
     if (rc != 0) {
         snprintf(p->result.text, sizeof p->result.text, "%s: %s", p->name, uv_strerror(rc));
-        p->result.refused = true;
+        /* without memory, processes or descriptors now, it may start later */
+        p->result.refused = rc != UV_EAGAIN && rc != UV_ENOMEM && rc != UV_EMFILE && rc != UV_ENFILE;
         uv_timer_start(&p->timer, program_on_failed_start, 0, 0);
         return p;
     }
