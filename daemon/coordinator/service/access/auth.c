@@ -287,6 +287,26 @@ bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job)
     return caller_reads_logs(s, call, job) || caller_owns(s, call, job, "read its private logs");
 }
 
+static char *text_replaced(const char *text, const char *secret, const char *shown)
+{
+    struct buf out = {0};
+    for (const char *at; (at = strstr(text, secret)); text = at + strlen(secret)) {
+        buf_append(&out, text, (size_t)(at - text));
+        buf_puts(&out, shown);
+    }
+    buf_puts(&out, text);
+    return out.data;
+}
+
+/* The job file may write the URL with YAML's escapes, where no search finds it. */
+static bool job_file_tells(const char *text, const char *url)
+{
+    CLEANUP(job_release) struct job_spec spec = {0};
+    struct err e;
+    return job_parse(&spec, text, strlen(text), "job file", &e) != ERR_OK ||
+           (spec.tell && strcmp(spec.tell, url) == 0);
+}
+
 void caller_hide_tell(struct service *s, const struct rpc_call *call, struct pool *pool,
                       Ddp__V1__JobStatus *status)
 {
@@ -295,15 +315,15 @@ void caller_hide_tell(struct service *s, const struct rpc_call *call, struct poo
     if (!record || !spec || !spec->tell || identity_owns(caller_identity(call), record))
         return;
     CLEANUP(free_text) char *shown = web_url_shown(spec->tell);
-    const size_t len = strlen(spec->tell);
-    CLEANUP(buf_release) struct buf text = {0};
-    const char *from = status->job_file;
-    for (const char *at; (at = strstr(from, spec->tell)); from = at + len) {
-        buf_append(&text, from, (size_t)(at - from));
-        buf_puts(&text, shown);
+    CLEANUP(free_text) char *text = text_replaced(status->job_file, spec->tell, shown);
+    if (job_file_tells(text, spec->tell) && strcmp(shown, spec->tell) != 0) {
+        struct job_spec hidden = *spec;
+        hidden.tell = shown;
+        CLEANUP(free_text) char *printed = job_print(&hidden);
+        free(text);
+        text = text_replaced(printed, spec->tell, shown);
     }
-    buf_puts(&text, from);
-    status->job_file = pool_text(pool, text.data);
+    status->job_file = pool_text(pool, text);
 }
 
 void caller_hide_logs(struct service *s, const struct rpc_call *call, Ddp__V1__JobStatus *status)

@@ -20,10 +20,10 @@ bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const ch
 /* Whether the caller may read the job's logs. caller_may_read also fails the call if not. */
 bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job);
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job);
-/* Removes from the status what only readers of the job's logs may see: the last lines of stderr. */
 /* Shows only the host of the job's `tell` to a caller who does not own the job. */
 void caller_hide_tell(struct service *s, const struct rpc_call *call, struct pool *pool,
                       Ddp__V1__JobStatus *status);
+/* Removes from the status what only readers of the job's logs may see: the last lines of stderr. */
 void caller_hide_logs(struct service *s, const struct rpc_call *call, Ddp__V1__JobStatus *status);
 
 #endif
