@@ -67,7 +67,7 @@ static void keep_metric(struct job *job, int rank, const struct metric *metric)
         keep_loss(job, value);
     else if (!strcmp(name, "epoch"))
         p->epoch = value;
-    else if (!strcmp(name, "steps") && value >= 1)
+    else if (!strcmp(name, "steps") && value >= 1 && value < 1e18)
         p->steps = (int64_t)value;
     keep_best(p, name, value);
 }

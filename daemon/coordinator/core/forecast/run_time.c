@@ -2,11 +2,20 @@
 
 #define ENDING_MS 1000 /* of a job that has nothing left to do but to exit */
 
+/* A longer estimate says nothing more, and a thousand of them one after the other still make a date. */
+#define LONGEST_MS (10LL * 365 * 24 * 3600 * 1000)
+
+/* Steps and epochs are what a program says, so their quotients may be of any size. */
+static int64_t bounded_ms(double ms)
+{
+    return ms < (double)LONGEST_MS ? (int64_t)ms : LONGEST_MS;
+}
+
 /* At the pace since this generation's first report, else at the last pace that was measured. */
 static int64_t left_by_steps(const struct job *job, bool runs, struct core_now now)
 {
     const struct core_progress *p = &job->progress;
-    const int64_t more = p->steps - p->step, done = p->step - job->pace.step;
+    const double more = (double)p->steps - (double)p->step, done = (double)p->step - (double)job->pace.step;
     const int64_t age = p->updated_ms && now.wall_ms > p->updated_ms ? now.wall_ms - p->updated_ms : 0;
     const int64_t spent = now.boot_ms - job->pace.boot_ms - age; /* from the first report to the last */
     int64_t left = -1;
@@ -16,9 +25,9 @@ static int64_t left_by_steps(const struct job *job, bool runs, struct core_now n
     if (more <= 0)
         return ENDING_MS;
     if (runs && job->pace.boot_ms && done > 0 && spent > 0)
-        left = (int64_t)((double)spent / (double)done * (double)more) - age;
+        left = bounded_ms((double)spent / done * more) - age;
     else if (p->steps_per_s > 0)
-        left = (int64_t)((double)more / p->steps_per_s * 1000);
+        left = bounded_ms(more / p->steps_per_s * 1000);
     else
         return -1;
     return left > ENDING_MS ? left : ENDING_MS;
@@ -32,7 +41,7 @@ static int64_t left_by_epochs(const struct job *job, int64_t elapsed_ms)
 
     if (epochs <= 0 || made <= 0 || !elapsed_ms)
         return -1;
-    return made < epochs ? (int64_t)((double)elapsed_ms * (epochs - made) / made) : ENDING_MS;
+    return made < epochs ? bounded_ms((double)elapsed_ms * (epochs - made) / made) : ENDING_MS;
 }
 
 static int64_t left_of_limit(const struct job *job, bool runs, struct core_now now)
@@ -59,5 +68,7 @@ int64_t run_time_left(const struct job *job, const struct run_history *history, 
         left = left_by_epochs(job, elapsed);
     if (left < 0)
         left = run_history_left(history, job->r.user, job->r.name, elapsed);
-    return left < 0 || (limit >= 0 && limit < left) ? limit : left;
+    if (left < 0 || (limit >= 0 && limit < left))
+        left = limit;
+    return left < LONGEST_MS ? left : LONGEST_MS;
 }

@@ -54,6 +54,21 @@ static void by_steps(void **state)
     assert_int_equal(left_of(f, job), 1000);
 }
 
+static void numbers_of_any_size_are_bounded(void **state)
+{
+    const int64_t ten_years = 10LL * 365 * 24 * 60 * MINUTE;
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 8);
+    int64_t job = start(f, "name: a\n");
+    fixture_report(f, job, 0, 1, "steps", 9e17);
+    fixture_pass_beating(f, MINUTE, "box1");
+    fixture_report(f, job, 0, 2, NULL, 0);
+    assert_int_equal(left_of(f, job), ten_years);
+    int64_t limited = fixture_submit(f, "name: b\ntime_limit: 36000d\n");
+    assert_int_equal(left_of(f, limited), ten_years);
+}
+
 static void by_the_time_limit(void **state)
 {
     struct core_fixture *f = *state;
@@ -93,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(by_steps, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(numbers_of_any_size_are_bounded, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(by_the_time_limit, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(by_earlier_jobs, fixture_setup, fixture_teardown),
     };
