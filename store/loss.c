@@ -123,6 +123,16 @@ static enum err_code loss_reserve_jobs(struct store *s, int64_t last, struct err
     return db_exec(s->db, sql, e);
 }
 
+/* Receivers that know the ids of lost notices would take new notices with these ids for repetitions. */
+static enum err_code loss_skip_notices(struct store *s, struct err *e)
+{
+    return db_exec(s->db,
+                   "UPDATE sqlite_sequence SET seq=seq+1000000000 WHERE name='notice';"
+                   "INSERT INTO sqlite_sequence(name,seq) SELECT 'notice',1000000000"
+                   " WHERE NOT EXISTS(SELECT 1 FROM sqlite_sequence WHERE name='notice')",
+                   e);
+}
+
 enum err_code loss_record(struct store *s, const struct finding *found, int64_t epoch, const char *what,
                           const char *text, struct err *e)
 {
@@ -134,8 +144,8 @@ enum err_code loss_record(struct store *s, const struct finding *found, int64_t 
     if (s->loss.epoch && s->loss.first_job <= s->loss.last_job && s->loss.first_job < first)
         first = s->loss.first_job; /* of an earlier loss: nodes may still have those jobs, too */
     s->loss = (struct store_loss){.epoch = epoch, .first_job = first, .last_job = last};
-    if (loss_reserve_jobs(s, last, e) != ERR_OK || loss_put(s, "loss_epoch", epoch, e) != ERR_OK ||
-        loss_put(s, "loss_first_job", first, e) != ERR_OK ||
+    if (loss_reserve_jobs(s, last, e) != ERR_OK || loss_skip_notices(s, e) != ERR_OK ||
+        loss_put(s, "loss_epoch", epoch, e) != ERR_OK || loss_put(s, "loss_first_job", first, e) != ERR_OK ||
         loss_put(s, "loss_last_job", last, e) != ERR_OK ||
         loss_put(s, "restored", found->mark_state == MARK_GOOD ? RECORDS_NUMBERED : RECORDS_RESTORED, e) !=
             ERR_OK)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "store/db.h"
 #include "store/row.h"
@@ -82,6 +83,24 @@ enum err_code store_notices_delete(struct store *s, const char *hook, int64_t la
         return e->code;
     *deleted = sqlite3_changes(s->db);
     return ERR_OK;
+}
+
+enum err_code store_notices_delete_each(struct store *s, const struct notice_mark *marks, size_t count,
+                                        struct err *e)
+{
+    int64_t deleted;
+    size_t done = 0;
+    if (db_exec(s->db, "BEGIN IMMEDIATE", e) != ERR_OK)
+        return e->code;
+    while (done < count && store_notices_delete(s, marks[done].hook, marks[done].last, &deleted, e) == ERR_OK)
+        done++;
+    if (done == count && db_exec(s->db, "COMMIT", e) == ERR_OK)
+        return ERR_OK;
+    /* After some errors, such as a full disk, SQLite has already rolled back. */
+    struct err ignored;
+    if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
+        log_error("rollback", "why=%s", LOG_Q(ignored.msg));
+    return e->code;
 }
 
 enum err_code store_notices_excess(struct store *s, const char *hook, int64_t keep, int64_t since_ms,

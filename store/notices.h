@@ -27,6 +27,13 @@ MUST_CHECK enum err_code store_notices_count(struct store *s, const char *hook, 
 /* Deletes the hook's notices up to this id. */
 MUST_CHECK enum err_code store_notices_delete(struct store *s, const char *hook, int64_t last,
                                               int64_t *deleted, struct err *e);
+/* The same of several hooks, in one transaction: all or, on an error, none. */
+struct notice_mark {
+    const char *hook;
+    int64_t last;
+};
+MUST_CHECK enum err_code store_notices_delete_each(struct store *s, const struct notice_mark *marks,
+                                                   size_t count, struct err *e);
 /* The id of the newest notice that must go so that the hook keeps its newest `keep` ones, none of them older
  * than since_ms; 0: none must go. */
 MUST_CHECK enum err_code store_notices_excess(struct store *s, const char *hook, int64_t keep,

@@ -104,7 +104,7 @@ static char *hook_make_name(const struct hook_list *list, const struct hook_text
     for (char *c = base; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("-_.", *c))
             *c = '-';
-    char *name = xstrdup(base);
+    char *name = strcmp(base, HOOK_OF_JOBS) == 0 ? xstrdup("hook") : xstrdup(base);
     for (size_t i = 0, number = 1; i < list->count; i++)
         if (strcmp(list->rules[i].name, name) == 0) {
             free(name);
@@ -127,6 +127,8 @@ static enum err_code hook_add(struct hook_list *list, struct hook_text *t, const
     if (t->name && !id_node_name(t->name))
         return conf_fail(node, e,
                          "invalid name of a hook: expected up to 63 letters, digits, '-', '_' and '.'");
+    if (t->name && strcmp(t->name, HOOK_OF_JOBS) == 0)
+        return conf_fail(node, e, "the name '%s' stands for the `tell` of jobs: choose another one", t->name);
     for (size_t i = 0; t->name && i < list->count; i++)
         if (strcmp(list->rules[i].name, t->name) == 0)
             return conf_fail(node, e, "two hooks have the name '%s'", t->name);

@@ -102,6 +102,27 @@ static void delivered_notices_are_deleted_up_to_an_id(void **state)
     store_close(s);
 }
 
+static void several_hooks_are_deleted_at_once(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    int64_t mail = 0, chat = 0, start = 0;
+    write_notice(s, "mail", 10);
+    write_notice(s, "chat", 20);
+    write_notice(s, "mail", 30);
+    write_notice(s, "chat", 40);
+    next_time(s, "mail", &mail);
+    next_time(s, "chat", &chat);
+    const struct notice_mark marks[] = {{"mail", mail}, {"chat", chat}};
+    assert_int_equal(store_notices_delete_each(s, marks, 2, &e), ERR_OK);
+    store_close(s);
+    s = must_open(*state);
+    assert_int_equal(next_time(s, "mail", &start), 30);
+    start = 0;
+    assert_int_equal(next_time(s, "chat", &start), 40);
+    store_close(s);
+}
+
 static void too_many_and_too_old_ones_are_found(void **state)
 {
     struct store *s = must_open(*state);
@@ -127,16 +148,23 @@ static void a_backup_has_them(void **state)
     CLEANUP(free_text) char *file = xasprintf("%s/copy.db", (char *)*state);
     CLEANUP(buf_release) struct buf said = {0};
     struct err e = {0};
-    int64_t after = 0, deleted;
+    int64_t after = 0, lost = 0, deleted;
     write_notice(s, "mail", 10);
     if (backup_make(*state, file, &e) != ERR_OK)
         fail_msg("%s", e.msg);
+    write_notice(s, "chat", 20);
+    next_time(s, "chat", &lost);
     assert_int_equal(store_notices_delete(s, "mail", 100, &deleted, &e), ERR_OK);
     store_close(s);
     if (backup_restore(*state, file, &said, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     s = must_open(*state);
     assert_int_equal(next_time(s, "mail", &after), 10);
+    assert_true(after < lost); /* the same id again */
+    write_notice(s, "chat", 30);
+    after = 0;
+    assert_int_equal(next_time(s, "chat", &after), 30);
+    assert_true(after > lost); /* another notice has another id, although the database does not know the lost one */
     store_close(s);
 }
 
@@ -147,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(each_hook_reads_its_own_in_order_after_a_reopen),
         TEST(delivered_notices_are_deleted_up_to_an_id),
+        TEST(several_hooks_are_deleted_at_once),
         TEST(too_many_and_too_old_ones_are_found),
         TEST(a_backup_has_them),
     };

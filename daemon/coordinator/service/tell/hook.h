@@ -7,6 +7,8 @@
 #include "base/job/tell.h"
 #include "daemon/coordinator/core/notices.h"
 
+#define HOOK_OF_JOBS "jobs" /* stands for all `tell` of jobs in lists and metrics; no hook has this name */
+
 /* What coordinator.yaml says about hooks. rules[i] says what hooks[i] hears. */
 struct hook {
     char *post; /* URL, secret; NULL: run */

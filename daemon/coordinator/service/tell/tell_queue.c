@@ -9,6 +9,15 @@ bool tell_queue_due(const struct tell_queue *q, int64_t now)
     return q->waiting > 0 && !q->sent_id && now >= q->next_at;
 }
 
+struct tell_queue *tell_queue_first(struct tell_queue *const *queues, size_t count, int64_t now)
+{
+    struct tell_queue *first = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (tell_queue_due(queues[i], now) && (!first || queues[i]->next_at < first->next_at))
+            first = queues[i];
+    return first;
+}
+
 int64_t tell_queue_wait(int failures)
 {
     int64_t wait = TELL_FIRST_RETRY_MS;

@@ -101,20 +101,20 @@ static int64_t queue_job(const struct tell_queue *q)
 static void teller_delete(uv_timer_t *timer)
 {
     struct teller *t = timer->data;
+    struct notice_mark *marks = xcalloc(t->count + 1, sizeof *marks);
     struct err e = {0};
-    int64_t deleted;
-    for (size_t i = 0; i < t->count; i++) {
-        struct tell_queue *q = t->queues[i];
-        if (q->deleted_id >= q->last_id)
-            continue;
-        if (t->service->commit_blocked ||
-            store_notices_delete(t->service->store, q->hook, q->last_id, &deleted, &e) != ERR_OK) {
-            if (!t->stopped)
-                uv_timer_start(&t->delete_timer, teller_delete, RETRY_STORE_MS, 0);
-            return;
-        }
-        q->deleted_id = q->last_id;
-    }
+    size_t count = 0;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->queues[i]->deleted_id < t->queues[i]->last_id)
+            marks[count++] = (struct notice_mark){t->queues[i]->hook, t->queues[i]->last_id};
+    /* One transaction for all: each waits for the disk, and the loop with it. */
+    const bool done = !count || (!t->service->commit_blocked &&
+                                 store_notices_delete_each(t->service->store, marks, count, &e) == ERR_OK);
+    free(marks);
+    for (size_t i = 0; done && i < t->count; i++)
+        t->queues[i]->deleted_id = t->queues[i]->last_id;
+    if (!done && !t->stopped)
+        uv_timer_start(&t->delete_timer, teller_delete, RETRY_STORE_MS, 0);
 }
 
 static void teller_delete_soon(struct teller *t)
@@ -358,14 +358,19 @@ static void teller_pass(uv_timer_t *timer)
         teller_arm(t, RETRY_STORE_MS);
         return;
     }
-    for (size_t i = 0; i < t->count; i++) {
-        struct tell_queue *q = t->queues[i];
-        if (q->config || t->job_attempts < JOB_ATTEMPTS_MOST) {
-            if (tell_queue_due(q, now))
-                queue_send(t, q);
-            if (q->waiting && !q->sent_id && q->next_at < next)
-                next = q->next_at;
-        }
+    const size_t hooks = t->hooks->count;
+    for (size_t i = 0; i < hooks; i++)
+        if (tell_queue_due(t->queues[i], now))
+            queue_send(t, t->queues[i]);
+    struct tell_queue *first;
+    while (t->count > hooks && t->job_attempts < JOB_ATTEMPTS_MOST &&
+           (first = tell_queue_first(t->queues + hooks, t->count - hooks, now)))
+        queue_send(t, first);
+    /* Without a free attempt for jobs, the end of one of theirs starts the next pass. */
+    for (size_t i = 0; i < (t->job_attempts < JOB_ATTEMPTS_MOST ? t->count : hooks); i++) {
+        const struct tell_queue *q = t->queues[i];
+        if (q->waiting && !q->sent_id && q->next_at < next)
+            next = q->next_at;
     }
     teller_forget_idle(t);
     if (next != INT64_MAX)
@@ -448,8 +453,11 @@ void teller_free(struct teller *t)
     if (!t)
         return;
     tell_http_free(t->http);
-    while (t->attempts)
+    while (t->attempts) {
+        if (!t->attempts->queue)
+            t->attempts->done(t->attempts->user, &(struct tell_result){.text = "the coordinator ends"});
         attempt_close(t->attempts);
+    }
     for (size_t i = 0; i < t->count; i++) {
         tell_queue_release(t->queues[i]);
         free(t->queues[i]);
@@ -482,7 +490,7 @@ static void state_add(struct teller_state *to, const struct tell_queue *q)
 
 void teller_describe(const struct teller *t, size_t i, struct teller_state *out)
 {
-    *out = (struct teller_state){.name = "jobs"};
+    *out = (struct teller_state){.name = HOOK_OF_JOBS};
     if (i == t->hooks->count) {
         state_add(out, &t->jobs_sum);
         for (size_t k = i; k < t->count; k++)

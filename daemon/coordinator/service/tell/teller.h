@@ -38,7 +38,7 @@ size_t teller_count(const struct teller *t);
 /* i == teller_count: all `tell` of jobs together, with the name "jobs". */
 void teller_describe(const struct teller *t, size_t i, struct teller_state *out);
 
-/* Sends a test message through hook i, beside its queue. `done` is called unless the teller is stopped first. */
+/* Sends a test message through hook i, beside its queue. `done` is called, by teller_free at the latest. */
 void teller_test(struct teller *t, size_t i, tell_done_fn done, void *user);
 
 #endif

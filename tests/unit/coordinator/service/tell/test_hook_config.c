@@ -68,6 +68,21 @@ static void an_empty_list_allows_nothing(void **state)
     hook_list_release(&list);
 }
 
+static void a_made_name_is_not_that_of_jobs(void **state)
+{
+    struct hook_list list;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(read_hooks("hooks:\n  - {on: [failed], run: [/bin/jobs]}\n"
+                                "  - {on: [failed], post: 'https://jobs/'}\n",
+                                &list, &e),
+                     ERR_OK);
+    assert_string_equal(list.rules[0].name, "hook");
+    assert_string_not_equal(list.rules[1].name, "hook");
+    assert_string_not_equal(list.rules[1].name, "jobs");
+    hook_list_release(&list);
+}
+
 static void mistakes_are_named(void **state)
 {
     static const struct {
@@ -88,6 +103,8 @@ static void mistakes_are_named(void **state)
         {"hooks:\n  - {name: '#1', on: [failed], run: [/bin/page]}\n", "invalid name of a hook"},
         {"hooks:\n  - {name: a, on: [failed], run: [/a]}\n  - {name: a, on: [failed], run: [/a]}\n",
          "two hooks have the name 'a'"},
+        {"hooks:\n  - {name: jobs, on: [failed], run: [/a]}\n",
+         "the name 'jobs' stands for the `tell` of jobs"},
         {"tell: {allow: [ntfy.sh]}\n", "beginnings of URLs"},
         {"tell: {allow: ['https://x/', none]}\n", "beginnings of URLs"},
     };
@@ -107,6 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hooks_are_read),
         cmocka_unit_test(an_empty_list_allows_nothing),
+        cmocka_unit_test(a_made_name_is_not_that_of_jobs),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,11 +92,26 @@ static void what_was_trimmed_meanwhile_counts_once(void **state)
     tell_queue_release(&q);
 }
 
+static void new_queues_come_before_those_that_failed(void **state)
+{
+    struct tell_queue late = {.waiting = 1, .next_at = 900}, later = {.waiting = 1, .next_at = 950};
+    struct tell_queue fresh = {.waiting = 1}, idle = {0}, sent = {.waiting = 1, .sent_id = 3};
+    struct tell_queue *const all[] = {&idle, &sent, &later, &late, &fresh};
+    (void)state;
+    assert_ptr_equal(tell_queue_first(all, 5, 1000), &fresh);
+    assert_ptr_equal(tell_queue_first(all, 4, 1000), &late);
+    assert_ptr_equal(tell_queue_first(all, 3, 1000), &later);
+    assert_null(tell_queue_first(all, 3, 949));
+    assert_null(tell_queue_first(all, 2, 1000));
+    assert_null(tell_queue_first(all, 0, 1000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(success_goes_on_at_once),
         cmocka_unit_test(a_failure_is_repeated_later_and_later),
+        cmocka_unit_test(new_queues_come_before_those_that_failed),
         cmocka_unit_test(the_other_side_says_when),
         cmocka_unit_test(a_notice_that_is_refused_gives_way),
         cmocka_unit_test(what_was_trimmed_meanwhile_counts_once),
