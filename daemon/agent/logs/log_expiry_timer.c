@@ -18,6 +18,8 @@
 #define EVERY_MS (3600u * 1000)
 #define AGAIN_MS 1000u /* a deleted job still has a process */
 #define LIST_BYTES (1u << 20)
+/* Between two writes of the list: each waits for the disk, and many jobs may be deleted at once. */
+#define LIST_PAUSE_MS 500
 
 struct log_expiry_timer {
     struct log_expiry_options options;
@@ -25,13 +27,17 @@ struct log_expiry_timer {
     uv_work_t work;
     uv_loop_t *loop;
     char *list;
+    int64_t list_at; /* when the list may be written again */
+    bool list_due;   /* it lacks a job */
     bool runs, closing;
     int64_t *deleted; /* jobs whose logs are still to be removed, without those in `going` */
     size_t deleted_count, deleted_cap;
     /* arguments of the running pass */
     int64_t *live, *going;
     size_t live_count, going_count;
-    size_t given; /* the pass began with so many in `going` */
+    /* its results, which are the pool thread's until it is over */
+    int64_t *failed; /* jobs of `going` whose logs could not be removed */
+    size_t failed_count;
     int removed;
     struct err problem; /* code ERR_OK: no problem */
 };
@@ -55,15 +61,11 @@ static enum log_fate expiry_job_fate(void *ctx, int64_t job)
     return t->options.keep_ms ? LOGS_EXPIRE : LOGS_STAY;
 }
 
-/* Leaves in `going` the jobs whose logs could not be removed. */
 static void expiry_keep_failed(struct log_expiry_timer *t)
 {
-    size_t left = 0;
-
     for (size_t i = 0; i < t->going_count; i++)
         if (log_expiry_finds(t->options.log_dir, t->going[i]))
-            t->going[left++] = t->going[i];
-    t->going_count = left;
+            t->failed[t->failed_count++] = t->going[i];
 }
 
 /* In a pool thread: users can make these directories large. */
@@ -83,6 +85,7 @@ static void expiry_timer_free(struct log_expiry_timer *t)
 {
     free(t->live);
     free(t->going);
+    free(t->failed);
     free(t->deleted);
     free(t->list);
     free(t);
@@ -91,13 +94,15 @@ static void expiry_timer_free(struct log_expiry_timer *t)
 static void on_expiry_timer(uv_timer_t *timer);
 
 /* One number a line. Without the file, logs of deleted jobs may stay until they expire, which is logged. */
-static void expiry_list_write(const struct log_expiry_timer *t)
+static void expiry_list_write(struct log_expiry_timer *t)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct err e;
 
+    t->list_due = false;
     if (!t->list)
         return;
+    t->list_at = clock_boot_ms() + LIST_PAUSE_MS;
     for (size_t i = 0; i < t->deleted_count + t->going_count; i++)
         buf_printf(&text, "%" PRId64 "\n",
                    i < t->deleted_count ? t->deleted[i] : t->going[i - t->deleted_count]);
@@ -142,12 +147,13 @@ static void on_expiry_work_over(uv_work_t *work, int status)
 
     (void)status;
     t->runs = false;
-    for (size_t i = 0; i < t->going_count; i++)
-        expiry_add_deleted(t, t->going[i]);
+    for (size_t i = 0; i < t->failed_count; i++)
+        expiry_add_deleted(t, t->failed[i]);
+    const bool done = t->failed_count < t->going_count; /* the list has become shorter */
     free(steal(t->live));
     free(steal(t->going));
-    const bool done = t->going_count < t->given; /* the list has become shorter */
-    t->going_count = 0;
+    free(steal(t->failed));
+    t->going_count = t->failed_count = 0;
     if (done)
         expiry_list_write(t);
     if (t->problem.code)
@@ -173,13 +179,16 @@ static void expiry_choose_deleted(struct log_expiry_timer *t)
         else
             t->going[t->going_count++] = t->deleted[i];
     t->deleted_count = left;
-    t->given = t->going_count;
+    t->failed = xcalloc(t->going_count + 1, sizeof(*t->failed));
+    t->failed_count = 0;
 }
 
 static void on_expiry_timer(uv_timer_t *timer)
 {
     struct log_expiry_timer *t = timer->data;
 
+    if (t->list_due)
+        expiry_list_write(t);
     if (t->runs)
         return;
     t->runs = true;
@@ -207,9 +216,11 @@ struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
 void log_expiry_timer_delete(struct log_expiry_timer *t, int64_t job)
 {
     expiry_add_deleted(t, job);
-    expiry_list_write(t);
-    if (!t->runs)
-        BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, 0, EVERY_MS));
+    t->list_due = t->list;
+    if (t->list_due && clock_boot_ms() >= t->list_at)
+        expiry_list_write(t);
+    if (!t->runs || t->list_due)
+        BUG_ON(uv_timer_start(&t->timer, on_expiry_timer, t->list_due ? LIST_PAUSE_MS : 0, EVERY_MS));
 }
 
 static void on_expiry_timer_closed(uv_handle_t *handle)
@@ -224,6 +235,8 @@ static void on_expiry_timer_closed(uv_handle_t *handle)
 
 void log_expiry_timer_free(struct log_expiry_timer *t)
 {
+    if (t && t->list_due)
+        expiry_list_write(t);
     if (t)
         uv_close((uv_handle_t *)&t->timer, on_expiry_timer_closed);
 }

@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -113,10 +114,48 @@ static void deletion_goes_on_after_a_restart(void **state)
     assert_ok(file_remove_tree(dir, &e), &e);
 }
 
+static int list_writes;
+enum err_code __real_file_write_atomic(const char *path, const void *data, size_t size, unsigned mode,
+                                       struct err *e);
+enum err_code __wrap_file_write_atomic(const char *path, const void *data, size_t size, unsigned mode,
+                                       struct err *e);
+
+enum err_code __wrap_file_write_atomic(const char *path, const void *data, size_t size, unsigned mode,
+                                       struct err *e)
+{
+    list_writes++;
+    return __real_file_write_atomic(path, data, size, mode, e);
+}
+
+/* Each write waits for the disk, in the agent's loop. None is lost when the agent ends. */
+static void many_deletions_are_noted_together(void **state)
+{
+    char dir[] = "/tmp/ddp-test-deleted-XXXXXX";
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    CLEANUP(free_text) char *list = xasprintf("%s/list", dir);
+    struct log_expiry_options options = {.log_dir = dir, .list = list, .live = one_job};
+    assert_int_equal(uv_loop_init(&loop), 0);
+    struct log_expiry_timer *timer = log_expiry_timer_create(&loop, &options);
+    list_writes = 0;
+    for (int64_t job = 100; job < 1100; job++)
+        log_expiry_timer_delete(timer, job);
+    timer_end(&loop, timer);
+    assert_in_range(list_writes, 1, 100);
+    assert_ok(file_read(list, 1 << 20, &text, &e), &e);
+    assert_non_null(strstr(text.data, "\n1099\n"));
+    assert_ok(file_remove_tree(dir, &e), &e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(deleted_logs_that_stay_are_tried_again),
-                                       cmocka_unit_test(deletion_goes_on_after_a_restart)};
+                                       cmocka_unit_test(deletion_goes_on_after_a_restart),
+                                       cmocka_unit_test(many_deletions_are_noted_together)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
