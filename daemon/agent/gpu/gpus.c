@@ -18,12 +18,14 @@
 #include "proto/rpc_codec.h"
 
 #define LOOK_EVERY_MS 2000
+#define STALE_MS 15000 /* a driver that hangs: what was read before says nothing about now */
 #define KEPT_MOST (1u << 20)
 
 struct gpu {
     int index; /* the GPU's number in nvidia-smi */
     bool gone; /* NVML does not list it any more, so there are no readings */
     struct nvml_reading reading;
+    int64_t read_ms; /* CLOCK_BOOTTIME */
     struct gpu_health health;
     Ddp__V1__Gpu message;
 };
@@ -124,6 +126,7 @@ static bool gpu_update(struct gpu *gpu, const struct nvml_reading *reading)
     bool changed = gpu_health_update(&gpu->health, reading, gpu->index, clock_wall_ms());
 
     gpu->reading = *reading;
+    gpu->read_ms = clock_boot_ms();
     gpu_name_shorten(gpu->reading.name);
     if (changed && gpu->health.sick)
         log_error("gpu_sick", "gpu=%d uuid=%s why=%s", gpu->index, reading->uuid, LOG_Q(gpu->health.problem));
@@ -151,6 +154,11 @@ void gpus_clear_faults(struct gpus *g)
     g->options.on_change(g->options.user);
 }
 
+static bool gpu_is_measured(const struct gpu *gpu)
+{
+    return gpu->reading.measured && clock_boot_ms() - gpu->read_ms < STALE_MS;
+}
+
 static void gpu_message_fill(struct gpus *g, struct gpu *gpu)
 {
     Ddp__V1__Gpu *m = &gpu->message;
@@ -166,7 +174,7 @@ static void gpu_message_fill(struct gpus *g, struct gpu *gpu)
     m->temperature = r->temperature;
     m->power_watts = r->power_watts;
     m->utilisation = r->utilisation;
-    m->unmeasured = !r->measured;
+    m->unmeasured = !gpu_is_measured(gpu);
     m->healthy = !h->sick;
     m->lost = h->lost;
     m->problem = h->sick ? h->problem : h->notice;
@@ -190,8 +198,8 @@ void gpus_add_usage(const struct gpus *g, const char *uuid, struct usage *out)
 
         if (g->list[i].gone || strcmp(r->uuid, uuid))
             continue;
-        usage_add_gpu(out, r->measured ? r->utilisation : NAN, (double)r->memory_used, r->power_watts,
-                      r->temperature);
+        usage_add_gpu(out, gpu_is_measured(&g->list[i]) ? r->utilisation : NAN, (double)r->memory_used,
+                      r->power_watts, r->temperature);
     }
 }
 

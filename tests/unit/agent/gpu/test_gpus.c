@@ -184,7 +184,15 @@ static void a_gpu_lost_before_leaves_the_others_their_numbers(void **state)
     assert_int_equal(gpu_message(f, 0)->index, 1);
 }
 
-/* Without a driver, or while the driver cannot count its GPUs, the agent offers none. */
+static _Atomic int64_t boot_ms_added; /* the thread that reads the driver looks at the clock, too */
+int64_t __real_clock_boot_ms(void);
+int64_t __wrap_clock_boot_ms(void);
+
+int64_t __wrap_clock_boot_ms(void)
+{
+    return __real_clock_boot_ms() + boot_ms_added;
+}
+
 static void the_usage_of_a_gpu_is_what_its_driver_tells(void **state)
 {
     struct fixture *f = *state;
@@ -200,10 +208,18 @@ static void the_usage_of_a_gpu_is_what_its_driver_tells(void **state)
     gpus_add_usage(f->gpus, "GPU-aa9", &u);
     assert_int_equal(u.gpus, 1);
     assert_true(u.gpu_most == 0.71 && u.values[USAGE_GPU_WATTS] == 540);
+    boot_ms_added = 20000; /* the driver has not answered since: nobody knows whether the GPU is idle */
+    usage_init(&u);
+    gpus_add_usage(f->gpus, "GPU-aa1", &u);
+    boot_ms_added = 0;
+    assert_true(u.gpus == 1 && u.gpu_most != u.gpu_most);
+    usage_init(&u);
+    gpus_add_usage(f->gpus, "GPU-aa1", &u);
     gpus_add_usage(f->gpus, "GPU-aa2", &u); /* tells no utilisation, which is not 0 */
     assert_true(u.gpus == 2 && u.gpu_least != u.gpu_least);
 }
 
+/* Without a driver, or while the driver cannot count its GPUs, the agent offers none. */
 static void a_driver_may_come_later(void **state)
 {
     struct fixture *f = *state;
