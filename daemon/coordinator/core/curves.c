@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -35,8 +36,28 @@ static char *still_text(const struct job *job)
         job->still.loss, step, steps);
 }
 
+/* Programs print "0.03", and many losses look like that. Zero also is what a run prints that is broken. */
+static bool loss_has_few_digits(double loss)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.2g", loss);
+    return loss != 0 && strtod(text, NULL) == loss;
+}
+
+/* Whether the loss has been the same for so long that nothing is learned. */
+static bool loss_is_still(const struct job *job, bool captured)
+{
+    const int64_t times = captured && !isnan(job->still.loss) ? CURVES_CAPTURED_TIMES : 1;
+
+    if (captured && loss_has_few_digits(job->still.loss))
+        return false;
+    return job->still.reports >= times * CURVES_STILL_REPORTS &&
+           job->still.last_step - job->still.from_step >= times * CURVES_STILL_STEPS;
+}
+
 /* The loss of the lowest rank that reports one. */
-static void loss_watch(struct core *core, struct job *job, double loss, int64_t step)
+static void loss_watch(struct core *core, struct job *job, double loss, int64_t step, bool captured)
 {
     const bool same =
         job->still.reports && loss_is_same(loss, job->still.loss) && step >= job->still.last_step;
@@ -50,8 +71,7 @@ static void loss_watch(struct core *core, struct job *job, double loss, int64_t 
     if (!same || step > job->still.last_step)
         job->still.reports++;
     job->still.last_step = step;
-    if (job->still.now || job->still.reports < CURVES_STILL_REPORTS ||
-        step - job->still.from_step < CURVES_STILL_STEPS)
+    if (job->still.now || !loss_is_still(job, captured))
         return;
     job->still.now = true;
     if (job->still.told_in == job->r.generation)
@@ -88,11 +108,11 @@ void curves_take(struct core *core, struct job *job, const struct rank *rank,
     if (line->count && rank->r.rank == 0)
         snprintf(job->progress.captured, sizeof(job->progress.captured), "%s",
                  report->captured ? report->captured : "");
-    if (!line->has_step || rank->r.rank != loss_rank(job))
+    if (!line->has_step || line->step < 0 || rank->r.rank != loss_rank(job))
         return;
     for (size_t i = 0; i < line->count; i++)
         if (!strcmp(line->metrics[i].name, "loss"))
-            loss_watch(core, job, line->metrics[i].value, line->step);
+            loss_watch(core, job, line->metrics[i].value, line->step, report->captured);
 }
 
 void curves_notes(const struct job *job, struct core_job_status *out)

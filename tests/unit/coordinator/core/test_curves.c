@@ -74,6 +74,35 @@ static void few_equal_reports_say_nothing(void **state)
     assert_false(job_notes(f, job, "nothing is learned"));
 }
 
+static void report_captured(struct core_fixture *f, int64_t job, int64_t step, double loss)
+{
+    struct metric_line line = {.has_step = true, .step = step};
+
+    assert_true(metric_line_add(&line, "loss", loss));
+    fixture_report_captured(f, job, 0, &line, "its output", NULL);
+}
+
+/* Programs round what they print, and a progress bar shows a loss again until the program sets a new one. */
+static void a_captured_loss_must_stand_still_for_longer(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f);
+    int64_t step = 0;
+
+    for (int window = 0; window < 5; window++) /* set every 500 steps */
+        for (int i = 0; i < 50; i++, step += 10)
+            report_captured(f, job, step, 2.345 - window * 0.125);
+    for (int i = 0; i < 500; i++, step += 10)
+        report_captured(f, job, step, 0.03);
+    assert_false(fixture_said(f, "nothing is learned"));
+    for (int i = 0; i < 101; i++, step += 10)
+        report_captured(f, job, step, 2.303);
+    assert_true(fixture_said(f, "the loss has been 2.303"));
+    for (int i = 0; i < 11; i++, step += 10)
+        report_captured(f, job, step, NAN);
+    assert_true(job_notes(f, job, "the loss has not been a number"));
+}
+
 static void check_captured(struct core_fixture *f, int64_t job, const char *want)
 {
     struct core_job_status status;
@@ -113,6 +142,7 @@ int main(void)
         TEST(a_constant_loss_is_said_after_100_steps),
         TEST(a_loss_that_is_not_a_number_is_constant),
         TEST(few_equal_reports_say_nothing),
+        TEST(a_captured_loss_must_stand_still_for_longer),
         TEST(status_says_where_metrics_come_from),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
