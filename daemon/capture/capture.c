@@ -17,10 +17,14 @@
 #include "daemon/capture/output_points.h"
 
 #define TURN_MS 250
-#define TURN_CPU_NS 25000000  /* a tenth of a core */
+#define TURN_CPU_NS 25000000 /* of a turn; one that takes longer is followed by a longer pause */
+#define SHARE 10             /* a tenth of a core */
+#define PAUSE_MOST_MS 30000
 #define LAST_CPU_NS 300000000 /* after the worker's end */
-#define SCAN_TURNS 8          /* between two looks for new event files */
-#define CHUNK (64 << 10)
+#define SCAN_EVERY_MS 2000    /* looks for new event files */
+#define SCAN_SHARE 20 /* they take at most this fraction (1 / 20) of the time: it may be a large directory */
+#define SCAN_LAST_MS 100       /* after the end of the worker there is no time for one that takes longer */
+#define CHUNK (4 << 10)        /* each of its lines may take a pattern some time */
 #define EVENT_CHUNK (2 << 20)  /* more than the longest record that is read */
 #define BEHIND_MOST (32 << 20) /* bytes of output that are not read yet: more are skipped */
 #define BEHIND_KEPT (8 << 20)  /* of these the last, and after the end of the worker */
@@ -35,7 +39,7 @@ struct capture {
     int64_t at[2]; /* read of stdout.log and stderr.log */
     int64_t skipped;
     int64_t turn_ns, turn_limit_ns; /* of the thread's CPU time */
-    int turns;
+    int64_t scan_at, scan_took;     /* CLOCK_BOOTTIME ms */
 };
 
 static int64_t cpu_ns(void)
@@ -83,13 +87,26 @@ static void stream_read(struct capture *c, int stream)
     }
 }
 
+static void events_scan(struct capture *c)
+{
+    const int64_t now = clock_boot_ms();
+
+    if (c->ended ? c->scan_took > SCAN_LAST_MS : now < c->scan_at)
+        return;
+    event_points_scan(&c->events);
+    c->scan_took = clock_boot_ms() - now;
+    c->scan_at =
+        now + (c->scan_took * SCAN_SHARE > SCAN_EVERY_MS ? c->scan_took * SCAN_SHARE : SCAN_EVERY_MS);
+}
+
 static void turn_read(struct capture *c)
 {
     c->turn_ns = cpu_ns();
     c->turn_limit_ns = c->ended ? LAST_CPU_NS : TURN_CPU_NS;
+    c->writer.ends = c->ended;
+    point_flush(&c->writer, clock_wall_ms());
     if (c->tensorboard) {
-        if (c->ended || c->turns++ % SCAN_TURNS == 0)
-            event_points_scan(&c->events);
+        events_scan(c);
         while (event_points_read(&c->events, EVENT_CHUNK, clock_wall_ms()) && turn_goes_on(c))
             ;
         if (c->ended)
@@ -120,8 +137,10 @@ static bool turn_write(struct capture *c)
 static void turn_wait(struct capture *c)
 {
     struct pollfd end = {.fd = END_FD, .events = POLLIN};
+    const int64_t pause = (cpu_ns() - c->turn_ns) / 1000000 * SHARE;
+    const int64_t ms = pause < TURN_MS ? TURN_MS : pause < PAUSE_MOST_MS ? pause : PAUSE_MOST_MS;
 
-    if (poll(&end, 1, TURN_MS) > 0)
+    if (poll(&end, 1, (int)ms) > 0)
         c->ended = true;
 }
 
@@ -157,6 +176,8 @@ int capture_main(int argc, char **argv)
         const bool last = c.ended;
 
         turn_read(&c);
+        if (last)
+            point_flush(&c.writer, INT64_MAX);
         if (!turn_write(&c) || last)
             break;
         if (!c.ended)

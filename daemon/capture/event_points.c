@@ -102,7 +102,7 @@ static uint64_t records_take(struct event_points *p, struct event_source *f)
         struct event_record r;
         enum event_piece piece = event_record_next(at, left, &r);
 
-        if (piece == EVENT_MORE)
+        if (piece == EVENT_MORE || (p->waits && !point_has_room(p->writer, p->now_ms)))
             return taken;
         if (piece == EVENT_DAMAGED || (piece == EVENT_DATA && !event_scalars(r.data, r.len, scalar_take, p)))
             f->damaged++;
@@ -116,8 +116,14 @@ static uint64_t records_take(struct event_points *p, struct event_source *f)
 
 static size_t file_follow(struct event_points *p, struct event_source *f, size_t limit)
 {
+    struct stat st;
     ssize_t n;
 
+    if (fstat(f->fd, &st) || st.st_size <= (off_t)f->at)
+        return 0;
+    p->waits = !p->writer->ends && st.st_size - (off_t)f->at <= EVENT_BACKLOG;
+    if (p->waits && !point_has_room(p->writer, p->now_ms))
+        return 0;
     buf_clear(&p->bytes);
     buf_reserve(&p->bytes, limit);
     n = pread(f->fd, p->bytes.data, limit, (off_t)f->at);

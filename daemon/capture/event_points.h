@@ -8,9 +8,11 @@
 
 /* Follows the event files below a directory, which a program writes for TensorBoard. Files of earlier runs may lie there, too: only
  * events that were written after `started_ms` count. Damaged records are left out and counted. At most EVENT_FILES_MOST files, not
- * deeper than EVENT_DEPTH_MOST directories. One thread. */
+ * deeper than EVENT_DEPTH_MOST directories. A program writes its events in batches, so what point_writer.h has no room for waits in
+ * the file, unless it is more than EVENT_BACKLOG bytes. One thread. */
 #define EVENT_FILES_MOST 64
 #define EVENT_DEPTH_MOST 4
+#define EVENT_BACKLOG (1 << 20)
 
 struct event_source {
     char *path;
@@ -26,7 +28,7 @@ struct event_points {
     struct event_source files[EVENT_FILES_MOST];
     int count;
     struct buf bytes; /* of the file that is being read */
-    bool told_full;
+    bool waits;       /* what has no room is read later */
 };
 
 /* Looks for new files. */

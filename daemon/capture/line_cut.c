@@ -41,14 +41,20 @@ void line_cut_end(struct line_cut *c, void (*fn)(void *ctx, char *line, size_t l
     c->in_rest = false;
 }
 
+/* In one pass. A search for '\n' alone would go over the rest of the data again for each line that ends with '\r'. */
+static const char *line_end_find(const char *data, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (data[i] == '\n' || data[i] == '\r')
+            return data + i;
+    return NULL;
+}
+
 void line_cut_feed(struct line_cut *c, const char *data, size_t len,
                    void (*fn)(void *ctx, char *line, size_t len), void *ctx)
 {
     while (len) {
-        const char *newline = memchr(data, '\n', len);
-        const size_t most = newline ? (size_t)(newline - data) : len;
-        const char *returned = memchr(data, '\r', most);
-        const char *end = returned ? returned : newline;
+        const char *end = line_end_find(data, len);
         const size_t part = end ? (size_t)(end - data) : len;
         const size_t room = LINE_CUT_MOST - c->line.len;
 

@@ -28,6 +28,10 @@ bool number_read(const char *text, const char **end, double *value)
         return false;
     if (*at == '0' && (at[1] == 'x' || at[1] == 'X'))
         return false;
+    /* Before strtod, which takes long for many digits, and of which a caller asks again from the next digit on. */
+    for (size_t digits = 0; isdigit((unsigned char)at[digits]) || at[digits] == '.'; digits++)
+        if (digits == DIGITS_MOST)
+            return false;
     *value = strtod(text, &stop);
     if (stop - text > DIGITS_MOST)
         return false;

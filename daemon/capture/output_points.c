@@ -60,7 +60,7 @@ static int64_t step_of_run(struct output_points *o, const struct shape_values *v
     const int64_t step = v->line.step;
 
     if (v->total && step < o->last && o->last_total == v->total)
-        o->base += o->last_total;
+        o->base = o->base < INT64_MAX / 2 ? o->base + o->last_total : 0;
     /* A program that numbers its passes says where the step belongs. */
     if (v->epoch >= 0 && v->total)
         o->base = v->epoch > INT64_MAX / v->total - 1 ? 0 : v->epoch * v->total;

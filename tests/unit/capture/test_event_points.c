@@ -70,6 +70,43 @@ static void files_are_followed(void **state)
     assert_ok(file_remove_tree(dir, &e), &e);
 }
 
+/* A program writes its events in batches. They wait in the file; when it has ended, its last one counts. */
+static void a_batch_is_read_in_pieces(void **state)
+{
+    char dir[] = "/tmp/ddp-events-XXXXXX";
+    struct point_writer writer = {0};
+    CLEANUP(buf_release) struct buf out = {0};
+    struct err e;
+    int64_t now = 1000;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    struct event_points p = {.writer = &writer, .dir = dir};
+    event_put_version(&out, 51);
+    for (int i = 0; i < 1000; i++)
+        event_put_scalar(&out, 51, i, "loss", i);
+    file_append(dir, "events.out.tfevents.1", out.data, out.len);
+    event_points_scan(&p);
+    for (int turns = 0; turns < 20; turns++, now += 1000)
+        while (event_points_read(&p, 1 << 20, now))
+            ;
+    int count = 0;
+    for (size_t i = 0; i < writer.out.len; i++)
+        count += writer.out.data[i] == '\n';
+    assert_int_equal(count, 1000);
+    for (int i = 0; i < 10; i++)
+        file_append(dir, "events.out.tfevents.1", out.data, out.len);
+    writer.ends = true;
+    while (event_points_read(&p, 1 << 20, now))
+        ;
+    point_flush(&writer, INT64_MAX);
+    const char *last = strstr(writer.out.data + writer.out.len - 30, "{");
+    assert_string_equal(last, "{\"step\":999,\"loss\":999}\n");
+    event_points_release(&p);
+    point_writer_release(&writer);
+    assert_ok(file_remove_tree(dir, &e), &e);
+}
+
 static void a_missing_directory_is_said(void **state)
 {
     struct point_writer writer = {0};
@@ -87,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_followed),
+        cmocka_unit_test(a_batch_is_read_in_pieces),
         cmocka_unit_test(a_missing_directory_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,6 +173,11 @@ static void a_flood_of_points_is_thinned(void **state)
     for (size_t i = 0; i < r.writer.out.len; i++)
         count += r.writer.out.data[i] == '\n';
     assert_int_equal(count, POINT_LINES_MOST);
+    buf_clear(&r.writer.out);
+    point_flush(&r.writer, 1999);
+    assert_int_equal(r.writer.out.len, 0);
+    point_flush(&r.writer, 2000);
+    reader_expect(&r, "{\"step\":9999,\"loss\":1}\n"); /* the present value */
     reader_end(&r);
 }
 
