@@ -163,7 +163,12 @@ static void an_old_database_is_copied_then_migrated(void **state)
     assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
     assert_int_equal(schema_migrate(db, two, 1, path, &e), ERR_OK);
     assert_false(file_exists(copy));
+    const mode_t old_mask = umask(0022);
     assert_int_equal(schema_migrate(db, two, 2, path, &e), ERR_OK);
+    umask(old_mask);
+    struct stat st;
+    assert_int_equal(stat(copy, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
     check_int(db, "SELECT y FROM a", 42);
     check_int(db, "PRAGMA user_version", 2);
     CLEANUP(db_close) sqlite3 *old = NULL;
