@@ -7,7 +7,9 @@
 
 int main(void)
 {
-    struct stats s = {.relays = {.relays = {{"coordinator", 12, 1}}, .count = 1}, .backup_age_s = 3};
+    struct stats s = {.relays = {.relays = {{"coordinator", 12, 1}}, .count = 1},
+                      .hooks = {.hooks = {{.name = "night-shift", .waiting = 2}}, .count = 1},
+                      .backup_age_s = 3};
     const struct core_totals totals = {.jobs = {[JOB_RUNNING] = 1}, .slots = 16};
     const struct core_gpu gpu = {.index = 3,
                                  .memory_bytes = 1LL << 36,
