@@ -3,7 +3,7 @@
 
 #include "store/store.h"
 
-/* Events that hooks have not got yet: written by CHANGE_NOTICE, read and deleted here. A deletion is a
+/* Notices are events that hooks have not got yet. CHANGE_NOTICE writes them; this module reads and deletes them. A deletion is a
  * transaction of its own. If it is lost, the hook gets the notice again. */
 
 /* A hook that has notices. */

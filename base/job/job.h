@@ -20,7 +20,7 @@ enum job_idle { JOB_IDLE_TELL, JOB_IDLE_STOP };
 enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
 /* The failures that a restart answers: faults of the machines only, or errors of the program too. */
 enum job_restart_on { RESTART_ON_FAULT, RESTART_ON_ANY };
-/* What ddp reads the curves of a command from that reports no metrics itself. */
+/* Where ddp reads the curves of a command that reports no metrics itself. */
 enum job_capture_from { JOB_CAPTURE_AUTO, JOB_CAPTURE_NONE, JOB_CAPTURE_PATTERN, JOB_CAPTURE_TENSORBOARD };
 struct job_capture {
     enum job_capture_from from; /* auto: the usual lines of training programs */
@@ -163,7 +163,7 @@ struct job_spec {
     char *run_id;               /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */
     enum job_logs logs;         /* private: only the owner and operators can read them */
     enum job_store store;       /* command: who serves PyTorch's TCPStore on MASTER_PORT; default: program */
-    char *tell;                 /* a URL that hears what happens to the job, secret; NULL: none */
+    char *tell;                 /* secret URL that gets messages about the job; NULL: none */
     int tell_as;                /* enum tell_shape */
     bool virtual_local_rank;    /* each worker sees LOCAL_RANK 0 and its own GPUs only */
     struct train_spec train;    /* JOB_TRAIN */

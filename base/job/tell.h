@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 
-/* The `tell` of a job file: a URL that hears what happens to the job. */
+/* The `tell` of a job file: a URL that gets messages about the job. */
 
 /* How the body of a message looks. */
 enum tell_shape {
@@ -14,7 +14,7 @@ enum tell_shape {
 };
 extern const char *const tell_shape_names[]; /* NULL-terminated */
 
-/* The shape of a message to the URL: what was asked for, else what the host is known for, else TELL_JSON. */
+/* The shape of a message to the URL: the requested one, else the one that suits the host, else TELL_JSON. */
 enum tell_shape tell_shape_of(enum tell_shape asked, const char *url);
 
 /* Whether a job may have this URL. allow: beginnings of URLs; {"none", NULL}: no job may; NULL: https to any public

@@ -48,7 +48,8 @@ enum err_code web_access_check(const char *key, const struct web_caller *c, stru
                        "the Host header must be localhost, 127.0.0.1 or [::1], got '%.100s'",
                        c->host ? c->host : "");
     if (c->origin && !access_is_own_origin(c->origin, c->host))
-        return err_set(e, ERR_PERMISSION_DENIED, "a page of another origin asks: '%.100s'", c->origin);
+        return err_set(e, ERR_PERMISSION_DENIED, "the request comes from a page of another origin: '%.100s'",
+                       c->origin);
     if (strncmp(c->path, "/api/", 5) != 0)
         return ERR_OK; /* the page itself holds nothing that is secret */
     if (!access_has_key(key, c->key))

@@ -162,7 +162,7 @@ enum err_code web_request_parse(struct web_request *out, const char *method, con
             row = &rows[i];
     }
     if (!row && known)
-        return err_set(e, ERR_UNIMPLEMENTED, "this path has no method %.20s", method);
+        return err_set(e, ERR_UNIMPLEMENTED, "this path does not accept the method %.20s", method);
     if (!row)
         return err_set(e, ERR_NOT_FOUND, "no such path: '%.*s'", (int)(path < 100 ? path : 100), uri);
     if (r.job < 0)

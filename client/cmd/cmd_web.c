@@ -46,7 +46,8 @@ static int cmd_web_run(struct invocation *in)
         return error_print(&e);
     interrupts_catch();
     buf_printf(&out, "%s\n", web_session_url(session));
-    buf_puts(&talk, "open this URL in a browser; it is a secret, since it acts as you; ^C ends the server\n");
+    buf_puts(&talk,
+             "open this URL in a browser; keep it secret: it grants your rights; ^C ends the server\n");
     bool read = stdout_put(&out);
     stderr_put(&talk);
     while (read && !interrupts_count())
@@ -61,10 +62,10 @@ const struct command cmd_web = {
     .summary = "show the jobs in a browser, with live curves",
     .help =
         "Serves a web page and an HTTP interface on 127.0.0.1, until ^C, and prints the page's URL. The page\n"
-        "sees and changes what you may see and change: ddpctl turns its requests into calls with your token.\n"
-        "The URL holds a random key, without which requests are refused, so that other users of this machine\n"
-        "and other web sites cannot use it. To use it from another machine, forward the port:\n\n"
-        "  ssh -L 8629:127.0.0.1:8629 box1 ddpctl web",
+        "has your rights: ddpctl turns its requests into calls with your token. The URL holds a random key.\n"
+        "Requests without the key are refused, so other users of this machine and other web sites cannot use\n"
+        "the page. To use it from another machine, forward the port:\n\n"
+        "  ssh -t -L 8629:127.0.0.1:8629 box1 ddpctl web",
     .options = options,
     .size = sizeof(struct web_command_options),
     .run = cmd_web_run,

@@ -12,7 +12,7 @@
 #define BUSY_LEAST 0.8 /* of a core, of a GPU's time: busy */
 #define IDLE_MOST 0.05 /* the same: idle */
 #define APART                                                                                                \
-    0.5 /* a rank with less than this part of the others' usage stands out, and one beside whom they do */
+    0.5 /* a rank stands out if it uses less than half of what the others use, or more than twice as much */
 #define READ_LEAST 1e6 /* bytes per second from storage: less is noise */
 
 const char *bound_name(enum bound_kind kind)

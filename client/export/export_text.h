@@ -5,7 +5,7 @@
 
 struct buf;
 
-/* Points as lines for other programs; client/cmd/cmd_export.c. A value that is not a number is nan in CSV and null in JSON. */
+/* Points as lines for other programs. A value that is not a number is nan in CSV and null in JSON. */
 
 #define EXPORT_CSV_HEADER "job,step,time_ms,rank,name,value\n"
 void export_put_csv_text(struct buf *out, const char *text); /* in quotes where RFC 4180 requires them */

@@ -9,7 +9,7 @@
 #include "client/diagnose/diagnosis.h"
 #include "client/job_status.h"
 
-#define WHY_EVERY_MS 5000   /* nodes inspect processes for it */
+#define WHY_EVERY_MS 5000   /* nodes inspect processes to answer */
 #define CURVE_EVERY_MS 2000 /* points come every few steps */
 #define POINTS_MOST 2000
 #define LOG_LINES 10   /* of each rank */

@@ -10,8 +10,8 @@
  *   ddp-supervisor capture tensorboard STARTED_MS DIR
  *
  * Descriptor 0 is a pipe that ends with the worker; then the rest is read, and the process ends. Lines for the supervisor go to
- * descriptor 1 (point_writer.h); 3 and 4 are the worker's stdout.log and stderr.log. It reads the files behind the program and
- * therefore never holds it up. It takes at most a tenth of a core; if the output grows faster, parts of it are skipped. */
+ * descriptor 1 (point_writer.h); 3 and 4 are the worker's stdout.log and stderr.log. It reads the files after the program has
+ * written them and therefore never delays it. It takes at most a tenth of a core; if the output grows faster, parts of it are skipped. */
 #define CAPTURE_WORD "capture"
 int capture_main(int argc, char **argv); /* argv[0] is the mode */
 

@@ -82,9 +82,10 @@ static void scalar_take(void *ctx, const struct event_scalar *s)
     if (s->wall_s * 1000 < (double)p->started_ms) /* of an earlier run */
         return;
     if (!number_name(s->tag, strlen(s->tag), name)) {
-        point_note(p->writer,
-                   "capture: the tag '%.60s' is no name for a metric: at most %d ASCII characters, no spaces",
-                   s->tag, METRIC_NAME - 1);
+        point_note(
+            p->writer,
+            "capture: the tag '%.60s' is left out: expected at most %d ASCII characters without spaces",
+            s->tag, METRIC_NAME - 1);
         return;
     }
     metric_line_add(&line, name, s->value);

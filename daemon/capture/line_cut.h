@@ -12,7 +12,7 @@
 
 struct line_cut {
     struct buf line;
-    bool in_rest; /* behind the bytes that are kept */
+    bool in_rest; /* after the bytes that are kept */
 };
 
 /* Calls fn with each line that is not empty; it ends with NUL and is borrowed for the call. */

@@ -83,7 +83,7 @@ async function order(path, then) {
   draw_soon();
 }
 
-const KEYS = [["j k", "next and previous job"], ["Enter", "open the job"], ["Esc", "back to the list"], ["l", "its logs"], ["w", "ask again why it stands, waits or failed"], ["1 – 6", "the tabs"],
+const KEYS = [["j k", "next and previous job"], ["Enter", "open the job"], ["Esc", "back to the list"], ["l", "its logs"], ["w", "run ddpctl why again"], ["1 – 6", "the tabs"],
   ["x", "tick the job for a comparison"], ["c", "compare the ticked jobs"], ["/", "filter the jobs"], ["?", "this list"]];
 
 function show_keys() {

@@ -117,7 +117,7 @@ function draw_snapshots(job) {
 
 const PANELS = {ranks: draw_ranks, logs: draw_logs, events: draw_events, configuration: draw_configuration, snapshots: draw_snapshots,
   curves: (job) => [curve_controls(), (store.get(job.job) || new Map()).size ? draw_charts([job.job])
-    : h("p.empty", {key: "none"}, job.kind === "train" ? "No metrics yet." : "The job has reported no metrics. A program reports them with `import ddp`, or on DDP_REPORT_FD.")]};
+    : h("p.empty", {key: "none"}, job.kind === "train" ? "No metrics yet." : "No metrics: the program has reported none (import ddp, DDP_REPORT_FD), and ddp has found none in the output of rank 0.")]};
 
 function draw_job() {
   const job = model.jobs.get(view.job);

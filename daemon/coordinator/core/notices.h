@@ -24,7 +24,7 @@ struct core_hook {
     char *name;
     unsigned on;  /* 1 << kind */
     char **users; /* patterns of fnmatch(3), of which one must match the job's user; NULL: any */
-    char **jobs;  /* the same of the job's name. With either of the two the hook hears of no nodes */
+    char **jobs;  /* the same of the job's name. A hook with one of these two gets no events of nodes */
 };
 
 struct core;

@@ -12,7 +12,7 @@
 #define SLICE_NS 2000000 /* of work in one turn of the loop */
 #define PAUSE_MS 4       /* between two slices */
 #define FRESH_MS 10000   /* the progress of running jobs changes estimates, too */
-#define REST 10          /* after a forecast the loop does other work for so many times its cost */
+#define REST 10          /* the next forecast waits for this many times the cost of the last one */
 
 struct forecasts {
     struct service *service;

@@ -27,7 +27,7 @@ static void copy_node(struct core *to, const struct node *from)
     node->seat = from->seat;
     node->turn = from->turn;
     node->session = from->session;
-    node->synced = from->synced; /* it may rest for some seconds, which are no matter here */
+    node->synced = from->synced; /* a pause of some seconds does not matter here */
 }
 
 void rehearsal_open(struct rehearsal *r, const struct core *core, struct core_now now)
