@@ -1,6 +1,7 @@
 /* What the page knows of the cluster. The server sends whole objects, and the newest one replaces the older one. */
 
-const NO_LOGS = {job: 0, path: "", lines: [], notes: [], error: "", complete: false};
+// live: lines of frames that the last answer lacks; newest: what that answer has last of each file.
+const NO_LOGS = {job: 0, path: "", lines: [], live: [], newest: new Map(), notes: [], error: "", complete: false};
 
 const model = {
   jobs: new Map(), // by number: JobStatus. Those that are watched have their ranks
@@ -58,6 +59,31 @@ function put_job(job) {
     if (view.page === "job" && view.job === job.job) ask_why(job.job);
 }
 
+const file_of = (line) => line.rank + (line.stderr ? "!" : " ") + line.generation;
+
+/* Of each file the time of the last line, and how often each text has that time. The lines of a file are in the order of time. */
+function newest_of(lines) {
+  const newest = new Map();
+  for (const line of lines) {
+    const file = file_of(line);
+    let last = newest.get(file);
+    if (!last || last.ms !== line.written_ms) newest.set(file, (last = {ms: line.written_ms, texts: new Map()}));
+    last.texts.set(line.text, (last.texts.get(line.text) || 0) + 1);
+  }
+  return newest;
+}
+
+/* The lines that come after those. An answer and a frame may both have a line, because they are made at different times. */
+function lines_after(newest, lines) {
+  return lines.filter((line) => {
+    const last = newest.get(file_of(line));
+    if (!last || line.written_ms !== last.ms) return !last || line.written_ms > last.ms;
+    const left = last.texts.get(line.text) || 0;
+    last.texts.set(line.text, left - 1);
+    return left <= 0;
+  });
+}
+
 const takers = {
   job: (data) => put_job(data),
   node: (data) => model.nodes.set(data.name, data),
@@ -76,9 +102,11 @@ const takers = {
   log: (data, id) => {
     const follows = frame_follows("log" + data.job, data, id);
     if (data.job !== model.logs.job) return;
-    if (!follows || view.grep) return ask_logs_soon(); // the server searches
-    const lines = data.lines.filter((line) => view.rank === "" || line.rank === Number(view.rank));
+    if (view.grep) return ask_logs_soon(); // the server searches
+    const lines = lines_after(model.logs.newest, data.lines.filter((line) => view.rank === "" || line.rank === Number(view.rank)));
     model.logs.lines = model.logs.lines.concat(lines).slice(-2000);
+    model.logs.live = model.logs.live.concat(lines).slice(-2000);
+    if (!follows) ask_logs_soon();
   },
   reset: () => {
     model.frames.clear();
@@ -143,6 +171,9 @@ function ask_logs() {
   const path = "jobs/" + view.job + "/logs?" + query;
   const put = (change) => model.logs.path === path && Object.assign(model.logs, change);
   if (model.logs.path !== path) model.logs = {...NO_LOGS, job: view.job, path};
-  ask(path, ({lines, notes}) => put({lines, notes, error: "", complete: true}), (error) => put({error: error.message, lines: []}));
+  ask(path, ({lines, notes}) => {
+    const newest = newest_of(lines), live = model.logs.path === path && !view.grep ? lines_after(newest, model.logs.live) : [];
+    put({lines: lines.concat(live), live, newest, notes, error: "", complete: true});
+  }, (error) => put({error: error.message, lines: [], live: [], newest: new Map()}));
 }
 const ask_logs_soon = once_a(2000, ask_logs);

@@ -69,7 +69,7 @@ function draw_ranks(job) {
       h("td", r.ms_per_step ? bar(r) : null), h("td.num", r.ms_per_step ? number(r.wait_ms) : ""), h("td.num", r.usage ? number(r.usage.cpu) : ""),
       h("td.num", r.usage && r.usage.gpus ? Math.round(r.usage.gpu_utilisation * 100) + " %" : ""), h("td.num", bytes(r.memory_bytes || (r.usage ? r.usage.memory_bytes : 0))),
       h("td.num", r.pid || ""), h("td.text", slow && slow[0] === r.rank ? h("b.slow", "slowest: +" + Math.round(slow[1] * 100) + " %") : null, plain(r.detail))))))),
-    h("p.key", h("span.box.compute"), " computing ", h("span.box.waiting"), " waiting for other ranks")];
+    job.ranks.some((r) => r.ms_per_step) ? h("p.key", h("span.box.compute"), " computing ", h("span.box.waiting"), " waiting for other ranks") : null];
 }
 
 function draw_logs(job) {
