@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
@@ -21,7 +22,7 @@ static const char config_text[] =
     "state: %s\n"
     "\n"
     "# TCP addresses for agents, workers and ddpctl, in addition to the unix socket in the state directory.\n"
-    "# listen: [\"%s\"]\n"
+    "%slisten: [%s]\n"
     "\n"
     "# Prometheus metrics at http://ADDRESS/metrics, or none.\n"
     "# metrics: 127.0.0.1:29601\n"
@@ -53,15 +54,25 @@ static const char config_text[] =
     "# connections: {total: 20000, per_address: 20000, unauthenticated: 2048,\n"
     "#               unauthenticated_per_address: 1024}\n";
 
-/* Writes the file only if it is missing: an existing one is the administrator's. */
-static enum err_code config_file_create(const char *path, const char *state, bool *created, struct err *e)
+/* Writes the file only if it is missing: an existing one is the administrator's. It has the addresses of --listen, because the
+ * commands that init prints name their port. */
+static enum err_code config_file_create(const char *path, const struct config *config, bool *created,
+                                        struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(path);
-    CLEANUP(free_text) char *listen = config_default_listen();
+    CLEANUP(free_text) char *usual = config_default_listen();
+    CLEANUP(buf_release) struct buf listen = {0};
     *created = !file_exists(path);
     if (!*created)
         return ERR_OK;
-    CLEANUP(free_text) char *text = xasprintf(config_text, state, listen, state);
+    const bool given =
+        config->listen && *config->listen && (config->listen[1] || strcmp(config->listen[0], usual) != 0);
+    for (size_t i = 0; given && config->listen[i]; i++)
+        buf_printf(&listen, "%s\"%s\"", i ? ", " : "", config->listen[i]);
+    if (!given)
+        buf_printf(&listen, "\"%s\"", usual);
+    CLEANUP(free_text)
+    char *text = xasprintf(config_text, config->state, given ? "" : "# ", listen.data, config->state);
     if (file_mkdirs(dirname(copy), 0755, e) != ERR_OK)
         return e->code;
     return file_write_atomic(path, text, strlen(text), 0644, e);
@@ -129,7 +140,7 @@ enum err_code init_run(const struct config *config, const char *config_path, boo
         (is_new && owner_assign(config->state, e) != ERR_OK) ||
         token_read(config->state, TOKEN_CLUSTER, true, &token, e) != ERR_OK ||
         token_read(config->state, TOKEN_AGENT, true, &agent_token, e) != ERR_OK ||
-        config_file_create(config_path, config->state, &created, e) != ERR_OK)
+        config_file_create(config_path, config, &created, e) != ERR_OK)
         return e->code;
     if (!created)
         fprintf(stderr, "ddp-coordinator: %s exists and is not changed\n", config_path);
