@@ -58,7 +58,7 @@ static bool bound_by_times(const Ddp__V1__JobStatus *job, struct bound *out)
         const Ddp__V1__RankStatus *r = job->ranks[i];
         if (!(r->ms_per_step > 0))
             return false;
-        const double busy = r->ms_per_step - r->wait_ms;
+        const double busy = fmax(0, r->ms_per_step - r->wait_ms); /* a program may report any numbers */
         share = fmin(share, r->wait_ms / r->ms_per_step);
         step = fmax(step, r->ms_per_step);
         sum += busy;
