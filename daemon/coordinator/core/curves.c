@@ -91,6 +91,7 @@ static int loss_rank(const struct job *job)
 
 static void note_take(struct core *core, struct job *job, const char *note)
 {
+    job->capture_noted_in = job->r.generation;
     if (job->capture_note && !strcmp(job->capture_note, note))
         return;
     text_set(&job->capture_note, "%s", note);
@@ -121,6 +122,6 @@ void curves_notes(const struct job *job, struct core_job_status *out)
         CLEANUP(free_text) char *text = still_text(job);
         out->notes = strv_append(out->notes, text);
     }
-    if (job->capture_note)
+    if (job->capture_note && job->capture_noted_in == job->r.generation)
         out->notes = strv_append(out->notes, job->capture_note);
 }

@@ -144,6 +144,7 @@ struct job {
         bool now;        /* for so long that it is a note */
     } still;
     char *capture_note;       /* a problem of reading the metrics; NULL: none */
+    int64_t capture_noted_in; /* its generation: the next one may be without it */
     int64_t capture_notes;    /* how many there were */
     int64_t fault_boot_ms;    /* r.fault_ms in boot ms */
     struct {                  /* elastic.c: the offer to run on more nodes */

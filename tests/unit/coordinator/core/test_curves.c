@@ -134,6 +134,25 @@ static void status_says_where_metrics_come_from(void **state)
     check_captured(f, job, "");
 }
 
+static void a_note_is_of_its_generation(void **state)
+{
+    struct core_fixture *f = *state;
+    struct metric_line empty = {0};
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "max_restarts: 3\nrestart_on: any\ncommand: [x]\n");
+
+    fixture_all_run(f, "box1");
+    fixture_report_captured(f, job, 0, &empty, "its output", "capture: no event files");
+    assert_true(job_notes(f, job, "no event files"));
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_pass_beating(f, 4000, "box1");
+    fixture_all_run(f, "box1");
+    assert_int_equal(core_job(f->core, job)->generation, 2);
+    assert_false(job_notes(f, job, "no event files"));
+    fixture_report_captured(f, job, 0, &empty, "its output", "capture: no event files");
+    assert_true(job_notes(f, job, "no event files"));
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -144,6 +163,7 @@ int main(void)
         TEST(few_equal_reports_say_nothing),
         TEST(a_captured_loss_must_stand_still_for_longer),
         TEST(status_says_where_metrics_come_from),
+        TEST(a_note_is_of_its_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
