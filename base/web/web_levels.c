@@ -165,7 +165,8 @@ void web_levels_mark(struct web_levels *l, enum web_topic topic)
 {
     pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < l->count; i++)
-        l->list[i].marked = l->list[i].topic == topic && !l->list[i].gone;
+        if (l->list[i].topic == topic) /* others may be marked already */
+            l->list[i].marked = !l->list[i].gone;
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -117,6 +117,30 @@ static void what_is_gone_is_told_once(void **state)
     web_levels_free(l);
 }
 
+static void topics_are_marked_and_swept_on_their_own(void **state)
+{
+    static const enum web_topic topics[] = {TOPIC_JOB_DETAIL, TOPIC_POINTS, TOPIC_EVENTS, TOPIC_LOG};
+    struct web_levels *l = web_levels_create();
+    (void)state;
+    for (size_t t = 0; t < ARRAY_LEN(topics); t++) {
+        put(l, topics[t], 1, "A");
+        put(l, topics[t], 2, "B");
+    }
+    put(l, TOPIC_JOB, 1, "J");
+    for (size_t t = 0; t < ARRAY_LEN(topics); t++)
+        web_levels_mark(l, topics[t]);
+    for (size_t t = 0; t < ARRAY_LEN(topics); t++)
+        web_levels_keep(l, topics[t], 2);
+    for (size_t t = 0; t < ARRAY_LEN(topics); t++)
+        web_levels_sweep(l, topics[t]);
+    for (size_t t = 0; t < ARRAY_LEN(topics); t++) {
+        assert_int_equal(web_levels_revision(l, topics[t], 1, ""), 0);
+        assert_int_not_equal(web_levels_revision(l, topics[t], 2, ""), 0);
+    }
+    assert_int_not_equal(web_levels_revision(l, TOPIC_JOB, 1, ""), 0);
+    web_levels_free(l);
+}
+
 static void a_viewer_that_missed_a_removal_begins_again(void **state)
 {
     struct web_levels *l = web_levels_create();
@@ -167,6 +191,7 @@ int main(void)
         cmocka_unit_test(a_viewer_gets_what_it_names),
         cmocka_unit_test(a_viewer_that_comes_back_goes_on),
         cmocka_unit_test(what_is_gone_is_told_once),
+        cmocka_unit_test(topics_are_marked_and_swept_on_their_own),
         cmocka_unit_test(a_viewer_that_missed_a_removal_begins_again),
         cmocka_unit_test(a_waiting_viewer_is_woken_once),
     };
