@@ -84,6 +84,12 @@ static bool watch_has(const int64_t *jobs, size_t count, int64_t job)
     return false;
 }
 
+static void watch_forget_jobs(struct web_watch *w)
+{
+    while (w->job_count)
+        web_watched_job_release(&w->jobs[--w->job_count]);
+}
+
 /* Takes over which jobs the viewers name now. */
 static void watch_choose_jobs(struct web_watch *w)
 {
@@ -161,8 +167,10 @@ static void *watch_main(void *arg)
     struct web_watch *w = arg;
     int64_t comment_ms = clock_boot_ms() + COMMENT_MS;
     while (!watch_ends(w)) {
-        if (!web_levels_wait_viewer(w->levels, 100))
+        if (!web_levels_wait_viewer(w->levels, 100)) {
+            watch_forget_jobs(w);
             continue;
+        }
         const int64_t next = clock_boot_ms() + EVERY_MS;
         watch_turn(w);
         if (clock_boot_ms() >= comment_ms) {
@@ -195,8 +203,7 @@ void web_watch_close(struct web_watch *w)
         return;
     __atomic_store_n(&w->ending, true, __ATOMIC_RELEASE);
     pthread_join(w->thread, NULL);
-    for (size_t i = 0; i < w->job_count; i++)
-        web_watched_job_release(&w->jobs[i]);
+    watch_forget_jobs(w);
     free(w->jobs);
     free(w);
 }

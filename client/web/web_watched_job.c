@@ -7,6 +7,7 @@
 #include "client/text/json_print.h"
 
 #define NEWEST_POINTS 32      /* of each series, asked for once a second */
+#define POINTS_MOST 16000     /* of all series: the coordinator leaves points out of a longer answer */
 #define LOG_TAIL 50           /* lines, when the first viewer comes */
 #define LOG_BYTES (256 << 10) /* in one frame; the rest waits in the stream */
 
@@ -41,10 +42,17 @@ static struct watched_series *watched_find_series(struct web_watched_job *j, con
     return s;
 }
 
+/* How many of the newest points of each series fit into an answer. */
+static int32_t watched_points_limit(const struct web_watched_job *j)
+{
+    const size_t fit = j->series_count ? POINTS_MOST / j->series_count : NEWEST_POINTS;
+    return fit < 1 ? 1 : fit < NEWEST_POINTS ? (int32_t)fit : NEWEST_POINTS;
+}
+
 /* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps, so the time
- * decides, and the step between points of one time. *lost: more were new than were asked for. */
+ * decides, and the step between points of one time. *lost: more were new than the limit that was asked for. */
 static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMetricsReply *reply,
-                                 Ddp__V1__MetricPoint **out, bool *lost)
+                                 size_t limit, Ddp__V1__MetricPoint **out, bool *lost)
 {
     size_t count = 0;
     for (size_t i = 0, end; i < reply->n_points; i = end) {
@@ -64,7 +72,7 @@ static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMe
                 step = p->step;
             }
         }
-        *lost = *lost || (s->seen && fresh >= NEWEST_POINTS);
+        *lost = *lost || (s->seen && fresh >= limit);
         s->seen = true;
         s->time_ms = time_ms;
         s->step = step;
@@ -78,17 +86,18 @@ static enum err_code watched_put_points(struct web_watched_job *j, struct link *
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
     CLEANUP(buf_release) struct buf json = {0};
-    uint64_t previous = web_levels_revision(levels, TOPIC_POINTS, j->job, "");
-    bool lost = false;
+    /* Before this job's first frame there may be one for viewers that have left, which is too old to go on from. */
+    const uint64_t previous = j->has_points ? web_levels_revision(levels, TOPIC_POINTS, j->job, "") : 0;
     request.job = j->job;
-    request.limit = NEWEST_POINTS;
+    request.limit = watched_points_limit(j);
     if (link_call(link, "GetMetrics", &request, &message, 0, e) != ERR_OK)
         return e->code;
     const Ddp__V1__GetMetricsReply *reply = message;
     Ddp__V1__GetMetricsReply fresh = DDP__V1__GET_METRICS_REPLY__INIT;
     fresh.points = xmalloc((reply->n_points + 1) * sizeof(Ddp__V1__MetricPoint *));
-    fresh.n_points = watched_new_points(j, reply, fresh.points, &lost);
-    if (fresh.n_points || !j->has_points) {
+    bool lost = reply->thinned;
+    fresh.n_points = watched_new_points(j, reply, (size_t)request.limit, fresh.points, &lost);
+    if (fresh.n_points || !previous) {
         json_print(&fresh.base, &json);
         watched_put(j, levels, TOPIC_POINTS, "point", lost ? 0 : previous, json.data + 1);
     } else {
@@ -126,10 +135,10 @@ static enum err_code watched_put_events(struct web_watched_job *j, struct link *
     if (link_call(link, "GetEvents", &request, &message, 0, e) != ERR_OK)
         return e->code;
     const Ddp__V1__GetEventsReply *reply = message;
-    if (reply->n_events || !j->has_events) {
+    const uint64_t previous = j->has_events ? web_levels_revision(levels, TOPIC_EVENTS, j->job, "") : 0;
+    if (reply->n_events || !previous) {
         json_print(&reply->base, &json);
-        watched_put(j, levels, TOPIC_EVENTS, "event", web_levels_revision(levels, TOPIC_EVENTS, j->job, ""),
-                    json.data + 1);
+        watched_put(j, levels, TOPIC_EVENTS, "event", previous, json.data + 1);
     } else {
         web_levels_keep(levels, TOPIC_EVENTS, j->job);
     }
@@ -154,6 +163,14 @@ static enum err_code watched_open_log(struct web_watched_job *j, struct link *li
                            0, e);
 }
 
+static void watched_close_log(struct web_watched_job *j)
+{
+    rpc_stream_close(j->stream);
+    j->stream = NULL;
+    web_lines_release(&j->lines);
+    j->has_log = j->log_ended = false;
+}
+
 /* Takes what has come; the stream holds back the rest, and so do the nodes. */
 static void watched_read_log(struct web_watched_job *j)
 {
@@ -167,11 +184,12 @@ static void watched_read_log(struct web_watched_job *j)
             web_lines_add(&j->lines, data);
             continue;
         }
-        /* After an error the output is read again from its end, and viewers are told to fetch what they miss. */
+        /* After an error the output is read again from its end, and viewers are told to fetch what they miss. Who may not
+         * read it now is not asked for again. */
         rpc_stream_close(j->stream);
         j->stream = NULL;
         web_lines_finish(&j->lines);
-        j->log_ended = code == ERR_OK;
+        j->log_ended = code == ERR_OK || code == ERR_PERMISSION_DENIED;
         j->has_log = j->has_log && j->log_ended;
         return;
     }
@@ -205,18 +223,20 @@ enum err_code web_watched_job_put(struct web_watched_job *j, struct link *link, 
                                   struct err *e)
 {
     enum err_code code = ERR_OK;
+    if (!j->logs) /* or the nodes hold back output that nobody reads */
+        watched_close_log(j);
     if (j->curves && (code = watched_put_status(j, link, levels, e)) == ERR_OK &&
         (code = watched_put_points(j, link, levels, e)) == ERR_OK)
         code = watched_put_events(j, link, levels, e);
     if (code == ERR_OK && j->logs)
         code = watched_put_log(j, link, levels, e);
-    return code == ERR_NOT_FOUND ? ERR_OK : code;
+    /* Another error is about this job, which is asked again in the next turn. The other jobs go on. */
+    return code == ERR_UNAVAILABLE || code == ERR_CANCELLED ? code : ERR_OK;
 }
 
 void web_watched_job_release(struct web_watched_job *j)
 {
-    rpc_stream_close(j->stream);
-    web_lines_release(&j->lines);
+    watched_close_log(j);
     for (size_t i = 0; i < j->series_count; i++)
         free(j->series[i].name);
     free(j->series);

@@ -19,8 +19,8 @@ struct web_watched_job {
     struct web_lines lines;
 };
 
-/* Asks for what is new and puts it into the levels. A job that does not exist is no error. UNAVAILABLE: the coordinator does
- * not answer. */
+/* Asks for what is new and puts it into the levels. A job that does not exist, or cannot be asked for, is no error.
+ * UNAVAILABLE: the coordinator does not answer. */
 MUST_CHECK enum err_code web_watched_job_put(struct web_watched_job *j, struct link *link,
                                              struct web_levels *levels, struct err *e);
 void web_watched_job_release(struct web_watched_job *j);
