@@ -123,6 +123,7 @@ static void top_fetch_log(struct top_fetched *d, struct link *link)
     request.both = true;
     request.tail_lines = LOG_LINES;
     strv_free(steal(d->log));
+    d->model.open.log = NULL;
     if (link_check_owner(link, &e) != ERR_OK ||
         rpc_stream_open(&stream, link->channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0,
                         &e) != ERR_OK)
