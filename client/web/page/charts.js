@@ -102,7 +102,7 @@ function chart_y_range(chart, [from, to]) {
     const y = shape.smooth || shape.y;
     for (let i = Math.max(0, index_at(shape.x, from)); i < y.length && shape.x[i] <= to; i++) {
       const v = y[i];
-      if (!Number.isFinite(v) || (chart.log && v <= 0)) continue;
+      if (!(Math.abs(v) < 1e300) || (chart.log && v < 1e-290)) continue; // the ticks of a wider axis would never end
       if (v < min) min = v;
       if (v > max) max = v;
     }

@@ -49,12 +49,13 @@ function draw_difference(jobs) {
   const best = (job) => job.progress && job.progress.has_best_val ? number(job.progress.best_val) : "";
   const results = [["state", (j) => state_badge(j.state)], ["step", (j) => (j.progress ? count(j.progress.step) : "")], ["loss", (j) => metric_of(j, "loss")], ["val_loss", (j) => metric_of(j, "val_loss")],
     ["best val_loss", best], ["took", (j) => (j.started_ms ? span((j.ended_ms || Date.now()) - j.started_ms) : "")], ["restarts", (j) => String(j.restarts_used)]];
-  const rows = different_keys(jobs), short = (text) => (text === undefined ? h("span.dim", "–") : plain(/^-?[\d.e-]{14,}$/.test(text) ? Number(Number(text).toPrecision(12)) : text));
+  const known = jobs.every((job) => job.job_file), rows = known ? different_keys(jobs) : []; // the list has no job files
+  const short = (text) => (text === undefined ? h("span.dim", "–") : plain(/^-?[\d.e-]{14,}$/.test(text) ? Number(Number(text).toPrecision(12)) : text));
   return h("div.scroll", {key: "difference"}, h("table.difference", h("caption", "Results, and the keys of the job files that differ"),
     h("thead", h("tr", h("th", {scope: "col"}, ""), jobs.map((job, i) => h("th", {scope: "col", key: job.job}, curve_sample({colour: i, dash: Math.floor(i / 7)}), " ", h("a", {href: "#/job/" + job.job + "/curves"}, "#" + job.job + " " + plain(job.name)))))),
     h("tbody", results.map(([name, value]) => h("tr", {key: name}, h("th", {scope: "row"}, name), jobs.map((job) => h("td", value(job)))))),
     h("tbody.keys", rows.length ? rows.map(([name, values]) => h("tr", {key: "key " + name}, h("th", {scope: "row"}, h("code", plain(name))), values.map((v) => h("td", short(v)))))
-      : h("tr", {key: "none"}, h("td", {colspan: String(jobs.length + 1)}, "The job files have the same keys and values.")))));
+      : known && h("tr", {key: "none"}, h("td", {colspan: String(jobs.length + 1)}, "The job files have the same keys and values.")))));
 }
 
 function draw_compare() {

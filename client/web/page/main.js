@@ -59,7 +59,9 @@ function start_listening() {
   if (shown_jobs) query.set("jobs", shown_jobs);
   if (shown_logs) query.set("logs", String(shown_logs));
   link.last = ""; // another list of jobs: the levels come again
+  model.begins = true;
   model.frames.clear();
+  forget_jobs();
   listen(query.size ? "?" + query : "", take_frame);
 }
 
@@ -229,7 +231,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts_res
 setInterval(() => document.hidden || draw_soon(), 1000); // ages and times
 setInterval(() => {
   if (document.hidden) return;
-  watched_jobs().slice(0, 8).forEach(ask_usage);
+  watched_jobs().filter((job) => !ENDED.has(model.jobs.get(job)?.state)).slice(0, 8).forEach(ask_usage);
   if (view.job && !ENDED.has(model.jobs.get(view.job)?.state)) ask_why(view.job);
 }, 10000);
 

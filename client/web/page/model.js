@@ -14,6 +14,7 @@ const model = {
   logs: NO_LOGS,
   frames: new Map(), // by topic: id of the last frame
   failed: new Map(), // by job: why its details cannot be shown
+  begins: true, // the next frame is the first of a stream that goes on from no other
 };
 
 const ENDED = new Set(["succeeded", "failed", "cancelled"]);
@@ -88,7 +89,7 @@ const takers = {
   job: (data) => put_job(data),
   node: (data) => model.nodes.set(data.name, data),
   cluster: (data) => (model.cluster = data),
-  gone: (data) => (data.job ? model.jobs.delete(data.job) : model.nodes.delete(data.node)),
+  gone: (data) => (data.node ? model.nodes.delete(data.node) : watched_jobs().includes(data.job) || model.jobs.delete(data.job)), // the view keeps its jobs
   point: (data, id) => {
     const follows = frame_follows("point" + data.job, data, id);
     add_points(data.job, data.points);
@@ -118,7 +119,25 @@ const takers = {
   back: () => link_state("live"),
 };
 
+/* A stream that goes on from no other brings all jobs and nodes. What it does not bring has gone while nobody listened. */
+function begin_level() {
+  for (const job of model.jobs.keys())
+    if (!watched_jobs().includes(job)) model.jobs.delete(job);
+  model.nodes.clear();
+  model.begins = false;
+}
+
+/* A page that stays open for days forgets the curves of the jobs that it showed first. */
+function forget_jobs() {
+  for (const job of store.keys()) {
+    if (store.size <= 60) return;
+    if (watched_jobs().includes(job)) continue;
+    for (const map of [store, model.events, model.why]) map.delete(job);
+  }
+}
+
 function take_frame(kind, data, id) {
+  if (model.begins) begin_level();
   takers[kind]?.(data, id);
   draw_soon();
 }
@@ -173,7 +192,7 @@ function ask_logs() {
   if (model.logs.path !== path) model.logs = {...NO_LOGS, job: view.job, path};
   ask(path, ({lines, notes}) => {
     const newest = newest_of(lines), live = model.logs.path === path && !view.grep ? lines_after(newest, model.logs.live) : [];
-    put({lines: lines.concat(live), live, newest, notes, error: "", complete: true});
+    put({lines: lines.concat(live).slice(-2000), live, newest, notes, error: "", complete: true});
   }, (error) => put({error: error.message, lines: [], live: [], newest: new Map()}));
 }
 const ask_logs_soon = once_a(2000, ask_logs);

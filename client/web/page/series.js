@@ -29,6 +29,8 @@ function put_series(job, list, usage) {
     for (let i = 0; newer && i < newer.time.length; i++)
       if (newer.time[i] > end) push_point(s, newer.step[i], newer.time[i], newer.value[i]);
   }
+  for (const [key, s] of live || []) // a metric that the server had no point of yet
+    if (s.usage === usage && !store.get(job).has(key)) store.get(job).set(key, s);
 }
 
 function push_point(s, step, time, value) {
@@ -70,6 +72,7 @@ function shape_of(s, over, smoothing, start) {
     }
   }
   const shape = {x, y, smooth: smoothing > 0 && y.length > 30 ? smooth(y, smoothing) : null}; // a few points show no noise
+  if (s.shapes.size > 9) s.shapes.clear(); // of other places of the smoothing's slider
   s.shapes.set(name, shape);
   return shape;
 }

@@ -84,7 +84,7 @@ function draw_logs(job) {
   h("div.log", {key: "log", id: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output"}, logs.job !== job.job ? null
     : logs.lines.length ? logs.lines.map((line) => h("div", {class: line.stderr ? "line err" : "line"},
       h("span", {class: "rank k" + (line.rank % 7), title: line.stderr ? "standard error" : "standard output"}, "[" + line.rank + "]" + (line.stderr ? "!" : " ")),
-      h("span.text", plain(line.text)))) : h("p.empty", logs.complete ? "No output." : ""))];
+      h("span.text", (line.shown ??= plain(line.text))))) : h("p.empty", logs.complete ? "No output." : ""))];
 }
 let follows_log = true;
 
