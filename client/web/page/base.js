@@ -79,7 +79,7 @@ function patch(parent, ...described) {
 /* Text of programs and users may hold escape sequences of terminals, control characters and marks that reverse the direction. */
 function plain(text) {
   return String(text ?? "")
-    .replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)/g, "")
+    .replace(/\x1b\[[0-9;?]*[\x20-/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)/g, "")
     .replace(/[\x00-\x08\x0b-\x1f\x7f]/g, (c) => String.fromCharCode(0x2400 + (c.charCodeAt(0) & 0x3f)))
     .replace(/[\u202a-\u202e\u2066-\u2069\u200e\u200f]/g, "\ufffd");
 }

@@ -6,7 +6,7 @@ file(READ ${here}/page.css style)
 file(READ ${here}/uplot/uplot.iife.min.js uplot_script)
 file(STRINGS ${here}/uplot/LICENSE copyright REGEX "^Copyright")
 # To make the page small, this leaves out indentation and comments, and in scripts the spaces around operators outside of strings. So a
-# regular expression in a script writes \x22 for a quotation mark, and \x20 for a space beside a bracket.
+# regular expression in a script writes \x22 for a quotation mark, and \x20 for a space beside a bracket, a star, a percent sign or a hyphen.
 function(shorten variable)
   string(REGEX REPLACE "/\\*([^*]|\\*[^/])*\\*/\n*" "" text "${${variable}}")
   string(REGEX REPLACE "(^|\n)[ \n]+" "\\1" text "${text}")
@@ -24,7 +24,7 @@ string(REPLACE "}\n" "}" style "${style}")
 string(REGEX REPLACE "([:;{},]) +" "\\1" style "${style}")
 string(REGEX REPLACE ";? +}" "}" style "${style}")
 shorten(script)
-string(REGEX REPLACE "[ \n]*(\"([^\"\\\n]|\\\\[^\n])*\"|[][{(),;=?:&|<>!+]+)[ \n]*" "\\1" script "${script}")
+string(REGEX REPLACE "[ \n]*(\"([^\"\\\n]|\\\\[^\n])*\"|[][{(),;=?:&|<>!+*%-]+)[ \n]*" "\\1" script "${script}")
 string(REPLACE "@STYLE@" "${style}" page "${page}")
 string(REPLACE "@SCRIPT@" "/* uPlot: MIT License, ${copyright} */\n${uplot_script}\n(() => {\n\"use strict\";\n${script}})();\n" page "${page}")
 file(WRITE ${OUT}/page.html "${page}")

@@ -129,11 +129,8 @@ function begin_level() {
 
 /* A page that stays open for days forgets the curves of the jobs that it showed first. */
 function forget_jobs() {
-  for (const job of store.keys()) {
-    if (store.size <= 60) return;
-    if (watched_jobs().includes(job)) continue;
-    for (const map of [store, model.events, model.why]) map.delete(job);
-  }
+  for (const job of store.keys())
+    if (store.size > 60 && !watched_jobs().includes(job)) for (const map of [store, model.events, model.why]) map.delete(job);
 }
 
 function take_frame(kind, data, id) {

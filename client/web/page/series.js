@@ -72,7 +72,7 @@ function shape_of(s, over, smoothing, start) {
     }
   }
   const shape = {x, y, smooth: smoothing > 0 && y.length > 30 ? smooth(y, smoothing) : null}; // a few points show no noise
-  if (s.shapes.size > 9) s.shapes.clear(); // of other places of the smoothing's slider
+  if (s.shapes.size > 9) s.shapes.clear(); // of other positions of the smoothing slider
   s.shapes.set(name, shape);
   return shape;
 }
