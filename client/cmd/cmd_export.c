@@ -130,7 +130,7 @@ static void export_say(const struct export *x)
         if (!j->points.series_count)
             buf_printf(&talk, "ddpctl: job %lld has reported no metrics\n", (long long)j->job);
         else if (x->options->tensorboard)
-            buf_printf(&talk, "ddpctl: job %lld: %s\n", (long long)j->job, j->run.dir);
+            buf_printf(&talk, "ddpctl: job %lld: wrote %s\n", (long long)j->job, j->run.dir);
     }
     stderr_put(&talk);
 }

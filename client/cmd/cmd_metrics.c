@@ -354,10 +354,11 @@ const struct command cmd_metrics = {
         "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes "
         "and\n"
         "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
-        "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD.\n\n"
-        "--usage prints what each rank used, whatever its program is: means over the run, and the most memory\n"
-        "that it had. So does the table of a job that has reported nothing. With -o csv and -o json, `step` is\n"
-        "then the number of seconds since the job was submitted.",
+        "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD. If a command reports nothing, ddp reads\n"
+        "the metrics from the output of rank 0.\n\n"
+        "--usage prints what each rank used, for any program: means over the run, and the largest memory. A job\n"
+        "without metrics gets this table, too. With -o csv and -o json, `step` is then the number of seconds\n"
+        "since the job was submitted.",
     .options = options,
     .size = sizeof(struct metrics_options),
     .least = 1,
