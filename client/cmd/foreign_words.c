@@ -30,7 +30,11 @@ static const struct {
      "try `ddpctl hold JOB` for a queued job, `ddpctl cancel` and `ddpctl resume` for a train job"},
     {" scale ", "try `ddpctl resize JOB NODES`"},
     {" requeue rollout ", "try `ddpctl restart JOB`"},
-    {" cat export ", "try `ddpctl show JOB` for the job file, `ddpctl logs JOB` for the output"},
+    {" cat ", "try `ddpctl show JOB` for the job file, `ddpctl logs JOB` for the output"},
+    {" tensorboard plot curves ",
+     "try `ddpctl metrics JOB --plot loss`, or `ddpctl export JOB --tensorboard DIR`"},
+    {" dashboard ui gui browser ", "try `ddpctl web`"},
+    {" notify alert hooks ", "try `ddpctl tell`, or `ddpctl submit --tell URL`"},
 };
 
 /* takes: the commands that have what the advice names, with a blank before and behind each. */
@@ -50,6 +54,7 @@ static const struct {
     {MAKES_JOB, " -D --chdir --working-dir --cwd ", "the working directory is --workdir DIR"},
     {MAKES_JOB, " -e ", "a variable is --env NAME=VALUE"},
     {MAKES_JOB, " --requeue --restarts ", "the number of restarts is --max-restarts N"},
+    {MAKES_JOB, " --mail-type --mail-user --notify ", "messages about the job are --tell URL"},
     {MAKES_JOB, " -H --hold ", "a job that begins on hold is --set hold=true"},
     {MAKES_JOB, " -c --cpus-per-task --mem --mem-per-cpu ",
      "ddp counts slots: --procs-per-node N takes N of a node, and a job has no limits of CPUs or memory of its own"},
