@@ -120,10 +120,12 @@ static void fake_send_watch(struct rpc_call *call)
 {
     Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
     struct err e = {0};
+    /* Read once: a test may change it now, and a worker that neither waits nor is a member ends. */
+    const bool wait = fake.watch_wait;
 
-    reply.wait = fake.watch_wait || fake.watch_member_waits;
+    reply.wait = wait || fake.watch_member_waits;
     reply.rank = fake.watch_rank;
-    reply.member = !fake.watch_wait && (fake.watch_next || fake.watch_generation <= fake.generation);
+    reply.member = !wait && (fake.watch_next || fake.watch_generation <= fake.generation);
     reply.generation = fake.watch_generation;
     reply.stop = fake.watch_stop;
     reply.handover = fake.watch_handover;
