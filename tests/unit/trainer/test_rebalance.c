@@ -333,7 +333,8 @@ static void give_the_place(struct ranks *r, int rank)
     speeds_set("1000,4000,1000");
     trainer_start(r, &t, &config, rank, SPEED);
     steps_make(&t, 6);
-    state_place(&t.engine, &board_of(r)->place);
+    if (rank == 0) /* the ranks share the board */
+        state_place(&t.engine, &board_of(r)->place);
     meeting_close_trainer(&t, &config);
 }
 
