@@ -36,13 +36,15 @@ static size_t utf8_len(const unsigned char *s, size_t left)
     return n;
 }
 
+size_t json_char_length(const char *text)
+{
+    return utf8_len((const unsigned char *)text, 4); /* the NUL at the end continues no sequence */
+}
+
 bool json_text_valid(const char *text)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    size_t n;
-
-    for (; *s; s += n) {
-        n = *s < 0x80 ? 1 : utf8_len(s, 4); /* the NUL at the end continues no sequence */
+    for (size_t n; *text; text += n) {
+        n = json_char_length(text);
         if (!n)
             return false;
     }

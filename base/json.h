@@ -21,6 +21,7 @@ void jout_close(struct jout *o, char bracket);                 /* '}' or ']' */
 void jout_text(struct jout *o, const char *key,
                const char *text);       /* NULL becomes null; invalid UTF-8 bytes become U+FFFD */
 bool json_text_valid(const char *text); /* whether jout_text writes the text unchanged */
+size_t json_char_length(const char *text); /* bytes of its first character, which is not NUL; 0: not UTF-8 */
 void jout_text_n(struct jout *o, const char *key, const char *text, size_t len);
 void jout_int(struct jout *o, const char *key, int64_t value);
 void jout_real(struct jout *o, const char *key,

@@ -2,8 +2,8 @@
 #define DDP_CLIENT_CONNECT_H
 
 #include "client/cmd/command.h"
+#include "client/link.h"
 #include "proto/ddp.pb-c.h"
-#include "proto/rpc_client.h"
 
 /* The coordinator that commands talk to, and the credentials for it.
  *
@@ -11,40 +11,10 @@
  * socket <state>/coordinator.sock if it exists and may be used, localhost:29600. A TCP connection needs a
  * token, the first of: --token FILE, DDP_TOKEN (the token itself), `token` in the config file,
  * <config>/token, <state>/token. */
-struct target {
-    char *address; /* "unix:/path", "host:port" */
-    char *token;   /* or NULL */
-    char *tls_ca, *tls_cert, *tls_key;
-    const char *from; /* the source of the address, for messages: "--coordinator", "the default" */
-};
 MUST_CHECK enum err_code target_find(const struct globals *globals, struct target *out, struct err *e);
-void target_release(struct target *target);
-
-/* A connection to the coordinator. */
-struct link {
-    struct target target;
-    struct rpc_channel *channel;
-    /* The port of this machine that the token is sent to only while this user listens there, because another
-     * user may have taken it since the last call; 0: any. */
-    int64_t own_port;
-};
 MUST_CHECK enum err_code link_open(struct link *link, const struct globals *globals, struct err *e);
-void link_close(struct link *link);
-/* Sleeps before another attempt to reach a coordinator that went away. */
-void link_sleep(struct link *link, int64_t pause_ms);
-/* To be called before each call and each stream: whether the token may be sent. PERMISSION_DENIED: another user
- * listens at own_port. UNAVAILABLE: nobody does. link_call and link_call_within ask it themselves. */
-MUST_CHECK enum err_code link_check_owner(const struct link *link, struct err *e);
-
-/* A unary call of the Cluster service with a deadline of 10 s. If the coordinator is UNAVAILABLE, the call is
- * repeated for patience_ms, with a message on stderr; 0 means one attempt, for calls that must not be
- * repeated. *reply: rpc_free. The message of an error says what to do. */
-MUST_CHECK enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
-                                   int64_t patience_ms, struct err *e);
-/* Like link_call, but one attempt with the given deadline. */
-MUST_CHECK enum err_code link_call_within(struct link *link, const char *method, const void *request,
-                                          void **reply, int64_t limit_ms, struct err *e);
-/* Replaces the transport's message by one that names the coordinator and says what to do. Returns e->code. */
-enum err_code link_explain(const struct link *link, struct err *e);
+/* Opens a link, makes one call and closes the link. *reply: rpc_free. */
+MUST_CHECK enum err_code link_call_once(const struct globals *globals, const char *method,
+                                        const void *request, void **reply, struct err *e);
 
 #endif

@@ -58,7 +58,7 @@ _ddpctl() {
         return
         ;;
     --tell-as)
-        COMPREPLY=($(compgen -W "auto slack ntfy json" -- "$current"))
+        COMPREPLY=($(compgen -W "auto slack discord ntfy json" -- "$current"))
         return
         ;;
     --device)

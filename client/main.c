@@ -188,15 +188,23 @@ static int main_run_command(const struct command *c, int argc, char **argv)
     return code;
 }
 
-/* If the caller closed stdout or stderr, /dev/null takes its number, opened for reading. Otherwise a socket
- * could get that number, and output would go to it. Writing still fails, as it should. */
-static void main_occupy_standard_fds(void)
+/* Opens /dev/null for reading as each standard descriptor that the caller closed. Otherwise a socket could get the
+ * number: output would go there, and a rank that shares stdin would read from it. Reading then ends at once, and
+ * writing still fails, as it should. The constructors of libraries run before main and may have taken the number
+ * for themselves. Such a descriptor closes on exec, which none from the caller does, so the program starts again
+ * with /dev/null in its place. */
+static void main_occupy_standard_fds(char **argv)
 {
-    int fd;
-    do
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    close_fd(&fd);
+    bool again = false;
+    int null = open("/dev/null", O_RDONLY);
+    while (null >= 0 && null <= STDERR_FILENO)
+        null = open("/dev/null", O_RDONLY);
+    for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) == FD_CLOEXEC)
+            again = dup2(null, fd) == fd || again;
+    close_fd(&null);
+    if (again)
+        execv("/proc/self/exe", argv);
 }
 
 static bool main_is_called(const char *path, const char *name)
@@ -216,7 +224,7 @@ static int main_print_version(void)
 
 int main(int argc, char **argv)
 {
-    main_occupy_standard_fds();
+    main_occupy_standard_fds(argv);
     setlocale(LC_CTYPE, ""); /* plots use UTF-8 characters where the locale has them */
     signal(SIGPIPE, SIG_IGN);
     log_init("ddpctl", LOG_WARN);

@@ -1,3 +1,4 @@
+option(DDP_ONLY_PLUGIN "Build only the GPU plugin, which needs none of the programs' libraries" OFF)
 option(DDP_FAULTS "Compile in the named fault points (test builds)" OFF)
 option(DDP_FUZZ "Build the libFuzzer targets (clang)" OFF)
 option(DDP_WERROR "Treat warnings of the compiler as errors (the presets of scripts/test do)" OFF)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "proto/rpc_channel_state.h"
 
@@ -21,6 +21,20 @@ enum err_code rpc_channel_open(struct rpc_channel **out, const char *target,
     struct rpc_channel *channel = xcalloc(1, sizeof(*channel));
 
     if (rpc_link_open(&channel->link, target, options, e)) {
+        free(channel);
+        return e->code;
+    }
+    pthread_mutex_init(&channel->lock, NULL);
+    *out = channel;
+    return ERR_OK;
+}
+
+enum err_code rpc_channel_share(struct rpc_channel **out, const struct rpc_channel *with, const char *token,
+                                struct err *e)
+{
+    struct rpc_channel *channel = xcalloc(1, sizeof(*channel));
+
+    if (rpc_link_share(&channel->link, &with->link, token, e)) {
         free(channel);
         return e->code;
     }

@@ -21,6 +21,10 @@ enum rpc_flags {
  */
 MUST_CHECK enum err_code rpc_channel_open(struct rpc_channel **out, const char *target,
                                           const struct rpc_channel_options *options, struct err *e);
+/* A second channel on the connection of another one, which is on a unix socket, with a token of its own. The other one must be
+ * closed later. */
+MUST_CHECK enum err_code rpc_channel_share(struct rpc_channel **out, const struct rpc_channel *with,
+                                           const char *token, struct err *e);
 void rpc_channel_close(
     struct rpc_channel *channel); /* no call or stream may be open; does nothing for NULL */
 /* Ends every present and future call and stream of the channel with CANCELLED. Any thread. */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "proto/rpc_address.h"
 #include "proto/rpc_gate_run.h"

@@ -130,6 +130,22 @@ enum err_code rpc_link_open(struct rpc_link *link, const char *text,
     return ERR_OK;
 }
 
+enum err_code rpc_link_share(struct rpc_link *link, const struct rpc_link *with, const char *token,
+                             struct err *e)
+{
+    const struct rpc_channel_options options = {.token = token};
+
+    BUG_ON(with->options.tls); /* rpc_link_refresh would replace the connection */
+    if (token_check(token, e))
+        return e->code;
+    rpc_grpc_enter(false);
+    link_copy(link, &options);
+    link->target = xstrdup(with->target);
+    link->grpc = with->grpc;
+    link->shared = true;
+    return ERR_OK;
+}
+
 void rpc_link_refresh(struct rpc_link *link)
 {
     grpc_channel *fresh = NULL;
@@ -147,7 +163,8 @@ void rpc_link_refresh(struct rpc_link *link)
 
 void rpc_link_close(struct rpc_link *link)
 {
-    grpc_channel_destroy(link->grpc);
+    if (!link->shared)
+        grpc_channel_destroy(link->grpc);
     link->grpc = NULL;
     link_release(link);
 }

@@ -18,9 +18,13 @@ struct rpc_link {
     grpc_slice
         authorization; /* "Bearer ..."; a counted slice, since a connection may need it longer than the link exists */
     bool has_token;
+    bool shared; /* another link owns the connection */
 };
 MUST_CHECK enum err_code rpc_link_open(struct rpc_link *link, const char *target,
                                        const struct rpc_channel_options *options, struct err *e);
+/* Another token on the same connection, which has no TLS files and is closed later. */
+MUST_CHECK enum err_code rpc_link_share(struct rpc_link *link, const struct rpc_link *with, const char *token,
+                                        struct err *e);
 void rpc_link_close(struct rpc_link *link);
 /* Connects again if the TLS files have changed; keeps the present connection if the new files are invalid. No call
  * may be in progress. */

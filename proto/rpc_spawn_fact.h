@@ -3,10 +3,10 @@
 
 #include <stdbool.h>
 
-#include "base/spawn_fact.h"
+#include "base/worker/spawn_fact.h"
 #include "proto/ddp.pb-c.h"
 
-/* A fact about a worker (base/spawn_fact.h) as a message between agent and coordinator, both ways. What only
+/* A fact about a worker (base/worker/spawn_fact.h) as a message between agent and coordinator, both ways. What only
  * the node needs (place of the logs, marks, cgroup) does not travel. Any thread. */
 
 /* Initializes *out. It borrows the fact's texts; with_tail adds the last lines of stderr, which

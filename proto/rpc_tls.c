@@ -8,11 +8,11 @@
 #include <grpc/grpc_security.h>
 
 #include "base/buf.h"
+#include "base/crypto/pem.h"
+#include "base/crypto/secret.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/pem.h"
-#include "base/secret.h"
 #include "proto/rpc_creds.h"
 
 #define PEM_LIMIT ((size_t)1024 * 1024)

@@ -1,7 +1,7 @@
 #ifndef DDP_PROTO_RPC_USAGE_H
 #define DDP_PROTO_RPC_USAGE_H
 
-#include "base/usage.h"
+#include "base/worker/usage.h"
 #include "proto/ddp.pb-c.h"
 
 /* struct usage as a message. */

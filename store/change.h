@@ -18,6 +18,7 @@ enum change_kind {
     CHANGE_GENERATION_INSERT, /* generation */
     CHANGE_GENERATION_PUT,    /* generation */
     CHANGE_GENERATION_MOVE,   /* id, generation_number, from, to, text */
+    CHANGE_GENERATION_DELETE, /* id, generation_number: an old one of which nothing is needed, with its ranks */
     CHANGE_RANK_INSERT,       /* rank */
     CHANGE_RANK_PUT,          /* rank */
     CHANGE_RANK_MOVE,         /* id, generation_number, rank_number, from, to */

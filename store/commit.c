@@ -31,6 +31,8 @@ static const struct {
     {ST_NODE_MOVE, "UPDATE node SET state=?1 WHERE name=?2 AND state=?3"},
     {ST_NODE_DELETE, "DELETE FROM node WHERE name=?1"},
     {ST_GENERATION_MOVE, "UPDATE generation SET state=?1,reason=?2 WHERE job=?3 AND number=?4 AND state=?5"},
+    {ST_GENERATION_DELETE,
+     "DELETE FROM generation WHERE job=?1 AND number=?2"}, /* the ranks by their foreign key */
     {ST_RANK_MOVE, "UPDATE rank SET state=?1 WHERE job=?2 AND generation=?3 AND rank=?4 AND state=?5"},
     {ST_SNAPSHOT_DELETE, "DELETE FROM snapshot WHERE job=?1 AND generation=?2 AND step=?3"},
     {ST_EVENT_INSERT, "INSERT INTO event(time_ms,job,generation,what,text) VALUES(?1,?2,?3,?4,?5)"},
@@ -207,6 +209,14 @@ static enum err_code delete_node(struct store *s, const char *name, struct err *
     return commit_step_one_row(s, s->statements[ST_NODE_DELETE], "node", e);
 }
 
+static enum err_code delete_generation(struct store *s, const struct change *c, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[ST_GENERATION_DELETE];
+    sqlite3_bind_int64(st, 1, c->id);
+    sqlite3_bind_int64(st, 2, c->generation_number);
+    return commit_step_one_row(s, st, "generation", e);
+}
+
 static enum err_code delete_snapshot(struct store *s, const struct snapshot_record *snapshot, struct err *e)
 {
     sqlite3_stmt *st = s->statements[ST_SNAPSHOT_DELETE];
@@ -264,6 +274,8 @@ static enum err_code change_apply(struct store *s, const struct change *c, struc
         return commit_write_row(s, ST_GENERATION_PUT, &generation_table, c->generation, false, e);
     case CHANGE_GENERATION_MOVE:
         return commit_move_generation(s, c, e);
+    case CHANGE_GENERATION_DELETE:
+        return delete_generation(s, c, e);
     case CHANGE_RANK_INSERT:
         return commit_write_row(s, ST_RANK_INSERT, &rank_table, c->rank, true, e);
     case CHANGE_RANK_PUT:

@@ -4,8 +4,8 @@
 #include <sqlite3.h>
 #include <stdint.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 
 /* The identity and size of a coordinator's database, of any schema. Private to store/. */
 struct content {

@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 
 /* Records the last commit of the database in <dir>/ddp.mark. The mark is written and synced after each
  * commit, before the commit is reported to anybody. At start the mark is compared with the database, which

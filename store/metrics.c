@@ -6,43 +6,75 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/usage.h"
+#include "base/worker/usage.h"
 #include "store/db.h"
 
 #define TRIM_EVERY 256 /* appends */
 
-enum { ST_BEGIN, ST_COMMIT, ST_SERIES, ST_NEW_SERIES, ST_POINT, ST_COUNTED, ST_COUNT };
+enum {
+    ST_BEGIN,
+    ST_COMMIT,
+    ST_SERIES,
+    ST_NEW_SERIES,
+    ST_IS_REPORTED,
+    ST_REPORTED,
+    ST_DROP_CAPTURED,
+    ST_POINT,
+    ST_COUNTED,
+    ST_NUMBER,
+    ST_COUNT
+};
 
 struct metrics {
     sqlite3 *db;
     sqlite3_stmt *statements[ST_COUNT];
     uint64_t appends;
+    int64_t number; /* of the newest append */
 };
 
 /* series.points counts inserts, including those that replace a step. So the limit may be checked too early, but
  * never too late; thinning counts the points again. */
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL,"
-    " rank INTEGER NOT NULL, points INTEGER NOT NULL, UNIQUE(job, name, rank)) STRICT;"
+    " rank INTEGER NOT NULL, points INTEGER NOT NULL, captured INTEGER NOT NULL DEFAULT 0,"
+    " UNIQUE(job, name, rank)) STRICT;"
     "CREATE TABLE IF NOT EXISTS point(series INTEGER NOT NULL REFERENCES series(id) ON DELETE CASCADE,"
-    " step INTEGER NOT NULL, time_ms INTEGER NOT NULL, value REAL, PRIMARY KEY(series, step)) STRICT, "
-    "WITHOUT ROWID;"
-    "PRAGMA user_version=1;";
+    " step INTEGER NOT NULL, time_ms INTEGER NOT NULL, value REAL, append INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY(series, step)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS append(last INTEGER NOT NULL) STRICT;"
+    "INSERT INTO append SELECT 0 WHERE NOT EXISTS (SELECT * FROM append);"
+    "PRAGMA user_version=2;";
+static const char from_version_1[] = "BEGIN;"
+                                     "ALTER TABLE series ADD COLUMN captured INTEGER NOT NULL DEFAULT 0;"
+                                     "ALTER TABLE point ADD COLUMN append INTEGER NOT NULL DEFAULT 0;"
+                                     "PRAGMA user_version=2;"
+                                     "COMMIT;";
 
 static const char *const sql[ST_COUNT] = {
     [ST_BEGIN] = "BEGIN IMMEDIATE",
     [ST_COMMIT] = "COMMIT",
-    [ST_SERIES] = "SELECT id,points FROM series WHERE job=?1 AND name=?2 AND rank=?3",
-    [ST_NEW_SERIES] = "INSERT INTO series(job,name,rank,points) VALUES(?1,?2,?3,0)",
-    [ST_POINT] = "INSERT INTO point VALUES(?1,?2,?3,?4) ON CONFLICT DO UPDATE SET time_ms=?3,value=?4",
+    [ST_SERIES] = "SELECT id,points,captured FROM series WHERE job=?1 AND name=?2 AND rank=?3",
+    [ST_NEW_SERIES] = "INSERT INTO series(job,name,rank,points,captured) VALUES(?1,?2,?3,0,?4)",
+    [ST_IS_REPORTED] = "SELECT 1 FROM series WHERE job=?1 AND name=?2 AND captured=0",
+    [ST_REPORTED] = "UPDATE series SET captured=0 WHERE id=?1",
+    [ST_DROP_CAPTURED] = "DELETE FROM point WHERE series=?1 AND step>=?2",
+    [ST_POINT] = ("INSERT INTO point VALUES(?1,?2,?3,?4,?5)"
+                  " ON CONFLICT DO UPDATE SET time_ms=?3,value=?4,append=?5"),
     [ST_COUNTED] = "UPDATE series SET points=points+1 WHERE id=?1",
+    [ST_NUMBER] = "UPDATE append SET last=?1",
 };
 
 static enum err_code open_at(struct metrics *m, const char *path, struct err *e)
 {
-    if (db_open(&m->db, path, DB_SYNC_OFF, e) != ERR_OK || db_exec(m->db, schema, e) != ERR_OK)
+    int64_t version;
+    if (db_open(&m->db, path, DB_SYNC_OFF, e) != ERR_OK ||
+        db_int(m->db, "PRAGMA user_version", 0, &version, e) != ERR_OK ||
+        (version == 1 && db_exec(m->db, from_version_1, e) != ERR_OK) ||
+        db_exec(m->db, schema, e) != ERR_OK ||
+        db_int(m->db, "SELECT last FROM append", 0, &m->number, e) != ERR_OK)
         return e->code;
     for (int i = 0; i < ST_COUNT; i++)
         if (db_prepare(m->db, sql[i], &m->statements[i], e) != ERR_OK)
@@ -96,8 +128,13 @@ void metrics_close(struct metrics *m)
     free(m);
 }
 
-static enum err_code find_series(struct metrics *m, const struct metric_point *p, int64_t *id,
-                                 int64_t *points, struct err *e)
+struct stored_series {
+    int64_t id, points;
+    bool captured;
+};
+
+static enum err_code find_series(struct metrics *m, const struct metric_point *p, struct stored_series *out,
+                                 struct err *e)
 {
     sqlite3_stmt *st = m->statements[ST_SERIES];
     sqlite3_bind_int64(st, 1, p->job);
@@ -105,8 +142,11 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
     sqlite3_bind_int(st, 3, p->rank);
     const int rc = sqlite3_step(st);
     const bool found = rc == SQLITE_ROW;
-    *id = found ? sqlite3_column_int64(st, 0) : 0;
-    *points = found ? sqlite3_column_int64(st, 1) : 0;
+    *out = (struct stored_series){.captured = p->captured};
+    if (found)
+        *out = (struct stored_series){.id = sqlite3_column_int64(st, 0),
+                                      .points = sqlite3_column_int64(st, 1),
+                                      .captured = sqlite3_column_int(st, 2) != 0};
     sqlite3_reset(st);
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)
         return db_error(m->db, rc, e, "series");
@@ -116,9 +156,10 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
     sqlite3_bind_int64(st, 1, p->job);
     sqlite3_bind_text(st, 2, p->metric.name, -1, SQLITE_STATIC);
     sqlite3_bind_int(st, 3, p->rank);
+    sqlite3_bind_int(st, 4, p->captured);
     if (db_step_done(st, "series", e) != ERR_OK)
         return e->code;
-    *id = sqlite3_last_insert_rowid(m->db);
+    out->id = sqlite3_last_insert_rowid(m->db);
     return ERR_OK;
 }
 
@@ -138,23 +179,55 @@ static enum err_code metrics_thin(struct metrics *m, int64_t series, int64_t mos
     return db_exec(m->db, text, e);
 }
 
+/* Whether some rank of the program reports the metric of this captured point. */
+static enum err_code metric_is_reported(struct metrics *m, const struct metric_point *p, bool *out,
+                                        struct err *e)
+{
+    sqlite3_stmt *st = m->statements[ST_IS_REPORTED];
+    sqlite3_bind_int64(st, 1, p->job);
+    sqlite3_bind_text(st, 2, p->metric.name, -1, SQLITE_STATIC);
+    const int rc = sqlite3_step(st);
+    sqlite3_reset(st);
+    *out = rc == SQLITE_ROW;
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? ERR_OK : db_error(m->db, rc, e, "series");
+}
+
+/* The program reports what was captured before. */
+static enum err_code series_reported(struct metrics *m, int64_t series, int64_t step, struct err *e)
+{
+    sqlite3_bind_int64(m->statements[ST_DROP_CAPTURED], 1, series);
+    sqlite3_bind_int64(m->statements[ST_DROP_CAPTURED], 2, step);
+    if (db_step_done(m->statements[ST_DROP_CAPTURED], "point", e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(m->statements[ST_REPORTED], 1, series);
+    return db_step_done(m->statements[ST_REPORTED], "series", e);
+}
+
 static enum err_code append_one(struct metrics *m, const struct metric_point *p, struct err *e)
 {
-    int64_t series, points;
-    if (find_series(m, p, &series, &points, e) != ERR_OK)
+    struct stored_series series;
+    bool reported = false;
+    if (p->captured && metric_is_reported(m, p, &reported, e) != ERR_OK)
+        return e->code;
+    if (reported)
+        return ERR_OK;
+    if (find_series(m, p, &series, e) != ERR_OK)
+        return e->code;
+    if (!p->captured && series.captured && series_reported(m, series.id, p->step, e) != ERR_OK)
         return e->code;
     sqlite3_stmt *st = m->statements[ST_POINT];
-    sqlite3_bind_int64(st, 1, series);
+    sqlite3_bind_int64(st, 1, series.id);
     sqlite3_bind_int64(st, 2, p->step);
     sqlite3_bind_int64(st, 3, p->time_ms);
     sqlite3_bind_double(st, 4, p->metric.value); /* NaN is stored as NULL and read back as NaN */
+    sqlite3_bind_int64(st, 5, m->number);
     if (db_step_done(st, "point", e) != ERR_OK)
         return e->code;
-    sqlite3_bind_int64(m->statements[ST_COUNTED], 1, series);
+    sqlite3_bind_int64(m->statements[ST_COUNTED], 1, series.id);
     if (db_step_done(m->statements[ST_COUNTED], "series", e) != ERR_OK)
         return e->code;
     const int64_t most = usage_is_metric(p->metric.name) ? METRICS_USAGE_MAX : METRICS_SERIES_MAX;
-    return points >= most ? metrics_thin(m, series, most, e) : ERR_OK;
+    return series.points >= most ? metrics_thin(m, series.id, most, e) : ERR_OK;
 }
 
 static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)
@@ -198,6 +271,13 @@ enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e)
 static enum err_code append_all(struct metrics *m, const struct metric_point *points, size_t count,
                                 struct err *e)
 {
+    /* The number is at least the clock's time. A power cut may take away the last numbers, which readers know already; so they
+     * are not given again. */
+    const int64_t now = clock_wall_ms();
+    m->number = m->number >= now ? m->number + 1 : now;
+    sqlite3_bind_int64(m->statements[ST_NUMBER], 1, m->number);
+    if (db_step_done(m->statements[ST_NUMBER], "append", e) != ERR_OK)
+        return e->code;
     for (size_t i = 0; i < count; i++)
         if (append_one(m, &points[i], e) != ERR_OK)
             return e->code;
@@ -219,6 +299,11 @@ enum err_code metrics_append(struct metrics *m, const struct metric_point *point
     return e->code;
 }
 
+int64_t metrics_newest(const struct metrics *m)
+{
+    return m->number;
+}
+
 static void read_point(sqlite3_stmt *st, struct metric_point *p)
 {
     p->job = sqlite3_column_int64(st, 0);
@@ -230,6 +315,13 @@ static void read_point(sqlite3_stmt *st, struct metric_point *p)
         sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
 }
 
+#define ASKED_OF(point) point ".time_ms>=?5 AND " point ".append>?6 AND " point ".append<=?7"
+/* Of the newest ?3 points of the series. It is sought in the index, because a job may have a million points, and viewers of the job
+ * ask every second. */
+#define FIRST_STEP                                                                                           \
+    "coalesce((SELECT q.step FROM point q WHERE q.series=s.id AND " ASKED_OF(                                \
+        "q") " ORDER BY q.step DESC LIMIT 1 OFFSET ?3-1),-9223372036854775808)"
+
 enum err_code metrics_read(struct metrics *m, const struct metrics_query *query, struct metric_point **out,
                            size_t *count, struct err *e)
 {
@@ -237,21 +329,22 @@ enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
     CLEANUP(free_text) char *is_usage = usage_condition();
     CLEANUP(free_text)
     char *text =
-        xasprintf("SELECT job,name,rank,step,time_ms,value FROM (SELECT s.job,s.name,s.rank,p.step,p.time_ms,"
-                  "p.value,row_number() OVER (PARTITION BY p.series ORDER BY p.step DESC) AS age"
-                  " FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1"
+        xasprintf("SELECT s.job,s.name,s.rank,p.step,p.time_ms,p.value"
+                  " FROM series s JOIN point p ON p.series=s.id%s WHERE s.job=?1"
                   " AND CASE WHEN ?2 IS NULL THEN %s(s.%s) ELSE s.name=?2 END"
-                  " AND (?4 IS NULL OR s.rank=?4) AND p.time_ms>=?5)"
-                  " WHERE age<=?3 ORDER BY name,rank,step",
-                  query->usage ? "" : "NOT ", is_usage);
+                  " AND (?4 IS NULL OR s.rank=?4) AND " ASKED_OF("p") " ORDER BY s.name,s.rank,p.step",
+                  query->limit ? " AND p.step>=" FIRST_STEP : "", query->usage ? "" : "NOT ", is_usage);
     if (db_prepare(m->db, text, &st, e) != ERR_OK)
         return e->code;
     sqlite3_bind_int64(st, 1, query->job);
     sqlite3_bind_text(st, 2, query->name, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 3, query->limit ? (int64_t)query->limit : INT64_MAX);
+    if (query->limit)
+        sqlite3_bind_int64(st, 3, (int64_t)query->limit);
     if (query->by_rank) /* else NULL */
         sqlite3_bind_int(st, 4, query->rank);
     sqlite3_bind_int64(st, 5, query->since_ms ? query->since_ms : INT64_MIN);
+    sqlite3_bind_int64(st, 6, query->after ? query->after : INT64_MIN);
+    sqlite3_bind_int64(st, 7, query->until ? query->until : INT64_MAX);
     struct metric_point *points = NULL;
     size_t n = 0, cap = 0;
     int rc;

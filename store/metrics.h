@@ -6,21 +6,29 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 
-/* The metrics that jobs reported: <dir>/metrics.db. It is separate from the durable state and not synced, so a power
+/* The metrics that jobs reported, or that were read from their output: <dir>/metrics.db. It is separate from the durable state and not synced, so a power
  * cut may lose the last seconds. A point is one number of one rank at one step; a repeated step replaces it. Each
  * series (job, name, rank) keeps at most METRICS_SERIES_MAX points. If it has more, every second point is deleted:
- * the curve stays complete and becomes coarser. One thread at a time. */
+ * the curve stays complete and becomes coarser. One thread at a time.
+ *
+ * A series is captured (read from a program's output) or reported by the program. Once it is reported, its own points take
+ * the place of the captured ones from its first step on: the two may count steps differently. Captured points of a metric
+ * that some rank of the job reports are not added.
+ *
+ * Each append has a number that is larger than those before, also those of an earlier process. It tells a reader which points it
+ * has not read yet, whatever their time and step. */
 #define METRICS_SERIES_MAX 8192
 #define METRICS_USAGE_MAX                                                                                    \
-    1024 /* the same, of what nodes measure (base/usage.h): there are many such series */
+    1024 /* the same, of what nodes measure (base/worker/usage.h): there are many such series */
 #define METRICS_BYTES_MAX (512LL << 20) /* of all series; above it series are deleted: metrics_trim */
 
 struct metrics;
 struct metric_point {
     int64_t job, step, time_ms;
     int rank;
+    bool captured; /* only for metrics_append */
     struct metric metric;
 };
 
@@ -41,7 +49,11 @@ struct metrics_query {
     bool usage;
     size_t limit;     /* the newest steps of each series; 0: no limit */
     int64_t since_ms; /* only points with this time or a later one */
+    int64_t after;    /* only points of appends with a larger number; 0: all */
+    int64_t until;    /* only points of appends up to this number; 0: all */
 };
+/* The number of the newest append. */
+int64_t metrics_newest(const struct metrics *m);
 /* Reads points, ordered by name, rank and step. The caller frees *out. */
 MUST_CHECK enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
                                       struct metric_point **out, size_t *count, struct err *e);

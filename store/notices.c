@@ -38,6 +38,27 @@ void store_notice_queues_free(struct notice_queue *queues, size_t count)
     free(queues);
 }
 
+/* Prepares a statement that has a hook as ?1 and a number as ?2. */
+static enum err_code notice_prepare(struct store *s, const char *sql, const char *hook, int64_t number,
+                                    sqlite3_stmt **st, struct err *e)
+{
+    if (db_prepare(s->db, sql, st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_text(*st, 1, hook, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(*st, 2, number);
+    return ERR_OK;
+}
+
+/* Runs a statement that always has one row, of one number. */
+static enum err_code notice_number(struct store *s, sqlite3_stmt *st, int64_t *out, struct err *e)
+{
+    const int rc = sqlite3_step(st);
+    if (rc != SQLITE_ROW)
+        return db_error(s->db, rc, e, "notice");
+    *out = sqlite3_column_int64(st, 0);
+    return ERR_OK;
+}
+
 enum err_code store_notice_next(struct store *s, const char *hook, int64_t after, struct notice_record *out,
                                 struct err *e)
 {
@@ -46,10 +67,8 @@ enum err_code store_notice_next(struct store *s, const char *hook, int64_t after
     *out = (struct notice_record){0};
     row_sql_select(&sql, &notice_table);
     buf_puts(&sql, " WHERE hook=?1 AND id>?2 ORDER BY id LIMIT 1");
-    if (db_prepare(s->db, sql.data, &st, e) != ERR_OK)
+    if (notice_prepare(s, sql.data, hook, after, &st, e) != ERR_OK)
         return e->code;
-    sqlite3_bind_text(st, 1, hook, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 2, after);
     const int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW)
         return row_read(st, &notice_table, out, e);
@@ -60,26 +79,18 @@ enum err_code store_notices_count(struct store *s, const char *hook, int64_t aft
                                   struct err *e)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
-    if (db_prepare(s->db, "SELECT count(*) FROM notice WHERE hook=?1 AND id>?2", &st, e) != ERR_OK)
+    if (notice_prepare(s, "SELECT count(*) FROM notice WHERE hook=?1 AND id>?2", hook, after, &st, e) !=
+        ERR_OK)
         return e->code;
-    sqlite3_bind_text(st, 1, hook, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 2, after);
-    const int rc = sqlite3_step(st);
-    if (rc != SQLITE_ROW)
-        return db_error(s->db, rc, e, "notice");
-    *count = sqlite3_column_int64(st, 0);
-    return ERR_OK;
+    return notice_number(s, st, count, e);
 }
 
 enum err_code store_notices_delete(struct store *s, const char *hook, int64_t last, int64_t *deleted,
                                    struct err *e)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
-    if (db_prepare(s->db, "DELETE FROM notice WHERE hook=?1 AND id<=?2", &st, e) != ERR_OK)
-        return e->code;
-    sqlite3_bind_text(st, 1, hook, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 2, last);
-    if (db_step_done(st, "notice", e) != ERR_OK)
+    if (notice_prepare(s, "DELETE FROM notice WHERE hook=?1 AND id<=?2", hook, last, &st, e) != ERR_OK ||
+        db_step_done(st, "notice", e) != ERR_OK)
         return e->code;
     *deleted = sqlite3_changes(s->db);
     return ERR_OK;
@@ -111,14 +122,8 @@ enum err_code store_notices_excess(struct store *s, const char *hook, int64_t ke
     const char *sql =
         "SELECT max(coalesce((SELECT id FROM notice WHERE hook=?1 ORDER BY id DESC LIMIT 1 OFFSET ?2),0),"
         "coalesce((SELECT max(id) FROM notice WHERE hook=?1 AND time_ms<?3),0))";
-    if (db_prepare(s->db, sql, &st, e) != ERR_OK)
+    if (notice_prepare(s, sql, hook, keep, &st, e) != ERR_OK)
         return e->code;
-    sqlite3_bind_text(st, 1, hook, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 2, keep);
     sqlite3_bind_int64(st, 3, since_ms);
-    const int rc = sqlite3_step(st);
-    if (rc != SQLITE_ROW)
-        return db_error(s->db, rc, e, "notice");
-    *last = sqlite3_column_int64(st, 0);
-    return ERR_OK;
+    return notice_number(s, st, last, e);
 }

@@ -221,6 +221,7 @@ void change_release(struct change *c)
     case CHANGE_NODE_MOVE:
     case CHANGE_NODE_DELETE:
     case CHANGE_GENERATION_MOVE:
+    case CHANGE_GENERATION_DELETE:
     case CHANGE_RANK_MOVE:
     case CHANGE_JOB_PROGRESS:
     case CHANGE_JOB_FORGET:

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/sm.h"
 
 /* What is durable about a cluster, as plain structs. The coordinator's core holds all of it in memory,

@@ -3,8 +3,8 @@
 
 #include <sqlite3.h>
 
-#include "base/id.h"
-#include "base/seal.h"
+#include "base/crypto/id.h"
+#include "base/crypto/seal.h"
 #include "store/db.h"
 #include "store/mark.h"
 #include "store/store.h"
@@ -29,6 +29,7 @@ enum statement {
     ST_GENERATION_INSERT,
     ST_GENERATION_PUT,
     ST_GENERATION_MOVE,
+    ST_GENERATION_DELETE,
     ST_RANK_INSERT,
     ST_RANK_PUT,
     ST_RANK_MOVE,

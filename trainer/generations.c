@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "trainer/algorithms.h"
 #include "trainer/choose_sync.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
@@ -55,7 +56,8 @@ enum err_code generations_run(struct trainer *t, struct err *e)
         link_set_ready(t->link, 0);
         link_set_arrived(t->link, 0, false);
         if (trainer_join(t, &as, e) == ERR_OK && trainer_restore(t, e) == ERR_OK &&
-            trainer_choose_sync(t, e) == ERR_OK && trainer_run(t, e) == ERR_OK)
+            trainer_choose_algorithms(t, e) == ERR_OK && trainer_choose_sync(t, e) == ERR_OK &&
+            trainer_run(t, e) == ERR_OK)
             return ERR_OK;
     } while (peer_was_lost(e) && generation_leave(t, &as, e));
     struct link_member next;

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/exits.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
 #include "trainer/generations.h"
@@ -118,7 +118,8 @@ static int generate_text(const struct trainer_options *o)
     return e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
 }
 
-/* Prints {"name": "cuda", "version": "CUDA 13.0, ...", "nccl": "2.28.9"} or {"why": "..."}. */
+/* Prints {"name": "cuda", "version": "CUDA 13.0, ...", "nccl": "2.28.9"}, or with "nccl": "missing" and "why" if only
+ * one rank can train, or {"why": "..."}. */
 static int tell_plugin(void)
 {
     CLEANUP(buf_release) struct buf out = {0};
@@ -132,10 +133,9 @@ static int tell_plugin(void)
                                plugin->nccl_version % 100);
         jout_text(&o, "name", plugin->name);
         jout_text(&o, "version", plugin->version);
-        if (plugin->nccl_version)
-            jout_text(&o, "nccl", nccl);
-        else
-            jout_text(&o, "why", "the plugin is built without NCCL");
+        jout_text(&o, "nccl", plugin->nccl_version ? nccl : "missing");
+        if (!plugin->nccl_version)
+            jout_text(&o, "why", plugin->no_nccl ? plugin->no_nccl : "the plugin is built without NCCL");
     } else {
         jout_text(&o, "why", e.msg);
     }

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "base/program.h"
+#include "base/conf/program.h"
 
 #define AT(member) .offset = offsetof(struct trainer_options, member)
 static const struct option_spec options[] = {

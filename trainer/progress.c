@@ -71,6 +71,13 @@ static void add_place(const struct trainer *t, struct metric_line *l)
     line_add(l, "grad_norm", t->engine.grad_norm);
 }
 
+/* On a GPU the host goes on while the device waits for the sums, so only the device can measure that. */
+static double interval_exposed(const struct trainer *t)
+{
+    int64_t joined = coll_joined_ns(t->formation.group);
+    return (double)(joined < 0 ? t->interval.exposed_ns : joined - t->interval.joined_ns) / 1e9;
+}
+
 /* Adds the speeds of all ranks together. */
 static void add_speed(const struct trainer *t, struct metric_line *l, uint64_t wait_ns)
 {
@@ -82,7 +89,7 @@ static void add_speed(const struct trainer *t, struct metric_line *l, uint64_t w
     line_add(l, "ms_per_step", seconds * 1e3 / steps);
     line_add(l, "wait_ms", (double)(wait_ns - i->wait_ns) / 1e6 / steps);
     if (t->formation.world_size > 1)
-        line_add(l, "exposed", (double)i->exposed_ns / 1e9 / seconds);
+        line_add(l, "exposed", interval_exposed(t) / seconds);
     if (!t->engine.train->windows)
         return;
     double flops = model_flops(t->engine.model, i->samples) / seconds;
@@ -197,4 +204,5 @@ void progress_report(struct trainer *t, bool evaluated)
     link_progress(t->link, &l);
     t->told_sizes = true;
     t->interval = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};
+    t->interval.joined_ns = coll_joined_ns(t->formation.group);
 }

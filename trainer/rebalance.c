@@ -6,7 +6,7 @@
 #include "base/job/balance.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 #include "trainer/rank_number.h"
 
 #define FIRST_STEPS 4      /* of a generation, before the first decision */

@@ -101,17 +101,18 @@ void resume_release(struct resume_offers *o)
 static enum err_code start_from_model(struct trainer *t, struct err *e)
 {
     struct err found = {0};
-    size_t bytes = t->engine.model->count * sizeof(float);
-    float *params = calloc(t->engine.model->count, sizeof(float));
-    if (!params)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the parameters: out of memory");
-    if (t->formation.rank == 0 && describe_read_initial(&t->engine, params, &found))
+    size_t count = t->engine.model->count;
+    bool source = t->formation.rank == 0;
+    float *params = source ? calloc(count, sizeof(float)) : NULL;
+    if (source && !params)
+        (void)err_set(&found, ERR_RESOURCE_EXHAUSTED, "a copy of the parameters: out of memory");
+    if (params && describe_read_initial(&t->engine, params, &found))
         log_error("init_failed", "why=%s", LOG_Q(found.msg));
     enum err_code code = formation_agree(&t->formation, 0, &found, e);
+    if (code == ERR_OK && source)
+        t->engine.device->ops->upload(t->engine.device, t->engine.params.data, params, count * sizeof(float));
     if (code == ERR_OK)
-        code = coll_broadcast(t->formation.group, params, bytes, 0, e);
-    if (code == ERR_OK)
-        t->engine.device->ops->upload(t->engine.device, t->engine.params.data, params, bytes);
+        code = coll_broadcast_floats(t->formation.group, t->engine.params.data, count, 0, e);
     free(params);
     return code;
 }
@@ -139,6 +140,26 @@ static enum err_code start_fresh(struct trainer *t, struct err *e)
 /* ---- from a snapshot without parts.json (all-reduce, or a world of one): one state. Earlier versions put the mean of
  * ranks that differ there, and the parts beside it. */
 
+/* Host memory for a state, once it is needed. Only the ranks that read a file, or a part, need it. */
+static enum err_code state_room(const struct trainer *t, float **state, struct err *e)
+{
+    if (!*state)
+        *state = calloc(snapshot_floats(&t->engine.layout), sizeof(float));
+    return *state ? ERR_OK : err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
+}
+
+/* From the source's device to the others'. */
+static enum err_code state_spread(struct trainer *t, struct err *e)
+{
+    struct state_array arrays[STATE_ARRAYS_MAX];
+    size_t count = state_arrays(&t->engine, arrays);
+    for (size_t i = 0; i < count; i++)
+        if (coll_broadcast_floats(t->formation.group, arrays[i].data, arrays[i].count,
+                                  t->formation.info.source_rank, e))
+            return e->code;
+    return t->engine.device->ops->wait(t->engine.device, e);
+}
+
 static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
 {
     if (formation_agree(&t->formation, t->formation.info.source_rank, found, e))
@@ -147,26 +168,30 @@ static enum err_code share_state(struct trainer *t, float *state, struct err *fo
                           e);
 }
 
-static enum err_code restore_same(struct trainer *t, const char *path, float *state, struct err *e)
+static enum err_code restore_same(struct trainer *t, const char *path, float **state, struct err *e)
 {
+    bool source = t->formation.rank == t->formation.info.source_rank;
     struct err found = {0};
-    if (t->formation.rank == t->formation.info.source_rank &&
-        snapshot_read(path, &t->engine.layout, state, &found))
+    if (source && (state_room(t, state, &found) || snapshot_read(path, &t->engine.layout, *state, &found)))
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
-    if (share_state(t, state, &found, e))
+    if (formation_agree(&t->formation, t->formation.info.source_rank, &found, e))
         return e->code;
-    state_in(&t->engine, state);
+    if (source)
+        state_in(&t->engine, *state);
+    if (state_spread(t, e))
+        return e->code;
     sync_start(t->formation.sync);
     return ERR_OK;
 }
 
 static enum err_code restore_old_parts(struct trainer *t, const char *path,
-                                       const struct snapshot_place *place, float *state, struct err *e)
+                                       const struct snapshot_place *place, float **room, struct err *e)
 {
     bool source = t->formation.rank == t->formation.info.source_rank;
     struct sync_state round = {.steps = place->round_steps, .global_samples = place->round_samples};
-    if (restore_same(t, path, state, e)) /* the shared model */
+    if (restore_same(t, path, room, e) || state_room(t, room, e)) /* the shared model */
         return e->code;
+    float *state = *room;
     for (int r = 0; r < t->formation.world_size; r++) {
         struct err found = {0};
         int64_t samples = 0;
@@ -195,7 +220,7 @@ static void mark_committed(const struct trainer *t, const char *path)
 }
 
 static enum err_code restore_state(struct trainer *t, const char *path, const struct snapshot_place *place,
-                                   float *state, struct err *e)
+                                   float **state, struct err *e)
 {
     struct snapshot_part *parts = NULL;
     struct err found = {0};
@@ -212,7 +237,9 @@ static enum err_code restore_state(struct trainer *t, const char *path, const st
     if (!code && listed)
         code = coll_broadcast(t->formation.group, parts, (size_t)place->parts * sizeof(*parts), source, e);
     if (!code && listed)
-        code = restore_same(t, path, state, e) ? e->code : restore_parts(t, place, parts, state, e);
+        code = restore_same(t, path, state, e) || state_room(t, state, e)
+                   ? e->code
+                   : restore_parts(t, place, parts, *state, e);
     else if (!code && place->parts == t->formation.world_size && sync_ranks_differ(t->formation.sync))
         code = restore_old_parts(t, path, place, state, e);
     else if (!code)
@@ -221,7 +248,7 @@ static enum err_code restore_state(struct trainer *t, const char *path, const st
     return code;
 }
 
-static enum err_code restore_from(struct trainer *t, const char *path, float *state, struct err *e)
+static enum err_code restore_from(struct trainer *t, const char *path, float **state, struct err *e)
 {
     struct snapshot_place place = {0};
     struct err found = {0};
@@ -253,10 +280,8 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
         return ERR_OK; /* trainer_form has brought the state */
     if (t->formation.info.source_rank < 0)
         return start_fresh(t, e);
-    float *state = calloc(snapshot_floats(&t->engine.layout), sizeof(float));
-    if (!state)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
-    enum err_code code = restore_from(t, t->formation.info.source.path, state, e);
+    float *state = NULL;
+    enum err_code code = restore_from(t, t->formation.info.source.path, &state, e);
     free(state);
     /* A file was lost or damaged after this rank had offered it, or it was offered unread. The next generation reads all of
      * it, and the coordinator then chooses a snapshot that is whole. So this error must not end the job, as these codes do. */

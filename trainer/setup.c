@@ -60,6 +60,8 @@ enum err_code trainer_open(struct trainer *t, struct trainer_config *config, str
         .device = config->job.device,
         .local_rank = config->local_rank,
         .local_ranks = config->local_world_size,
+        .resumes = first->generation > 1,
+        .standalone = config->standalone,
     };
     struct sync_array arrays[SYNC_MAX_ARRAYS];
     _Static_assert(SYNC_MAX_ARRAYS <= ENGINE_MAX_EXTRA, "the engine holds all arrays of a strategy");
@@ -227,6 +229,7 @@ static void fill_config(struct trainer *t, bool watched, const struct sync_tenso
         .job = link_place(t->link)->job,
         .device = n->device,
         .tree = wants_tree(t),
+        .free_order = t->spec->reproducible == REPRODUCIBLE_NONE,
         .one_model = wants_one_model(t),
         .sync = t->sync,
         .params = &n->params,
@@ -306,6 +309,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
         (f->info.live && live_share(t, e)) || carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
+    attention_log(n);
     trainer_take_sizes(t);
     memory_log(&t->sizes, n, f->rank);
     t->interval = (struct interval){.since_ns = clock_mono_ns()}; /* the group's counters begin at 0 */

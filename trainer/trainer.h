@@ -21,7 +21,9 @@
 
 struct interval { /* counters since the last report */
     int64_t since_ns, steps, samples;
-    int64_t exposed_ns; /* time in the exchange of gradients that backward did not hide */
+    int64_t
+        exposed_ns;    /* time in the exchange of gradients that backward did not hide, by the host's clock */
+    int64_t joined_ns; /* coll_joined_ns at the report */
     uint64_t wait_ns;
 };
 

@@ -70,10 +70,13 @@ static enum err_code fail_at(const struct builder *b, const yaml_event_t *event,
                    event->start_mark.column + 1, why);
 }
 
-static enum err_code check_duplicate(const struct conf_node *map, const struct conf_node *key, struct err *e)
+/* Each key is compared with all keys before it: CONF_MAX_KEYS bounds the time, which grows with the square. */
+static enum err_code check_key(const struct conf_node *map, const struct conf_node *key, struct err *e)
 {
     const struct conf_node *twin = conf_get(map, key->text);
 
+    if (map->count == CONF_MAX_KEYS)
+        return conf_fail(key, e, "too many keys: at most %d are allowed in one map", CONF_MAX_KEYS);
     if (twin)
         return conf_fail(key, e, "key '%s' is given twice: line %zu has it, too", key->text, twin->key->line);
     return ERR_OK;
@@ -93,7 +96,7 @@ static enum err_code builder_place_node(struct builder *b, struct conf_node *nod
         b->key = node;
         if (node->kind != CONF_SCALAR)
             return conf_fail(node, e, "a key must be text");
-        return check_duplicate(top, node, e);
+        return check_key(top, node, e);
     }
     node->key = steal(b->key);
     conf_tree_add(top, node);

@@ -29,7 +29,7 @@ struct conf_doc {
     struct conf_node *root;
 };
 
-enum { CONF_MAX_BYTES = 1 << 20, CONF_MAX_DEPTH = 32, CONF_MAX_NODES = 100000 };
+enum { CONF_MAX_BYTES = 1 << 20, CONF_MAX_DEPTH = 32, CONF_MAX_NODES = 100000, CONF_MAX_KEYS = 1024 };
 
 /* Parses one YAML document; *out is a map node, empty for an empty text, unless any_kind. */
 MUST_CHECK enum err_code conf_tree_parse(struct conf_node **out, const char *text, size_t len,

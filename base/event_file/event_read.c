@@ -36,14 +36,14 @@ enum event_piece event_record_next(const uint8_t *bytes, size_t len, struct even
     if (len < HEADER_SIZE)
         return EVENT_MORE;
     if (!header_is_right(bytes)) {
-        /* The length is lost, so the next record is wherever a header is right. */
+        /* The length may be wrong, so the next record begins at the next header with a correct checksum. */
         do
             out->size++;
         while (out->size + HEADER_SIZE <= len && !header_is_right(bytes + out->size));
         return EVENT_DAMAGED;
     }
     size = little_endian_get(bytes, 8);
-    if (size > (uint64_t)1 << 40) { /* a right checksum, but no such record exists */
+    if (size > (uint64_t)1 << 40) { /* the checksum is correct, but no record is that long */
         out->size = HEADER_SIZE;
         return EVENT_DAMAGED;
     }

@@ -23,7 +23,7 @@ struct event_record {
     const uint8_t *data;
     size_t len;
 };
-/* Looks at the first record of `bytes`. After damage the piece ends where a record begins again, as far as the bytes show. */
+/* Looks at the first record of `bytes`. A damaged piece ends where the next good record begins, or else with the bytes. */
 enum event_piece event_record_next(const uint8_t *bytes, size_t len, struct event_record *out);
 
 struct event_scalar {

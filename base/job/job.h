@@ -56,7 +56,7 @@ struct sync_spec {
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };
 enum balance_type { BALANCE_EQUAL, BALANCE_SPEED };
-enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD };
+enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD, REPRODUCIBLE_NONE };
 enum lost_type { LOST_WAIT, LOST_FAIL };
 enum every_unit { EVERY_STEPS, EVERY_EPOCHS, EVERY_MS };
 
@@ -149,7 +149,7 @@ struct job_spec {
     int64_t stall_timeout_ms; /* restarts the job after this time without progress; 0: never */
     struct {
         double gpu;       /* a GPU of lower utilisation is idle; 0.05 */
-        int64_t after_ms; /* when all GPUs of the job have been idle; 0: never */
+        int64_t after_ms; /* act when all GPUs have been idle for this time; 0: never */
         enum job_idle then;
     } idle;
     enum lost_type

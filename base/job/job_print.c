@@ -301,6 +301,8 @@ static void print_arithmetic(struct buf *out, const struct train_spec *t)
         buf_printf(out, "  precision: %s\n", job_precision_names[t->precision]);
     if (t->reproducible == REPRODUCIBLE_WORLD)
         buf_printf(out, "  reproducible: world\n  shards: %lld\n", (long long)t->shards);
+    if (t->reproducible == REPRODUCIBLE_NONE)
+        buf_puts(out, "  reproducible: none\n");
     if (t->balance != BALANCE_EQUAL)
         buf_printf(out, "  balance: %s\n", job_balance_names[t->balance]);
     if (t->isa != ISA_AUTO)

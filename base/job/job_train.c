@@ -17,7 +17,7 @@ const char *const job_schedule_names[] = {"constant", "linear", "cosine", NULL};
 const char *const job_resume_names[] = {"auto", "continue", "never", NULL};
 const char *const job_precision_names[] = {"fp32", "bf16", NULL};
 const char *const job_balance_names[] = {"equal", "speed", NULL};
-const char *const job_reproducible_names[] = {"layout", "world", NULL};
+const char *const job_reproducible_names[] = {"layout", "world", "none", NULL};
 
 #define AT(member) offsetof(struct train_spec, member)
 
@@ -228,7 +228,7 @@ static enum err_code check_reproducible(struct train_spec *t, const struct conf_
 {
     const struct conf_node *key = conf_get(map, "reproducible");
 
-    if (key && job_sync_check_clock(t, key, e))
+    if (key && t->reproducible != REPRODUCIBLE_NONE && job_sync_check_clock(t, key, e))
         return e->code;
     if (t->reproducible != REPRODUCIBLE_WORLD) {
         if (conf_get(map, "shards"))

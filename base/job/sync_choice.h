@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/job/job.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 
 /* `sync: auto`: which strategy keeps communication below SYNC_SHARE_MOST of a step. Nothing here measures. */
 

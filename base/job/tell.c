@@ -6,12 +6,21 @@
 #include "base/mem.h"
 #include "base/net/web_url.h"
 
-const char *const tell_shape_names[] = {"auto", "json", "slack", "ntfy", NULL};
+const char *const tell_shape_names[] = {"auto", "json", "slack", "ntfy", "discord", NULL};
 
 static bool text_ends_with(const char *text, size_t len, const char *end)
 {
     const size_t most = strlen(end);
     return len >= most && memcmp(text + len - most, end, most) == 0;
+}
+
+static bool host_is_discord(const char *host)
+{
+    const char *const hosts[] = {"discord.com", "discordapp.com", "ptb.discord.com", "canary.discord.com"};
+    for (size_t i = 0; i < ARRAY_LEN(hosts); i++)
+        if (strcmp(host, hosts[i]) == 0)
+            return true;
+    return false;
 }
 
 enum tell_shape tell_shape_of(enum tell_shape asked, const char *url)
@@ -24,10 +33,8 @@ enum tell_shape tell_shape_of(enum tell_shape asked, const char *url)
         return TELL_JSON;
     if (strcmp(parts.host, "hooks.slack.com") == 0)
         return TELL_SLACK;
-    /* Discord understands Slack's messages at such an address. */
-    if (strcmp(parts.host, "discord.com") == 0 &&
-        text_ends_with(parts.path, strcspn(parts.path, "?"), "/slack"))
-        return TELL_SLACK;
+    if (host_is_discord(parts.host)) /* it understands Slack's messages at addresses that end so */
+        return text_ends_with(parts.path, strcspn(parts.path, "?"), "/slack") ? TELL_SLACK : TELL_DISCORD;
     if (strcmp(parts.host, "ntfy.sh") == 0 || strncmp(parts.host, "ntfy.", 5) == 0)
         return TELL_NTFY;
     return TELL_JSON;

@@ -11,6 +11,7 @@ enum tell_shape {
     TELL_JSON,
     TELL_SLACK,
     TELL_NTFY,
+    TELL_DISCORD,
 };
 extern const char *const tell_shape_names[]; /* NULL-terminated */
 

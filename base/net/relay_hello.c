@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 
 #define FIELDS (RELAY_HELLO - DIGEST_BYTES) /* bytes before the HMAC */
 

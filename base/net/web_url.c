@@ -10,8 +10,8 @@
 
 #include "base/mem.h"
 
-#define HIDDEN_LEAST 5       /* bytes of a path that is hidden: a shorter one is no secret */
-#define HIDDEN_PART_LEAST 12 /* of a part of it: "services" is a word of many answers */
+#define HIDDEN_LEAST 5       /* bytes of a path that is hidden; a shorter one is no secret */
+#define HIDDEN_PART_LEAST 12 /* the same of one part: shorter parts may be usual words, such as "services" */
 
 static bool url_has_plain_letters(const char *text)
 {
@@ -21,7 +21,8 @@ static bool url_has_plain_letters(const char *text)
     return true;
 }
 
-/* "/../", "/./" and their encoded forms: a server may resolve them, and then the path is not below its beginning. */
+/* Finds "/../", "/./" and their encoded forms. A server may resolve them, and the path would then lead out of the allowed
+ * one. */
 static bool url_path_climbs(const char *path)
 {
     size_t end = strcspn(path, "?");
@@ -206,7 +207,7 @@ static bool address6_private(const uint8_t *a)
         return address4_private(address4_at(a + 12)) || memcmp(a, none, 12) == 0;
     if (a[0] == 0x20 && a[1] == 0x02) /* 6to4 */
         return address4_private(address4_at(a + 2));
-    /* Only 2000::/3 is public, and of it not Teredo, whose address hides an IPv4 one. */
+    /* Only 2000::/3 is public, except Teredo, whose addresses contain an IPv4 address. */
     return (a[0] & 0xe0) != 0x20 || (a[0] == 0x20 && a[1] == 0x01 && a[2] == 0 && a[3] == 0);
 }
 

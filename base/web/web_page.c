@@ -6,8 +6,8 @@
 
 #include <zlib.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 #include "base/mem.h"
 
 #define GZIP_WINDOW (15 + 16) /* zlib's number for a gzip header */

@@ -1,5 +1,7 @@
 #include "base/web/web_reply.h"
 
+#include <stdlib.h>
+
 #include "base/json.h"
 
 void web_reply_fail(struct web_reply *reply, const struct err *e)
@@ -12,6 +14,13 @@ void web_reply_fail(struct web_reply *reply, const struct err *e)
     jout_text(&o, "code", err_code_name(e->code));
     jout_close(&o, '}');
     buf_putc(&reply->body, '\n');
+}
+
+void web_reply_release(struct web_reply *reply)
+{
+    buf_release(&reply->body);
+    free(reply->secret);
+    *reply = (struct web_reply){0};
 }
 
 unsigned web_reply_status(enum err_code code)

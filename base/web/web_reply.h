@@ -8,10 +8,12 @@
 struct web_reply {
     enum err_code code;
     struct buf body;
+    char *secret; /* a new one for the browser; "": it forgets its secret; NULL: it keeps it */
 };
 
 /* The body becomes {"error":"...","code":"NOT_FOUND"}. */
 void web_reply_fail(struct web_reply *reply, const struct err *e);
 unsigned web_reply_status(enum err_code code); /* of HTTP: 404 for NOT_FOUND */
+void web_reply_release(struct web_reply *reply);
 
 #endif

@@ -33,6 +33,8 @@ static const struct web_row rows[] = {
     {WEB_RESIZE, true, "/api/jobs/#/resize", ""},
     {WEB_RESTART, true, "/api/jobs/#/restart", ""},
     {WEB_RESUME, true, "/api/jobs/#/resume", ""},
+    {WEB_LOGIN, true, "/api/login", ""},
+    {WEB_LOGOUT, true, "/api/logout", ""},
 };
 
 static int web_hex_digit(char c)

@@ -28,10 +28,13 @@ enum web_route {
     WEB_RESIZE,
     WEB_RESTART,
     WEB_RESUME,
+    WEB_LOGIN, /* this and the next: only a server with logins has them */
+    WEB_LOGOUT,
 };
 
 #define WEB_URI_MOST 8192
 #define WEB_BODY_MOST (1 << 20)
+#define WEB_LOGIN_BODY_MOST 4096 /* anybody may send it */
 #define WEB_PARAMETERS 8
 
 struct web_parameter {
@@ -39,10 +42,10 @@ struct web_parameter {
 };
 struct web_request {
     enum web_route route;
-    int64_t job; /* 0: the route has none */
+    int64_t job; /* 0: the path names no job */
     struct web_parameter parameters[WEB_PARAMETERS];
     size_t count;
-    /* set by the server when it has arrived; ended by NUL, which is not counted */
+    /* The server sets these when the whole body has arrived. body_size does not count the NUL at the end. */
     char *body;
     size_t body_size;
 };

@@ -11,14 +11,21 @@ struct web_stream {
     struct web_viewer viewer;
     struct web_levels *levels;
     struct MHD_Connection *connection;
-    struct web_frame *frame; /* that is being sent */
+    struct web_frame *frame; /* the frame that is being sent */
     size_t sent;
-    const bool *ending;
-    bool woken;   /* by a change or a tick, from another thread */
-    bool comment; /* a comment is due if there is no frame; the server's thread only */
+    struct web_stream_end end;
+    bool woken;   /* another thread sets it, at a change or a tick */
+    bool comment; /* send a comment if there is no frame; only the server's thread uses it */
 };
 
-/* Both are called with the levels' lock held, so a change is not missed between them. */
+static bool stream_ends(const struct web_stream *s)
+{
+    return __atomic_load_n(s->end.server, __ATOMIC_ACQUIRE) ||
+           (s->end.login && __atomic_load_n(&s->end.login->ended, __ATOMIC_ACQUIRE));
+}
+
+/* web_levels calls stream_wake and stream_wait with its lock held. So no change is missed between the check for a frame and
+ * the wait. */
 static void stream_wake(struct web_viewer *viewer)
 {
     struct web_stream *s = viewer->owner;
@@ -29,7 +36,7 @@ static void stream_wake(struct web_viewer *viewer)
 static void stream_wait(struct web_viewer *viewer)
 {
     struct web_stream *s = viewer->owner;
-    if (s->comment || __atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
+    if (s->comment || stream_ends(s))
         return;
     viewer->wake = stream_wake;
     MHD_suspend_connection(s->connection);
@@ -40,9 +47,9 @@ static ssize_t stream_read(void *owner, uint64_t position, char *to, size_t most
     struct web_stream *s = owner;
     size_t size = 0;
     (void)position;
-    if (__atomic_load_n(s->ending, __ATOMIC_ACQUIRE))
+    if (stream_ends(s))
         return MHD_CONTENT_READER_END_OF_STREAM;
-    /* Taken now: a viewer that is woken while this runs is called again. */
+    /* Cleared before the frames are read. A change during this function sets it again, and the function is called again. */
     s->comment = __atomic_exchange_n(&s->woken, false, __ATOMIC_ACQ_REL);
     while (size < most) {
         if (!s->frame) {
@@ -60,7 +67,7 @@ static ssize_t stream_read(void *owner, uint64_t position, char *to, size_t most
             s->frame = NULL;
         }
     }
-    /* Woken for nothing: a write tells whether the reader is still there. */
+    /* There is no frame. A write shows whether the reader is still connected. */
     if (!size && s->comment && most >= strlen(WEB_COMMENT)) {
         memcpy(to, WEB_COMMENT, strlen(WEB_COMMENT));
         size = strlen(WEB_COMMENT);
@@ -74,12 +81,14 @@ static void stream_free(void *owner)
     web_levels_leave(s->levels, &s->viewer);
     if (s->frame)
         web_levels_return(s->levels, s->frame);
+    if (s->end.login)
+        s->end.door->give_back(s->end.door->user, s->end.login);
     free(s);
 }
 
 enum err_code web_stream_create(struct MHD_Response **out, struct MHD_Connection *connection,
                                 const struct web_request *request, struct web_levels *levels,
-                                const bool *ending, struct err *e)
+                                const struct web_stream_end *end, struct err *e)
 {
     struct web_stream *s = xcalloc(1, sizeof(*s));
     struct web_viewer *v = &s->viewer;
@@ -90,9 +99,11 @@ enum err_code web_stream_create(struct MHD_Response **out, struct MHD_Connection
     }
     s->levels = levels;
     s->connection = connection;
-    s->ending = ending;
-    s->woken =
-        true; /* the first block is a comment if there is no level yet, so that the reader gets the headers */
+    s->end = *end;
+    if (end->login)
+        s->end.login = end->door->hold(end->door->user, end->login);
+    /* If there is no frame yet, the first block is a comment, so that the reader gets the headers at once. */
+    s->woken = true;
     v->owner = s;
     web_levels_enter(levels, v, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Last-Event-ID"));
     *out = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, stream_read, s, stream_free);

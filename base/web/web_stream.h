@@ -3,6 +3,7 @@
 
 #include <microhttpd.h>
 
+#include "base/web/web_door.h"
 #include "base/web/web_levels.h"
 #include "base/web/web_request.h"
 
@@ -11,10 +12,17 @@
 
 #define WEB_STREAM_IDLE_S 60
 
-/* INVALID_ARGUMENT: the parameters are wrong. The response enters the viewer into the levels until it is destroyed. ending: once
- * it is set, streams end when they are woken; borrowed. */
+/* When a stream ends: as soon as one of these is set and its viewer is woken. */
+struct web_stream_end {
+    const bool *server; /* borrowed */
+    /* NULL: there are no logins. The stream holds the login by the door. */
+    const struct web_door *door;
+    struct web_login *login;
+};
+
+/* INVALID_ARGUMENT: the parameters are wrong. The response enters the viewer into the levels until it is destroyed. */
 MUST_CHECK enum err_code web_stream_create(struct MHD_Response **out, struct MHD_Connection *connection,
                                            const struct web_request *request, struct web_levels *levels,
-                                           const bool *ending, struct err *e);
+                                           const struct web_stream_end *end, struct err *e);
 
 #endif

@@ -53,18 +53,16 @@ static int cmd_audit_run(struct invocation *in)
     CLEANUP(rpc_release) void *reply = NULL;
     CLEANUP(buf_release) struct buf out = {0};
     struct term term = term_of(STDOUT_FILENO);
-    struct link link;
     struct err e;
-    if (audit_read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+    if (audit_read_options(o, &request, &e) != ERR_OK ||
+        link_call_once(in->globals, "GetAudit", &request, &reply, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = link_call(&link, "GetAudit", &request, &reply, 0, &e);
-    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+    if (o->output && strcmp(o->output, "json") == 0)
         json_print(reply, &out);
-    else if (code == ERR_OK)
+    else
         screen_audit(reply, &term, &out);
     stdout_put(&out);
-    link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    return EXIT_DONE;
 }
 
 const struct command cmd_audit = {

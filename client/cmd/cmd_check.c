@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "client/cmd/jobs/job_number.h"
-#include "client/cmd/submit.h"
+#include "client/cmd/submit/submit.h"
 #include "client/diagnose/preflight_survey.h"
 #include "client/screen/screen_check.h"
 #include "client/text/json_print.h"

@@ -87,7 +87,7 @@ static enum err_code export_look_at_job(struct export *x, struct export_job *j, 
     return ERR_OK;
 }
 
-/* A job is looked at before its points: those of its end are there once it has ended. */
+/* Reads the job's state before its points. If the job has ended by then, the points include its last ones. */
 static enum err_code export_turn(struct export *x, struct export_job *j, struct err *e)
 {
     bool ended = false;
@@ -121,7 +121,7 @@ static enum err_code export_all(struct export *x, struct err *e)
     }
 }
 
-/* Says where the curves are, since nothing else would tell that the command has done something. */
+/* Says where the curves are. Otherwise the command would print nothing. */
 static void export_say(const struct export *x)
 {
     CLEANUP(buf_release) struct buf talk = {0};
@@ -189,9 +189,10 @@ const struct command cmd_export = {
     .usage = "export JOB... --tensorboard DIR [-f]\nexport JOB... --csv | --jsonl [-f]",
     .summary = "write the metrics of jobs for TensorBoard, or as CSV or JSON lines",
     .help =
-        "Writes every point of every rank. For TensorBoard each job is a run, and other ranks than 0 have tags\n"
-        "such as 'loss/rank 3'. A value that is not a number is nan in CSV and null in JSON. An interrupted\n"
-        "export leaves whole records, and exits with 128 + the signal's number.",
+        "Writes every point of every rank. In TensorBoard each job is a run. The tag of a curve is 'loss' for\n"
+        "rank 0 and 'loss/rank 3' for rank 3. A value that is not a number is nan in CSV and null in JSON.\n"
+        "If a signal interrupts the export, the last record is still complete, and the exit code is 128 + the\n"
+        "signal's number.",
     .options = options,
     .size = sizeof(struct export_options),
     .least = 1,

@@ -350,15 +350,14 @@ const struct command cmd_metrics = {
     .usage = "metrics JOB... [--name NAME] [--usage] [-o table|csv|json] [--plot NAME,...]",
     .summary = "print or plot the metrics that a job has reported",
     .help =
-        "Prints a table of steps and metrics, or every point of every rank as CSV or JSON. --plot draws\n"
-        "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes "
-        "and\n"
-        "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
-        "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD. If a command reports nothing, ddp reads\n"
-        "the metrics from the output of rank 0.\n\n"
-        "--usage prints what each rank used, for any program: means over the run, and the largest memory. A job\n"
-        "without metrics gets this table, too. With -o csv and -o json, `step` is then the number of seconds\n"
-        "since the job was submitted.",
+        "Prints a table of steps and metrics, or with -o csv and -o json every point of every rank. --plot draws\n"
+        "curves. For each metric the table shows the lowest rank that reported it. Sizes and digests are not in\n"
+        "the table; --name prints them.\n\n"
+        "Any process of a job can report metrics: it writes lines such as {\"step\": 10, \"loss\": 1.4} to the file\n"
+        "descriptor $DDP_REPORT_FD. If a command reports nothing, ddp reads the metrics from the output of rank 0.\n\n"
+        "--usage prints what each rank used: means over the run, and the largest memory. It works for every\n"
+        "program. A job without metrics gets this table, too. With -o csv and -o json, `step` is then the number\n"
+        "of seconds since the job was submitted.",
     .options = options,
     .size = sizeof(struct metrics_options),
     .least = 1,

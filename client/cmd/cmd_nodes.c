@@ -21,20 +21,17 @@ static int cmd_nodes_run(struct invocation *in)
     CLEANUP(rpc_release) void *reply = NULL;
     CLEANUP(buf_release) struct buf out = {0};
     struct term term = term_of(STDOUT_FILENO);
-    struct link link;
     struct err e;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
+    if (link_call_once(in->globals, "ListNodes", &request, &reply, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = link_call(&link, "ListNodes", &request, &reply, 0, &e);
-    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+    if (o->output && strcmp(o->output, "json") == 0) {
         json_print(reply, &out);
-    else if (code == ERR_OK)
+    } else {
         screen_nodes(reply, &term, &out);
-    if (!o->output || strcmp(o->output, "json") != 0)
         screen_fold(&out);
+    }
     stdout_put(&out);
-    link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    return EXIT_DONE;
 }
 
 struct node_options {
@@ -56,21 +53,16 @@ static int nodes_call(struct invocation *in, const char *method)
     Ddp__V1__NodeRequest request = DDP__V1__NODE_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
     CLEANUP(buf_release) struct buf talk = {0};
-    struct link link;
     struct err e;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
-        return error_print(&e);
     request.node = in->args.list[0];
     if (o->reason)
         request.reason = (char *)(uintptr_t)o->reason;
-    enum err_code code = link_call(&link, method, &request, &message, 0, &e);
-    if (code == ERR_OK) {
-        const Ddp__V1__NodeReply *reply = message;
-        buf_printf(&talk, "%s %s\n", in->args.list[0], reply->node ? reply->node->state : "forgotten");
-        stderr_put(&talk);
-    }
-    link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    if (link_call_once(in->globals, method, &request, &message, &e) != ERR_OK)
+        return error_print(&e);
+    const Ddp__V1__NodeReply *reply = message;
+    buf_printf(&talk, "%s %s\n", in->args.list[0], reply->node ? reply->node->state : "forgotten");
+    stderr_put(&talk);
+    return EXIT_DONE;
 }
 
 static int cmd_drain_run(struct invocation *in)

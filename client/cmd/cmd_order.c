@@ -43,7 +43,7 @@ static enum err_code priority_read(const char *text, struct priority_change *out
     return ERR_OK;
 }
 
-/* Makes an absolute change of a relative one, so that a call whose reply was lost is not applied twice when it is repeated. */
+/* Turns a relative change into an absolute one. If a reply is lost and the call is repeated, the change is applied only once. */
 static enum err_code priority_add(struct link *link, Ddp__V1__SetPriorityRequest *request, struct err *e)
 {
     Ddp__V1__GetJobRequest get = DDP__V1__GET_JOB_REQUEST__INIT;

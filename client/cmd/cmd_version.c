@@ -17,13 +17,9 @@ static int cmd_version_run(struct invocation *in)
     Ddp__V1__GetVersionRequest request = DDP__V1__GET_VERSION_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
     CLEANUP(buf_release) struct buf out = {0};
-    struct link link;
     struct err e;
-    enum err_code code = link_open(&link, in->globals, &e);
-    if (code == ERR_OK) { /* an error is only reported after the version was printed */
-        code = link_call(&link, "GetVersion", &request, &message, 0, &e);
-        link_close(&link);
-    }
+    /* An error is reported after the version was printed. */
+    const enum err_code code = link_call_once(in->globals, "GetVersion", &request, &message, &e);
     const Ddp__V1__GetVersionReply *reply = message;
     if (o->output && strcmp(o->output, "json") == 0) {
         reply_json_version(reply, &out);

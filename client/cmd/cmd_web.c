@@ -21,7 +21,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* A wrong address or token is an error at once, and not on the page. */
+/* Reports a wrong address or token before the page is served. */
 static enum err_code web_check_coordinator(struct link *link, struct err *e)
 {
     Ddp__V1__WhoAmIRequest request = DDP__V1__WHO_AM_IREQUEST__INIT;

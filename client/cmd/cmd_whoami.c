@@ -29,18 +29,15 @@ static int cmd_whoami_run(struct invocation *in)
     Ddp__V1__WhoAmIRequest request = DDP__V1__WHO_AM_IREQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
     CLEANUP(buf_release) struct buf out = {0};
-    struct link link;
     struct err e;
-    if (link_open(&link, in->globals, &e) != ERR_OK)
+    if (link_call_once(in->globals, "WhoAmI", &request, &reply, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = link_call(&link, "WhoAmI", &request, &reply, 0, &e);
-    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+    if (o->output && strcmp(o->output, "json") == 0)
         json_print(reply, &out);
-    else if (code == ERR_OK)
+    else
         whoami_print_sentence(reply, &out);
     stdout_put(&out);
-    link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    return EXIT_DONE;
 }
 
 const struct command cmd_whoami = {

@@ -33,12 +33,12 @@ static int cmd_why_run(struct invocation *in)
     if (code != ERR_OK)
         return error_print(&e);
     diagnosis_find(reply, &diagnosis);
-    if (o->output && strcmp(o->output, "json") == 0)
+    if (o->output && strcmp(o->output, "json") == 0) {
         reply_json_why(reply, &out);
-    else
+    } else {
         screen_why(reply, &diagnosis, &term, &out);
-    if (!o->output || strcmp(o->output, "json") != 0)
         screen_fold(&out);
+    }
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_CMD_COMMAND_H
 #define DDP_CLIENT_CMD_COMMAND_H
 
-#include "base/option.h"
+#include "base/conf/option.h"
 #include "client/cmd/output.h"
 
 /* A command is one const entry in a file cmd_NAME.c, declared at the end of this file, and a row of the table in

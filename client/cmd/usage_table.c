@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/usage.h"
+#include "base/worker/usage.h"
 #include "client/text/format.h"
 #include "client/text/table.h"
 

@@ -7,13 +7,13 @@
 #include "base/text.h"
 #include "client/job_status.h"
 
-#define WAIT_LEAST 0.2 /* of a step: less waiting is not what bounds a job */
-#define SLOW_LEAST 1.1 /* a rank that computes so much longer than the others holds them up */
-#define BUSY_LEAST 0.8 /* of a core, of a GPU's time: busy */
-#define IDLE_MOST 0.05 /* the same: idle */
+#define WAIT_LEAST 0.2 /* share of a step; a job that waits less is not bound by its waiting */
+#define SLOW_LEAST 1.1 /* a rank that computes this many times as long as the others holds them up */
+#define BUSY_LEAST 0.8 /* share of a core, or of a GPU's time, from which it counts as busy */
+#define IDLE_MOST 0.05 /* share up to which it counts as idle */
 #define APART                                                                                                \
     0.5 /* a rank stands out if it uses less than half of what the others use, or more than twice as much */
-#define READ_LEAST 1e6 /* bytes per second from storage: less is noise */
+#define READ_LEAST 1e6 /* bytes per second read from storage; less does not count as reading input */
 
 const char *bound_name(enum bound_kind kind)
 {
@@ -49,7 +49,8 @@ static void bound_compare_cores(struct buf *out, double rank, double others)
 
 /* ---- from times that ranks report */
 
-/* The job's only slow rank is named by the sentence already (DIAGNOSIS_SLOW): here it only decides. */
+/* The sentence of `why` already names a rank that is slower than all others (DIAGNOSIS_SLOW). For this rank the function sets
+ * kind and rank only, and adds no text. */
 static bool bound_by_times(const Ddp__V1__JobStatus *job, struct bound *out)
 {
     double share = 1, most = 0, sum = 0, exposed, data, step = 0;
@@ -74,7 +75,8 @@ static bool bound_by_times(const Ddp__V1__JobStatus *job, struct bound *out)
         out->rank = worst;
         return true;
     }
-    if (job_status_metric(job, "exposed", &exposed)) /* waiting that backward hides costs no time */
+    /* Waiting that is hidden behind backward costs no time. */
+    if (job_status_metric(job, "exposed", &exposed))
         share = fmin(share, exposed);
     if (job_status_metric(job, "data_ms", &data) && data / step >= fmax(WAIT_LEAST, share)) {
         out->kind = BOUND_DATA;
@@ -159,7 +161,7 @@ static bool bound_by_gpus(const Ddp__V1__JobStatus *job, const struct usage_view
         return false;
     if (gpu.beside_low >= 0.5 && gpu.low < APART * gpu.beside_low) {
         bound_name_rank(gpu.lowest, out);
-        buf_printf(&out->text, "has its GPU busy for %.0f %% of the time while the others' are for %.0f %%",
+        buf_printf(&out->text, "keeps its GPU busy for %.0f %% of the time, the others for %.0f %%",
                    gpu.low * 100, gpu.beside_low * 100);
     } else if (gpu.mean >= BUSY_LEAST) {
         out->kind = BOUND_COMPUTE;
@@ -168,7 +170,7 @@ static bool bound_by_gpus(const Ddp__V1__JobStatus *job, const struct usage_view
         out->kind = BOUND_DATA;
         buf_printf(
             &out->text,
-            "bound by the CPU: the GPUs are busy for %.0f %% of the time while each rank uses %s, as to prepare data",
+            "bound by the CPU: the GPUs are busy for %.0f %% of the time while each rank uses %s, probably to prepare data",
             gpu.mean * 100, bound_cores(cpu->mean).text);
     } else {
         return gpu.mean >

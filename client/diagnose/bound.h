@@ -12,7 +12,7 @@ enum bound_kind {
     BOUND_COMPUTE, /* the ranks compute nearly all the time */
     BOUND_LINK,    /* they wait for each other's data */
     BOUND_DATA,    /* they wait for their input: storage, or the CPU that prepares it */
-    BOUND_RANK,    /* one rank differs from all others, so these wait for it, or it for something else */
+    BOUND_RANK,    /* one rank differs from all others: they wait for it, or it waits for something else */
     BOUND_WAIT     /* they do nothing: they wait for something outside */
 };
 const char *bound_name(enum bound_kind kind); /* "compute" */

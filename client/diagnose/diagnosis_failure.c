@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exits.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/worker/exits.h"
 #include "client/diagnose/failed_ranks.h"
 #include "client/diagnose/worker_probe.h"
 #include "client/text/rank_list.h"

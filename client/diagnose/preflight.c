@@ -323,11 +323,13 @@ static int64_t preflight_wanted_of_each(const struct job_spec *spec, bool gpus)
 }
 
 /* The number of the node's GPUs that the job could use. Sick GPUs do not count, and a train job cannot use
- * any on a node whose trainer has no GPU plugin. */
+ * any on a node whose trainer has no GPU plugin, and of a node without NCCL only with one worker in all. */
 static int64_t preflight_usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
 {
     int64_t count = 0;
-    if (spec->kind == JOB_TRAIN && strcmp(n->nccl_version, "none") == 0)
+    const bool several = spec->nodes_min > 1 || (spec->procs == JOB_PROCS_NUMBER && spec->procs_per_node > 1);
+    if (spec->kind == JOB_TRAIN &&
+        (strcmp(n->nccl_version, "none") == 0 || (several && strcmp(n->nccl_version, "missing") == 0)))
         return 0;
     for (size_t i = 0; i < n->n_gpus; i++)
         count += n->gpus[i]->healthy;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/process_wait.h"
+#include "base/worker/process_wait.h"
 #include "client/text/term.h"
 
 /* A worker is often a shell or launcher with the real program as its child. This file finds the process that

@@ -38,14 +38,8 @@ static struct export_series *series_find_or_add(struct export_points *all, const
     memmove(all->series + at + 1, all->series + at, (all->series_count - at) * sizeof(*all->series));
     all->series_count++;
     all->series[at] = xcalloc(1, sizeof(**all->series));
-    *all->series[at] = (struct export_series){
-        .name = xstrdup(name), .rank = rank, .time_ms = INT64_MIN, .next_time_ms = INT64_MIN};
+    *all->series[at] = (struct export_series){.name = xstrdup(name), .rank = rank};
     return all->series[at];
-}
-
-static bool place_is_newer(int64_t time_ms, int64_t step, int64_t than_ms, int64_t than_step)
-{
-    return time_ms > than_ms || (time_ms == than_ms && step > than_step);
 }
 
 void export_points_take(struct export_points *all, const Ddp__V1__GetMetricsReply *reply)
@@ -57,13 +51,6 @@ void export_points_take(struct export_points *all, const Ddp__V1__GetMetricsRepl
 
         if (!s || series_compare_key(s, p->name, p->rank) != 0) /* the points come in the order of series */
             s = series_find_or_add(all, p->name, p->rank);
-        if (!place_is_newer(p->time_ms, p->step, s->time_ms, s->step))
-            continue;
-        if (place_is_newer(p->time_ms, p->step, s->next_time_ms, s->next_step)) {
-            s->next_time_ms = p->time_ms;
-            s->next_step = p->step;
-        }
-        all->newest_ms = p->time_ms > all->newest_ms ? p->time_ms : all->newest_ms;
         all->points = array_grow(all->points, all->count, &all->cap, sizeof(*all->points));
         all->points[all->count++] = (struct export_point){s, p->step, p->time_ms, p->value};
     }
@@ -90,10 +77,7 @@ void export_points_sort(struct export_points *all)
 
 void export_points_done(struct export_points *all)
 {
-    for (size_t i = 0; i < all->series_count; i++) {
-        all->series[i]->time_ms = all->series[i]->next_time_ms;
-        all->series[i]->step = all->series[i]->next_step;
-    }
+    all->after = all->newest;
     all->count = 0;
 }
 

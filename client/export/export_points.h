@@ -6,15 +6,13 @@
 
 #include "proto/ddp.pb-c.h"
 
-/* The points of a job that have not been exported yet. `export --follow` asks for the newest points again and again; a
- * point counts as new if it is newer than all that its series had before. A step that a restarted job repeats is
- * newer, and therefore exported again. No clock; one thread. */
+/* The points of a job that have not been exported yet. `export --follow` asks again and again for those that came after its last
+ * answer, whatever their time: a node that was cut off sends its points late. A step that a restarted job repeats comes
+ * again, and is exported again. No clock; one thread. */
 
 struct export_series {
     char *name;
     int rank;
-    int64_t time_ms, step;           /* of the newest exported point; time_ms INT64_MIN: none */
-    int64_t next_time_ms, next_step; /* of the newest point that was taken */
 };
 
 struct export_point {
@@ -28,10 +26,11 @@ struct export_points {
     size_t series_count, series_cap;
     struct export_point *points; /* to be exported, sorted by time */
     size_t count, cap;
-    int64_t newest_ms; /* of all points; 0: there was none */
+    int64_t after;  /* the `newest` of the reply up to which all points are exported; 0: none */
+    int64_t newest; /* that of the reply whose points are taken now */
 };
 
-/* Adds the points of a reply that are new. */
+/* Adds the points of a reply. */
 void export_points_take(struct export_points *all, const Ddp__V1__GetMetricsReply *reply);
 void export_points_sort(struct export_points *all); /* after the last reply of a turn */
 void export_points_done(struct export_points *all); /* they have been written */

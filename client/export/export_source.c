@@ -2,10 +2,6 @@
 
 #include "base/mem.h"
 
-/* Points are asked for by their time, which is the clock of the node that reported them: the clocks of a job's nodes may
- * differ by this much. */
-#define CLOCKS_DIFFER_MS 60000
-
 static enum err_code metrics_get(struct link *link, const Ddp__V1__GetMetricsRequest *request, void **reply,
                                  struct err *e)
 {
@@ -36,11 +32,12 @@ enum err_code export_fetch(struct link *link, int64_t job, struct export_points 
     CLEANUP(rpc_release) void *message = NULL;
     CLEANUP(rpc_release) void *last = NULL;
     request.job = job;
-    request.since_ms = all->newest_ms > CLOCKS_DIFFER_MS ? all->newest_ms - CLOCKS_DIFFER_MS : 0;
+    request.after = all->after;
     all->count = 0; /* what an interrupted turn has left is fetched again */
     if (metrics_get(link, &request, &message, e) != ERR_OK)
         return e->code;
     const Ddp__V1__GetMetricsReply *reply = message;
+    all->newest = request.until = reply->newest; /* what comes meanwhile belongs to the next turn */
     if (!reply->thinned) {
         export_points_take(all, reply);
     } else {

@@ -212,6 +212,8 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
     words_add_option(&w, "--terminal", a->attach && a->terminal >= 0 ? "4" : NULL);
     if (a->coordinator && !a->token)
         words_add(&w, "--insecure");
+    if (a->own_port)
+        words_add(&w, "--own-port");
     if (user && geteuid() == 0) /* an agent of root wants to know as whom jobs run: as the caller */
         words_add_option(&w, "--user", user->pw_name);
     char **argv = strv_dup(w.list);

@@ -26,6 +26,7 @@ struct local_cluster_agent {
     int64_t slots;           /* CPU slots that it offers */
     const char *coordinator; /* "host:port" of another machine's; NULL: the local one, by its unix socket */
     const char *token;       /* for the other machine's coordinator; NULL: --insecure */
+    bool own_port; /* the coordinator is this user's on this machine: the token goes to nobody else */
     const char *node, *address;
     const char *ports;    /* its range for MASTER_PORT */
     const char *workdir;  /* of commands, instead of the job's */

@@ -24,7 +24,9 @@ const struct option_spec run_option_table[] = {
      .offset = offsetof(struct run_options, quiet),
      .help = "print errors only; the workers' output is still printed"},
     FLAG_OPTION(raw, "raw", "pass the workers' output unchanged, even to a terminal"),
-    FLAG_OPTION(web, "web", "serve the web page of this run on 127.0.0.1 until it ends, and print its URL"),
+    FLAG_OPTION(
+        web, "web",
+        "serve the web page of this run on 127.0.0.1 until it ends, and print its URL; of several hosts, the run's host serves it"),
     TEXT_OPTION(log_dir, "log-dir", "DIR", "keep the workers' logs in DIR/ID_xxxxxx/attempt_N/LOCAL_RANK/",
                 .default_text = "kept in $TMPDIR, after a failure only"),
     {.name = "redirects",

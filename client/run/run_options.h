@@ -1,8 +1,8 @@
 #ifndef DDP_CLIENT_RUN_RUN_OPTIONS_H
 #define DDP_CLIENT_RUN_RUN_OPTIONS_H
 
-#include "client/cmd/command_words.h"
-#include "client/cmd/job_text.h"
+#include "client/cmd/submit/command_words.h"
+#include "client/cmd/submit/job_text.h"
 
 /* The options of `ddpctl run`, its own and torchrun's, as they were typed. Each of torchrun's options is also
  * read from PET_<NAME>. */

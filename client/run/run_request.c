@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 
 #define JOIN_TIMEOUT_MS 600000

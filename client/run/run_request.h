@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/conf/option.h"
 #include "base/err.h"
 #include "base/job/job.h"
-#include "base/option.h"
 #include "client/run/run_options.h"
 
 /* What `ddpctl run` was asked to start: by its own flags, by torchrun's, by PET_* variables, and by the batch

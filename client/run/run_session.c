@@ -285,6 +285,29 @@ enum err_code run_session_run(struct run_session *s, struct err *e)
     return code;
 }
 
+enum err_code run_session_serve_web(struct run_session *s, const char *host, struct err *e)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    struct link link = {0}; /* a connection of its own */
+    if (!s->serves_web)
+        return ERR_OK;
+    if (local_cluster_link(&s->local, &link, e) != ERR_OK)
+        return e->code;
+    if (web_session_open(&s->web, &link, 0, e) != ERR_OK)
+        return err_wrap(e, "--web");
+    const char *url = web_session_url(s->web);
+    const long port = strtol(strrchr(url, ':') + 1, NULL, 10);
+    buf_printf(&talk, "ddpctl: the web page of this run is %s%s%s\n", url, host ? " on " : "",
+               host ? host : "");
+    if (host)
+        buf_printf(
+            &talk,
+            "ddpctl: to open it on another machine, first run `ssh -N -L %ld:127.0.0.1:%ld %s` there\n", port,
+            port, host);
+    stderr_put(&talk);
+    return ERR_OK;
+}
+
 void run_session_release(struct run_session *s, int code)
 {
     bool stopped = interrupts_count() || strcmp(s->state, "cancelled") == 0;

@@ -45,6 +45,9 @@ struct run_session {
 
 /* Catches the request's signals from here on. */
 void run_session_init(struct run_session *s, const struct run_request *request, bool quiet);
+/* --web: serves the page of this machine's coordinator until run_session_release, and prints its URL. host: the name of this
+ * machine in a run over several hosts, whose user may sit elsewhere; else NULL. Does nothing without --web. */
+MUST_CHECK enum err_code run_session_serve_web(struct run_session *s, const char *host, struct err *e);
 /* Runs until the job has ended; s->exit_code is its exit code then. The caller has set link and job.
  * FAILED_PRECONDITION: the job cannot start here. UNAVAILABLE: a daemon of this machine has ended. CANCELLED:
  * the user typed ^C a third time. */

@@ -13,7 +13,7 @@
 #include "base/descriptor_pass.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/terminal_offer.h"
+#include "base/worker/terminal_offer.h"
 #include "client/interrupts.h"
 
 #define TYPED_MOST 4096 /* keys that wait for the program; more stay in the user's terminal */
@@ -268,7 +268,7 @@ void run_terminal_open(struct run_terminal *t, const struct run_request *r)
 {
     *t = (struct run_terminal){.ours = -1, .theirs = -1, .master = -1, .lock = -1};
     /* of a run over several hosts every ddpctl has a stdin, so the user has to say which rank gets it */
-    if (r->attach == RUN_ATTACH_NO || (r->host && r->attach < 0) || fcntl(STDIN_FILENO, F_GETFD) < 0)
+    if (r->attach == RUN_ATTACH_NO || (r->host && r->attach < 0))
         return;
     if (isatty(STDIN_FILENO) && (!isatty(STDOUT_FILENO) || !terminal_shows_rank(r)))
         return;

@@ -10,7 +10,7 @@
 
 /* The user's terminal while one rank of the run has it.
  *
- * The run's supervisor makes a pseudo-terminal for the rank and sends its master side here (base/terminal_offer.h). From
+ * The run's supervisor makes a pseudo-terminal for the rank and sends its master side here (base/worker/terminal_offer.h). From
  * then on the user's terminal passes each key (raw mode), and the keys go to the master. The pseudo-terminal treats them
  * as the program wants it: it echoes, edits lines, and makes signals of ^C and ^\. The rank's output comes through
  * its log file, as that of other ranks.

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"

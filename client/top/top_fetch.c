@@ -15,7 +15,7 @@
 #define LOG_LINES 10   /* of each rank */
 #define LOG_KEPT 40    /* lines of all ranks */
 #define LOG_BYTES 4000 /* of a line */
-#define LIMIT_MS 3000  /* of a call: the user waits with the keys */
+#define LIMIT_MS 3000  /* of a call; no key is read meanwhile */
 
 static bool top_fetch_list(struct top_fetched *d, struct link *link, struct err *e)
 {

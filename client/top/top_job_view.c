@@ -79,7 +79,7 @@ void top_job_draw(const struct top_frame *f, const struct top_job *job, size_t r
         return;
     }
     top_put_status(f, job, &status);
-    /* the log gets its least first, then the curve what it needs, then the log what is left */
+    /* First the log gets its least number of lines, then the curve the lines that it needs, then the log the rest. */
     const size_t log_least = lines ? (lines < LOG_LEAST ? lines : LOG_LEAST) + 1 : 0;
     size_t used = top_line_count(&status),
            left = rows ? (rows > used ? rows - used : 0) : CURVE_MOST + LOG_MOST + 4;

@@ -28,7 +28,7 @@ void top_put_line(const struct top_frame *f, const char *text, size_t len, bool 
     while (at < len) {
         if (text[at] == '\033') {
             const size_t n = top_colour_length(text + at, len - at);
-            if (!selected) /* its end would end the reverse, too */
+            if (!selected) /* the end of a colour would end the reverse, too */
                 buf_append(out, text + at, n);
             dressed = !selected;
             at += n;

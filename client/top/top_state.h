@@ -7,7 +7,7 @@
 #include "client/top/top_keys.h"
 #include "client/top/top_model.h"
 
-/* What the user of `ddpctl top` has chosen to see, and what keys change of it. No input or output. */
+/* What the user of `ddpctl top` has chosen to see, and how a key changes it. No input or output. */
 
 enum top_page { TOP_JOBS, TOP_NODES, TOP_JOB };
 enum top_prompt { TOP_NO_PROMPT, TOP_FILTERS, TOP_ASKS_CANCEL };
@@ -21,8 +21,8 @@ struct top_state {
     bool reverse;
     char filter[64];
     int64_t selected;  /* the number of a job; 0: none */
-    size_t first;      /* of the jobs that are listed: the first one on the screen */
-    size_t first_node; /* on the page of nodes */
+    size_t first;      /* index of the listed job at the top of the screen */
+    size_t first_node; /* index of the node at the top of the page of nodes */
     size_t room;       /* rows of the list on the screen, as top_settle was told */
     int64_t open;      /* the job of the page TOP_JOB */
     int64_t cancels;   /* the job that TOP_ASKS_CANCEL is about */

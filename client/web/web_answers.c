@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/reply_json.h"
-#include "client/text/json_print.h"
+#include "client/web/web_call.h"
 #include "client/web/web_lines.h"
 #include "client/web/web_orders.h"
 #include "client/web/web_points.h"
@@ -17,17 +17,6 @@
 #define POINTS 800
 #define POINTS_MOST 20000
 
-/* A call whose reply is printed as it is. */
-static enum err_code answer_call(struct link *link, const char *method, const void *request, struct buf *out,
-                                 struct err *e)
-{
-    CLEANUP(rpc_release) void *reply = NULL;
-    if (link_call(link, method, request, &reply, 0, e) != ERR_OK)
-        return e->code;
-    json_print(reply, out);
-    return ERR_OK;
-}
-
 static enum err_code answer_jobs(struct link *link, const struct web_request *r, struct buf *out,
                                  struct err *e)
 {
@@ -37,7 +26,7 @@ static enum err_code answer_jobs(struct link *link, const struct web_request *r,
         web_request_int(r, "after", -1, INT64_MAX, 0, &request.after, e) != ERR_OK)
         return e->code;
     request.all = all;
-    return answer_call(link, "ListJobs", &request, out, e);
+    return web_call_print(link, "ListJobs", &request, out, e);
 }
 
 static enum err_code answer_metrics(struct link *link, const struct web_request *r, struct buf *out,
@@ -129,7 +118,7 @@ static enum err_code answer_events(struct link *link, const struct web_request *
     request.job = r->job;
     if (web_request_int(r, "after", -1, INT64_MAX, 0, &request.after, e) != ERR_OK)
         return e->code;
-    return answer_call(link, "GetEvents", &request, out, e);
+    return web_call_print(link, "GetEvents", &request, out, e);
 }
 
 static enum err_code answer_why(struct link *link, const struct web_request *r, struct buf *out,
@@ -165,7 +154,7 @@ static enum err_code answer_route(struct link *link, const struct web_request *r
         return answer_jobs(link, r, out, e);
     case WEB_JOB:
         job.job = r->job;
-        return answer_call(link, "GetJob", &job, out, e);
+        return web_call_print(link, "GetJob", &job, out, e);
     case WEB_METRICS:
         return answer_metrics(link, r, out, e);
     case WEB_LOGS:
@@ -176,17 +165,17 @@ static enum err_code answer_route(struct link *link, const struct web_request *r
     case WEB_WHY:
         return answer_why(link, r, out, e);
     case WEB_NODES:
-        return answer_call(link, "ListNodes", &nodes, out, e);
+        return web_call_print(link, "ListNodes", &nodes, out, e);
     case WEB_VERSION:
         return answer_version(link, out, e);
     case WEB_WHOAMI:
-        return answer_call(link, "WhoAmI", &who, out, e);
+        return web_call_print(link, "WhoAmI", &who, out, e);
     default:
         return web_order(link, r, out, e);
     }
 }
 
-void web_answer(void *link, const struct web_request *request, struct web_reply *reply)
+void web_answer(struct link *link, const struct web_request *request, struct web_reply *reply)
 {
     struct err e = {0};
     if (answer_route(link, request, &reply->body, &e) != ERR_OK)

@@ -4,29 +4,21 @@
 
 #include "base/mem.h"
 #include "client/cmd/jobs/job_number.h"
-#include "client/cmd/submit.h"
+#include "client/cmd/submit/job_text.h"
+#include "client/cmd/submit/submission.h"
 #include "client/reply_json.h"
-#include "client/text/json_print.h"
-
-static enum err_code order_send(struct link *link, const char *method, const void *request, struct buf *out,
-                                struct err *e)
-{
-    CLEANUP(rpc_release) void *reply = NULL;
-    if (link_call(link, method, request, &reply, 0, e) != ERR_OK)
-        return e->code;
-    json_print(reply, out);
-    return ERR_OK;
-}
+#include "client/web/web_call.h"
 
 static enum err_code order_submit(struct link *link, const struct web_request *r, struct buf *out,
                                   struct err *e)
 {
     CLEANUP(free_text) char *text = NULL;
     CLEANUP(job_release) struct job_spec spec = {0};
+    const struct job_flags flags = {.from_afar = link->inside};
     int64_t job;
     if (!r->body_size || strlen(r->body) != r->body_size)
         return err_set(e, ERR_INVALID_ARGUMENT, "the body must be a job file (YAML)");
-    if (job_text_from_memory(r->body, r->body_size, "job", &text, e) != ERR_OK ||
+    if (job_text_from_memory(r->body, r->body_size, &flags, "job", &text, e) != ERR_OK ||
         job_parse(&spec, text, strlen(text), "job file", e) != ERR_OK)
         return e->code;
     const struct submission submission = {.text = text};
@@ -69,7 +61,7 @@ static enum err_code order_resize(struct link *link, const struct web_request *r
     request.job = r->job;
     if (nodes_range_parse(nodes, &request.nodes_min, &request.nodes_max, e) != ERR_OK)
         return err_wrap(e, "nodes");
-    return order_send(link, "ResizeJob", &request, out, e);
+    return web_call_print(link, "ResizeJob", &request, out, e);
 }
 
 static enum err_code order_flag(const json_t *body, const char *key, protobuf_c_boolean *out, struct err *e)
@@ -99,11 +91,11 @@ enum err_code web_order(struct link *link, const struct web_request *r, struct b
     case WEB_CANCEL:
         if (order_flag(body, "kill", &cancel.kill, e) != ERR_OK)
             return e->code;
-        return order_send(link, "CancelJob", &cancel, out, e);
+        return web_call_print(link, "CancelJob", &cancel, out, e);
     case WEB_RESTART:
         if (order_flag(body, "from_scratch", &restart.from_scratch, e) != ERR_OK)
             return e->code;
-        return order_send(link, "RestartJob", &restart, out, e);
+        return web_call_print(link, "RestartJob", &restart, out, e);
     case WEB_RESIZE:
         return order_resize(link, r, body, out, e);
     case WEB_RESUME:

@@ -9,6 +9,13 @@
 #include "client/web/web_answers.h"
 #include "client/web/web_watch.h"
 
+static void session_answer(void *link, const struct web_asker *asker, const struct web_request *request,
+                           struct web_reply *reply)
+{
+    (void)asker;
+    web_answer(link, request, reply);
+}
+
 struct web_session {
     struct link link;
     char key[WEB_KEY_TEXT];
@@ -31,7 +38,7 @@ enum err_code web_session_open(struct web_session **out, struct link *link, uint
         .page = (const char *)web_page_html,
         .page_size = web_page_size,
         .levels = s->levels,
-        .answer = web_answer,
+        .answer = session_answer,
         .user = &s->link,
     };
     enum err_code code = web_server_open(&s->server, &options, e);

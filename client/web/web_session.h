@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "client/connect.h"
+#include "client/link.h"
 
 /* The web page and its HTTP interface on 127.0.0.1, for as long as the session is open. Its threads use the given
  * connection, which belongs to the session from then on. */

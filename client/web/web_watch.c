@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/cmd/jobs/job_find.h"
+#include "client/cmd/jobs/job_pages.h"
 #include "client/text/json_print.h"
 #include "client/web/web_watched_job.h"
 

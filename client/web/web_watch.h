@@ -2,7 +2,7 @@
 #define DDP_CLIENT_WEB_WEB_WATCH_H
 
 #include "base/web/web_levels.h"
-#include "client/connect.h"
+#include "client/link.h"
 
 /* A thread that asks the coordinator for what viewers watch, once a second for all of them together, and puts it into the
  * levels. Without viewers it asks nothing. */

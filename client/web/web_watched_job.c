@@ -3,13 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "client/text/json_print.h"
 
-#define NEWEST_POINTS 32      /* of each series, asked for once a second */
-#define POINTS_MOST 16000     /* of all series: the coordinator leaves points out of a longer answer */
-#define LOG_TAIL 50           /* lines, when the first viewer comes */
-#define LOG_BYTES (256 << 10) /* in one frame; the rest waits in the stream */
+#define NEWEST_POINTS 32        /* of each series, asked for once a second at first */
+#define NEWEST_POINTS_MOST 2048 /* of each series of a job that reports this often */
+#define POINTS_MOST 16000       /* of all series: the coordinator leaves points out of a longer answer */
+#define USAGE_MS 2500           /* nodes measure every 5 s */
+#define LOG_TAIL 50             /* lines, when the first viewer comes */
+#define LOG_BYTES (256 << 10)   /* in one frame; the rest waits in the stream */
 
 struct watched_series {
     char *name;
@@ -42,17 +45,28 @@ static struct watched_series *watched_find_series(struct web_watched_job *j, con
     return s;
 }
 
-/* How many of the newest points of each series fit into an answer. */
+/* How many of the newest points of each series to ask for. */
 static int32_t watched_points_limit(const struct web_watched_job *j)
 {
     const size_t fit = j->series_count ? POINTS_MOST / j->series_count : NEWEST_POINTS;
-    return fit < 1 ? 1 : fit < NEWEST_POINTS ? (int32_t)fit : NEWEST_POINTS;
+    const size_t wanted = j->newest_points ? j->newest_points : NEWEST_POINTS;
+    return fit < 1 ? 1 : (int32_t)(fit < wanted ? fit : wanted);
+}
+
+/* Asks for more next time if points were lost, and for fewer if most of those in the answer were known already. */
+static void watched_adapt_limit(struct web_watched_job *j, size_t limit, size_t most_fresh, bool lost)
+{
+    if (lost && limit < NEWEST_POINTS_MOST)
+        j->newest_points = limit * 4;
+    else if (!lost && limit > NEWEST_POINTS && most_fresh < limit / 8)
+        j->newest_points = limit / 2;
 }
 
 /* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps, so the time
- * decides, and the step between points of one time. *lost: more were new than the limit that was asked for. */
+ * decides, and the step between points of one time. *lost: more were new than the limit that was asked for. *most: the largest
+ * number of new points of a series. */
 static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMetricsReply *reply,
-                                 size_t limit, Ddp__V1__MetricPoint **out, bool *lost)
+                                 size_t limit, Ddp__V1__MetricPoint **out, bool *lost, size_t *most)
 {
     size_t count = 0;
     for (size_t i = 0, end; i < reply->n_points; i = end) {
@@ -73,6 +87,7 @@ static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMe
             }
         }
         *lost = *lost || (s->seen && fresh >= limit);
+        *most = !s->seen || fresh < *most ? *most : fresh;
         s->seen = true;
         s->time_ms = time_ms;
         s->step = step;
@@ -80,23 +95,50 @@ static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMe
     return count;
 }
 
+static enum err_code watched_read_points(const struct web_watched_job *j, struct link *link, bool usage,
+                                         void **out, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    request.job = j->job;
+    request.usage = usage;
+    request.limit = watched_points_limit(j);
+    return link_call(link, "GetMetrics", &request, out, 0, e);
+}
+
+/* Whether it is time to ask for what the nodes have measured, which they do less often than programs report. */
+static bool watched_wants_usage(struct web_watched_job *j)
+{
+    const int64_t now = clock_boot_ms();
+    if (now < j->usage_ms)
+        return false;
+    j->usage_ms = now + USAGE_MS;
+    return true;
+}
+
 static enum err_code watched_put_points(struct web_watched_job *j, struct link *link,
                                         struct web_levels *levels, struct err *e)
 {
-    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
-    CLEANUP(rpc_release) void *message = NULL;
+    CLEANUP(rpc_release) void *reported = NULL;
+    CLEANUP(rpc_release) void *measured = NULL;
     CLEANUP(buf_release) struct buf json = {0};
     /* Before this job's first frame there may be one for viewers that have left, which is too old to go on from. */
     const uint64_t previous = j->has_points ? web_levels_revision(levels, TOPIC_POINTS, j->job, "") : 0;
-    request.job = j->job;
-    request.limit = watched_points_limit(j);
-    if (link_call(link, "GetMetrics", &request, &message, 0, e) != ERR_OK)
+    const size_t limit = (size_t)watched_points_limit(j);
+    if (watched_read_points(j, link, false, &reported, e) != ERR_OK ||
+        (watched_wants_usage(j) && watched_read_points(j, link, true, &measured, e) != ERR_OK))
         return e->code;
-    const Ddp__V1__GetMetricsReply *reply = message;
+    const Ddp__V1__GetMetricsReply *const replies[] = {reported, measured};
     Ddp__V1__GetMetricsReply fresh = DDP__V1__GET_METRICS_REPLY__INIT;
-    fresh.points = xmalloc((reply->n_points + 1) * sizeof(Ddp__V1__MetricPoint *));
-    bool lost = reply->thinned;
-    fresh.n_points = watched_new_points(j, reply, (size_t)request.limit, fresh.points, &lost);
+    bool lost = false;
+    size_t most_fresh = 0;
+    for (size_t i = 0; i < ARRAY_LEN(replies) && replies[i]; i++) {
+        fresh.points =
+            xrealloc(fresh.points, (fresh.n_points + replies[i]->n_points + 1) * sizeof(*fresh.points));
+        fresh.n_points +=
+            watched_new_points(j, replies[i], limit, fresh.points + fresh.n_points, &lost, &most_fresh);
+        lost = lost || replies[i]->thinned;
+    }
+    watched_adapt_limit(j, limit, most_fresh, lost);
     if (fresh.n_points || !previous) {
         json_print(&fresh.base, &json);
         watched_put(j, levels, TOPIC_POINTS, "point", lost ? 0 : previous, json.data + 1);
@@ -184,8 +226,8 @@ static void watched_read_log(struct web_watched_job *j)
             web_lines_add(&j->lines, data);
             continue;
         }
-        /* After an error the output is read again from its end, and viewers are told to fetch what they miss. Who may not
-         * read it now is not asked for again. */
+        /* After an error the output is read again from its end, and viewers are told to fetch what they miss. If the
+         * caller may not read it, it is not requested again. */
         rpc_stream_close(j->stream);
         j->stream = NULL;
         web_lines_finish(&j->lines);
@@ -223,7 +265,7 @@ enum err_code web_watched_job_put(struct web_watched_job *j, struct link *link, 
                                   struct err *e)
 {
     enum err_code code = ERR_OK;
-    if (!j->logs) /* or the nodes hold back output that nobody reads */
+    if (!j->logs) /* closes the stream, or else the nodes hold back output that nobody reads */
         watched_close_log(j);
     if (j->curves && (code = watched_put_status(j, link, levels, e)) == ERR_OK &&
         (code = watched_put_points(j, link, levels, e)) == ERR_OK)

@@ -2,10 +2,10 @@
 #define DDP_CLIENT_WEB_WEB_WATCHED_JOB_H
 
 #include "base/web/web_levels.h"
-#include "client/connect.h"
+#include "client/link.h"
 #include "client/web/web_lines.h"
 
-/* A job that some viewer names: up to where its points, events and output have been sent. One thread. */
+/* A job that some viewer watches, and how far its points, events and output have been sent. One thread. */
 struct web_watched_job {
     int64_t job;
     bool curves; /* its status, points and events are wanted */
@@ -13,8 +13,10 @@ struct web_watched_job {
     /* private */
     struct watched_series *series;
     size_t series_count, series_cap;
+    size_t newest_points; /* of each series, in a request; 0: not chosen yet */
     bool has_points, has_events, has_log, log_ended;
     int64_t event;             /* the newest */
+    int64_t usage_ms;          /* when to ask again for what the nodes measured */
     struct rpc_stream *stream; /* of the output */
     struct web_lines lines;
 };

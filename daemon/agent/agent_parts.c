@@ -5,11 +5,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/crypto/secret.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "base/secret.h"
 #include "daemon/agent/coordinator_file.h"
 #include "daemon/agent/coordinator_link.h"
 #include "daemon/agent/gpu/agent_gpus.h"

@@ -3,7 +3,7 @@
 
 #include <uv.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "daemon/agent/accounts.h"
 #include "daemon/agent/gpu/gpus.h"
 #include "daemon/agent/inventory.h"

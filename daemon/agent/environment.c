@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "daemon/agent/wish.h"
 #include "daemon/supervisor/protocol/log_place.h"

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/conf/program.h"
+#include "base/crypto/secret.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "base/program.h"
-#include "base/secret.h"
 #include "daemon/agent/settings.h"
 #include "proto/rpc_address.h"
 

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/crypto/id.h"
 #include "base/file.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/metric.h"
+#include "base/worker/metric.h"
 #include "proto/ddp.pb-c.h"
 
 /* Workers' lines on their way to the coordinator. At most REPORT_QUEUE_COUNT lines and REPORT_QUEUE_BYTES

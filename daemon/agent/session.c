@@ -7,9 +7,10 @@
 #include <uv.h>
 
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/net/port_owner.h"
 #include "daemon/agent/settings.h"
 #include "proto/rpc_address.h"
 #include "proto/rpc_client.h"
@@ -27,6 +28,7 @@ struct session {
     struct session_events events;
     struct rpc_tls_files tls;
     struct rpc_client *client;
+    int own_port;               /* the token is sent only while this user listens there; 0: always */
     struct rpc_session *stream; /* NULL: waiting for the next try */
     uv_timer_t *timer;          /* next heartbeat, or next try */
     bool welcomed, leaving, closing;
@@ -243,6 +245,12 @@ static void on_stream_sendable(struct rpc_session *stream, void *user)
     s->events.on_sendable(s->events.user);
 }
 
+static void session_try_later(struct session *s)
+{
+    session_timer_set(s, s->leaving ? 0 : s->backoff_ms);
+    s->backoff_ms = s->backoff_ms * 2 < BACKOFF_MOST_MS ? s->backoff_ms * 2 : BACKOFF_MOST_MS;
+}
+
 static void on_stream_end(struct rpc_session *stream, const struct err *status, void *user)
 {
     struct session *s = user;
@@ -258,15 +266,30 @@ static void on_stream_end(struct rpc_session *stream, const struct err *status, 
     if (!s->renewing && error_is_new(s, why))
         log_warn("coordinator_lost", "code=%s why=%s", err_code_name(status->code), LOG_Q(why));
     s->welcomed = s->renewing = false;
-    session_timer_set(s, s->leaving ? 0 : s->backoff_ms);
-    s->backoff_ms = s->backoff_ms * 2 < BACKOFF_MOST_MS ? s->backoff_ms * 2 : BACKOFF_MOST_MS;
+    session_try_later(s);
 }
 
 static const struct rpc_session_events stream_events = {
     .on_message = on_stream_message, .on_sendable = on_stream_sendable, .on_end = on_stream_end};
 
+/* Whether the token may be sent. Another user may have taken the port since the coordinator was last there. */
+static bool coordinator_is_own(struct session *s)
+{
+    const enum port_owner owner = s->own_port ? port_owner_find(s->own_port) : PORT_OF_THIS_USER;
+    const char *why = owner == PORT_OF_ANOTHER ? "another user listens at the coordinator's port"
+                                               : "nobody listens at the coordinator's port";
+
+    if (owner != PORT_OF_THIS_USER && error_is_new(s, why))
+        log_warn("token_not_sent", "port=%d why=%s", s->own_port, LOG_Q(why));
+    return owner == PORT_OF_THIS_USER;
+}
+
 static void session_dial(struct session *s)
 {
+    if (!coordinator_is_own(s)) {
+        session_try_later(s);
+        return;
+    }
     s->stream =
         rpc_session_start(s->client, &ddp__v1__agent__descriptor, "Session", SEND_QUEUE, &stream_events, s);
     session_send_hello(s);
@@ -290,7 +313,13 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
 {
     struct session *s = xcalloc(1, sizeof(*s));
     struct rpc_channel_options options = {.token = settings->token};
+    struct rpc_address address;
 
+    if (rpc_address_parse(settings->coordinator, &address, e)) {
+        free(s);
+        return e->code;
+    }
+    s->own_port = settings->own_port ? address.port : 0;
     s->loop = loop;
     s->events = *events;
     s->heartbeat_ms = HEARTBEAT_MS;

@@ -12,11 +12,11 @@
 
 #include "base/buf.h"
 #include "base/conf/conf.h"
-#include "base/id.h"
+#include "base/conf/program.h"
+#include "base/crypto/id.h"
+#include "base/crypto/secret.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "base/program.h"
-#include "base/secret.h"
 #include "daemon/agent/state_move.h"
 #include "proto/rpc_address.h"
 
@@ -205,6 +205,10 @@ static const struct option_spec options[] = {
      AT(lifeline),
      .value = "FD",
      .help = "end, and end every worker, when this pipe is closed"},
+    {.name = "own-port",
+     .type = OPTION_FLAG,
+     AT(own_port),
+     .help = "send the token only while this user listens at the coordinator's port on this machine"},
     {.name = "attach",
      .type = OPTION_PARSED,
      AT(attach),

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/conf/option.h"
 #include "base/err.h"
-#include "base/option.h"
 
 /* The settings of an agent: from flags, else from the config file, else the defaults. Texts are owned by the
  * struct. */
@@ -38,11 +38,12 @@ struct settings {
     int port_first, port_last;
     uint64_t files; /* the soft limit of open files that the agent was started with; 0: unknown */
     bool insecure;  /* send no token */
+    bool own_port;  /* the coordinator is on this machine, and the token goes to this user's only */
     int lifeline;   /* a pipe; when it is closed, the agent ends with all that it started; -1: none */
     int64_t
         attach; /* the rank that gets this process's stdin or the terminal, of commands on this node; or one of the
                        numbers below */
-    int terminal; /* a socket to the user's terminal (base/terminal_offer.h); -1: none */
+    int terminal; /* a socket to the user's terminal (base/worker/terminal_offer.h); -1: none */
     bool rejoin;  /* leave the cluster that this node belonged to */
 };
 

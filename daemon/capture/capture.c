@@ -17,17 +17,17 @@
 #include "daemon/capture/output_points.h"
 
 #define TURN_MS 250
-#define TURN_CPU_NS 25000000 /* of a turn; one that takes longer is followed by a longer pause */
+#define TURN_CPU_NS 25000000 /* CPU time of a turn; after a longer turn the pause is longer */
 #define SHARE 10             /* a tenth of a core */
 #define PAUSE_MOST_MS 30000
-#define LAST_CPU_NS 300000000 /* after the worker's end */
-#define SCAN_EVERY_MS 2000    /* looks for new event files */
-#define SCAN_SHARE 20 /* they take at most this fraction (1 / 20) of the time: it may be a large directory */
-#define SCAN_LAST_MS 100       /* after the end of the worker there is no time for one that takes longer */
-#define CHUNK (4 << 10)        /* each of its lines may take a pattern some time */
+#define LAST_CPU_NS 300000000 /* CPU time of the last turn, after the worker's end */
+#define SCAN_EVERY_MS 2000    /* how often it looks for new event files */
+#define SCAN_SHARE 20    /* these looks take at most 1/20 of the time, because the directory may be large */
+#define SCAN_LAST_MS 100 /* after the worker's end, only a look that took less is repeated */
+#define CHUNK (4 << 10)  /* bytes that are read at once: a pattern may need some time for each line */
 #define EVENT_CHUNK (2 << 20)  /* more than the longest record that is read */
-#define BEHIND_MOST (32 << 20) /* bytes of output that are not read yet: more are skipped */
-#define BEHIND_KEPT (8 << 20)  /* of these the last, and after the end of the worker */
+#define BEHIND_MOST (32 << 20) /* if more bytes of output are not read yet, some are skipped */
+#define BEHIND_KEPT (8 << 20)  /* the last bytes, which are then read; also the most after the worker's end */
 
 enum { END_FD = 0, OUT_FD = 1, STDOUT_FD = 3, STDERR_FD = 4 };
 

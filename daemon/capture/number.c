@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 
 #define DIGITS_MOST 40 /* bytes of a number that a program prints */
 
@@ -28,7 +28,7 @@ bool number_read(const char *text, const char **end, double *value)
         return false;
     if (*at == '0' && (at[1] == 'x' || at[1] == 'X'))
         return false;
-    /* Before strtod, which takes long for many digits, and of which a caller asks again from the next digit on. */
+    /* Refuses a long row of digits before strtod, which is slow for it. The caller would try again from each further digit. */
     for (size_t digits = 0; isdigit((unsigned char)at[digits]) || at[digits] == '.'; digits++)
         if (digits == DIGITS_MOST)
             return false;

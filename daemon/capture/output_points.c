@@ -61,7 +61,7 @@ static int64_t step_of_run(struct output_points *o, const struct shape_values *v
 
     if (v->total && step < o->last && o->last_total == v->total)
         o->base = o->base < INT64_MAX / 2 ? o->base + o->last_total : 0;
-    /* A program that numbers its passes says where the step belongs. */
+    /* A bar with an epoch, "Epoch 3:", says to which pass the step belongs. */
     if (v->epoch >= 0 && v->total)
         o->base = v->epoch > INT64_MAX / v->total - 1 ? 0 : v->epoch * v->total;
     o->last = step;
@@ -81,6 +81,25 @@ static void stepped_take(struct output_points *o, struct shape_values *v)
     (void)point_put(o->writer, &v->line, o->now_ms);
 }
 
+static bool bar_is_same(const struct metric_line *a, const struct metric_line *b)
+{
+    if (a->count != b->count || a->step != b->step)
+        return false;
+    for (size_t i = 0; i < a->count; i++)
+        if (strcmp(a->metrics[i].name, b->metrics[i].name) != 0 ||
+            memcmp(&a->metrics[i].value, &b->metrics[i].value, sizeof(double)) !=
+                0) /* NaN is the same as NaN */
+            return false;
+    return true;
+}
+
+static void bar_put(struct output_points *o)
+{
+    if (o->bar_due)
+        (void)point_put(o->writer, &o->bar, o->now_ms);
+    o->bar_due = false;
+}
+
 static void bar_take(struct output_points *o, struct shape_values *v)
 {
     if (v->total >= o->bar_total) {
@@ -89,11 +108,15 @@ static void bar_take(struct output_points *o, struct shape_values *v)
     }
     if (!v->line.count)
         return;
-    const int64_t step = step_of_run(o, v);
-    if (step == o->record_step) /* the bar was only drawn again */
+    const bool of_the_pass_before = v->line.step == 0;
+    v->line.step = step_of_run(o, v);
+    if (of_the_pass_before || bar_is_same(&o->bar, &v->line)) /* or the bar was only drawn again */
         return;
-    v->line.step = o->record_step = step;
-    (void)point_put(o->writer, &v->line, o->now_ms);
+    if (o->bar.step != v->line.step)
+        bar_put(o);
+    o->bar = v->line;
+    o->bar_due = true;
+    o->record_step = v->line.step;
 }
 
 static void line_take(void *ctx, char *text, size_t len)
@@ -142,6 +165,7 @@ void output_points_turn(struct output_points *o)
     const int64_t from = o->record_step, gained = o->bar_total ? o->bar_step - from : 0;
     size_t training = 0, nth = 0;
 
+    bar_put(o);
     for (size_t i = 0; i < o->waiting_count; i++)
         training += record_is_of_training(&o->waiting[i]);
     for (size_t i = 0; i < o->waiting_count; i++) {

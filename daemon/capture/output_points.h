@@ -10,7 +10,8 @@
  * stderr only progress bars count, because tqdm writes there.
  *
  * Steps only grow within a program. A step "50/500" that is less than the one before begins a new pass, and counts on from the
- * end of the last one. A record without a step has the step of the longest progress bar, as far as it is known at the end of a
+ * end of the last one. A bar is drawn with the next step before the program sets the values of this step, so the last values
+ * of a step count; those of step 0 are of the pass before. A record without a step has the step of the longest progress bar, as far as it is known at the end of a
  * turn; without a bar records are numbered. No clock, no files; one thread. */
 
 #define OUTPUT_WAITING_MOST 64
@@ -25,6 +26,8 @@ struct output_points {
     int64_t base, last, last_total; /* of lines and bars with a loss */
     int64_t bar_step, bar_total;    /* of the longest bar; total 0: none yet */
     int64_t record_step, records;   /* of the last record, and their number */
+    struct metric_line bar;         /* the last values of a step of a bar */
+    bool bar_due;                   /* they are not written yet */
     struct metric_line waiting[OUTPUT_WAITING_MOST];
     size_t waiting_count;
 };

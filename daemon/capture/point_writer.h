@@ -2,9 +2,9 @@
 #define DDP_DAEMON_CAPTURE_POINT_WRITER_H
 
 #include "base/buf.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 
-/* What is found in a program's output, as lines for the supervisor (base/metric.h): {"step": 10, "loss": 1.4}, and, for people,
+/* What is found in a program's output, as lines for the supervisor (base/worker/metric.h): {"step": 10, "loss": 1.4}, and, for people,
  * {"note": "..."}. At most POINT_LINES_MOST lines a second are written; those above are left out, since no curve shows them,
  * but for the last one, which has the present values. One thread. */
 #define POINT_LINES_MOST 200

@@ -1,6 +1,7 @@
 #include "daemon/capture/shape.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -22,7 +23,7 @@ static bool line_names(const struct metric_line *l, const char *name)
     return false;
 }
 
-/* A line may not name a metric twice (base/metric.h): the first value counts. */
+/* A line may not name a metric twice (base/worker/metric.h): the first value counts. */
 static void line_put(struct metric_line *l, const char *name, double value)
 {
     if (!line_names(l, name))
@@ -237,7 +238,7 @@ static void pair_put(struct shape_values *out, const struct words *w, double val
         out->total = total;
     } else if ((!strcmp(name, "time") || !strcmp(name, "dt")) && unit_is(end, "ms")) {
         line_put(&out->line, "ms_per_step", value);
-    } else if (strcmp(name, "rank") != 0) { /* who prints the line */
+    } else if (strcmp(name, "rank") != 0) { /* "rank 3" says who prints the line */
         line_put(&out->line, name, value);
     }
 }
@@ -260,6 +261,36 @@ static const char *number_tail(const char *end, int64_t *total, bool *plain)
             ;
     }
     return end;
+}
+
+/* What stands in parentheses may be a z-score or the best value so far. Only a time and a speed are read, by their unit:
+ * "(took 35.2 ms)", "(412.34 ms | 39751 tok/s)". Returns the end. */
+static const char *aside_read(const char *at, struct shape_values *out)
+{
+    const char *const stop = at + strcspn(at, ")");
+    const struct words none = {{0}, {0}};
+
+    for (at++; at < stop;) {
+        const char *end = at;
+        double value;
+
+        if (number_read(at, &end, &value))
+            pair_put(out, &none, value, end, 0);
+        else
+            end = at + word_length(at);
+        at = end > at ? end : at + 1;
+    }
+    return stop + (*stop == ')');
+}
+
+/* A line with the loss of the training step alone. Beside a validation loss, train_loss is the result of an evaluation. */
+static void train_loss_rename(struct metric_line *l)
+{
+    if (line_names(l, "loss") || line_names(l, "val_loss"))
+        return;
+    for (size_t i = 0; i < l->count; i++)
+        if (strcmp(l->metrics[i].name, "train_loss") == 0)
+            snprintf(l->metrics[i].name, sizeof(l->metrics[i].name), "loss");
 }
 
 static bool words_read(const char *text, struct shape_values *out)
@@ -285,17 +316,18 @@ static bool words_read(const char *text, struct shape_values *out)
         if (len) {
             words_push(&w, at, len);
             at += len;
-        } else if (*at == '(') { /* an aside, such as a z-score or the best value so far */
-            at += strcspn(at, ")");
-            at += *at == ')';
+        } else if (*at == '(') {
+            at = aside_read(at, out);
         } else {
             if (!strchr(" :=[", *at))
                 w = (struct words){{0}, {0}};
             at++;
         }
     }
-    if (out->line.has_step)
+    if (out->line.has_step) {
+        train_loss_rename(&out->line);
         return line_has_loss(&out->line);
+    }
     return out->line.count == 1 && !strcmp(out->line.metrics[0].name, "val_loss") &&
            !strncasecmp(skip_spaces(text), "val", 3);
 }

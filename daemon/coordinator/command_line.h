@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "base/program.h"
+#include "base/conf/program.h"
 #include "daemon/coordinator/config.h"
 
 /* The command line of ddp-coordinator. For main, before there are threads. */

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/conf/conf.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
 #include "daemon/coordinator/hook_config.h"
@@ -77,6 +77,17 @@ const struct option_spec config_options[] = {
      .expected = "HOST:PORT or none",
      .help = "Prometheus metrics at /metrics, or none",
      .default_text = "127.0.0.1:29601"},
+    {.name = "web",
+     .key = "web",
+     .type = OPTION_COPY,
+     .offset = offsetof(struct config, web),
+     .value = "HOST:PORT",
+     .check = address_valid,
+     .expected = "HOST:PORT or none",
+     .help =
+         "serve the web page and the HTTP interface to users who log in with their token; a HOST that is not a "
+         "loopback address needs the files of `tls`",
+     .default_text = "none"},
     {.name = "relay",
      .key = "relay",
      .type = OPTION_COPY,
@@ -192,6 +203,7 @@ void config_release(struct config *c)
     free(c->state);
     strv_free(c->listen);
     free(c->metrics);
+    free(c->web);
     free(c->relay);
     free(c->shared_user);
     free(c->tls.ca);

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/conf/option.h"
 #include "base/err.h"
-#include "base/option.h"
 #include "daemon/coordinator/service/tell/hook.h"
 
 /* The configuration: coordinator.yaml, overridden by the command line. Owns its texts. 0 stands for the
@@ -14,6 +14,7 @@ struct config {
     char *state;   /* directory */
     char **listen; /* "host:port"; empty: the unix socket alone */
     char *metrics; /* "host:port", or "none" */
+    char *web;     /* "host:port" of the web page, or "none"; NULL: none */
     char *relay;   /* "host:port"; NULL: no relay */
     bool insecure; /* TCP without a token */
     struct {

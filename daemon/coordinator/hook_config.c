@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "base/net/web_url.h"
 #include "daemon/coordinator/service/tell/hook.h"

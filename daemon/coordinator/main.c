@@ -56,6 +56,10 @@ static enum err_code config_assemble(struct config *c, const struct command_line
         free(c->metrics);
         c->metrics = xstrdup(l->given.metrics);
     }
+    if (l->given.web) {
+        free(c->web);
+        c->web = xstrdup(l->given.web);
+    }
     if (l->given.relay) {
         free(c->relay);
         c->relay = xstrdup(l->given.relay);

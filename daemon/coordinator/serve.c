@@ -76,6 +76,7 @@ enum err_code serve_cluster(const struct config *c, int lifeline, bool accept_lo
         .state = c->state,
         .listen = listen,
         .metrics = strcmp(c->metrics, "none") == 0 ? NULL : c->metrics,
+        .web = c->web && strcmp(c->web, "none") != 0 ? c->web : NULL,
         .relay = c->relay,
         .token = token,
         .agent_token = agent_token,

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/crypto/id.h"
+#include "base/crypto/secret.h"
 #include "base/file.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "base/secret.h"
 
 #define TOKEN_BYTES 32
 

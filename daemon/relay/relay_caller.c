@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/net/tcp_listen.h"

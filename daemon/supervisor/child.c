@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/crypto/id.h"
 #include "base/file.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"

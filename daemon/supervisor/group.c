@@ -41,6 +41,7 @@ struct group {
     size_t count, cap;
     struct store_children stores;
     struct spares spares;
+    struct log_watch log_watch;
     struct lease lease;
     struct agent_link agent; /* the connection to it */
     int lock_fd, listener, signals;
@@ -118,7 +119,9 @@ enum err_code group_open(struct group **out, const struct group_options *options
                                   .node = options->node,
                                   .job = options->job,
                                   .files = options->files,
-                                  .spares = &g->spares};
+                                  .spares = &g->spares,
+                                  .log_watch = &g->log_watch};
+    log_watch_open(&g->log_watch);
     g->lock_fd = g->listener = g->agent.fd = g->signals = -1;
     g->opened = clock_boot_ms();
     if (terminal_link_open(&g->site.terminal, options->terminal_fd, e) ||
@@ -156,6 +159,7 @@ void group_free(struct group *g)
     free(g->spawns);
     store_children_release(&g->stores);
     spares_release(&g->spares);
+    log_watch_close(&g->log_watch);
     leftovers_kill();
     agent_link_release(&g->agent);
     close_fd(&g->listener);
@@ -439,6 +443,7 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
     w->count = 0;
     poll_set_add(w, g->signals, POLLIN);
     poll_set_add(w, g->listener, POLLIN);
+    poll_set_add(w, g->log_watch.fd, POLLIN);
     poll_set_add(w, g->agent.fd, (short)(POLLIN | (g->agent.blocked ? POLLOUT : 0)));
     for (size_t i = 0; i < g->count; i++) {
         poll_set_add(w, g->spawns[i]->exec_fd, POLLIN);
@@ -447,7 +452,6 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
         poll_set_add(w, g->spawns[i]->terminal.master, POLLIN);
         poll_set_add(w, g->spawns[i]->worker.fd,
                      (short)(POLLIN | (g->spawns[i]->worker.blocked ? POLLOUT : 0)));
-        poll_set_add(w, log_times_descriptor(&g->spawns[i]->times, now), POLLIN);
     }
     for (size_t i = 0; i < g->spares.count; i++)
         poll_set_add(w, g->spares.items[i]->socket, POLLIN);
@@ -460,6 +464,8 @@ static void group_serve(struct group *g, const struct poll_set *w)
     struct err e;
     int fd;
 
+    if (poll_set_ready(w, g->log_watch.fd))
+        log_times_hear(&g->log_watch, clock_boot_ms());
     /* the pipes take turns: a worker that writes much must not starve the others */
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
@@ -474,8 +480,6 @@ static void group_serve(struct group *g, const struct poll_set *w)
             pseudo_terminal_copy(&s->terminal, TERMINAL_TURN, clock_boot_ms());
         if (poll_set_ready(w, s->worker.fd))
             spawn_hear_worker(s);
-        if (poll_set_ready(w, s->times.watch))
-            log_times_take(&s->times, clock_boot_ms());
     }
     for (size_t i = 0; i < g->spares.count; i++)
         if (poll_set_ready(w, g->spares.items[i]->socket))

@@ -25,7 +25,7 @@ struct group_options {
     rlim_t files;    /* soft limit of open files for the workers; 0: the supervisor's own */
     int control_fd;  /* the connection to an agent that is there already, or -1 */
     bool attached;   /* all workers are killed when that agent is gone */
-    int terminal_fd; /* the way to the user's terminal (base/terminal_offer.h), or -1 */
+    int terminal_fd; /* the way to the user's terminal (base/worker/terminal_offer.h), or -1 */
 };
 
 struct group;

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/conf/program.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/program.h"
 #include "daemon/capture/capture.h"
 #include "daemon/supervisor/group.h"
 

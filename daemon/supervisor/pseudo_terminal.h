@@ -6,9 +6,9 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/terminal_offer.h"
+#include "base/worker/terminal_offer.h"
 
-/* The pseudo-terminal of the rank that has the user's terminal (base/terminal_offer.h). What the rank writes is appended
+/* The pseudo-terminal of the rank that has the user's terminal (base/worker/terminal_offer.h). What the rank writes is appended
  * to its stdout.log as it was written: a terminal turns each \n into \r\n, and the \r is taken away again. So a slow or
  * stopped ddpctl never holds up the rank. */
 

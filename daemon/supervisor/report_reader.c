@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/metric.h"
+#include "base/worker/metric.h"
 
 static void line_refuse(struct report_reader *r, const struct err *e)
 {

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Cuts the bytes of a worker's report pipe into lines and checks each (base/metric.h). A line that is good is
+/* Cuts the bytes of a worker's report pipe into lines and checks each (base/worker/metric.h). A line that is good is
  * passed on as it is. Empty lines are skipped. Zero-initialise. One thread. */
 
 struct report_reader {

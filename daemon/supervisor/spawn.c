@@ -119,7 +119,7 @@ static enum err_code spawn_fork(struct spawn *s, const struct spawn_site *site, 
         log_warn("terminal_not_shown", "job=%" PRId64 " why=%s", site->job, LOG_Q(unseen.msg));
     worker_link_open(&s->worker, child.control_fd);
     capture_child_plan(&s->capture, &s->order, &child.logs, clock_boot_ms());
-    log_times_begin(&s->times, &child.logs);
+    log_times_begin(&s->times, site->log_watch, &child.logs);
     return ERR_OK;
 }
 
@@ -505,7 +505,7 @@ int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct 
     if (!s->pid)
         return spawn_bury(s, site, peers, now);
     at = spawn_escalate(s, peers, now);
-    const int64_t others[] = {pseudo_terminal_tick(&s->terminal, now), log_times_due(&s->times, now),
+    const int64_t others[] = {pseudo_terminal_tick(&s->terminal, now), log_times_tick(&s->times, now),
                               capture_child_tick(&s->capture, &s->order, s->fact.started_ms, now)};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         at = others[i] < at ? others[i] : at;

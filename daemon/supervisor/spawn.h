@@ -65,6 +65,7 @@ struct spawn_site { /* values that all spawns of a group share */
     rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */
     struct terminal_link terminal;
     struct spares *spares;
+    struct log_watch *log_watch;
 };
 
 struct spawn_peers {

@@ -1,9 +1,9 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include "base/conf/program.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/program.h"
 #include "daemon/tcpstore/server.h"
 
 #define LINGER_MS 300000 /* as long as torchrun's agents wait for each other at the end */

@@ -12,7 +12,7 @@ set(runtime ${ROOT}/lib/gcc-runtime)
 
 file(GLOB programs ${ROOT}/bin/* ${ROOT}/lib/ddp/bin/*)
 list(FILTER programs EXCLUDE REGEX "/ddprun$")
-file(GLOB plugins ${ROOT}/lib/ddp/*.so)
+file(GLOB plugins ${ROOT}/lib/ddp/*.so ${ROOT}/lib/ddp/emulated/*.so)
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} MODULES ${plugins} RESOLVED_DEPENDENCIES_VAR found
      UNRESOLVED_DEPENDENCIES_VAR missing CONFLICTING_DEPENDENCIES_PREFIX several PRE_EXCLUDE_REGEXES ${glibc} ${cuda})
 if(missing OR several_FILENAMES)

@@ -28,6 +28,9 @@ if(CPACK_GENERATOR STREQUAL "TGZ")
   endforeach()
 elseif(CPACK_GENERATOR STREQUAL "DEB")
   move_units(${root}/usr/lib/systemd/system ${root}/usr/lib/systemd/system /usr/bin)
+  # The emulated GPU, with which the bundle rehearses its checks, is of no use to an installation.
+  file(GLOB emulated ${root}/usr/lib/ddp/bin/*_emulated ${root}/usr/lib/ddp/bin/test_attention_cudnn)
+  file(REMOVE_RECURSE ${root}/usr/lib/ddp/emulated ${emulated})
   # All libraries come from Debian's own directories.
   file(GLOB programs ${root}/usr/bin/* ${root}/usr/lib/ddp/bin/* ${root}/usr/lib/ddp/*.so)
   foreach(program IN LISTS programs)

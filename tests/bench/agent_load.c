@@ -8,8 +8,8 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "base/crypto/id.h"
 #include "base/file.h"
-#include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 #include "daemon/capture/output_points.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

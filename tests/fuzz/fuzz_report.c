@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 #include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/report_reader.h"
 

@@ -158,6 +158,7 @@ static void run_recorded(struct attention *a, const struct device_attention *h, 
     struct device_sizes sizes = {.n = h->n, .heads = h->heads, .type = h->kept};
     check_unprepared_shape(h);
     must(!attention_reserve(a, &sizes, &e), e.msg);
+    attention_settle(a);
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess, "no capture");
     must(!attention_forward(a, h, &e) && !attention_backward(a, h, d_o, dqkv, &e), e.msg);
     must(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture failed");
@@ -331,6 +332,7 @@ static void try_dropout_room(void)
     for (int i = 0; i < 2; i++, sizes.dropout = false) {
         struct attention *a = NULL;
         must(!attention_open(&a, stream, &e) && !attention_reserve(a, &sizes, &e), e.msg);
+        attention_settle(a);
         held[i] = attention_bytes(a);
         if (i == 1 && strncmp(attention_library(a), "cuDNN 9", 7) == 0 && !(most && strcmp(most, "0") == 0))
             must(held[1] > held[0], "with dropout as much is reserved as without");

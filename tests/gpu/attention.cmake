@@ -20,7 +20,8 @@ set_tests_properties(test_attention_emulated PROPERTIES ${DDP_TEST_PROCESSORS} T
 find_file(DDP_CUDA_STUB libcuda.so HINTS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 mark_as_advanced(DDP_CUDA_STUB)
 if(DDP_CUDA_CUDNN)
-  set(by_cudnn ${cuda}/cudnn/attention_cudnn.c ${cuda}/cudnn/cudnn_graph.c ${cuda}/cudnn/cudnn_attention.c)
+  set(by_cudnn ${cuda}/cudnn/attention_cudnn.c ${cuda}/cudnn/cudnn_graph.c ${cuda}/cudnn/cudnn_attention.c
+                ${cuda}/cudnn/cudnn_engine.c ${cuda}/cudnn/cudnn_faults.c)
 
   # A stand-in for cuDNN executes the graphs: all rows at once, and one row at a time (workspace limit 0).
   gpu_attention_test(test_attention_cudnn ${cuda}/attention.c ${by_cudnn} ${PROJECT_SOURCE_DIR}/tests/standins/cuda/cudnn.c)
@@ -32,9 +33,15 @@ if(DDP_CUDA_CUDNN)
                          ENVIRONMENT DDP_CUDNN_WORKSPACE_MB=${megabytes})
   endforeach()
 
+  # Which kernels are chosen, by version and shape.
+  ddp_unit_test(test_attention_choice LABELS gpu-emulated LINK test_attention_cudnn_kernels emulated_cuda base m
+                SOURCES ${cuda}/attention.c ${by_cudnn} ${PROJECT_SOURCE_DIR}/tests/standins/cuda/cudnn.c)
+  target_include_directories(test_attention_choice SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/tests/standins/cuda/include
+                             ${DDP_CUDNN_INCLUDE})
+
   # The real cuDNN plans the graphs for a GPU that is only described.
   add_executable(test_cudnn_plans cudnn_plans.c ${cuda}/cudnn/cudnn_load.c ${cuda}/cudnn/cudnn_graph.c
-                 ${cuda}/cudnn/cudnn_attention.c)
+                 ${cuda}/cudnn/cudnn_attention.c ${cuda}/cudnn/cudnn_engine.c)
   target_compile_options(test_cudnn_plans PRIVATE ${DDP_WARNINGS})
   target_include_directories(test_cudnn_plans SYSTEM PRIVATE ${DDP_CUDNN_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(test_cudnn_plans PRIVATE base ${CMAKE_DL_LIBS})

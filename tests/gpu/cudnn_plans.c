@@ -7,7 +7,7 @@
 
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
-/* Descriptions of an H200 and of an A100 in cuDNN's format. cuDNN chooses engines by such a description. */
+/* Descriptions of an H200, of an A100 and of a B200 in cuDNN's format. cuDNN chooses engines by such a description. */
 #define DEVICE(name, version, processors, shared, l2, memory)                                                \
     "{\"cudaDeviceId\": 0, \"pciDeviceId\": 0, \"deviceName\": \"" name "\", \"deviceVer\": " version        \
     ", \"driverVer\": 13000, \"multiProcessorCount\": " processors                                           \
@@ -22,7 +22,10 @@
 static const char *const devices[] = {
     DEVICE("NVIDIA H200", "900", "132", "232448", "62914560", "150120000000"),
     DEVICE("NVIDIA A100", "800", "108", "166912", "41943040", "85090000000"),
+    DEVICE("NVIDIA B200", "1000", "148", "232448", "132644864", "191500000000"),
 };
+enum { DEVICES = 3 };
+static const int capability[DEVICES] = {90, 80, 100};
 
 static const struct check {
     int device;
@@ -30,6 +33,7 @@ static const struct check {
 } checks[] = {
     {0, {16, 12, 1024, 64}}, {0, {8, 12, 2048, 64}}, {0, {4, 12, 1000, 64}},  {0, {4, 12, 4096, 128}},
     {0, {4, 12, 1024, 80}},  {0, {4, 12, 1024, 96}}, {0, {2, 12, 1024, 256}}, {1, {16, 12, 1024, 64}},
+    {2, {16, 12, 1024, 64}}, {2, {4, 12, 1000, 64}}, {2, {4, 12, 4096, 128}},
 };
 
 static cudnnBackendDescriptor_t device_describe(const struct cudnn *lib, const char *json, struct err *e)
@@ -48,9 +52,10 @@ static cudnnBackendDescriptor_t device_describe(const struct cudnn *lib, const c
 }
 
 /* Returns whether cuDNN makes a plan, or fails only because the driver refuses to load the kernels. */
-static bool accepts_shape(const struct cudnn *lib, cudnnBackendDescriptor_t device,
+static bool accepts_shape(const struct cudnn *lib, cudnnBackendDescriptor_t device, int which,
                           const struct cudnn_heads *n, bool backward)
 {
+    const struct cudnn_engine *first = backward ? cudnn_engine_backward(lib->version(), which) : NULL;
     struct cudnn_graph g;
     struct cudnn_plan plan = {0};
     struct err e = {0};
@@ -59,11 +64,12 @@ static bool accepts_shape(const struct cudnn *lib, cudnnBackendDescriptor_t devi
         cudnn_attention_backward(&g, n);
     else
         cudnn_attention_forward(&g, n);
-    enum err_code code = cudnn_plan_make(&g, &(struct cudnn_target){.described = device}, &plan, &e);
-    bool accepted = code == ERR_OK || code == ERR_UNAVAILABLE;
+    enum err_code code =
+        cudnn_plan_make(&g, &(struct cudnn_target){.described = device, .first = first}, &plan, &e);
+    bool accepted = (code == ERR_OK || code == ERR_UNAVAILABLE) && (!first || plan.engine == first->number);
     (void)printf("  %-8s %2d operations  %s", backward ? "backward" : "forward", g.operations,
                  accepted ? "" : e.msg);
-    if (accepted)
+    if (plan.engine)
         (void)printf("engine %lld, workspace %.1f MB", (long long)plan.engine, (double)plan.workspace / 1e6);
     (void)printf("\n");
     cudnn_plan_release(lib, &plan);
@@ -102,8 +108,8 @@ int main(int argc, char **argv)
         return 77;
     }
     (void)printf("cuDNN %zu\n", lib.version());
-    cudnnBackendDescriptor_t device[2];
-    for (int i = 0; i < 2; i++)
+    cudnnBackendDescriptor_t device[DEVICES];
+    for (int i = 0; i < DEVICES; i++)
         if (!(device[i] = device_describe(&lib, devices[i], &e))) {
             (void)printf("%s\n", e.msg);
             return 1;
@@ -112,11 +118,12 @@ int main(int argc, char **argv)
         const struct cudnn_heads *n = &checks[i].n;
         (void)printf("(%lld,%lld,%lld,%lld) on device %d\n", (long long)n->rows, (long long)n->heads,
                      (long long)n->context, (long long)n->size, checks[i].device);
-        failures += !accepts_shape(&lib, device[checks[i].device], n, false);
-        failures += !accepts_shape(&lib, device[checks[i].device], n, true);
+        for (int backward = 0; backward < 2; backward++)
+            failures +=
+                !accepts_shape(&lib, device[checks[i].device], capability[checks[i].device], n, backward);
     }
     failures += !declines_shape(&lib, device[0]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < DEVICES; i++)
         (void)lib.unmake(device[i]);
     (void)printf("%d failed\n", failures);
     return failures != 0;

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Runs whole trainings with the CUDA plugin on the emulated CUDA of tests/standins/cuda. The losses match those of the CPU device.
 The bits are the same in any order of concurrent work, after kills, and when a snapshot moves between devices."""
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -56,7 +58,7 @@ def train(directory, text, world=1, nodes=1, **env):
             return {r["step"]: r["loss"] for r in w.ranks[0].reports if "loss" in r}
     finally:
         for name in env:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 def largest_difference(one, other):
@@ -81,6 +83,13 @@ def losses_match_the_cpu(directory):
         first, last = gpu[min(gpu)], gpu[max(gpu)]
         assert last < first, (name, precision, first, last)
         said.append(f"{name} {precision} {off:.1e}")
+    # with too little memory to keep the activations of all layers: they are computed again
+    cpu = train(directory, job_text(GPT, "cpu", out="again-cpu", precision="bf16"))
+    gpu = train(directory, job_text(GPT, out="again", precision="bf16"), DDP_EMULATED_MEMORY="4000000000")
+    off = largest_difference(gpu, cpu)
+    assert off < MOST["bf16"], (off, gpu, cpu)
+    assert snapshot_bits(directory, "again") != snapshot_bits(directory, "gpt-bf16"), "the memory makes no difference"
+    said.append(f"computed again {off:.1e}")
     return ", ".join(said)
 
 
@@ -123,6 +132,37 @@ def killed_and_resumed(directory):
     return f"killed after step {last}"
 
 
+def chosen_algorithms_are_kept(directory):
+    """With DDP_CUDA_TUNE the bits depend on measured times. A snapshot keeps the choice: a run that goes on from it, all ranks of
+    a run, and a run that is given the file compute the same bits. On another kind of GPU algorithms are chosen anew."""
+    write_text(directory)
+    bits = {}
+
+    def run(out, fastest, steps=4, tune="1", world=1, **more):
+        text = job_text(GPT, out=out, precision="bf16", steps=steps, every=2, extra="resume: continue")
+        env = {r: dict(DDP_CUDA_TUNE=tune, DDP_EMULATED_FASTEST=fastest[r], **more) for r in range(world)}
+        with World(directory, text, world=world, env=env) as w:
+            w.run()
+            return w.ranks[0].err
+
+    for fastest in ("0", "1"):
+        run(f"whole-{fastest}", fastest)
+        bits[fastest] = snapshot_bits(directory, f"whole-{fastest}")
+    assert bits["0"] != bits["1"], "the algorithms do not change the bits, so this test shows nothing"
+    run("parts", "0", steps=2)
+    run("parts", "1")
+    assert snapshot_bits(directory, "parts") == bits["0"], "other algorithms after the restart"
+    run("given", "1", tune=os.path.join(newest(f"{directory}/whole-0"), "algorithms.txt"))
+    assert snapshot_bits(directory, "given") == bits["0"], "other algorithms than the file's"
+    for second in ("0", "1"):
+        run(f"ranks-{second}", "0" + second, steps=2, world=2)
+    assert snapshot_bits(directory, "ranks-0") == snapshot_bits(directory, "ranks-1"), "a rank has algorithms of its own"
+    said = run("parts", "0", steps=6, DDP_EMULATED_NAME="Emulated B200")
+    assert "event=algorithms_chosen_anew" in said and "Emulated H200" in said, said
+    with open(os.path.join(newest(f"{directory}/parts"), "algorithms.txt")) as f:
+        assert "device Emulated B200, " in f.read()
+
+
 def from_one_device_to_the_other(directory):
     write_text(directory)
     text = job_text(GPT, "cpu", out="whole", steps=20)
@@ -155,6 +195,75 @@ def several_ranks_like_one(directory):
         same.append((train(directory, text, world=world, nodes=nodes), snapshot_bits(directory, out)))
     assert same[1:] == same[:-1], "reproducible: world, but other bits"
     return ", ".join(said)
+
+
+def counted(path):
+    """Returns what the stand-in for NCCL has written: for each communicator that ended, its counts by name."""
+    with open(path) as f:
+        return [{k: int(v) for k, v in (word.split("=") for word in line.split())} for line in f]
+
+
+def state_crosses_nccl(directory):
+    """Ranks that have no snapshot of their own get the state from device to device, not through the host."""
+    write_text(directory)
+    text = job_text(GPT, out="spread", precision="bf16", steps=4, every=4, extra="sync: {type: allreduce}")
+    committed = {}
+    with World(directory, text, world=2, snapshots=committed) as w:
+        w.run()
+    counts = os.path.join(directory, "counts")
+    text = text.replace("steps: 4", "steps: 6")
+    with World(directory, text, world=2, snapshots=committed, generation=2,
+               env={r: {"DDP_STANDIN_NCCL_COUNTS": counts} for r in range(2)}) as w:
+        w.run()
+        resumed, sizes = w.ranks[0].reports[0], [r for r in w.ranks[0].reports if "parameter_bytes" in r][0]
+        seen = {r["step"]: r["loss"] for r in w.ranks[0].reports if "loss" in r}
+    assert min(seen) == 5, seen
+    state = int(sizes["parameters"]) * 4 * 3  # parameters and two moments, all floats
+    for line in counted(counts):
+        assert line["broadcasts"] == 2 and line["broadcast_bytes"] >= state, (line, state)
+    assert resumed["sync_bytes"] < state / 2, (resumed, state)
+    whole = train(directory, text.replace("spread", "whole"), world=2)
+    assert seen == {s: whole[s] for s in seen}, (seen, whole)
+    assert snapshot_bits(directory, "spread") == snapshot_bits(directory, "whole")
+    # The same without NCCL: slowly, through the host, and with a line that says so.
+    with World(directory, text.replace("spread", "staged"), world=2,
+               env={r: {"DDP_STANDIN_NCCL_FAULT": "missing"} for r in range(2)}) as w:
+        w.run()
+        for rank in w.ranks:
+            said = [line for line in rank.err.splitlines() if "event=sums_through_host" in line]
+            assert len(said) == 1 and "plays a machine without it" in said[0] and "install NCCL" in said[0], rank.err
+    return "%d bytes" % state
+
+
+def one_rank_needs_no_nccl(directory):
+    """On a machine without NCCL one rank trains on its GPU, and the log does not complain."""
+    write_text(directory)
+    with World(directory, job_text(GPT, precision="bf16", steps=2), env={0: {"DDP_STANDIN_NCCL_FAULT": "missing"}}) as w:
+        w.run()
+        err = w.ranks[0].err
+    assert "Emulated" in err and "NCCL" not in err, err
+    asked = subprocess.run([f"{BIN}/ddp-trainer", "--plugin"], env=dict(os.environ, DDP_STANDIN_NCCL_FAULT="missing"),
+                           capture_output=True, text=True, timeout=60)
+    said = json.loads(asked.stdout)
+    assert asked.returncode == 0 and said["nccl"] == "missing" and "plays a machine without it" in said["why"], said
+    said = json.loads(subprocess.run([f"{BIN}/ddp-trainer", "--plugin"], capture_output=True, text=True, timeout=60).stdout)
+    assert said["nccl"] == "2.28.9" and "why" not in said, said
+
+
+def the_kernels_of_attention_are_named(directory):
+    """One line of the log names the kernels, and why cuDNN's are not used; the device in the line with the sizes does, too."""
+    write_text(directory)
+    for precision, kernels in (("bf16", "own"), ("fp32", "plain")):
+        with World(directory, job_text(GPT, precision=precision, steps=2, out=precision)) as w:
+            w.run()
+            err = w.ranks[0].err
+        said = [line for line in err.splitlines() if "event=attention" in line]
+        assert len(said) == 1 and f" forward={kernels} forward_why=" in said[0] and f" backward={kernels} " in said[0] and \
+            "built without it" in said[0] and " workspace_bytes=" in said[0], said
+        assert f'attention by {kernels} kernels"' in err, err
+    with World(directory, job_text(MLP, steps=2, out="mlp")) as w:  # has no attention
+        w.run()
+        assert "attention" not in w.ranks[0].err, w.ranks[0].err
 
 
 def memory_that_is_not_there(directory):
@@ -235,6 +344,7 @@ def collectives_that_do_not_end(directory):
         assert "event=device_stuck rank=1" in found[fault][2], found[fault][2]
 
 
-sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, from_one_device_to_the_other,
-                   several_ranks_like_one, memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,
+sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, chosen_algorithms_are_kept, from_one_device_to_the_other,
+                   several_ranks_like_one, state_crosses_nccl, one_rank_needs_no_nccl, the_kernels_of_attention_are_named,
+                   memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,
                    collectives_that_do_not_end))

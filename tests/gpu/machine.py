@@ -87,6 +87,14 @@ def fits_plugin_cuda(places):
     return not files or any(re.search(r"\.so\.%d(\.|$)" % CUDA, f) for f in files)
 
 
+def report_name(emulated, gpus):
+    """Returns the first part of a report's file name: the GPU."""
+    if emulated:
+        return "emulated"
+    words = re.sub("[^a-z0-9]+", "-", (gpus[0]["name"] if gpus else "no-gpu").lower())
+    return re.sub("^nvidia-", "", words).strip("-")
+
+
 def visible_gpus(gpus, narrowed):
     """Returns the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, or all GPUs if it is unset. The first one is in use."""
     if narrowed is None:
@@ -114,6 +122,8 @@ class Machine:
         self.scratch, self.emulated, self.llmc = scratch, bool(plugin), llmc
         self.stopped = 0  # the signal that ended the call
         self.found_torch = None
+        self.deadline, self.waiting = 0.0, []  # when the checks of this call must end; the names of the checks still to come
+        self.earlier = lambda name: {}  # the figures of an earlier check, by its name
         self.bin, self.tests = find_programs(build)
         self.gpus = [] if plugin else self.find_gpus()
         self.env = dict(os.environ)
@@ -129,16 +139,16 @@ class Machine:
 
     def emulate(self, plugin):
         """Sets the environment so that programs use the emulated plugin, and a stand-in for NVML that shows one GPU."""
-        library = os.path.join(os.path.dirname(self.bin or ""), "lib", "ddp_emulated")
-        library = os.path.join(library, "libddp_cuda.so") if plugin == "emulated" else plugin
-        self.env["DDP_CUDA_PLUGIN"] = library
-        tests = os.path.join(os.path.dirname(library), "..", "..", "tests")  # of the same build
+        above = os.path.dirname(self.bin or "")
+        bundled = os.path.join(above, "lib", "ddp", "emulated")
+        library = os.path.join(bundled if os.path.isdir(bundled) else os.path.join(above, "lib", "ddp_emulated"), "libddp_cuda.so")
+        self.env["DDP_CUDA_PLUGIN"] = library if plugin == "emulated" else plugin
+        nvml = bundled if os.path.isdir(bundled) else os.path.join(above, "tests", "standin_nvml")
         self.uuid = "GPU-emulated-%d" % os.getpid()
         driver = os.path.join(self.scratch, "gpus")
         with open(driver, "w") as f:
             f.write("uuid=%s name=NVIDIA_H200 memory=141\n" % self.uuid)
-        self.env.update(STANDIN_NVML=driver, LD_LIBRARY_PATH=os.path.join(os.path.abspath(tests), "standin_nvml"),
-                        CUDA_VISIBLE_DEVICES=self.uuid)
+        self.env.update(STANDIN_NVML=driver, LD_LIBRARY_PATH=os.path.abspath(nvml), CUDA_VISIBLE_DEVICES=self.uuid)
         self.env["OMP_NUM_THREADS"] = "1"
 
     def close(self):
@@ -203,8 +213,8 @@ class Machine:
         return self.env
 
     def refusal(self):
-        """Returns why the trainer cannot open a GPU; then only the check `device` runs. Returns None if it can open one, or fails
-        later."""
+        """Returns why the trainer cannot open a GPU; then only the stages machine and correctness run. Returns None if it can open
+        one, or fails later."""
         if self.emulated:
             return None
         if not self.gpus and not glob.glob("/dev/nvidia[0-9]*") and not os.path.exists("/dev/dxg"):
@@ -214,10 +224,11 @@ class Machine:
             f.write("name: one-step\ndevice: cuda\ntrain:\n  model: {type: linear, in: 20, out: 1}\n"
                     "  data: {type: synthetic, samples: 64}\n  batch: 8\n  steps: 1\n")
         try:
-            done = subprocess.run([self.program("ddp-trainer"), "--standalone", job], stdin=subprocess.DEVNULL, timeout=120,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.env, cwd=self.scratch)
+            done = subprocess.run([self.program("ddp-trainer"), "--standalone", job], stdin=subprocess.DEVNULL, timeout=60,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=self.env,
+                                  cwd=self.scratch)
         except subprocess.TimeoutExpired:
-            return "the trainer did not open a GPU in 120 s"
+            return "the trainer did not open a GPU in 60 s"
         why = re.search("device: cuda: (.*)", done.stderr) if done.returncode else None
         driver = ", ".join(sorted({g["driver"] for g in self.gpus}))
         return why and why.group(1) + (" (the driver is %s)" % driver if driver else "")
@@ -232,16 +243,17 @@ class Machine:
         self.found_torch = self.found_torch or self.find_torch()
         return self.found_torch
 
-    @staticmethod
-    def find_torch():
+    def find_torch(self):
+        """The emulated GPU is compared with PyTorch on the CPU, and only if DDP_TORCH_PYTHON names one: that shows that it works."""
         why = "no interpreter with PyTorch"
         ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
-        for python in torch_pythons():
+        named = [os.environ.get("DDP_TORCH_PYTHON") or ""]
+        for python in torch_pythons() if not self.emulated else filter(os.path.exists, named):
             said = program_output([python, "-c", ask], most=120)
             if not said:
                 continue
             version, sees = said.splitlines()[-1].split()
-            if sees == "True":
+            if self.emulated or sees == "True":
                 return python, version
             why = "PyTorch %s of %s sees no GPU" % (version, python)
         return None, why
@@ -258,7 +270,4 @@ class Machine:
 
     def name(self):
         """Returns the first part of the report's file name: the GPU."""
-        if self.emulated:
-            return "emulated"
-        words = re.sub("[^a-z0-9]+", "-", (self.gpus[0]["name"] if self.gpus else "no-gpu").lower())
-        return re.sub("^nvidia-", "", words).strip("-")
+        return report_name(self.emulated, self.gpus)

@@ -1,9 +1,10 @@
-/* Compares every operation of a GPU except products and attention with the CPU device, for odd shapes, in float and
+/* Compares every operation of a GPU except attention with the CPU device, for odd shapes, in float and
  * bf16. Outputs hold NaN before each operation. Nothing may be written behind the end of an array, and a second run must
  * give the same bits. Prints the relative error of each operation.
  *
  *     gpu_ops                  calls the kernels directly (ops_launchers.c)
- *     gpu_ops --plugin         opens the device of the plugin
+ *     gpu_ops --plugin         opens the device of the plugin; also compares products
+ *     gpu_ops --plugin --repeat   runs products 100 times each and compares the bits of their results
  *     gpu_ops --quick          small shapes only
  *
  * Exit 77: no GPU. */
@@ -307,20 +308,56 @@ static void try_dense(struct side *s, const struct shape *h)
     take_result(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
 }
 
-/* Passes the bias also in bf16 if products read bf16. vocab 0: without an activation. */
+/* Shapes of products: (rows,context) times (context,width), and these flags in vocab. */
+enum { TRANS_A = 1, TRANS_B = 2, ADDS = 4, FLOAT_OUT = 8, PRODUCT_FLAGS = 16 };
+
+/* A product as the models use it. With bf16 factors, a product that adds has a float result, like a gradient. */
+static struct device_product product_of(struct side *s, const struct shape *h)
+{
+    bool adds = h->vocab & ADDS, wide = adds || h->vocab & FLOAT_OUT;
+    int64_t n = h->rows * h->width;
+    struct device_product p = {.type = s->type,
+                               .out = wide ? DEVICE_F32 : s->type,
+                               .trans_a = h->vocab & TRANS_A,
+                               .trans_b = h->vocab & TRANS_B,
+                               .m = h->rows,
+                               .n = h->width,
+                               .k = h->context,
+                               .beta = adds ? 1.0f : 0.0f};
+    p.a = new_typed(s, 1.0f, h->rows * h->context);
+    p.b = new_typed(s, 1.0f, h->context * h->width);
+    p.c = adds ? new_floats(s, 1.0f, n) : new_blank(s, p.out, n);
+    return p;
+}
+
+static void try_product(struct side *s, const struct shape *h)
+{
+    struct device_product p = product_of(s, h);
+    static char name[PRODUCT_FLAGS][40];
+    char *said = name[h->vocab % PRODUCT_FLAGS];
+    (void)snprintf(said, sizeof(name[0]), "product %s%s%s%s", p.trans_a ? "at" : "a",
+                   p.trans_b ? " bt" : " b", p.beta != 0.0f ? " adds" : "",
+                   h->vocab & FLOAT_OUT ? " float" : "");
+    s->d->ops->product(s->d, &p);
+    take_result(s, said, p.c, p.out, p.m * p.n);
+}
+
+/* Passes the bias also in bf16 if products read bf16. vocab 0: without an activation; 2: with a transposed matrix of
+ * weights. */
 static void try_linear(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
     int64_t n = h->rows * h->width, in = h->context;
     void *x = new_typed(s, 1.0f, h->rows * in), *w = new_typed(s, 1.0f, in * h->width);
     float *bias = new_noise(s, DEVICE_F32, true, 1.0f, h->width);
-    void *z = new_blank(s, s->type, n), *a = h->vocab ? new_blank(s, s->type, n) : NULL, *narrow = NULL;
+    void *z = new_blank(s, s->type, n), *a = h->vocab == 1 ? new_blank(s, s->type, n) : NULL, *narrow = NULL;
     if (s->type == DEVICE_BF16) {
         narrow = new_blank(s, DEVICE_BF16, h->width);
         ops->narrow(s->d, narrow, bias, (size_t)h->width);
     }
     struct device_linear f = {.type = s->type,
                               .kept = s->type,
+                              .trans_w = h->vocab == 2,
                               .rows = h->rows,
                               .in = in,
                               .out = h->width,
@@ -346,6 +383,7 @@ static void try_activation_grad(struct side *s, const struct shape *h)
     void *z = new_typed(s, 3.0f, n), *dy = new_typed(s, 1.0f, h->rows * out),
          *w = new_typed(s, 1.0f, h->width * out);
     void *dz = new_blank(s, s->type, n), *a = new_blank(s, s->type, n);
+    bool again = h->vocab == 0 || s->d->host; /* a is computed again */
     float *dbias = new_floats(s, 1.0f, h->width);
     struct device_activation_grad f = {.kind = h->rows % 2 ? DEVICE_GELU_TANH : DEVICE_GELU,
                                        .type = s->type,
@@ -357,7 +395,7 @@ static void try_activation_grad(struct side *s, const struct shape *h)
                                        .w = w,
                                        .z = z,
                                        .dz = dz,
-                                       .a = a,
+                                       .a = again ? a : NULL,
                                        .dbias = dbias};
     bool fits = s->type == DEVICE_BF16 && f.kind == DEVICE_GELU_TANH && h->width % 8 == 0;
     bool done = ops->activation_grad && ops->activation_grad(s->d, &f);
@@ -366,10 +404,11 @@ static void try_activation_grad(struct side *s, const struct shape *h)
     if (!done) {
         struct device_product p = {s->type, s->type, false, true, h->rows, h->width, out, dy, w, 0.0f, dz};
         ops->product(s->d, &p);
-        ops->bias_activate_grad(s->d, f.kind, s->type, s->type, dz, a, dbias, dz, z, h->rows, h->width);
+        ops->bias_activate_grad(s->d, f.kind, s->type, s->type, dz, f.a, dbias, dz, z, h->rows, h->width);
     }
     take_result(s, "activation_grad dz", dz, s->type, n);
-    take_result(s, "activation_grad a", a, s->type, n);
+    if (h->vocab == 0)
+        take_result(s, "activation_grad a", a, s->type, n);
     take_result(s, "activation_grad dbias", dbias, DEVICE_F32, h->width);
     /* a sum of numbers that were rounded to this type, so its error is as large */
     s->result[s->results - 1].type = s->type;
@@ -414,13 +453,13 @@ static void try_norm(struct side *s, const struct shape *h)
     b.type = b.kept = s->type;
     b.dy = new_typed(s, 1.0f, n);
     b.set = h->context % 3 == 1;
-    b.dx = b.set ? new_blank(s, DEVICE_F32, n) : new_floats(s, 1.0f, n);
+    b.dx = b.set ? new_blank(s, s->type, n) : new_typed(s, 1.0f, n);
     b.dgain = new_floats(s, 1.0f, w);
     b.dshift = new_floats(s, 1.0f, w);
     b.dbias = new_floats(s, 1.0f, w);
     b.ddelta = new_blank(s, s->type, n);
     s->d->ops->norm_grad(s->d, &b);
-    take_result(s, "norm_grad dx", b.dx, DEVICE_F32, n);
+    take_result(s, "norm_grad dx", b.dx, s->type, n);
     take_result(s, "norm_grad ddelta", b.ddelta, s->type, n);
     take_result(s, "norm_grad dgain", b.dgain, DEVICE_F32, w);
     take_result(s, "norm_grad dshift", b.dshift, DEVICE_F32, w);
@@ -432,7 +471,7 @@ static void try_norm(struct side *s, const struct shape *h)
     s->d->ops->norm(s->d, &f);
     s->d->ops->norm_grad(s->d, &b);
     take_result(s, "norm y, no delta", f.y, s->type, n);
-    take_result(s, "norm_grad dx, no delta", b.dx, DEVICE_F32, n);
+    take_result(s, "norm_grad dx, no delta", b.dx, s->type, n);
 }
 
 static void try_embed(struct side *s, const struct shape *h)
@@ -444,11 +483,14 @@ static void try_embed(struct side *s, const struct shape *h)
     float *x = new_blank(s, DEVICE_F32, n);
     s->d->ops->embed(s->d, &f, wte, wpe, x);
     take_result(s, "embed", x, DEVICE_F32, n);
-    float *dx = new_floats(s, 1.0f, n);
+    void *dx = new_typed(s, 1.0f, n);
+    f.kept = s->type;
     s->d->ops->embed_grad(s->d, &f, wte, wpe, dx);
     take_result(s, "embed_grad dwte", wte, DEVICE_F32, h->vocab * h->width);
+    /* a sum of numbers that were rounded to this type, so its error is as large */
+    s->result[s->results - 1].type = s->type;
     take_result(s, "embed_grad dwpe", wpe, DEVICE_F32, h->context * h->width);
-    take_result(s, "embed_grad dx", dx, DEVICE_F32, n);
+    take_result(s, "embed_grad dx", dx, s->type, n);
 }
 
 static void try_classes(struct side *s, const struct shape *h)
@@ -564,7 +606,7 @@ static void try_all(struct device *cpu, struct device *gpu, try_fn *fn, const st
                    shifted);
     /* enough for operations without tokens */
     struct device_sizes sizes = {{1, 1, 16}, 1, 2, 1, DEVICE_F32, false};
-    if (h->vocab > 0)
+    if (h->vocab > 0 && fn != try_product && fn != try_activation_grad)
         sizes = (struct device_sizes){tokens_of(h), h->width, h->vocab, 1, DEVICE_F32, false};
     struct err e;
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -614,11 +656,18 @@ static const struct operation_case {
     {try_dense, {.rows = 257, .width = 10}, false},
     {try_dense, {.rows = 8192, .width = 6400}, true},
     {try_linear, {.rows = 7, .context = 5, .width = 20, .vocab = 1}, false},
+    {try_linear, {.rows = 65, .context = 31, .width = 50}, false},
+    {try_linear, {.rows = 33, .context = 24, .width = 96, .vocab = 2}, false},
+    {try_linear, {.rows = 65, .context = 31, .width = 50, .vocab = 2}, false},
+    {try_linear, {.rows = 4096, .context = 768, .width = 3072, .vocab = 1}, true},
     {try_linear, {.rows = 33, .context = 24, .width = 96}, false},
     {try_linear, {.rows = 33, .context = 24, .width = 96, .vocab = 1}, false},
     {try_activation_grad, {.rows = 7, .context = 5, .width = 20}, false},
     {try_activation_grad, {.rows = 33, .context = 24, .width = 96}, false},
     {try_activation_grad, {.rows = 32, .context = 24, .width = 96}, false},
+    {try_activation_grad, {.rows = 33, .context = 24, .width = 96, .vocab = 1}, false},
+    {try_activation_grad, {.rows = 32, .context = 24, .width = 97, .vocab = 1}, false},
+    {try_activation_grad, {.rows = 4095, .context = 768, .width = 3072}, true},
     {try_bias_activate, {.rows = 9, .width = 65}, false},
     {try_bias_activate, {.rows = 130, .width = 264}, false},
     {try_bias_activate, {.rows = 70, .width = 50}, false},
@@ -665,25 +714,100 @@ static int shifts_of(const struct operation_case *c)
  * can be called only in the other device. */
 static bool fits_device(try_fn *fn, bool plugin)
 {
-    return plugin ? fn != try_bias_activate : fn != try_linear && fn != try_activation_grad && fn != try_muon;
+    return plugin ? fn != try_bias_activate
+                  : fn != try_product && fn != try_linear && fn != try_activation_grad && fn != try_muon;
+}
+
+/* Sizes of products: lines of whole 16 bytes in bf16 and not, a single row, and those of a GPT (the last). */
+static const struct shape product_shapes[] = {
+    {.rows = 1, .context = 1, .width = 1},        {.rows = 64, .context = 40, .width = 96},
+    {.rows = 1, .context = 768, .width = 64},     {.rows = 33, .context = 27, .width = 51},
+    {.rows = 64, .context = 37, .width = 96},     {.rows = 30, .context = 64, .width = 20},
+    {.rows = 768, .context = 4096, .width = 768},
+};
+#define PRODUCT_SHAPES (sizeof(product_shapes) / sizeof(product_shapes[0]))
+
+/* Every way to multiply: each transposition, results that are set or added to, in float and in the factors' type. */
+static void try_products(struct device *cpu, struct device *gpu, bool quick)
+{
+    for (size_t i = 0; i < PRODUCT_SHAPES - (quick ? 1 : 0); i++)
+        for (shifted = 0; shifted < (i < 3 ? 2 : 1); shifted++)
+            for (int flags = 0; flags < PRODUCT_FLAGS; flags++) {
+                struct shape h = product_shapes[i];
+                h.vocab = flags;
+                if ((flags & ADDS) && (flags & FLOAT_OUT))
+                    continue; /* a product that adds has a float result in any case */
+                try_all(cpu, gpu, try_product, &h);
+            }
+    shifted = 0;
+}
+
+/* Runs each product of these sizes REPEATS times and compares the bits. An algorithm that splits a sum must add the parts
+ * in the same order every time, also on a GPU that is busy with other blocks of the same product. */
+static void try_repeats(struct device *cpu, struct device *gpu, bool quick)
+{
+    enum { REPEATS = 100 };
+    static const struct shape quick_shapes[] = {{.rows = 48, .context = 640, .width = 56}};
+    static const struct shape shapes[] = {{.rows = 768, .context = 16384, .width = 768},
+                                          {.rows = 768, .context = 32768, .width = 3072},
+                                          {.rows = 3072, .context = 32768, .width = 768},
+                                          {.rows = 1600, .context = 8192, .width = 1600},
+                                          {.rows = 50304, .context = 2048, .width = 768}};
+    const struct shape *list = quick ? quick_shapes : shapes;
+    size_t count =
+        quick ? sizeof(quick_shapes) / sizeof(quick_shapes[0]) : sizeof(shapes) / sizeof(shapes[0]);
+    struct err e;
+    (void)cpu;
+    for (size_t i = 0; i < count; i++)
+        for (int flags = 0; flags < FLOAT_OUT; flags++) {
+            struct shape h = list[i];
+            struct side s = {.d = gpu, .mode = DEVICE_BF16, .type = DEVICE_BF16, .random = 5};
+            h.vocab = flags;
+            struct device_product p = product_of(&s, &h);
+            size_t bytes = (size_t)(p.m * p.n) * device_size(p.out);
+            void *before = new_bytes(&s, NULL, bytes, 16), *first = host_alloc(bytes),
+                 *again = host_alloc(bytes);
+            int other = 0;
+            gpu->ops->copy(gpu, before, p.c, bytes);
+            for (int r = 0; r < REPEATS; r++) {
+                gpu->ops->copy(gpu, p.c, before, bytes);
+                gpu->ops->product(gpu, &p);
+                gpu->ops->download(gpu, r ? again : first, p.c, bytes);
+                other += r && memcmp(first, again, bytes) != 0;
+            }
+            (void)printf("%srepeat: (%lld,%lld,%lld)%s%s%s %.1e\n", other ? "FAIL " : "", (long long)h.rows,
+                         (long long)h.context, (long long)h.width, p.trans_a ? " at" : " a",
+                         p.trans_b ? " bt" : " b", p.beta != 0.0f ? " adds" : "", (double)other);
+            failures += other > 0;
+            must(!gpu->ops->wait(gpu, &e), e.msg);
+            side_release(&s);
+            free(first);
+            free(again);
+        }
 }
 
 int main(int argc, char **argv)
 {
     struct device *cpu = NULL, *gpu = NULL;
     struct err e = {0};
-    bool plugin = false, quick = false;
+    bool plugin = false, quick = false, repeat = false;
     for (int i = 1; i < argc; i++) {
         plugin = plugin || strcmp(argv[i], "--plugin") == 0;
         quick = quick || strcmp(argv[i], "--quick") == 0;
+        repeat = repeat || strcmp(argv[i], "--repeat") == 0;
     }
+    must(plugin || !repeat, "--repeat needs --plugin");
     must(!device_open(&cpu, DEVICE_CPU, 0, 1, 1, &e), "no CPU device");
     enum err_code code = plugin ? device_open(&gpu, DEVICE_CUDA, 0, 1, 1, &e) : ops_launchers_open(&gpu, &e);
     if (code) {
         (void)fprintf(stderr, "gpu_ops: %s\n", e.msg);
         return code == ERR_UNAVAILABLE ? 77 : 1;
     }
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+    if (repeat)
+        try_repeats(cpu, gpu, quick);
+    else if (plugin)
+        try_products(cpu, gpu, quick);
+    for (size_t i = 0; !repeat && i < sizeof(cases) / sizeof(cases[0]); i++)
         for (shifted = 0; shifted < shifts_of(&cases[i]) && !(quick && cases[i].large); shifted++) {
             if (!fits_device(cases[i].fn, plugin))
                 break;
@@ -693,5 +817,7 @@ int main(int argc, char **argv)
     device_close(cpu);
     if (failures)
         (void)fprintf(stderr, "gpu_ops: %d failures\n", failures);
+    else
+        (void)printf("all results agree\n"); /* without this line, the output is not whole */
     return failures ? 1 : 0;
 }

@@ -16,6 +16,9 @@ set_tests_properties(test_ops_emulated PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT
 add_test(NAME test_ops_plugin COMMAND test_ops_emulated --quick --plugin)
 set_tests_properties(test_ops_plugin PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated
                      ENVIRONMENT DDP_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/lib/ddp_emulated/libddp_cuda.so)
+add_test(NAME test_ops_repeat COMMAND test_ops_emulated --quick --plugin --repeat)
+set_tests_properties(test_ops_repeat PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated
+                     ENVIRONMENT DDP_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/lib/ddp_emulated/libddp_cuda.so)
 
 if(TARGET ddp_cuda_objects)
   add_executable(gpu_ops ops.c ops_launchers.c)

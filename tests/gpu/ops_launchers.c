@@ -64,7 +64,8 @@ static enum err_code reserve(struct device *d, const struct device_sizes *sizes,
     (void)d;
     if (bytes != room.bytes) {
         keep_error(cudaFree(room.memory));
-        room = (struct cuda_workspace){NULL, bytes};
+        room.memory = NULL;
+        room.bytes = bytes;
         if (cudaMalloc(&room.memory, bytes) != cudaSuccess)
             return err_set(e, ERR_RESOURCE_EXHAUSTED, "no GPU memory");
     }
@@ -102,7 +103,7 @@ OPERATION(embed,
           (struct device * d, const struct device_embedding *h, const float *wte, const float *wpe, float *x),
           NULL, h, wte, wpe, x)
 OPERATION(embed_grad,
-          (struct device * d, const struct device_embedding *h, float *dwte, float *dwpe, float *dx), NULL,
+          (struct device * d, const struct device_embedding *h, float *dwte, float *dwpe, void *dx), NULL,
           &room, h, dwte, dwpe, dx)
 OPERATION(norm, (struct device * d, const struct device_norm *h), NULL, h)
 OPERATION(norm_grad, (struct device * d, const struct device_norm_grad *h), NULL, &room, h)
@@ -162,6 +163,7 @@ enum err_code ops_launchers_open(struct device **out, struct err *e)
     cudaError_t code = cudaGetDeviceCount(&count);
     if (code != cudaSuccess || count == 0)
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s", cudaGetErrorString(code));
+    keep_error(cudaDeviceGetAttribute(&room.multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     struct device *d = calloc(1, sizeof(*d));
     if (!d)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "no memory");

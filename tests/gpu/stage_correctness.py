@@ -1,49 +1,19 @@
-"""Compares operations with the CPU device, and runs them under compute-sanitizer."""
-import os
+"""Compares products, attention and all other operations with the CPU device."""
 import re
-import shutil
 
-import jobs
 from suite import Failed, Skipped, check
 
-CASES = ["--quick"]
 
-
-@check("correctness", "device", "the trainer opens the GPU and takes some steps on it")
-def device(run):
-    reports = jobs.train(run, jobs.text(jobs.mlp(5, True)), "device")
-    losses = jobs.curve(reports)
-    if len(losses) != 5:
-        raise Failed("5 steps want 5 losses: %s" % losses)
-    with open(run.log) as f:
-        named = re.search(r'event=sizes .*?\bdevice=("[^"]*"|\S+)', f.read())
-    if not named:
-        raise Failed("the log does not name the device")
-    return {"last_loss": losses[5], "device": named.group(1).strip('"'), "plugin": run.machine.versions()[1]}
-
-
-def run_gpu_ops(run, *args, prefix=()):
-    name, more = ("test_ops_emulated", ["--plugin"]) if run.machine.emulated else ("gpu_ops", [])
-    program = run.machine.test_program(name)
+def run_checker(run, real, emulated, *args, env=(), prefix=()):
+    """Runs a test program: the one for a GPU, or the one for the emulated device. Raises Skipped if it cannot run here."""
+    name = emulated if run.machine.emulated else real
+    program = name and run.machine.test_program(name)
     if not program:
-        raise Skipped(name + " was not built")
-    return run.command([*prefix, program, *more, *args], env=run.machine.test_env())
-
-
-@check("correctness", "attention", "attention by cuDNN and by the kernels of our own against the CPU device", least=20)
-def attention(run):
-    program = run.machine.test_program("gpu_attention")
-    if run.machine.emulated or not program:
-        raise Skipped("gpu_attention was not built" if not program else "CI runs its own build of it")
-    said = {}
-    for name, env in (("cudnn", {}), ("own", {"DDP_CUDNN": "0"})):
-        done = run.command([program], env=dict(run.machine.test_env(), **env))
-        if done.code == 77:
-            raise Skipped(done.last_words())
-        if done.code:
-            raise Failed("%s: exit %d, %s" % (name, done.code, done.last_words()))
-        said[name] = done.out.strip().splitlines()[-1] if done.out.strip() else "no words"
-    return said
+        raise Skipped(name + " was not built" if name else "there is none for the emulated device")
+    done = run.command([*prefix, program, *args], env=dict(run.machine.test_env(), **dict(env)))
+    if done.code == 77:
+        raise Skipped(done.last_words())
+    return done
 
 
 def read_errors(said):
@@ -57,48 +27,69 @@ def read_errors(said):
     return found
 
 
-@check("correctness", "operations", "every operation and gradient against the CPU device, fp32 and bf16, odd sizes", least=20, most=300)
-def every_operation(run):
-    done = run_gpu_ops(run, *(CASES if run.quick else []))
-    if done.code == 77:
-        raise Skipped(done.last_words())
+def compare_operations(run, *args):
+    done = run_checker(run, "gpu_ops", "test_ops_emulated", *args, *(["--quick"] if run.quick else []))
     errors = read_errors(done.out)
+    found = {"operations": len(errors), "largest_error": max(errors.values(), default=0.0), "errors": errors}
     if done.code:
-        raise Failed("gpu_ops ended with %d: %s" % (done.code, done.last_words()), {"errors": errors})
-    return {"operations": len(errors), "largest_error": max(errors.values(), default=0.0), "errors": errors}
+        raise Failed(done.ending(), found)
+    if not errors or not done.out.endswith("\nall results agree\n"):
+        raise Failed("gpu_ops ended before its last line: '%s'" % done.last_words(), found)
+    return found
 
 
-def run_sanitizer(run, tool, *more):
-    places = (shutil.which("compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer")
-    program = next((p for p in places if p and os.access(p, os.X_OK)), None)
-    if run.machine.emulated or not program:
-        raise Skipped("no compute-sanitizer" if not program else "it does not know the emulator")
-    done = run_gpu_ops(run, *CASES, prefix=[program, "--tool", tool, "--error-exitcode", "99", *more])
-    said = re.findall(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard", done.out + done.err)
-    if "Device not supported" in done.out + done.err:
-        raise Skipped("compute-sanitizer does not support this machine")
+@check("correctness", "products", "operations by the plugin, with products by cuBLASLt, against the CPU device", least=20, most=120)
+def products(run):
+    return compare_operations(run, "--plugin")
+
+
+@check("correctness", "attention-cudnn", "attention by cuDNN against the CPU device", least=10, most=60)
+def attention_cudnn(run):
+    said = run_attention(run, "gpu_attention", "test_attention_cudnn")
+    if not re.match(r"cuDNN \d", said["library"]):
+        raise Skipped(said["library"])
+    if not said["by_cudnn"]:
+        raise Failed("cuDNN computed nothing: it declined every shape", said)
+    return said
+
+
+@check("correctness", "attention-own", "attention by the kernels of our own against the CPU device", least=10, most=60)
+def attention_own(run):
+    return run_attention(run, "gpu_attention", "test_attention_emulated", env={"DDP_CUDNN": "0"})
+
+
+def run_attention(run, *names, env=(), prefix=()):
+    done = run_checker(run, *names, env=env, prefix=prefix)
+    lines = [line for line in done.out.splitlines() if line.strip()]
     if done.code:
-        raise Failed("%s: exit %d, %s" % (tool, done.code, done.last_words()))
-    if not said:
-        raise Failed("%s gave no summary" % tool)
-    return {"errors": sum(int(a or b) for a, b in said)}
+        raise Failed(next((line for line in lines if line.startswith("FAIL")), done.ending()))
+    if "0 failed" not in lines:  # its last line
+        raise Failed("gpu_attention ended before its last line: '%s'" % done.last_words())
+    compared = [line for line in lines if line.startswith("ok ")]
+    return {"library": lines[0], "compared": len(compared), "by_cudnn": len([line for line in compared if "cuDNN" in line])}
 
 
-@check("correctness", "memcheck", "no access outside of memory, nor leak", least=60, most=240)
-def memcheck(run):
-    return run_sanitizer(run, "memcheck", "--leak-check", "full")
+@check("correctness", "operations", "every kernel and gradient against the CPU device, fp32 and bf16, odd sizes", least=20, most=120)
+def every_operation(run):
+    return compare_operations(run)
 
 
-@check("correctness", "racecheck", "no race in shared memory", least=60, most=240)
-def racecheck(run):
-    return run_sanitizer(run, "racecheck")
+@check("correctness", "repeats", "products by cuBLASLt 100 times: the same bits", least=20, most=90)
+def repeats(run):
+    done = run_checker(run, "gpu_ops", "test_ops_emulated", "--plugin", "--repeat", *(["--quick"] if run.quick else []))
+    if done.code:
+        raise Failed(done.ending())
+    if not done.out.endswith("all results agree\n"):
+        raise Failed("gpu_ops ended before its last line: '%s'" % done.last_words())
+    return {"products": len(done.out.splitlines()) - 1}
 
 
-@check("correctness", "initcheck", "no read of device memory that nothing wrote", least=60, most=240)
-def initcheck(run):
-    return run_sanitizer(run, "initcheck")
-
-
-@check("correctness", "synccheck", "no barrier that not all reach", least=60, most=240)
-def synccheck(run):
-    return run_sanitizer(run, "synccheck")
+@check("correctness", "plugin", "the plugin through its interface: memory, errors, graphs, waiting", least=10, most=60)
+def plugin(run):
+    done = run_checker(run, "test_cuda_device", "test_cuda_device")
+    passed = re.search(r"(\d+) test\(s\) run", done.out + done.err)
+    if done.code:
+        raise Failed(done.ending())
+    if not passed:
+        raise Failed("test_cuda_device ended before its last line: '%s'" % done.last_words())
+    return {"tests": int(passed.group(1))}

@@ -1,4 +1,4 @@
-"""Checks, their budget and their report.
+"""Checks, their time limits and how they are run. report.py keeps their results.
 
 A check is a function with one argument, a Run. It returns figures, or raises Failed or Skipped with the reason:
 
@@ -7,23 +7,22 @@ A check is a function with one argument, a Run. It returns figures, or raises Fa
         ...
         return {"largest_difference": 1e-6}
 
-A check that raises any other exception, or exceeds its time limit, has failed. In any case the next check runs. The output of a
+A check that raises any other exception, or exceeds its time limit, has failed. A check that does not fit into the time that the
+call has left is left out, and so is one that is running when that time is up. In any case the next check runs. The output of a
 check and of its programs goes to its log. SIGINT, SIGTERM and SIGHUP end the running check, the programs that it started
 and the whole call; the report then has the results so far."""
 import contextlib
 import datetime
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import traceback
 
-FORMAT = 1
-STAGES = ("correctness", "training", "nccl", "cluster", "speed")
-STATES = ("passed", "failed", "skipped")
+# In the order in which they run: what is most important to know comes first, what may take all the time that is left last.
+STAGES = ("machine", "correctness", "speed", "nccl", "cluster", "training", "profile", "sanitizers", "peers")
+STATES = ("passed", "failed", "skipped", "left_out")
 CHECKS = []  # all checks, in the order in which they were defined
 ENDS_BY_ITSELF = 10  # seconds that a check gets after its limit to end its programs
 
@@ -36,6 +35,14 @@ class Failed(Exception):
     def __init__(self, reason, figures=None):
         Exception.__init__(self, reason)
         self.figures = figures or {}
+
+
+class TimeUp(Failed):
+    """The time limit of a check is over."""
+
+
+class LeftOut(Exception):
+    """There was too little time for a check."""
 
 
 class Stopped(BaseException):
@@ -77,9 +84,9 @@ def stop_by_signals():
 
 @contextlib.contextmanager
 def time_limit(seconds):
-    """A context manager that raises Failed in its body when the time is over, and again at intervals until the body ends."""
+    """A context manager that raises TimeUp in its body when the time is over, and again at intervals until the body ends."""
     def ring(*_):
-        raise_signal(Failed("was not done after %.0f s and did not stop by itself" % seconds))
+        raise_signal(TimeUp("was not done after %.0f s and did not stop by itself" % seconds))
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, ENDS_BY_ITSELF)
     try:
@@ -113,6 +120,14 @@ class Result:
     def last_words(self):
         return (self.err.strip() or self.out.strip() or "no output").splitlines()[-1][:300]
 
+    def ending(self):
+        """Returns how the program ended, and its last words, for a message."""
+        try:
+            how = "was killed by %s" % signal.Signals(-self.code).name if self.code < 0 else "ended with %d" % self.code
+        except ValueError:  # a real-time signal
+            how = "was killed by signal %d" % -self.code
+        return "%s %s: %s" % (os.path.basename(self.args[0]), how, self.last_words())
+
 
 class Run:
     """One running check."""
@@ -133,7 +148,7 @@ class Run:
         start = time.monotonic()
         while not condition():
             if self.left() <= 0:
-                raise Failed("waited in vain for " + what)
+                raise TimeUp("waited in vain for " + what)
             time.sleep(0.01)  # polling interval
         return time.monotonic() - start
 
@@ -162,7 +177,7 @@ class Run:
         except subprocess.TimeoutExpired:
             out, err, ended = kill_process(process)
             self.say("$ %s\n%s%s" % (" ".join(args), out, err))
-            raise Failed("%s was not done after %.0f s%s" % (os.path.basename(args[0]), limit, "" if ended else
+            raise TimeUp("%s was not done after %.0f s%s" % (os.path.basename(args[0]), limit, "" if ended else
                                                            ", and SIGKILL does not end it"))
         except BaseException:
             if process:
@@ -195,75 +210,6 @@ def plain_figure(value):
     return {str(k): plain_figure(v) for k, v in value.items()} if isinstance(value, dict) else str(value)
 
 
-class Report:
-    """The report, a JSON file. It is rewritten after each check, so that an interrupted run leaves its results so far."""
-
-    def __init__(self, path, about):
-        self.path, self.about, self.written = path, about, False
-        self.checks = self.earlier()
-
-    def earlier(self):
-        """Returns the checks of an existing report. Renames a file that is not a report, or is one of another machine or build."""
-        if not os.path.exists(self.path):
-            return []
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError), open(self.path) as f:
-            report = json.load(f)
-            if isinstance(report, dict) and not problems(report) and all(
-                    report[key] == self.about[key] for key in ("emulated", "quick", "gpus", "versions")):
-                return report["checks"]
-        with contextlib.suppress(OSError):
-            os.replace(self.path, self.path + ".before")
-            print("%s is no report of this machine and build: renamed to %s.before" % (self.path, os.path.basename(self.path)), file=sys.stderr)
-        return []
-
-    def add(self, entry):
-        self.checks = [c for c in self.checks if c["name"] != entry["name"]] + [entry]
-        try:
-            self.write()
-            self.written = True
-        except OSError as e:  # the disk may have room again after the next check
-            self.written = False
-            print("the report cannot be written: %s" % e, file=sys.stderr)
-
-    def totals(self):
-        return {state: len([c for c in self.checks if c["state"] == state]) for state in STATES}
-
-    def whole(self):
-        order = {c.name: i for i, c in enumerate(CHECKS)}
-        checks = sorted(self.checks, key=lambda c: order.get(c["name"], len(order)))
-        return json.dumps(dict(self.about, format=FORMAT, totals=self.totals(), checks=checks), indent=1, sort_keys=True)
-
-    def write(self):
-        with open(self.path + ".new", "w") as f:
-            f.write(self.whole() + "\n")
-        os.rename(self.path + ".new", self.path)
-
-
-def problems(report):
-    """Returns a list of the errors in a report's form (see README.md). It is empty for a valid report."""
-    kinds = {"format": int, "begun": str, "emulated": bool, "quick": bool, "bundle": bool, "gpus": list, "versions": list,
-             "processor": str, "cores": int, "kernel": str, "python": str, "totals": dict, "checks": list}
-    wrong = ["no %s" % key for key in kinds if not isinstance(report.get(key), kinds[key])]
-    wrong += ["strange key " + key for key in report if key not in kinds]
-    if wrong or report["format"] != FORMAT:
-        return wrong or ["format %d, this is %d" % (report["format"], FORMAT)]
-    fields = {"stage": str, "name": str, "about": str, "when": str, "state": str, "seconds": (int, float), "figures": dict}
-    for c in report["checks"]:
-        name = c.get("name", "?")
-        wrong += ["%s: no %s" % (name, key) for key in fields if not isinstance(c.get(key), fields[key])]
-        wrong += ["%s: strange key %s" % (name, key) for key in c if key not in fields and key not in ("reason", "log")]
-        if c.get("state") not in STATES or c.get("stage") not in STAGES:
-            wrong.append("%s: stage %s, state %s" % (name, c.get("stage"), c.get("state")))
-        elif (c["state"] == "passed") == bool(c.get("reason")):
-            wrong.append("%s: expected a reason if and only if the check did not pass" % name)
-    counted = {s: len([c for c in report["checks"] if c.get("state") == s]) for s in STATES}
-    if report["totals"] != counted:
-        wrong.append("totals %s, but %s" % (report["totals"], counted))
-    if len({c.get("name") for c in report["checks"]}) != len(report["checks"]):
-        wrong.append("a check is there twice")
-    return wrong
-
-
 def utc_now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -284,14 +230,19 @@ def skipped(chosen, reason):
     return entry_of(chosen, state="skipped", seconds=0, reason=reason)
 
 
+def left_out(chosen, reason):
+    return entry_of(chosen, state="left_out", seconds=0, reason=reason)
+
+
 def attempt(chosen, machine, output, deadline, quick):
     """Runs one check and returns its entry in the report. Sets machine.stopped if a signal ended it and the call."""
     entry = entry_of(chosen)
-    left = deadline - time.monotonic()
-    if left < (1 if quick else chosen.least):
-        return skipped(chosen, "%.0f s were left of the budget, it needs %d" % (max(0, left), chosen.least))
     start = time.monotonic()
-    deadline = min(deadline, start + (min(60, chosen.most) if quick else chosen.most))
+    least, most = 1 if quick else chosen.least, chosen.most
+    if deadline - start < least:
+        return left_out(chosen, "%.0f s of the call were left, it needs about %d" % (max(0, deadline - start), least))
+    error = None
+    cut, deadline = deadline < start + most, min(deadline, start + most)
     run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name),
               os.path.join(output, "logs", chosen.name + ".log"), deadline, quick)
     try:
@@ -299,17 +250,28 @@ def attempt(chosen, machine, output, deadline, quick):
             entry.update(state="passed", figures=figures_of(chosen, run))
     except Skipped as e:
         entry.update(state="skipped", reason=str(e))
+    except LeftOut as e:
+        entry.update(state="left_out", reason=str(e))
     except Stopped as e:
         entry.update(state="skipped", reason="%s ended the call" % signal.Signals(e.args[0]).name)
         machine.stopped = e.args[0]
     except Failed as e:
         entry.update(state="failed", reason=str(e), figures=plain_figure(e.figures))
+        error = e
     except (Exception, SystemExit) as e:  # a failed check must not prevent the next one
         run.say(traceback.format_exc())
         entry.update(state="failed", reason="%s: %s" % (type(e).__name__, str(e).strip()[:1000] or "no message"))
+        error = e
+    # Timeout is that of lib.cluster. A check that waited for longer than the call had time has not failed.
+    if cut and run.left() < 1 and (isinstance(error, TimeUp) or type(error).__name__ == "Timeout"):
+        entry.update(state="left_out", reason="the time of the call was up: " + entry["reason"])
     if entry.get("reason"):
         run.say("%s: %s" % (entry["state"], entry["reason"]))
     return dict(entry, seconds=round(time.monotonic() - start, 1), log=os.path.relpath(run.log, output))
+
+
+def count_states(checks):
+    return {state: len([c for c in checks if c.get("state") == state]) for state in STATES}
 
 
 def figures_line(figures):
@@ -323,6 +285,7 @@ def figures_line(figures):
 
 
 def entry_line(entry):
+    """Returns an entry of the report in one line."""
     said = entry.get("reason") if entry["state"] != "passed" else figures_line(entry["figures"])
-    return "%-7s  %-11s  %-22s %6.1f s  %s" % (entry["state"], entry["stage"], entry["name"], entry["seconds"],
+    return "%-8s  %-11s  %-22s %6.1f s  %s" % (entry["state"].replace("_", " "), entry["stage"], entry["name"], entry["seconds"],
                                                " ".join((said or "").split())[:160])

@@ -1,5 +1,5 @@
 /* Runs the plugin's device while other work on the GPU does not end, like an NCCL sum whose peer hangs. Two things
- * that any step may do for the first time must not wait for that work: growing a workspace, and timing algorithms.
+ * must not wait for that work: growing a workspace, and choosing algorithms.
  * Runs on the emulated GPU, whose cudaFree waits for all work, as the real one does. Also tests invalid environment
  * variables. */
 #include <setjmp.h>
@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
 #include "tests/standins/cuda/emulate.h"
 #include "trainer/device/cuda/cuda.h"
 
@@ -67,27 +69,27 @@ static void a_growing_workspace_does_not_wait(void **state)
     close_with_hanging_work(d, beside);
 }
 
-static void timing_algorithms_does_not_wait(void **state)
+static void choosing_algorithms_does_not_wait(void **state)
 {
     cudaStream_t beside;
+    CLEANUP(buf_release) struct buf text = {0};
     void *memory = NULL;
     struct err e = {0};
     (void)state;
     assert_int_equal(setenv("DDP_CUDA_TUNE", "1", 1), 0);
     struct device *d = open_with_hanging_work(&beside);
     unsetenv("DDP_CUDA_TUNE");
-    size_t before = d->workspace;
     assert_int_equal(d->ops->alloc(d, (size_t)3 * 64 * 64 * sizeof(float), &memory, &e), ERR_OK);
+    d->ops->choose(d, true);
     for (int64_t n = 16; n <= 64; n *= 2) {
         float *at = memory;
         struct device_product h = {.m = n, .n = n, .k = n, .a = at, .b = at + 64 * 64, .c = at + 2 * 64 * 64};
-        h.untuned = true;
-        d->ops->product(d, &h);
-        assert_true(n > 16 || d->workspace == before);
-        h.untuned = false; /* the shape is now timed, although it was used before */
         d->ops->product(d, &h);
     }
-    assert_true(d->workspace > before); /* so algorithms were timed: that needs a larger workspace */
+    d->ops->choose(d, false);
+    d->ops->choices(d, &text);
+    buf_putc(&text, '\0');
+    assert_non_null(strstr(text.data, "\n64 64 64 ")); /* so it was measured */
     peer_hangs = false;
     d->ops->free(d, memory);
     peer_hangs = true;
@@ -122,7 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_growing_workspace_does_not_wait),
-        cmocka_unit_test(timing_algorithms_does_not_wait),
+        cmocka_unit_test(choosing_algorithms_does_not_wait),
         cmocka_unit_test(an_invalid_workspace_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,8 +215,15 @@ def which_device(directory):
         return code, [w.replace("device=cpu:", "device=cpu ").split()[0] for w in where], err
     gpu = {"CUDA_VISIBLE_DEVICES": "GPU-1"}
     assert took("cpu", **gpu)[:2] == (0, ["device=cpu"])
-    assert took("auto")[:2] == (0, ["device=cpu"])
-    assert took("auto", CUDA_VISIBLE_DEVICES="")[:2] == (0, ["device=cpu"])
+    # A worker that a user starts by hand may use any GPU of the machine, and says in one line if it uses none.
+    assert took("auto")[:2] == (0, ["device=strict"])
+    for plugin, env, why in ((PLUGIN, {"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES is empty"),
+                             ("/nonexistent.so", {}, "/nonexistent.so"), ("", {"DDP_CUDA_PLUGIN": ""}, "there is no NVIDIA driver")):
+        if not plugin and (os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")):
+            continue
+        code, where, err = took("auto", plugin=plugin, **env)
+        said = [line for line in err.splitlines() if "event=device_fallback" in line]
+        assert (code, where) == (0, ["device=cpu"]) and len(said) == 1 and why in said[0], (code, err)
     assert took("auto", **gpu)[:2] == (0, ["device=strict"])
     assert took("cuda")[:2] == (0, ["device=strict"])
     code, where, err = took("auto", plugin="/nonexistent.so", **gpu)
@@ -234,7 +241,7 @@ def the_plugins_versions_are_reported(directory):
         return done.returncode, json.loads(done.stdout)
     code, said = asked(PLUGIN)
     assert code == 0 and said["name"] == "strict" and said["version"] == "the CPU with hidden memory", said
-    assert ("nccl" in said) != (said.get("why") == "the plugin is built without NCCL"), said
+    assert said["nccl"] == "missing" and said["why"] == "the plugin is built without NCCL", said
     code, said = asked("/nonexistent.so")
     assert code == 1 and list(said) == ["why"] and "/nonexistent.so" in said["why"], said
 

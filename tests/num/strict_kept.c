@@ -85,11 +85,24 @@ static void run_norm(struct device *cpu, const struct call *c)
 static void run_norm_grad(struct device *cpu, const struct call *c)
 {
     struct device_norm_grad h = c->h.norm_grad;
-    float *dy = bf16_widened(h.dy, token_count(&h.n) * h.n.width);
+    int64_t n = token_count(&h.n) * h.n.width;
+    float *dy = bf16_widened(h.dy, n), *dx = h.set ? float_array(n) : bf16_widened(h.dx, n);
     h.kept = DEVICE_F32;
     h.dy = dy;
+    h.dx = dx;
     cpu->ops->norm_grad(cpu, &h);
+    bf16_narrowed(cpu, c->h.norm_grad.dx, dx, n);
     free(dy);
+}
+
+static void run_embed_grad(struct device *cpu, const struct call *c)
+{
+    struct device_embedding h = c->h.embedding;
+    int64_t n = token_count(&h.n) * h.n.width;
+    float *dx = bf16_widened(c->p[2], n);
+    h.kept = DEVICE_F32;
+    cpu->ops->embed_grad(cpu, &h, c->p[0], c->p[1], dx);
+    bf16_narrowed(cpu, c->p[2], dx, n);
 }
 
 static void run_attention(struct device *cpu, const struct call *c)
@@ -140,6 +153,7 @@ void strict_keep(struct call *c, enum strict_kept_op op, enum device_type kept)
         [KEPT_BIAS_ACTIVATE_GRAD] = run_bias_activate_grad,
         [KEPT_NORM] = run_norm,
         [KEPT_NORM_GRAD] = run_norm_grad,
+        [KEPT_EMBED_GRAD] = run_embed_grad,
         [KEPT_ATTENTION] = run_attention,
         [KEPT_ATTENTION_GRAD] = run_attention_grad,
         [KEPT_CROSS_ENTROPY] = run_cross_entropy,

@@ -141,11 +141,12 @@ static void run_embed_grad(struct device *cpu, const struct call *c)
 }
 
 static void strict_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                              float *dx)
+                              void *dx)
 {
-    strict_call(d, (struct call){.run = run_embed_grad,
-                                 .h.embedding = embedding_in(d, h),
-                                 .p = {IN(dwte), IN(dwpe), IN(dx)}});
+    struct call c = {
+        .run = run_embed_grad, .h.embedding = embedding_in(d, h), .p = {IN(dwte), IN(dwpe), IN(dx)}};
+    strict_keep(&c, KEPT_EMBED_GRAD, h->kept);
+    strict_call(d, c);
 }
 
 static void run_norm(struct device *cpu, const struct call *c)

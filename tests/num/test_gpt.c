@@ -506,6 +506,43 @@ static void the_width_must_be_a_multiple_of_heads(void **state)
     device_close(d);
 }
 
+static const struct device_ops *peak_ops; /* of the device whose products look_at_factors looks at */
+static int peak_products;
+
+/* Factors of a peak are numbers of both signs between 0.5 and 2; rows differ. */
+static void look_at_factors(struct device *d, const struct device_product *h)
+{
+    int64_t negative = 0, left = h->m * h->k, right = h->k * h->n;
+    for (int64_t i = 0; i < left + right; i++) {
+        float x = i < left ? ((const float *)h->a)[i] : ((const float *)h->b)[i - left];
+        negative += x < 0.0f;
+        if (!(fabsf(x) >= 0.5f && fabsf(x) < 2.0f))
+            fail_msg("element %lld is %g", (long long)i, (double)x);
+    }
+    assert_true(negative > (left + right) / 3 && negative < (left + right) * 2 / 3);
+    assert_memory_not_equal(h->a, (const float *)h->a + h->k, (size_t)h->k * sizeof(float));
+    if (peak_products++ == 0)
+        peak_ops->product(d, h);
+}
+
+static void the_peak_is_of_random_numbers(void **state)
+{
+    struct device *d = NULL;
+    struct err e = {0};
+    double flops = 0.0;
+    (void)state;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    struct device_ops looking = *d->ops;
+    peak_ops = d->ops;
+    looking.product = look_at_factors;
+    d->ops = &looking;
+    enum err_code code = device_peak(d, DEVICE_F32, &flops, &e);
+    d->ops = peak_ops;
+    device_close(d);
+    assert_int_equal(code, ERR_OK);
+    assert_true(peak_products > 0);
+}
+
 static void the_peak_is_a_rate(void **state)
 {
     struct device *d = NULL;
@@ -538,6 +575,7 @@ int main(void)
         cmocka_unit_test(initial_parameters_are_the_same_in_every_version),
         cmocka_unit_test(the_width_must_be_a_multiple_of_heads),
         cmocka_unit_test(the_peak_is_a_rate),
+        cmocka_unit_test(the_peak_is_of_random_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

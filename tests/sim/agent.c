@@ -135,7 +135,7 @@ static void send_hello(struct sim *sim, struct machine *m, struct session *s)
     for (size_t i = 0; i < m->card_count; i++) {
         heads[i] = (struct core_card_head){m->cards[i].job, m->cards[i].progress};
         if (core_wants_card(sim->host.core, m->name, &heads[i]))
-            cards[card_count++] = sim->contents[m->cards[i].content];
+            cards[card_count++] = sim->contents[m->cards[i].content].records;
     }
     find_leased(m);
     list_gpus(m, m->sick, m->lost, m->gone, &list);
@@ -462,6 +462,18 @@ static uint64_t gpu_bits(struct sim *sim, char *const *uuids)
     return bits;
 }
 
+static size_t copy_content(struct sim *sim, int64_t job)
+{
+    for (size_t i = sim->content_count; i-- > 0 && sim->contents[i].event == sim->events;)
+        if (sim->contents[i].job == job)
+            return i;
+    sim->contents = array_grow(sim->contents, sim->content_count, &sim->content_cap, sizeof(*sim->contents));
+    struct card_content *fresh = &sim->contents[sim->content_count];
+    *fresh = (struct card_content){.job = job, .event = sim->events};
+    (void)core_card(sim->host.core, job, &fresh->records);
+    return sim->content_count++;
+}
+
 static struct down *copy_wish(struct sim *sim, const char *node)
 {
     struct core_wish wish;
@@ -481,12 +493,8 @@ static struct down *copy_wish(struct sim *sim, const char *node)
     copy->restores = sim->restores;
     for (size_t i = 0; i < wish.card_count && i < MAX_JOBS; i++) {
         const struct core_wish_card *card = &wish.cards[i];
-        sim->contents =
-            array_grow(sim->contents, sim->content_count, &sim->content_cap, sizeof(*sim->contents));
-        sim->contents[sim->content_count] = (struct records){0};
-        (void)core_card(sim->host.core, card->job, &sim->contents[sim->content_count]);
         copy->cards[copy->card_count++] =
-            (struct card){card->job, card->progress, card->ended, card->drop, sim->content_count++};
+            (struct card){card->job, card->progress, card->ended, card->drop, copy_content(sim, card->job)};
     }
     for (size_t i = 0; i < wish.group_count; i++)
         for (size_t k = 0; k < wish.groups[i].spawn_count; k++) {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/exits.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "tests/sim/sim.h"
 
 struct sim_job *client_job(const struct sim *sim, int64_t id)

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exits.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "tests/sim/sim.h"
 
 #define PEACE_MS 20000 /* time after the last fault until all nodes are back */
@@ -384,6 +384,46 @@ static void apply_generation(struct sim *sim, const struct change *c)
     }
 }
 
+static void remove_generation(struct sim *sim, const struct change *c)
+{
+    struct records *r = &sim->durable.r;
+    const struct job_record *job = durable_job(&sim->durable, c->id);
+    size_t left = 0;
+
+    for (size_t i = 0; i < r->spawn_count; i++) {
+        const struct spawn_record *s = &r->spawns[i];
+        const struct generation_record *last =
+            s->job == c->id && !s->dead ? durable_generation_of(&sim->durable, s) : NULL;
+        if (last && last->number == c->generation_number)
+            sim_fail(sim,
+                     "job %" PRId64 ": generation %" PRId64 " is removed, the last one of spawn %" PRId64,
+                     c->id, c->generation_number, s->spawn);
+    }
+    for (size_t i = 0; i < r->rank_count; i++)
+        if (r->ranks[i].job == c->id && r->ranks[i].generation == c->generation_number)
+            rank_record_release(&r->ranks[i]);
+        else
+            r->ranks[left++] = r->ranks[i];
+    r->rank_count = left;
+    left = 0;
+    for (size_t i = 0; i < r->generation_count; i++) {
+        struct generation_record *g = &r->generations[i];
+        if (g->job != c->id || g->number != c->generation_number) {
+            r->generations[left++] = *g;
+            continue;
+        }
+        if (g->charged || durable_open(g->state) || g->number >= job->generation)
+            sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " is removed too early", c->id,
+                     c->generation_number);
+        sim->thinned++;
+        generation_record_release(g);
+    }
+    if (left == r->generation_count)
+        sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " is removed twice", c->id,
+                 c->generation_number);
+    r->generation_count = left;
+}
+
 static void apply_rank(struct sim *sim, const struct change *c)
 {
     struct durable *d = &sim->durable;
@@ -533,6 +573,9 @@ static void apply_change(struct sim *sim, const struct change *c)
     case CHANGE_GENERATION_PUT:
     case CHANGE_GENERATION_MOVE:
         apply_generation(sim, c);
+        break;
+    case CHANGE_GENERATION_DELETE:
+        remove_generation(sim, c);
         break;
     case CHANGE_RANK_INSERT:
     case CHANGE_RANK_PUT:

@@ -37,6 +37,7 @@ void host_start(struct sim *sim)
     config.epoch = ++sim->durable.epoch;
     config.hooks = &every_event;
     config.hook_count = 1;
+    config.keep_generations = 8;
     host->core = core_create(&config, &(struct core_env){random_bytes, sim});
     host->life++;
     host->crash_next = 0;
@@ -438,6 +439,20 @@ static void fill_client(const struct request *r, struct core_event *event)
     }
 }
 
+/* A worker ends its Watch before it begins another, so none is served after a later one. */
+static bool later_watch_arrived(const struct sim *sim, const struct request *r)
+{
+    struct proc *p =
+        r->kind == CORE_WATCH ? machine_proc(&sim->machines[r->from.machine], r->job, r->from.spawn) : NULL;
+
+    if (!p || r->from.attempt >= p->watch_arrived) {
+        if (p)
+            p->watch_arrived = r->from.attempt;
+        return false;
+    }
+    return true;
+}
+
 static void request_arrives(struct sim *sim, struct item *item)
 {
     struct host *host = &sim->host;
@@ -452,6 +467,8 @@ static void request_arrives(struct sim *sim, struct item *item)
     }
     if (sim->restores && r->kind == CORE_SUBMIT && sim->jobs[r->from.job].acked)
         return; /* this request made a job before the restore; it must not make a second one */
+    if (later_watch_arrived(sim, r))
+        return;
     event.call = take_handle(host, r);
     if (r->from.machine >= 0) {
         const struct spawn_record *s = core_find_token(host->core, r->token, sizeof(r->token));

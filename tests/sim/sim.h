@@ -170,7 +170,7 @@ struct proc {
     bool lost, not_started, port_busy, lease_expired, node_trouble, no_account;
     int64_t started, ended;
     /* the worker itself */
-    int64_t attempt, watch_attempt, step, next_snapshot;
+    int64_t attempt, watch_attempt, watch_arrived, step, next_snapshot;
     int64_t heard; /* the order of the last word of its watch */
     bool ready, leaving;
     bool stays;           /* it goes on in the next generation when its own has failed */
@@ -350,6 +350,11 @@ void chaos_end(struct sim *sim);
 /* Returns whether, after a restore, no record and no node knows the job. */
 bool restore_lost(const struct sim *sim, int64_t job);
 
+struct card_content {
+    int64_t job, event; /* the wishes of one event share a content, which has the records of all ranks */
+    struct records records;
+};
+
 struct sim {
     uint64_t seed, random, orders;
     int64_t now, wall_offset, faults_end, events, resizes;
@@ -384,8 +389,9 @@ struct sim {
     int64_t handovers;     /* of them, those that began without a failure */
     int64_t reconnected;   /* generations that ended because connections were lost, but no rank */
     int64_t rounds_closed; /* those that began because a round closed without a member, or one came back */
+    int64_t thinned;       /* old generations that were removed */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
-    struct records *contents;      /* contents of cards */
+    struct card_content *contents; /* of cards */
     size_t content_count, content_cap;
     struct durable backup; /* its `commits` is 0 before the first backup */
     int restores;

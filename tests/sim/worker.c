@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exits.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "tests/sim/sim.h"
 
 #define STEP_MS 700
@@ -565,6 +565,15 @@ static void snapshot_committed(struct sim *sim, struct machine *m, struct proc *
             m->copies[i].committed = true;
 }
 
+static void watch_again(struct sim *sim, struct item *item)
+{
+    struct proc *p;
+    struct machine *m = worker_machine(sim, item, &p);
+
+    if (p && !p->leaving && item->d == p->watch_attempt)
+        worker_send_watch(sim, m, p);
+}
+
 void worker_reply(struct sim *sim, const struct reply *reply)
 {
     struct machine *m = &sim->machines[reply->to.machine];
@@ -577,6 +586,8 @@ void worker_reply(struct sim *sim, const struct reply *reply)
         return;
     if (watches)
         p->heard = reply->order; /* words of a stream do not overtake each other */
+    if (reply->err.code == ERR_UNAVAILABLE && watches)
+        worker_plan(sim, m, p, sim_range(sim, 100, 1000), watch_again)->d = p->watch_attempt;
     if (reply->err.code == ERR_UNAVAILABLE || reply->err.code == ERR_OK) {
         if (reply->err.code == ERR_OK && reply->kind == CORE_JOIN)
             generation_joined(sim, m, p, reply);

@@ -141,7 +141,7 @@ void sim_free(struct sim *sim)
     free(sim->told);
     free(sim->requests);
     for (size_t i = 0; i < sim->content_count; i++)
-        records_release(&sim->contents[i]);
+        records_release(&sim->contents[i].records);
     free(sim->contents);
     durable_release(&sim->backup);
     durable_release(&sim->durable);

@@ -32,6 +32,9 @@ struct comm_config {
 struct comm_ops {
     const char *name;
     int (*version)(void); /* version of the library; must be the same on every rank */
+    /* Sets what the library reads from the environment. Call it once, before make_id and open, and before the process
+     * starts threads: when the device was opened. reproducible: as in comm_config. */
+    void (*prepare)(bool reproducible);
     /* Makes the id of a new group; called once, in the process of rank 0. */
     enum err_code (*make_id)(uint8_t *out, size_t cap, size_t *size, struct err *e);
     /* Collective. ABORTED: abort was called. UNAVAILABLE, DEADLINE_EXCEEDED: a peer did not take part.
@@ -48,6 +51,8 @@ struct comm_ops {
     /* Operations that the device is given after join run after all collectives before it. The host does not
      * wait. */
     enum err_code (*join)(struct comm *c, struct err *e);
+    /* For how long the device has stood still in joins, of those that it has passed; its own clock measures that. */
+    int64_t (*joined_ns)(struct comm *c);
     /* ABORTED: the group is over, because of an abort, a lost peer, or an operation that ran into its limit.
      * Other errors: this process's device failed. */
     enum err_code (*check)(struct comm *c, struct err *e);

@@ -61,6 +61,7 @@ struct device_embedding {
     const int32_t *token; /* (rows,context) */
     int64_t vocab;
     struct device_dropout dropout;
+    enum device_type kept; /* of the gradient of x */
 };
 
 /* Residual and layer norm (Ba et al., arXiv 1607.06450) in one: x = residual + dropout(delta + bias), y =
@@ -81,14 +82,15 @@ struct device_norm {
 
 /* The gradient of device_norm. Adds (dL/dy)(dy/dx) to dx, or overwrites dx with it if `set`. Afterwards dx is
  * the gradient of the whole residual. Then come the gradients of what was added to the residual: ddelta = dx
- * under the dropout's mask, dbias += column sums of ddelta. */
+ * under the dropout's mask, dbias += column sums of ddelta before it is rounded. Without dropout, dx serves as ddelta if it has
+ * the same type. */
 struct device_norm_grad {
     struct device_tokens n;
     struct device_dropout dropout;
     const void *dy; /* (tokens,width) kept */
     const float *x, *stats, *gain;
     bool set;
-    float *dx;
+    void *dx;                      /* (tokens,width) kept */
     float *dgain, *dshift, *dbias; /* dbias may be NULL: not computed */
     enum device_type type, kept;   /* type: of ddelta */
     void *ddelta;                  /* NULL: not computed */
@@ -136,8 +138,8 @@ struct device_linear {
 };
 
 /* The gradient of an activation a = f(z) that a layer with weights w follows. From dy, the gradient of the
- * layer's output: da = dy w^T, dz = da f'(z), dbias += column sums of dz. Also computes a again, so that it
- * need not be kept. */
+ * layer's output: da = dy w^T, dz = da f'(z), dbias += column sums of dz. Also computes a again, unless it is
+ * NULL, so that it need not be kept. */
 struct device_activation_grad {
     enum device_activation kind;
     enum device_type type, kept; /* type: of dy, w, dz and a; kept: of z */
@@ -205,6 +207,12 @@ struct device_muon {
     void *room; /* device memory of muon_bytes; what is in it is lost */
 };
 
+struct buf;
+/* brief: "cuDNN 9.19.0", "own kernels". values: "forward=... backward=... workspace_bytes=...", with reasons. */
+struct device_attention_text {
+    char brief[64], values[768];
+};
+
 struct device;
 /* Each operation has a row in the tables of cpu/cpu.c, cuda/operations.c and tests/num/strict_ops.c. */
 struct device_ops {
@@ -248,7 +256,7 @@ struct device_ops {
                           const float *x, size_t n);
 
     /* The gradient of linear's activation: dz = da f'(z), dbias += column sums of dz. Also computes a again,
-     * so that it need not be kept. All matrices are (rows,cols); dz and a have `type`, da and z have `kept`.
+     * so that it need not be kept; a may be NULL on a device with a known `memory`. All matrices are (rows,cols); dz and a have `type`, da and z have `kept`.
      * dz may be da if the types are the same. */
     void (*bias_activate_grad)(struct device *d, enum device_activation kind, enum device_type type,
                                enum device_type kept, void *dz, void *a, float *dbias, const void *da,
@@ -259,9 +267,9 @@ struct device_ops {
 
     void (*embed)(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
                   float *x);
-    /* dwte += and dwpe += the gradients of the embedding. Multiplies dx by the dropout's mask, in place. */
+    /* dwte += and dwpe += the gradients of the embedding. Multiplies dx (kept) by the dropout's mask, in place. */
     void (*embed_grad)(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                       float *dx);
+                       void *dx);
     void (*norm)(struct device *d, const struct device_norm *h);
     void (*norm_grad)(struct device *d, const struct device_norm_grad *h);
     void (*attention)(struct device *d, const struct device_attention *h);
@@ -269,6 +277,9 @@ struct device_ops {
     void (*attention_grad)(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv);
     /* Allocates the internal memory of the operations above for shapes up to `sizes`. */
     enum err_code (*reserve)(struct device *d, const struct device_sizes *sizes, struct err *e);
+    /* Optional. How the device computes attention of the shape that was reserved last, for people, as values of a log
+     * line. "": no attention was reserved. Waits for what `reserve` does in the background; `workspace` is right then. */
+    void (*attention_says)(struct device *d, struct device_attention_text *out);
 
     void (*cross_entropy)(struct device *d, const struct device_classes *h);
     /* A row's loss is the mean of (x - y)^2 over its columns: dx = 2 (x - y) / cols * scale, tally.loss +=
@@ -295,18 +306,30 @@ struct device_ops {
     /* Of all the matrices; each lies in p, g and m at the same place. */
     void (*muon)(struct device *d, const struct device_muon *h, float *p, const float *g, float *m);
     size_t (*muon_bytes)(const struct device *d, const struct device_muon *h);
+
+    /* Optional, all three. Between choose(true) and choose(false), each product of a shape without a choice runs several
+     * times in several ways, and the fastest way is chosen; so what the operations compute then is only good for
+     * being thrown away. choices prints all choices as text. take_choices replaces them by those of a text.
+     * FAILED_PRECONDITION: the text is of another kind of device, or of another version of its library. DATA_LOSS: it is
+     * damaged. The bits of products depend on the choices. */
+    void (*choose)(struct device *d, bool on);
+    void (*choices)(struct device *d, struct buf *out);
+    enum err_code (*take_choices)(struct device *d, const char *text, size_t size, struct err *e);
 };
 
 struct comm_ops;
 struct device {
     const struct device_ops *ops;
     const struct comm_ops *comm; /* the device's own collectives, see comm.h; NULL: none */
+    const char *no_comm;         /* why there are none, if the device should have some; else NULL */
     char name[96];               /* for people: "cpu:avx512", "NVIDIA H200, CUDA 13.0". Devices of
                     * one name compute the same bits */
     /* True: its memory is ordinary memory of this process, so upload and download are not needed. */
     bool host;
     enum device_type kept; /* see device_kept */
     int threads;           /* number of CPU threads; 1 for other devices */
+    size_t memory;         /* all of its own memory, used or not; 0: unknown, or the host's */
+    bool chooses;          /* choose is to be used (DDP_CUDA_TUNE) */
     size_t bytes;          /* memory that callers have allocated now */
     size_t workspace;      /* internal memory in addition */
 };

@@ -11,7 +11,7 @@
  * DDP_CUDA_PLUGIN if that is set, else from the program's directory, else from ../lib/ddp beside that
  * directory. It is loaded once and never unloaded. The library exports plugin_entry only. */
 
-#define PLUGIN_ABI 4 /* must grow with every change of this header, device.h or comm.h */
+#define PLUGIN_ABI 7 /* must grow with every change of this header, device.h or comm.h */
 #define PLUGIN_ENTRY "ddp_plugin"
 
 struct plugin {
@@ -20,7 +20,8 @@ struct plugin {
     const char *name; /* "cuda" */
     /* Versions that it was built with, for people: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0". */
     const char *version;
-    int nccl_version; /* version of NCCL as a number, such as 22809; 0: built without NCCL */
+    int nccl_version;    /* version of NCCL as a number, such as 22809; 0: there is none */
+    const char *no_nccl; /* why there is none; NULL: the plugin is built without it */
     /* Opens the device. UNAVAILABLE: there is no such hardware, or the driver is too old; the message says
      * which. */
     enum err_code (*open)(struct device **out, struct err *e);

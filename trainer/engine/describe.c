@@ -29,6 +29,21 @@ static void describe_extra_files(struct engine *n)
     describe_add_file(n, "vocab.json", &n->vocab_json);
 }
 
+void describe_algorithms(struct engine *n, const struct buf *text)
+{
+    bool described = n->algorithms.len > 0;
+    if (!text->len)
+        return;
+    buf_clear(&n->algorithms);
+    buf_append(&n->algorithms, text->data, text->len);
+    if (!described) {
+        describe_add_file(n, SNAPSHOT_ALGORITHMS_FILE, &n->algorithms);
+        return;
+    }
+    struct snapshot_extra *last = &n->layout.extras[n->layout.extra_count - 1];
+    *last = (struct snapshot_extra){SNAPSHOT_ALGORITHMS_FILE, n->algorithms.data, n->algorithms.len};
+}
+
 struct snapshot_layout snapshot_layout_of(const struct model *m, struct snapshot_tensor **tensors)
 {
     *tensors = xcalloc(m->tensor_count, sizeof(**tensors));

@@ -14,6 +14,8 @@ void describe_layout(struct engine *n);
 void describe_kept(struct engine *n);
 /* Whether snapshots hold the extra array of this name. At first they hold all. */
 void describe_use(struct engine *n, const char *name, bool used);
+/* From now on snapshots hold this text, unless it is empty, as algorithms.txt. */
+void describe_algorithms(struct engine *n, const struct buf *text);
 
 /* Checks what names and shapes do not show: heads, activation and vocabulary. FAILED_PRECONDITION: dir holds
  * another model. */

@@ -85,8 +85,9 @@ struct engine {
     /* balance: speed: where the portions of the ranks begin and end, for a world of bounds_world ranks (0: none). */
     int64_t *bounds;
     int bounds_world;
-    int64_t rows;    /* most rows of a micro-batch */
-    unsigned opened; /* how often the memory below was allocated */
+    int64_t rows;        /* most rows of a micro-batch */
+    unsigned opened;     /* how often the memory below was allocated */
+    bool told_attention; /* the log names the kernels of attention */
     struct model *model;
     /* Partial sums of shards that wait for others, with the layout of the gradients; NULL with one shard. */
     float **spare;
@@ -121,6 +122,7 @@ struct engine {
     size_t *places; /* where each tensor of these arrays is in a state: layout.places */
     struct snapshot_layout layout;
     struct buf config_json, vocab_json; /* files of a language model's snapshot; else empty */
+    struct buf algorithms;              /* describe_algorithms */
 
     /* The position in the run. */
     struct cursor cursor;
@@ -142,6 +144,8 @@ struct engine_config {
     const struct train_spec
         *spec; /* borrowed; outlives the engine; the owner may tune it between two steps */
     enum job_device device;
+    bool resumes;    /* the process takes the place of one that has failed */
+    bool standalone; /* a user has started the process; no agent has chosen its GPUs */
     /* This process's number among local_ranks processes that share this node's cores. */
     int local_rank, local_ranks;
     struct engine_extra extras[ENGINE_MAX_EXTRA];

@@ -40,13 +40,30 @@ void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot
              s->batch + s->data + s->snapshot + s->peers;
 }
 
+/* Other kernels than expected cost speed and give other bits, and nothing else shows which ones are used. */
+void attention_log(struct engine *n)
+{
+    struct device_attention_text text = {{0}, {0}};
+    if (n->device->ops->attention_says)
+        n->device->ops->attention_says(n->device, &text);
+    if (text.values[0] && !n->told_attention)
+        log_info("attention", "%s", text.values);
+    n->told_attention = true;
+}
+
 void memory_log(const struct memory_sizes *s, const struct engine *n, int rank)
 {
+    struct device_attention_text text = {{0}, {0}};
+    char device[192];
+    if (n->device->ops->attention_says)
+        n->device->ops->attention_says(n->device, &text);
+    snprintf(device, sizeof(device), "%s%s%s", n->device->name, text.brief[0] ? ", attention by " : "",
+             text.brief);
     log_info("sizes",
              "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu optimizer_bytes=%zu "
              "activation_bytes=%zu workspace_bytes=%zu batch_bytes=%zu data_bytes=%zu snapshot_bytes=%zu "
              "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu device=%s threads=%d",
              rank, n->model->parameters, s->parameters, s->gradients, s->optimizer, s->activations,
-             s->workspace, s->batch, s->data, s->snapshot, s->peers, s->program, s->sum,
-             LOG_Q(n->device->name), n->device->threads);
+             s->workspace, s->batch, s->data, s->snapshot, s->peers, s->program, s->sum, LOG_Q(device),
+             n->device->threads);
 }

@@ -3,7 +3,7 @@
 
 #include "trainer/engine/engine.h"
 
-/* How a worker's memory is used, in bytes. */
+/* How a worker's memory is used, in bytes, and what the log says of it. */
 
 struct memory_sizes {
     size_t parameters, gradients, optimizer, activations, workspace, batch;
@@ -14,6 +14,8 @@ struct memory_sizes {
     size_t sum;
 };
 
+/* Logs once how the device computes attention, and waits until it has prepared for it. Before memory_take. */
+void attention_log(struct engine *n);
 size_t memory_resident(void); /* resident memory of this process now; 0: unknown */
 /* snapshot: bytes of staged copies; mapped_peers: ranks of this node whose arrays are mapped here. */
 void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot, int mapped_peers);

@@ -13,7 +13,8 @@
 /* Bytes of one chunk of logits: small enough for the cache, large enough for fast products. */
 #define LOGITS_BYTES 48e6
 #define LOGITS_BYTES_AWAY 1e9 /* the same on a device with its own memory: enough rows to keep it busy */
-#define LOGITS_LINE 64        /* elements; on such a device, rows of logits are padded to whole lines */
+#define LIBRARY_BYTES ((size_t)5 << 30) /* of cuDNN, NCCL and others */
+#define LOGITS_LINE 64 /* elements; on such a device, rows of logits are padded to whole lines */
 
 static void gpt_free(struct model *m)
 {
@@ -119,6 +120,7 @@ static void place_layer(struct gpt *g, struct gpt_layer *l, struct walk *w, int6
     l->stats2 = walk_take(w, 2 * n, DEVICE_F32);
     l->y2 = walk_take(w, n * width, g->s.type);
     l->z = walk_take(w, 4 * n * width, g->kept);
+    l->a = g->keeps ? walk_take(w, 4 * n * width, g->s.type) : NULL;
 }
 
 static void place_activations(struct gpt *g, struct walk *w)
@@ -130,12 +132,12 @@ static void place_activations(struct gpt *g, struct walk *w)
     g->x = walk_take(w, n * width, DEVICE_F32);
     g->stats = walk_take(w, 2 * n, DEVICE_F32);
     g->y = walk_take(w, n * width, type);
-    g->a = walk_take(w, 4 * n * width, type);
+    g->a = g->keeps ? NULL : walk_take(w, 4 * n * width, type);
     g->delta = kept != DEVICE_F32 ? walk_take(w, n * width, kept) : NULL;
     g->wide = walk_take(w, 4 * n * width, kept);
-    g->residual_grad = walk_take(w, n * width, DEVICE_F32);
+    g->residual_grad = walk_take(w, n * width, kept);
     g->dy = walk_take(w, n * width, kept);
-    g->ddelta = type != DEVICE_F32 || g->s.dropout > 0.0 ? walk_take(w, n * width, type) : g->residual_grad;
+    g->ddelta = type != kept || g->s.dropout > 0.0 ? walk_take(w, n * width, type) : g->residual_grad;
     g->narrow = type != kept ? walk_take(w, 4 * n * width, type) : NULL;
     g->logits = walk_take(w, g->head_rows * g->logits_ld, kept);
     g->dlogits = type != kept ? walk_take(w, g->head_rows * g->logits_ld, type) : g->logits;
@@ -164,6 +166,20 @@ static int64_t choose_head_rows(const struct gpt *g)
     return rows < n ? rows : n;
 }
 
+/* Whether the activations of all layers are kept for backward, which otherwise computes them again from z. That depends on
+ * the size of the device's memory, not on how much is free, because it changes the lowest bits: GPUs of one kind do
+ * the same. The rest of the memory must hold parameters, gradients and two moments, the bf16 weights, and what libraries
+ * need. */
+static bool keeps_activations(struct gpt *g)
+{
+    const struct model *m = &g->base;
+    struct walk kept = {0};
+    g->keeps = true;
+    place_activations(g, &kept);
+    return kept.at + m->count * (4 * sizeof(float) + device_size(DEVICE_BF16)) + LIBRARY_BYTES <=
+           m->device->memory;
+}
+
 static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
 {
     struct model *m = &g->base;
@@ -171,6 +187,7 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     void *memory = NULL;
     g->logits_ld = choose_logits_ld(g);
     g->head_rows = choose_head_rows(g);
+    g->keeps = keeps_activations(g);
     /* The layout runs twice: first to find the size, then to assign the memory. */
     place_activations(g, &count);
     m->activation_bytes = count.at;

@@ -26,6 +26,7 @@ struct gpt_layer {
     float *x2, *stats2;
     void *y2;
     void *z; /* (n,4C) kept: before the activation */
+    void *a; /* (n,4C) typed: after it; NULL: computed again */
 };
 
 struct gpt {
@@ -39,13 +40,14 @@ struct gpt {
     void *y;
 
     /* Memory that the layers share. */
-    void *a;     /* (n,4C) typed: after the activation */
+    bool keeps;  /* the layers keep a */
+    void *a;     /* (n,4C) typed: after the activation; NULL if layers keep it */
     void *delta; /* (n,C) kept: what is added to the residual; NULL: it is made in the memory of the sum */
     void *wide;  /* (n,4C) kept: gradients of z, and of qkv */
-    float *residual_grad; /* (n,C): gradient of the residual */
-    void *dy;             /* (n,C) kept: gradient of a norm's output, and of o */
+    void *residual_grad; /* (n,C) kept: gradient of the residual */
+    void *dy;            /* (n,C) kept: gradient of a norm's output, and of o */
     /* (n,C) typed: gradient of what was added to the residual; the memory of residual_grad if the types are
-     * the same. */
+     * the same and there is no dropout. */
     void *ddelta;
     void *narrow; /* (n,4C): o, dz or dqkv as products read it; NULL if the kept type is that type */
 

@@ -192,6 +192,12 @@ static void gpt_attention_forward(const struct pass *p, int64_t layer)
                  dropout_at(p, layer, PLACE_ATTENTION_OUT), l->stats2, l->y2);
 }
 
+/* The layer's output of the activation, or the memory in which it is computed. */
+static void *activation_of(const struct pass *p, const struct gpt_layer *l)
+{
+    return l->a ? l->a : p->g->a;
+}
+
 /* Computes the next layer's x1 and y1, or the input of the head, from x2 and y2. */
 static void mlp_block_forward(const struct pass *p, int64_t layer)
 {
@@ -200,8 +206,8 @@ static void mlp_block_forward(const struct pass *p, int64_t layer)
     int64_t width = p->n.width;
     float *x = next ? next->x1 : g->x;
     void *delta = delta_of(p, x);
-    linear_forward(p, l->z, l->y2, &l->up, width, 4 * width, g->a);
-    linear_project(p, delta, g->a, l->down.weight, 4 * width, width);
+    linear_forward(p, l->z, l->y2, &l->up, width, 4 * width, activation_of(p, l));
+    linear_project(p, delta, activation_of(p, l), l->down.weight, 4 * width, width);
     norm_forward(p, next ? &next->norm1 : &g->last, l->x2, delta, x, l->down.bias,
                  dropout_at(p, layer, PLACE_MLP_OUT), next ? next->stats1 : g->stats, next ? next->y1 : g->y);
 }
@@ -211,7 +217,8 @@ static struct device_embedding embedding_call(const struct pass *p)
     return (struct device_embedding){.n = p->n,
                                      .token = p->b->token,
                                      .vocab = p->g->s.vocab,
-                                     .dropout = dropout_at(p, p->g->s.layers, PLACE_EMBEDDING)};
+                                     .dropout = dropout_at(p, p->g->s.layers, PLACE_EMBEDDING),
+                                     .kept = p->kept};
 }
 
 static void gpt_forward(const struct pass *p)
@@ -328,7 +335,7 @@ static void norm_back(const struct pass *p, const struct gpt_norm_params *params
         .dbias = bias ? p->grads + bias : NULL,
         .type = p->type,
         .kept = p->kept,
-        .ddelta = bias && g->ddelta != (void *)g->residual_grad ? g->ddelta : NULL,
+        .ddelta = bias && g->ddelta != g->residual_grad ? g->ddelta : NULL,
     };
     p->ops->norm_grad(p->d, &h);
 }
@@ -340,7 +347,7 @@ static void gradient_ready(struct pass *p, size_t from)
     p->end = from;
 }
 
-/* Computes dz from ddelta, through the projection and the activation. Computes a again. */
+/* Computes dz from ddelta, through the projection and the activation. Computes a again if it was not kept. */
 static void activation_back(const struct pass *p, const struct gpt_layer *l, void *dz)
 {
     struct gpt *g = p->g;
@@ -355,13 +362,13 @@ static void activation_back(const struct pass *p, const struct gpt_layer *l, voi
         .w = weight_at(p, l->down.weight),
         .z = l->z,
         .dz = dz,
-        .a = g->a,
+        .a = l->a ? NULL : g->a,
         .dbias = p->grads + l->up.bias,
     };
     if (p->ops->activation_grad && p->ops->activation_grad(p->d, &h))
         return;
     linear_back(p, g->wide, g->ddelta, l->down.weight, h.in, h.out);
-    p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, g->a, h.dbias, g->wide, l->z, h.rows, h.in);
+    p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, h.a, h.dbias, g->wide, l->z, h.rows, h.in);
 }
 
 /* Goes from the gradient of the mlp's output to the gradient of the attention's output; both are in
@@ -373,7 +380,7 @@ static void mlp_block_back(struct pass *p, int64_t layer)
     int64_t width = p->n.width;
     void *dz = p->type == p->kept ? g->wide : g->narrow;
     activation_back(p, l, dz);
-    linear_grad(p, l->down.weight, g->a, g->ddelta, 4 * width, width);
+    linear_grad(p, l->down.weight, activation_of(p, l), g->ddelta, 4 * width, width);
     linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
     linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);
     norm_back(p, &l->norm2, l->x2, l->stats2, l->attention.bias, dropout_at(p, layer, PLACE_ATTENTION_OUT));

@@ -55,7 +55,8 @@ void snapshot_free_names(char ***names)
 /* Lists the files that a snapshot's digest covers, sorted. */
 static enum err_code list_files(const char *path, char ***out, struct err *e)
 {
-    static const char *const extras[] = {"config.json", "vocab.json", SNAPSHOT_PARTS_FILE, SNAPSHOT_RUN_FILE};
+    static const char *const extras[] = {"config.json", "vocab.json", SNAPSHOT_ALGORITHMS_FILE,
+                                         SNAPSHOT_PARTS_FILE, SNAPSHOT_RUN_FILE};
     if (snapshot_list_names(path, NULL, ".safetensors", out, e))
         return e->code;
     for (size_t i = 0; i < ARRAY_LEN(extras); i++) {

@@ -5,14 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 
 /* Snapshots: each is a directory `step-<N>-g<generation>` below snapshot.dir.
  *
  *   model.safetensors        parameters; its metadata says where in the run the snapshot was taken
  *   run.json                 which run: cluster, job, generation (run.h)
  *   config.json, vocab.json  files that other tools need beside the parameters, if the layout has them
+ *   algorithms.txt           which algorithms computed products, if they were chosen (DDP_CUDA_TUNE)
  *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if there are none, or if ranks differ
  *   shared.safetensors       if ranks differ: those arrays that are equal on all of them
  *   parts.json               if ranks differ: the list of the snapshot's parts, which lie elsewhere (parts.h)
@@ -37,12 +38,13 @@ struct snapshot_tensor { /* borrowed; offset and count are floats of the flat ar
     size_t offset, count;
 };
 
-struct snapshot_extra { /* borrowed; a small file beside the tensors: config.json or vocab.json */
+#define SNAPSHOT_ALGORITHMS_FILE "algorithms.txt"
+struct snapshot_extra { /* borrowed; a small file beside the tensors: config.json, vocab.json or algorithms.txt */
     const char *name;
     const char *text;
     size_t length;
 };
-#define SNAPSHOT_EXTRAS 2
+#define SNAPSHOT_EXTRAS 3
 
 #define SNAPSHOT_NONE SIZE_MAX
 

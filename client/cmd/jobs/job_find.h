@@ -1,23 +1,12 @@
 #ifndef DDP_CLIENT_CMD_JOBS_JOB_FIND_H
 #define DDP_CLIENT_CMD_JOBS_JOB_FIND_H
 
+#include "client/cmd/jobs/job_pages.h"
 #include "client/cmd/jobs/job_reference.h"
 #include "client/connect.h"
 
 /* Finds the jobs that a user names (job_reference.h). The coordinator is asked for its jobs only if a reference needs
  * them. */
-
-/* Every job of the coordinator, by number. Zeroed, it is empty. */
-struct job_pages {
-    Ddp__V1__JobStatus **jobs; /* they belong to the replies */
-    size_t count;
-    Ddp__V1__ListJobsReply *totals; /* the newest reply */
-    void **replies;
-    size_t reply_count;
-};
-/* all: also those that ended long ago. */
-MUST_CHECK enum err_code job_pages_fetch(struct link *link, bool all, struct job_pages *out, struct err *e);
-void job_pages_release(struct job_pages *pages);
 
 /* The name under which the coordinator knows the caller; the caller frees. */
 MUST_CHECK enum err_code job_find_user(struct link *link, char **name, struct err *e);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/option.h"
+#include "base/conf/option.h"
 
 enum err_code job_number_parse(const char *text, int64_t *job, struct err *e)
 {

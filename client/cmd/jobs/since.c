@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/conf/conf.h"
+#include "base/conf/option.h"
 #include "base/mem.h"
-#include "base/option.h"
 
 static bool since_parse_date(const char *text, int64_t *ms)
 {

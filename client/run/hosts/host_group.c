@@ -9,9 +9,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/net/port_owner.h"
 #include "base/text.h"
 #include "client/cmd/output.h"
-#include "client/cmd/submit.h"
+#include "client/cmd/submit/submit.h"
 #include "client/diagnose/reach.h"
 #include "client/interrupts.h"
 #include "client/run/hosts/endpoint.h"
@@ -225,7 +226,7 @@ static enum err_code host_group_wait_own_port(struct host_group *h, struct err *
 {
     const struct timespec turn = {.tv_nsec = TURN_MS * 1000000L};
     enum port_owner owner;
-    while ((owner = local_port_owner(h->request->port)) != PORT_OF_THIS_USER) {
+    while ((owner = port_owner_find(h->request->port)) != PORT_OF_THIS_USER) {
         if (owner == PORT_OF_ANOTHER)
             return err_set(e, ERR_UNAVAILABLE, "another user listens at %s; take another port",
                            h->endpoint.address);
@@ -281,6 +282,20 @@ static enum err_code host_group_join(struct host_group *h, struct err *e)
     return ERR_OK;
 }
 
+/* --web, which is typed on each host: the hosting machine has the coordinator's socket, so it serves the page. */
+static enum err_code host_group_serve_web(struct host_group *h, struct err *e)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    if (h->hosting)
+        return run_session_serve_web(&h->session, h->name, e);
+    if (h->session.serves_web && !h->quiet) {
+        buf_printf(&line, "ddpctl: the web page of this run is on %s, which prints its URL\n",
+                   h->member.status->host);
+        stderr_put(&line);
+    }
+    return ERR_OK;
+}
+
 static enum err_code host_group_start_agent(struct host_group *h, struct err *e)
 {
     const struct run_request *r = h->request;
@@ -288,6 +303,7 @@ static enum err_code host_group_start_agent(struct host_group *h, struct err *e)
     struct local_cluster_agent agent = {.slots = procs > here ? procs : here,
                                         .coordinator = h->hosting ? NULL : h->endpoint.address,
                                         .token = h->hosting ? NULL : h->token,
+                                        .own_port = h->local_token && !h->hosting,
                                         .node = h->node,
                                         .address = r->local_addr ? r->local_addr : h->endpoint.node,
                                         .attach = h->session.terminal.attach,
@@ -393,7 +409,7 @@ static enum err_code host_group_run_job(struct host_group *h, struct err *e)
         host_group_start_coordinator(h, e) != ERR_OK ||
         (h->local_token && !h->hosting && host_group_wait_own_port(h, e) != ERR_OK) ||
         host_group_open_link(h, e) != ERR_OK || host_group_join(h, e) != ERR_OK ||
-        host_group_start_agent(h, e) != ERR_OK)
+        host_group_serve_web(h, e) != ERR_OK || host_group_start_agent(h, e) != ERR_OK)
         return e->code;
     if (!h->hosting)
         host_group_warn_difference(h);
@@ -448,13 +464,15 @@ static void host_group_digest_job(struct host_group *h)
 }
 
 int host_group_run(const struct globals *globals, const struct run_request *request, const char *text,
-                   const struct job_spec *spec, bool quiet)
+                   const struct job_spec *spec, const struct run_options *options)
 {
+    const bool quiet = options->quiet;
     struct host_group h = {.request = request, .spec = spec, .text = text, .quiet = quiet};
     struct err e = {0};
     host_group_read_name(&h);
     host_group_digest_job(&h);
     run_session_init(&h.session, request, quiet);
+    h.session.serves_web = options->web;
     h.started_ms = clock_boot_ms();
     enum err_code code = endpoint_find(&h.endpoint, request->host, request->port, &e);
     if (code == ERR_OK)

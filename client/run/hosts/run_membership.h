@@ -2,7 +2,7 @@
 #define DDP_CLIENT_RUN_HOSTS_RUN_MEMBERSHIP_H
 
 #include "base/buf.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "client/connect.h"
 
 /* This host's membership in a run (the RPC JoinRun in proto/ddp.proto): a stream that stays open until the

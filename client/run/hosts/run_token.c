@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crypto/id.h"
+#include "base/crypto/secret.h"
 #include "base/file.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "base/secret.h"
 
 #define TOKEN_BYTES 32
 #define CHARACTERS_MIN 16

@@ -6,10 +6,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
-#include "client/cmd/job_text.h"
 #include "client/cmd/output.h"
+#include "client/cmd/submit/job_text.h"
 #include "client/run/batch/nodelist.h"
 #include "client/run/hosts/run_token.h"
 #include "client/run/launch/launch_message.h"

@@ -1,4 +1,4 @@
-/* Two or more jobs side by side: their curves in common charts, and the keys of their job files that differ. */
+/* Two or more jobs side by side: their curves in common charts, and what differs between their job files and environments. */
 
 /* The value of a flow collection, or the text: {type: mlp, sizes: [20, 1]} becomes an object, and lists stay texts. */
 function flow_value(text) {
@@ -40,8 +40,22 @@ function job_keys(text) {
   return keys;
 }
 
-function different_keys(jobs) {
-  const tables = jobs.map((job) => job_keys(job.job_file || "")), names = new Set(tables.flatMap((t) => [...t.keys()]));
+/* Where the job ran last, and the variables that came from the submitter's shell. */
+function environment_of(job) {
+  const table = new Map(), devices = new Map();
+  for (const rank of job.ranks) {
+    const device = rank.device.replace(/^([a-z]+)\d+\x20?/, "$1 ").trim();
+    if (device) devices.set(device, (devices.get(device) || 0) + 1);
+  }
+  if (job.nodes.length) table.set("nodes", job.nodes.join(" "));
+  if (devices.size) table.set("devices", [...devices].map(([device, n]) => n + " × " + device).join(", "));
+  for (const entry of job.env || []) table.set("$" + entry.split("=")[0], entry.slice(entry.indexOf("=") + 1));
+  return table;
+}
+
+/* The rows of the table: [key, the value of each job]. */
+function different_keys(tables) {
+  const names = new Set(tables.flatMap((t) => [...t.keys()]));
   return [...names].filter((name) => name !== "name" && new Set(tables.map((t) => t.get(name))).size > 1).map((name) => [name, tables.map((t) => t.get(name))]);
 }
 
@@ -49,18 +63,21 @@ function draw_difference(jobs) {
   const best = (job) => job.progress && job.progress.has_best_val ? number(job.progress.best_val) : "";
   const results = [["state", (j) => state_badge(j.state)], ["step", (j) => (j.progress ? count(j.progress.step) : "")], ["loss", (j) => metric_of(j, "loss")], ["val_loss", (j) => metric_of(j, "val_loss")],
     ["best val_loss", best], ["took", (j) => (j.started_ms ? span((j.ended_ms || Date.now()) - j.started_ms) : "")], ["restarts", (j) => String(j.restarts_used)]];
-  const known = jobs.every((job) => job.job_file), rows = known ? different_keys(jobs) : []; // the list has no job files
+  const known = jobs.every((job) => job.job_file), rows = known ? different_keys(jobs.map((job) => job_keys(job.job_file))) : []; // the list has no job files
+  const around = known ? different_keys(jobs.map(environment_of)) : [];
   const short = (text) => (text === undefined ? h("span.dim", "–") : plain(/^-?[\d.e-]{14,}$/.test(text) ? Number(Number(text).toPrecision(12)) : text));
-  return h("div.scroll", {key: "difference"}, h("table.difference", h("caption", "Results, and the keys of the job files that differ"),
+  const draw_row_of = ([name, values]) => h("tr", {key: name}, h("th", {scope: "row"}, h("code", plain(name))), values.map((v) => h("td", short(v))));
+  return h("div.scroll", {key: "difference"}, h("table.difference", h("caption", "Results, and what differs in job file and environment"),
     h("thead", h("tr", h("th", {scope: "col"}, ""), jobs.map((job, i) => h("th", {scope: "col", key: job.job}, curve_sample({colour: i, dash: Math.floor(i / 7)}), " ", h("a", {href: "#/job/" + job.job + "/curves"}, "#" + job.job + " " + plain(job.name)))))),
-    h("tbody", results.map(([name, value]) => h("tr", {key: name}, h("th", {scope: "row"}, name), jobs.map((job) => h("td", value(job)))))),
-    h("tbody.keys", rows.length ? rows.map(([name, values]) => h("tr", {key: "key " + name}, h("th", {scope: "row"}, h("code", plain(name))), values.map((v) => h("td", short(v)))))
-      : known && h("tr", {key: "none"}, h("td", {colspan: String(jobs.length + 1)}, "The job files have the same keys and values.")))));
+    h("tbody", results.filter(([, value]) => jobs.some((job) => value(job) !== "")).map(([name, value]) =>
+      h("tr", {key: name}, h("th", {scope: "row"}, name), jobs.map((job) => h("td", value(job)))))),
+    h("tbody.keys", rows.length ? rows.map(draw_row_of) : known && h("tr", {key: "none"}, h("td", {colspan: String(jobs.length + 1)}, "The job files have the same keys and values."))),
+    h("tbody.keys.environment", around.map(draw_row_of))));
 }
 
 function draw_compare() {
   const jobs = view.jobs.map((number_of) => model.jobs.get(number_of)).filter(Boolean);
   return [h("div.head", {key: "head"}, back_button(), h("h2", "Compare " + view.jobs.length + " jobs")),
     view.jobs.filter((job) => model.failed.has(job)).map((job) => h("p.error", {key: "failed" + job}, "job " + job + ": " + model.failed.get(job))),
-    jobs.length ? draw_difference(jobs) : null, curve_controls(), draw_charts(view.jobs)];
+    jobs.length ? draw_difference(jobs) : null, curve_controls(view.jobs), draw_charts(view.jobs)];
 }

@@ -7,15 +7,22 @@ const CHANGES = new Set(["tune_applied", "job_resized", "handed_over", "generati
 const event_is_fault = (event) => FAULTS.has(event.what) || (event.what === "job_ended" && event.text.startsWith("failed"));
 
 function marks_of(job, over) {
+  const counter = counter_of(job, over), at = (time) => (counter ? count_at(counter, step_at(job, time)) : step_at(job, time));
   return (model.events.get(job) || []).filter((e) => event_is_fault(e) || CHANGES.has(e.what)).map((e) => ({
-    id: e.id, fault: event_is_fault(e), text: clock(e.time_ms) + " " + e.text, x: over === "time" ? e.time_ms / 1000 : step_at(job, e.time_ms),
+    id: e.id, fault: event_is_fault(e), text: clock(e.time_ms) + " " + e.text, x: over === "time" ? e.time_ms / 1000 : at(e.time_ms),
   }));
 }
 
-function curve_controls() {
-  const choice = (value, label) => h("label", h("input", {type: "radio", name: "x", value, checked: view.x === value, "data-set": "x"}), h("span", label));
+/* The x axis of these jobs: the time of several jobs counts from the start of each. */
+function axis_shown(jobs) {
+  return !axes_of(jobs).includes(view.x) ? "step" : view.x === "time" && jobs.length > 1 ? "since" : view.x;
+}
+
+function curve_controls(jobs) {
+  const shown = axis_shown(jobs).replace("since", "time");
+  const choice = (value) => h("label", {key: value}, h("input", {type: "radio", name: "x", value, checked: shown === value, "data-set": "x"}), h("span", value));
   return h("form.controls", {key: "controls"},
-    h("fieldset.switch", h("legend", "x axis"), choice("step", "step"), choice("time", "time")),
+    h("fieldset.switch", h("legend", "x axis"), axes_of(jobs).map(choice)),
     h("label", h("input", {type: "checkbox", checked: view.log === "1", "data-set": "log"}), " log y"),
     h("label", "smoothing ", h("input", {type: "range", min: "0", max: "0.98", step: "0.02", value: view.smooth, "data-set": "smooth"}),
       h("output", Number(view.smooth) ? Number(view.smooth).toFixed(2) : "off")),
@@ -44,15 +51,17 @@ function draw_charts(jobs) {
 
 /* The chart in words: the first and the last value of each curve. */
 function chart_words(chart, jobs) {
+  const over = axis_shown(jobs);
+  const place = (x) => " at " + (over === "time" ? clock(x * 1000) : over === "since" ? span(x * 1000) : over + " " + count(Math.round(x)));
   return style_curves(chart, jobs).slice(0, 8).map((c) => {
-    const n = c.series.step.length - 1;
-    return (c.label || c.name) + ": " + number(c.series.value[0]) + " at step " + count(c.series.step[0]) + ", " + number(c.series.value[n]) + " at step " + count(c.series.step[n]);
+    const {x, y} = shape_of(c.series, over, 0, c.start), n = x.length - 1;
+    return (c.label || c.name) + ": " + number(y[0]) + place(x[0]) + ", " + number(y[n]) + place(x[n]);
   }).join("; ");
 }
 
 /* Fills the plots that draw_charts() made. */
 function fill_charts(jobs) {
-  const over = view.x !== "time" ? "step" : jobs.length > 1 ? "since" : "time", marks = jobs.length === 1 ? marks_of(jobs[0], over) : [];
+  const over = axis_shown(jobs), marks = jobs.length === 1 ? marks_of(jobs[0], over) : [];
   const by_title = new Map(charts_for(jobs, view.all === "1").map((chart) => [chart.title, chart]));
   let first = true;
   for (const figure of document.querySelectorAll("#view figure")) {

@@ -63,7 +63,7 @@ function draw_bar(progress) {
   const part = progress.steps ? Math.min(1, progress.step / progress.steps) : 0;
   return h("span.progress",
     progress.steps ? h("span.bar", {role: "progressbar", "aria-valuenow": String(Math.round(part * 100)), "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": "progress"}, h("span", {css: {width: (part * 100).toFixed(2) + "%"}})) : null,
-    h("span.percent", progress.steps ? Math.floor(part * 100) + " %" : ""),
+    progress.steps ? h("span.percent", Math.floor(part * 100) + " %") : null,
     h("span.steps.wide", count(progress.step) + (progress.steps ? "/" + count(progress.steps) : " steps")));
 }
 

@@ -1,4 +1,5 @@
-/* Requests to the server, and the stream of changes. Every request carries the key of the URL that ddpctl printed. */
+/* Requests to the server, and the stream of changes. Every request carries the key of the URL that ddpctl printed, or the cookie of a
+ * login to the coordinator's own page. */
 
 const link = {key: "", last: "", controller: null, state: "connecting", why: ""};
 
@@ -21,6 +22,7 @@ async function api(path, options = {}) {
   if (link.key) headers["X-DDP-Key"] = link.key;
   const reply = await fetch("api/" + path, {...options, headers, credentials: "same-origin", cache: "no-store"});
   if (reply.ok) return reply;
+  if (reply.status === 401) link_state("login");
   let text = "";
   try {
     text = (await reply.json()).error;
@@ -86,6 +88,7 @@ async function listen(query, take) {
       if (!mine.signal.aborted) link_state("broken", "");
     } catch (error) {
       if (mine.signal.aborted) return;
+      if (error.status === 401) return;
       if (error.status === 403) return link_state("refused", error.message);
       link_state("broken", error.status ? error.message : "");
     }

@@ -6,6 +6,9 @@ function draw_banner() {
     away: "The coordinator does not answer: " + link.why,
   };
   const notes = model.cluster ? model.cluster.notes : [];
+  if (link.state === "login")
+    return [h("form", {key: "login", id: "login"}, h("label", "Log in with your token, as ddpctl has it ", h("input", {name: "token", type: "password", autocomplete: "current-password"})), h("button.main", "Log in")),
+      notice ? h("p.bad", {key: "notice"}, plain(notice)) : null];
   return [texts[link.state] ? h("p.bad", {key: "link"}, plain(texts[link.state])) : null, notice ? h("p.bad", {key: "notice"}, plain(notice), button("hide-notice", "close")) : null,
     notes.map((note, i) => h("p", {key: "note" + i}, plain(note)))];
 }
@@ -14,8 +17,9 @@ let notice = "";
 function draw() {
   const log = $("log"), at_end = log && log.scrollTop + log.clientHeight > log.scrollHeight - 24;
   patch($("totals"), draw_totals());
-  patch($("who"), model.who ? plain(model.who.name) : "", link.state === "live" ? h("span.live", {title: "live"}, "● live") : h("span.dim", "○ " + link.state));
+  patch($("who"), model.who && link.state !== "login" ? [plain(model.who.name), link.key ? null : button("logout", "Log out")] : null, link.state === "live" ? h("span.live", {title: "live"}, "● live") : h("span.dim", "○ " + link.state));
   patch($("banner"), draw_banner());
+  document.documentElement.classList.toggle("login", link.state === "login");
   patch($("nodes"), draw_nodes());
   patch($("list"), draw_list());
   const shown = view.page !== "jobs";
@@ -85,6 +89,12 @@ async function order(path, then) {
   draw_soon();
 }
 
+/* The page begins anew with another user, or without one. */
+const log_by = (way, body) => post("log" + way, body).then(() => location.reload(), (error) => {
+  notice = error.message;
+  draw_soon();
+});
+
 const KEYS = [["j k", "next and previous job"], ["Enter", "open the job"], ["Esc", "back to the list"], ["l", "its logs"], ["w", "run ddpctl why again"], ["1 – 6", "the tabs"],
   ["x", "tick the job for a comparison"], ["c", "compare the ticked jobs"], ["/", "filter the jobs"], ["?", "this list"]];
 
@@ -101,6 +111,7 @@ const acts = {
   compare: () => go({page: "compare", jobs: [...ticked].sort((a, b) => a - b)}),
   untick: () => ticked.clear(),
   "all-ended": () => (all_ended = true),
+  logout: () => log_by("out"),
   "hide-notice": () => (notice = ""),
   "close-dialog": () => $("dialog").close(),
   confirm: () => {
@@ -205,7 +216,10 @@ document.addEventListener("keydown", (event) => {
   keys[key]();
 });
 
-document.addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (event.target.id === "login") log_by("in", {token: event.target.elements.token.value.trim()});
+});
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return link.controller?.abort(); // a page that nobody sees listens to nothing
   ask_cluster();
@@ -230,8 +244,7 @@ addEventListener("scroll", draw_soon, {passive: true});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts_restyle);
 setInterval(() => document.hidden || draw_soon(), 1000); // ages and times
 setInterval(() => {
-  if (document.hidden) return;
-  watched_jobs().filter((job) => !ENDED.has(model.jobs.get(job)?.state)).slice(0, 8).forEach(ask_usage);
+  if (document.hidden || link.state === "login") return;
   if (view.job && !ENDED.has(model.jobs.get(view.job)?.state)) ask_why(view.job);
 }, 10000);
 

@@ -3,7 +3,8 @@
 const store = new Map(); // by job: Map of "name rank" to {job, name, rank, usage, step, time, value, shapes}
 
 const PER_RANK = /^(ms_per_step|wait_ms|memory_bytes|exposed|balance_|(gpu|sys)\.)/;
-const HIDDEN = /^(steps|epoch|parameters|.*_bytes|bytes|digest_.*|round|sync_.*)$/;
+const HIDDEN = /^(steps|epoch|parameters|.*_bytes|bytes|digest_.*|round|sync_.*|tokens|samples)$/;
+const COUNTERS = ["tokens", "samples"]; // what a job has trained on so far, for the x axis
 const ORDER = ["loss", "val_loss", "bits_per_char", "bits_per_byte", "val_acc", "lr", "grad_norm", "tokens_per_s", "samples_per_s",
   "ms_per_step", "wait_ms", "exposed", "memory_bytes"];
 const TOGETHER = {val_loss: "loss", wait_ms: "ms_per_step"}; // drawn in the chart of the other one
@@ -41,23 +42,41 @@ function push_point(s, step, time, value) {
 }
 
 function add_points(job, points) {
-  let large = false;
+  let large = null;
   for (const point of points) {
     const s = series_of(job, point.name, point.rank), end = s.time.length - 1;
     if (end >= 0 && (point.time_ms < s.time[end] || (point.time_ms === s.time[end] && point.step <= s.step[end]))) continue;
     push_point(s, point.step, point.time_ms, point.value ?? NaN);
-    large = large || s.step.length > 6000;
+    if (s.step.length > 6000) large = s;
   }
-  if (large) ask_metrics(job); // the server thins them
+  if (large) (large.usage ? ask_usage : ask_metrics)(job); // the server thins them
 }
 
-/* The curve as it is drawn: {x, y, smooth}. Over steps, a step that was done again keeps its later value. Over "since", x is the time
- * since the start of the job. */
+/* The series of a counter, of the lowest rank. */
+function counter_of(job, name) {
+  let found = null;
+  for (const s of (store.get(job) || new Map()).values())
+    if (s.name === name && s.step.length > 1 && (!found || s.rank < found.rank)) found = s;
+  return found;
+}
+
+/* What the x axis can show of all these jobs. */
+const axes_of = (jobs) => ["step", "time", ...COUNTERS.filter((name) => jobs.every((job) => counter_of(job, name)))];
+
+/* The counter at a step: on a straight line between the steps that have it. It begins with 0. */
+function count_at(counter, step) {
+  const {x, y} = shape_of(counter, "step", 0, 0), i = index_at(x, step), from = i < 0 ? 0 : x[i], had = i < 0 ? 0 : y[i];
+  return i === x.length - 1 || x[i + 1] <= from ? had : had + ((y[i + 1] - had) * (step - from)) / (x[i + 1] - from);
+}
+
+/* The curve as it is drawn: {x, y, smooth}. Over steps and counters, a step that was done again keeps its later value. Over "since", x
+ * is the time since the start of the job. */
 function shape_of(s, over, smoothing, start) {
-  const name = [over, smoothing, start].join();
+  const counter = COUNTERS.includes(over) ? counter_of(s.job, over) : null;
+  const name = [over, smoothing, start, counter && counter.step.length].join();
   if (s.shapes.has(name)) return s.shapes.get(name);
   let x, y = s.value;
-  if (over !== "step") {
+  if (over === "time" || over === "since") {
     x = s.time.map((t) => (over === "since" ? t - start : t) / 1000);
   } else {
     x = s.usage ? s.time.map((t) => step_at(s.job, t)) : s.step; // nodes know no steps
@@ -70,6 +89,7 @@ function shape_of(s, over, smoothing, start) {
       x = pairs.map((p) => p[0]);
       y = pairs.map((p) => p[1]);
     }
+    if (counter) x = x.map((step) => count_at(counter, step));
   }
   const shape = {x, y, smooth: smoothing > 0 && y.length > 30 ? smooth(y, smoothing) : null}; // a few points show no noise
   if (s.shapes.size > 9) s.shapes.clear(); // of other positions of the smoothing slider

@@ -116,7 +116,7 @@ function draw_snapshots(job) {
 }
 
 const PANELS = {ranks: draw_ranks, logs: draw_logs, events: draw_events, configuration: draw_configuration, snapshots: draw_snapshots,
-  curves: (job) => [curve_controls(), (store.get(job.job) || new Map()).size ? draw_charts([job.job])
+  curves: (job) => [curve_controls([job.job]), (store.get(job.job) || new Map()).size ? draw_charts([job.job])
     : h("p.empty", {key: "none"}, job.kind === "train" ? "No metrics yet." : "No metrics: the program has reported none (import ddp, DDP_REPORT_FD), and ddp has found none in the output of rank 0.")]};
 
 function draw_job() {

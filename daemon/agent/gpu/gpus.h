@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/usage.h"
+#include "base/worker/usage.h"
 #include "proto/ddp.pb-c.h"
 
 /* The GPUs that this agent offers: their names, their load, and which of them are sick. Loop thread.

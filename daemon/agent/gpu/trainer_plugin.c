@@ -87,7 +87,8 @@ static void query_report(struct trainer_plugin *t)
     }
     const char *nccl = json_get_text(said, "nccl", NULL), *version = json_get_text(said, "version", "");
     if (nccl)
-        log_info("plugin", "version=%s nccl=%s", LOG_Q(version), LOG_Q(nccl));
+        log_info("plugin", "version=%s nccl=%s why=%s", LOG_Q(version), LOG_Q(nccl),
+                 LOG_Q(json_get_text(said, "why", "")));
     else
         log_warn("no_plugin", "why=%s", LOG_Q(json_get_text(said, "why", "it has none")));
     t->fn(t->user, nccl ? nccl : "none", version);

@@ -7,8 +7,9 @@
 struct uv_loop_s;
 struct trainer_plugin;
 
-/* nccl: "2.28.9", or "none" if the trainer has no plugin for GPUs or did not answer. version: all its
- * libraries, for people: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0"; "": none. Both are borrowed. */
+/* nccl: "2.28.9"; "missing" if the trainer has none, so that one rank alone can train; "none" if it has no plugin for GPUs or
+ * did not answer. version: all its libraries, for people: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0"; "": none. Both are
+ * borrowed. */
 typedef void (*trainer_plugin_fn)(void *user, const char *nccl, const char *version);
 
 /* fn is called once, from the loop, within half a minute. The query frees itself then. */

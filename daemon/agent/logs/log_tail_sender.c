@@ -108,7 +108,7 @@ static void streams_update(struct log_tail_sender *s, const struct log_tail_work
     qsort(s->streams, s->count, sizeof(*s->streams), compare_streams);
 }
 
-/* Also after an interrupted pass: on a slow link no pass may be a whole one for long. */
+/* Called after interrupted passes, too, because on a slow link no pass may be complete for a long time. */
 static void streams_drop_gone(struct log_tail_sender *s)
 {
     size_t count = 0, next = 0;

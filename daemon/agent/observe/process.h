@@ -37,7 +37,7 @@ void process_tree(const struct process_list *all, pid_t first, struct process_li
 
 #define PROCESS_CALL 64
 #define PROCESS_TARGET 128
-/* Appends to *out the processes of the cgroup, a path or NULL, that it does not have: those that have left the tree and
+/* Appends to *out those processes of the cgroup (a path, or NULL) that it lacks because they have left the process tree and
  * the session. */
 void process_add_cgroup(const struct process_list *all, const char *cgroup, struct process_list *out);
 

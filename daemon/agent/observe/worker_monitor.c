@@ -19,8 +19,9 @@
 #define SAMPLE_EVERY_MS 1000
 #define SAMPLE_SHARE 100 /* readings take at most this fraction (1 / 100) of the time */
 #define USAGE_EVERY_MS 5000
-#define USAGE_SLACK_MS 500 /* a sample that comes so much earlier is measured: the next one would be late */
-#define USAGE_MOST 1024    /* workers of one message */
+/* A sample that comes this much too early is measured all the same, because the next one would be late. */
+#define USAGE_SLACK_MS 500
+#define USAGE_MOST 1024 /* workers of one message */
 #define PROBES_MAX 64
 
 struct worker {
@@ -86,7 +87,7 @@ static void activity_send(struct worker_monitor *w)
     free(items);
 }
 
-/* ---- usage: sent when it was measured, and never again: the next message says it anew */
+/* ---- usage: sent once, when it was measured; the next message replaces it */
 
 static void usage_send_message(struct worker_monitor *w, Ddp__V1__SpawnUsage **list, size_t count)
 {

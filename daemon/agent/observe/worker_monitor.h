@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/usage.h"
+#include "base/worker/usage.h"
 #include "proto/ddp.pb-c.h"
 
 /* Observes whether the workers of this node get on, and what they use. It samples their CPU time and the age of their output

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/process_wait.h"
+#include "base/worker/process_wait.h"
 
 static int64_t output_newest(const char *dir)
 {

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* A total that became smaller lacks a process that ended without a parent that waited for it: the rate is not known. A
- * total below 0 could not be read. */
+/* A total becomes smaller when a process ends and no parent waits for it. The rate is then unknown. A total below 0 could not
+ * be read. */
 static double usage_rate(int64_t before, int64_t now, double per)
 {
     return before < 0 || now < before ? NAN : (double)(now - before) / per;

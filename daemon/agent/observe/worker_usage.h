@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/usage.h"
+#include "base/worker/usage.h"
 #include "daemon/agent/observe/worker_samples.h"
 
 /* From the samples of a worker to what it uses: rates over the time between two samples. No clock, no I/O. */

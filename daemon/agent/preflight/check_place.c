@@ -17,7 +17,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/isa.h"
 #include "base/mem.h"
 #include "proto/rpc_codec.h"

@@ -20,16 +20,17 @@
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/facts.h"
+#include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
-#include "daemon/coordinator/core/idle.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/job_orders.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/load.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
-#include "daemon/coordinator/core/operator.h"
+#include "daemon/coordinator/core/nodes/idle.h"
+#include "daemon/coordinator/core/nodes/node_sessions.h"
+#include "daemon/coordinator/core/nodes/nodes.h"
+#include "daemon/coordinator/core/nodes/operator.h"
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/placement.h"
@@ -37,9 +38,9 @@
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/reports.h"
-#include "daemon/coordinator/core/snapshot_faults.h"
-#include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/stall.h"
+#include "daemon/coordinator/core/snapshots/lost_snapshots.h"
+#include "daemon/coordinator/core/snapshots/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 #include "daemon/coordinator/core/wish.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
@@ -56,6 +57,7 @@ void core_config_defaults(struct core_config *config)
         .look_ms = 30000,
         .retain_jobs_ms = 14LL * 24 * 3600 * 1000,
         .retain_jobs = 1000,
+        .keep_generations = 256,
         .max_queued = 10000,
     };
 }
@@ -115,7 +117,7 @@ static void handle_event(struct core *core, const struct core_event *event)
         handler->apply(core, event);
         return;
     }
-    struct node *node = nodes_by_session(core, event->session);
+    struct node *node = node_sessions_find(core, event->session);
     if (!node)
         return; /* the agent has a newer session */
     if (handler->proves_alive)

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 #include "base/job/job.h"
 #include "daemon/coordinator/core/effect.h"
 #include "daemon/coordinator/core/event.h"
@@ -46,17 +46,18 @@ struct core_env {
 
 struct core_config {
     char cluster_id[ID_TEXT];
-    int64_t epoch;           /* grows at each start; the store counts it */
-    int64_t heartbeat_ms;    /* 3,000, told to agents */
-    int64_t node_timeout_ms; /* 9,000: a node is lost after this silence, and suspect after 3/4 of it */
-    int64_t return_ms;       /* 30,000: no node is lost sooner after a start or a stall of the coordinator */
-    int64_t join_wait_ms;    /* 20,000: how long a Join waits before PENDING */
-    int64_t lease_margin_ms; /* 2,000: from the end of a lease until its processes count as dead */
-    int64_t retain_jobs_ms;  /* 14 days: finished jobs older than this are removed */
-    int64_t retain_jobs;     /* 1,000: of more finished jobs than this the oldest are removed */
-    int64_t settle_ms;       /* 5,000: how long the nodes on offer must stay the same before a job grows */
-    int64_t look_ms;         /* 30,000: how often nodes are asked for the snapshots that a job waits for */
-    int64_t max_queued;      /* 10,000 unfinished jobs: more are refused with RESOURCE_EXHAUSTED */
+    int64_t epoch;            /* grows at each start; the store counts it */
+    int64_t heartbeat_ms;     /* 3,000, told to agents */
+    int64_t node_timeout_ms;  /* 9,000: a node is lost after this silence, and suspect after 3/4 of it */
+    int64_t return_ms;        /* 30,000: no node is lost sooner after a start or a stall of the coordinator */
+    int64_t join_wait_ms;     /* 20,000: how long a Join waits before PENDING */
+    int64_t lease_margin_ms;  /* 2,000: from the end of a lease until its processes count as dead */
+    int64_t retain_jobs_ms;   /* 14 days: finished jobs older than this are removed */
+    int64_t retain_jobs;      /* 1,000: of more finished jobs than this the oldest are removed */
+    int64_t settle_ms;        /* 5,000: how long the nodes on offer must stay the same before a job grows */
+    int64_t look_ms;          /* 30,000: how often nodes are asked for the snapshots that a job waits for */
+    int64_t keep_generations; /* 256 of each job, and older ones that are of use (generation_thin.h) */
+    int64_t max_queued;       /* 10,000 unfinished jobs: more are refused with RESOURCE_EXHAUSTED */
     const struct core_hook *hooks; /* notices.h; borrowed */
     size_t hook_count;
     char *const *tell_allow; /* tell_check's list for the `tell` of jobs; borrowed */

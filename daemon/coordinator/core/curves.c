@@ -36,7 +36,7 @@ static char *still_text(const struct job *job)
         job->still.loss, step, steps);
 }
 
-/* Programs print "0.03", and many losses look like that. Zero also is what a run prints that is broken. */
+/* Many different losses are printed as "0.03". Zero does not count as rounded, because a broken run prints it, too. */
 static bool loss_has_few_digits(double loss)
 {
     char text[32];

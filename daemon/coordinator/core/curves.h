@@ -1,16 +1,17 @@
 #ifndef DDP_DAEMON_COORDINATOR_CORE_CURVES_H
 #define DDP_DAEMON_COORDINATOR_CORE_CURVES_H
 
-#include "base/metric.h"
+#include "base/worker/metric.h"
 #include "daemon/coordinator/core/model.h"
 
-/* Where a job's metrics come from, and whether its loss still moves. A loss that is constant or not a number for
- * CURVES_STILL_STEPS steps is said once a generation, as the event nothing_learned and in the job's notes, until it moves. */
+/* Where a job's metrics come from, and whether its loss still moves. If the loss is constant or not a number for
+ * CURVES_STILL_STEPS steps, the event nothing_learned is recorded once in the generation, and the job has a note until the
+ * loss moves. */
 #define CURVES_STILL_STEPS 100
-#define CURVES_STILL_REPORTS                                                                                 \
-    10 /* rounded to four digits, two losses far apart may be equal by chance; so many are not */
-/* A loss that was read from what a program prints needs so many times the steps and reports, unless it is not a number: a
- * progress bar shows a loss again until the program sets a new one. With less than three digits it proves nothing. */
+/* A few losses, rounded to four digits, may be equal by chance; so many are not. */
+#define CURVES_STILL_REPORTS 10
+/* A loss that was read from a program's output needs this many times the steps and reports, unless it is not a number, because
+ * a progress bar repeats a loss until the program sets a new one. A loss with fewer than three digits proves nothing. */
 #define CURVES_CAPTURED_TIMES 10
 
 /* A report of a member, after its metrics were kept. */

@@ -68,6 +68,14 @@ void emit_generation(struct core *core, const struct generation *g, enum change_
     change_add(core, kind)->generation = copy;
 }
 
+void emit_generation_removed(struct core *core, const struct generation *g)
+{
+    struct change *c = change_add(core, CHANGE_GENERATION_DELETE);
+
+    c->id = g->job->r.id;
+    c->generation_number = g->r.number;
+}
+
 void emit_rank(struct core *core, const struct rank *rank, enum change_kind kind)
 {
     struct rank_record *copy = xmalloc(sizeof(*copy));

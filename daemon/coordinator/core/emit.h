@@ -8,6 +8,7 @@
 void emit_job(struct core *core, const struct job *job, enum change_kind kind);
 void emit_node(struct core *core, const struct node *node, enum change_kind kind);
 void emit_generation(struct core *core, const struct generation *g, enum change_kind kind);
+void emit_generation_removed(struct core *core, const struct generation *g);
 void emit_rank(struct core *core, const struct rank *rank, enum change_kind kind);
 void emit_spawn(struct core *core, const struct spawn *s, enum change_kind kind);
 void emit_snapshot(struct core *core, const struct snapshot_record *snapshot, enum change_kind kind);

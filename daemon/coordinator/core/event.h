@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/id.h"
-#include "base/metric.h"
-#include "base/spawn_fact.h"
-#include "base/usage.h"
+#include "base/crypto/id.h"
+#include "base/worker/metric.h"
+#include "base/worker/spawn_fact.h"
+#include "base/worker/usage.h"
 #include "store/record.h"
 
 /* What happens to the core. Calls and sessions are named by handles of the owner (core.h); all pointers are
@@ -67,7 +67,7 @@ struct core_activity {
     int64_t job, spawn, idle_ms, silent_ms;
     char state;           /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
     const char *waits_in; /* of an idle one: the system call in which it waits; NULL, "": not known */
-    int own_wait;         /* how likely that is no wait for peers: base/process_wait.h */
+    int own_wait; /* how likely it waits for something other than its peers: base/worker/process_wait.h */
 };
 
 struct core_spawn_usage { /* what a worker and its GPUs use */

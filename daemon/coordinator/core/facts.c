@@ -12,10 +12,10 @@
 #include "daemon/coordinator/core/cards/adopt.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
-#include "daemon/coordinator/core/exit_cause.h"
+#include "daemon/coordinator/core/failure/exit_cause.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/nodes/nodes.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
 static void note_running(struct core *core, struct spawn *s, const struct spawn_fact *fact)

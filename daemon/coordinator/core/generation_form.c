@@ -16,13 +16,14 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/generation_thin.h"
 #include "daemon/coordinator/core/internal_event.h"
-#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/survivors.h"
-#include "daemon/coordinator/core/snapshot_faults.h"
-#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/snapshots/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
 static bool cpu_slot_taken(const struct node *node, int slot)
 {
@@ -225,6 +226,7 @@ static void end_forming(struct core *core, struct generation *g, const char *nod
     struct job *job = g->job;
 
     raise_generation_formed(core, g);
+    generation_thin(core, job);
     snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
     emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", g->r.number, nodes);

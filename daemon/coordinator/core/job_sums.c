@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/idle.h"
-#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/idle.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 
 static void sums_add_usage(struct usage *sum, const struct usage *u)
 {

@@ -11,14 +11,14 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
-#include "daemon/coordinator/core/fault_cost.h"
+#include "daemon/coordinator/core/failure/fault_cost.h"
+#include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/advice.h"
-#include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/stall.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
 #define RETAIN_EVERY_MS 60000
 #define REQUEST_BYTES (256 << 10) /* job file and environment: a wish still holds dozens of such jobs */

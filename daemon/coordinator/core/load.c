@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
-#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/progress.h"
 

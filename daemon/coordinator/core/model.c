@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/internal_event.h"
-#include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 
 struct job *core_find_job(const struct core *core, int64_t id)
 {
@@ -205,7 +205,7 @@ static void free_spawn(struct spawn *s)
     free(s);
 }
 
-static void free_generation(struct generation *g)
+void generation_free(struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
         rank_record_release(&g->ranks[i].r);
@@ -218,7 +218,7 @@ static void free_generation(struct generation *g)
 static void free_job(struct job *job)
 {
     for (size_t i = 0; i < job->generation_count; i++)
-        free_generation(job->generations[i]);
+        generation_free(job->generations[i]);
     for (size_t i = 0; i < job->spawn_count; i++)
         free_spawn(job->spawns[i]);
     for (size_t i = 0; i < job->snapshot_count; i++)
@@ -420,6 +420,7 @@ void core_free(struct core *core)
         free_node(core->nodes[i]);
     free(core->jobs);
     free(core->nodes);
+    free(core->sessions);
     free(core->watchers);
     free(core->removed);
     for (size_t i = core->internal_first; i < core->internal_count; i++)

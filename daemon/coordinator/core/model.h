@@ -35,10 +35,11 @@ struct spawn {
     int64_t idle_until;               /* when it was last heard to be idle; 0: never */
     char waits_in[64];                /* while it is idle: as in core_activity */
     int own_wait;
-    struct
-    { /* idle.c: what its node measured last, and since when one of its GPUs is idle, and all; 0: not */
-        struct usage usage;
-        int64_t at, one_idle, all_idle; /* at: when it was heard; 0: not known */
+    struct {                /* idle.c */
+        struct usage usage; /* what its node measured last */
+        int64_t at;         /* when the coordinator heard it; 0: never */
+        int64_t one_idle;   /* since when one of its GPUs is idle; 0: none is */
+        int64_t all_idle;   /* since when all of its GPUs are idle; 0: they are not */
     } used;
     bool killed;  /* gets SIGKILL; a softer stop of its generation is for other members */
     bool stalled; /* was ended because it stood still; its record has that reason already */
@@ -52,7 +53,7 @@ struct spawn {
         arrived; /* quorum.c: the exchange at which it has arrived, in the generation of `rank`; 0: none yet */
     bool holds;  /* it waits there */
     int64_t late_from; /* the first exchange that was made without it; 0: not known */
-    int64_t named;     /* the generation to which it said last that it belongs; 0: it has not spoken yet */
+    int64_t named;     /* the generation that the worker named last as its own; 0: none yet */
     int64_t live_step; /* said when it joined: the step whose state it has in memory; 0: none */
     struct { /* worker_asks.c: what it asked for, as far as this coordinator knows, and our answer */
         int64_t commit, promise;
@@ -136,16 +137,17 @@ struct job {
         int64_t from; /* the step that the generation started from, as far as that is known */
     } pace;
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
+    bool metric_own[CORE_METRICS]; /* the program reports it itself, so its output no longer counts */
     int loss_stride, loss_skip;
     struct { /* curves.c: since when the loss has not moved */
         double loss;
         int64_t from_step, last_step, reports;
-        int64_t told_in; /* the generation in which it was said; 0: never */
-        bool now;        /* for so long that it is a note */
+        int64_t told_in; /* the generation in which the event was recorded; 0: never */
+        bool now;        /* long enough for a note */
     } still;
-    char *capture_note;       /* a problem of reading the metrics; NULL: none */
-    int64_t capture_noted_in; /* its generation: the next one may be without it */
-    int64_t capture_notes;    /* how many there were */
+    char *capture_note;       /* a problem with reading metrics from the output; NULL: none */
+    int64_t capture_noted_in; /* the generation that had the problem; the next one may not have it */
+    int64_t capture_notes;    /* how many notes there were */
     int64_t fault_boot_ms;    /* r.fault_ms in boot ms */
     struct {                  /* elastic.c: the offer to run on more nodes */
         char **nodes;         /* names of the nodes that would join; NULL: none */
@@ -194,11 +196,17 @@ struct job {
         double epoch;
         bool overdue; /* no commit for two snapshot intervals, and an event says so */
     } saved;
-    struct {       /* idle.c */
-        int64_t said; /* generation of which an event says that GPUs are idle; 0: none */
-        int64_t over; /* generation whose GPUs were all idle for spec.idle.after_ms, which was handled; 0: none */
+    struct {          /* idle.c */
+        int64_t said; /* the generation for which an event says that GPUs are idle; 0: none */
+        int64_t told; /* the generation for which hooks were told so; 0: none */
+        int64_t over; /* the generation for which spec.idle.then was carried out; 0: none */
     } idle;
     char *went_back; /* why the newest snapshot could not be loaded; NULL after the next commit */
+};
+
+struct node_session {
+    uint64_t session;
+    struct node *node;
 };
 
 struct node {
@@ -208,7 +216,7 @@ struct node {
     int gpu_slots;     /* workers that share a GPU */
     char *nccl;        /* as in core_hello; not NULL after the first hello */
     char *plugin;      /* the same */
-    uint64_t session;  /* 0: none */
+    uint64_t session;  /* 0: none. node_sessions_set changes it */
     int64_t heard_ms;  /* its last message; the leases of its spawns count from here */
     int64_t return_by; /* not lost before this time: it reconnects, or we have just started */
     int64_t deaf_ms;   /* part of the time since heard_ms in which we could not receive */
@@ -251,12 +259,13 @@ struct watcher {
 struct core {
     struct core_config config;
     struct core_env env;
-    struct core_now now;  /* of the call in progress */
-    struct core_out *out; /* of the call in progress */
-    struct job **jobs;    /* by id, growing */
-    struct node **nodes;  /* by name */
+    struct core_now now;           /* of the call in progress */
+    struct core_out *out;          /* of the call in progress */
+    struct job **jobs;             /* by id, growing */
+    struct node **nodes;           /* by name */
+    struct node_session *sessions; /* nodes/node_sessions.h: by session */
     struct watcher *watchers;
-    size_t job_count, job_cap, node_count, node_cap, watcher_count, watcher_cap;
+    size_t job_count, job_cap, node_count, node_cap, session_count, session_cap, watcher_count, watcher_cap;
     int64_t
         revision; /* of wishes: one count for all nodes, so that a forgotten node that returns sees it grow */
     int64_t progress_at; /* when progress is made durable; 0: there is no news */
@@ -283,8 +292,9 @@ struct spawn *job_find_spawn(const struct job *job, int64_t number);
 /* Gives the rank to the spawn. A spawn may be given ranks of several generations, in any order; s->rank is
  * that of the newest. */
 void rank_give(struct rank *rank, struct spawn *s);
-bool rank_is_held(const struct rank *rank);             /* its spawn has not gone on to a newer generation */
-bool generation_open(const struct generation *g);       /* neither closed nor failed */
+bool rank_is_held(const struct rank *rank);       /* its spawn has not gone on to a newer generation */
+bool generation_open(const struct generation *g); /* neither closed nor failed */
+void generation_free(struct generation *g);
 bool generation_has_living(const struct generation *g); /* among the spawns that hold its ranks */
 bool spawn_is_member(const struct spawn *s); /* of its job's open generation, with a token that is valid */
 /* Whether the spawn's last generation has ended without stopping it, or would end like this now (job.handover.planned). The

@@ -9,13 +9,13 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
-const char *const notice_names[] = {"started",   "restarted", "stalled", "succeeded", "failed",
-                                    "cancelled", "node_lost", "drained", "gpu_sick",  NULL};
+const char *const notice_names[] = {"started",   "restarted", "stalled",  "succeeded", "failed", "cancelled",
+                                    "node_lost", "drained",   "gpu_sick", "gpus_idle", NULL};
 
 /* What a job's own `tell` hears. */
 #define TELL_KINDS                                                                                           \
     (1u << NOTICE_RESTARTED | 1u << NOTICE_STALLED | 1u << NOTICE_SUCCEEDED | 1u << NOTICE_FAILED |          \
-     1u << NOTICE_CANCELLED)
+     1u << NOTICE_CANCELLED | 1u << NOTICE_GPUS_IDLE)
 
 static bool pattern_list_has(char *const *patterns, const char *text)
 {

@@ -16,6 +16,7 @@ enum notice_kind {
     NOTICE_NODE_LOST,
     NOTICE_DRAINED, /* a node */
     NOTICE_GPU_SICK,
+    NOTICE_GPUS_IDLE, /* of a job */
 };
 extern const char *const notice_names[]; /* by kind, NULL-terminated */
 

@@ -26,6 +26,7 @@ static void print_metrics(struct jout *out, const struct job *job)
         jout_text(out, "name", p->metrics[i].name);
         jout_real(out, "value", p->metrics[i].value); /* null when it is not finite */
         jout_int(out, "rank", job->metric_rank[i]);
+        jout_bool(out, "own", job->metric_own[i]);
         jout_close(out, '}');
     }
     jout_close(out, ']');
@@ -73,6 +74,7 @@ static void load_metrics(struct job *job, const json_t *list)
             continue;
         snprintf(p->metrics[p->metric_count].name, sizeof(p->metrics[0].name), "%s", name);
         p->metrics[p->metric_count].value = json_get_real(item, "value", NAN);
+        job->metric_own[p->metric_count] = json_get_bool(item, "own", false);
         job->metric_rank[p->metric_count++] = (int)json_get_int(item, "rank", 0);
     }
 }

@@ -25,14 +25,14 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/jobs.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/offered_parts.h"
-#include "daemon/coordinator/core/pending_parts.h"
 #include "daemon/coordinator/core/placement/broken_group.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 #include "daemon/coordinator/core/placement/survivors.h"
-#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/snapshots/lost_snapshots.h"
+#include "daemon/coordinator/core/snapshots/offered_parts.h"
+#include "daemon/coordinator/core/snapshots/pending_parts.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
 #define ADDRESS_LIMIT 4096
 #define BOOTSTRAP_LIMIT 4096
@@ -467,6 +467,17 @@ static void keep_readiness(struct core *core, struct spawn *s, int64_t ready)
         core_capacity_changed(core);
 }
 
+/* A worker has one Watch at a time. It has closed its last one, but its connection may have been lost before, so that this is not known
+ * yet. */
+static void watcher_drop_last(struct core *core, const struct spawn *s)
+{
+    for (size_t i = core->watcher_count; i-- > 0;)
+        if (core->watchers[i].spawn == s) {
+            emit_fail(core, core->watchers[i].call, ERR_UNAVAILABLE, "a later call replaces this one");
+            core->watchers[i] = core->watchers[--core->watcher_count];
+        }
+}
+
 void rendezvous_watch(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->member.job);
@@ -500,6 +511,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
         return; /* a former member has its answer, and nothing will change for it */
     if (event->watch.failed_step && current)
         pending_parts_failed(job, w.spawn, event->watch.failed_step);
+    watcher_drop_last(core, w.spawn);
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
     if (event->watch.record)

@@ -8,10 +8,10 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/curves.h"
 #include "daemon/coordinator/core/emit.h"
-#include "daemon/coordinator/core/fault_cost.h"
+#include "daemon/coordinator/core/failure/fault_cost.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/progress.h"
-#include "daemon/coordinator/core/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots/snapshot_faults.h"
 
 static void keep_loss(struct job *job, double loss)
 {
@@ -42,23 +42,48 @@ static void keep_best(struct core_progress *p, const char *name, double value)
     p->best_val_step = p->step;
 }
 
-/* A metric of the job is that of the lowest rank that reports it. */
-static void keep_metric(struct job *job, int rank, const struct metric *metric)
+/* Its place, or metric_count. */
+static size_t metric_index(const struct core_progress *p, const char *name)
 {
-    struct core_progress *p = &job->progress;
-    const char *name = metric->name;
-    const double value = metric->value;
     size_t i = 0;
 
     while (i < p->metric_count && strcmp(p->metrics[i].name, name) != 0)
         i++;
+    return i;
+}
+
+/* A program that begins to report may have reported before in an earlier generation. Then what it prints until its first
+ * report must not go into the same curve, with steps that it may count differently. */
+static void leave_out_own(const struct job *job, struct metric_line *captured)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < captured->count; i++) {
+        const size_t at = metric_index(&job->progress, captured->metrics[i].name);
+        if (at == job->progress.metric_count || !job->metric_own[at])
+            captured->metrics[kept++] = captured->metrics[i];
+    }
+    captured->has_step = captured->has_step && kept == captured->count;
+    captured->count = kept;
+}
+
+/* A metric of the job is that of the lowest rank that reports it. */
+static void keep_metric(struct job *job, int rank, const struct metric *metric, bool own)
+{
+    struct core_progress *p = &job->progress;
+    const char *name = metric->name;
+    const double value = metric->value;
+    const size_t i = metric_index(p, name);
+
     if (i == p->metric_count) {
         if (i == CORE_METRICS)
             return;
         p->metrics[i] = *metric;
         job->metric_rank[i] = rank;
+        job->metric_own[i] = false;
         p->metric_count++;
     }
+    job->metric_own[i] = job->metric_own[i] || own;
     if (rank > job->metric_rank[i])
         return; /* a lower rank reports this metric too */
     job->metric_rank[i] = rank;
@@ -137,12 +162,20 @@ static void tell_choice(struct core *core, const struct job *job, const struct m
     emit_event(core, job, "sync_chosen", "%s", text.data);
 }
 
-static void take_report(struct core *core, struct spawn *s, const struct metric_report *report)
+static void take_report(struct core *core, struct spawn *s, const struct metric_report *taken)
 {
-    const struct metric_line *line = report->line;
+    struct metric_line others;
+    struct metric_report filtered = *taken;
+    const struct metric_report *report = &filtered;
     struct job *job = s->job;
     struct rank *rank = s->rank;
 
+    if (taken->captured) {
+        others = *taken->line;
+        leave_out_own(job, &others);
+        filtered.line = &others;
+    }
+    const struct metric_line *line = report->line;
     if (line->has_step)
         keep_step(core, s, line->step);
     s->report_ms = core->now.boot_ms;
@@ -150,7 +183,7 @@ static void take_report(struct core *core, struct spawn *s, const struct metric_
     job->changed = true;
     progress_news(core, job);
     for (size_t i = 0; i < line->count; i++) {
-        keep_metric(job, rank->r.rank, &line->metrics[i]);
+        keep_metric(job, rank->r.rank, &line->metrics[i], !report->captured);
         keep_rank(s, line->metrics[i].name, line->metrics[i].value);
     }
     curves_take(core, job, rank, report);

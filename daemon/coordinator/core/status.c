@@ -10,13 +10,13 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/curves.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
-#include "daemon/coordinator/core/idle.h"
-#include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/snapshot_faults.h"
-#include "daemon/coordinator/core/snapshots.h"
-#include "daemon/coordinator/core/stall.h"
+#include "daemon/coordinator/core/nodes/idle.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
+#include "daemon/coordinator/core/snapshots/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
 const struct job_record *core_job(const struct core *core, int64_t id)
 {

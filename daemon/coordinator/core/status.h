@@ -7,8 +7,8 @@
 
 #include "base/err.h"
 #include "base/job/job.h"
-#include "base/metric.h"
-#include "base/usage.h"
+#include "base/worker/metric.h"
+#include "base/worker/usage.h"
 #include "daemon/coordinator/core/event.h"
 #include "daemon/coordinator/core/placement/presence.h"
 #include "store/record.h"

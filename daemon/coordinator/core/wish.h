@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/crypto/id.h"
 #include "base/err.h"
-#include "base/id.h"
 #include "base/job/job.h"
 
 struct core;

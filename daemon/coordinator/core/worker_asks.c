@@ -22,7 +22,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
-#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
 static void commit_apply(struct core *core, struct spawn *s, const struct spawn_asks *asks)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,15 +12,15 @@
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/handles.h"
-#include "daemon/coordinator/service/logs.h"
 #include "daemon/coordinator/service/logs/log_tails_rpc.h"
+#include "daemon/coordinator/service/logs/logs.h"
 #include "daemon/coordinator/service/members.h"
-#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/usage_rpc.h"
 #include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/snapshot_query.h"
-#include "daemon/coordinator/service/usage_rpc.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 #include "proto/rpc_spawn_fact.h"

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crypto/seal.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/seal.h"
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"

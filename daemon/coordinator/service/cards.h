@@ -6,7 +6,7 @@
 #include "proto/ddp.pb-c.h"
 
 /* Cards: sealed copies of jobs' records that nodes keep for a coordinator that has lost its own records. This
- * module sends and receives them; the core decides (core/card.h, core/adopt.h). Loop thread. */
+ * module sends and receives them; the core decides (core/cards/card.h, core/cards/adopt.h). Loop thread. */
 
 struct service;
 struct agent_session;

@@ -15,9 +15,9 @@
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/list_rpc.h"
-#include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/logs/logs.h"
 #include "daemon/coordinator/service/members.h"
-#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/metrics_recorder.h"
 #include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/probe_rpc.h"
@@ -132,6 +132,8 @@ static void get_job(struct rpc_call *rpc, const void *message, void *user)
     }
     convert_job(&pool, &status, true, &reply);
     forecasts_fill(s, &pool, &status, true, &reply);
+    if (caller_is_owner(s, rpc, request->job))
+        convert_environment(&pool, status.job, &reply);
     caller_hide_logs(s, rpc, &reply);
     caller_hide_tell(s, rpc, &pool, &reply);
     rpc_call_reply(rpc, &reply);
@@ -354,7 +356,9 @@ static void get_metrics(struct rpc_call *rpc, const void *message, void *user)
                                         .rank = request->rank,
                                         .usage = request->usage,
                                         .limit = request->limit > 0 ? (size_t)request->limit : 0,
-                                        .since_ms = request->since_ms};
+                                        .since_ms = request->since_ms,
+                                        .after = request->after,
+                                        .until = request->until};
     metrics_recorder_read(s->recorder, rpc, &query);
 }
 

@@ -10,9 +10,9 @@
 #include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
-#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/stats.h"
 #include "daemon/coordinator/service/service_state.h"
-#include "daemon/coordinator/service/stats.h"
 #include "daemon/coordinator/service/tell/teller.h"
 
 /* Commit before effect.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "proto/ddp.pb-c.h"
@@ -186,6 +187,34 @@ static char *log_directory(struct pool *pool, const struct core_job_status *s)
     if (!s->log_dir || !s->generation)
         return borrow_text(s->log_dir);
     return pool_printf(pool, "%s/%" PRId64 "/generation_%" PRId64, s->log_dir, s->job->id, s->log_generation);
+}
+
+static bool variable_is_secret(const char *entry)
+{
+    static const char *const words[] = {"KEY", "TOKEN", "SECRET", "PASS"};
+    char name[128];
+    const size_t len = strcspn(entry, "=");
+    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), entry);
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcasestr(name, words[i]))
+            return true;
+    return false;
+}
+
+/* A few digits of its digest stand for a secret: enough to see whether two jobs have the same one, and too few to find it. */
+void convert_environment(struct pool *pool, const struct job_record *job, Ddp__V1__JobStatus *out)
+{
+    char *const *env = job->env;
+    out->n_env = borrow_texts(pool, env, &out->env);
+    for (size_t i = 0; i < out->n_env; i++) {
+        uint8_t digest[DIGEST_BYTES];
+        out->env[i] = clean_text(pool, env[i]);
+        if (!variable_is_secret(env[i]))
+            continue;
+        digest_sha256(digest, env[i], strlen(env[i]));
+        out->env[i] = pool_printf(pool, "%.*s=(hidden, %02x%02x%02x%02x)", (int)strcspn(env[i], "="), env[i],
+                                  digest[0], digest[1], digest[2], digest[3]);
+    }
 }
 
 void convert_job(struct pool *pool, const struct core_job_status *s, bool whole, Ddp__V1__JobStatus *out)

@@ -11,6 +11,7 @@
 /* whole: with ranks and the job file. */
 void convert_job(struct pool *pool, const struct core_job_status *status, bool whole,
                  Ddp__V1__JobStatus *out);
+void convert_environment(struct pool *pool, const struct job_record *job, Ddp__V1__JobStatus *out); /* env */
 void convert_node(struct pool *pool, const struct core_node_status *status, struct core_now now,
                   Ddp__V1__NodeStatus *out);
 void convert_wish(struct pool *pool, const struct core_wish *wish, const char *cluster_id,

@@ -10,16 +10,17 @@
 #include "daemon/coordinator/service/backups.h"
 #include "daemon/coordinator/service/calls.h"
 #include "daemon/coordinator/service/commit_queue.h"
-#include "daemon/coordinator/service/http.h"
-#include "daemon/coordinator/service/logs.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
+#include "daemon/coordinator/service/logs/logs.h"
 #include "daemon/coordinator/service/members.h"
-#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/http.h"
+#include "daemon/coordinator/service/metrics/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/stats.h"
 #include "daemon/coordinator/service/receive_delay.h"
 #include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/service_state.h"
-#include "daemon/coordinator/service/stats.h"
 #include "daemon/coordinator/service/tell/tell_rpc.h"
+#include "daemon/coordinator/web/web_site.h"
 
 /* libuv runs timers, then `prepare`, then waits for and handles I/O, then `check`. loop_end_turn runs in both
  * hooks, so what timers or I/O handed to the core is committed and sent before the loop waits again. */
@@ -116,6 +117,8 @@ static void loop_end_turn(struct service *s)
     if (s->logs_due)
         logs_push(s);
     loop_publish_stats(s);
+    if (s->site)
+        web_site_tick(s->site, clock_boot_ms());
     loop_arm_tick(s);
 }
 

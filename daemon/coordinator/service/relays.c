@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/agent_rpc.h"

@@ -2,7 +2,7 @@
 #define DDP_DAEMON_COORDINATOR_SERVICE_RELAYS_H
 
 #include "base/net/relay_hello.h"
-#include "daemon/coordinator/service/stats.h"
+#include "daemon/coordinator/service/metrics/stats.h"
 #include "proto/ddp.pb-c.h"
 
 /* The relays for ranks that cannot reach each other: the coordinator's own (`relay:` in coordinator.yaml), and those of the

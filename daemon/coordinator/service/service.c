@@ -17,17 +17,18 @@
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/forecasts.h"
 #include "daemon/coordinator/service/handles.h"
-#include "daemon/coordinator/service/http.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/loop.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/memory_trim.h"
-#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/metrics/http.h"
+#include "daemon/coordinator/service/metrics/metrics_recorder.h"
 #include "daemon/coordinator/service/receive_delay.h"
 #include "daemon/coordinator/service/relays.h"
 #include "daemon/coordinator/service/rendezvous_rpc.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/tell/teller.h"
+#include "daemon/coordinator/web/web_site.h"
 #include "proto/ddp.pb-c.h"
 
 /* How the service starts and ends. The turns of its loop are in loop.c. */
@@ -70,6 +71,8 @@ void service_stop(struct service *s, const char *why)
     s->stopping = true;
     log_info("stopping", "why=%s", why);
     notify_send("STOPPING=1");
+    web_site_close(s->site); /* while the server still answers */
+    s->site = NULL;
     rpc_server_drain(s->server, DRAIN_MS, server_on_drained, s);
 }
 
@@ -220,13 +223,25 @@ static void backups_start(struct service *s)
                                                .user = s});
 }
 
+/* The page's server makes calls on the unix socket, so it comes after that. */
+static enum err_code site_open(struct service *s, struct err *e)
+{
+    const struct rpc_tls_files *files = &s->options->tls;
+    const struct web_tls_files tls = {files->cert, files->key};
+    CLEANUP(free_text) char *socket = xasprintf("unix:%s/coordinator.sock", s->options->state);
+    const struct web_site_options options = {
+        .address = s->options->web, .socket = socket, .tls = files->ca ? &tls : NULL};
+    return s->options->web ? web_site_open(&s->site, &options, e) : ERR_OK;
+}
+
 static enum err_code service_open(struct service *s, struct err *e)
 {
     if (state_open_store(s, e) != ERR_OK || service_rebuild(s, e) != ERR_OK || users_open(s, e) != ERR_OK ||
         metrics_recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
         relays_open(s, e) != ERR_OK || server_open(s, e) != ERR_OK || lifeline_open(s, e) != ERR_OK)
         return e->code;
-    if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)
+    if ((s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK) ||
+        site_open(s, e) != ERR_OK)
         return e->code;
     backups_start(s);
     s->teller = teller_open(s);
@@ -238,6 +253,7 @@ static void service_close(struct service *s)
     uv_prepare_stop(&s->prepare);
     uv_check_stop(&s->check);
     uv_timer_stop(&s->tick);
+    web_site_close(s->site);
     /* First the modules that run the loop to finish their work; the walk closes the remaining handles. */
     metrics_recorder_close(s->recorder);
     teller_stop(s->teller);

@@ -17,6 +17,7 @@ struct service_options {
     const char *state;       /* directory */
     char *const *listen;     /* "host:port" each, NULL-terminated; in addition to <state>/coordinator.sock */
     const char *metrics;     /* "host:port"; NULL: no HTTP */
+    const char *web;         /* "host:port" of the web page; NULL: none */
     const char *relay;       /* "host:port", where ranks that cannot reach each other meet; NULL: no relay */
     const char *token;       /* the cluster token, hex: allows everything */
     const char *agent_token; /* only lets a node join and run jobs */

@@ -6,9 +6,9 @@
 #include "daemon/coordinator/core/core.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/metrics/stats.h"
 #include "daemon/coordinator/service/receive_delay.h"
 #include "daemon/coordinator/service/service.h"
-#include "daemon/coordinator/service/stats.h"
 #include "daemon/relay/relay_server.h"
 #include "proto/rpc_server.h"
 #include "store/store.h"
@@ -24,6 +24,7 @@ struct log_stream;
 struct log_tails;
 struct metrics_recorder;
 struct teller;
+struct web_site;
 struct run;
 struct agent_session;
 
@@ -37,6 +38,7 @@ struct service {
     struct backups *backups;           /* NULL under `ddpctl run`, whose cluster ends with this process */
     struct teller *teller;
     struct http *http;          /* NULL without --metrics */
+    struct web_site *site;      /* NULL without `web` */
     struct relay_server *relay; /* NULL without `relay` */
     uint8_t relay_key[RELAY_KEY];
     struct relay_offer *relays_left; /* of agents that are not connected now */

@@ -7,8 +7,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/metric.h"
-#include "base/spawn_fact.h"
+#include "base/worker/metric.h"
+#include "base/worker/spawn_fact.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
 
 /* The messages between an agent and its supervisors: one JSON object a datagram, on a unix SEQPACKET socket

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/spawn_fact.h"
+#include "base/worker/spawn_fact.h"
 
 /* The record of a spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state
  * "starting") and again when the worker has ended. It is removed once the coordinator has committed the end.

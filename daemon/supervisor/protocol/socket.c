@@ -36,15 +36,23 @@ static enum err_code socket_address(const char *dir, int *dirfd, struct sockaddr
     return ERR_OK;
 }
 
+/* A new socket, and the address of the socket in dir. */
+static enum err_code socket_prepare(const char *dir, int *fd, int *dirfd, struct sockaddr_un *at,
+                                    struct err *e)
+{
+    *fd = socket(AF_UNIX, SOCKET_TYPE, 0);
+    if (*fd < 0)
+        return err_sys(e, errno, "control socket");
+    return socket_address(dir, dirfd, at, e);
+}
+
 enum err_code control_listen(const char *dir, int *fd, struct err *e)
 {
     CLEANUP(close_fd) int dirfd = -1;
-    CLEANUP(close_fd) int s = socket(AF_UNIX, SOCKET_TYPE, 0);
+    CLEANUP(close_fd) int s = -1;
     struct sockaddr_un at;
 
-    if (s < 0)
-        return err_sys(e, errno, "control socket");
-    if (socket_address(dir, &dirfd, &at, e))
+    if (socket_prepare(dir, &s, &dirfd, &at, e))
         return e->code;
     if (unlinkat(dirfd, SOCKET_NAME, 0) && errno != ENOENT)
         return err_sys(e, errno, "%s/" SOCKET_NAME, dir);
@@ -60,12 +68,10 @@ enum err_code control_listen(const char *dir, int *fd, struct err *e)
 enum err_code control_connect(const char *dir, int *fd, struct err *e)
 {
     CLEANUP(close_fd) int dirfd = -1;
-    CLEANUP(close_fd) int s = socket(AF_UNIX, SOCKET_TYPE, 0);
+    CLEANUP(close_fd) int s = -1;
     struct sockaddr_un at;
 
-    if (s < 0)
-        return err_sys(e, errno, "control socket");
-    if (socket_address(dir, &dirfd, &at, e))
+    if (socket_prepare(dir, &s, &dirfd, &at, e))
         return e->code;
     if (connect(s, (struct sockaddr *)&at, sizeof(at))) {
         if (errno == ECONNREFUSED || errno == EAGAIN)

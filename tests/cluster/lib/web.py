@@ -2,6 +2,7 @@
 import http.client
 import json
 import socket
+import ssl
 import threading
 
 
@@ -14,9 +15,12 @@ class Web:
     def headers(self, change=False):
         return {"X-DDP-Key": self.key, **({"X-DDP": "1"} if change else {})}
 
+    def connect(self):
+        return http.client.HTTPConnection(self.host, self.port, timeout=30)
+
     def request(self, method, path, headers=None, body=None):
         """Returns (status, body, headers). headers: exactly these, None: those that are needed."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        connection = self.connect()
         try:
             connection.request(method, path, body=body,
                                headers=self.headers(method == "POST") if headers is None else headers)
@@ -37,10 +41,42 @@ class Web:
 
     def open_watch(self, query="", last=None):
         """A socket that has sent the request and read nothing."""
-        s = socket.create_connection((self.host, self.port), timeout=30)
-        s.sendall(("GET /api/watch%s HTTP/1.1\r\nHost: %s:%d\r\nX-DDP-Key: %s\r\n%s\r\n" % (
-            query, self.host, self.port, self.key, "Last-Event-ID: %s\r\n" % last if last else "")).encode())
+        headers = {"Host": "%s:%d" % (self.host, self.port), **self.headers(), **({"Last-Event-ID": str(last)} if last else {})}
+        s = self.open_socket()
+        s.sendall(("GET /api/watch%s HTTP/1.1\r\n%s\r\n" % (query, "".join("%s: %s\r\n" % h for h in headers.items()))).encode())
         return s
+
+    def open_socket(self):
+        return socket.create_connection((self.host, self.port), timeout=30)
+
+
+class Site(Web):
+    """The coordinator's own page, for a browser that logs in. ca: a file; the page uses TLS."""
+
+    def __init__(self, port, ca=None):
+        self.host, self.port, self.cookie = "localhost" if ca else "127.0.0.1", port, None
+        self.tls = ssl.create_default_context(cafile=ca) if ca else None
+
+    def headers(self, change=False):
+        return {**({"Cookie": self.cookie} if self.cookie else {}), **({"X-DDP": "1"} if change else {})}
+
+    def connect(self):
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=30, context=self.tls)
+        return super().connect()
+
+    def open_socket(self):
+        plain = super().open_socket()
+        return self.tls.wrap_socket(plain, server_hostname=self.host) if self.tls else plain
+
+    def login(self, token, status=200):
+        """Returns the answer, and the attributes of the cookie."""
+        got, text, headers = self.request("POST", "/api/login", body=json.dumps({"token": token}).encode())
+        assert got == status, (got, text)
+        cookie = headers["Set-Cookie"] or ""
+        if status == 200:
+            self.cookie = cookie.split(";")[0]
+        return json.loads(text), [word.strip() for word in cookie.split(";")[1:]]
 
 
 class Watcher(threading.Thread):

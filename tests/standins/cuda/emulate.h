@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "include/cuda_runtime_api.h"
 
@@ -20,6 +21,9 @@ typedef bool emulated_run(void *closure);
 cudaError_t emulated_enqueue(cudaStream_t stream, const char *name, emulated_run *run, const void *closure,
                              size_t bytes);
 
+/* Lets the clock of events go on by this much. Only a running operation may call it. */
+void emulated_pass(int64_t ns);
+
 /* Makes every later call of the runtime fail with this error, as after a fault on a GPU. */
 void emulated_break(cudaError_t error, const char *why);
 
@@ -28,6 +32,8 @@ const char *emulated_fault(void);
 /* Resets the runtime to the state of a new process, with this seed. fault: the number of the call that is to
  * fail; 0: none. */
 void emulated_restart(unsigned long long seed, unsigned long long fault);
+/* Returns the first dimension of the grid of the last launch of a kernel with this name; 0: there was none. */
+unsigned emulated_grid(const char *kernel);
 size_t emulated_device_bytes(void); /* returns how many bytes of device memory are allocated */
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* Events. Each record gives the event a new version; `done` is the last version that a stream has reached. */
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "stream.h"
 
@@ -10,8 +10,15 @@ struct CUevent_st {
     unsigned pending; /* queued operations that record the event or wait for it */
     bool destroyed;
     cudaGraph_t capture; /* the graph, if the event was last recorded during a capture */
-    struct timespec when;
+    int64_t when_ns;
 };
+
+static int64_t passed_ns; /* guarded by the runtime's lock, which running operations have */
+
+void emulated_pass(int64_t ns)
+{
+    passed_ns += ns;
+}
 
 struct event_mention {
     cudaEvent_t event;
@@ -30,7 +37,7 @@ static bool event_record_run(void *closure)
     struct event_mention *m = closure;
     if (m->event->done < m->version)
         m->event->done = m->version;
-    clock_gettime(CLOCK_MONOTONIC, &m->event->when);
+    m->event->when_ns = clock_mono_ns() + passed_ns;
     event_forget(m->event);
     return true;
 }
@@ -142,7 +149,6 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     if (!error && !(event_is_done(from) && event_is_done(to)))
         error = cudaErrorNotReady;
     if (!error)
-        *ms = (float)(to->when.tv_sec - from->when.tv_sec) * 1e3f +
-              (float)(to->when.tv_nsec - from->when.tv_nsec) * 1e-6f;
+        *ms = (float)((double)(to->when_ns - from->when_ns) * 1e-6);
     return runtime_leave(error);
 }

@@ -261,8 +261,18 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
     cudaError_t error = device_check(device);
     size_t free_bytes;
+    const char *name = getenv("DDP_EMULATED_NAME");
     *out = device_properties;
+    if (name)
+        snprintf(out->name, sizeof(out->name), "%s", name);
     return error ? error : cudaMemGetInfo(&free_bytes, &out->totalGlobalMem);
+}
+
+/* DDP_EMULATED_CAPABILITY: 100 for 10.0. */
+static int emulated_capability(void)
+{
+    const char *described = getenv("DDP_EMULATED_CAPABILITY");
+    return described ? atoi(described) : 10 * device_properties.major + device_properties.minor;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
@@ -275,10 +285,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         *value = device_properties.multiProcessorCount;
         break;
     case cudaDevAttrComputeCapabilityMajor:
-        *value = device_properties.major;
+        *value = emulated_capability() / 10;
         break;
     case cudaDevAttrComputeCapabilityMinor:
-        *value = device_properties.minor;
+        *value = emulated_capability() % 10;
         break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = (int)device_properties.sharedMemPerBlockOptin;

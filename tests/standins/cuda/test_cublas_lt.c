@@ -158,6 +158,11 @@ static void setup_run(const struct setup *s)
     assert_int_equal(cublasLtCreate(&lt), CUBLAS_STATUS_SUCCESS);
     cublasLtMatmulPreferenceCreate(&pref);
     cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
+    /* In place, parts of a sum are rounded to the type of the result. */
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                          (s->out == CUDA_R_32F ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0);
+    cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                         sizeof reductions);
     cublasLtMatmulDesc_t desc = desc_of(s, &bias, &aux);
     cublasLtMatrixLayout_t la =
         s->trans_a ? layout_create(s->in, s->k, s->m) : layout_create(s->in, s->m, s->k);

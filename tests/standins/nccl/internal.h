@@ -22,9 +22,10 @@ struct ncclComm {
     int rank, ranks, listener; /* listener: rank 0's socket, on which the id's address listens */
     struct peer *peers;        /* rank 0: by rank; other ranks: only [0] */
     ncclUniqueId id;
-    bool formed, connected; /* connected: since the first operation, as in the real NCCL */
-    int refused;            /* rank 0: a rank with another version of NCCL has connected */
-    _Atomic int state;      /* ncclResult_t that ncclCommGetAsyncError returns */
+    bool formed, connected;                   /* connected: since the first operation, as in the real NCCL */
+    int refused;                              /* rank 0: a rank with another version of NCCL has connected */
+    _Atomic int state;                        /* ncclResult_t that ncclCommGetAsyncError returns */
+    size_t sums, broadcasts, broadcast_bytes; /* operations that were started */
 };
 
 /* Returns whether DDP_STANDIN_NCCL_FAULT names this fault. */

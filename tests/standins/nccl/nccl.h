@@ -56,6 +56,9 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t c, cudaStream_t stream);
 
+/* Of the communicator that was opened last: the number of thread blocks that it was given; 0: none. */
+int standin_blocks(void);
+
 #ifdef __cplusplus
 }
 #endif

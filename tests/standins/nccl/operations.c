@@ -167,6 +167,12 @@ static ncclResult_t work_put(struct work w, cudaStream_t stream)
 
     if (rc != ncclSuccess || w.c->ranks == 1)
         return rc;
+    if (w.kind == SPREAD) {
+        w.c->broadcasts++;
+        w.c->broadcast_bytes += w.bytes;
+    } else {
+        w.c->sums++;
+    }
     if (!w.c->connected)
         atomic_store(&w.c->state, rc = ncclInProgress);
     standin_hold(w.c);

@@ -143,7 +143,7 @@ static char directory[64];
 
 struct where {
     int rank, ranks;
-    bool tree, nodes; /* nodes: every rank is on a node of its own */
+    bool tree, staged, nodes; /* nodes: every rank is on a node of its own */
     int end_ms;
     struct coll_listener *listener;
     struct coll_group *group;
@@ -235,6 +235,28 @@ static void group_leave(struct where *w)
     coll_listener_free(w->listener);
 }
 
+/* The same data on all ranks, by the device's own collectives or through the host, also in memory that is not attached. */
+static void broadcast_check(struct where *w)
+{
+    enum { LONG = COUNT * 700 }; /* more than one piece of what goes through the host */
+    struct err e = {0};
+    int rank = w->rank, root = w->ranks - 1;
+    float *data = NULL, *host = calloc(LONG, sizeof(*host));
+
+    CHECK(host && dev_alloc(&device.base, LONG * sizeof(*data), (void **)&data, &e) == ERR_OK);
+    for (int i = 0; i < LONG; i++)
+        host[i] = (float)(i % 1000 + 7 * rank);
+    dev_upload(&device.base, data, host, LONG * sizeof(*host));
+    CHECK(coll_broadcast_floats(w->group, data, LONG, root, &e) == ERR_OK);
+    dev_download(&device.base, host, data, LONG * sizeof(*host));
+    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    for (int i = 0; i < LONG; i++)
+        CHECK(host[i] == (float)(i % 1000 + 7 * root));
+    CHECK((coll_joined_ns(w->group) >= 0) == (w->ranks > 1 && !w->tree && !w->staged));
+    CHECK(coll_barrier(w->group, &e) == ERR_OK);
+    free(host);
+}
+
 static void good_life(struct where *w)
 {
     struct err e = {0};
@@ -244,6 +266,7 @@ static void good_life(struct where *w)
     CHECK(peers_form(w, &e) == ERR_OK);
     CHECK(!coll_overlaps(w->group));
     sums_check(w);
+    broadcast_check(w);
     group_leave(w);
 }
 
@@ -415,6 +438,7 @@ static void one_without(struct where *w)
 {
     if (w->rank == 1)
         device.base.comm = NULL;
+    w->staged = true;
     good_life(w);
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "tests/standins/cuda/emulate.h"
+#include "tests/standins/nccl/nccl.h"
 #include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/nccl/nccl.h"
 #include "trainer/device/cuda/nccl/nccl_environment.h"
@@ -236,6 +237,47 @@ static void test_streams_wait_for_each_other(void **state)
         run_ranks(good_life, 2, -1);
     }
     unsetenv("DDP_EMULATED_SEED");
+}
+
+/* Rank 1 comes late. What rank 0's device waits for it is measured on the device, because the host goes on. */
+static void one_comes_late(int r, int ranks)
+{
+    struct err e = {0};
+    int64_t until = 0, from = 0;
+
+    share_id(r, 1);
+    struct comm *c = open_group(r, ranks);
+    sums_check(c, r, ranks);
+    int64_t before = nccl->joined_ns(c);
+    float *data = new_array(r);
+    if (r == 1)
+        wait_until_value(&shared->at[0], 1);
+    atomic_store(&shared->at[1], r);
+    CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_OK);
+    CHECK(nccl->join(c, &e) == ERR_OK);
+    if (r == 0) {
+        CHECK(cudaStreamQuery(compute) == cudaErrorNotReady); /* the device stands still, the host does not */
+        CHECK(nccl->joined_ns(c) == before);                  /* it has not passed this join */
+        from = clock_mono_ns();
+        atomic_store(&shared->at[0], 1);
+        wait_until_value(&shared->at[1], 1);
+        until = clock_mono_ns();
+    }
+    while (cudaStreamQuery(compute) == cudaErrorNotReady)
+        CHECK(nccl->check(c, &e) == ERR_OK);
+    /* Rank 1 began after `from`. The emulated device looks at the sum no earlier than after `until`. A float has the
+     * milliseconds, so the last digits are lost. */
+    CHECK(r != 0 || nccl->joined_ns(c) - before >= (until - from) / 100 * 99);
+    CHECK(nccl->joined_ns(c) >= before);
+    for (int i = 0; i < 20; i++) /* more than are measured at a time */
+        CHECK(nccl->join(c, &e) == ERR_OK);
+    close_group(c, r);
+}
+
+static void test_the_devices_wait_is_measured(void **state)
+{
+    (void)state;
+    run_ranks(one_comes_late, 2, -1);
 }
 
 static void rank_dies(int r, int ranks)
@@ -613,12 +655,50 @@ static void test_a_hundred_cycles_leak_nothing(void **state)
     run_ranks(comm_cycle, 2, -1);
 }
 
+/* With reproducible: none, NCCL chooses algorithm, protocol, and the number of thread blocks. */
+static void test_environment_without_an_order(void **state)
+{
+    (void)state;
+    nccl->prepare(false);
+    assert_null(getenv("NCCL_ALGO"));
+    assert_null(getenv("NCCL_PROTO"));
+    assert_null(getenv("NCCL_NVLS_ENABLE"));
+    assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
+}
+
+static void any_order(int r, int ranks)
+{
+    struct comm *_Atomic c = NULL;
+    struct err e = {0};
+    int blocks = -1;
+
+    share_id(r, 1);
+    for (int reproducible = 1; reproducible >= 0; reproducible--) {
+        struct comm_config config = {.id = shared->id,
+                                     .id_size = shared->id_size,
+                                     .world_size = ranks,
+                                     .reproducible = reproducible,
+                                     .timeout_ms = SOON_MS};
+        CHECK(nccl->open(&c, NULL, &config, &e) == ERR_OK);
+        blocks = standin_blocks();
+        CHECK(reproducible ? blocks == 8 : blocks == 0);
+        close_group(c, r);
+        share_id(r, 2);
+    }
+}
+
+static void test_the_number_of_blocks_is_given_for_bits_only(void **state)
+{
+    (void)state;
+    run_ranks(any_order, 1, -1);
+}
+
 /* Environment variables of NCCL that the user has set are not changed. */
 static void test_environment(void **state)
 {
     (void)state;
     setenv("NCCL_ALGO", "Tree", 1);
-    nccl_environment();
+    nccl_environment(true);
     assert_string_equal(getenv("NCCL_ALGO"), "Tree");
     assert_string_equal(getenv("NCCL_PROTO"), "Simple");
     assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
@@ -631,7 +711,7 @@ static const char *interface_at(const char *address, const char *said)
     if (said)
         setenv("NCCL_SOCKET_IFNAME", said, 1);
     setenv("DDP_NODE_ADDRESS", address, 1);
-    nccl_environment();
+    nccl_environment(true);
     unsetenv("DDP_NODE_ADDRESS");
     return getenv("NCCL_SOCKET_IFNAME");
 }
@@ -654,10 +734,13 @@ static void test_interface_of_the_nodes_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_environment_without_an_order),
+        cmocka_unit_test(test_the_number_of_blocks_is_given_for_bits_only),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_interface_of_the_nodes_address),
         cmocka_unit_test(test_ranks_sum),
         cmocka_unit_test(test_streams_wait_for_each_other),
+        cmocka_unit_test(test_the_devices_wait_is_measured),
         cmocka_unit_test(test_dead_peer_is_noticed),
         cmocka_unit_test(test_abort_ends_waits_for_lost_peers),
         cmocka_unit_test(test_stall_is_an_error),

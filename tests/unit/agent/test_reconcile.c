@@ -35,8 +35,8 @@ static struct actions run_wish(const Ddp__V1__Wish *wish, const struct spawn_fac
     return out;
 }
 
-static const struct spawn_fact *known(int64_t job, struct spawn_fact *fact, int64_t spawn,
-                                      enum spawn_state state)
+static const struct spawn_fact *fact_known(int64_t job, struct spawn_fact *fact, int64_t spawn,
+                                           enum spawn_state state)
 {
     *fact = (struct spawn_fact){.job = job, .spawn = spawn, .first_generation = 1, .state = state};
     return fact;
@@ -48,7 +48,7 @@ static void missing_spawns_are_started(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_RUNNING);
+    const struct spawn_fact *there = fact_known(7, &fact, 1, SPAWN_RUNNING);
     CLEANUP(actions_release) struct actions out = run_wish(&wish, &there, 1);
 
     (void)state;
@@ -65,7 +65,7 @@ static void ended_spawns_are_not_started_again(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    const struct spawn_fact *ended = known(7, &fact, 1, SPAWN_EXITED);
+    const struct spawn_fact *ended = fact_known(7, &fact, 1, SPAWN_EXITED);
     CLEANUP(actions_release) struct actions out = run_wish(&wish, &ended, 1);
 
     (void)state;
@@ -79,7 +79,7 @@ static void answers_come_before_stops(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_RUNNING);
+    const struct spawn_fact *there = fact_known(7, &fact, 1, SPAWN_RUNNING);
 
     (void)state;
     a.answer = &answer;
@@ -140,8 +140,8 @@ static void stops_are_passed_on(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact facts[2];
-    const struct spawn_fact *there[] = {known(7, &facts[0], 1, SPAWN_RUNNING),
-                                        known(7, &facts[1], 2, SPAWN_STARTING)};
+    const struct spawn_fact *there[] = {fact_known(7, &facts[0], 1, SPAWN_RUNNING),
+                                        fact_known(7, &facts[1], 2, SPAWN_STARTING)};
     group.stop_signal = 2;
     CLEANUP(actions_release) struct actions out = run_wish(&wish, there, 2);
 
@@ -174,9 +174,9 @@ static void unwanted_spawns_are_killed_or_forgotten(void **state)
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact facts[5];
     const struct spawn_fact *there[] = {
-        known(7, &facts[0], 1, SPAWN_RUNNING), known(7, &facts[1], 2, SPAWN_EXITED),
-        known(7, &facts[2], 3, SPAWN_EXITED), known(7, &facts[3], 4, SPAWN_EXITED),
-        known(8, &facts[4], 3, SPAWN_STOPPING)};
+        fact_known(7, &facts[0], 1, SPAWN_RUNNING), fact_known(7, &facts[1], 2, SPAWN_EXITED),
+        fact_known(7, &facts[2], 3, SPAWN_EXITED), fact_known(7, &facts[3], 4, SPAWN_EXITED),
+        fact_known(8, &facts[4], 3, SPAWN_STOPPING)};
     CLEANUP(actions_release) struct actions out = {0};
 
     (void)state;
@@ -196,7 +196,7 @@ static void unwanted_spawns_are_killed_or_forgotten(void **state)
 static void without_a_wish_nothing_is_touched(void **state)
 {
     struct spawn_fact fact;
-    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_EXITED);
+    const struct spawn_fact *there = fact_known(7, &fact, 1, SPAWN_EXITED);
     CLEANUP(actions_release) struct actions out = run_wish(NULL, &there, 1);
 
     (void)state;
@@ -209,7 +209,7 @@ static void starts_come_before_forgets(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_EXITED);
+    const struct spawn_fact *there = fact_known(7, &fact, 1, SPAWN_EXITED);
     CLEANUP(actions_release) struct actions out = run_wish(&wish, &there, 1);
 
     (void)state;

@@ -95,6 +95,34 @@ static void bars_count_on_from_pass_to_pass(void **state)
     reader_end(&r);
 }
 
+/* As Lightning draws it: the next step with the values of the one before, then its own; at the end of a pass the result of the
+ * evaluation, and the bar of the next pass with the values of this one. */
+static void the_last_values_of_a_step_of_a_bar_count(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, "\rEpoch 0:  50%|#  | 1/2 [00:01<00:01, 1it/s]");
+    reader_write(&r, false, "\rEpoch 0:  50%|#  | 1/2 [00:01<00:01, 1it/s, train_loss=4.430]");
+    reader_write(&r, false, "\rEpoch 0: 100%|###| 2/2 [00:01<00:00, 1it/s, train_loss=4.430]");
+    reader_write(&r, false, "\rEpoch 0: 100%|###| 2/2 [00:01<00:00, 1it/s, train_loss=0.222]\r");
+    reader_expect(&r, "{\"step\":1,\"loss\":4.43}\n{\"step\":2,\"loss\":0.222}\n");
+    reader_write(&r, false, "\rEpoch 0: 100%|###| 2/2 [00:01<00:00, 1it/s, train_loss=0.222]\r");
+    reader_expect(&r, "");
+    reader_write(&r, false,
+                 "\rEpoch 0: 100%|###| 2/2 [00:02<00:00, 1it/s, train_loss=0.222, val_loss=0.045]\n");
+    reader_write(&r, false, "\rEpoch 0:   0%|   | 0/2 [00:00<?, ?it/s, train_loss=0.222, val_loss=0.045]");
+    reader_write(&r, false, "\rEpoch 1:   0%|   | 0/2 [00:00<?, ?it/s, train_loss=0.222, val_loss=0.045]\r");
+    reader_expect(&r, "{\"step\":2,\"loss\":0.222,\"val_loss\":0.045}\n");
+    reader_write(&r, false,
+                 "\rEpoch 1:  50%|#  | 1/2 [00:00<00:00, 1it/s, train_loss=nan, val_loss=0.045]\r");
+    reader_write(&r, false,
+                 "\rEpoch 1:  50%|#  | 1/2 [00:00<00:00, 1it/s, train_loss=nan, val_loss=0.045]\r");
+    reader_expect(&r, "{\"step\":3,\"loss\":null,\"val_loss\":0.045}\n");
+    reader_end(&r);
+}
+
 static void records_have_the_step_of_the_bar(void **state)
 {
     struct reader r;
@@ -187,6 +215,7 @@ int main(void)
         cmocka_unit_test(lines_come_in_any_pieces),
         cmocka_unit_test(a_line_without_end_takes_no_memory),
         cmocka_unit_test(bars_count_on_from_pass_to_pass),
+        cmocka_unit_test(the_last_values_of_a_step_of_a_bar_count),
         cmocka_unit_test(records_have_the_step_of_the_bar),
         cmocka_unit_test(a_value_that_is_not_a_number_is_null),
         cmocka_unit_test(standard_error_counts_for_bars_only),

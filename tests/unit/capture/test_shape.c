@@ -10,7 +10,7 @@
 #include "daemon/capture/shape.h"
 
 /* "LINE 100/0 loss=3.21 ms_per_step=12.3" */
-static char *describe(const char *text)
+static char *shape_text(const char *text)
 {
     static const char *const kinds[] = {"NONE", "LINE", "RECORD", "BAR"};
     CLEANUP(buf_release) struct buf out = {0};
@@ -27,7 +27,7 @@ static char *describe(const char *text)
 static void check_lines(const char *const (*rows)[2], size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        CLEANUP(free_text) char *found = describe(rows[i][0]);
+        CLEANUP(free_text) char *found = shape_text(rows[i][0]);
         if (strcmp(found, rows[i][1]) != 0)
             fail_msg("'%s'\n  is read as '%s'\n  expected   '%s'", rows[i][0], found, rows[i][1]);
     }
@@ -44,8 +44,11 @@ static void lines_with_a_step_and_a_loss(void **state)
          "LINE 1/100 loss=4.37024 grad_norm=15.3 lr=0.0001 ms_per_step=412.34 tokens_per_s=39751"},
         {"Epoch [2/5], Step [100/600], Loss: 0.2315", "LINE 100/600 epoch=2 loss=0.2315"},
         {"2026-01-31 12:30:05,120 INFO trainer: step=40 loss=nan lr=3e-4", "LINE 40/0 loss=nan lr=0.0003"},
-        {"[rank 0] global_step 7 - training loss: 1.5 - grad norm: 0.25",
-         "LINE 7/0 train_loss=1.5 grad_norm=0.25"},
+        {"[rank 0] global_step 7 - training loss: 1.5 - grad norm: 0.25", "LINE 7/0 loss=1.5 grad_norm=0.25"},
+        {"step 3: train loss 10.805656 (took 4531.130302 ms)", "LINE 3/0 loss=10.8057 ms_per_step=4531.13"},
+        {"step    1/6 | train loss 10.975024 | norm 16.6911 | lr 1.00e-04 | (1521.66 ms | 11 tok/s)",
+         "LINE 1/6 loss=10.975 grad_norm=16.6911 lr=0.0001 ms_per_step=1521.66 tokens_per_s=11"},
+        {"step 4: loss 2 (best 1.5 at 300, eta 5min)", "LINE 4/0 loss=2"},
         {"val loss 3.281", "LINE val_loss=3.281"},
         {"Iteration 12 Loss inf", "LINE 12/0 loss=nan"},
     };

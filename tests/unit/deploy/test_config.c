@@ -69,9 +69,11 @@ static void coordinator_yaml_is_valid(void **state)
     assert_int_equal(shown.hooks.count, 2);
     assert_string_equal(shown.hooks.tell_allow[0], "https://ntfy.sh/");
     assert_string_equal(shown.tls.key, "/etc/ddp/coordinator.key");
+    assert_string_equal(shown.web, "[::]:29602");
     read_coordinator(&plain, DDP_DEPLOY "/coordinator.yaml");
     assert_int_equal(plain.retain_jobs, 0);
     assert_null(plain.tls.key);
+    assert_null(plain.web);
 }
 
 static void read_agent(struct settings *s, const char *path)

@@ -56,7 +56,8 @@ static enum err_code call_once(const char *target, const char *token, const char
 
 static atomic_int asked;
 
-static enum err_code auth(struct rpc_call *call, const struct rpc_auth *a, void *user, struct err *e)
+static enum err_code caller_authenticate(struct rpc_call *call, const struct rpc_auth *a, void *user,
+                                         struct err *e)
 {
     (void)user;
     atomic_fetch_add(&asked, 1);
@@ -78,7 +79,7 @@ static void the_auth_function_decides(void **state)
     char *dir = fixture_dir();
     CLEANUP(free_text) char *path = xasprintf("%s/s/socket", dir);
     CLEANUP(free_text) char *target = xasprintf("unix:%s", path);
-    struct fixture_options options = {.tcp = "127.0.0.1:0", .unix_path = path, .auth = auth};
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .unix_path = path, .auth = caller_authenticate};
     struct fixture server;
 
     (void)state;

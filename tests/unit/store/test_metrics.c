@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -86,6 +87,128 @@ static void points_are_read_in_order(void **state)
     query = (struct metrics_query){.job = 1, .since_ms = 20}; /* add_point uses the step as the time */
     assert_int_equal(metrics_read(m, &query, &p, &n, &e), ERR_OK);
     assert_true(n == 2 && p[0].step == 20 && p[1].step == 20);
+    free(p);
+    metrics_close(m);
+}
+
+/* Each series has its own newest points; those that the query leaves out do not count. */
+static void a_limit_counts_in_each_series(void **state)
+{
+    struct metrics *m = must_open_metrics(*state);
+    struct err e = {0};
+    struct metric_point *p;
+    size_t n;
+    for (int step = 1; step <= 50; step++)
+        add_point(m, 1, "loss", 0, step, 1);
+    for (int step = 1000; step <= 1002; step++)
+        add_point(m, 1, "acc", 1, step, 1);
+    n = read_all(m, 1, NULL, 4, &p);
+    assert_int_equal(n, 7); /* of one series there are three only */
+    assert_true(p[0].step == 1000 && p[3].step == 47 && p[6].step == 50);
+    free(p);
+    const struct metrics_query since = {.job = 1, .limit = 2, .since_ms = 50};
+    assert_int_equal(metrics_read(m, &since, &p, &n, &e), ERR_OK);
+    assert_true(n == 3 && p[0].step == 1001 && p[2].step == 50);
+    free(p);
+    metrics_close(m);
+}
+
+static size_t read_between(struct metrics *m, int64_t after, int64_t until, struct metric_point *first)
+{
+    struct err e = {0};
+    struct metric_point *p;
+    size_t n;
+    const struct metrics_query query = {.job = 1, .after = after, .until = until};
+    if (metrics_read(m, &query, &p, &n, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    if (n)
+        *first = p[0];
+    free(p);
+    return n;
+}
+
+/* A reader gets each point once, although a node that was cut off sends points with an old time and a small step. */
+static void late_points_are_found_by_their_append(void **state)
+{
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point p = {0};
+    add_point(m, 1, "loss", 0, 100, 1);
+    const int64_t first = metrics_newest(m);
+    assert_true(first > 0);
+    assert_int_equal(read_between(m, first, 0, &p), 0);
+    add_point(m, 1, "loss", 1, 5, 2);
+    metrics_close(m);
+    m = must_open_metrics(*state); /* the numbers go on */
+    const int64_t second = metrics_newest(m);
+    assert_true(second > first);
+    assert_int_equal(read_between(m, first, 0, &p), 1);
+    assert_true(p.rank == 1 && p.step == 5);
+    add_point(m, 1, "loss", 0, 100, 3); /* a restart repeats the step */
+    assert_int_equal(read_between(m, second, 0, &p), 1);
+    assert_true(p.metric.value == 3);
+    assert_int_equal(read_between(m, first, second, &p), 1);
+    assert_int_equal(p.rank, 1);
+    metrics_close(m);
+}
+
+static void add_captured(struct metrics *m, int64_t step, double value)
+{
+    struct err e = {0};
+    const struct metric_point p = {
+        .job = 1, .step = step, .time_ms = step, .captured = true, .metric = {"loss", value}};
+    if (metrics_append(m, &p, 1, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+static void a_reported_metric_takes_the_place_of_the_captured_one(void **state)
+{
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point *p;
+    for (int step = 1; step <= 40; step++)
+        add_captured(m, step, 9);
+    add_point(m, 1, "loss", 0, 10, 1);
+    add_captured(m, 41, 9); /* the next generation prints before it reports */
+    metrics_close(m);
+    m = must_open_metrics(*state);
+    add_captured(m, 42, 9);
+    add_point(m, 1, "loss", 0, 20, 2);
+    size_t n = read_all(m, 1, "loss", 0, &p);
+    assert_int_equal(n, 11); /* 1 to 9 were captured */
+    assert_true(p[8].step == 9 && p[8].metric.value == 9);
+    assert_true(p[9].step == 10 && p[9].metric.value == 1 && p[10].step == 20);
+    free(p);
+    add_point(m, 1, "acc", 1, 10, 1); /* rank 1 reports what rank 0 prints */
+    struct metric_point printed = {.job = 1, .step = 11, .captured = true, .metric = {"acc", 5}};
+    struct err e = {0};
+    assert_int_equal(metrics_append(m, &printed, 1, &e), ERR_OK);
+    n = read_all(m, 1, "acc", 0, &p);
+    assert_true(n == 1 && p[0].rank == 1);
+    free(p);
+    metrics_close(m);
+}
+
+static void a_file_of_version_1_is_extended(void **state)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", (char *)*state);
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "CREATE TABLE series(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL,"
+                     " rank INTEGER NOT NULL, points INTEGER NOT NULL, UNIQUE(job, name, rank)) STRICT;"
+                     "CREATE TABLE point(series INTEGER NOT NULL REFERENCES series(id) ON DELETE CASCADE,"
+                     " step INTEGER NOT NULL, time_ms INTEGER NOT NULL, value REAL,"
+                     " PRIMARY KEY(series, step)) STRICT, WITHOUT ROWID;"
+                     "INSERT INTO series VALUES(1,1,'loss',0,1); INSERT INTO point VALUES(1,10,1000,0.5);"
+                     "PRAGMA user_version=1;",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point *p;
+    add_point(m, 1, "loss", 0, 20, 0.25);
+    size_t n = read_all(m, 1, "loss", 0, &p);
+    assert_true(n == 2 && p[0].metric.value == 0.5);
     free(p);
     metrics_close(m);
 }
@@ -221,10 +344,17 @@ static void a_damaged_file_is_moved_aside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(points_are_read_in_order),         TEST(a_repeated_step_replaces_its_point),
-        TEST(a_long_series_is_thinned),         TEST(points_of_a_job_are_removed),
-        TEST(trimming_removes_the_oldest_jobs), TEST(usage_stays_apart_and_is_removed_first),
+        TEST(points_are_read_in_order),
+        TEST(a_repeated_step_replaces_its_point),
+        TEST(a_long_series_is_thinned),
+        TEST(points_of_a_job_are_removed),
+        TEST(trimming_removes_the_oldest_jobs),
+        TEST(usage_stays_apart_and_is_removed_first),
         TEST(a_damaged_file_is_moved_aside),
+        TEST(a_limit_counts_in_each_series),
+        TEST(late_points_are_found_by_their_append),
+        TEST(a_reported_metric_takes_the_place_of_the_captured_one),
+        TEST(a_file_of_version_1_is_extended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

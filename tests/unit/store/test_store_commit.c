@@ -123,10 +123,16 @@ static void every_record_survives_a_reopen(void **state)
     assert_int_equal(got.next_job, 2);
     const struct change gone = {.kind = CHANGE_SNAPSHOT_DELETE, .snapshot = &snapshot};
     must_commit(s, &gone, 1);
+    const struct change old = {
+        .kind = CHANGE_GENERATION_DELETE, .id = generation.job, .generation_number = generation.number};
+    must_commit(s, &old, 1);
     CLEANUP(records_release) struct records after;
     assert_int_equal(store_load(s, &after, &e), ERR_OK);
     assert_int_equal(after.snapshot_count, 0);
+    assert_int_equal(after.generation_count, 0);
+    assert_int_equal(after.rank_count, 0);
     assert_int_equal(store_commit(s, &gone, 1, &e), ERR_INTERNAL);
+    assert_int_equal(store_commit(s, &old, 1, &e), ERR_INTERNAL);
     store_close(s);
 }
 

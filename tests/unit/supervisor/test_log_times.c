@@ -13,6 +13,7 @@
 #include "daemon/supervisor/protocol/log_note.h"
 
 struct fixture {
+    struct log_watch watch;
     struct log_times times;
     char dir[64];
     int out, err, notes; /* as the worker and a reader have them */
@@ -31,7 +32,8 @@ static int make_log_files(void **state)
     f->out = dup(files.out);
     f->err = dup(files.err);
     f->notes = open(path, O_RDONLY);
-    log_times_begin(&f->times, &files);
+    log_watch_open(&f->watch);
+    log_times_begin(&f->times, &f->watch, &files);
     *state = f;
     return f->notes < 0 || files.out >= 0 ? -1 : 0;
 }
@@ -42,6 +44,7 @@ static int remove_log_files(void **state)
     struct err e;
 
     log_times_end(&f->times, 0);
+    log_watch_close(&f->watch);
     close(f->out);
     close(f->err);
     close(f->notes);
@@ -86,55 +89,79 @@ static void growth_is_noted_in_its_order(void **state)
 {
     struct fixture *f = *state;
 
-    assert_false(is_readable(log_times_descriptor(&f->times, 0)));
+    assert_false(is_readable(f->watch.fd));
     write_bytes(f->err, 3);
-    assert_true(is_readable(log_times_descriptor(&f->times, 0)));
+    assert_true(is_readable(f->watch.fd));
     write_bytes(f->out, 5);
     write_bytes(f->out, 5);
-    log_times_take(&f->times, 0);
+    log_times_hear(&f->watch, 0);
     expect_note(f, true, 3);
     expect_note(f, false, 10);
     expect_no_note(f);
-    assert_false(is_readable(log_times_descriptor(&f->times, 0)));
+    assert_false(is_readable(f->watch.fd));
     write_bytes(f->out, 1);
-    log_times_take(&f->times, 0);
+    log_times_hear(&f->watch, 0);
     expect_note(f, false, 11);
     expect_no_note(f);
 }
 
-/* A burst gets its notes at once, output without end one every few milliseconds. */
+/* A burst gets its notes at once, output without end one every few milliseconds. It does not wake the supervisor meanwhile. */
 static void notes_pause_while_output_goes_on(void **state)
 {
     struct fixture *f = *state;
-    int64_t now = 0;
-    int taken = 0;
+    int64_t now = 0, taken = 0;
 
-    for (; log_times_descriptor(&f->times, now) >= 0; taken++) {
+    do {
         assert_true(taken < 1000);
         write_bytes(f->out, 1);
-        log_times_take(&f->times, now);
-    }
+        log_times_hear(&f->watch, now);
+    } while (log_times_tick(&f->times, now) == INT64_MAX && ++taken);
     assert_true(taken >= LOG_TIMES_AT_ONCE);
-    assert_int_equal(log_times_due(&f->times, now), now + LOG_TIMES_PAUSE_MS);
+    for (int64_t i = 1; i <= taken; i++)
+        expect_note(f, false, i);
+    expect_no_note(f);
+    assert_int_equal(log_times_tick(&f->times, now), now + LOG_TIMES_PAUSE_MS);
     write_bytes(f->out, 1);
+    assert_false(is_readable(f->watch.fd));
     now += LOG_TIMES_PAUSE_MS;
-    assert_true(is_readable(log_times_descriptor(&f->times, now)));
-    log_times_take(&f->times, now);
-    assert_int_equal(log_times_descriptor(&f->times, now), -1);
-    assert_true(log_times_descriptor(&f->times, now + 10000) >= 0);
+    assert_int_equal(log_times_tick(&f->times, now), INT64_MAX);
+    expect_note(f, false, taken + 2);
+    write_bytes(f->out, 1);
+    assert_true(is_readable(f->watch.fd));
+    log_times_hear(&f->watch, now);
+    assert_int_equal(log_times_tick(&f->times, now), now + LOG_TIMES_PAUSE_MS);
+    expect_no_note(f);
+}
+
+/* The order of the first writes is known when the pause is over. */
+static void a_pause_keeps_the_order(void **state)
+{
+    struct fixture *f = *state;
+
+    f->times.paid_ms = 1000;
+    write_bytes(f->err, 3);
+    write_bytes(f->out, 5);
+    write_bytes(f->err, 1);
+    log_times_hear(&f->watch, 0);
+    expect_no_note(f);
+    assert_int_equal(log_times_tick(&f->times, 1000), INT64_MAX);
+    expect_note(f, true, 4);
+    expect_note(f, false, 5);
+    expect_no_note(f);
 }
 
 static void many_notes_become_rare(void **state)
 {
     struct fixture *f = *state;
-    int64_t now = 0;
 
     f->times.count = 4 * LOG_TIMES_DOUBLE;
-    log_times_take(&f->times, now);
+    write_bytes(f->out, 1);
+    log_times_hear(&f->watch, 0);
     assert_int_equal(f->times.paid_ms, LOG_TIMES_PAUSE_MS << 4);
     f->times.count = INT64_MAX / 2;
     f->times.paid_ms = 0;
-    log_times_take(&f->times, now);
+    write_bytes(f->out, 1);
+    log_times_hear(&f->watch, 0);
     assert_int_equal(f->times.paid_ms, LOG_TIMES_MOST_MS);
 }
 
@@ -145,34 +172,54 @@ static void the_end_notes_what_is_left(void **state)
     write_bytes(f->err, 2);
     log_times_end(&f->times, 0);
     expect_note(f, true, 2);
-    assert_int_equal(log_times_descriptor(&f->times, 0), -1);
-    assert_int_equal(log_times_due(&f->times, 0), INT64_MAX);
     write_bytes(f->err, 2);
-    log_times_take(&f->times, 0);
+    log_times_hear(&f->watch, 0);
+    assert_int_equal(log_times_tick(&f->times, 0), INT64_MAX);
     expect_no_note(f);
 }
 
-/* The next worker gets the instance of the last one, and hears nothing of that worker's files. */
-static void an_instance_is_used_again(void **state)
+enum { MANY = 40 };
+
+/* The ranks of a node, as many as there are, share one instance of inotify: their notes have the order in which they wrote. */
+static void many_ranks_share_one_instance(void **state)
 {
     struct fixture *f = *state;
-    struct log_files files;
+    struct log_times times[MANY];
+    int out[MANY], notes[MANY];
+    int64_t last = 0;
     struct err e;
-    const int watch = f->times.watch;
 
-    write_bytes(f->out, 2);
-    log_times_end(&f->times, 0);
-    assert_true(fcntl(watch, F_GETFD) >= 0); /* it is not closed, which takes long */
-    expect_note(f, false, 2);
-    write_bytes(f->out, 2);
-    assert_ok(log_place_make(f->dir, geteuid(), getegid(), &files, &e), &e);
-    log_times_begin(&f->times, &files);
-    assert_int_equal(f->times.watch, watch);
-    assert_false(is_readable(log_times_descriptor(&f->times, 0)));
-    write_bytes(f->err, 3);
-    log_times_take(&f->times, 0);
-    expect_note(f, true, 3);
+    for (int i = 0; i < MANY; i++) {
+        CLEANUP(free_text) char *dir = xasprintf("%s/%d", f->dir, i);
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, LOG_NOTE_FILE);
+        struct log_files files;
+
+        assert_ok(log_place_make(dir, geteuid(), getegid(), &files, &e), &e);
+        out[i] = dup(files.out);
+        notes[i] = open(path, O_RDONLY);
+        log_times_begin(&times[i], &f->watch, &files);
+    }
+    for (int i = 0; i < MANY; i++)
+        write_bytes(out[i * 27 % MANY], 1);
+    log_times_hear(&f->watch, 0);
+    for (int i = 0; i < MANY; i++) {
+        uint8_t bytes[LOG_NOTE_SIZE];
+
+        assert_int_equal(read(notes[i * 27 % MANY], bytes, sizeof(bytes)), sizeof(bytes));
+        const struct log_note note = log_note_decode(bytes);
+        assert_true(note.wall_us >= last);
+        last = note.wall_us;
+    }
     expect_no_note(f);
+    for (int i = 0; i < MANY; i++) {
+        log_times_end(&times[i], 0);
+        close(out[i]);
+        close(notes[i]);
+    }
+    assert_int_equal(f->watch.count, 2); /* the fixture's own files are watched as before */
+    write_bytes(f->err, 1);
+    log_times_hear(&f->watch, 0);
+    expect_note(f, true, 1);
 }
 
 /* A program may truncate its own log: the sizes go on from there. */
@@ -181,11 +228,11 @@ static void a_truncated_log_is_noted_anew(void **state)
     struct fixture *f = *state;
 
     write_bytes(f->out, 20);
-    log_times_take(&f->times, 0);
+    log_times_hear(&f->watch, 0);
     expect_note(f, false, 20);
     assert_int_equal(ftruncate(f->out, 0), 0);
     write_bytes(f->out, 4);
-    log_times_take(&f->times, 0);
+    log_times_hear(&f->watch, 0);
     expect_note(f, false, 4);
 }
 
@@ -196,7 +243,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(notes_pause_while_output_goes_on, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(many_notes_become_rare, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(the_end_notes_what_is_left, make_log_files, remove_log_files),
-        cmocka_unit_test_setup_teardown(an_instance_is_used_again, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(a_pause_keeps_the_order, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(many_ranks_share_one_instance, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(a_truncated_log_is_noted_anew, make_log_files, remove_log_files),
     };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 #include "daemon/supervisor/report_reader.h"
 
 struct seen {

@@ -230,7 +230,7 @@ static void k_norm_grad(const struct device_norm_grad *h, int64_t from, int64_t 
         r.t = t;
         r.dy = (const float *)h->dy + t * width;
         r.x = h->x + t * width;
-        r.dx = h->dx + t * width;
+        r.dx = (float *)h->dx + t * width;
         r.mean = h->stats[2 * t];
         r.inverse = h->stats[2 * t + 1];
         COLUMNS(width, norm_grad_sums, &r);

@@ -130,10 +130,11 @@ static void embed_grad_part(void *arg, int64_t part, int thread)
 }
 
 void sequence_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                         float *dx)
+                         void *dx)
 {
     struct work w = {.h = h, .dwte = dwte, .dwpe = dwpe, .to = dx, .cols = h->n.width};
     int threads = cpu_of(d)->threads.count;
+    BUG_ON(h->kept != DEVICE_F32);
     w.n = h->n.rows * h->n.context;
     if (h->dropout.p > 0.0f)
         sequence_run(d, &w, cpu_parts(w.n), embed_mask_part);

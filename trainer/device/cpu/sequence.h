@@ -11,7 +11,7 @@ void sequence_bias_activate_grad(struct device *d, enum device_activation kind, 
 void sequence_embed(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
                     float *x);
 void sequence_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                         float *dx);
+                         void *dx);
 void sequence_norm(struct device *d, const struct device_norm *h);
 void sequence_norm_grad(struct device *d, const struct device_norm_grad *h);
 void sequence_attention(struct device *d, const struct device_attention *h);

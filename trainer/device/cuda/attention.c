@@ -3,10 +3,14 @@
 #include "trainer/device/cuda/kernels/attention_plain.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/device/cuda/cudnn/attention_cudnn.h"
 
@@ -18,6 +22,15 @@ struct attention {
     bool no_room;                  /* the GPU had no memory for cuDNN's workspace: cuDNN is not used again */
     const char *path;
     char library[512];
+    struct device_attention_text reserved;
+
+    /* A thread makes cuDNN's plans. While `planning` is set, cuDNN belongs to it. */
+    pthread_t planner;
+    bool planning;
+    struct device_attention shape; /* the one that was reserved last */
+    bool dropout;
+    size_t wanted;             /* workspace for its plans */
+    bool settled;              /* the workspace is allocated, and `reserved` is filled in */
     void *rooms[ROOMS], *room; /* all workspaces; the last and largest */
     int count;
     size_t room_bytes, bytes; /* of the last; of all together */
@@ -63,6 +76,7 @@ enum err_code attention_open(struct attention **out, cudaStream_t stream, struct
     struct attention *a = xcalloc(1, sizeof(*a));
     a->stream = stream;
     a->path = "";
+    a->settled = true; /* nothing is reserved yet */
     /* Attention works without cuDNN, so an error only becomes the text that attention_library shows. */
     if (is_forbidden())
         (void)err_set(e, ERR_UNAVAILABLE, "cuDNN: DDP_CUDNN=0");
@@ -73,10 +87,18 @@ enum err_code attention_open(struct attention **out, cudaStream_t stream, struct
     return ERR_OK;
 }
 
+static void plans_await(struct attention *a)
+{
+    if (a->planning)
+        (void)pthread_join(a->planner, NULL);
+    a->planning = false;
+}
+
 void attention_free(struct attention *a)
 {
     if (!a)
         return;
+    plans_await(a);
     attention_cudnn_free(a->cudnn);
     for (int i = 0; i < a->count; i++)
         (void)cudaFree(a->rooms[i]);
@@ -134,24 +156,43 @@ static enum err_code attention_prepare_cudnn(struct attention *a, const struct d
     return code;
 }
 
-enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes, struct err *e)
+/* Appends how a pass is computed: forward="cuDNN 9.19.0" forward_engine=2, or forward=own forward_why="...". */
+static void attention_tell_pass(struct attention *a, const struct device_attention *h, bool backward,
+                                struct buf *out)
 {
-    if (sizes->heads == 0)
-        return ERR_OK;
-    struct device_attention h = {.n = sizes->n, .heads = sizes->heads, .kept = sizes->type};
-    size_t most = own_room(&h), room = 0;
-    if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "attention: head size %lld is too large: a GPU supports at most %d",
-                       (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
-    /* cuDNN declines dropout. Evaluation has none, so the forward plan is prepared in any case. */
-    for (int backward = 0; a->cudnn && backward < (sizes->dropout ? 1 : 2); backward++)
-        if (!attention_prepare_cudnn(a, &h, backward, true, &room, e) && room > most)
-            most = room;
-    /* Without memory for cuDNN's workspace, our own kernels do the shape in a smaller one. */
-    if (most > own_room(&h) && attention_grow_room(a, most, e))
-        a->no_room = true;
-    return attention_grow_room(a, own_room(&h), e);
+    const char *name = backward ? "backward" : "forward";
+    struct err why = {0};
+    int64_t engine = -1;
+    size_t room = 0;
+    if (!a->cudnn)
+        (void)snprintf(why.msg, sizeof(why.msg), "%s", a->library);
+    else if (a->no_room)
+        (void)snprintf(why.msg, sizeof(why.msg), "the GPU has no memory for cuDNN's workspace");
+    else if (attention_prepare_cudnn(a, h, backward, false, &room, &why) == ERR_OK)
+        engine = attention_cudnn_engine(a->cudnn, h, backward);
+    if (engine >= 0)
+        buf_printf(out, "%s=%s %s_engine=%lld ", name, LOG_Q(attention_cudnn_name(a->cudnn)), name,
+                   (long long)engine);
+    else
+        buf_printf(out, "%s=%s %s_why=%s ", name, attention_mma_takes(h) ? "own" : "plain", name,
+                   LOG_Q(why.msg));
+    if (backward)
+        (void)snprintf(a->reserved.brief, sizeof(a->reserved.brief), "%s",
+                       engine >= 0              ? attention_cudnn_name(a->cudnn)
+                       : attention_mma_takes(h) ? "own kernels"
+                                                : "plain kernels");
+}
+
+/* What is told holds for the whole training with the shape that was reserved. */
+static void attention_note(struct attention *a)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct device_attention h = a->shape;
+    h.dropout.p = a->dropout ? 0.5f : 0.0f; /* only whether there is some decides */
+    for (int backward = 0; backward < 2; backward++)
+        attention_tell_pass(a, &h, backward, &text);
+    buf_printf(&text, "workspace_bytes=%zu", a->room_bytes);
+    (void)snprintf(a->reserved.values, sizeof(a->reserved.values), "%s", text.data);
 }
 
 /* Whether the stream is being captured into a graph. Nothing can be loaded or allocated then, so our own
@@ -160,6 +201,73 @@ static bool is_recorded(const struct attention *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     return cudaStreamIsCapturing(a->stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
+/* ---- plans. cuDNN compiles kernels for them, which takes about a second. Meanwhile the process joins its group. */
+
+/* cuDNN declines dropout. Evaluation has none, so the forward plan is made in any case. */
+static void *plans_make(void *arg)
+{
+    struct attention *a = arg;
+    struct err none;
+    size_t room = 0;
+    for (int backward = 0; a->cudnn && backward < (a->dropout ? 1 : 2); backward++)
+        if (!attention_prepare_cudnn(a, &a->shape, backward, true, &room, &none) && room > a->wanted)
+            a->wanted = room;
+    return NULL;
+}
+
+/* The thread blocks all signals: they are for the threads of the program. */
+static bool planner_start(struct attention *a)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&a->planner, NULL, plans_make, a);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc == 0;
+}
+
+/* Waits for the plans, and allocates their workspace. Without memory for it, our own kernels do the shape in a smaller
+ * one. */
+void attention_settle(struct attention *a)
+{
+    struct err none;
+    plans_await(a);
+    if (a->settled || is_recorded(a))
+        return;
+    if (attention_grow_room(a, a->wanted, &none))
+        a->no_room = true;
+    a->settled = true;
+    attention_note(a);
+}
+
+enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes, struct err *e)
+{
+    if (sizes->heads == 0)
+        return ERR_OK;
+    struct device_attention h = {.n = sizes->n, .heads = sizes->heads, .kept = sizes->type};
+    if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "attention: head size %lld is too large: a GPU supports at most %d",
+                       (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
+    attention_settle(a);
+    if (attention_grow_room(a, own_room(&h), e))
+        return e->code;
+    a->shape = h;
+    a->dropout = sizes->dropout;
+    a->wanted = 0;
+    a->settled = false;
+    a->planning = a->cudnn && planner_start(a);
+    if (!a->planning)
+        (void)plans_make(a);
+    return ERR_OK;
+}
+
+void attention_tell(struct attention *a, struct device_attention_text *out)
+{
+    attention_settle(a);
+    *out = a->reserved;
 }
 
 /* Whether cuDNN does this call. If so, the workspace is large enough. */
@@ -195,6 +303,7 @@ enum err_code attention_forward(struct attention *a, const struct device_attenti
 {
     if (is_empty(h))
         return ERR_OK;
+    attention_settle(a);
     if (by_cudnn(a, h, false, e))
         return attention_cudnn_forward(a->cudnn, h, a->room, e);
     bool mma = attention_mma_takes(h);
@@ -208,6 +317,7 @@ enum err_code attention_backward(struct attention *a, const struct device_attent
 {
     if (is_empty(h))
         return ERR_OK;
+    attention_settle(a);
     if (by_cudnn(a, h, true, e))
         return attention_cudnn_backward(a->cudnn, h, d_o, dqkv, a->room, e);
     bool mma = attention_mma_takes(h);

@@ -29,11 +29,15 @@ void attention_version(char out[32]);
 MUST_CHECK enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e);
 void attention_free(struct attention *a); /* call it when the stream is idle; NULL is fine */
 
-/* Prepares for a shape with at most sizes->n.rows rows: allocates memory and makes cuDNN's plans, which takes half a
- * second. INVALID_ARGUMENT: the head size is above 256. */
+/* Prepares for a shape with at most sizes->n.rows rows: allocates memory, and makes cuDNN's plans in a thread, which takes
+ * about a second. The calls below wait for it. INVALID_ARGUMENT: the head size is above 256. */
 MUST_CHECK enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes,
                                            struct err *e);
 size_t attention_bytes(const struct attention *a); /* GPU memory held now */
+
+/* Waits for the plans, and allocates their workspace. Call it before a recording of the stream begins: during one, nothing
+ * can be loaded or allocated. */
+void attention_settle(struct attention *a);
 
 /* Operations of device.h. For a shape that was not reserved, memory is allocated at the first call. */
 MUST_CHECK enum err_code attention_forward(struct attention *a, const struct device_attention *h,
@@ -43,6 +47,9 @@ MUST_CHECK enum err_code attention_backward(struct attention *a, const struct de
 
 /* For people: "cuDNN 9.19.0", or why cuDNN is not used. */
 const char *attention_library(const struct attention *a);
+/* How a training of the shape that was reserved last computes: for each pass the kernels, cuDNN's engine, and why
+ * cuDNN's are not used. Empty texts before attention_reserve. */
+void attention_tell(struct attention *a, struct device_attention_text *out);
 /* For reports and tests: the kernels of the last call, "cuDNN 9.19.0", "own" or "plain"; "" before the first call. */
 const char *attention_path(const struct attention *a);
 

@@ -5,6 +5,7 @@
 #include "trainer/device/cuda/graph.h"
 #include "trainer/device/cuda/memory.h"
 #include "trainer/device/cuda/operations.h"
+#include "trainer/device/cuda/profile.h"
 #include "trainer/device/cuda/transfer.h"
 
 #include <stdio.h>
@@ -15,7 +16,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/device/cuda/nccl/nccl.h"
-#include "trainer/device/cuda/nccl/nccl_environment.h"
 
 enum { CUDA_LEAST_MAJOR = 8 }; /* the lowest compute capability with bf16 */
 
@@ -116,6 +116,7 @@ enum err_code cuda_first_error(struct device *d, struct err *e)
 static void cuda_close(struct device *d)
 {
     struct cuda_device *c = cuda_of(d);
+    profile_close(c->profile);
     cuda_forget(c);
     attention_free(c->attention);
     gemm_close(c->gemm);
@@ -188,11 +189,25 @@ static enum err_code cuda_open_streams(struct cuda_device *c, struct err *e)
 static enum err_code cuda_open_parts(struct cuda_device *c, struct err *e)
 {
     if (cuda_open_streams(c, e) || cuda_slots_open(c, e) ||
-        cuda_work_grow(c, cuda_workspace_bytes(NULL), e) || gemm_open(&c->gemm, c->stream, e) ||
+        cuda_work_grow(c, cuda_workspace_bytes(NULL), e) || gemm_open(&c->gemm, c->stream, c->base.name, e) ||
         attention_open(&c->attention, c->stream, e))
         return e->code;
-    c->base.workspace = c->work.bytes + gemm_bytes(c->gemm) + attention_bytes(c->attention);
+    c->base.workspace = c->work.bytes + GEMM_WORKSPACE_BYTES + attention_bytes(c->attention);
+    c->base.chooses = gemm_chooses(c->gemm);
     return ERR_OK;
+}
+
+/* One rank needs no collectives, so a machine without NCCL has its GPU nevertheless. */
+static void cuda_find_collectives(struct cuda_device *c)
+{
+#ifdef DDP_CUDA_NCCL
+    if (nccl_open(&c->no_nccl) == ERR_OK)
+        c->base.comm = &nccl_comm_ops;
+    else
+        c->base.no_comm = c->no_nccl.msg;
+#else
+    c->base.no_comm = "NCCL: the plugin is built without it";
+#endif
 }
 
 enum err_code cuda_open(struct device **out, struct err *e)
@@ -204,17 +219,18 @@ enum err_code cuda_open(struct device **out, struct err *e)
         return e->code;
     struct cuda_device *c = xcalloc(1, sizeof(*c));
     c->base = (struct device){.ops = cuda_fill_operations(&ops), .kept = DEVICE_BF16, .threads = 1};
-#ifdef DDP_CUDA_NCCL
-    nccl_environment(); /* while the process still has one thread */
-    c->base.comm = &nccl_comm_ops;
-#endif
+    c->work.multiprocessors = prop.multiProcessorCount;
+    c->base.memory = prop.totalGlobalMem;
+    cuda_find_collectives(c);
     (void)cudaRuntimeGetVersion(&version);
     snprintf(c->base.name, sizeof(c->base.name), "%.60s, CUDA %d.%d", prop.name, version / 1000,
              version % 1000 / 10);
-    if (cuda_open_parts(c, e)) {
+    if (cuda_open_parts(c, e) || profile_open(&c->profile, c, e)) {
         cuda_close(&c->base);
         return e->code;
     }
+    if (c->profile)
+        c->base.ops = profile_operations(c->profile, c->base.ops);
     *out = &c->base;
     return ERR_OK;
 }

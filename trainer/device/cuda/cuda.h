@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "trainer/device/comm.h"
 #include "trainer/device/cuda/attention.h"
-#include "trainer/device/cuda/gemm.h"
+#include "trainer/device/cuda/gemm/gemm_layer.h"
 #include "trainer/device/cuda/kernels/kernels.h"
 #include "trainer/device/device.h"
 
@@ -44,12 +44,14 @@ struct cuda_device {
     bool lost;                                        /* CUDA's context has ended: `first` stays for ever */
     enum err_code (*check)(void *arg, struct err *e); /* set by watch */
     void *check_arg;
+    struct err no_nccl; /* why there are no collectives */
     struct cuda_block *blocks;
     struct cuda_slot slot[CUDA_SLOTS];
     unsigned next_slot;
     struct cuda_workspace work;
     struct attention *attention;
     struct gemm *gemm;
+    struct profile *profile; /* NULL: not asked for */
     struct cuda_graph graph[CUDA_GRAPHS];
     unsigned graphs, oldest_graph;
     uint64_t recording; /* key of the recording in progress; 0: none */

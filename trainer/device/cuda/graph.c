@@ -24,6 +24,9 @@ void cuda_record(struct device *d, uint64_t key)
     c->recording = 0;
     if (c->plain || !cuda_ready(c))
         return;
+    size_t before = attention_bytes(c->attention);
+    attention_settle(c->attention); /* during the recording, nothing can be loaded or allocated */
+    c->base.workspace += attention_bytes(c->attention) - before;
     if (cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
         c->recording = key;
         return;

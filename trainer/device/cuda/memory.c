@@ -85,6 +85,7 @@ enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e)
     if (c->work.memory)
         block_record(c, c->work.memory, 0);
     c->base.workspace += bytes;
-    c->work = (struct cuda_workspace){memory, bytes};
+    c->work.memory = memory;
+    c->work.bytes = bytes;
     return ERR_OK;
 }

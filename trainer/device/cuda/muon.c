@@ -3,7 +3,7 @@
  * columns are fewer, the square matrix is x^T x, and stands behind x. */
 #include "trainer/device/cuda/muon.h"
 
-#include "trainer/device/cuda/gemm.h"
+#include "trainer/device/cuda/gemm/gemm.h"
 #include "trainer/device/cuda/kernels/muon.h"
 
 enum { NEWTON_STEPS = 5 };

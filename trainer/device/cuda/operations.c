@@ -1,6 +1,7 @@
 /* The operations of device.h. Each puts its kernels on the stream, unless the device has an error. */
 #include "trainer/device/cuda/operations.h"
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/graph.h"
 #include "trainer/device/cuda/memory.h"
 #include "trainer/device/cuda/muon.h"
 
@@ -11,56 +12,59 @@ static void op_check(struct cuda_device *c, enum err_code code, const struct err
         cuda_failed(c, e);
 }
 
-/* ---- products: a shape that is seen for the first time may allocate memory, to time algorithms */
+/* ---- products */
 
-/* Adds what gemm has allocated since it held `before` bytes. */
-static void count_gemm(struct cuda_device *c, size_t before)
+/* An error of CUDA is recorded by cuda_ok, which knows whether it ends the context; any other error as it is. */
+static void op_check_all(struct cuda_device *c, enum err_code code, const char *what, const struct err *e)
 {
-    c->base.workspace += gemm_bytes(c->gemm) - before;
+    if (!code || cuda_ok(c, cudaGetLastError(), what))
+        op_check(c, code, e);
 }
 
 static void op_product(struct device *d, const struct device_product *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
-    if (!cuda_ready(c))
-        return;
-    size_t before = gemm_bytes(c->gemm);
-    op_check(c, gemm_product(c->gemm, h, &e), &e);
-    count_gemm(c, before);
+    if (cuda_ready(c))
+        op_check(c, gemm_product(c->gemm, h, &e), &e);
 }
 
 static void op_linear(struct device *d, const struct device_linear *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
-    if (!cuda_ready(c))
-        return;
-    size_t before = gemm_bytes(c->gemm);
-    op_check(c, gemm_linear(c->gemm, h, &e), &e);
-    count_gemm(c, before);
+    if (cuda_ready(c))
+        op_check_all(c, gemm_linear(c->gemm, h, &e), "linear", &e);
 }
 
-/* One product computes dz (rows,in). Two more kernels read z and dz once each, for a and dbias; da is never stored. */
 static bool activation_grad(struct device *d, const struct device_activation_grad *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
     if (!cuda_ready(c))
         return true;
-    size_t before = gemm_bytes(c->gemm);
-    enum err_code code = gemm_activation_grad(c->gemm, h, &e);
-    count_gemm(c, before);
+    enum err_code code = gemm_activation_grad(c->gemm, &c->work, h, &e);
     if (code == ERR_UNIMPLEMENTED)
         return false; /* the caller takes a product and bias_activate_grad instead */
-    op_check(c, code, &e);
-    if (cuda_ready(c))
-        cuda_ok(c, cuda_bias_activate(c->stream, h->kind, h->type, h->a, (void *)h->z, NULL, h->rows, h->in),
-                "activation_grad");
-    if (cuda_ready(c))
-        cuda_ok(c, cuda_bias_grad(c->stream, &c->work, h->type, h->dbias, h->dz, h->rows, h->in),
-                "activation_grad");
+    op_check_all(c, code, "activation_grad", &e);
     return true;
+}
+
+static void op_choose(struct device *d, bool on)
+{
+    gemm_choose(cuda_of(d)->gemm, on);
+}
+
+static void op_choices(struct device *d, struct buf *out)
+{
+    gemm_print_choices(cuda_of(d)->gemm, out);
+}
+
+static enum err_code take_choices(struct device *d, const char *text, size_t size, struct err *e)
+{
+    struct cuda_device *c = cuda_of(d);
+    cuda_forget(c); /* recorded work has the algorithms of before */
+    return gemm_take_choices(c->gemm, text, size, e);
 }
 
 /* ---- flat arrays and matrices */
@@ -132,7 +136,7 @@ static void op_embed(struct device *d, const struct device_embedding *h, const f
 
 /* The only operation whose workspace depends on its sizes. Usually reserve has allocated it already. */
 static void op_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                          float *dx)
+                          void *dx)
 {
     struct cuda_device *c = cuda_of(d);
     struct device_sizes sizes = {.n = h->n, .vocab = h->vocab};
@@ -164,13 +168,6 @@ static void count_attention(struct cuda_device *c, size_t before)
     c->base.workspace += attention_bytes(c->attention) - before;
 }
 
-/* An error of CUDA is recorded by cuda_ok, which knows whether it ends the context; any other error as it is. */
-static void op_check_attention(struct cuda_device *c, enum err_code code, const struct err *e)
-{
-    if (!code || cuda_ok(c, cudaGetLastError(), "attention"))
-        op_check(c, code, e);
-}
-
 static void op_attention(struct device *d, const struct device_attention *h)
 {
     struct cuda_device *c = cuda_of(d);
@@ -178,7 +175,7 @@ static void op_attention(struct device *d, const struct device_attention *h)
     if (!cuda_ready(c))
         return;
     size_t before = attention_bytes(c->attention);
-    op_check_attention(c, attention_forward(c->attention, h, &e), &e);
+    op_check_all(c, attention_forward(c->attention, h, &e), "attention", &e);
     count_attention(c, before);
 }
 
@@ -189,7 +186,7 @@ static void attention_grad(struct device *d, const struct device_attention *h, c
     if (!cuda_ready(c))
         return;
     size_t before = attention_bytes(c->attention);
-    op_check_attention(c, attention_backward(c->attention, h, d_o, dqkv, &e), &e);
+    op_check_all(c, attention_backward(c->attention, h, d_o, dqkv, &e), "attention", &e);
     count_attention(c, before);
 }
 
@@ -202,6 +199,14 @@ static enum err_code op_reserve(struct device *d, const struct device_sizes *siz
     enum err_code code = sizes->heads > 0 ? attention_reserve(c->attention, sizes, e) : ERR_OK;
     count_attention(c, before);
     return code;
+}
+
+static void op_attention_says(struct device *d, struct device_attention_text *out)
+{
+    struct cuda_device *c = cuda_of(d);
+    size_t before = attention_bytes(c->attention);
+    attention_tell(c->attention, out);
+    count_attention(c, before); /* the workspace for cuDNN is allocated when its plans are there */
 }
 
 /* ---- losses and optimizers */
@@ -275,6 +280,9 @@ void cuda_operations(struct device_ops *ops)
     ops->activate_grad = op_activate_grad;
     ops->bias_activate_grad = bias_activate_grad;
     ops->activation_grad = activation_grad;
+    ops->choose = op_choose;
+    ops->choices = op_choices;
+    ops->take_choices = take_choices;
     ops->embed = op_embed;
     ops->embed_grad = op_embed_grad;
     ops->norm = op_norm;
@@ -282,6 +290,7 @@ void cuda_operations(struct device_ops *ops)
     ops->attention = op_attention;
     ops->attention_grad = attention_grad;
     ops->reserve = op_reserve;
+    ops->attention_says = op_attention_says;
     ops->cross_entropy = op_cross_entropy;
     ops->mse = op_mse;
     ops->tally_mean = tally_mean;

@@ -29,7 +29,11 @@ const struct plugin *ddp_plugin(uint32_t abi)
     static struct plugin plugin = {
         .abi = PLUGIN_ABI, .size = sizeof(plugin), .name = "cuda", .version = version, .open = cuda_open};
 #ifdef DDP_CUDA_NCCL
-    plugin.nccl_version = nccl_comm_ops.version();
+    static struct err why;
+    if (nccl_open(&why) == ERR_OK)
+        plugin.nccl_version = nccl_comm_ops.version();
+    else
+        plugin.no_nccl = why.msg;
 #endif
     plugin_describe(version, sizeof(version), plugin.nccl_version);
     return abi == PLUGIN_ABI ? &plugin : NULL;

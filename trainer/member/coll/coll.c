@@ -374,6 +374,45 @@ enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int 
     return group_call_begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
 }
 
+#define BROADCAST_PIECE ((size_t)1 << 20) /* floats */
+
+static enum err_code broadcast_pieces(struct coll_group *g, float *data, size_t count, int root,
+                                      struct err *e)
+{
+    struct device *d = g->device;
+    bool source = g->layout.rank == root;
+    float *room = xcalloc(count < BROADCAST_PIECE ? count : BROADCAST_PIECE, sizeof(*room));
+    enum err_code code = ERR_OK;
+
+    for (size_t at = 0, n; !code && at < count; at += n) {
+        n = count - at < BROADCAST_PIECE ? count - at : BROADCAST_PIECE;
+        if (source)
+            d->ops->download(d, room, data + at, n * sizeof(*room));
+        code = coll_broadcast(g, room, n * sizeof(*room), root, e);
+        if (!code && !source)
+            d->ops->upload(d, data + at, room, n * sizeof(*room));
+    }
+    free(room);
+    return code;
+}
+
+enum err_code coll_broadcast_floats(struct coll_group *g, float *data, size_t count, int root, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    BUG_ON(root < 0 || root >= g->layout.world_size);
+    if (g->layout.world_size == 1 || count == 0)
+        return ERR_OK;
+    if (!g->device)
+        return coll_broadcast(g, data, count * sizeof(*data), root, e);
+    if (!c)
+        return broadcast_pieces(g, data, count, root, e);
+    if (group_call_begin(g, e))
+        return e->code;
+    return g->device->comm->broadcast(c, data, count * sizeof(*data), root, e) ? comm_failed(g, e)
+                                                                               : coll_join(g, e);
+}
+
 enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
 {
     return group_call_begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
@@ -393,6 +432,13 @@ enum err_code coll_barrier(struct coll_group *g, struct err *e)
 bool coll_overlaps(const struct coll_group *g)
 {
     return g->ops->overlaps && !g->device;
+}
+
+int64_t coll_joined_ns(const struct coll_group *g)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    return c ? g->device->comm->joined_ns(c) : -1;
 }
 
 void coll_get_stats(const struct coll_group *g, struct coll_stats *out)

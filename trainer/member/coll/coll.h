@@ -66,6 +66,8 @@ struct coll_config {
     bool loopback; /* all members are on this node */
     bool pairs;    /* connect every rank with every other rank, for coll_exchange */
     bool tree;     /* take sums as a binary tree over the ranks, for every layout; else in rank order */
+    bool
+        free_order; /* the device's own collectives may add in any order that is fast; bits need not repeat */
     /* Where the arrays are; must outlive the group. NULL, or a device with host memory: in host memory. Only
      * the owner's thread works on arrays in device memory. They are summed by the device's own collectives
      * (comm.h) if the devices of all ranks have the same ones and `tree` is not set; otherwise through host
@@ -107,6 +109,10 @@ MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
 /* Broadcasts rank root's data, in place. The data may be in any host memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
                                         struct err *e);
+/* The same for floats in the memory of coll_config.device, attached or not: by the device's own collectives if it has
+ * some, else through host memory in pieces. May still be running when the call returns, as coll_allreduce. */
+MUST_CHECK enum err_code coll_broadcast_floats(struct coll_group *g, float *data, size_t count, int root,
+                                               struct err *e);
 /* out holds world_size * size bytes, by rank; in any host memory, of any size. Across nodes each block
  * crosses each link once. `mine` may lie where it belongs in `out`. */
 MUST_CHECK enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
@@ -122,6 +128,8 @@ MUST_CHECK enum err_code coll_barrier(struct coll_group *g, struct err *e);
  * on shared memory, where it would compete for the same core. The same on every rank. */
 bool coll_overlaps(const struct coll_group *g);
 
+/* Nanoseconds for which the device has stood still for sums of its own collectives, by its own clock; -1: it has none. */
+int64_t coll_joined_ns(const struct coll_group *g);
 /* Since coll_open: bytes this rank sent (TCP) or read from peers (shared memory), and nanoseconds spent
  * waiting. */
 struct coll_stats {

@@ -148,14 +148,20 @@ enum err_code device_comm_form(struct coll_group *g, const struct coll_config *c
     if (means_agree(g, &same, e))
         return e->code;
     /* Without common collectives, sums are staged through host memory. */
-    if (!same)
+    if (!same) {
+        if (g->device && g->device->no_comm && !g->tree)
+            log_warn(
+                "sums_through_host",
+                "rank=%d why=%s effect=\"each step waits for the gradients to cross the host: install NCCL\"",
+                config->rank, LOG_Q(g->device->no_comm));
         return ERR_OK;
+    }
     struct comm_config how = {
         .id = config->bootstrap,
         .id_size = config->bootstrap_size,
         .rank = config->rank,
         .world_size = config->world_size,
-        .reproducible = true,
+        .reproducible = !config->free_order,
         .timeout_ms = left > 0 ? (int)left : 0,
         .watch = while_group_waits,
         .watch_arg = g,

@@ -25,7 +25,7 @@
 #include "trainer/member/coll/shake.h"
 
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "base/net/tcp_listen.h"
 

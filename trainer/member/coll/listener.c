@@ -2,7 +2,7 @@
 
 #include "trainer/member/coll/group.h"
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "base/net/tcp_listen.h"
 

@@ -1,7 +1,7 @@
 #include "trainer/member/coll/relay_path.h"
 
 #include "base/buf.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/net/relay_hello.h"
 #include "trainer/member/coll/group.h"
 

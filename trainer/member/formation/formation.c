@@ -94,6 +94,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
         .bootstrap_size = info->bootstrap_size,
         .loopback = info->loopback,
         .tree = c->tree,
+        .free_order = c->free_order,
         .pairs = sync_wants_pairs(&c->sync, f->world_size),
         .device = c->device,
         .relay = find_relay(info, &relay),

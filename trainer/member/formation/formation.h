@@ -51,8 +51,9 @@ struct formation_config {
     void (*woken)(void); /* called on the watch's thread when the generation is over; or NULL */
     int64_t job;
     struct device *device;
-    bool tree;      /* take sums that do not depend on the world size */
-    bool one_model; /* all ranks need one model of device, because the optimizer's bits depend on it */
+    bool tree;       /* take sums that do not depend on the world size */
+    bool free_order; /* as in coll_config */
+    bool one_model;  /* all ranks need one model of device, because the optimizer's bits depend on it */
     struct sync_spec sync;
     struct device_array *params, *grads, *extra; /* extra: the arrays of sync_arrays, in its order */
     size_t extra_count;

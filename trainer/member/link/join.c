@@ -5,7 +5,7 @@
 #include "trainer/member/link/channel.h"
 
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"

@@ -3,7 +3,7 @@
 #include "trainer/member/link/channel.h"
 
 #include "base/conf/conf.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/metric.h"
+#include "base/worker/metric.h"
 
 /* A worker's connection to the outside: progress lines on DDP_REPORT_FD, and the coordinator's Rendezvous
  * service: Join (join.h), Watch (watch.h) and CommitSnapshot (commit.h). A worker never stops because the

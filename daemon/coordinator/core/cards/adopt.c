@@ -20,17 +20,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/cards/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
-#include "daemon/coordinator/core/gpus.h"
 #include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/gpus.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/rendezvous.h"
 

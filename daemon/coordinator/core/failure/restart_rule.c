@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/exits.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "daemon/coordinator/core/inventory.h"
+#include "base/worker/exits.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 
 /* An error this soon after the start comes from how the program starts, whatever step it had reached. */
 #define SOON_MS 10000

@@ -171,7 +171,7 @@ static void name_cause(const struct forecast *f, const struct job *job, struct f
                 start->after_node = xstrdup(job->spawns[k]->r.node);
                 return;
             }
-    /* it has its place elsewhere: what was reserved for a job before it is free again */
+    /* The job is on other nodes than the one that ended: what was reserved for a job before it has become free. */
     start->after_job = f->ended_count ? f->ended[0].id : 0;
 }
 

@@ -34,7 +34,7 @@ bool forecast_done(const struct forecast *f);
 const struct forecast_start *forecast_find(const struct forecast *f, int64_t job);
 void forecast_free(struct forecast *f);
 
-/* Grows whenever a forecast of the same core would come out otherwise, except for the progress of its jobs. */
+/* Grows with every change of the core that can change a forecast, but not with the progress of jobs. */
 int64_t core_queue_revision(const struct core *core);
 /* The flags with which the waiting job would start at once: "--nodes 1"; the caller frees; NULL: there are none. */
 char *core_start_at_once(const struct core *core, int64_t job);

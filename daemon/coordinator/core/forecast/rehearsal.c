@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/internal_event.h"
-#include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/placement.h"
 
 /* Tokens of workers that never exist. */

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 
 #define NEWEST 9 /* earlier jobs that count */
-#define OVERDUE                                                                                              \
-    10 /* a job that runs longer than all of them is expected to run for this part of its time again */
+/* A job that runs longer than all earlier ones is expected to run for another 1/10 of its time so far. */
+#define OVERDUE 10
 
 struct run_history_entry {
     const char *user, *name; /* borrowed; not NULL */

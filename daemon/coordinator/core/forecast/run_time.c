@@ -2,7 +2,7 @@
 
 #define ENDING_MS 1000 /* of a job that has nothing left to do but to exit */
 
-/* A longer estimate says nothing more, and a thousand of them one after the other still make a date. */
+/* The longest estimate. The sum of a thousand of them must still be a valid date. */
 #define LONGEST_MS (10LL * 365 * 24 * 3600 * 1000)
 
 /* Steps and epochs are what a program says, so their quotients may be of any size. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/accounts.h"
-#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/accounts.h"
+#include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 
@@ -24,6 +24,11 @@ bool capacity_expected(const struct node *node)
 bool capacity_can_train(const struct node *node)
 {
     return !node->nccl || strcmp(node->nccl, "none") != 0;
+}
+
+bool capacity_lacks_nccl(const struct node *node)
+{
+    return node->nccl && strcmp(node->nccl, "missing") == 0;
 }
 
 static int gpu_share_limit(const struct node *node)
@@ -74,6 +79,9 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
     /* A process needs different GPUs, so there must be as many. Several processes may share GPUs, so all
      * together need only so many places on GPUs. */
     bool fits = *gpus_each > 0 && *gpus_each <= gpus && procs * *gpus_each <= node->place.gpu_total;
+    /* Several ranks that train on GPUs need NCCL, one rank does not. */
+    if (spec->kind == JOB_TRAIN && capacity_lacks_nccl(node) && (procs > 1 || spec->nodes_min > 1))
+        fits = false;
     return fits ? procs : 0;
 }
 

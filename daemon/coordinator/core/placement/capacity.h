@@ -24,10 +24,11 @@ struct placement_choice {
     int order, available; /* for sorting */
 };
 
-void capacity_count(struct node *node);           /* begins a pass: nothing is kept */
-bool capacity_usable(const struct node *node);    /* workers can be placed on it now */
-bool capacity_can_train(const struct node *node); /* its trainer can use GPUs */
-bool capacity_expected(const struct node *node);  /* workers can probably be placed on it soon */
+void capacity_count(struct node *node);            /* begins a pass: nothing is kept */
+bool capacity_usable(const struct node *node);     /* workers can be placed on it now */
+bool capacity_can_train(const struct node *node);  /* its trainer can use GPUs */
+bool capacity_lacks_nccl(const struct node *node); /* one rank alone can train on its GPUs */
+bool capacity_expected(const struct node *node);   /* workers can probably be placed on it soon */
 enum slot_kind capacity_slot_kind(const struct core *core, const struct job *job);
 /* The cluster could run the job if it were empty. */
 bool capacity_feasible(const struct core *core, const struct job *job, enum slot_kind kind);

@@ -22,6 +22,15 @@ size_t compatibility_unfit_nodes(const struct core *core)
     return count;
 }
 
+size_t compatibility_single_nodes(const struct core *core)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->node_count; i++)
+        count += core->nodes[i]->gpu_count && capacity_lacks_nccl(core->nodes[i]);
+    return count;
+}
+
 static bool version_known(const struct node *node)
 {
     return node->nccl && *node->nccl;
@@ -30,6 +39,10 @@ static bool version_known(const struct node *node)
 /* A node that has not said its version may turn out to have any, so it matches all. */
 static bool versions_match(const struct node *a, const struct node *b)
 {
+    if (a == b)
+        return true;
+    if (capacity_lacks_nccl(a) || capacity_lacks_nccl(b))
+        return false;
     return !version_known(a) || !version_known(b) || !strcmp(a->nccl, b->nccl);
 }
 

@@ -6,11 +6,13 @@
 
 /* NCCL refuses peers of any other version, down to the patch level. So the native workers of a generation on
  * GPUs run only on nodes whose trainers use the same version. Commands bring their own NCCL, and their users
- * match it themselves. A node that has not yet reported its version goes with any. */
+ * match it themselves. A node that has not yet reported its version goes with any. A node without NCCL goes with none. */
 
 bool compatibility_matters(const struct job *job, enum slot_kind kind);
 size_t compatibility_unfit_nodes(
     const struct core *core); /* nodes that have GPUs and a trainer that cannot use them */
+size_t compatibility_single_nodes(
+    const struct core *core); /* nodes that have GPUs and no NCCL, so that one rank alone can train on them */
 /* Keeps the choices of one version: the one with the most nodes, among equals that of the first in the list.
  */
 size_t compatibility_keep_largest(struct placement_choice *list, size_t count);

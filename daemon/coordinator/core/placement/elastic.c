@@ -23,12 +23,12 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/world_size.h"
-#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/snapshots/lost_snapshots.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
 /* In settling times. */
 #define LAST_CALL 6 /* the longest wait for further nodes, from the first offer on */

@@ -19,13 +19,12 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "daemon/coordinator/core/accounts.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/generation_form.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/accounts.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
@@ -34,6 +33,7 @@
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/placement/yielding.h"
+#include "daemon/coordinator/core/snapshots/lost_snapshots.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
@@ -154,6 +154,12 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     size_t unfit = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_unfit_nodes(core) : 0;
     if (unfit)
         buf_printf(text, ", %zu with GPUs but no GPU plugin (`ddp-trainer --plugin` says why)", unfit);
+    size_t single = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_single_nodes(core) : 0;
+    if (single)
+        buf_printf(text,
+                   ", %zu with GPUs but no NCCL, which more than one worker needs "
+                   "(`ddp-trainer --plugin` says why)",
+                   single);
     if (away)
         buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
 }

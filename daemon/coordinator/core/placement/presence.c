@@ -113,14 +113,16 @@ static void say_absent_ranks(const struct job *job, const struct generation *g, 
         buf_puts(out, count > 1 ? " are being replaced" : " is being replaced");
 }
 
-/* The exchange that was made last, as far as the members have said so since the last rank was late. */
+/* The last exchange that is known to be complete. While members arrive at one exchange, it is the exchange before. As long as
+ * no member has arrived anywhere, it is the exchange for which the generation was formed. */
 static int64_t last_exchange(const struct job *job)
 {
     return job->round.exchange > job->round.formed_at ? job->round.exchange - 1 : job->round.formed_at;
 }
 
-/* "rank 2 on box3 is late (2 rounds, 1m05s)", "ranks 2, 3 on box3 and other nodes are late (2 rounds, 1m05s)": of the rank that
- * has been late the longest. A coordinator that has restarted does not know the number of rounds. */
+/* Writes "rank 2 on box3 is late (2 rounds, 1m05s)", or "ranks 2, 3 on box3 and other nodes are late (2 rounds, 1m05s)". The
+ * rounds and the time are those of the rank that has been late the longest. A coordinator that has restarted does not know
+ * the number of rounds and leaves it out. */
 static void say_late_ranks(const struct core *core, const struct job *job, struct buf *out)
 {
     const char *node = NULL;

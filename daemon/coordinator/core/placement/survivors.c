@@ -15,8 +15,8 @@
  * the next generation fails too. max_replacements bounds how often survivors may go on in a day. */
 #include "daemon/coordinator/core/placement/survivors.h"
 
-#include "base/exits.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 
 #define DAY_MS (INT64_C(24) * 3600 * 1000)
 /* Generations in a row that survivors may continue although none of them has reported a new step. Beyond that the
@@ -114,6 +114,7 @@ int64_t survivors_count_replacements(const struct core *core, const struct job *
 bool survivors_may_go_on(const struct job *job, const struct spawn *culprit)
 {
     int in_vain = 0;
+    int64_t reached = 0; /* steps that the next generation began with: not each one is reported */
 
     /* It could go on, and has waited in vain for word of a lost peer. So have the others, who end now, too: nobody is
      * lost, but the group is broken. */
@@ -123,8 +124,9 @@ bool survivors_may_go_on(const struct job *job, const struct spawn *culprit)
     for (size_t i = job->generation_count; i-- > 0; in_vain++) {
         const struct generation_record *g = &job->generations[i]->r;
         int64_t from = g->source_rank >= 0 ? g->source_step : 0;
-        if (g->state == GENERATION_CLOSED || (g->has_step && g->last_step > from))
+        if (g->state == GENERATION_CLOSED || (g->has_step && g->last_step > from) || reached > from)
             break;
+        reached = from;
     }
     return in_vain <= IN_VAIN_MOST;
 }

@@ -7,13 +7,15 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/mem.h"
 #include "base/net/web_url.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/access/users.h"
+#include "daemon/coordinator/service/metrics/stats.h"
 #include "daemon/coordinator/service/service_state.h"
-#include "daemon/coordinator/service/stats.h"
+#include "daemon/coordinator/web/web_bearer.h"
+#include "daemon/coordinator/web/web_site.h"
 #include "proto/rpc_codec.h"
 
 /* Happy path: identity_establish finds out who calls, access_allow compares the method's row (roles.c) with
@@ -21,6 +23,8 @@
  *
  * - On the unix socket, the kernel tells the peer's account; only our own account and root can open the
  *   socket. They may do everything.
+ * - The server of the web page, which is a part of this process, also comes over that socket. It shows a key
+ *   that only it knows, and for whom it asks: somebody who logs in with a token, or a user who has logged in.
  * - A TCP peer must show a token. A certificate of our CA gives the user of the cluster token a name, but
  *   grants nothing.
  * - A worker's token allows only the calls of its own spawn.
@@ -132,6 +136,67 @@ static bool identity_from_agent_token(struct identity *who, const struct service
     return true;
 }
 
+/* ---- users of the web page */
+
+static enum err_code identity_of_user(const struct service *s, const char *name, struct identity *who,
+                                      struct err *e)
+{
+    const struct user_record *user = users_by_name(s, name);
+    if (strcmp(name, s->options->shared_user) == 0) { /* no user can have this name */
+        who->role = ROLE_OPERATE;
+        who->known = "a login with the cluster token";
+    } else if (user) {
+        who->role = role_of(user->role);
+        who->has_record = true;
+        who->known = "a login with the user's token";
+    } else {
+        return err_set(e, ERR_UNAUTHENTICATED, "the token was revoked: log in again");
+    }
+    identity_set_name(who, name);
+    return ERR_OK;
+}
+
+static enum err_code identity_of_login(const struct service *s, const struct web_bearer *bearer,
+                                       struct identity *who, struct err *e)
+{
+    struct web_logins *logins = web_site_logins(s->site);
+    CLEANUP(free_text) char *value = xasprintf("%.*s", (int)bearer->len, bearer->value);
+    char name[WEB_USER_TEXT], *end;
+    const uint64_t number = strtoull(value, &end, 10);
+    if (bearer->kind == BEARER_USER && web_logins_has_user(logins, value))
+        return identity_of_user(s, value, who, e);
+    if (bearer->kind == BEARER_LOGIN && !*end && web_logins_user(logins, number, name))
+        return identity_of_user(s, name, who, e);
+    return err_set(e, ERR_UNAUTHENTICATED, "the login has ended: log in again");
+}
+
+/* Like a caller over TCP who shows this token, but --insecure lets nobody log in without one. */
+static enum err_code identity_of_token(const struct service *s, const struct rpc_auth *auth,
+                                       const struct web_bearer *bearer, struct identity *who, struct err *e)
+{
+    struct rpc_auth shown = *auth;
+    shown.token = bearer->value;
+    shown.token_len = bearer->len;
+    if (token_matches(&shown, s->options->token))
+        return identity_of_user(s, s->options->shared_user, who, e);
+    if (identity_from_user_token(who, s, &shown) || identity_from_agent_token(who, s, &shown) ||
+        identity_from_worker_token(who, s, &shown))
+        return ERR_OK;
+    return err_set(e, ERR_UNAUTHENTICATED, "unknown or revoked token");
+}
+
+static enum err_code identity_on_page(const struct service *s, const struct rpc_auth *auth,
+                                      const struct web_bearer *bearer, struct identity *who, struct err *e)
+{
+    snprintf(who->origin, sizeof who->origin, "%s%sweb page", bearer->address, *bearer->address ? ", " : "");
+    snprintf(who->name, sizeof who->name, "unknown");
+    const enum err_code code = bearer->kind == BEARER_TOKEN ? identity_of_token(s, auth, bearer, who, e)
+                                                            : identity_of_login(s, bearer, who, e);
+    who->on_page = true;
+    who->may_serve = false; /* whatever the token allows elsewhere */
+    return code;
+}
+
 /* After an older database was restored, a running worker's token is unknown until its node has reconnected
  * with the job's card. UNAVAILABLE makes the worker retry; UNAUTHENTICATED would end it. Only calls that
  * workers make are treated so, and only for some time after the start. */
@@ -141,12 +206,16 @@ static bool worker_may_reappear(const struct service *s, const struct rpc_auth *
            strcmp(auth->service, "ddp.v1.Rendezvous") == 0 && core_may_learn(s->core, service_now());
 }
 
-/* The order matters only for the unix socket, which needs no token: a worker that uses it must not get the
+/* The order matters only for the unix socket, which needs no token: a worker or the web page that uses it must not get the
  * rights of its account. */
 static enum err_code identity_establish(const struct service *s, const struct rpc_auth *auth,
                                         struct identity *who, struct err *e)
 {
+    struct web_bearer bearer;
     identity_set_origin(who, auth->peer);
+    if (auth->peer->kind == RPC_PEER_UNIX && s->site && auth->token &&
+        web_bearer_parse(web_site_key(s->site), auth->token, auth->token_len, &bearer))
+        return identity_on_page(s, auth, &bearer, who, e);
     if (auth->peer->kind == RPC_PEER_UNIX) {
         if (!identity_from_worker_token(who, s, auth))
             identity_from_socket(who, auth->peer);
@@ -217,7 +286,7 @@ static enum err_code access_allow(const struct service *s, const struct identity
                        " agent token");
     case ACCESS_SOCKET:
         /* A worker that shows its token on the unix socket is IDENTITY_WORKER and is refused. */
-        if (auth->peer->kind == RPC_PEER_UNIX && who->kind == IDENTITY_USER)
+        if (auth->peer->kind == RPC_PEER_UNIX && who->kind == IDENTITY_USER && !who->on_page)
             return ERR_OK;
         return err_set(e, ERR_PERMISSION_DENIED,
                        "to %s, use ddp-coordinator on the coordinator's machine, as its account or as root",
@@ -273,6 +342,12 @@ bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const ch
     audit_refused(s, who->name, who->origin, rpc_call_method(call)->name, e.msg);
     rpc_call_fail(call, &e);
     return false;
+}
+
+bool caller_is_owner(struct service *s, const struct rpc_call *call, int64_t job)
+{
+    const struct job_record *record = core_job(s->core, job);
+    return record && identity_owns(caller_identity(call), record);
 }
 
 bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job)

@@ -17,6 +17,8 @@ const struct identity *caller_identity(const struct rpc_call *call); /* not NULL
 /* True if the caller owns the job or has the role operate, or if the job does not exist, which the handler
  * reports. Otherwise fails the call with PERMISSION_DENIED. action, for the message: "cancel it". */
 bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *action);
+/* Whether the caller owns the job or has the role operate; fails nothing. */
+bool caller_is_owner(struct service *s, const struct rpc_call *call, int64_t job);
 /* Whether the caller may read the job's logs. caller_may_read also fails the call if not. */
 bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job);
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job);

@@ -20,6 +20,7 @@ struct identity {
     bool
         has_record; /* a user of the database, with an own token: its streams end when the token is revoked */
     bool may_serve; /* may also act as an agent */
+    bool on_page;   /* a user of the web page: its calls come over the unix socket, but not from there */
 };
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/audit.h"
@@ -13,12 +13,13 @@
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/token.h"
+#include "daemon/coordinator/web/web_site.h"
 #include "proto/ddp.pb-c.h"
 
 /* The users are few, so all of them are kept in memory, too, and a change writes through to the database. A
  * token is shown once, in the reply that makes it; only its hash is kept. A removed or renewed token stops
- * working before the reply is sent, and the streams that were opened with it are ended, since a stream is
- * checked only when it opens. */
+ * working before the reply is sent. The streams that were opened with it are ended, since a stream is
+ * checked only when it opens, and so are the logins to the web page. */
 
 enum err_code users_open(struct service *s, struct err *e)
 {
@@ -46,6 +47,11 @@ static struct user_record *users_find_name(const struct service *s, const char *
         if (strcmp(s->users[i].name, name) == 0)
             return &s->users[i];
     return NULL;
+}
+
+const struct user_record *users_by_name(const struct service *s, const char *name)
+{
+    return users_find_name(s, name);
 }
 
 /* ---- who asks */
@@ -130,6 +136,8 @@ static void user_end_streams(struct service *s, struct rpc_call *rpc, const char
 {
     struct stream_end end = {name, rpc};
     rpc_server_each_call(s->server, user_end_stream, &end);
+    if (s->site)
+        web_logins_end_user(web_site_logins(s->site), name);
 }
 
 static void user_reply(struct rpc_call *rpc, const struct user_record *user, const char *token)

@@ -16,6 +16,9 @@ void users_close(struct service *s);
 /* NULL: no user has this token. Compares in constant time. */
 const struct user_record *users_by_token(const struct service *s, const char *token, size_t len);
 
+/* NULL: there is no such user. */
+const struct user_record *users_by_name(const struct service *s, const char *name);
+
 /* The methods' on_start: WhoAmI, ListUsers, AddUser, RemoveUser, RenewUserToken. */
 void users_who(struct rpc_call *rpc, const void *request, void *user);
 void users_list(struct rpc_call *rpc, const void *request, void *user);

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "base/match/pattern.h"
-#include "daemon/coordinator/service/log_piece.h"
 #include "daemon/coordinator/service/logs/log_gaps.h"
+#include "daemon/coordinator/service/logs/log_piece.h"
 #include "daemon/coordinator/service/logs/log_tail_read.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/match/pattern.h"
-#include "daemon/coordinator/service/log_piece.h"
+#include "daemon/coordinator/service/logs/log_piece.h"
 #include "daemon/coordinator/service/logs/log_tails.h"
 
 /* Answers a user's read of a log from the coordinator's copy of its end. */

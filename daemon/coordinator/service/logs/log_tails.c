@@ -328,12 +328,25 @@ void log_tails_free(struct log_tails *t)
 
 /* ---- nodes */
 
+/* The place of the node in the list, which is sorted by name, or where it belongs. Each heartbeat of an agent asks for it. */
+static size_t tails_node_place(const struct log_tails *t, const char *name)
+{
+    size_t low = 0, high = t->node_count;
+
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if (strcmp(t->nodes[mid].name, name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
 static struct tails_node *tails_find_node(const struct log_tails *t, const char *name)
 {
-    for (size_t i = 0; i < t->node_count; i++)
-        if (strcmp(t->nodes[i].name, name) == 0)
-            return &t->nodes[i];
-    return NULL;
+    const size_t at = tails_node_place(t, name);
+    return at < t->node_count && strcmp(t->nodes[at].name, name) == 0 ? &t->nodes[at] : NULL;
 }
 
 void log_tails_heard(struct log_tails *t, const char *node, int64_t complete_ms, int64_t now_ms)
@@ -341,8 +354,10 @@ void log_tails_heard(struct log_tails *t, const char *node, int64_t complete_ms,
     struct tails_node *n = tails_find_node(t, node);
 
     if (!n) {
+        const size_t at = tails_node_place(t, node);
         t->nodes = array_grow(t->nodes, t->node_count, &t->node_cap, sizeof(*t->nodes));
-        n = &t->nodes[t->node_count++];
+        n = &t->nodes[at];
+        memmove(n + 1, n, (t->node_count++ - at) * sizeof(*n));
         *n = (struct tails_node){.name = xstrdup(node)};
     }
     n->heard_ms = now_ms;

@@ -8,14 +8,21 @@
 #include "base/mem.h"
 
 #define NAME_MOST 100 /* bytes of a job's name in a title */
+/* Discord refuses messages of more than 2000 characters, also in Slack's form. ntfy makes an attachment of more than
+ * 4096 bytes, which a server may refuse. Bytes are never fewer than characters. */
+#define CHAT_MOST 2000
+#define NTFY_MOST 4096
+#define CUT "..."      /* the end of a message that was too long */
+#define ESCAPED_MOST 8 /* bytes that stand for one character, with a NUL */
 
 static const char *title_verb(const char *what)
 {
     static const struct {
         const char *what, *verb;
-    } verbs[] = {{"started", "has started"},     {"restarted", "restarts"}, {"stalled", "makes no progress"},
-                 {"cancelled", "was cancelled"}, {"node_lost", "is lost"},  {"drained", "is drained"},
-                 {"gpu_sick", "has a sick GPU"}};
+    } verbs[] = {{"started", "has started"},       {"restarted", "restarts"},
+                 {"stalled", "makes no progress"}, {"cancelled", "was cancelled"},
+                 {"node_lost", "is lost"},         {"drained", "is drained"},
+                 {"gpu_sick", "has a sick GPU"},   {"gpus_idle", "has idle GPUs"}};
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
         if (strcmp(what, verbs[i].what) == 0)
             return verbs[i].verb;
@@ -56,30 +63,82 @@ void tell_json(const struct notice_record *n, const char *cluster, struct buf *o
     jout_close(&o, '}');
 }
 
-/* Slack reads <!channel>, <@user> and <https://...> as commands, unless these three characters are written so. */
-static void slack_escape(const char *text, struct buf *out)
+/* Writes to `out` what stands for the character at `at`, and returns its size; 0: the character itself. */
+typedef size_t (*tell_escape_fn)(const char *at, char out[ESCAPED_MOST]);
+
+static size_t escape_as(char out[ESCAPED_MOST], const char *text)
 {
-    for (; *text; text++)
-        if (*text == '&')
-            buf_puts(out, "&amp;");
-        else if (*text == '<')
-            buf_puts(out, "&lt;");
-        else if (*text == '>')
-            buf_puts(out, "&gt;");
-        else
-            buf_putc(out, *text);
+    return (size_t)snprintf(out, ESCAPED_MOST, "%s", text);
+}
+
+/* Slack reads <!channel>, <@user> and <https://...> as commands, unless these three characters are written so. Discord
+ * may get the same message. It reads @everyone and @here, so an invisible character separates the sign from the word. */
+static size_t slack_escape(const char *at, char out[ESCAPED_MOST])
+{
+    if (*at == '@' && (strncmp(at + 1, "everyone", 8) == 0 || strncmp(at + 1, "here", 4) == 0))
+        return escape_as(out, "@\xe2\x81\xa0"); /* U+2060, word joiner */
+    return *at == '&'   ? escape_as(out, "&amp;")
+           : *at == '<' ? escape_as(out, "&lt;")
+           : *at == '>' ? escape_as(out, "&gt;")
+                        : 0;
+}
+
+/* Discord formats texts by Markdown; after a backslash the next character has no meaning. */
+static size_t discord_escape(const char *at, char out[ESCAPED_MOST])
+{
+    return strchr("\\*_~`|>#[]", *at) ? escape_as(out, (const char[]){'\\', *at, '\0'}) : 0;
+}
+
+static size_t ntfy_escape(const char *at, char out[ESCAPED_MOST])
+{
+    (void)at;
+    (void)out;
+    return 0;
+}
+
+/* "TITLE: TEXT" in valid UTF-8, in which `escape` has replaced what the service would interpret. A text of more than `most`
+ * bytes is cut and ends with "...". */
+static char *message_text(const struct notice_record *n, tell_escape_fn escape, size_t most)
+{
+    CLEANUP(buf_release) struct buf plain = {0};
+    struct buf text = {0};
+    tell_title(n, &plain);
+    buf_printf(&plain, ": %s", n->text);
+    for (const char *at = plain.data; *at;) {
+        char put[ESCAPED_MOST];
+        const size_t length = json_char_length(at);
+        size_t size = escape(at, put);
+        if (!size && length)
+            memcpy(put, at, size = length);
+        else if (!size)
+            size = escape_as(put, "\xef\xbf\xbd"); /* U+FFFD */
+        if (text.len + size + strlen(CUT) > most) {
+            buf_puts(&text, CUT);
+            break;
+        }
+        buf_append(&text, put, size);
+        at += length ? length : 1;
+    }
+    return buf_steal(&text);
 }
 
 static void body_slack(const struct notice_record *n, struct buf *out)
 {
-    CLEANUP(buf_release) struct buf title = {0}, text = {0};
+    CLEANUP(free_text) char *text = message_text(n, slack_escape, CHAT_MOST);
     struct jout o = {.buf = out};
-    tell_title(n, &title);
-    slack_escape(title.data, &text);
-    buf_puts(&text, ": ");
-    slack_escape(n->text, &text);
     jout_open(&o, NULL, '{');
-    jout_text(&o, "text", text.data);
+    jout_text(&o, "text", text);
+    jout_bool(&o, "mrkdwn", false);
+    jout_close(&o, '}');
+}
+
+static void body_discord(const struct notice_record *n, struct buf *out)
+{
+    CLEANUP(free_text) char *text = message_text(n, discord_escape, CHAT_MOST);
+    struct jout o = {.buf = out};
+    jout_open(&o, NULL, '{');
+    jout_text(&o, "content", text);
+    jout_raw(&o, "allowed_mentions", "{\"parse\":[]}");
     jout_close(&o, '}');
 }
 
@@ -87,9 +146,11 @@ void tell_body(const struct notice_record *n, enum tell_shape shape, const char 
 {
     if (shape == TELL_SLACK) {
         body_slack(n, out);
+    } else if (shape == TELL_DISCORD) {
+        body_discord(n, out);
     } else if (shape == TELL_NTFY) {
-        tell_title(n, out);
-        buf_printf(out, ": %s", n->text);
+        CLEANUP(free_text) char *text = message_text(n, ntfy_escape, NTFY_MOST);
+        buf_puts(out, text);
     } else {
         tell_json(n, cluster, out);
     }

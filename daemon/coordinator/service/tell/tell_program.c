@@ -15,7 +15,8 @@
 #include "base/mem.h"
 
 #define OUTPUT_MOST 4096   /* bytes that are logged */
-#define KILL_AFTER_MS 2000 /* from SIGTERM to SIGKILL */
+#define KILL_AFTER_S 2     /* from SIGTERM to SIGKILL */
+#define GUARD_LATER_S 3    /* the guard ends the program so long after the coordinator should have */
 
 extern char **environ;
 
@@ -119,7 +120,7 @@ static void program_on_late(uv_timer_t *timer)
     }
     kill(-group, p->termed ? SIGKILL : SIGTERM);
     p->termed = true;
-    uv_timer_start(timer, program_on_late, KILL_AFTER_MS, 0);
+    uv_timer_start(timer, program_on_late, KILL_AFTER_S * 1000, 0);
 }
 
 static void program_give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
@@ -181,22 +182,36 @@ static char **program_environment(const struct notice_record *n)
     return strv_append(strv_append(env, id), job);
 }
 
+/* The time limit must hold without the coordinator, too, which may be killed. timeout(1) is the leader of the program's
+ * group, exits as the program does, and ends the group later than the coordinator would. */
+static char **program_guard(char *const *argv, int64_t timeout_ms)
+{
+    char **guarded = strv_append(strv_append(NULL, "timeout"), "-k");
+    CLEANUP(free_text) char *kill_after = xasprintf("%d", KILL_AFTER_S);
+    CLEANUP(free_text) char *limit = xasprintf("%" PRId64, (timeout_ms + 999) / 1000 + GUARD_LATER_S);
+    guarded = strv_append(strv_append(guarded, kill_after), limit);
+    for (; *argv; argv++)
+        guarded = strv_append(guarded, *argv);
+    return guarded;
+}
+
 static int program_spawn(uv_loop_t *loop, struct tell_program *p, char *const *argv,
                          const struct notice_record *notice)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    if (access(argv[0], X_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0)
         return -errno;
     BUG_ON(uv_pipe_open(&p->output, ends[0]) != 0);
     char **env = program_environment(notice);
+    char **guarded = program_guard(argv, p->timeout_ms);
     uv_stdio_container_t stdio[] = {
         {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE, .data.stream = (uv_stream_t *)&p->input},
         {.flags = UV_INHERIT_FD, .data.fd = ends[1]},
         {.flags = UV_INHERIT_FD, .data.fd = ends[1]},
     };
     const uv_process_options_t options = {.exit_cb = program_on_exit,
-                                          .file = argv[0],
-                                          .args = (char **)(uintptr_t)argv,
+                                          .file = guarded[0],
+                                          .args = guarded,
                                           .env = env,
                                           .cwd = "/",
                                           .flags = UV_PROCESS_DETACHED,
@@ -208,6 +223,7 @@ static int program_spawn(uv_loop_t *loop, struct tell_program *p, char *const *a
     (void)syscall(SYS_close_range, 3, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
     const int rc = uv_spawn(loop, &p->process, &options);
     strv_free(env);
+    strv_free(guarded);
     close(ends[1]);
     return rc;
 }

@@ -30,8 +30,8 @@ struct tell_queue {
 };
 
 bool tell_queue_due(const struct tell_queue *q, int64_t now);
-/* The one that is due for the longest time, and before all others one without a failure: queues that fail do not keep the
- * others from their turn. NULL: none is due. */
+/* The queue whose turn it is: first those without a failure, so that queues that fail do not delay the others, and among them
+ * the one that is due for the longest time. NULL: none is due. */
 struct tell_queue *tell_queue_first(struct tell_queue *const *queues, size_t count, int64_t now);
 /* What the attempt with sent_id came to. Returns true if the notice is dropped because it was refused too often. */
 bool tell_queue_done(struct tell_queue *q, const struct tell_result *r, int64_t now, int64_t wall_ms);

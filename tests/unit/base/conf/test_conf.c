@@ -156,7 +156,7 @@ static void anchors_aliases_and_tags_are_refused(void **state)
     refuse_text("text: *a\n", want);
 }
 
-static void size_depth_and_values_are_limited(void **state)
+static void size_depth_values_and_keys_are_limited(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(target_release) struct target t = {0};
@@ -173,6 +173,12 @@ static void size_depth_and_values_are_limited(void **state)
         buf_puts(&text, "1,");
     assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "too many values"));
+    buf_clear(&text);
+    buf_puts(&text, "env:\n");
+    for (int i = 0; i <= 1024; i++)
+        buf_printf(&text, "  K%d: 1\n", i);
+    assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "f.yaml:1026:3: too many keys: at most 1024 are allowed in one map");
     while (text.len <= 1 << 20)
         buf_puts(&text, "# many words that mean nothing at all\n");
     assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
@@ -354,7 +360,7 @@ int main(void)
         cmocka_unit_test(absent_keys_keep_their_defaults),
         cmocka_unit_test(errors_of_syntax_name_line_and_column),
         cmocka_unit_test(anchors_aliases_and_tags_are_refused),
-        cmocka_unit_test(size_depth_and_values_are_limited),
+        cmocka_unit_test(size_depth_values_and_keys_are_limited),
         cmocka_unit_test(keys_are_checked),
         cmocka_unit_test(errors_name_the_expected_type),
         cmocka_unit_test(ranges_are_checked),

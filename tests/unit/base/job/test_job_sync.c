@@ -45,6 +45,22 @@ static void diloco_keys(void **state)
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
+/* `none` promises no bits, so the clock may decide. */
+static void any_bits_allow_the_clock(void **state)
+{
+    static const char *const syncs[] = {"auto", "{type: average, every: 30s}", "{type: diloco}"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(syncs); i++) {
+        CLEANUP(job_release) struct job_spec s;
+        CLEANUP(free_text) char *text = xasprintf(TRAIN "  sync: %s\n  reproducible: none\n", syncs[i]);
+        accept_job(&s, text);
+        assert_int_equal(s.train.reproducible, REPRODUCIBLE_NONE);
+    }
+    refuse_job(TRAIN "  reproducible: none\n  shards: 4\n",
+               "job.yaml:7:11: 'shards' applies to 'reproducible: world' only");
+}
+
 #define THREE "nodes: 3\n"
 
 static void quorum_of_a_round(void **state)
@@ -147,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(diloco_keys),
+        cmocka_unit_test(any_bits_allow_the_clock),
         cmocka_unit_test(quorum_of_a_round),
         cmocka_unit_test(rounds_of_a_given_time),
         cmocka_unit_test(strategy_by_measurement),

@@ -14,13 +14,16 @@ static void the_host_gives_the_shape(void **state)
     assert_int_equal(tell_shape_of(TELL_AUTO, "https://hooks.slack.com/services/a"), TELL_SLACK);
     assert_int_equal(tell_shape_of(TELL_AUTO, "https://discord.com/api/webhooks/1/a/slack?wait=1"),
                      TELL_SLACK);
+    assert_int_equal(tell_shape_of(TELL_AUTO, "https://discord.com/api/webhooks/1/a"), TELL_DISCORD);
+    assert_int_equal(tell_shape_of(TELL_AUTO, "https://discordapp.com/api/webhooks/1/slack/a?wait=1"),
+                     TELL_DISCORD);
     assert_int_equal(tell_shape_of(TELL_AUTO, "https://ntfy.sh/topic"), TELL_NTFY);
     assert_int_equal(tell_shape_of(TELL_AUTO, "https://ntfy.example.org/topic"), TELL_NTFY);
     assert_int_equal(tell_shape_of(TELL_AUTO, "https://example.org/ntfy"), TELL_JSON);
     assert_int_equal(tell_shape_of(TELL_NTFY, "https://hooks.slack.com/a"), TELL_NTFY);
 }
 
-static bool refused(const char *url, char *const *allow, const char *why)
+static bool url_refused(const char *url, char *const *allow, const char *why)
 {
     struct err e = {0};
 
@@ -37,12 +40,12 @@ static void the_coordinator_restricts_urls(void **state)
     char *const two[] = {(char[]){"https://ntfy.sh/"}, (char[]){"http://box/hooks/"}, NULL};
 
     (void)state;
-    assert_false(refused("https://anywhere.org/SECRET", NULL, ""));
-    assert_true(refused("http://anywhere.org/SECRET", NULL, "use https"));
-    assert_true(refused("https://ntfy.sh/SECRET", none, "allows no `tell`"));
-    assert_false(refused("https://ntfy.sh/SECRET", two, ""));
-    assert_false(refused("http://box/hooks/SECRET", two, ""));
-    assert_true(refused("http://box/SECRET", two, "allows https://ntfy.sh, http://box/..."));
+    assert_false(url_refused("https://anywhere.org/SECRET", NULL, ""));
+    assert_true(url_refused("http://anywhere.org/SECRET", NULL, "use https"));
+    assert_true(url_refused("https://ntfy.sh/SECRET", none, "allows no `tell`"));
+    assert_false(url_refused("https://ntfy.sh/SECRET", two, ""));
+    assert_false(url_refused("http://box/hooks/SECRET", two, ""));
+    assert_true(url_refused("http://box/SECRET", two, "allows https://ntfy.sh, http://box/..."));
 }
 
 static void a_bad_url_is_refused_without_repeating_it(void **state)

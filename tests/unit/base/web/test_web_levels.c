@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/web/web_levels.h"
 
-static uint64_t put(struct web_levels *l, enum web_topic topic, int64_t number, const char *json)
+static uint64_t level_put(struct web_levels *l, enum web_topic topic, int64_t number, const char *json)
 {
     CLEANUP(buf_release) struct buf data = {0};
     buf_puts(&data, json);
@@ -35,14 +35,14 @@ static void a_viewer_gets_the_newest_level_only(void **state)
     struct web_levels *l = web_levels_create();
     struct web_viewer v = {0};
     (void)state;
-    put(l, TOPIC_JOB, 1, "A");
-    put(l, TOPIC_JOB, 2, "B");
+    level_put(l, TOPIC_JOB, 1, "A");
+    level_put(l, TOPIC_JOB, 2, "B");
     web_levels_enter(l, &v, NULL);
     assert_sees(l, &v, "A B");
     assert_sees(l, &v, "");
     for (int i = 0; i < 1000; i++)
-        put(l, TOPIC_JOB, 1, i % 2 ? "C" : "D");
-    put(l, TOPIC_JOB, 2, "B"); /* unchanged */
+        level_put(l, TOPIC_JOB, 1, i % 2 ? "C" : "D");
+    level_put(l, TOPIC_JOB, 2, "B"); /* unchanged */
     assert_sees(l, &v, "C");
     web_levels_leave(l, &v);
     web_levels_free(l);
@@ -57,13 +57,13 @@ static void a_viewer_gets_what_it_names(void **state)
     (void)state;
     web_levels_enter(l, &some, NULL);
     web_levels_enter(l, &none, NULL);
-    put(l, TOPIC_JOB, 1, "j1");
-    put(l, TOPIC_JOB, 2, "j2");
-    put(l, TOPIC_JOB_DETAIL, 1, "d1");
-    put(l, TOPIC_POINTS, 1, "p1");
-    put(l, TOPIC_POINTS, 2, "p2");
-    put(l, TOPIC_LOG, 1, "l1");
-    put(l, TOPIC_LOG, 2, "l2");
+    level_put(l, TOPIC_JOB, 1, "j1");
+    level_put(l, TOPIC_JOB, 2, "j2");
+    level_put(l, TOPIC_JOB_DETAIL, 1, "d1");
+    level_put(l, TOPIC_POINTS, 1, "p1");
+    level_put(l, TOPIC_POINTS, 2, "p2");
+    level_put(l, TOPIC_LOG, 1, "l1");
+    level_put(l, TOPIC_LOG, 2, "l2");
     assert_sees(l, &some, "j2 d1 p1 l2");
     assert_sees(l, &none, "j1 j2");
     web_levels_wanted(l, true, &wanted, &count);
@@ -82,9 +82,9 @@ static void a_viewer_that_comes_back_goes_on(void **state)
     struct web_viewer v = {0};
     char id[32];
     (void)state;
-    put(l, TOPIC_JOB, 1, "A");
-    snprintf(id, sizeof(id), "%llu", (unsigned long long)put(l, TOPIC_JOB, 2, "B"));
-    put(l, TOPIC_JOB, 3, "C");
+    level_put(l, TOPIC_JOB, 1, "A");
+    snprintf(id, sizeof(id), "%llu", (unsigned long long)level_put(l, TOPIC_JOB, 2, "B"));
+    level_put(l, TOPIC_JOB, 3, "C");
     web_levels_enter(l, &v, id);
     assert_sees(l, &v, "C");
     web_levels_leave(l, &v);
@@ -102,12 +102,12 @@ static void what_is_gone_is_told_once(void **state)
     struct web_levels *l = web_levels_create();
     struct web_viewer v = {0}, late = {0};
     (void)state;
-    put(l, TOPIC_JOB, 1, "A");
-    put(l, TOPIC_JOB, 2, "B");
+    level_put(l, TOPIC_JOB, 1, "A");
+    level_put(l, TOPIC_JOB, 2, "B");
     web_levels_enter(l, &v, NULL);
     assert_sees(l, &v, "A B");
     web_levels_mark(l, TOPIC_JOB);
-    put(l, TOPIC_JOB, 2, "B");
+    level_put(l, TOPIC_JOB, 2, "B");
     web_levels_sweep(l, TOPIC_JOB);
     assert_sees(l, &v, "{\"job\":1}");
     web_levels_enter(l, &late, NULL);
@@ -123,10 +123,10 @@ static void topics_are_marked_and_swept_on_their_own(void **state)
     struct web_levels *l = web_levels_create();
     (void)state;
     for (size_t t = 0; t < ARRAY_LEN(topics); t++) {
-        put(l, topics[t], 1, "A");
-        put(l, topics[t], 2, "B");
+        level_put(l, topics[t], 1, "A");
+        level_put(l, topics[t], 2, "B");
     }
-    put(l, TOPIC_JOB, 1, "J");
+    level_put(l, TOPIC_JOB, 1, "J");
     for (size_t t = 0; t < ARRAY_LEN(topics); t++)
         web_levels_mark(l, topics[t]);
     for (size_t t = 0; t < ARRAY_LEN(topics); t++)
@@ -148,9 +148,9 @@ static void a_viewer_that_missed_a_removal_begins_again(void **state)
     char id[32];
     (void)state;
     for (int job = 0; job < 1000; job++)
-        snprintf(id, sizeof(id), "%llu", (unsigned long long)put(l, TOPIC_JOB, job, "A"));
+        snprintf(id, sizeof(id), "%llu", (unsigned long long)level_put(l, TOPIC_JOB, job, "A"));
     web_levels_mark(l, TOPIC_JOB);
-    put(l, TOPIC_JOB, 5, "B");
+    level_put(l, TOPIC_JOB, 5, "B");
     web_levels_sweep(l, TOPIC_JOB);
     web_levels_enter(l, &v, id);
     assert_sees(l, &v, "{} B");
@@ -176,8 +176,8 @@ static void a_waiting_viewer_is_woken_once(void **state)
     (void)state;
     web_levels_enter(l, &v, NULL);
     assert_null(web_levels_next(l, &v, begin_wait));
-    put(l, TOPIC_JOB, 1, "A");
-    put(l, TOPIC_JOB, 1, "B");
+    level_put(l, TOPIC_JOB, 1, "A");
+    level_put(l, TOPIC_JOB, 1, "B");
     assert_int_equal(woken, 1);
     assert_sees(l, &v, "B");
     web_levels_leave(l, &v);

@@ -191,9 +191,20 @@ static void test_usable_gpus(void **state)
     f->nodes[1].nccl_version = TEXT("none");
     preflight_check_size(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 3);
-    spec.kind = JOB_COMMAND;
+    f->nodes[1].nccl_version = TEXT("missing"); /* enough for one worker, not for two */
     preflight_check_size(&f->preflight, &spec, &f->found);
     assert_int_equal(f->found.count, 3);
+    spec.procs_per_node = 2;
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 4);
+    f->nodes[1].nccl_version = TEXT("2.28.9");
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 4);
+    spec.procs_per_node = 1;
+    f->nodes[1].nccl_version = TEXT("none");
+    spec.kind = JOB_COMMAND;
+    preflight_check_size(&f->preflight, &spec, &f->found);
+    assert_int_equal(f->found.count, 4);
 }
 
 static void test_instruction_sets(void **state)

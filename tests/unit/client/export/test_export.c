@@ -36,7 +36,7 @@ static void answer_add(struct answer *a, const char *name, int rank, int64_t ste
     a->reply.points = a->list;
 }
 
-static void each_point_is_taken_once(void **state)
+static void points_are_sorted_and_late_ones_are_taken(void **state)
 {
     struct answer a = {.reply = DDP__V1__GET_METRICS_REPLY__INIT};
     struct export_points all = {0};
@@ -53,17 +53,16 @@ static void each_point_is_taken_once(void **state)
     assert_string_equal(all.points[1].series->name, "lr");
     assert_int_equal(all.points[2].series->rank, 1);
     assert_int_equal(all.points[3].step, 20);
+    all.newest = 7;
     export_points_done(&all);
+    assert_int_equal(all.after, 7);
 
-    /* The job was restarted and repeats step 20; another series is new. */
-    a.points[1].time_ms = 3000;
-    answer_add(&a, "acc", 0, 10, 900, 0.5);
-    export_points_take(&all, &a.reply);
+    /* The node of rank 1 was cut off: what it sends now is older than all other points. */
+    struct answer late = {.reply = DDP__V1__GET_METRICS_REPLY__INIT};
+    answer_add(&late, "loss", 1, 5, 500, 4);
+    export_points_take(&all, &late.reply);
     export_points_sort(&all);
-    assert_int_equal(all.count, 2);
-    assert_string_equal(all.points[0].series->name, "acc");
-    assert_true(all.points[1].step == 20 && all.points[1].time_ms == 3000);
-    assert_int_equal(all.newest_ms, 3000);
+    assert_true(all.count == 1 && all.points[0].time_ms == 500 && all.series_count == 3);
     export_points_release(&all);
 }
 
@@ -170,7 +169,7 @@ static void a_directory_that_cannot_be_written_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_point_is_taken_once),
+        cmocka_unit_test(points_are_sorted_and_late_ones_are_taken),
         cmocka_unit_test(a_turn_that_failed_is_taken_again),
         cmocka_unit_test(names_and_values_are_quoted),
         cmocka_unit_test(a_run_is_a_directory_with_an_event_file),

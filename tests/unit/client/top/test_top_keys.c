@@ -18,7 +18,7 @@ static void check_key(const char *bytes, size_t len, enum top_key_kind kind, con
     assert_string_equal(key.text, text);
 }
 
-static void keys(void **state)
+static void the_bytes_of_each_key_are_read(void **state)
 {
     (void)state;
     check_key("", 0, TOP_KEY_OTHER, "");
@@ -45,7 +45,7 @@ static void keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_bytes_of_each_key_are_read)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

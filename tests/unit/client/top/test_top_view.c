@@ -69,7 +69,7 @@ static struct top_model sample_cluster(size_t jobs, size_t nodes)
 }
 
 /* Removes colours, and checks that the screen fits. Returns the text; the caller frees it. */
-static char *draw(const struct term *term, const struct top_model *m, struct top_state *s)
+static char *screen_text(const struct term *term, const struct top_model *m, struct top_state *s)
 {
     const struct top_frame frame = frame_of(term);
     CLEANUP(buf_release) struct buf out = {0};
@@ -97,7 +97,7 @@ static char *draw(const struct term *term, const struct top_model *m, struct top
     return buf_steal(&plain);
 }
 
-static enum top_action press(struct top_state *s, const struct top_model *m, const char *bytes)
+static enum top_action press_keys(struct top_state *s, const struct top_model *m, const char *bytes)
 {
     enum top_action action = TOP_NOTHING;
 
@@ -111,7 +111,7 @@ static enum top_action press(struct top_state *s, const struct top_model *m, con
 
 static void assert_shows(const struct top_model *m, struct top_state *s, const char *part, bool shown)
 {
-    CLEANUP(free_text) char *text = draw(&terminal, m, s);
+    CLEANUP(free_text) char *text = screen_text(&terminal, m, s);
 
     if ((strstr(text, part) != NULL) != shown)
         fail_msg("'%s' is %son the screen:\n%s", part, shown ? "not " : "", text);
@@ -126,10 +126,10 @@ static void two_sizes_of_a_small_cluster(void **state)
     CLEANUP(buf_release) struct buf out = {0};
 
     (void)state;
-    free(draw(&terminal, &m, &s));
+    free(screen_text(&terminal, &m, &s));
     top_draw(&frame, &m, &s, &out);
     golden_check("top-80.term", &out);
-    free(draw(&wide, &m, &s));
+    free(screen_text(&wide, &m, &s));
     frame.term = &wide;
     top_draw(&frame, &m, &s, &out);
     golden_check("top-140.term", &out);
@@ -151,24 +151,24 @@ static void a_large_cluster_fits_any_terminal(void **state)
             for (int page = TOP_JOBS; page <= TOP_JOB; page++) {
                 s.page = (enum top_page)page;
                 m.open.status = m.jobs[0];
-                free(draw(&term, &m, &s));
+                free(screen_text(&term, &m, &s));
             }
         }
     s.page = TOP_JOBS;
     assert_shows(&m, &s, "box058  lost", true); /* problems come first */
     assert_shows(&m, &s, "and 97 more", true);
     assert_shows(&m, &s, "job1 ", true);
-    press(&s, &m, "\033[F");
+    press_keys(&s, &m, "\033[F");
     assert_int_equal(s.selected, JOBS);
     assert_shows(&m, &s, "job1000", true);
-    press(&s, &m, "\033[5~\033[A");
+    press_keys(&s, &m, "\033[5~\033[A");
     assert_true(s.selected < JOBS - 5);
-    press(&s, &m, "\033[H");
+    press_keys(&s, &m, "\033[H");
     assert_int_equal(s.selected, 1);
-    press(&s, &m, "n\033[F");
+    press_keys(&s, &m, "n\033[F");
     assert_shows(&m, &s, "box100", true);
-    assert_int_equal(press(&s, &m, "q"), TOP_NOTHING);
-    assert_int_equal(press(&s, &m, "q"), TOP_QUIT);
+    assert_int_equal(press_keys(&s, &m, "q"), TOP_NOTHING);
+    assert_int_equal(press_keys(&s, &m, "q"), TOP_QUIT);
 }
 
 static void the_filter(void **state)
@@ -178,17 +178,17 @@ static void the_filter(void **state)
 
     (void)state;
     assert_shows(&m, &s, "job7 ", true);
-    press(&s, &m, "/JOB2x\x7f");
+    press_keys(&s, &m, "/JOB2x\x7f");
     assert_shows(&m, &s, "filter: JOB2_", true);
     assert_shows(&m, &s, "job7 ", false);
     assert_shows(&m, &s, "job21", true);
-    assert_int_equal(press(&s, &m, "q\x7f\r"), TOP_NOTHING); /* a letter of the filter */
+    assert_int_equal(press_keys(&s, &m, "q\x7f\r"), TOP_NOTHING); /* a letter of the filter */
     assert_string_equal(s.filter, "JOB2");
     assert_int_equal(s.selected, 2);
-    press(&s, &m, "/zzz\r");
+    press_keys(&s, &m, "/zzz\r");
     assert_shows(&m, &s, "no job matches the filter", true);
     assert_int_equal(s.selected, 0);
-    press(&s, &m, "\033");
+    press_keys(&s, &m, "\033");
     assert_shows(&m, &s, "job7 ", true);
 }
 
@@ -199,21 +199,21 @@ static void the_order(void **state)
     size_t count;
 
     (void)state;
-    press(&s, &m, "s");
+    press_keys(&s, &m, "s");
     assert_int_equal(s.sort, TOP_BY_JOB);
-    press(&s, &m, "r");
+    press_keys(&s, &m, "r");
     Ddp__V1__JobStatus **list = top_choose(&s, &m, &count);
     assert_int_equal(count, 3);
     assert_int_equal(list[0]->job, 3);
     free(list);
     cluster.jobs[1].name = (char *)(uintptr_t) "zebra";
-    press(&s, &m, "rs");
+    press_keys(&s, &m, "rs");
     assert_int_equal(s.sort, TOP_BY_NAME);
     list = top_choose(&s, &m, &count);
     assert_int_equal(list[2]->job, 2);
     free(list);
     for (int i = TOP_BY_NAME; i < TOP_SORTS; i++)
-        press(&s, &m, "s");
+        press_keys(&s, &m, "s");
     assert_int_equal(s.sort, TOP_BY_TURN);
 }
 
@@ -223,17 +223,17 @@ static void cancel_asks_first(void **state)
     struct top_state s = {0};
 
     (void)state;
-    free(draw(&terminal, &m, &s));
-    press(&s, &m, "jc");
+    free(screen_text(&terminal, &m, &s));
+    press_keys(&s, &m, "jc");
     assert_shows(&m, &s, "cancel job 2? y: yes", true);
-    assert_int_equal(press(&s, &m, "n"), TOP_NOTHING);
+    assert_int_equal(press_keys(&s, &m, "n"), TOP_NOTHING);
     assert_int_equal(s.page, TOP_JOBS); /* "n" was the answer */
-    assert_int_equal(press(&s, &m, "cy"), TOP_CANCEL_JOB);
+    assert_int_equal(press_keys(&s, &m, "cy"), TOP_CANCEL_JOB);
     assert_int_equal(s.cancels, 2);
     cluster.jobs[1].state = (char *)(uintptr_t) "succeeded";
-    press(&s, &m, "c");
+    press_keys(&s, &m, "c");
     assert_shows(&m, &s, "job 2 has ended", true);
-    assert_int_equal(press(&s, &m, "y"), TOP_NOTHING);
+    assert_int_equal(press_keys(&s, &m, "y"), TOP_NOTHING);
 }
 
 static void a_job(void **state)
@@ -250,10 +250,10 @@ static void a_job(void **state)
         steps[i] = i * 10;
         values[i] = 4 - i * 0.03;
     }
-    press(&s, &m, "\r");
+    press_keys(&s, &m, "\r");
     assert_int_equal(s.open, 0); /* nothing is selected before the first screen */
-    free(draw(&terminal, &m, &s));
-    press(&s, &m, "\r");
+    free(screen_text(&terminal, &m, &s));
+    press_keys(&s, &m, "\r");
     assert_int_equal(s.open, 1);
     assert_shows(&m, &s, "waiting for the coordinator", true);
     m.open = (struct top_job){.status = m.jobs[0],
@@ -261,14 +261,14 @@ static void a_job(void **state)
                               .curve_label = "#1 loss",
                               .curve = {.steps = steps, .values = values, .count = 100},
                               .log = log};
-    CLEANUP(free_text) char *text = draw(&large, &m, &s);
+    CLEANUP(free_text) char *text = screen_text(&large, &m, &s);
     struct buf out = {0};
     buf_puts(&out, text);
     golden_check("top-job.pipe", &out);
     buf_release(&out);
     assert_shows(&m, &s, "0 | epoch 2?[2J?", true); /* 80x24: the curve makes room for it */
     assert_shows(&m, &s, "job1 #1", true);
-    press(&s, &m, "c");
+    press_keys(&s, &m, "c");
     assert_int_equal(s.cancels, 1);
 }
 
@@ -288,12 +288,13 @@ static void hostile_names(void **state)
     for (int page = TOP_JOBS; page <= TOP_JOB; page++) {
         s.page = (enum top_page)page;
         m.open.status = m.jobs[0];
-        CLEANUP(free_text) char *text = draw(&terminal, &m, &s); /* has checked that only colours are left */
+        CLEANUP(free_text)
+        char *text = screen_text(&terminal, &m, &s); /* has checked that only colours are left */
         assert_null(strchr(text, '\a'));
         assert_null(strstr(text, "\xc2\x9b"));
     }
-    press(&s, &m, "/\033[2~");
-    free(draw(&terminal, &m, &s));
+    press_keys(&s, &m, "/\033[2~");
+    free(screen_text(&terminal, &m, &s));
 }
 
 int main(void)

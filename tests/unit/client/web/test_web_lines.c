@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "client/web/web_lines.h"
 
-static void add(struct web_lines *w, int32_t rank, bool standard_error, const char *text)
+static void line_add(struct web_lines *w, int32_t rank, bool standard_error, const char *text)
 {
     Ddp__V1__LogData data = DDP__V1__LOG_DATA__INIT;
     data.rank = rank;
@@ -24,13 +24,13 @@ static void pieces_become_lines(void **state)
 {
     CLEANUP(web_lines_release) struct web_lines w = {0};
     (void)state;
-    add(&w, 0, false, "one\ntw");
-    add(&w, 1, false, "other\r\n");
-    add(&w, 0, true, "error\n");
+    line_add(&w, 0, false, "one\ntw");
+    line_add(&w, 1, false, "other\r\n");
+    line_add(&w, 0, true, "error\n");
     assert_string_equal(w.json.data, LINE("0", "false", "one") "," LINE("1", "false", "other") "," LINE(
                                          "0", "true", "error"));
     web_lines_clear(&w);
-    add(&w, 0, false, "o\n\nend");
+    line_add(&w, 0, false, "o\n\nend");
     web_lines_finish(&w);
     assert_string_equal(w.json.data,
                         LINE("0", "false", "two") "," LINE("0", "false", "") "," LINE("0", "false", "end"));
@@ -42,7 +42,7 @@ static void a_long_line_is_divided(void **state)
     CLEANUP(free_text) char *text = xcalloc(1, 100001);
     (void)state;
     memset(text, 'x', 100000);
-    add(&w, 0, false, text);
+    line_add(&w, 0, false, text);
     web_lines_finish(&w);
     assert_int_equal(w.count, 7); /* of 16 KiB */
     web_lines_clear(&w);

@@ -87,6 +87,21 @@ static void keep_change(struct core_fixture *f, const struct change *c)
              r->generations[at_].job == c->generation->job &&
                  r->generations[at_].number == c->generation->number);
         break;
+    case CHANGE_GENERATION_DELETE:
+        for (size_t i = r->generation_count; i-- > 0;)
+            if (r->generations[i].job == c->id && r->generations[i].number == c->generation_number) {
+                generation_record_release(&r->generations[i]);
+                r->generation_count--;
+                memmove(&r->generations[i], &r->generations[i + 1],
+                        (r->generation_count - i) * sizeof(*r->generations));
+            }
+        for (size_t i = r->rank_count; i-- > 0;)
+            if (r->ranks[i].job == c->id && r->ranks[i].generation == c->generation_number) {
+                rank_record_release(&r->ranks[i]);
+                r->rank_count--;
+                memmove(&r->ranks[i], &r->ranks[i + 1], (r->rank_count - i) * sizeof(*r->ranks));
+            }
+        break;
     case CHANGE_RANK_INSERT:
     case CHANGE_RANK_PUT:
         KEEP(r->ranks, r->rank_count, f->rank_cap, rank_record, c->rank,

@@ -103,6 +103,43 @@ static void a_captured_loss_must_stand_still_for_longer(void **state)
     assert_true(job_notes(f, job, "the loss has not been a number"));
 }
 
+static double job_metric(struct core_fixture *f, int64_t job, const char *name, int64_t *step)
+{
+    struct core_job_status status;
+    struct err e;
+    double value = -1;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    for (size_t i = 0; i < status.progress->metric_count; i++)
+        if (!strcmp(status.progress->metrics[i].name, name))
+            value = status.progress->metrics[i].value;
+    *step = status.progress->step;
+    core_job_status_release(&status);
+    return value;
+}
+
+/* The program prints every line from its start on, and reports only from its tenth step on. */
+static void what_a_program_reports_is_no_longer_read_from_its_output(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f), step;
+    struct metric_line printed = {.has_step = true, .step = 9000};
+
+    report_captured(f, job, 1, 5);
+    assert_true(job_metric(f, job, "loss", &step) == 5);
+    fixture_report(f, job, 0, 10, "loss", 4);
+    fixture_pass_beating(f, 31000, "box1");
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 2, 0);
+    fixture_all_run(f, "box1");
+    assert_true(metric_line_add(&printed, "loss", 7));
+    assert_true(metric_line_add(&printed, "mfu", 0.5));
+    fixture_report_captured(f, job, 0, &printed, "its output", NULL);
+    assert_true(job_metric(f, job, "loss", &step) == 4);
+    assert_int_equal(step, 10);
+    assert_true(job_metric(f, job, "mfu", &step) == 0.5);
+}
+
 static void check_captured(struct core_fixture *f, int64_t job, const char *want)
 {
     struct core_job_status status;
@@ -162,6 +199,7 @@ int main(void)
         TEST(a_loss_that_is_not_a_number_is_constant),
         TEST(few_equal_reports_say_nothing),
         TEST(a_captured_loss_must_stand_still_for_longer),
+        TEST(what_a_program_reports_is_no_longer_read_from_its_output),
         TEST(status_says_where_metrics_come_from),
         TEST(a_note_is_of_its_generation),
     };

@@ -9,10 +9,10 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/cards/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/stall.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define TWO "nodes: 2\nmax_restarts: 5\n" TRAIN "  snapshot: {dir: /out, every: 10}\n"

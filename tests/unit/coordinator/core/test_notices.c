@@ -10,7 +10,7 @@
 #include "daemon/coordinator/core/notices.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-#define ALL ((1u << (NOTICE_GPU_SICK + 1)) - 1)
+#define ALL ((1u << (NOTICE_GPUS_IDLE + 1)) - 1)
 
 static char *for_bob[] = {(char[]){"bo?"}, NULL};
 static char *for_gpt[] = {(char[]){"gpt-*"}, NULL};
@@ -49,6 +49,25 @@ static size_t count_notices(const struct core_fixture *f, const char *what)
     for (size_t i = 0; i < f->out.change_count; i++)
         count += f->out.changes[i].kind == CHANGE_NOTICE && !strcmp(f->out.changes[i].notice->what, what);
     return count;
+}
+
+/* The agent reports what rank 0 of the job does. */
+static void report_activity(struct core_fixture *f, uint64_t session, struct core_activity activity)
+{
+    struct core_event event = {.kind = CORE_ACTIVITY, .session = session};
+
+    activity.spawn = fixture_spawn(f, activity.job, 0);
+    event.activity.spawns = &activity;
+    event.activity.count = 1;
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+/* The agent reports that all ranks work. */
+static void report_work(struct core_fixture *f, uint64_t session)
+{
+    struct core_event event = {.kind = CORE_ACTIVITY, .session = session};
+
+    core_event(f->core, &event, f->now, &f->out);
 }
 
 static void a_job_is_told_to_the_hooks_that_match(void **state)
@@ -117,24 +136,18 @@ static void a_standstill_is_told_once_without_a_timeout(void **state)
     struct core_fixture *f = *state;
     const uint64_t session = fixture_node(f, "box1", 4);
     int64_t job = fixture_submit(f, COMMAND);
-    struct core_activity quiet = {.job = job, .idle_ms = 1000, .silent_ms = 1000, .state = 'T'};
-    struct core_event event = {.kind = CORE_ACTIVITY, .session = session};
+    const struct core_activity quiet = {.job = job, .idle_ms = 1000, .silent_ms = 1000, .state = 'T'};
 
     fixture_all_run(f, "box1");
-    quiet.spawn = fixture_spawn(f, job, 0);
-    event.activity.spawns = &quiet;
-    event.activity.count = 1;
-    core_event(f->core, &event, f->now, &f->out);
+    report_activity(f, session, quiet);
     fixture_pass_beating(f, 590000, "box1");
     assert_int_equal(count_notices(f, "stalled"), 0);
     fixture_pass_beating(f, 600000, "box1");
     assert_non_null(strstr(find_notice(f, "all", "stalled")->text, "is stopped by a signal for 10m"));
     assert_int_equal(count_notices(f, "stalled"), 1);
-    event.activity.count = 0; /* it works again, and later stands still again */
-    core_event(f->core, &event, f->now, &f->out);
+    report_work(f, session);
     fixture_pass_beating(f, 1000, "box1");
-    event.activity.count = 1;
-    core_event(f->core, &event, f->now, &f->out);
+    report_activity(f, session, quiet); /* the second standstill */
     fixture_pass_beating(f, 700000, "box1");
     assert_int_equal(count_notices(f, "stalled"), 2);
 }
@@ -144,18 +157,52 @@ static void a_standstill_with_a_timeout_is_told_before_the_restart(void **state)
     struct core_fixture *f = *state;
     const uint64_t session = fixture_node(f, "box1", 4);
     int64_t job = fixture_submit(f, "stall_timeout: 10s\nmax_restarts: 1\n" COMMAND);
-    struct core_activity quiet = {.job = job, .idle_ms = 11000, .silent_ms = 11000};
-    struct core_event event = {.kind = CORE_ACTIVITY, .session = session};
 
     fixture_all_run(f, "box1");
-    quiet.spawn = fixture_spawn(f, job, 0);
-    event.activity.spawns = &quiet;
-    event.activity.count = 1;
-    core_event(f->core, &event, f->now, &f->out);
+    report_activity(f, session, (struct core_activity){.job = job, .idle_ms = 11000, .silent_ms = 11000});
     fixture_pass_beating(f, 1, "box1");
     assert_int_equal(count_notices(f, "stalled"), 1);
     assert_true(find_notice(f, "all", "stalled") < find_notice(f, "all", "restarted") ||
                 count_notices(f, "restarted") == 1);
+}
+
+/* The node reports every 5 s that the only GPU of the job is used so much. */
+static void gpu_is_used(struct core_fixture *f, uint64_t session, int64_t job, int64_t ms, double utilisation)
+{
+    struct core_spawn_usage used = {.job = job, .spawn = fixture_spawn(f, job, 0)};
+    struct core_event event = {.kind = CORE_USAGE, .session = session};
+
+    usage_init(&used.usage);
+    usage_add_gpu(&used.usage, utilisation, 1 << 30, 100, 40);
+    event.usage.spawns = &used;
+    event.usage.count = 1;
+    for (int64_t passed = 0; passed < ms; passed += 5000) {
+        core_event(f->core, &event, f->now, &f->out);
+        fixture_pass_beating(f, 5000, "box1");
+    }
+}
+
+static void idle_gpus_are_told_once_a_generation(void **state)
+{
+    struct core_fixture *f = *state;
+    const uint64_t session = fixture_hello(f, "box1", "box1", 4, 1);
+    fixture_facts(f, "box1", NULL, 0);
+    int64_t job =
+        fixture_submit(f, "device: cuda\nmax_restarts: 1\ntell: https://ntfy.sh/x\nname: gpt-x\n" COMMAND);
+
+    fixture_all_run(f, "box1");
+    gpu_is_used(f, session, job, 595000, 0.01);
+    assert_int_equal(count_notices(f, "gpus_idle"), 0);
+    gpu_is_used(f, session, job, 10000, 0.01);
+    assert_int_equal(count_notices(f, "gpus_idle"), 3); /* the job's own, and two hooks */
+    assert_non_null(strstr(find_notice(f, "gpt", "gpus_idle")->text, "the GPU of rank 0 on box1 is idle"));
+    gpu_is_used(f, session, job, 10000, 0.9);
+    gpu_is_used(f, session, job, 700000, 0.01);
+    assert_int_equal(count_notices(f, "gpus_idle"), 3);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_all_run(f, "box1");
+    gpu_is_used(f, session, job, 700000, 0.01);
+    assert_int_equal(count_notices(f, "gpus_idle"), 6);
 }
 
 static void a_job_hears_of_itself(void **state)
@@ -197,6 +244,7 @@ int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, notices_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
+        TEST(idle_gpus_are_told_once_a_generation),
         TEST(a_job_is_told_to_the_hooks_that_match),
         TEST(a_failure_is_a_restart_and_then_the_end),
         TEST(a_cancelled_job_is_told),

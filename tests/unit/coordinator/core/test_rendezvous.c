@@ -172,6 +172,26 @@ static void watch_reports_the_end_of_a_membership(void **state)
     assert_false(fixture_reply(f, fixture_watch(f, job, old))->member);
 }
 
+/* A worker's connection may be lost without word, so its Watch of before may still be open. */
+static void a_later_watch_replaces_the_one_before(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    int64_t zero = fixture_spawn(f, job, 0);
+
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    fixture_put(f, job, "id");
+    uint64_t first = fixture_watch(f, job, zero), other = fixture_watch(f, job, fixture_spawn(f, job, 1));
+    uint64_t second = fixture_watch(f, job, zero);
+    assert_int_equal(fixture_reply(f, first)->err.code, ERR_UNAVAILABLE);
+    fixture_clear(f);
+    fixture_exit(f, job, 1, 1, 0);
+    assert_null(fixture_reply(f, first));
+    assert_false(fixture_reply(f, second)->member);
+    assert_false(fixture_reply(f, other)->member);
+}
+
 static void tokens_are_found_by_their_hash(void **state)
 {
     struct core_fixture *f = *state;
@@ -209,6 +229,7 @@ int main(void)
         TEST(ranks_that_do_not_join_are_named),
         TEST(an_exit_before_joining_closes_the_generation),
         TEST(watch_reports_the_end_of_a_membership),
+        TEST(a_later_watch_replaces_the_one_before),
         TEST(tokens_are_found_by_their_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

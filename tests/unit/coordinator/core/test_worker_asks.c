@@ -209,7 +209,7 @@ static void rank_promises(struct core_fixture *f, int64_t job, int rank, int64_t
 }
 
 /* Both ranks have called should_stop, and the job is cancelled. */
-static int64_t draining(struct core_fixture *f)
+static int64_t draining_job(struct core_fixture *f)
 {
     int64_t job = two_ranks(f, "nodes: 2\n");
 
@@ -221,7 +221,7 @@ static int64_t draining(struct core_fixture *f)
 static void ranks_stop_at_the_largest_promise(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = draining(f);
+    int64_t job = draining_job(f);
 
     /* the rank that has not asked yet agrees as well */
     assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_SNAPSHOT);
@@ -241,7 +241,7 @@ static void ranks_stop_at_the_largest_promise(void **state)
 static void a_restarted_coordinator_keeps_the_step(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = draining(f);
+    int64_t job = draining_job(f);
 
     rank_promises(f, job, 0, 10);
     rank_promises(f, job, 1, 12);
@@ -255,7 +255,7 @@ static void a_restarted_coordinator_keeps_the_step(void **state)
 static void a_rank_that_has_ended_is_not_waited_for(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = draining(f);
+    int64_t job = draining_job(f);
 
     rank_promises(f, job, 0, 10);
     assert_int_equal(answer_of(f, job, 0).stop_step, 0);

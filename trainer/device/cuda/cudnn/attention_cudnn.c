@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
+#include "trainer/device/cuda/cudnn/cudnn_faults.h"
 
 /* cuDNN's deterministic backward pass keeps a gradient of the scores in its workspace, two bytes for each. To bound
  * that, the batch is computed in parts of as many rows as the limit allows, at least one. */
@@ -14,14 +15,15 @@ enum { PLANS = 64 };
 struct entry {
     struct cudnn_heads n;
     bool backward;
-    enum err_code declined; /* why cuDNN does not take the shape; OK: plan is valid */
+    struct err declined; /* why cuDNN does not take the shape; OK: plan is valid */
     struct cudnn_plan plan;
 };
 struct attention_cudnn {
     struct cudnn lib;
     cudnnHandle_t handle;
     char name[32];
-    int64_t most; /* limit of the workspace, in bytes */
+    int64_t most;   /* limit of the workspace, in bytes */
+    int capability; /* of the GPU: 90 for 9.0; 0: unknown */
     struct entry plan[PLANS];
     int plans;
 };
@@ -40,6 +42,16 @@ enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e
         return e->code;
     print_version(&lib, out);
     return ERR_OK;
+}
+
+static int gpu_capability(void)
+{
+    int gpu = 0, major = 0, minor = 0;
+    if (cudaGetDevice(&gpu) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu) != cudaSuccess)
+        return 0;
+    return 10 * major + minor;
 }
 
 enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
@@ -62,6 +74,7 @@ enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t st
     c->most = most;
     c->lib = lib;
     c->handle = handle;
+    c->capability = gpu_capability();
     print_version(&lib, c->name);
     *out = c;
     return ERR_OK;
@@ -86,12 +99,18 @@ const char *attention_cudnn_name(const struct attention_cudnn *c)
 static enum err_code make_plan(struct attention_cudnn *c, struct entry *at, struct err *e)
 {
     struct cudnn_graph g;
+    const char *fault = cudnn_fault(c->lib.version(), &at->n, at->backward);
+    if (fault)
+        return err_set(e, ERR_UNIMPLEMENTED, "%s", fault);
     cudnn_graph_init(&g, &c->lib, e);
     if (at->backward)
         cudnn_attention_backward(&g, &at->n);
     else
         cudnn_attention_forward(&g, &at->n);
-    enum err_code code = cudnn_plan_make(&g, &(struct cudnn_target){.handle = c->handle}, &at->plan, e);
+    struct cudnn_target target = {.handle = c->handle};
+    if (at->backward)
+        target.first = cudnn_engine_backward(c->lib.version(), c->capability);
+    enum err_code code = cudnn_plan_make(&g, &target, &at->plan, e);
     cudnn_graph_release(&g);
     return code;
 }
@@ -112,11 +131,15 @@ static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_head
     if (!at && make && c->plans < PLANS) {
         at = &c->plan[c->plans++];
         *at = (struct entry){.n = *n, .backward = backward};
-        at->declined = make_plan(c, at, e);
+        if (make_plan(c, at, &at->declined) == ERR_OK)
+            at->declined.code = ERR_OK;
     }
-    if (at && !at->declined)
+    if (at && !at->declined.code)
         return at;
-    (void)err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no plan for this shape");
+    if (at)
+        (void)err_set(e, ERR_UNIMPLEMENTED, "%s", at->declined.msg);
+    else
+        (void)err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no plan was made for this shape");
     return NULL;
 }
 
@@ -156,6 +179,14 @@ enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct de
         return e->code;
     *room = (size_t)at->plan.workspace + (backward ? sums_bytes(&n) : 0);
     return ERR_OK;
+}
+
+int64_t attention_cudnn_engine(struct attention_cudnn *c, const struct device_attention *h, bool backward)
+{
+    struct cudnn_heads n = heads_of_part(c, h, backward);
+    struct err none;
+    const struct entry *at = plan_for(c, &n, backward, false, &none);
+    return at ? at->plan.engine : -1;
 }
 
 static const uint16_t *bf16_offset(const void *p, int64_t elements)

@@ -27,6 +27,8 @@ const char *attention_cudnn_name(const struct attention_cudnn *c); /* "cuDNN 9.1
  * the shape, or there is no plan and `make` is false. forward and backward need a plan, and memory of that size. */
 MUST_CHECK enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
                                                  bool backward, bool make, size_t *room, struct err *e);
+/* The number of the engine that computes the shape; -1: there is no plan. */
+int64_t attention_cudnn_engine(struct attention_cudnn *c, const struct device_attention *h, bool backward);
 MUST_CHECK enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h,
                                                  void *room, struct err *e);
 MUST_CHECK enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,

@@ -33,6 +33,12 @@ enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct de
     return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: the plugin was built without it");
 }
 
+int64_t attention_cudnn_engine(struct attention_cudnn *c, const struct device_attention *h, bool backward)
+{
+    (void)c, (void)h, (void)backward;
+    return -1;
+}
+
 enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h, void *room,
                                       struct err *e)
 {

@@ -227,6 +227,41 @@ static int graph_find_engines(struct cudnn_graph *g, const struct cudnn_target *
     return g->failed ? 0 : count < ENGINES ? (int)count : ENGINES;
 }
 
+/* Describes an engine and its settings by hand. NULL: this version of cuDNN does not have them. */
+static cudnnBackendDescriptor_t
+graph_configure_engine(struct cudnn_graph *g, const struct cudnn_target *target, cudnnBackendDescriptor_t all)
+{
+    const struct cudnn_engine *first = target->first;
+    cudnnBackendDescriptor_t knobs[CUDNN_KNOBS];
+    struct err before = *g->e;
+    cudnnBackendDescriptor_t engine = descriptor_create(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
+    set_part(g, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, all);
+    descriptor_set_attribute(g, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &first->number);
+    if (target->described)
+        set_part(g, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, target->described);
+    descriptor_finalize(g, engine, "engine");
+    for (int i = 0; i < first->knobs; i++) {
+        cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)first->knob[i].type;
+        knobs[i] = descriptor_create(g, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, "setting");
+        descriptor_set_attribute(g, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+                                 &type);
+        descriptor_set_attribute(g, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                                 &first->knob[i].value);
+        descriptor_finalize(g, knobs[i], "setting");
+    }
+    cudnnBackendDescriptor_t config = descriptor_create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine");
+    set_part(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+    descriptor_set_attribute(g, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                             first->knobs, knobs);
+    descriptor_finalize(g, config, "engine");
+    if (!g->failed)
+        return config;
+    /* The engines that cuDNN proposes are left. */
+    g->failed = ERR_OK;
+    *g->e = before;
+    return NULL;
+}
+
 /* Reads the engine's number. Returns whether it gives the same bits every time. */
 static bool engine_is_deterministic(struct cudnn_graph *g, cudnnBackendDescriptor_t config, int64_t *number)
 {
@@ -288,10 +323,13 @@ static cudnnStatus_t plan_compile_engine(const struct cudnn *lib, const struct c
 enum err_code cudnn_plan_make(struct cudnn_graph *g, const struct cudnn_target *target,
                               struct cudnn_plan *out, struct err *e)
 {
-    cudnnBackendDescriptor_t config[ENGINES];
+    cudnnBackendDescriptor_t config[1 + ENGINES], first = NULL;
     struct cudnn_plan made = {0};
     cudnnBackendDescriptor_t all = graph_finalize(g, target);
-    int proposed = graph_find_engines(g, target, all, config);
+    if (!g->failed && target->first)
+        first = graph_configure_engine(g, target, all);
+    config[0] = first;
+    int proposed = graph_find_engines(g, target, all, config + (first != NULL)) + (first != NULL);
     if (g->failed)
         return g->failed;
     enum err_code code =

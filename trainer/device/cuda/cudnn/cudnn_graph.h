@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_GRAPH_H
 #define DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_GRAPH_H
 
+#include "trainer/device/cuda/cudnn/cudnn_engine.h"
 #include "trainer/device/cuda/cudnn/cudnn_load.h"
 
 /* Translates a status. UNIMPLEMENTED: cuDNN does not support it. RESOURCE_EXHAUSTED: out of memory. UNAVAILABLE: the
@@ -9,7 +10,7 @@ enum err_code cudnn_failed(const struct cudnn *lib, cudnnStatus_t status, const 
 
 /* A graph of operations. It keeps its first error; every later call on it does nothing. */
 
-enum { CUDNN_GRAPH_PARTS = 160, CUDNN_GRAPH_OPERATIONS = 32 };
+enum { CUDNN_GRAPH_PARTS = 192, CUDNN_GRAPH_OPERATIONS = 32 };
 struct cudnn_graph {
     const struct cudnn *lib;
     cudnnBackendDescriptor_t
@@ -52,13 +53,14 @@ void cudnn_reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x, cudnnBacke
 struct cudnn_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t described;
+    const struct cudnn_engine *first; /* tried before the engines that cuDNN proposes; NULL: none */
 };
 struct cudnn_plan {
     cudnnBackendDescriptor_t plan;
     int64_t engine, workspace; /* workspace: bytes */
 };
 
-/* Makes a plan with the first engine, in cuDNN's order, that takes the graph and gives the same bits every time.
+/* Makes a plan with the first engine, in target's and then in cuDNN's order, that takes the graph and gives the same bits every time.
  * UNIMPLEMENTED: there is none. UNAVAILABLE: there is one and its kernels compile, but the driver does not load them;
  * out then holds the engine's number and workspace. */
 MUST_CHECK enum err_code cudnn_plan_make(struct cudnn_graph *g, const struct cudnn_target *target,

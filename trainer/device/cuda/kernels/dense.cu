@@ -67,7 +67,7 @@ template <class T, int VEC> static __global__ void column_sums_kernel(struct str
     strip_leave<VEC>(&w, sum);
 }
 
-/* dz = da f'(z), a = f(z) once more, and the bias's gradient: the sum over the rows of dz. */
+/* dz = da f'(z), a = f(z) once more if it has an array, and the bias's gradient: the sum over the rows of dz. */
 template <enum device_activation KIND, class T, int VEC>
 static __global__ void activate_grad_kernel(struct strip_work w)
 {
@@ -86,7 +86,8 @@ static __global__ void activate_grad_kernel(struct strip_work w)
                 sum.at[i] += da.at[i];
             }
             store<VEC>(static_cast<T *>(w.dz) + at, da);
-            store<VEC>(static_cast<T *>(w.a) + at, a);
+            if (w.a)
+                store<VEC>(static_cast<T *>(w.a) + at, a);
         }
     }
     strip_leave<VEC>(&w, sum);

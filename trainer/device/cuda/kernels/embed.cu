@@ -22,7 +22,8 @@ struct embed_work {
     struct device_embedding h;
     struct dropout_draw draw;
     const float *wte, *wpe;
-    float *x; /* dx backward */
+    float *x;
+    void *dx; /* backward */
     float *dwpe;
 };
 
@@ -55,7 +56,7 @@ template <int VEC> static __global__ void embed_kernel(struct embed_work w)
 
 /* dwpe (T,C) += the sum over the rows of dx (B,T,C), which is multiplied by dropout's factors first, in place. A block
  * takes a part of one position. Lanes behind the end of the row go on, because a warp draws the mask together. */
-template <int VEC> static __global__ void places_kernel(struct embed_work w)
+template <class T, int VEC> static __global__ void places_kernel(struct embed_work w)
 {
     int64_t line = blockIdx.x, width = w.h.n.width;
     int64_t at = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * VEC;
@@ -65,7 +66,7 @@ template <int VEC> static __global__ void places_kernel(struct embed_work w)
     clear(&v);
 #pragma unroll 4
     for (int64_t row = 0; row < w.h.n.rows; row++) {
-        float *dx = w.x + (row * w.h.n.context + line) * width + at;
+        T *dx = static_cast<T *>(w.dx) + (row * w.h.n.context + line) * width + at;
         if (there)
             v = load<VEC>(dx);
         if (w.draw.on) { /* the sorted sums below read dx with the factors */
@@ -194,7 +195,7 @@ static __global__ void sort_move_kernel(struct sort_work w)
 
 struct run_work {
     const int32_t *token, *from; /* sorted */
-    const float *dx;
+    const void *dx;
     float *dwte;
     /* (tiles,width): partial sums of a run that began in an earlier tile, and of one that goes on in the next. */
     float *heads, *tails;
@@ -226,7 +227,7 @@ static __device__ __forceinline__ void run_leave(const struct run_work *w, int64
 }
 
 /* The sums of all runs in one tile, for a part of the columns. dx is (B,T,C), here (n,width). */
-template <int VEC> static __global__ void runs_kernel(struct run_work w)
+template <class T, int VEC> static __global__ void runs_kernel(struct run_work w)
 {
     int64_t tile = blockIdx.x, first = tile * RUN_TILE, end = min(w.n, first + RUN_TILE), begun = first;
     int64_t at = ((int64_t)blockIdx.y * RUN_THREADS + threadIdx.x) * VEC;
@@ -239,7 +240,7 @@ template <int VEC> static __global__ void runs_kernel(struct run_work w)
 #pragma unroll
         for (int b = 0; b < RUN_BATCH; b++)
             if (i + b < end)
-                part[b] = load<VEC>(w.dx + (int64_t)w.from[i + b] * w.width + at);
+                part[b] = load<VEC>(static_cast<const T *>(w.dx) + (int64_t)w.from[i + b] * w.width + at);
 #pragma unroll
         for (int b = 0; b < RUN_BATCH; b++) {
             if (i + b >= end)
@@ -328,15 +329,15 @@ static void sort_tokens(cudaStream_t stream, struct sort_work *w, char *room, co
     }
 }
 
-template <int VEC> static cudaError_t add_runs(cudaStream_t stream, const struct run_work *w)
+template <class T, int VEC> static cudaError_t add_runs(cudaStream_t stream, const struct run_work *w)
 {
     dim3 grid(blocks_of((size_t)w->n, RUN_TILE), blocks_of((size_t)w->width, RUN_THREADS * VEC));
-    LAUNCH(runs_kernel<VEC>, grid, RUN_THREADS, 0, stream, *w);
+    LAUNCH((runs_kernel<T, VEC>), grid, RUN_THREADS, 0, stream, *w);
     LAUNCH(join_kernel<VEC>, grid, RUN_THREADS, 0, stream, *w);
     return cudaGetLastError();
 }
 
-template <int VEC>
+template <class T, int VEC>
 static cudaError_t embed_run_grad(cudaStream_t stream, const struct embed_work *w, struct run_work *runs,
                                   char *room)
 {
@@ -345,33 +346,42 @@ static cudaError_t embed_run_grad(cudaStream_t stream, const struct embed_work *
     struct sort_work s = {h->token, NULL, NULL, NULL, reinterpret_cast<int32_t *>(room + at.counts),
                           runs->n,  0};
     dim3 grid((unsigned)h->n.context, blocks_of((size_t)h->n.width, RUN_THREADS * VEC));
-    LAUNCH(places_kernel<VEC>, grid, RUN_THREADS, 0, stream, *w);
+    LAUNCH((places_kernel<T, VEC>), grid, RUN_THREADS, 0, stream, *w);
     sort_tokens(stream, &s, room, &at, h->vocab);
     runs->token = s.token;
     runs->from = s.from;
     runs->heads = reinterpret_cast<float *>(room + at.heads);
     runs->tails = reinterpret_cast<float *>(room + at.tails);
-    return add_runs<VEC>(stream, runs);
+    return add_runs<T, VEC>(stream, runs);
+}
+
+template <class T>
+static cudaError_t embed_grad_of(cudaStream_t stream, const struct embed_work *w, struct run_work *runs,
+                                 char *room)
+{
+    if (w->h.n.width % 4 == 0 && aligned(runs->dwte) && aligned(w->dwpe) && aligned(w->dx))
+        return embed_run_grad<T, 4>(stream, w, runs, room);
+    return embed_run_grad<T, 1>(stream, w, runs, room);
 }
 
 cudaError_t cuda_embed_grad(cudaStream_t stream, const struct cuda_workspace *room,
-                            const struct device_embedding *h, float *dwte, float *dwpe, float *dx)
+                            const struct device_embedding *h, float *dwte, float *dwpe, void *dx)
 {
-    struct embed_work w = {*h, dropout_draw_of(&h->dropout), NULL, NULL, dx, dwpe};
+    struct embed_work w = {*h, dropout_draw_of(&h->dropout), NULL, NULL, NULL, dx, dwpe};
     struct run_work runs = {NULL, NULL, dx, dwte, NULL, NULL, h->n.rows * h->n.context, h->n.width};
+    char *memory = static_cast<char *>(room->memory);
     if (runs.n <= 0)
         return cudaSuccess;
     if (runs.n > INT32_MAX || embed_room_of(&h->n).end > room->bytes)
         return cudaErrorInvalidValue;
-    if (h->n.width % 4 == 0 && aligned(dwte) && aligned(dwpe) && aligned(dx))
-        return embed_run_grad<4>(stream, &w, &runs, static_cast<char *>(room->memory));
-    return embed_run_grad<1>(stream, &w, &runs, static_cast<char *>(room->memory));
+    return h->kept == DEVICE_F32 ? embed_grad_of<float>(stream, &w, &runs, memory)
+                                 : embed_grad_of<uint16_t>(stream, &w, &runs, memory);
 }
 
 cudaError_t cuda_embed(cudaStream_t stream, const struct device_embedding *h, const float *wte,
                        const float *wpe, float *x)
 {
-    struct embed_work w = {*h, dropout_draw_of(&h->dropout), wte, wpe, x, NULL};
+    struct embed_work w = {*h, dropout_draw_of(&h->dropout), wte, wpe, x, NULL, NULL};
     int64_t tokens = h->n.rows * h->n.context;
     if (tokens <= 0)
         return cudaSuccess;

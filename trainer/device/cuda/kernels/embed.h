@@ -12,7 +12,7 @@ extern "C" {
 cudaError_t cuda_embed(cudaStream_t stream, const struct device_embedding *h, const float *wte,
                        const float *wpe, float *x);
 cudaError_t cuda_embed_grad(cudaStream_t stream, const struct cuda_workspace *w,
-                            const struct device_embedding *h, float *dwte, float *dwpe, float *dx);
+                            const struct device_embedding *h, float *dwte, float *dwpe, void *dx);
 
 #ifdef __cplusplus
 }

@@ -3,14 +3,17 @@
  * and over all rows dgain is the sum of dy n, dshift that of dy, and dbias that of what goes to delta.
  *
  * A block takes every gridDim.x-th row and keeps the sums over its rows in registers (wide kernel: in the workspace).
- * So each column has at most 1024 partial sums, which fold_parts adds. */
+ * So each column has about 1000 partial sums, which fold_parts adds. */
 #include "trainer/device/cuda/kernels/fold.cuh"
 #include "trainer/device/cuda/kernels/norm.cuh"
+
+enum { NORM_GRAD_BLOCKS = 1024 }; /* the most, unless the GPU has more multiprocessors */
 
 struct norm_grad_work {
     struct device_norm_grad h;
     struct dropout_draw draw;
     float *parts; /* (gridDim.x,3,width): of gain, shift, bias */
+    int multiprocessors;
 };
 
 /* One place of a row; zeros behind the end of the row. */
@@ -76,14 +79,14 @@ static __device__ __forceinline__ void norm_grad_means(struct norm_row *r, int64
 }
 
 /* The value that dx is added to; zeros if dx is to be set. */
-template <int VEC>
+template <class T, int VEC>
 static __device__ __forceinline__ floats<VEC> norm_grad_before(const struct device_norm_grad *h,
                                                                const struct norm_row *r, int at)
 {
     floats<VEC> d;
     clear(&d);
     if (at < h->n.width && !h->set)
-        d = load<VEC>(h->dx + r->first + at);
+        d = load<VEC>(static_cast<const T *>(h->dx) + r->first + at);
     return d;
 }
 
@@ -100,7 +103,7 @@ norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at
     for (int j = 0; j < VEC; j++)
         d.at[j] += (weighted.at[j] - r->mean_w - n.at[j] * r->mean_wn) * r->inverse;
     if (there)
-        store<VEC>(h->dx + r->first + at, d);
+        store<VEC>(static_cast<T *>(h->dx) + r->first + at, d);
     if (!h->ddelta && !h->dbias)
         return d;
     norm_drop<VEC>(&d, &w->draw, &h->n, r->t, at); /* also behind the end: a warp draws its mask together */
@@ -139,7 +142,7 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         if (EARLY)
-            before[i] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
+            before[i] = norm_grad_before<T, VEC>(&w->h, &r, place_of<VEC>(i));
         norm_place<VEC> p = norm_grad_load<T, VEC>(&w->h, &r, place_of<VEC>(i));
         norm_grad_see<VEC>(&r, p);
         gather_product<VEC>(&sums->gain[i], p.dy, p.n);
@@ -151,7 +154,7 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         if (!EARLY)
-            before[0] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
+            before[0] = norm_grad_before<T, VEC>(&w->h, &r, place_of<VEC>(i));
         vector_add<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i],
                                                                 before[EARLY ? i : 0]));
     }
@@ -209,7 +212,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_grad_wide_kernel(str
         for (int i = 0; i < places; i++) {
             int at = place_of<VEC>(i);
             norm_place<VEC> p = norm_grad_load<T, VEC>(&w.h, &r, at);
-            floats<VEC> before = norm_grad_before<VEC>(&w.h, &r, at), gain;
+            floats<VEC> before = norm_grad_before<T, VEC>(&w.h, &r, at), gain;
             floats<VEC> d = norm_grad_leave<T, VEC>(&w, &r, at, p.n, p.w, before);
             if (at >= width)
                 continue;
@@ -224,15 +227,17 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_grad_wide_kernel(str
 
 /* ---- on the host */
 
-/* As many blocks as can run at once, so that none starts only when others have ended. The numbers are those of a GPU
- * with 108 multiprocessors: `resident` blocks fit on each, given the floats that a thread keeps in registers. The
- * partial sums of all blocks must fit into the workspace. A fixed number also gives the same sums on every GPU. */
-static unsigned norm_grad_blocks(const struct device_norm_grad *h, unsigned threads, int each)
+/* As many blocks as can run at once, so that none starts only when others have ended: `resident` fit on each
+ * multiprocessor, given the floats that a thread keeps in registers. The partial sums of all blocks must fit into the
+ * workspace. The sums depend on the number of blocks, so they are the same on GPUs of one kind only. */
+static unsigned norm_grad_blocks(const struct norm_grad_work *w, unsigned threads, int each)
 {
+    const struct device_norm_grad *h = &w->h;
     int64_t tokens = h->n.rows * h->n.context, room = FOLD_FLOATS / (3 * h->n.width);
     int64_t resident = (each <= 4 ? 1280 : each <= 8 ? 672 : 512) / (int64_t)threads;
-    int64_t blocks = 108 * max((int64_t)1, resident);
-    return (unsigned)min(tokens, max((int64_t)1, min(min(blocks, (int64_t)1024), room)));
+    int64_t most = min(room, (int64_t)NORM_GRAD_BLOCKS) / w->multiprocessors;
+    int64_t blocks = w->multiprocessors * max((int64_t)1, min(resident, most));
+    return (unsigned)min(tokens, max((int64_t)1, min(blocks, room)));
 }
 
 static cudaError_t norm_grad_fold(cudaStream_t stream, const struct norm_grad_work *w, unsigned blocks)
@@ -247,7 +252,7 @@ template <class T, int VEC, int PER>
 static cudaError_t norm_grad_launch(cudaStream_t stream, const struct norm_grad_work *w)
 {
     unsigned threads = threads_of(w->h.n.width, VEC * PER);
-    unsigned blocks = norm_grad_blocks(&w->h, threads, VEC * PER);
+    unsigned blocks = norm_grad_blocks(w, threads, VEC * PER);
     LAUNCH((norm_grad_kernel<T, VEC, PER>), blocks, threads, 0, stream, *w);
     return norm_grad_fold(stream, w, blocks);
 }
@@ -255,7 +260,7 @@ static cudaError_t norm_grad_launch(cudaStream_t stream, const struct norm_grad_
 template <class T, int VEC>
 static cudaError_t norm_grad_wide(cudaStream_t stream, const struct norm_grad_work *w)
 {
-    unsigned blocks = norm_grad_blocks(&w->h, NORM_THREADS, VEC);
+    unsigned blocks = norm_grad_blocks(w, NORM_THREADS, VEC);
     LAUNCH((norm_grad_wide_kernel<T, VEC>), blocks, NORM_THREADS, 0, stream, *w);
     return norm_grad_fold(stream, w, blocks);
 }
@@ -284,6 +289,7 @@ cudaError_t cuda_norm_grad(cudaStream_t stream, const struct cuda_workspace *roo
     w.h = *h;
     w.draw = dropout_draw_of(&h->dropout);
     w.parts = static_cast<float *>(room->memory);
+    w.multiprocessors = room->multiprocessors;
     if (h->n.width > NORM_WIDTH || h->type != h->kept)
         return cudaErrorInvalidValue;
     if (h->n.rows * h->n.context <= 0)

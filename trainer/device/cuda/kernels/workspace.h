@@ -18,6 +18,7 @@ extern "C" {
 struct cuda_workspace {
     void *memory;
     size_t bytes;
+    int multiprocessors; /* of the GPU: how many blocks run at once. Some sums depend on it */
 };
 size_t cuda_workspace_bytes(const struct device_sizes *sizes);
 

@@ -18,6 +18,9 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/nccl/nccl_close.h"
+#include "trainer/device/cuda/nccl/nccl_environment.h"
+#include "trainer/device/cuda/nccl/nccl_join.h"
+#include "trainer/device/cuda/nccl/nccl_load.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
 #define CHANNELS                                                                                             \
@@ -26,21 +29,41 @@
 
 /* ---- the library */
 
+/* Opened by the first call of nccl_open, which the process makes before it starts threads; constant afterwards. */
+static struct {
+    struct nccl_library functions;
+    struct err failure;
+    bool tried;
+} library;
+
+enum err_code nccl_open(struct err *e)
+{
+    if (!library.tried && nccl_load(&library.functions, &library.failure) == ERR_OK)
+        library.failure.code = ERR_OK;
+    library.tried = true;
+    if (library.failure.code)
+        *e = library.failure;
+    return library.failure.code;
+}
+
 static int version(void)
 {
+    struct err none;
     int v = 0;
 
-    return ncclGetVersion(&v) == ncclSuccess ? v : 0;
+    return nccl_open(&none) == ERR_OK && library.functions.version(&v) == ncclSuccess ? v : 0;
 }
 
 static enum err_code make_id(uint8_t *out, size_t cap, size_t *size, struct err *e)
 {
     ncclUniqueId id;
-    ncclResult_t rc = ncclGetUniqueId(&id);
 
     BUG_ON(cap < sizeof(id));
+    if (nccl_open(e))
+        return e->code;
+    ncclResult_t rc = library.functions.make_id(&id);
     if (rc != ncclSuccess)
-        return nccl_error(NULL, rc, "ncclGetUniqueId", e);
+        return nccl_error(&library.functions, NULL, rc, "ncclGetUniqueId", e);
     memcpy(out, &id, sizeof(id));
     *size = sizeof(id);
     return ERR_OK;
@@ -59,6 +82,8 @@ static enum err_code comm_open_streams(struct comm *c, struct err *e)
         rc = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest);
     for (size_t i = 0; !rc && i < ARRAY_LEN(events); i++)
         rc = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
+    if (!rc)
+        rc = nccl_join_open(c);
     return rc ? nccl_cuda_error(rc, "opening a stream for NCCL", e) : ERR_OK;
 }
 
@@ -72,12 +97,15 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     if (config->id_size != sizeof(id))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "the group's id has %zu bytes, which is not the size of an NCCL id", config->id_size);
+    if (nccl_open(e))
+        return e->code;
     memcpy(&id, config->id, sizeof(id));
     how.blocking = 0; /* calls return at once; nccl_settle waits for them */
     if (config->reproducible)
         how.minCTAs = how.maxCTAs = CHANNELS;
     c = xcalloc(1, sizeof(*c));
     c->device = d;
+    c->lib = &library.functions;
     c->compute = cuda_stream(d);
     c->stall_ms = config->stall_ms > 0 ? config->stall_ms : STALL_MS;
     c->watch = config->watch;
@@ -88,7 +116,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
         c->first_error = *e;
         return e->code;
     }
-    ncclResult_t rc = ncclCommInitRankConfig(&c->nccl, config->world_size, id, config->rank, &how);
+    ncclResult_t rc = c->lib->init(&c->nccl, config->world_size, id, config->rank, &how);
     if (nccl_settle(c, rc, config->timeout_ms, "forming the group", e))
         return e->code;
     c->formed = true;
@@ -141,7 +169,7 @@ static enum err_code allreduce(struct comm *c, float *data, size_t count, struct
 {
     if (comm_begin(c, e))
         return e->code;
-    return comm_end(c, ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, c->stream),
+    return comm_end(c, c->lib->allreduce(data, data, count, ncclFloat, ncclSum, c->nccl, c->stream),
                     "an all-reduce", e);
 }
 
@@ -149,15 +177,15 @@ static enum err_code broadcast(struct comm *c, void *data, size_t bytes, int roo
 {
     if (comm_begin(c, e))
         return e->code;
-    return comm_end(c, ncclBroadcast(data, data, bytes, ncclUint8, root, c->nccl, c->stream), "a broadcast",
-                    e);
+    return comm_end(c, c->lib->broadcast(data, data, bytes, ncclUint8, root, c->nccl, c->stream),
+                    "a broadcast", e);
 }
 
 static enum err_code join(struct comm *c, struct err *e)
 {
     if (nccl_check(c, e))
         return e->code;
-    cudaError_t rc = c->put ? cudaStreamWaitEvent(c->compute, c->after, 0) : cudaSuccess;
+    cudaError_t rc = c->put ? nccl_join(c) : cudaSuccess;
     return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
@@ -169,11 +197,13 @@ static void abort_comm(struct comm *c)
 const struct comm_ops nccl_comm_ops = {
     .name = "nccl",
     .version = version,
+    .prepare = nccl_environment,
     .make_id = make_id,
     .open = open_comm,
     .allreduce = allreduce,
     .broadcast = broadcast,
     .join = join,
+    .joined_ns = nccl_joined_ns,
     .check = nccl_check,
     .abort = abort_comm,
     .close = nccl_close,

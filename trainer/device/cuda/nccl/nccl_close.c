@@ -12,10 +12,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/device/cuda/nccl/nccl_join.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
 /* A call of NCCL by a thread of its own. Shared with the thread; the last user frees it. */
 struct errand {
+    const struct nccl_library *lib;
     ncclComm_t nccl;
     bool force;
     pthread_mutex_t lock;
@@ -35,7 +37,7 @@ static void errand_free(struct errand *r)
 static void *errand_main(void *arg)
 {
     struct errand *r = arg;
-    ncclResult_t rc = r->force ? ncclCommAbort(r->nccl) : ncclCommDestroy(r->nccl);
+    ncclResult_t rc = r->force ? r->lib->abort(r->nccl) : r->lib->destroy(r->nccl);
     bool left;
 
     pthread_mutex_lock(&r->lock);
@@ -49,12 +51,13 @@ static void *errand_main(void *arg)
     return NULL;
 }
 
-static struct errand *errand_create(ncclComm_t nccl, bool force)
+static struct errand *errand_create(const struct comm *c, bool force)
 {
     struct errand *r = xcalloc(1, sizeof(*r));
     pthread_condattr_t how;
 
-    r->nccl = nccl;
+    r->lib = c->lib;
+    r->nccl = c->nccl;
     r->force = force;
     pthread_mutex_init(&r->lock, NULL);
     pthread_condattr_init(&how);
@@ -99,9 +102,9 @@ static bool errand_await(struct errand *r, int timeout_ms)
 }
 
 /* Returns false if NCCL did not return in time, or if no thread could be started. Else *answer is NCCL's result. */
-static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_t *answer)
+static bool send_errand(const struct comm *c, bool force, int timeout_ms, ncclResult_t *answer)
 {
-    struct errand *r = errand_create(nccl, force);
+    struct errand *r = errand_create(c, force);
     pthread_t thread;
 
     if (errand_start(&thread, r)) {
@@ -153,7 +156,7 @@ static bool comm_finish(struct comm *c, int timeout_ms)
 
     if (nccl_check(c, &e) || !comm_drain(c, deadline))
         return false;
-    return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "finalizing the group", &e) ==
+    return nccl_settle(c, c->lib->finalize(c->nccl), left_until(deadline), "finalizing the group", &e) ==
            ERR_OK;
 }
 
@@ -164,6 +167,7 @@ static void comm_release(struct comm *c)
     for (size_t i = 0; i < ARRAY_LEN(events); i++)
         if (events[i])
             cudaEventDestroy(events[i]);
+    nccl_join_release(c);
     if (c->stream)
         cudaStreamDestroy(c->stream);
     (void)cudaGetLastError();
@@ -174,13 +178,14 @@ static void comm_release(struct comm *c)
 enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
 {
     int64_t deadline = clock_boot_ms() + timeout_ms;
+    const struct nccl_library *lib = c->lib;
     ncclResult_t answer = ncclSuccess;
     bool in_time = true, force = false;
 
     c->watch = NULL;
     if (c->nccl) {
         force = !comm_finish(c, timeout_ms / 2);
-        in_time = send_errand(c->nccl, force, left_until(deadline), &answer);
+        in_time = send_errand(c, force, left_until(deadline), &answer);
     }
     if (in_time)
         comm_release(c); /* else NCCL's kernels may still run, so their stream must stay */
@@ -188,7 +193,7 @@ enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
     if (!in_time)
         return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not close within %d ms", timeout_ms);
     if (answer != ncclSuccess && answer != ncclInProgress) {
-        nccl_error(NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
+        nccl_error(lib, NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
         return e->code = ERR_INTERNAL; /* nccl_error would blame a peer, but there is no group any more */
     }
     return ERR_OK;

@@ -79,20 +79,22 @@ static void choose_interface(const char *address)
     freeaddrinfo(host);
 }
 
-void nccl_environment(void)
+void nccl_environment(bool reproducible)
 {
     static const struct {
         const char *name, *value;
+        bool for_bits;
     } wanted[] = {
-        {"NCCL_RAS_ENABLE", "0"}, /* its port would answer any process on this machine */
-        {"NCCL_ALGO", "Ring"},    /* one algorithm and one protocol: the order of the sums does not change */
-        {"NCCL_PROTO", "Simple"},
-        {"NCCL_NVLS_ENABLE", "0"}, /* the NVLink switch adds in no fixed order */
+        {"NCCL_RAS_ENABLE", "0", false}, /* its port would answer any process on this machine */
+        {"NCCL_ALGO", "Ring", true}, /* one algorithm and protocol: the order of the sums does not change */
+        {"NCCL_PROTO", "Simple", true},
+        {"NCCL_NVLS_ENABLE", "0", true}, /* the NVLink switch adds in no fixed order */
     };
     const char *address = getenv("DDP_NODE_ADDRESS");
 
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
-        setenv(wanted[i].name, wanted[i].value, 0); /* 0: what the user has set stays */
+        if (reproducible || !wanted[i].for_bits)
+            setenv(wanted[i].name, wanted[i].value, 0); /* 0: what the user has set stays */
     if (address && *address)
         choose_interface(address);
 }

@@ -1,10 +1,11 @@
 #ifndef DDP_TRAINER_DEVICE_CUDA_NCCL_NCCL_ENVIRONMENT_H
 #define DDP_TRAINER_DEVICE_CUDA_NCCL_NCCL_ENVIRONMENT_H
 
-/* Sets the environment variables that NCCL reads, except those that the user has set: one algorithm and one protocol,
- * so that sums repeat bit for bit; no RAS service, which listens on a port; and the network interface that has
- * DDP_NODE_ADDRESS. Call it before the first call of NCCL and while the process has one thread: when the device is
- * opened. */
-void nccl_environment(void);
+#include <stdbool.h>
+
+/* Sets the environment variables that NCCL reads, except those that the user has set: no RAS service, which listens on
+ * a port; the network interface that has DDP_NODE_ADDRESS; and with `reproducible` one algorithm and one protocol, so
+ * that sums repeat bit for bit. Prepare of comm.h. */
+void nccl_environment(bool reproducible);
 
 #endif

@@ -23,11 +23,12 @@ static enum err_code nccl_error_code(ncclResult_t rc)
     }
 }
 
-enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e)
+enum err_code nccl_error(const struct nccl_library *lib, ncclComm_t c, ncclResult_t rc, const char *what,
+                         struct err *e)
 {
-    const char *last = ncclGetLastError(c ? c->nccl : NULL);
+    const char *last = lib->last_error(c);
 
-    return err_set(e, nccl_error_code(rc), "NCCL: %s: %s%s%.120s", what, ncclGetErrorString(rc),
+    return err_set(e, nccl_error_code(rc), "NCCL: %s: %s%s%.120s", what, lib->error_text(rc),
                    last && *last ? ": " : "", last ? last : "");
 }
 
@@ -56,7 +57,7 @@ static enum err_code comm_fail(struct comm *c, ncclResult_t rc, const char *what
     if (own != cudaSuccess && own != cudaErrorNotReady)
         return nccl_cuda_error(own, "NCCL's stream", e);
     (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
-    nccl_error(c, rc, what, e);
+    nccl_error(c->lib, c->nccl, rc, what, e);
     if (c->formed)
         e->code = ERR_ABORTED;
     return e->code;
@@ -104,7 +105,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
         /* NCCL itself does not notice a peer that died before it connected. */
         if (comm_interrupted(c, e))
             return nccl_keep_error(c, e);
-        rc = ncclCommGetAsyncError(c->nccl, &state);
+        rc = c->lib->async_error(c->nccl, &state);
         if (rc == ncclSuccess)
             rc = state;
         if (rc != ncclInProgress)
@@ -158,7 +159,7 @@ static enum err_code check_mark(struct comm *c, struct err *e)
 
 static enum err_code check_nccl(struct comm *c, struct err *e)
 {
-    ncclResult_t state = ncclSuccess, rc = ncclCommGetAsyncError(c->nccl, &state);
+    ncclResult_t state = ncclSuccess, rc = c->lib->async_error(c->nccl, &state);
 
     if (rc == ncclSuccess)
         rc = state;

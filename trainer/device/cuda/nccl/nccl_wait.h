@@ -8,13 +8,20 @@
 
 #include "base/err.h"
 #include "trainer/device/comm.h"
+#include "trainer/device/cuda/nccl/nccl_load.h"
 
 /* The communicator, and the ways of waiting for it. Shared by the files of this folder. */
 
+enum { NCCL_JOINS = 8 };
+struct nccl_joined {
+    cudaEvent_t from, to; /* on the device's stream, before and behind its wait */
+};
+
 struct comm {
     struct device *device; /* borrowed */
-    ncclComm_t nccl;       /* NULL: not created */
-    bool formed;           /* all ranks have met; from now on errors count as a peer's */
+    const struct nccl_library *lib;
+    ncclComm_t nccl; /* NULL: not created */
+    bool formed;     /* all ranks have met; from now on errors count as a peer's */
     cudaStream_t compute, stream;
     cudaEvent_t before, after; /* behind the device's work; behind the last operation on the stream */
     bool put;                  /* an operation was started, so `after` is recorded */
@@ -27,11 +34,17 @@ struct comm {
     int64_t marked_ms;
     int stall_ms;
 
+    /* Joins that are measured: [joins_read, joins_made) have not been read yet. */
+    struct nccl_joined joins[NCCL_JOINS];
+    uint64_t joins_read, joins_made;
+    int64_t joined_ns; /* of those that have been read */
+
     enum err_code (*watch)(void *arg, struct err *e); /* NULL while closing */
     void *watch_arg;
 };
 
-enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e);
+enum err_code nccl_error(const struct nccl_library *lib, ncclComm_t c, ncclResult_t rc, const char *what,
+                         struct err *e);
 enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e);
 /* Keeps e as the communicator's error, unless it has one. The communicator cannot be used afterwards. Returns e's
  * code. */

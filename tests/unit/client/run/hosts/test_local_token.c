@@ -4,18 +4,15 @@
 
 #include <cmocka.h>
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/interrupts.h"
 #include "client/run/hosts/local_token.h"
 
 static char home[] = "/tmp/ddp-test-XXXXXX";
@@ -112,78 +109,12 @@ static void test_token_of_a_race(void **state)
     }
 }
 
-#define HEAD                                                                                                 \
-    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-#define ROW(address, port, state, uid)                                                                       \
-    "   0: " address ":" port " 00000000:0000 " state " 00000000:00000000 00:00000000 00000000  " uid        \
-    "        0 123 1 0 100 0 0 10 0\n"
-
-static void test_owner_of_a_port(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *table;
-        enum port_owner owner;
-    } cases[] = {
-        {HEAD, PORT_OF_NOBODY},
-        {"", PORT_OF_NOBODY},
-        {HEAD ROW("0100007F", "72D8", "0A", "1000"), PORT_OF_THIS_USER},
-        {HEAD ROW("00000000", "72D8", "0A", "1000"), PORT_OF_THIS_USER},
-        {HEAD ROW("0100007F", "72D8", "0A", "   7"), PORT_OF_ANOTHER},
-        {HEAD ROW("00000000000000000000000001000000", "72D8", "0A", "7"), PORT_OF_ANOTHER},
-        {HEAD ROW("0000000000000000FFFF00000100007F", "72D8", "0A", "7"), PORT_OF_ANOTHER},
-        {HEAD ROW("00000000000000000000000000000000", "72D8", "0A", "1000"), PORT_OF_THIS_USER},
-        /* a connection, another port, and an address of the network do not count */
-        {HEAD ROW("0100007F", "72D8", "01", "7") ROW("0100007F", "72D9", "0A", "7")
-             ROW("0200A8C0", "72D8", "0A", "7"),
-         PORT_OF_NOBODY},
-        /* one listener of another user is enough */
-        {HEAD ROW("0100007F", "72D8", "0A", "1000") ROW("00000000", "72D8", "0A", "7"), PORT_OF_ANOTHER},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        assert_int_equal(local_port_owner_in(cases[i].table, 29400, 1000), cases[i].owner);
-}
-
-static void raise_interrupt(int number)
-{
-    (void)number;
-    raise(SIGINT);
-}
-
-/* A signal that asks ddpctl to end ends the look in the middle of a long table. It may also come just before or
- * after a look, so there are several attempts. */
-static void test_interrupted_look(void **state)
-{
-    (void)state;
-    enum { ROWS = 20000, ATTEMPTS = 50 };
-    const struct itimerval soon = {.it_value = {.tv_usec = 1000}};
-    CLEANUP(buf_release) struct buf table = {0};
-    enum port_owner owner = PORT_OF_THIS_USER;
-    buf_puts(&table, HEAD);
-    for (int i = 0; i < ROWS; i++)
-        buf_puts(&table, ROW("0100007F", "1F90", "01", "1000"));
-    buf_puts(&table, ROW("0100007F", "72D8", "0A", "1000"));
-    buf_putc(&table, 0);
-    assert_int_equal(local_port_owner_in(table.data, 29400, 1000), PORT_OF_THIS_USER);
-    interrupts_catch_these((const int[]){SIGINT, 0});
-    assert_true(signal(SIGALRM, raise_interrupt) != SIG_ERR);
-    for (int i = 0; i < ATTEMPTS && owner == PORT_OF_THIS_USER; i++) {
-        const int before = interrupts_count();
-        assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
-        while (interrupts_count() == before && owner == PORT_OF_THIS_USER)
-            owner = local_port_owner_in(table.data, 29400, 1000);
-    }
-    assert_int_equal(owner, PORT_OF_NOBODY);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token_is_made_once_and_private),
         cmocka_unit_test(test_token_file_of_another_user),
         cmocka_unit_test(test_token_of_a_race),
-        cmocka_unit_test(test_owner_of_a_port),
-        cmocka_unit_test(test_interrupted_look),
     };
     return cmocka_run_group_tests(tests, make_home, remove_home);
 }

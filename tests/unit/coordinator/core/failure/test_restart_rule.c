@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "base/exits.h"
 #include "base/mem.h"
+#include "base/worker/exits.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 /* What status says; NULL: nothing. The caller frees. */

@@ -33,7 +33,7 @@ struct queue {
     int count;
 };
 
-static int draw(struct queue *q, int below)
+static int queue_random(struct queue *q, int below)
 {
     q->seed = q->seed * 6364136223846793005u + 1442695040888963407u;
     return (int)((q->seed >> 33) % (uint64_t)below);
@@ -42,11 +42,12 @@ static int draw(struct queue *q, int below)
 static void add_job(struct queue *q, int kind, int nodes)
 {
     struct queued_job *job = &q->jobs[q->count++];
-    const int procs = 1 + draw(q, 4), priority = draw(q, 4) ? 0 : 1;
+    const int procs = 1 + queue_random(q, 4), priority = queue_random(q, 4) ? 0 : 1;
     const int64_t usual = q->kind_ms[kind];
 
-    *job = (struct queued_job){.run_ms = usual * (70 + draw(q, 61)) / 100, .reports = draw(q, 2)};
-    job->limit_ms = job->run_ms * (110 + draw(q, 100)) / 100;
+    *job = (struct queued_job){.run_ms = usual * (70 + queue_random(q, 61)) / 100,
+                               .reports = queue_random(q, 2)};
+    job->limit_ms = job->run_ms * (110 + queue_random(q, 100)) / 100;
     CLEANUP(free_text)
     char *file = xasprintf("name: kind%d\nnodes: %d\nprocs_per_node: %d\npriority: %d\ntime_limit: %llds\n",
                            kind, nodes, procs, priority, (long long)(job->limit_ms / 1000 + 1));
@@ -106,7 +107,7 @@ static bool end_next(struct queue *q, int64_t until)
 /* Each kind has run once, and some jobs more end before the forecast is made. */
 static void fill_queue(struct queue *q)
 {
-    const int nodes = 1 + draw(q, 4), count = 10 + draw(q, JOBS_MOST - KINDS - 9);
+    const int nodes = 1 + queue_random(q, 4), count = 10 + queue_random(q, JOBS_MOST - KINDS - 9);
 
     for (int i = 0; i < nodes; i++) {
         char name[16];
@@ -114,7 +115,7 @@ static void fill_queue(struct queue *q)
         fixture_node(q->f, name, 4);
     }
     for (int i = 0; i < KINDS; i++)
-        q->kind_ms[i] = (2 + draw(q, 60)) * MINUTE;
+        q->kind_ms[i] = (2 + queue_random(q, 60)) * MINUTE;
     for (int i = 0; i < KINDS; i++) {
         add_job(q, i, 1);
         start_placed(q);
@@ -122,10 +123,10 @@ static void fill_queue(struct queue *q)
     while (end_next(q, INT64_MAX))
         ;
     for (int i = 0; i < count; i++) {
-        add_job(q, draw(q, KINDS), 1 + draw(q, nodes));
+        add_job(q, queue_random(q, KINDS), 1 + queue_random(q, nodes));
         start_placed(q);
     }
-    const int64_t at = q->f->now.boot_ms + (30 + draw(q, 90)) * MINUTE;
+    const int64_t at = q->f->now.boot_ms + (30 + queue_random(q, 90)) * MINUTE;
     while (end_next(q, at))
         ;
     for (int i = 0; i < q->count; i++)

@@ -20,7 +20,7 @@ static int64_t left_of(struct core_fixture *f, int64_t job)
     return run_time_left(core_find_job(f->core, job), &history, f->now);
 }
 
-static int64_t start(struct core_fixture *f, const char *file)
+static int64_t start_job(struct core_fixture *f, const char *file)
 {
     int64_t job = fixture_submit(f, file);
 
@@ -30,7 +30,7 @@ static int64_t start(struct core_fixture *f, const char *file)
 
 static void run_for(struct core_fixture *f, const char *file, int64_t ms)
 {
-    int64_t job = start(f, file);
+    int64_t job = start_job(f, file);
 
     fixture_pass_beating(f, ms, "box1");
     fixture_exit(f, job, 0, 0, 0);
@@ -42,7 +42,7 @@ static void by_steps(void **state)
     struct core_fixture *f = *state;
 
     fixture_node(f, "box1", 8);
-    int64_t job = start(f, "name: a\n");
+    int64_t job = start_job(f, "name: a\n");
     assert_int_equal(left_of(f, job), -1);
     fixture_report(f, job, 0, 100, "steps", 1000);
     fixture_pass_beating(f, MINUTE, "box1");
@@ -60,7 +60,7 @@ static void numbers_of_any_size_are_bounded(void **state)
     struct core_fixture *f = *state;
 
     fixture_node(f, "box1", 8);
-    int64_t job = start(f, "name: a\n");
+    int64_t job = start_job(f, "name: a\n");
     fixture_report(f, job, 0, 1, "steps", 9e17);
     fixture_pass_beating(f, MINUTE, "box1");
     fixture_report(f, job, 0, 2, NULL, 0);
@@ -74,7 +74,7 @@ static void by_the_time_limit(void **state)
     struct core_fixture *f = *state;
 
     fixture_node(f, "box1", 8);
-    int64_t job = start(f, "time_limit: 10m\n"), waits = fixture_submit(f, "nodes: 2\ntime_limit: 10m\n");
+    int64_t job = start_job(f, "time_limit: 10m\n"), waits = fixture_submit(f, "nodes: 2\ntime_limit: 10m\n");
     fixture_pass_beating(f, MINUTE, "box1");
     assert_int_equal(left_of(f, job), 9 * MINUTE);
     assert_int_equal(left_of(f, waits), 10 * MINUTE);
@@ -93,13 +93,13 @@ static void by_earlier_jobs(void **state)
     run_for(f, "name: a\n", 30 * MINUTE);
     run_for(f, "name: a\n", 20 * MINUTE);
     run_for(f, "name: b\n", 2 * MINUTE);
-    int64_t job = start(f, "name: a\n");
+    int64_t job = start_job(f, "name: a\n");
     assert_int_equal(left_of(f, job), 20 * MINUTE);
     fixture_pass_beating(f, 25 * MINUTE, "box1"); /* the two shorter ones do not count any more */
     assert_int_equal(left_of(f, job), 5 * MINUTE);
     fixture_pass_beating(f, 15 * MINUTE, "box1"); /* longer than all */
     assert_int_equal(left_of(f, job), 4 * MINUTE);
-    int64_t other = start(f, "name: b\n"), third = start(f, "name: c\n");
+    int64_t other = start_job(f, "name: b\n"), third = start_job(f, "name: c\n");
     assert_int_equal(left_of(f, other), 2 * MINUTE);
     assert_int_equal(left_of(f, third), -1);
 }

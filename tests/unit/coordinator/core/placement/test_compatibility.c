@@ -46,6 +46,27 @@ static void gpus_without_a_plugin_run_no_train_job(void **state)
                         "(`ddp-trainer --plugin` says why)");
 }
 
+static void a_node_without_nccl_trains_with_one_worker(void **state)
+{
+    struct core_fixture *f = *state;
+
+    gpu_box(f, "box1", 2, "missing");
+    gpu_box(f, "box2", 2, "missing");
+    int64_t wide = fixture_submit(f, "procs_per_node: 2\ngpus_per_proc: 1\n" TRAIN);
+    assert_string_equal(
+        fixture_waits(f, wide),
+        "waits for 1 node with 2 GPUs: the cluster has 0, 2 with GPUs but no NCCL, which more than "
+        "one worker needs (`ddp-trainer --plugin` says why)");
+    int64_t two = fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\nprocs_per_node: 1\n" TRAIN);
+    assert_non_null(strstr(fixture_waits(f, two), "2 with GPUs but no NCCL"));
+    /* The same versions of nothing: a second node would bring a second rank. */
+    int64_t elastic = fixture_submit(f, "nodes: \"1:2\"\ngpus_per_proc: 1\nprocs_per_node: 1\n" TRAIN);
+    assert_int_equal(fixture_job(f, elastic), JOB_STARTING);
+    assert_int_equal(fixture_generation(f, elastic)->world_size, 1);
+    int64_t command = fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n"); /* a command brings its own NCCL */
+    assert_int_equal(fixture_job(f, command), JOB_STARTING);
+}
+
 static void growth_keeps_the_nccl_version(void **state)
 {
     struct core_fixture *f = *state;
@@ -90,9 +111,8 @@ static void nodes_with_different_plugins_are_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_generation_has_one_nccl_version),
-        TEST(gpus_without_a_plugin_run_no_train_job),
-        TEST(growth_keeps_the_nccl_version),
+        TEST(a_generation_has_one_nccl_version),          TEST(gpus_without_a_plugin_run_no_train_job),
+        TEST(a_node_without_nccl_trains_with_one_worker), TEST(growth_keeps_the_nccl_version),
         TEST(nodes_with_different_plugins_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,10 +115,9 @@ static void a_job_that_finds_no_other_node_is_drained(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = job_on_two_nodes(f, TWO SAVED);
-    uint64_t watch = fixture_watch(f, job, 1);
 
     fixture_operator(f, CORE_DRAIN, "box1");
-    rank_waits(f, job, 0);
+    uint64_t watch = rank_waits(f, job, 0);
     rank_waits(f, job, 1);
     assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
     assert_true(fixture_reply(f, watch)->stop);

@@ -48,13 +48,13 @@ static void a_round_closes_at_its_quorum_after_the_grace(void **state)
 {
     struct core_fixture *f = *state;
     const int64_t job = job_of_three(f);
-    const uint64_t late = fixture_watch(f, job, 2), kept = fixture_watch(f, job, 3);
+    const uint64_t late = fixture_watch(f, job, 2);
 
     spawn_comes(f, job, 1, 4, false);
     fixture_pass_beating(f, 2 * GRACE_MS, NODES); /* one of three is no quorum */
     fixture_pass(f, 0);
     assert_int_equal(fixture_generation(f, job)->number, 1);
-    spawn_comes(f, job, 3, 4, false);
+    const uint64_t kept = spawn_comes(f, job, 3, 4, false);
     fixture_pass_beating(f, GRACE_MS - 100, NODES);
     assert_int_equal(fixture_generation(f, job)->number, 1);
     fixture_pass(f, 101);
@@ -123,6 +123,41 @@ static void a_late_member_comes_back_before_the_next_exchange(void **state)
     staying_job_rejoin(f, job, 50);
     assert_int_equal(fixture_reply(f, fixture_watch(f, job, 1))->hold, 0);
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
+}
+
+/* A job whose rounds close again and again has as many generations. Old ones that are the last one of no spawn are removed, and
+ * the others are enough after a restart of the coordinator. */
+static void old_generations_are_removed(void **state)
+{
+    struct core_fixture *f = *state;
+    const int64_t job = job_of_three(f);
+    enum { KEPT = 4, ROUNDS = 6 };
+
+    f->core->config.keep_generations = f->config.keep_generations = KEPT;
+    for (int64_t round = 0, exchange = 4; round < ROUNDS; round++, exchange += 2) {
+        spawn_comes(f, job, 1, exchange, false);
+        spawn_comes(f, job, 3, exchange, false);
+        fixture_pass_beating(f, GRACE_MS + 1, NODES);
+        fixture_pass(f, 0);
+        assert_int_equal(fixture_generation(f, job)->number, 2 + 2 * round);
+        staying_job_rejoin(f, job, 10 * exchange);
+        spawn_comes(f, job, 2, exchange, true);
+        spawn_comes(f, job, 1, exchange, false);
+        spawn_comes(f, job, 3, exchange, false);
+        spawn_comes(f, job, 1, exchange + 1, false);
+        spawn_comes(f, job, 3, exchange + 1, true);
+        assert_int_equal(fixture_generation(f, job)->number, 3 + 2 * round);
+        staying_job_rejoin(f, job, 10 * exchange + 5);
+    }
+    const int64_t newest = fixture_generation(f, job)->number;
+    assert_int_equal(newest, 1 + 2 * ROUNDS);
+    for (int64_t number = 1; number <= newest; number++)
+        assert_int_equal(core_generation(f->core, job, number) != NULL,
+                         number == 1 || number > newest - KEPT);
+    fixture_restart(f);
+    assert_int_equal(fixture_generation(f, job)->number, newest);
+    assert_null(core_generation(f->core, job, 2));
+    assert_int_equal(fixture_generation(f, job)->world_size, 3);
 }
 
 /* All have begun the exchange before they heard of it: it goes on, and the late member waits for the next one. */
@@ -257,6 +292,7 @@ int main(void)
         TEST(a_round_to_which_all_come_closes_nothing),
         TEST(a_member_that_stands_still_in_the_exchange_is_late),
         TEST(a_late_member_comes_back_before_the_next_exchange),
+        TEST(old_generations_are_removed),
         TEST(an_exchange_that_nobody_holds_is_not_cut_off),
         TEST(a_late_member_that_dies_is_replaced),
         TEST(a_failure_keeps_only_late_members_that_hold),

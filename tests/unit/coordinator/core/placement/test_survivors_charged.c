@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exits.h"
+#include "base/worker/exits.h"
 #include "daemon/coordinator/core/model.h"
 #include "tests/unit/coordinator/core/placement/staying_job.h"
 
@@ -227,6 +227,21 @@ static void failures_without_a_step_are_charged_in_the_end(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
 }
 
+/* Ranks report only every few steps. What a generation has done without a report shows in the state that the next one goes on from. */
+static void steps_that_nobody_reported_count(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR "max_restarts: 0\n" TRAIN);
+
+    for (int64_t i = 1; i <= 10; i++) {
+        fixture_exit(f, job, 2, 0, 9);
+        assert_int_equal(fixture_job(f, job), JOB_STARTING);
+        staying_job_rejoin(f, job, 5 * i);
+        assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    }
+    assert_int_equal(staying_record(f, job)->restarts_used, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -246,6 +261,7 @@ int main(void)
         TEST(a_culprit_seen_late_is_no_restart_yet),
         TEST(a_broken_group_has_no_survivors),
         TEST(failures_without_a_step_are_charged_in_the_end),
+        TEST(steps_that_nobody_reported_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

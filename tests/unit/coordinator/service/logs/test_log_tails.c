@@ -198,10 +198,26 @@ static void the_age_is_that_at_the_last_message(void **state)
     assert_int_equal(log_tails_age(t, x), 2000);
 }
 
+static void the_age_is_that_of_the_own_node(void **state)
+{
+    struct log_tails *t = *state;
+
+    tail_comes(t, 1, 4, 0, "text", 1); /* of box2, at 1000 */
+    const struct log_tail *x = log_tails_find(t, 1, 4, false);
+    log_tails_heard(t, "box9", 0, 2000);
+    log_tails_heard(t, "box2", 0, 3000);
+    log_tails_heard(t, "box1", 0, 4000);
+    log_tails_heard(t, "box3", 0, 5000);
+    assert_int_equal(log_tails_age(t, x), 2000);
+    log_tails_heard(t, "box2", 0, 6000);
+    assert_int_equal(log_tails_age(t, x), 5000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(parts_are_joined, tails_create, tails_free),
+        cmocka_unit_test_setup_teardown(the_age_is_that_of_the_own_node, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(a_copy_keeps_the_newest_bytes, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(runs_always_cover_the_bytes, tails_create, tails_free),
         cmocka_unit_test_setup_teardown(a_job_has_a_limit_that_its_streams_share, tails_create, tails_free),

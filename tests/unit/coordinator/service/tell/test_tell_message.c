@@ -20,7 +20,7 @@ static const struct notice_record hostile = {
     .job = 12,
     .generation = 3,
     .what = T("failed"),
-    .text = T("<!channel> & \"quoted\" \\ back\x01\n\xff line\r\nPriority: max"),
+    .text = T("<!channel> & \"quoted\" \\ back\x01\n\xff @everyone @here **bold** line\r\nPriority: max"),
     .name = T("a\"},{\"event\":\"x\r\nTitle: evil <@U1>"),
     .user = T("ana\xc3"),
     .node = T(""),
@@ -73,9 +73,53 @@ static void slack_gets_no_commands(void **state)
     tell_body(&hostile, TELL_SLACK, "c1", &body);
     CLEANUP(json_release) json_t *value = must_parse(&body);
     const char *text = json_get_text(value, "text", "");
-    assert_int_equal(json_object_size(value), 1);
+    assert_int_equal(json_object_size(value), 2);
+    assert_false(json_get_bool(value, "mrkdwn", true)); /* "__init__" is no underlined word */
     assert_null(strpbrk(text, "<>"));
     assert_non_null(strstr(text, "&lt;!channel&gt; &amp; \"quoted\""));
+    assert_non_null(strstr(text, "@U1")); /* only these two notify everybody: */
+    assert_null(strstr(text, "@everyone"));
+    assert_null(strstr(text, "@here"));
+}
+
+static void discord_gets_no_commands_and_no_format(void **state)
+{
+    CLEANUP(buf_release) struct buf body = {0};
+    (void)state;
+    tell_body(&hostile, TELL_DISCORD, "c1", &body);
+    CLEANUP(json_release) json_t *value = must_parse(&body);
+    assert_non_null(strstr(json_get_text(value, "content", ""), "\\*\\*bold\\*\\*"));
+    const json_t *parse = json_object_get(json_object_get(value, "allowed_mentions"), "parse");
+    assert_true(json_is_array(parse) && json_array_size(parse) == 0);
+}
+
+/* Discord refuses more than 2000 characters, and ntfy texts that are not UTF-8. */
+static void a_long_text_is_cut_between_characters(void **state)
+{
+    char text[1024];
+    struct notice_record n = hostile;
+    static const struct {
+        enum tell_shape shape;
+        size_t most;
+        const char *key, *filler;
+    } cases[] = {{TELL_SLACK, 2000, "text", "&&"},
+                 {TELL_DISCORD, 2000, "content", "**"},
+                 {TELL_NTFY, 4096, NULL, "\xff\xff"}};
+    (void)state;
+    n.text = text;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        CLEANUP(buf_release) struct buf body = {0};
+        memset(text, 0, sizeof text);
+        while (strlen(text) + 2 < sizeof text)
+            strcat(text, cases[i].filler);
+        tell_body(&n, cases[i].shape, "c1", &body);
+        CLEANUP(json_release) json_t *value = cases[i].key ? must_parse(&body) : NULL;
+        const char *got = value ? json_get_text(value, cases[i].key, "") : body.data;
+        assert_true(json_text_valid(got));
+        assert_true(strlen(got) <= cases[i].most && strlen(got) > cases[i].most / 2);
+        if (cases[i].shape == TELL_SLACK) /* no entity is cut */
+            assert_string_equal(got + strlen(got) - 8, "&amp;...");
+    }
 }
 
 static void headers_have_no_text_of_a_user(void **state)
@@ -108,6 +152,8 @@ int main(void)
         cmocka_unit_test(json_of_hostile_texts_is_valid),
         cmocka_unit_test(an_event_of_a_node_has_no_job),
         cmocka_unit_test(slack_gets_no_commands),
+        cmocka_unit_test(discord_gets_no_commands_and_no_format),
+        cmocka_unit_test(a_long_text_is_cut_between_characters),
         cmocka_unit_test(headers_have_no_text_of_a_user),
         cmocka_unit_test(ntfy_gets_the_text),
     };

@@ -9,7 +9,7 @@
 
 /* When a hook's next notice is tried, and when one is given up. */
 
-static void send(struct tell_queue *q, int64_t id)
+static void send_notice(struct tell_queue *q, int64_t id)
 {
     assert_true(tell_queue_due(q, q->next_at));
     q->sent_id = id;
@@ -20,7 +20,7 @@ static void success_goes_on_at_once(void **state)
 {
     struct tell_queue q = {.waiting = 2};
     (void)state;
-    send(&q, 5);
+    send_notice(&q, 5);
     assert_false(tell_queue_done(&q, &(struct tell_result){.ok = true}, 1000, 77));
     assert_int_equal(q.last_id, 5);
     assert_int_equal(q.waiting, 1);
@@ -35,7 +35,7 @@ static void a_failure_is_repeated_later_and_later(void **state)
     int64_t now = 1000, wait = 0;
     (void)state;
     for (int i = 0; i < 20; i++) {
-        send(&q, 5);
+        send_notice(&q, 5);
         assert_false(tell_queue_done(&q, &(struct tell_result){.text = "no answer"}, now, 1));
         assert_true(q.next_at - now >= wait);
         wait = q.next_at - now;
@@ -53,7 +53,7 @@ static void the_other_side_says_when(void **state)
 {
     struct tell_queue q = {.waiting = 1};
     (void)state;
-    send(&q, 5);
+    send_notice(&q, 5);
     assert_false(tell_queue_done(&q, &(struct tell_result){.retry_ms = 30000}, 1000, 1));
     assert_int_equal(q.next_at, 31000);
     tell_queue_release(&q);
@@ -66,7 +66,7 @@ static void a_notice_that_is_refused_gives_way(void **state)
     int tries = 0;
     (void)state;
     for (; !dropped; tries++) {
-        send(&q, 5);
+        send_notice(&q, 5);
         dropped =
             tell_queue_done(&q, &(struct tell_result){.refused = true, .text = "HTTP 400"}, q.next_at, 1);
     }
@@ -74,7 +74,7 @@ static void a_notice_that_is_refused_gives_way(void **state)
     assert_int_equal(q.last_id, 5);
     assert_int_equal(q.waiting, 1);
     assert_int_equal(q.dropped, 1);
-    send(&q, 6); /* the next notice has all its tries */
+    send_notice(&q, 6); /* the next notice has all its tries */
     assert_false(tell_queue_done(&q, &(struct tell_result){.refused = true}, q.next_at, 1));
     tell_queue_release(&q);
 }
@@ -83,7 +83,7 @@ static void what_was_trimmed_meanwhile_counts_once(void **state)
 {
     struct tell_queue q = {.waiting = 3};
     (void)state;
-    send(&q, 5);
+    send_notice(&q, 5);
     q.last_id = 8; /* trimmed, with two that came after it */
     q.waiting = 1;
     assert_false(tell_queue_done(&q, &(struct tell_result){.ok = true}, 1, 1));

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "base/id.h"
+#include "base/crypto/id.h"
 #include "tests/unit/trainer/member/ranks.h"
 
 /* 100 for each of three listeners: more than may be in their handshake at the same time. */

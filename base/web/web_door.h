@@ -1,0 +1,25 @@
+#ifndef DDP_BASE_WEB_WEB_DOOR_H
+#define DDP_BASE_WEB_WEB_DOOR_H
+
+#include <stdbool.h>
+
+#include "base/web/web_levels.h"
+
+/* How the server asks about logins, which others keep. Every function may be called by any thread, and must not block. */
+
+struct web_login {             /* a browser that has logged in */
+    struct web_levels *levels; /* what its user sees */
+    bool ended;                /* atomic. Whoever sets it then wakes the viewers of the levels */
+};
+struct web_door {
+    void *user;
+    /* The login with this secret, which is valid until it is returned; NULL: there is none. */
+    struct web_login *(*find)(void *user, const char *secret);
+    struct web_login *(*hold)(void *user, struct web_login *login); /* for another owner */
+    void (*give_back)(void *user, struct web_login *login);
+    void (*wake)(void *user); /* all viewers */
+};
+
+#define WEB_LOGIN_S (12 * 3600)
+
+#endif

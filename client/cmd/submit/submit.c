@@ -1,0 +1,80 @@
+#include "client/cmd/submit/submit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/cmd/submit/follow.h"
+#include "client/reply_json.h"
+
+/* Checks the script on this machine, in the working directory that the job has there. */
+static enum err_code submit_check_script(const struct command_form *form, const char *word, const char *text,
+                                         struct err *e)
+{
+    CLEANUP(job_release) struct job_spec spec = {0};
+    if (job_parse(&spec, text, strlen(text), "job file", e) != ERR_OK)
+        return e->code;
+    return command_words_check(form, word, spec.workdir, e);
+}
+
+void submit_warn_units(const struct job_flags *flags)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    const char *limit = flags->time_limit;
+    if (!limit || !*limit || limit[strspn(limit, "0123456789")])
+        return;
+    buf_printf(&talk, "ddpctl: warning: --time-limit %s means %s seconds; write %ss, or %sm for minutes\n",
+               limit, limit, limit, limit);
+    stderr_put(&talk);
+}
+
+enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
+                          const struct job_flags *flags, char **text, struct err *e)
+{
+    CLEANUP(free_text) char *made = NULL;
+    struct job_flags all = *flags;
+    char **words;
+    submit_warn_units(flags);
+    if (args->tail && args->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or a COMMAND, not both: '%s'",
+                       args->list[0]);
+    if (!args->tail && !args->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
+    if (!args->tail) {
+        CLEANUP(buf_release) struct buf others = {0};
+        const enum err_code code = job_text_from_file(args->list[0], flags, text, &others, e);
+        stderr_put(&others);
+        return code;
+    }
+    if (command_words_make(form, args->tail, getenv("PYTHON_EXEC"), &words, e) != ERR_OK)
+        return e->code;
+    all.store = job_text_store(flags, command_words_are_python(form, args->tail[0]));
+    enum err_code code = job_text_from_command(words, &all, &made, e);
+    strv_free(words);
+    if (code != ERR_OK || submit_check_script(form, args->tail[0], made, e) != ERR_OK)
+        return e->code;
+    *text = steal(made);
+    return ERR_OK;
+}
+
+int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output)
+{
+    CLEANUP(buf_release) struct buf out = {0}, talk = {0};
+    struct err e;
+    int code = EXIT_DONE;
+    if (follow) {
+        if (follow_job(link, job, &code, &e) != ERR_OK)
+            return error_print(&e);
+        return code;
+    }
+    if (output && strcmp(output, "json") == 0) {
+        reply_json_submitted(job, name, &out);
+    } else {
+        /* only the number goes to stdout: job=$(ddpctl submit ...) */
+        buf_printf(&out, "%lld\n", (long long)job);
+        buf_printf(&talk, "#%lld %s submitted\n   ddpctl status %lld --watch\n", (long long)job, name,
+                   (long long)job);
+    }
+    stderr_put(&talk);
+    return stdout_put(&out) ? code : EXIT_FAILED;
+}

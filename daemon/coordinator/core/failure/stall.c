@@ -1,0 +1,299 @@
+/* Finds workers that live but stand still. A node says which of its workers are quiet: which ones use no CPU
+ * time, and which ones neither print nor report. A job stands still if
+ *   - a worker is stopped or stuck in the kernel, and has used no CPU time for the whole time; or
+ *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
+ * either: the others may be spinning in a collective that waits for it. With `stall_timeout` that ends the
+ * generation, and counts as a restart. Without, it is only shown, and hooks hear of it after a while. */
+#include "daemon/coordinator/core/failure/stall.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes/operator.h"
+#include "daemon/coordinator/core/notices.h"
+#include "daemon/coordinator/core/placement/quorum.h"
+
+#define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
+#define TOLD_AFTER_MS 600000  /* hooks hear of it after this time, if there is no stall_timeout */
+#define WAITED_MS 5000        /* a rank that was idle so shortly before has waited in the collective */
+#define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
+
+static bool worker_is_heard(const struct spawn *s)
+{
+    return s && !s->r.dead && s->node && s->node->session;
+}
+
+void stall_forget(struct node *node)
+{
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct spawn *s = node->spawns[i];
+
+        s->idle_since = s->silent_since = 0;
+        s->proc_state = 0;
+    }
+}
+
+static int64_t boot_since(const struct core *core, int64_t age)
+{
+    return age < 0 ? 0 : core->now.boot_ms - age > 0 ? core->now.boot_ms - age : 1;
+}
+
+void stall_apply(struct core *core, struct node *node, const struct core_event *event)
+{
+    stall_forget(node);
+    for (size_t i = 0; i < event->activity.count; i++) {
+        const struct core_activity *a = &event->activity.spawns[i];
+        struct job *job = core_find_job(core, a->job);
+        struct spawn *s = job ? job_find_spawn(job, a->spawn) : NULL;
+
+        if (!s || s->node != node || s->r.dead)
+            continue;
+        s->idle_since = boot_since(core, a->idle_ms);
+        s->silent_since = boot_since(core, a->silent_ms);
+        s->proc_state = a->state;
+        s->own_wait = a->own_wait;
+        snprintf(s->waits_in, sizeof(s->waits_in), "%s", a->waits_in ? a->waits_in : "");
+        if (s->idle_since)
+            s->idle_until = core->now.boot_ms;
+        job->changed = true;
+        core_wake(core, stall_deadline(core, job));
+        quorum_looked(core, job);
+    }
+}
+
+/* Since when no rank has printed or reported; 0: some rank does. */
+static int64_t all_silent_since(const struct generation *g)
+{
+    int64_t last = 0;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+
+        if (!worker_is_heard(s))
+            continue; /* it ended, or its node is silent: other modules deal with that */
+        if (!s->silent_since)
+            return 0;
+        if (s->silent_since > last)
+            last = s->silent_since;
+    }
+    return last;
+}
+
+/* Returns the worker that has stood still for the longest time, and in `from` since when; NULL: none. */
+static const struct spawn *find_culprit(const struct generation *g, int64_t *from)
+{
+    const struct spawn *worst = NULL;
+    int64_t silent = all_silent_since(g);
+
+    *from = INT64_MAX;
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        int64_t at;
+
+        if (!worker_is_heard(s) || !s->idle_since || !(s->proc_state || silent))
+            continue;
+        /* a rank that waits in its program stands still only from when all ranks are silent */
+        at = s->idle_since;
+        if (!s->proc_state && at < silent)
+            at = silent;
+        /* A worker that goes on from an earlier generation may have been quiet since then, while it waited. */
+        if (s->r.first_generation < g->r.number && at < g->began_ms)
+            at = g->began_ms;
+        /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
+        if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
+            continue;
+        worst = s;
+        *from = at;
+    }
+    return worst;
+}
+
+static const struct generation *watched_generation(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    return job->r.state == JOB_RUNNING && g && g->r.state == GENERATION_RUNNING ? g : NULL;
+}
+
+static void describe_stall(const struct spawn *s, int64_t ms, char *out, size_t size)
+{
+    const char *how = s->proc_state == 'T'   ? "is stopped by a signal"
+                      : s->proc_state == 'D' ? "is stuck in the kernel"
+                                             : "makes no progress: no output, no report, no CPU time";
+
+    snprintf(out, size, "rank %d on %s (pid %" PRId64 ") %s for %s", s->rank->r.rank, s->r.node, s->r.pid,
+             how, text_duration(ms).text);
+}
+
+void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)
+{
+    const struct generation *g = watched_generation(job);
+    int64_t from, limit = job->spec.stall_timeout_ms / 2;
+    const struct spawn *s = g ? find_culprit(g, &from) : NULL;
+
+    (void)core;
+    if (!limit || limit > SAID_AFTER_MS)
+        limit = SAID_AFTER_MS;
+    out[0] = '\0';
+    if (s && now_ms - from >= limit)
+        describe_stall(s, now_ms - from, out, size);
+}
+
+int64_t stall_deadline(const struct core *core, const struct job *job)
+{
+    const struct generation *g = watched_generation(job);
+    int64_t from, limit = job->spec.stall_timeout_ms;
+
+    if (!g || (!limit && (job->stall_told || !notice_wanted(core, job, NOTICE_STALLED))) ||
+        !find_culprit(g, &from))
+        return INT64_MAX;
+    return from + (limit ? limit : TOLD_AFTER_MS);
+}
+
+void stall_tick(struct core *core, struct job *job)
+{
+    const struct generation *g = watched_generation(job);
+    struct spawn *s;
+    int64_t from;
+    char text[256];
+
+    if (job->stall_told && (!g || !find_culprit(g, &from)))
+        job->stall_told = false;
+    if (core->now.boot_ms < stall_deadline(core, job))
+        return;
+    s = (struct spawn *)find_culprit(g, &from);
+    describe_stall(s, core->now.boot_ms - from, text, sizeof(text));
+    notice_job(core, job, NOTICE_STALLED, "%s", text);
+    if (!job->spec.stall_timeout_ms) {
+        job->stall_told = true;
+        return;
+    }
+    s->stalled = true;
+    text_set(&s->r.message, "%s", text);
+    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    generation_fail(core, (struct generation *)g,
+                    &(struct failure_cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
+}
+
+/* ---- whom a collective that timed out has waited for */
+
+/* Ranks that a collective waits for are told from those that wait in it. Ranks whose time is over, too, are busy with their
+ * own end by now: they count as waiting if they did a moment ago. */
+static bool rank_was_waiting(const struct core *core, const struct spawn *s)
+{
+    return s->idle_since || (s->idle_until && core->now.boot_ms - s->idle_until < WAITED_MS);
+}
+
+struct standstill {
+    const struct spawn *busy, *idle, *own; /* the last one found of each kind */
+    int living, busy_count, idle_count, own_count, own_wait;
+};
+
+static void standstill_add(const struct core *core, struct standstill *found, const struct spawn *s)
+{
+    found->living++;
+    if (!rank_was_waiting(core, s)) {
+        found->busy = s;
+        found->busy_count++;
+        return;
+    }
+    found->idle = s;
+    found->idle_count++;
+    if (!s->own_wait || s->own_wait < found->own_wait)
+        return;
+    found->own_count = s->own_wait > found->own_wait ? 1 : found->own_count + 1;
+    found->own_wait = s->own_wait;
+    found->own = s;
+}
+
+/* The rank that stands out among those that live; NULL: none does. In this order: one that waits in something that is no
+ * collective; the only one that computes, while the others sleep in the collective; the only one that sleeps, while the
+ * others spin in it. waited: the ended rank slept before its end, and did not spin. */
+static const struct spawn *standstill_choose(const struct standstill *found, bool waited)
+{
+    if (found->own_count)
+        return found->own_count == 1 ? found->own : NULL;
+    if (found->busy_count == 1)
+        return waited ? found->busy : NULL;
+    return found->idle_count == 1 ? found->idle : NULL;
+}
+
+static const struct spawn *find_halted(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (worker_is_heard(g->ranks[i].spawn) && g->ranks[i].spawn->proc_state)
+            return g->ranks[i].spawn;
+    return NULL;
+}
+
+void stall_name_rank(const struct core *core, const struct spawn *ended, const char *said, struct buf *text)
+{
+    const struct generation *g = ended->rank->generation;
+    const struct spawn *s = find_halted(g);
+    struct standstill found = {0};
+
+    if (s == ended)
+        return;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn != ended && worker_is_heard(g->ranks[i].spawn))
+            standstill_add(core, &found, g->ranks[i].spawn);
+    if (!s && (strcasestr(said, "timed out") || strcasestr(said, "timeout")))
+        s = standstill_choose(&found, rank_was_waiting(core, ended));
+    if (!s)
+        return;
+    buf_printf(text, "meanwhile rank %d on %s (pid %" PRId64 ") ", s->rank->r.rank, s->r.node, s->r.pid);
+    if (!s->idle_since) {
+        buf_puts(text, "was computing");
+        return;
+    }
+    if (s->proc_state)
+        buf_printf(text, "was %s for ", s->proc_state == 'T' ? "stopped by a signal" : "stuck in the kernel");
+    else
+        buf_printf(text, "was asleep%s%s for ", *s->waits_in ? " in " : "", s->waits_in);
+    buf_puts(text, text_duration(core->now.boot_ms - s->idle_since).text);
+}
+
+/* A worker that is stuck in the kernel after SIGKILL will execute no further instruction, so it counts as
+ * dead. It still holds memory and devices, so its node is drained. */
+static void give_up_worker(struct core *core, struct spawn *s)
+{
+    char note[256];
+
+    snprintf(note, sizeof(note),
+             "pid %" PRId64 " of job %" PRId64
+             " (rank %d) is stuck in the kernel and cannot be killed: check its "
+             "disks, or reboot, then undrain",
+             s->r.pid, s->r.job, s->rank->r.rank);
+    emit_event(core, s->job, "rank_stuck",
+               "rank %d on %s is stuck in the kernel and cannot be killed; the node is drained",
+               s->rank->r.rank, s->r.node);
+    operator_withdraw(core, s->node, note, "a process there cannot be killed");
+    s->r.lost = true;
+    text_set(&s->r.message, "stuck in the kernel, cannot be killed");
+    spawn_mark_dead(core, s);
+}
+
+void stall_release(struct core *core, struct generation *g)
+{
+    bool left = false;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn *s = g->ranks[i].spawn;
+
+        if (s->r.dead || !rank_is_held(&g->ranks[i]) || spawn_is_between(s))
+            continue; /* a member that goes on in a newer generation was not killed with this one */
+        if (worker_is_heard(s) && s->proc_state == 'D')
+            give_up_worker(core, s);
+        else
+            left = true;
+    }
+    g->stop_at = left ? core->now.boot_ms + RELEASE_EVERY_MS : 0;
+    core_wake(core, left ? g->stop_at : INT64_MAX);
+}

@@ -1,0 +1,20 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_SNAPSHOTS_OFFERED_PARTS_H
+#define DDP_DAEMON_COORDINATOR_CORE_SNAPSHOTS_OFFERED_PARTS_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Which parts of an offered snapshot a generation has. A node offers a snapshot only if all parts that lie on the node
+ * are good, and names the nodes that wrote the others. So a part is here if any rank's offer does not miss it. */
+
+/* The spawn has joined its generation with these offers, which are copied. It has none before. */
+void offered_parts_keep(struct spawn *s, const struct core_offer *offers, size_t count);
+/* Nodes of the generation that wrote parts of this snapshot which no rank offers: they lack them, or theirs are damaged. In
+ * the order of the parts. The caller frees; NULL: none, and the generation may start from this snapshot. All ranks have
+ * joined. Takes time in proportion to what the offers hold. */
+char **offered_parts_lacking(const struct generation *g, const char *digest);
+/* The offer of the snapshot with this digest, by the lowest rank; NULL: none. */
+const struct core_offer *offered_parts_find(const struct generation *g, const char *digest);
+/* The generation starts from its source: an event says which parts have no rank, and which ranks have no part. */
+void offered_parts_say(struct core *core, const struct generation *g);
+
+#endif

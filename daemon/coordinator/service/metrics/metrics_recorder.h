@@ -1,0 +1,35 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_METRICS_METRICS_RECORDER_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_METRICS_METRICS_RECORDER_H
+
+#include <uv.h>
+
+#include "base/worker/metric.h"
+#include "base/worker/usage.h"
+#include "proto/rpc_server.h"
+#include "store/metrics.h"
+
+/* Writes the workers' metrics to metrics.db and reads them for users. A worker thread of libuv uses the
+ * database, so that a slow disk never delays the loop. At most METRICS_RECORDER_PENDING points wait to be
+ * written; beyond that the oldest are dropped. Call the functions on the loop's thread. */
+#define METRICS_RECORDER_PENDING 65536
+
+struct metrics_recorder;
+
+MUST_CHECK enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *loop,
+                                               const char *dir, struct err *e);
+/* Adds the metrics of the report's line, but for those that have a name of usage. */
+void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank);
+/* Adds what the rank uses, `second` seconds after its job was submitted. Dropped before anything that a program reported. */
+void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int rank, int64_t second,
+                                int64_t wall_ms, const struct usage *usage);
+/* Deletes the job's points with the next write. */
+void metrics_recorder_forget(struct metrics_recorder *r, int64_t job);
+/* Replies to the call with the job's points, including those just added. Of more than 20,000 points it leaves some out,
+ * unless they are those of one name and one rank. */
+void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call,
+                           const struct metrics_query *query);
+uint64_t metrics_recorder_dropped(const struct metrics_recorder *r); /* points that were never written */
+/* Writes the pending points before it returns; NULL is fine. The timer is closed in the loop's next turn. */
+void metrics_recorder_close(struct metrics_recorder *r);
+
+#endif

@@ -1,0 +1,27 @@
+#ifndef DDP_DAEMON_COORDINATOR_WEB_WEB_BEARER_H
+#define DDP_DAEMON_COORDINATOR_WEB_WEB_BEARER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What the page's server shows on the coordinator's unix socket in place of a token: the key that only this process knows, and as
+ * whom a call is made. Without it the call would have the rights of the coordinator's account. No state; any thread. */
+
+enum web_bearer_kind {
+    BEARER_TOKEN = 't', /* somebody logs in with this token */
+    BEARER_LOGIN = 'l', /* a login, by its number */
+    BEARER_USER = 'u',  /* what all logins of this user see */
+};
+struct web_bearer {
+    enum web_bearer_kind kind;
+    char address[64];  /* of the browser; "" for BEARER_USER */
+    const char *value; /* borrowed; not ended by NUL */
+    size_t len;
+};
+
+/* "KEY,l,10.0.0.7,17"; the caller frees. */
+char *web_bearer_print(const char *key, enum web_bearer_kind kind, const char *address, const char *value);
+/* False: the text does not begin with this key. A text that does, and has another form, has the kind 0. */
+bool web_bearer_parse(const char *key, const char *text, size_t len, struct web_bearer *out);
+
+#endif

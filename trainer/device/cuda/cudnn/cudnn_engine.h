@@ -1,0 +1,23 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_ENGINE_H
+#define DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* An engine of cuDNN with its settings, where cuDNN's own order does not bring the right one. */
+
+enum { CUDNN_KNOBS = 6 };
+struct cudnn_engine {
+    int64_t number;
+    int knobs;
+    struct cudnn_knob {
+        int type; /* a cudnnBackendKnobType_t */
+        int64_t value;
+    } knob[CUDNN_KNOBS];
+};
+
+/* For the gradient of attention that gives the same bits every time. version: as cudnn_fault; capability: of the GPU, 90
+ * for 9.0. NULL: cuDNN's order is right. */
+const struct cudnn_engine *cudnn_engine_backward(size_t version, int capability);
+
+#endif

@@ -1,0 +1,146 @@
+/* Layers in one product, or in a product and kernels: see gemm_layer.h. */
+#include "trainer/device/cuda/gemm/gemm_layer.h"
+
+#include "trainer/device/cuda/error.h"
+#include "trainer/device/cuda/kernels/dense.h"
+
+/* What the two ways of an operation need: 0 is one product, 1 is a product and a kernel. */
+struct two_ways {
+    struct gemm *g;
+    struct gemm_call one;
+    struct device_product product;
+    const struct cuda_workspace *work;
+    const struct device_linear *linear;
+    const struct device_activation_grad *grad;
+};
+
+/* ---- a layer */
+
+static enum err_code linear_apart(const struct two_ways *w, struct err *e)
+{
+    const struct device_linear *h = w->linear;
+    if (gemm_product(w->g, &w->product, e))
+        return e->code;
+    cudaError_t code =
+        cuda_bias_activate(gemm_stream(w->g), h->kind, h->type, h->a, h->z, h->bias, h->rows, h->out);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "a layer's bias", e);
+}
+
+static bool linear_way(void *arg, int way, cudaStream_t stream)
+{
+    const struct two_ways *w = arg;
+    struct err e = {0};
+    (void)stream; /* it is the stream of w->g */
+    return (way == 0 ? gemm_run(w->g, &w->one, &e) : linear_apart(w, &e)) == ERR_OK;
+}
+
+/* Computes a layer in one product, with the bias and the activation in its epilogue. UNIMPLEMENTED: one product cannot
+ * do it. z, the input of the activation, is the epilogue's "aux" output. cuBLASLt's GELU is the tanh form, and its bias
+ * has the type of the result. A bias must be 16-byte aligned, because cuBLASLt has chosen algorithms that read 16 bytes
+ * of it at once wherever it lay (pytorch/pytorch#194497). */
+static enum err_code linear_fused(struct two_ways *w, struct err *e)
+{
+    const struct device_linear *h = w->linear;
+    struct gemm_call *c = &w->one;
+    bool bf16 = h->kept == DEVICE_BF16;
+    *c = gemm_call_of(&w->product);
+    c->bias = bf16 ? h->typed : h->bias;
+    if (!c->bias || gemm_alignment(c->bias) < 16 || h->type != h->kept ||
+        (h->a && (h->kind != DEVICE_GELU_TANH || !bf16 || h->out % 8)))
+        return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
+    c->shape.epilogue = h->a ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    c->shape.align_bias = gemm_alignment(c->bias);
+    if (h->a) {
+        c->c = h->a;
+        c->aux = h->z;
+        c->shape.align_c = gemm_alignment(h->a);
+        c->shape.align_aux = gemm_alignment(h->z);
+    }
+    return gemm_run(w->g, c, e);
+}
+
+enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct err *e)
+{
+    struct err why = {0};
+    struct two_ways w = {.g = g, .linear = h};
+    w.product = (struct device_product){.type = h->type,
+                                        .out = h->kept,
+                                        .trans_b = h->trans_w,
+                                        .m = h->rows,
+                                        .n = h->out,
+                                        .k = h->in,
+                                        .a = h->x,
+                                        .b = h->w,
+                                        .c = h->z};
+    if (h->rows == 0 || h->out == 0)
+        return ERR_OK;
+    enum err_code code = h->in > 0 ? linear_fused(&w, &why) : ERR_UNIMPLEMENTED;
+    if (code == ERR_OK && gemm_undecided(g, &w.one))
+        gemm_decide(g, &w.one, linear_way, &w);
+    if (code == ERR_UNIMPLEMENTED)
+        return linear_apart(&w, e);
+    if (code)
+        *e = why;
+    return code;
+}
+
+/* ---- the gradient of an activation */
+
+/* One product computes dz (rows,in). Two more kernels read z and dz once each, for a and dbias; da is never stored. */
+static enum err_code grad_fused(const struct two_ways *w, struct err *e)
+{
+    const struct device_activation_grad *h = w->grad;
+    if (gemm_run(w->g, &w->one, e))
+        return e->code;
+    cudaError_t code =
+        cuda_bias_activate(gemm_stream(w->g), h->kind, h->type, h->a, (void *)h->z, NULL, h->rows, h->in);
+    if (code == cudaSuccess)
+        code = cuda_bias_grad(gemm_stream(w->g), w->work, h->type, h->dbias, h->dz, h->rows, h->in);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "activation_grad", e);
+}
+
+/* What the caller does if gemm_activation_grad does nothing. */
+static enum err_code grad_apart(const struct two_ways *w, struct err *e)
+{
+    const struct device_activation_grad *h = w->grad;
+    if (gemm_product(w->g, &w->product, e))
+        return e->code;
+    cudaError_t code = cuda_bias_activate_grad(gemm_stream(w->g), w->work, h->kind, h->type, h->dz, h->a,
+                                               h->dbias, h->dz, h->z, h->rows, h->in);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "activation_grad", e);
+}
+
+static bool grad_way(void *arg, int way, cudaStream_t stream)
+{
+    const struct two_ways *w = arg;
+    struct err e = {0};
+    (void)stream;
+    return (way == 0 ? grad_fused(w, &e) : grad_apart(w, &e)) == ERR_OK;
+}
+
+enum err_code gemm_activation_grad(struct gemm *g, const struct cuda_workspace *work,
+                                   const struct device_activation_grad *h, struct err *e)
+{
+    struct two_ways w = {.g = g, .work = work, .grad = h};
+    w.product = (struct device_product){.type = h->type,
+                                        .out = h->kept,
+                                        .trans_b = true,
+                                        .m = h->rows,
+                                        .n = h->in,
+                                        .k = h->out,
+                                        .a = h->dy,
+                                        .b = h->w,
+                                        .c = h->dz};
+    w.one = gemm_call_of(&w.product);
+    if (h->type != DEVICE_BF16 || h->kept != DEVICE_BF16 || h->kind != DEVICE_GELU_TANH || h->in % 8 ||
+        h->rows == 0 || h->in == 0 || h->out == 0)
+        return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
+    w.one.shape.epilogue = CUBLASLT_EPILOGUE_DGELU; /* multiplies by the slope of tanh GELU at aux */
+    w.one.aux = (void *)h->z;                       /* DGELU only reads it */
+    w.one.shape.align_aux = gemm_alignment(h->z);
+    if (grad_fused(&w, e))
+        return e->code;
+    if (gemm_undecided(g, &w.one))
+        gemm_decide(g, &w.one, grad_way, &w);
+    return ERR_OK;
+}

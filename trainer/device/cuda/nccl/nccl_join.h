@@ -1,0 +1,14 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_NCCL_NCCL_JOIN_H
+#define DDP_TRAINER_DEVICE_CUDA_NCCL_NCCL_JOIN_H
+
+#include "trainer/device/cuda/nccl/nccl_wait.h"
+
+/* Makes the device wait for the sums, and measures on the device for how long it does. The host cannot measure that: it
+ * goes on at once. */
+
+cudaError_t nccl_join_open(struct comm *c);
+void nccl_join_release(struct comm *c);
+cudaError_t nccl_join(struct comm *c);
+int64_t nccl_joined_ns(struct comm *c); /* as comm.h's joined_ns */
+
+#endif

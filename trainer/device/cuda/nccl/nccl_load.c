@@ -1,0 +1,52 @@
+#include "trainer/device/cuda/nccl/nccl_load.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum {
+    NCCL_OLDEST = 21700 /* the first whose communicators take a number of thread blocks */
+};
+
+/* Sets *function to the symbol's address, by memcpy: C has no cast from an object to a function pointer. */
+static bool nccl_symbol(void *library, const char *name, void *function)
+{
+    void *at = dlsym(library, name);
+    memcpy(function, &at, sizeof(at));
+    return at;
+}
+
+enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct err *e)
+{
+    struct nccl_library lib;
+    int version = 0;
+    const struct {
+        const char *name;
+        void *function;
+    } wanted[] = {
+        {"ncclGetVersion", &lib.version},        {"ncclGetUniqueId", &lib.make_id},
+        {"ncclGetErrorString", &lib.error_text}, {"ncclGetLastError", &lib.last_error},
+        {"ncclCommInitRankConfig", &lib.init},   {"ncclCommGetAsyncError", &lib.async_error},
+        {"ncclAllReduce", &lib.allreduce},       {"ncclBroadcast", &lib.broadcast},
+        {"ncclCommFinalize", &lib.finalize},     {"ncclCommDestroy", &lib.destroy},
+        {"ncclCommAbort", &lib.abort},
+    };
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return err_set(e, ERR_UNAVAILABLE, "NCCL: %s", dlerror());
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+        if (!nccl_symbol(library, wanted[i].name, wanted[i].function))
+            return err_set(e, ERR_UNAVAILABLE, "NCCL: %s has no \"%s\"", file, wanted[i].name);
+    if (lib.version(&version) != ncclSuccess || version < NCCL_OLDEST || version >= 30000)
+        return err_set(e, ERR_UNAVAILABLE, "NCCL: %s has version %d.%d.%d, expected 2.17 or a later 2.x",
+                       file, version / 10000, version / 100 % 100, version % 100);
+    *out = lib;
+    return ERR_OK;
+}
+
+enum err_code nccl_load(struct nccl_library *out, struct err *e)
+{
+    return nccl_load_file(out, "libnccl.so.2", e);
+}
