@@ -137,7 +137,7 @@ enum err_code target_find(const struct globals *globals, struct target *out, str
         t.tls_cert = connect_pick_file(globals->tls_cert, config.tls.cert);
         t.tls_key = connect_pick_file(globals->tls_key, config.tls.key);
     }
-    /* --insecure sends no token, even if there is one: it would cross the network in clear */
+    /* --insecure sends no token, even if there is one: it would cross the network unencrypted */
     if (!globals->insecure && !local && target_find_token(globals, &config, &t.token, e) != ERR_OK) {
         target_release(&t);
         return e->code;

@@ -135,7 +135,7 @@ static enum err_code place_differs(const struct trainer *t, const struct run_pla
     return ERR_OK;
 }
 
-/* Ranks at unlike speeds differ in their steps: of the optimizer, and of the round. Ranks that were cut off within a round
+/* Ranks at different speeds differ in their steps: of the optimizer, and of the round. Ranks that were cut off within a round
  * differ in all, but not in where they will be after the steps that the newest of them has made. */
 static struct run_place place_of(const struct trainer *t, const struct engine_ahead *ahead)
 {

@@ -256,7 +256,7 @@ static enum err_code check_balance(const struct train_spec *t, const struct conf
     if (t->sync.type != SYNC_ALLREDUCE)
         return conf_fail(
             key, e,
-            "'balance: speed' needs 'sync: {type: allreduce}': ranks of unlike speeds can average "
+            "'balance: speed' needs 'sync: {type: allreduce}': ranks of different speeds can average "
             "with 'sync.every' as a time, such as 30s");
     if (t->reproducible == REPRODUCIBLE_WORLD)
         return conf_fail(key, e,

@@ -50,7 +50,7 @@ enum err_code web_listen(int *fd, const char *address, bool tls, struct err *e)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "web '%s': without TLS the page is served at a loopback address only, because tokens would cross the "
-            "network in clear: set the files of `tls`, or web: \"127.0.0.1:29602\"",
+            "network unencrypted: set the files of `tls`, or web: \"127.0.0.1:29602\"",
             address);
     made = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made < 0 || setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||

@@ -1,4 +1,4 @@
-/* Tests how the samples of a step are divided among ranks of unlike speeds, and the sentence about it. */
+/* Tests how the samples of a step are divided among ranks of different speeds, and the sentence about it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -126,7 +126,7 @@ static void language_model_errors(void **state)
                "job.yaml:6:12: invalid value for 'balance': expected equal or speed, got 'fast'");
     refuse_job(
         TRAIN "  balance: speed\n  sync: {type: average, every: 4}\n",
-        "job.yaml:6:12: 'balance: speed' needs 'sync: {type: allreduce}': ranks of unlike speeds can average with "
+        "job.yaml:6:12: 'balance: speed' needs 'sync: {type: allreduce}': ranks of different speeds can average with "
         "'sync.every' as a time, such as 30s");
     refuse_job(
         GPT

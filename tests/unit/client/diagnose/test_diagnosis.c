@@ -298,7 +298,7 @@ static const struct pattern patterns[] = {
      "ms a step, the others 300.0 ms",
      "{type: allreduce}",
      0.7},
-    {"ranks of unlike speeds have unlike portions",
+    {"ranks of different speeds have different portions",
      "running",
      "",
      {{"R", "", "", 0, 100, 100, .samples = 24, .sample_ms = 1.0},

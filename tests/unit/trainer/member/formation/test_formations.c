@@ -174,7 +174,7 @@ static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state
     scene_play(&scene);
 }
 
-/* ---- ranks at unlike speeds */
+/* ---- ranks at different speeds */
 
 /* The victim dies within the second round. The others have then made 6 and 2 steps of it, and what they have taken counts. */
 static void member_survive_unlike(struct ranks *r, int rank)

@@ -70,7 +70,7 @@ static void rounds_are_those_of_the_reference(void **state)
         }
 }
 
-/* Members at unlike speeds: each counts by its samples. */
+/* Members at different speeds: each counts by its samples. */
 static void rounds_of_unlike_steps_are_those_of_the_reference(void **state)
 {
     (void)state;
