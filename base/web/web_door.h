@@ -5,11 +5,12 @@
 
 #include "base/web/web_levels.h"
 
-/* How the server asks about logins, which others keep. Every function may be called by any thread, and must not block. */
+/* The functions by which the server asks about logins, which its owner keeps. Any thread may call them; they must not
+ * block. */
 
 struct web_login {             /* a browser that has logged in */
     struct web_levels *levels; /* what its user sees */
-    bool ended;                /* atomic. Whoever sets it then wakes the viewers of the levels */
+    bool ended;                /* atomic. Whoever sets it must then wake the viewers of the levels */
 };
 struct web_door {
     void *user;

@@ -17,7 +17,7 @@ void web_guests_add(struct web_guests *g, struct web_guest *guest)
     struct web_guest *oldest = g->oldest;
     if (oldest && g->count >= g->most) {
         web_guests_remove(g, oldest);
-        /* Only its owner closes the socket, when it reads the end of the stream. */
+        /* The server closes the socket itself, when it reads the end of the stream. */
         shutdown(oldest->fd, SHUT_RDWR);
     }
     guest->older = g->newest;

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-#define GONE_MOST 256 /* frames "gone" that are kept for viewers that were away */
+#define GONE_MOST 256 /* frames "gone" that are kept for viewers that reconnect */
 
 struct level {
     enum web_topic topic;
@@ -47,7 +47,8 @@ struct web_levels *web_levels_create(void)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&l->entered, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Revisions begin at the time, so that those of an earlier server are recognised. */
+    /* The first revision is the present time, so that a Last-Event-ID of an earlier server process is recognised as
+     * such. */
     l->first = l->revision = l->forgotten = (uint64_t)clock_wall_ms() * 1000;
     return l;
 }
@@ -165,7 +166,7 @@ void web_levels_mark(struct web_levels *l, enum web_topic topic)
 {
     pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < l->count; i++)
-        if (l->list[i].topic == topic) /* others may be marked already */
+        if (l->list[i].topic == topic) /* topics of other kinds may be marked already */
             l->list[i].marked = !l->list[i].gone;
     pthread_mutex_unlock(&l->lock);
 }
@@ -202,7 +203,7 @@ static void level_end(struct web_levels *l, size_t i)
     level_renew(l, at, "gone", data.data, data.len);
 }
 
-/* A viewer that was away while a frame "gone" was removed must begin again. */
+/* A viewer that was disconnected while a frame "gone" was removed must load the whole state again. */
 static void levels_limit_gone(struct web_levels *l)
 {
     size_t gone = 0;

@@ -7,15 +7,15 @@
 
 #include "base/buf.h"
 
-/* What the viewers of /api/watch see. There are topics, and each keeps its newest frame only. A frame is one server-sent
- * event; it is written once, and all viewers share it. A viewer remembers the revision of the last frame that it took, and
- * takes the frames with later revisions. So a slow viewer skips states in between, but always gets the newest state, and
- * no backlog grows for it.
+/* What the viewers of /api/watch see: a list of topics, each with its newest frame only. A frame is one server-sent
+ * event; it is written once, and all viewers share it. A viewer remembers the revision of the last frame that it took,
+ * and takes the frames with later revisions. So a slow viewer skips states in between, but always gets the newest
+ * state, and the server keeps no backlog for it.
  *
  * One thread puts frames, any thread takes them. */
 
 enum web_topic {
-    TOPIC_CLUSTER, /* totals of the cluster, and whether it answers */
+    TOPIC_CLUSTER, /* totals of the cluster, and whether the coordinator answers */
     TOPIC_JOB,     /* a job as a row of the list of jobs */
     TOPIC_JOB_DETAIL, /* the job with its ranks, for viewers that watch this job; they do not get its TOPIC_JOB */
     TOPIC_NODE,
@@ -31,11 +31,11 @@ struct web_frame {
 };
 
 #define WEB_WATCHED_JOBS 64
-struct web_viewer { /* what one viewer wants and has */
+struct web_viewer { /* what one viewer has asked for, and has received */
     int64_t jobs[WEB_WATCHED_JOBS], logs[WEB_WATCHED_JOBS];
     size_t job_count, log_count;
     uint64_t revision; /* of the last frame taken */
-    /* Topics that were removed up to this revision are no news for a new viewer. 0: the viewer has come back. */
+    /* A new viewer gets no frame about topics that were removed up to this revision. 0: the viewer has reconnected. */
     uint64_t born;
     bool reset; /* send a frame "reset" first */
     /* NULL, or a function that is called once, at the next change or tick. The levels' lock is held during the call. */
@@ -48,16 +48,16 @@ struct web_levels;
 struct web_levels *web_levels_create(void);
 void web_levels_free(struct web_levels *l); /* no viewer may be left */
 
-/* Sets the newest frame of a topic. With `same`, data that has not changed makes no new frame. name: the event's name.
- * number and text identify one topic of its kind: the number of a job, the name of a node. data: one line of JSON; the
- * newline at its end is left out. Returns the topic's revision. */
+/* Sets the newest frame of a topic. With `same`, there is no new frame if the data has not changed. name: the event's
+ * name. number and text identify one topic of its kind: the number of a job, the name of a node. data: one line of
+ * JSON; the newline at its end is left out. Returns the topic's revision. */
 uint64_t web_levels_put(struct web_levels *l, enum web_topic topic, int64_t number, const char *text,
                         const char *name, const struct buf *data, bool same);
 uint64_t web_levels_revision(struct web_levels *l, enum web_topic topic, int64_t number,
                              const char *text); /* 0: no such topic */
-/* Mark, then put or keep what exists, then sweep: this removes the topics of one kind that were neither put nor kept since
- * the mark. Viewers get a frame "gone" with the number of a removed job ("job") or the name of a removed node ("node"), but no
- * frame for removed topics of points, events and logs. */
+/* To remove topics of one kind: mark, then put or keep every topic that exists, then sweep. The sweep removes the
+ * topics that were neither put nor kept since the mark. Viewers get a frame "gone" with the number of a removed job
+ * ("job") or the name of a removed node ("node"), but no frame for removed topics of points, events and logs. */
 void web_levels_mark(struct web_levels *l, enum web_topic topic);
 void web_levels_keep(struct web_levels *l, enum web_topic topic,
                      int64_t number); /* the topic still exists and has not changed */

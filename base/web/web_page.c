@@ -49,7 +49,7 @@ static void page_zip(const struct web_page *page, struct buf *out)
 {
     z_stream z = {0};
     if (deflateInit2(&z, Z_BEST_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, 9, Z_DEFAULT_STRATEGY) != Z_OK)
-        return; /* no memory: the page goes out as it is */
+        return; /* no memory: the page is sent uncompressed */
     const uLong most = deflateBound(&z, (uLong)page->size);
     buf_reserve(out, most + 1);
     z.next_in = (Bytef *)(uintptr_t)page->html;

@@ -8,7 +8,8 @@
 struct web_reply {
     enum err_code code;
     struct buf body;
-    char *secret; /* a new one for the browser; "": it forgets its secret; NULL: it keeps it */
+    /* a new cookie for the browser; "": the browser removes its cookie; NULL: the browser keeps it */
+    char *secret;
 };
 
 /* The body becomes {"error":"...","code":"NOT_FOUND"}. */

@@ -46,7 +46,7 @@ static int web_hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Decodes "%2C" and "+". False: a wrong sequence, or a control character, which no parameter needs. */
+/* Decodes "%2C" and "+". False: the encoding is wrong, or there is a control character, which no parameter needs. */
 static bool web_decode(const char *text, size_t len, char **out)
 {
     CLEANUP(free_text) char *plain = xmalloc(len + 1);
@@ -127,7 +127,7 @@ static enum err_code web_add_parameter(struct web_request *r, const struct web_r
     } else if (!web_decode(equals ? equals + 1 : "", equals ? len - name - 1 : 0, &p.value)) {
         err_set(e, ERR_INVALID_ARGUMENT, "parameter '%s' is not valid text", p.name);
     } else {
-        BUG_ON(r->count == WEB_PARAMETERS); /* no row has so many */
+        BUG_ON(r->count == WEB_PARAMETERS); /* no route has so many parameters */
         r->parameters[r->count++] = p;
         return ERR_OK;
     }

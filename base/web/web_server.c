@@ -19,9 +19,9 @@
 #include "base/web/web_workers.h"
 
 #define CONNECTIONS 256
-#define STREAMS 128     /* of these: the others are left for requests */
-#define GUESTS 64       /* of these: connections that have shown neither the key nor a login */
-#define PER_ADDRESS 192 /* of a server that strangers reach */
+#define STREAMS 128     /* of these; the other connections are left for requests */
+#define GUESTS 64       /* of these; a guest is a connection that has shown neither the key nor a login */
+#define PER_ADDRESS 192 /* if strangers can reach the server */
 #define TIMEOUT_S 30
 #define THREADS 6
 #define DRAINED_MOST (16 << 20) /* a longer body ends the connection */
@@ -110,7 +110,7 @@ static enum MHD_Result server_send(struct web_exchange *x, unsigned status)
     return server_queue(x->connection, status, response, "application/json", NOTHING_ALLOWED);
 }
 
-/* Only a server with logins can be asked again with another login. */
+/* 401 asks the browser to log in, which only a server with logins can offer. */
 static unsigned server_status(const struct web_exchange *x, enum err_code code)
 {
     return code == ERR_UNAUTHENTICATED && x->server->options.door ? 401 : web_reply_status(code);
@@ -225,7 +225,7 @@ static void exchange_find_address(struct web_exchange *x)
         memmove(x->address, x->address + strlen(mapped), strlen(x->address + strlen(mapped)) + 1);
 }
 
-/* Before anything of the request is looked at, so that nobody without a login learns more. */
+/* Called before the request is parsed, so that without a login nobody learns which requests are valid. */
 static enum err_code exchange_find_login(struct web_exchange *x, const char *path, struct err *e)
 {
     const struct web_door *door = x->server->options.door;
@@ -238,7 +238,7 @@ static enum err_code exchange_find_login(struct web_exchange *x, const char *pat
     return x->login ? ERR_OK : err_set(e, ERR_UNAUTHENTICATED, "log in with your token: POST /api/login");
 }
 
-/* The request has shown the key or a login, so its connection is not a guest's any more. */
+/* The request has shown the key or a login, so its connection is no longer a guest. */
 static void exchange_admit(struct web_exchange *x)
 {
     const union MHD_ConnectionInfo *info =
@@ -440,9 +440,9 @@ void web_server_close(struct web_server *s)
     if (!s)
         return;
     __atomic_store_n(&s->ending, true, __ATOMIC_RELEASE);
-    web_workers_end(s->workers); /* every suspended request is resumed when its answer is there */
+    web_workers_end(s->workers); /* every suspended request has been resumed with its answer */
     if (s->daemon) {
-        /* and so are the streams, which must not be suspended when the server stops */
+        /* Resumes the streams, too: none may be suspended when the server stops. */
         if (s->options.door)
             s->options.door->wake(s->options.door->user);
         else

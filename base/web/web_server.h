@@ -10,15 +10,15 @@
 #include "base/web/web_request.h"
 #include "base/web/web_tls.h"
 
-/* An HTTP server for the page and its API, either on 127.0.0.1 for whoever knows its key, or on a given socket for browsers that
- * log in.
+/* An HTTP server for the page and its API, either on 127.0.0.1 for everyone who knows its key, or on a given socket for
+ * browsers that log in.
  *
- * One thread does all input and output (libmicrohttpd). It checks and parses a request (web_access.h, web_request.h).
- * A few threads answer requests, because an answer waits for the coordinator; meanwhile the connection is suspended. So a
- * slow answer delays other answers only if as many as there are threads are slow, and a slow reader delays nobody.
- * GET /api/watch is answered from the levels and never ends (web_stream.h). */
+ * One thread does all input and output (libmicrohttpd). It checks and parses a request (web_access.h, web_request.h). A
+ * few threads answer requests, because an answer waits for the coordinator; meanwhile the connection is suspended. So
+ * other answers are delayed only when every thread is busy with a slow answer, and a slow reader delays nobody. GET
+ * /api/watch is answered from the levels and never ends (web_stream.h). */
 
-/* Who asks. */
+/* The sender of a request. */
 struct web_asker {
     struct web_login *login; /* NULL: a server with a key, or a request to log in */
     const char *address;     /* "10.0.0.7" */

@@ -49,7 +49,8 @@ static ssize_t stream_read(void *owner, uint64_t position, char *to, size_t most
     (void)position;
     if (stream_ends(s))
         return MHD_CONTENT_READER_END_OF_STREAM;
-    /* Cleared before the frames are read. A change during this function sets it again, and the function is called again. */
+    /* Cleared before the frames are read: a change during this function sets it again, and then this function is called
+     * again. */
     s->comment = __atomic_exchange_n(&s->woken, false, __ATOMIC_ACQ_REL);
     while (size < most) {
         if (!s->frame) {
@@ -102,7 +103,7 @@ enum err_code web_stream_create(struct MHD_Response **out, struct MHD_Connection
     s->end = *end;
     if (end->login)
         s->end.login = end->door->hold(end->door->user, end->login);
-    /* If there is no frame yet, the first block is a comment, so that the reader gets the headers at once. */
+    /* If there is no frame yet, the first block is a comment, so that the client gets the headers at once. */
     s->woken = true;
     v->owner = s;
     web_levels_enter(levels, v, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Last-Event-ID"));

@@ -7,15 +7,15 @@
 #include "base/web/web_levels.h"
 #include "base/web/web_request.h"
 
-/* Answers GET /api/watch with server-sent events. The connection is suspended while its viewer has the newest level, and
- * resumed by the next change. A reader that takes nothing for WEB_STREAM_IDLE_S is disconnected. */
+/* Answers GET /api/watch with server-sent events. The connection is suspended while its viewer has all newest frames,
+ * and resumed by the next change. A client that reads nothing for WEB_STREAM_IDLE_S seconds is disconnected. */
 
 #define WEB_STREAM_IDLE_S 60
 
-/* When a stream ends: as soon as one of these is set and its viewer is woken. */
+/* A stream ends as soon as the server or its login has ended and its viewer is woken. */
 struct web_stream_end {
     const bool *server; /* borrowed */
-    /* NULL: there are no logins. The stream holds the login by the door. */
+    /* NULL: there are no logins. Else the stream holds the login until it ends (door->hold). */
     const struct web_door *door;
     struct web_login *login;
 };

@@ -6,14 +6,15 @@
 
 #include "base/err.h"
 
-/* The certificate of a web server, from PEM files that are read again when they have changed. One thread, that of the server. */
+/* The certificate of a web server, from PEM files that are read again when they have changed. One thread: while the
+ * server runs, its own. */
 
 struct web_tls_files {
     const char *cert, *key; /* the certificate with its chain; its private key */
 };
 
 struct web_tls;
-/* The texts are copied. INVALID_ARGUMENT: the files are no certificate and key that belong together. */
+/* The texts are copied. INVALID_ARGUMENT: the files are not a certificate and its key. */
 MUST_CHECK enum err_code web_tls_open(struct web_tls **out, const struct web_tls_files *files, struct err *e);
 void web_tls_close(struct web_tls *t); /* NULL is allowed */
 /* Whether the certificate is valid for a name or an address. */

@@ -15,7 +15,7 @@ struct web_workers;
 struct web_workers *web_workers_create(size_t threads, size_t most);
 /* False: as many tasks wait as are allowed. */
 bool web_workers_add(struct web_workers *w, struct web_task *task);
-/* Runs what waits, and ends the threads. From then on no task is taken. */
+/* Runs the waiting tasks, then ends the threads. No further task is accepted. */
 void web_workers_end(struct web_workers *w);
 void web_workers_free(struct web_workers *w); /* after web_workers_end */
 

@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Wrong tokens that were sent to log in, by address. After WEB_ATTEMPTS_MOST of them within a minute an address must wait until the
- * minute is over. All addresses of an IPv6 /64 network count as one, because its owner can use all of them. If there are more
- * addresses than places, the one that has been there longest loses its place. Any thread. */
+/* Counts the wrong tokens of failed logins, by address. After WEB_ATTEMPTS_MOST of them within a minute, an address
+ * must wait until the minute is over. All addresses of an IPv6 /64 network count as one, because its owner can use all
+ * of them. If there are more addresses than entries, a new address replaces the oldest entry. Any thread. */
 
 #define WEB_ATTEMPTS_MOST 10
 

@@ -4,8 +4,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What the page's server shows on the coordinator's unix socket in place of a token: the key that only this process knows, and as
- * whom a call is made. Without it the call would have the rights of the coordinator's account. No state; any thread. */
+/* The page's server calls the coordinator over its unix socket, as users who have logged in. In place of a token, each
+ * call carries the key, which only this process knows, and the user for whom it is made. Without this the call would
+ * have the rights of the coordinator's account. No state; any thread. */
 
 enum web_bearer_kind {
     BEARER_TOKEN = 't', /* somebody logs in with this token */
@@ -21,7 +22,7 @@ struct web_bearer {
 
 /* "KEY,l,10.0.0.7,17"; the caller frees. */
 char *web_bearer_print(const char *key, enum web_bearer_kind kind, const char *address, const char *value);
-/* False: the text does not begin with this key. A text that does, and has another form, has the kind 0. */
+/* False: the text does not begin with this key. If only the rest of the text is wrong, the kind is 0. */
 bool web_bearer_parse(const char *key, const char *text, size_t len, struct web_bearer *out);
 
 #endif

@@ -15,8 +15,8 @@ struct account {
     char user[WEB_USER_TEXT];
     struct web_levels *levels;
     void *opened;
-    size_t holders; /* its logins, until they are freed, and whoever wakes its viewers */
-    /* The user's token was revoked. Later logins get another account: the user's role may be another one then, and these levels
+    size_t holders; /* its logins, until they are freed, and functions that wake its viewers now */
+    /* The user's token was revoked. Later logins get a new account: the user's role may have changed, and these levels
      * hold what the user could see before. */
     bool stale;
     struct account *next;
@@ -27,14 +27,15 @@ struct login {
     uint8_t hash[DIGEST_BYTES]; /* of the secret */
     int64_t ends_ms;
     struct account *account;
-    size_t owners; /* the list, and those that have found it */
+    size_t owners; /* the list, and callers that have found it */
     struct login *next;
 };
 struct web_logins {
     struct web_logins_hooks hooks;
     pthread_mutex_t lock;
-    struct account *accounts; /* also those that no login uses any more, until another one is opened */
-    struct login *list;       /* the newest first */
+    /* also accounts that no login uses any more, until the next account is opened */
+    struct account *accounts;
+    struct login *list; /* the newest first */
     uint64_t last_number;
 };
 
@@ -104,7 +105,8 @@ static enum err_code account_open(struct web_logins *l, const char *user, struct
     return ERR_OK;
 }
 
-/* The user's account, with one more holder. Opens and closes accounts without the lock, because that may block. */
+/* Returns the user's account, with one more holder. Opens and closes accounts without the lock, because that may
+ * block. */
 static enum err_code account_get(struct web_logins *l, const char *user, struct account **out, struct err *e)
 {
     struct account *fresh = NULL, *unused = NULL;
@@ -151,7 +153,7 @@ static void login_unref(struct login *login)
     free(login);
 }
 
-/* Takes a login out of the list, and adds its account to those whose viewers are to be woken. */
+/* Takes a login out of the list, and adds its account to `woken`, the accounts whose viewers must be woken. */
 static void login_end(struct web_logins *l, struct login *login, struct account **woken, size_t *count)
 {
     struct login **at = &l->list;
@@ -181,7 +183,7 @@ static void logins_end_those(struct web_logins *l, bool (*those)(const struct lo
 {
     struct account *woken[ACCOUNTS_MOST];
     size_t count;
-    do { /* a part in each turn */
+    do { /* as many in each turn as `woken` holds */
         count = 0;
         pthread_mutex_lock(&l->lock);
         for (struct login *login = l->list, *next; login && count < ARRAY_LEN(woken); login = next) {
@@ -218,7 +220,7 @@ enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now
     web_access_new_key(secret);
     digest_sha256(login->hash, secret, strlen(secret));
     login->base.levels = account->levels;
-    login->account = account; /* with the holder of account_get */
+    login->account = account; /* account_get has counted this holder */
     login->owners = 1;
     login->ends_ms = now_ms + WEB_LOGIN_S * 1000LL;
     pthread_mutex_lock(&l->lock);

@@ -84,7 +84,7 @@ static void site_end_calls(struct web_site *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- what the logins of a user share */
+/* ---- accounts: what all logins of a user share */
 
 static void site_close_account(void *site, void *opened)
 {
@@ -112,7 +112,7 @@ static enum err_code site_open_account(void *site, const char *name, struct web_
 
 /* ---- log in and out */
 
-/* Whether the coordinator knows the token as a user's; the caller releases *out with rpc_release. */
+/* Asks the coordinator whether this is a user's token; the caller releases *out with rpc_release. */
 static enum err_code login_check_token(struct web_site *s, const char *address, const char *token, void **out,
                                        struct err *e)
 {
@@ -132,7 +132,7 @@ static enum err_code login_refuse(struct web_site *s, const char *address, struc
     if (count == 1 || count == WEB_ATTEMPTS_MOST)
         log_warn("web_login_refused", "address=%s wrong_tokens=%d why=%s", LOG_Q(address), count,
                  LOG_Q(e->msg));
-    /* A valid token of the wrong kind is refused in the same way: who sends it is not logged in. */
+    /* Tokens of agents and workers get the same answer: they are valid, but cannot log in. */
     return err_set(e, ERR_UNAUTHENTICATED,
                    "unknown or revoked token: use the token of ddpctl, which "
                    "`ddp-coordinator user add NAME` prints");
@@ -163,7 +163,8 @@ static enum err_code login_add(struct web_site *s, const struct web_asker *asker
     const Ddp__V1__WhoAmIReply *who = message;
     if (web_logins_add(s->logins, who->name, clock_boot_ms(), secret, e) != ERR_OK)
         return e->code;
-    /* A token that was revoked since the first look has ended only those logins that were there then. */
+    /* If the token was revoked after the first check, only the logins that existed then were ended. So it is checked
+     * again, now that this login exists. */
     code = login_check_token(s, asker->address, token, &again, e);
     if (code != ERR_OK) {
         struct web_login *login = web_logins_find(s->logins, secret, clock_boot_ms());
@@ -199,7 +200,7 @@ static void site_log_out(struct web_site *s, const struct web_asker *asker, stru
     reply->secret = xstrdup("");
 }
 
-/* ---- the server's questions */
+/* ---- callbacks of the server */
 
 static enum err_code site_answer_request(struct web_site *s, const struct web_asker *asker,
                                          const struct web_request *request, struct web_reply *reply,
@@ -304,7 +305,7 @@ void web_site_close(struct web_site *s)
 {
     if (!s)
         return;
-    site_end_calls(s); /* nobody waits for their answers */
+    site_end_calls(s); /* nobody needs their answers any more */
     web_server_close(s->server);
     web_logins_free(s->logins);
     web_attempts_free(s->attempts);

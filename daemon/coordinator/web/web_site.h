@@ -9,9 +9,9 @@
 
 /* The web page and the HTTP interface at the coordinator's own port (`web`), for people who log in with their token.
  *
- * The site is a client of this coordinator: its threads make the calls that ddpctl makes, on the coordinator's unix socket, as the
- * user of the login (web_bearer.h). So the loop knows nothing of HTTP, rights are checked in one place, and a slow browser holds
- * up nobody. */
+ * The site is a client of this coordinator: its threads make the calls that ddpctl makes, on the coordinator's unix
+ * socket, as the user of the login (web_bearer.h). So the coordinator's event loop does not handle HTTP, rights are
+ * checked in one place, and a slow browser delays nobody. */
 
 struct web_site_options {
     const char *address;             /* "host:port" */
@@ -20,12 +20,13 @@ struct web_site_options {
 };
 
 struct web_site;
-/* FAILED_PRECONDITION: neither TLS nor a loopback address. The options are borrowed during the call. */
+/* FAILED_PRECONDITION: there is no TLS, and the address is not a loopback address. The options are borrowed during the
+ * call. */
 MUST_CHECK enum err_code web_site_open(struct web_site **out, const struct web_site_options *options,
                                        struct err *e);
 const char *web_site_key(const struct web_site *site); /* for web_bearer_parse */
 struct web_logins *web_site_logins(struct web_site *site);
-/* Ends the logins whose time is over. To be called about once a second. */
+/* Ends the logins that have expired. Call it about once a second. */
 void web_site_tick(struct web_site *site, int64_t now_ms);
 void web_site_close(struct web_site *site); /* ends its calls first; NULL is allowed */
 

@@ -6,7 +6,7 @@
 #include "daemon/coordinator/service/logs/log_tails.h"
 #include "daemon/coordinator/service/service_state.h"
 
-/* Answers for logs that no node sends: with the coordinator's copies, and with notes. */
+/* Answers requests for logs that no node sends, with the coordinator's copies and with notes. */
 
 static struct log_absence *log_stream_absence(struct log_stream *x, const char *node)
 {
@@ -23,7 +23,7 @@ void log_stream_tell_absent(struct log_stream *x)
     for (size_t i = 0; i < x->absent_count; i++) {
         const char *name = x->absent[i].name;
         const struct node_record *node = core_node(x->service->core, name);
-        const char *why = !node                      ? "is not known any more"
+        const char *why = !node                      ? "is no longer known"
                           : node->state == NODE_LOST ? "is lost"
                           : node->state == NODE_LEFT ? "has left the cluster"
                                                      : "cannot be reached";

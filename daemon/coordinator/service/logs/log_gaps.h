@@ -13,8 +13,9 @@ struct log_gaps {
     size_t count, cap;
 };
 
-void log_gaps_add(struct log_gaps *g, int rank, bool started); /* a rank has two logs, and counts once */
-/* "rank 3 did not start"; NULL: there are no such ranks. started: of which ranks. The caller frees it. */
+void log_gaps_add(struct log_gaps *g, int rank, bool started); /* a rank has two logs, but is listed once */
+/* "rank 3 did not start"; NULL: there are no such ranks. started: name the ranks that were started, or the others. The
+ * caller frees the text. */
 char *log_gaps_note(const struct log_gaps *g, bool started, bool job_ended);
 void log_gaps_release(struct log_gaps *g);
 

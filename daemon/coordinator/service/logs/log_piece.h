@@ -23,12 +23,12 @@ void log_piece_add(struct log_piece *p, const void *data, size_t size, const int
                    const int64_t *run_us, size_t run_count);
 size_t log_piece_left(const struct log_piece *p); /* bytes that were not passed on */
 const uint8_t *log_piece_bytes(const struct log_piece *p);
-/* When the first of these was written; 0: unknown. The piece is not empty. */
+/* When the first of these bytes was written; 0: unknown. The piece must not be empty. */
 int64_t log_piece_date(const struct log_piece *p);
-int64_t log_piece_last_date(const struct log_piece *p); /* likewise of the last byte */
-/* How many bytes at the front were written at `wall_us` or before. At least the first run, whenever it was written. */
+int64_t log_piece_last_date(const struct log_piece *p); /* when the last byte was written */
+/* How many bytes at the front were written at `wall_us` or before. The first run always counts. */
 size_t log_piece_until(const struct log_piece *p, int64_t wall_us);
-void log_piece_pass(struct log_piece *p, size_t bytes); /* removes them: the end of log_piece_until's run */
+void log_piece_pass(struct log_piece *p, size_t bytes); /* removes them; bytes: a result of log_piece_until */
 void log_piece_release(struct log_piece *p);
 
 #endif

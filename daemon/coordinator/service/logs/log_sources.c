@@ -10,7 +10,7 @@
 /* Chooses the files that a call reads. */
 
 #define LOGS_MOST                                                                                            \
-    2000 /* in one call, unless a single generation has more: each passed piece is chosen among all */
+    2000 /* in one call, because each piece is chosen among all logs; a single generation may have more */
 
 static int compare_log_places(const void *a, const void *b)
 {
@@ -31,8 +31,8 @@ void log_stream_take_places(struct log_stream *x, Ddp__V1__LogPlace *const *plac
     qsort(x->places, count, sizeof *x->places, compare_log_places);
 }
 
-/* A client whose connection was lost continues where it was. It may name several places in the log of a spawn that was a member of
- * several generations, and has got what is before the last of them. */
+/* A client whose connection was lost continues where it was. For the log of a spawn that was a member of several
+ * generations, it may name several places. It has received everything before the last of them. */
 static void log_read_go_to_place(struct log_read *r)
 {
     const struct log_stream *x = r->stream;
@@ -87,8 +87,8 @@ static const struct spawn_record *find_rank_spawn(const struct records *records,
                    compare_spawn_number); /* the store returns a job's spawns in the order of their numbers */
 }
 
-/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation.
- * That read goes on, under the spawn's new rank. */
+/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation. That read
+ * continues, under the spawn's new rank. */
 static bool log_stream_go_on(struct log_stream *x, const struct rank_record *rank,
                              const struct spawn_record *spawn)
 {

@@ -27,14 +27,14 @@ struct log_read {
     int64_t first_generation, offset;
     int first_local_rank; /* with first_generation: where the agent finds the log of the rank's spawn */
     size_t piece, got;    /* bytes of the current piece: asked for, arrived */
-    bool begun;           /* data has arrived: `offset` says where to go on */
-    bool within;          /* it lies within a line that matches `grep` */
+    bool begun;           /* data has arrived: continue at `offset` */
+    bool within;          /* `offset` is within a line that matches `grep` */
     bool waits;           /* the agent has sent all that was written */
     bool standard_error;
     bool last;             /* the agent has sent the end of the file */
     bool ended;            /* there is nothing more to do; log_stream_step frees it */
     bool noted;            /* the client was told why its part is incomplete */
-    bool started;          /* by the records, the rank's process was started */
+    bool started;          /* according to the records, the rank's process was started */
     struct log_piece held; /* data that was not passed to the client yet */
     struct log_read *next;
 };
@@ -52,12 +52,12 @@ struct log_stream {
     int64_t generation;                       /* the newest one that was opened; 0: none */
     int64_t tail_bytes, tail_lines, since_ms; /* where to begin in each file; 0: not given */
     char *grep;                               /* what lines must match (base/match/pattern.h); empty: all */
-    struct pattern *pattern;                  /* the same, for copies; NULL: all */
+    struct pattern *pattern;                  /* `grep`, compiled to search copies; NULL: all */
     int64_t search_ns;                        /* time that is left to search copies */
     struct log_absent_node *absent; /* nodes that cannot be reached; each gets a note for the client */
     size_t absent_count, absent_cap;
     struct log_gaps gaps; /* ranks whose nodes have no log of them */
-    bool passed, told;    /* the client has received output; a note */
+    bool passed, told;    /* the client has received output; has received a note */
     size_t read_count;
     int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
@@ -79,7 +79,8 @@ void log_stream_note(struct log_stream *x, int rank, int64_t generation, const c
 bool log_stream_job_ended(const struct log_stream *x);
 
 /* log_sources.c */
-/* Where the client wants to go on: one place for each log, in any order. There may be as many as a message holds. */
+/* Where the client wants to continue: one place for each log, in any order. Only the size of a message limits their
+ * number. */
 void log_stream_take_places(struct log_stream *x, Ddp__V1__LogPlace *const *places, size_t count);
 /* Opens the reads of the generation `wanted`. For 0, opens the newest one or, if one is open already, all
  * that have started since. */

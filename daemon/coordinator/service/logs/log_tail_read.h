@@ -12,7 +12,7 @@
 /* Answers a user's read of a log from the coordinator's copy of its end. */
 
 struct log_tail_choice {
-    int64_t offset;                           /* output before it was sent already; 0: nothing was sent */
+    int64_t offset; /* output before this offset was sent already; 0: nothing was sent */
     int64_t tail_bytes, tail_lines, since_ms; /* 0: not given */
     struct pattern *pattern;                  /* only lines that match; NULL: all */
 };

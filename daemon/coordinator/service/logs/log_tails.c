@@ -15,7 +15,7 @@ struct tails_job {
     void *tree; /* tsearch: its copies by spawn and stream; a large job has tens of thousands */
     size_t count, cost;
     size_t most;                   /* no copy has more bytes */
-    struct tails_job *next, *prev; /* the one that sent last is first */
+    struct tails_job *next, *prev; /* ordered by the last message; the newest is first */
 };
 
 struct tails_node {
@@ -136,7 +136,7 @@ static void tail_cut(struct log_tail *x, size_t bytes)
     if (gone < x->run_count)
         x->run_bytes[gone] -= (int64_t)left;
     x->run_count -= gone;
-    if (gone) { /* else there may be no runs, and no arrays */
+    if (gone) { /* otherwise there may be no runs and no arrays */
         memmove(x->run_bytes, x->run_bytes + gone, x->run_count * sizeof(*x->run_bytes));
         memmove(x->run_us, x->run_us + gone, x->run_count * sizeof(*x->run_us));
     }
@@ -174,7 +174,7 @@ static void tail_limit(struct log_tails *t, struct tails_job *j, struct log_tail
     tail_count(t, j, x, tail_cost(x));
 }
 
-/* Three quarters are for the bytes, the rest is for their times and what a copy counts beside these. */
+/* Three quarters are for the bytes. The rest is for their times and for LOG_TAIL_COST. */
 static size_t job_share(const struct tails_job *j)
 {
     const size_t share = LOG_TAILS_JOB_BYTES / 4 * 3 / (j->count ? j->count : 1);
@@ -182,8 +182,9 @@ static size_t job_share(const struct tails_job *j)
     return share > LOG_TAIL_BYTES ? LOG_TAIL_BYTES : share < LOG_TAIL_LEAST ? LOG_TAIL_LEAST : share;
 }
 
-/* First the job's copies are cut to the job's share. If that is not enough, the oldest copies are removed. A job with tens of
- * thousands of copies is at its limit each time it sends a part, so the copies are cut only if the share has become smaller. */
+/* First the job's copies are cut to the job's share. If that is not enough, the oldest copies are removed. A job with
+ * tens of thousands of copies reaches its limit each time it sends a part. So its copies are cut only if the share has
+ * become smaller. */
 static void job_limit(struct log_tails *t, struct tails_job *j)
 {
     const size_t share = job_share(j);
@@ -328,7 +329,8 @@ void log_tails_free(struct log_tails *t)
 
 /* ---- nodes */
 
-/* The place of the node in the list, which is sorted by name, or where it belongs. Each heartbeat of an agent asks for it. */
+/* The place of the node in the list, which is sorted by name, or where it should be inserted. A binary search, because
+ * each heartbeat of an agent calls this. */
 static size_t tails_node_place(const struct log_tails *t, const char *name)
 {
     size_t low = 0, high = t->node_count;

@@ -10,7 +10,7 @@ struct agent_session;
 
 void log_tails_receive(struct agent_session *session, const Ddp__V1__LogTail *m);
 void log_tails_heartbeat(struct agent_session *session, const Ddp__V1__Heartbeat *m);
-/* How many bytes an agent may send in a second: all agents together may send LOG_TAILS_RATE. */
+/* How many bytes an agent may send in a second: its share of LOG_TAILS_RATE, which is for all agents. */
 int64_t log_tails_rate(const struct service *s);
 
 #endif

@@ -14,32 +14,32 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
-/* The log files are on the nodes. A user's call is a log_stream, and each file (a rank's stdout or stderr) is
- * a log_read on the session of its node.
+/* The log files are on the nodes. A user's call is a log_stream, and each file (a rank's stdout or stderr) is a
+ * log_read on the session of its node.
  *
- * Happy path: each read asks its agent for one piece. Of all pieces, what was written first is passed to the client,
- * by the times that came with them. Nothing is passed while a piece is still to come, as it could be older. When a piece
- * has been passed, the next one is asked for, so a slow terminal holds up only itself. With --follow, a read
- * whose agent waits for new output holds nothing up. The call ends when all reads have ended and, with
- * --follow, the job has, too.
+ * Happy path: each read asks its agent for one piece. The times that come with the pieces tell which bytes were written
+ * first; these are passed to the client. Nothing is passed while a piece is still to come, because it could be older.
+ * When a piece has been passed, the next one is asked for, so a slow terminal delays only itself. With --follow, a read
+ * whose agent waits for new output delays nothing. The call ends when all reads have ended and, with --follow, the job
+ * has, too.
  *
  * Failure modes:
- * - The client reads slowly: the pieces are held, and logs_sendable goes on.
+ * - The client reads slowly: the pieces are held, and logs_sendable continues.
  * - The agent restarts: without --follow the read ends with a note. With it, the read waits for the next
  *   session and continues from its offset.
- * - The node is lost or away: the coordinator's copy of the log's end is passed, with a note that says how old it is
- *   (logs/log_tails.h). Without a copy a note replaces its part.
- * - Clocks of nodes differ: lines of different nodes are out of order by as much.
+ * - The node is lost or has no session: the coordinator's copy of the log's end is passed, with a note that says
+ *   how old it is (logs/log_tails.h). Without a copy, a note replaces this log.
+ * - Clocks of nodes differ: lines of different nodes are out of order by the difference.
  * - A new generation starts: with --follow, its reads are added (log_stream_open_generations). A spawn that
- *   outlives its generation writes to the same files, so a read of them goes on.
+ *   outlives its generation writes to the same files, so a read of them continues.
  * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory. */
 
 #define PIECE (64 * 1024)       /* most bytes of a log that are asked for at a time */
 #define LIVE_TICK_MS 150        /* more than an agent's pause between two looks at a log */
-#define LOG_GREP_TAIL 10000     /* what an agent can find (daemon/agent/logs/log_search.h) */
-#define COPY_SEARCH_NS 20000000 /* for a search of copies, which holds up the loop */
+#define LOG_GREP_TAIL 10000     /* the most that an agent can find (daemon/agent/logs/log_search.h) */
+#define COPY_SEARCH_NS 20000000 /* for a search of copies, during which the loop does nothing else */
 #define PIECE_LEAST (4 * 1024)
-#define PIECES (16 * 1024 * 1024) /* the pieces of one call together, if each may be PIECE_LEAST */
+#define PIECES (16 * 1024 * 1024) /* of all pieces of one call, unless each has the least size */
 
 /* ---- to the client */
 
@@ -155,14 +155,15 @@ static void log_read_refill(struct log_read *r)
         r->session = 0; /* wait until the node reconnects or counts as lost */
 }
 
-/* Its next bytes are on their way, and may be older than those of others. A node that is away holds nothing up. */
+/* Its next bytes are on their way, and may be older than those of others. A node without a session delays nothing. */
 static bool log_read_is_owed(const struct log_read *r)
 {
     return !r->ended && !log_piece_left(&r->held) && !(r->stream->follow && (r->waits || !r->session));
 }
 
-/* New output comes from each agent at its own time, up to 100 ms after it was written. So it is held until what other
- * ranks wrote before it has come, too: up to the time of the data that was there at the last tick but one. */
+/* New output comes from each agent at its own time, up to 100 ms after it was written. So it is held until earlier
+ * output of other ranks has come, too. Output is passed on if it was written before the newest data that had arrived at
+ * the last tick but one. */
 static int64_t log_stream_ready(const struct log_stream *x)
 {
     bool live = false;
@@ -216,8 +217,8 @@ static struct log_read *log_stream_first(struct log_stream *x, int64_t *next)
     return first;
 }
 
-/* Passes on what was written first, until a read has nothing more, which must then be refilled: true. False: to wait for
- * the client, for an agent or for the next tick. */
+/* Passes on what was written first. True: a read has no more data and must be refilled. False: wait for the client, for
+ * an agent or for the next tick. */
 static bool log_stream_pass(struct log_stream *x)
 {
     const int64_t ready = log_stream_ready(x);
@@ -288,7 +289,7 @@ static void log_stream_step(struct log_stream *x)
     }
 }
 
-/* The client has checked the same, but it may be any client. */
+/* ddpctl checks the same, but the request may come from another client. */
 static enum err_code logs_compile_grep(const Ddp__V1__ReadLogsRequest *m, struct pattern **out, struct err *e)
 {
     if (!*m->grep)
@@ -385,7 +386,7 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
 {
     struct log_read *r = handles_get(&session->service->reads, (uint64_t)chunk->read);
     if (!r || r->session != session->handle || r->last)
-        return; /* cancelled, or asked again on another session */
+        return; /* cancelled, or requested again on another session */
     if (log_piece_left(&r->held) + chunk->data.len > 4 * PIECE) {
         log_read_give_up(r, "sent more data than requested");
     } else if (chunk->data.len) {

@@ -16,7 +16,8 @@ void logs_end(struct rpc_call *rpc, bool cancelled);
 
 void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk); /* from an agent */
 void logs_job_changed(struct service *s, int64_t job);
-void logs_node_changed(struct service *s, const char *node); /* its session came, went, or the node is lost */
+/* The node's session began or ended, or the node is lost. */
+void logs_node_changed(struct service *s, const char *node);
 void logs_push(struct service *s); /* continues the streams that the functions above marked */
 
 #endif

@@ -13,12 +13,11 @@
 #include "proto/ddp.pb-c.h"
 
 /* Two structs metrics_work alternate. The loop collects points, jobs to forget and reads in `pending`. Every
- * WRITE_EVERY_MS, or at once for a read, `pending` becomes `running` and goes to the worker thread as a
- * whole; only the worker touches it and the database until it is done. So a read sees all points added before
- * it.
+ * WRITE_EVERY_MS, or at once for a read, `pending` becomes `running` and goes to the worker thread as a whole; only the
+ * worker touches it and the database until it is done. So a read sees all points added before it.
  *
- * Metrics are not part of the durable state. If the database cannot be opened or written, the points are
- * dropped and counted, reads fail with the reason, and the coordinator goes on. */
+ * Metrics are not part of the durable state. If the database cannot be opened or written, the points are dropped and
+ * counted, reads fail with the reason, and the coordinator continues. */
 
 #define WRITE_EVERY_MS 500
 #define REPLY_POINTS 20000 /* about 800 KB, well below gRPC's limit for one message */
@@ -105,8 +104,8 @@ static bool points_same_series(const struct metric_point *a, const struct metric
 }
 
 /* A long job has more points than a reply can carry and a screen can show. Divides each series into buckets of stride
- * points and keeps of each what a picture needs (base/thinning.h), so that no spike and no NaN disappears. The last
- * point of a series, which users look at first, remains. */
+ * points, and keeps the points of each bucket that a chart needs (base/thinning.h), so that no spike and no NaN
+ * disappears. Keeps the last point of a series, which users look at first. */
 static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count,
                           size_t stride)
 {
@@ -159,7 +158,7 @@ static void recorder_on_timer(uv_timer_t *timer)
     recorder_start_work(timer->data);
 }
 
-/* The first point of a quiet time starts the timer, so an idle coordinator does not wake up. */
+/* The timer runs only when there is something to write, so an idle coordinator does not wake up. */
 static void recorder_arm_timer(struct metrics_recorder *r)
 {
     if (!uv_is_active((uv_handle_t *)&r->timer))
@@ -260,7 +259,7 @@ void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report
     const int64_t step = report_step(r, report);
     for (size_t i = 0; i < report->line->count; i++) {
         const struct metric *metric = &report->line->metrics[i];
-        if (usage_is_metric(metric->name)) /* its points would mix with what the node measures */
+        if (usage_is_metric(metric->name)) /* its points would mix with those that the node measures */
             continue;
         if (r->pending.point_count >= METRICS_RECORDER_PENDING)
             recorder_drop_oldest(r);

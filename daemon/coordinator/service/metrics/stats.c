@@ -73,7 +73,8 @@ static void print_cluster(const struct core_totals *t, struct buf *out)
     metric_gauge(out, "ddp_gpus_sick", "GPUs that are not used because they are unhealthy.", t->gpus_sick);
     metric_counter(out, "ddp_generations_total", "Generations formed since the coordinator started.",
                    (uint64_t)t->generations);
-    metric_counter(out, "ddp_restarts_total", "Restarts charged to jobs since the coordinator started.",
+    metric_counter(out, "ddp_restarts_total",
+                   "Restarts that counted against max_restarts, since the coordinator started.",
                    (uint64_t)t->restarts);
 }
 

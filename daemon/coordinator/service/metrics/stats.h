@@ -13,9 +13,9 @@
 
 #define STATS_BUCKETS 12
 #define STATS_METHODS 64
-extern const double stats_bounds[STATS_BUCKETS]; /* seconds, growing */
+extern const double stats_bounds[STATS_BUCKETS]; /* seconds, in ascending order */
 
-/* The relays of ranks, by name: "coordinator", or the node's. More than these are left out. */
+/* The relays of ranks, by name: "coordinator", or the node's. Further relays are left out. */
 struct stats_relays {
     struct stats_relay {
         char name[64];

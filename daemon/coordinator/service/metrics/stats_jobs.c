@@ -43,7 +43,7 @@ void stats_jobs_release(struct stats_jobs *j)
     *j = (struct stats_jobs){0};
 }
 
-/* A label's value: Prometheus wants '\', '"' and the end of a line escaped. */
+/* Appends NAME="VALUE". Prometheus needs '\', '"' and line ends escaped in a value. */
 static void label_put(struct buf *out, const char *name, const char *value)
 {
     buf_printf(out, "%s=\"", name);
@@ -59,7 +59,7 @@ static void label_put(struct buf *out, const char *name, const char *value)
     buf_putc(out, '"');
 }
 
-/* The end of the labels, and the shortest number that reads as the same value. */
+/* Appends the end of the labels, and the shortest number that is read back as the same value. */
 static void sample_end(struct buf *out, double value)
 {
     char text[REAL_TEXT];
@@ -129,7 +129,7 @@ static const struct job_series {
     {"ddp_job_ranks", "Ranks of a running job.", job_ranks, 0},
     {"ddp_job_gpus", "GPUs of a running job.", job_gpus, 0},
     {"ddp_job_running_seconds", "Time since the job ran for the first time.", job_running, 0},
-    {"ddp_job_restarts", "Restarts charged to a running job.", job_restarts, 0},
+    {"ddp_job_restarts", "Restarts of a running job that counted against max_restarts.", job_restarts, 0},
     {"ddp_job_step", "Step of a running job, as it reports it.", job_step, 0},
     {"ddp_job_steps", "Steps of the whole run, as the job reports them.", job_steps, 0},
     {"ddp_job_steps_per_second", "Steps per second of a running job.", job_pace, 0},

@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "daemon/coordinator/core/job_sums.h"
 
-/* The part of the page of metrics about running jobs and their GPUs. A job has its series while it runs, and at most
- * STATS_JOBS jobs, the newest, and STATS_GPUS GPUs have some: a scrape stays small however long the queue is. */
+/* The part of the page of metrics about running jobs and their GPUs. A job has series only while it runs. At most the
+ * STATS_JOBS newest jobs and STATS_GPUS GPUs have series, so the page stays small in a large cluster. */
 
 #define STATS_JOBS 256
 #define STATS_GPUS 2048

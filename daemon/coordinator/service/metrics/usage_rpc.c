@@ -11,9 +11,10 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/rpc_usage.h"
 
-#define SPAWNS_MOST 1024 /* of a message, as the agent sends it */
+#define SPAWNS_MOST 1024 /* in one message; agents send no more */
 
-/* Our clock, not the node's: points of all ranks are on one axis, the seconds since the job was submitted. */
+/* Uses the coordinator's clock, not the node's, because the points of all ranks share one axis: the seconds since the
+ * job was submitted. */
 static void usage_record(struct service *s, const struct rank_record *rank, int64_t job,
                          const struct usage *usage)
 {
@@ -33,13 +34,13 @@ void usage_rpc_receive(struct agent_session *x, const Ddp__V1__UsageReport *m)
         return;
     }
     if (commit_queue_accepts(x->service, &e) != ERR_OK)
-        return; /* while the disk is full nothing is decided, and points could not be written */
+        return; /* while the disk is full, the core decides nothing, and points cannot be written */
     struct core_spawn_usage *list = pool_alloc(&pool, m->n_spawns * sizeof *list);
     event.usage.spawns = list;
     for (size_t i = 0; i < m->n_spawns; i++) {
         const Ddp__V1__SpawnUsage *from = m->spawns[i];
         const struct rank_record *rank = core_spawn_rank(x->service->core, from->job, from->spawn);
-        /* an agent speaks for its own workers only */
+        /* an agent may report only its own workers */
         if (!from->usage || !rank || strcmp(rank->node, x->node) != 0)
             continue;
         struct core_spawn_usage *to = &list[event.usage.count++];

@@ -5,7 +5,7 @@
 
 struct agent_session;
 
-/* What workers on the session's node use: tells the core, and keeps it with the job's metrics. */
+/* Receives what the workers on the session's node use, passes it to the core, and stores it with the job's metrics. */
 void usage_rpc_receive(struct agent_session *x, const Ddp__V1__UsageReport *m);
 
 #endif

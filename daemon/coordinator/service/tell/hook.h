@@ -9,7 +9,7 @@
 
 #define HOOK_OF_JOBS "jobs" /* stands for all `tell` of jobs in lists and metrics; no hook has this name */
 
-/* What coordinator.yaml says about hooks. rules[i] says what hooks[i] hears. */
+/* The hooks of coordinator.yaml. rules[i] selects the events that hooks[i] gets. */
 struct hook {
     char *post; /* URL, secret; NULL: run */
     enum tell_shape shape;

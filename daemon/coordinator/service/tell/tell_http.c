@@ -18,7 +18,7 @@
  * which calls `done`.
  *
  * Failure modes: each request has a time limit, so one that hangs delays no other. With CURLOPT_QUICK_EXIT libcurl does
- * not wait for a resolver that hangs when it gives up a request. */
+ * not wait for a hanging resolver when it gives up a request. */
 
 #define CONNECT_MS 5000
 #define ANSWER_SHOWN 160        /* bytes of the answer in a result */
@@ -35,7 +35,7 @@ struct http_job {
     bool public_only, was_private;
     tell_done_fn done;
     void *user;
-    /* on the thread */
+    /* used on the thread only */
     CURL *easy;
     struct curl_slist *list;
     char answer[ANSWER_SHOWN + 1];
@@ -53,7 +53,7 @@ struct tell_http {
     CURLM *multi;
     struct http_job *active; /* of the thread */
     char *ca;
-    bool ca_only; /* ca is not one of the system's */
+    bool ca_only; /* trust only `ca`, not the system's certificates */
 };
 
 static void http_job_free(struct http_job *job)
@@ -85,7 +85,8 @@ static size_t answer_take(char *data, size_t one, size_t count, void *user)
     return job->answer_all > ANSWER_MOST ? 0 : size;
 }
 
-/* The address that the host's name has now is checked, not the one that it had at another time. */
+/* Checks the address at the moment of the connection, because the host's name may have got another address since the
+ * last check. */
 static curl_socket_t socket_open(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct http_job *job = user;
@@ -97,7 +98,8 @@ static curl_socket_t socket_open(void *user, curlsocktype purpose, struct curl_s
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-/* One line without control characters, and without the URL's path, which may be a secret that was repeated. */
+/* Makes the text one line without control characters, and hides the URL's path, which is a secret that the answer may
+ * repeat. */
 static void result_clean(const struct http_job *job, char *text)
 {
     for (char *p = text; *p; p++)
@@ -135,7 +137,7 @@ static void http_job_end(struct tell_http *h, struct http_job *job, CURLcode cod
 {
     long status = 0;
     curl_easy_getinfo(job->easy, CURLINFO_RESPONSE_CODE, &status);
-    /* An answer that is too long counts by its status. */
+    /* For an answer that is too long, the status counts. */
     if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && status))
         result_of_status(job, status);
     else
@@ -188,13 +190,13 @@ static void http_job_begin(struct tell_http *h, struct http_job *job)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, job);
     if (job->public_only) {
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
-        /* A connection that another hook has opened to the same name may lead to a private address. */
+        /* No connection is reused: another hook may have opened one to the same name at a private address. */
         curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
         curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
     }
     if (h->ca)
         curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca);
-    if (h->ca_only) /* libcurl may have been built with a directory of authorities, too */
+    if (h->ca_only) /* libcurl may have been built with a default directory of authorities, which must not be used */
         curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     job->next = h->active;
     h->active = job;
@@ -207,7 +209,7 @@ static void http_take_finished(struct tell_http *h)
     int left;
     while ((message = curl_multi_info_read(h->multi, &left)))
         if (message->msg == CURLMSG_DONE) {
-            const CURLcode code = message->data.result; /* the message is gone with the handle */
+            const CURLcode code = message->data.result; /* the message ends with the handle */
             char *job;
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &job);
             http_job_end(h, (struct http_job *)(void *)job, code);
@@ -253,8 +255,8 @@ static void http_on_async(uv_async_t *async)
     }
 }
 
-/* The libcurl of a relocatable bundle was built on another system, which may keep its certificates elsewhere. NULL: where
- * libcurl looks by itself. */
+/* The libcurl of a relocatable bundle was built on another system, which may keep its certificates elsewhere. NULL:
+ * libcurl looks in its own default place. */
 static const char *system_certificates(void)
 {
     static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",

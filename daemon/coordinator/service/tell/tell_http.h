@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "daemon/coordinator/service/tell/tell_attempt.h"
 
-/* POST requests by libcurl, from a thread of its own, because libcurl may block: in the resolver, and while it
- * computes for TLS. Redirections are not followed, certificates are checked, answers are read up to a limit. */
+/* POST requests by libcurl, from a thread of its own, because libcurl may block in the resolver and during TLS
+ * handshakes. Redirections are not followed, certificates are checked, answers are read up to a limit. */
 struct tell_http;
 
 struct tell_request {

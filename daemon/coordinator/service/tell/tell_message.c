@@ -8,12 +8,12 @@
 #include "base/mem.h"
 
 #define NAME_MOST 100 /* bytes of a job's name in a title */
-/* Discord refuses messages of more than 2000 characters, also in Slack's form. ntfy makes an attachment of more than
- * 4096 bytes, which a server may refuse. Bytes are never fewer than characters. */
+/* Discord refuses messages of more than 2000 characters, also in Slack's form. ntfy turns a text of more than 4096
+ * bytes into an attachment, which a server may refuse. A text has at least as many bytes as characters. */
 #define CHAT_MOST 2000
 #define NTFY_MOST 4096
 #define CUT "..."      /* the end of a message that was too long */
-#define ESCAPED_MOST 8 /* bytes that stand for one character, with a NUL */
+#define ESCAPED_MOST 8 /* bytes of an escaped character, with a NUL */
 
 static const char *title_verb(const char *what)
 {
@@ -63,7 +63,7 @@ void tell_json(const struct notice_record *n, const char *cluster, struct buf *o
     jout_close(&o, '}');
 }
 
-/* Writes to `out` what stands for the character at `at`, and returns its size; 0: the character itself. */
+/* Writes the escaped form of the character at `at` to `out`, and returns its size. 0: the character needs no escape. */
 typedef size_t (*tell_escape_fn)(const char *at, char out[ESCAPED_MOST]);
 
 static size_t escape_as(char out[ESCAPED_MOST], const char *text)

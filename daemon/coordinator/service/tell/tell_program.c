@@ -14,9 +14,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define OUTPUT_MOST 4096   /* bytes that are logged */
-#define KILL_AFTER_S 2     /* from SIGTERM to SIGKILL */
-#define GUARD_LATER_S 3    /* the guard ends the program so long after the coordinator should have */
+#define OUTPUT_MOST 4096 /* bytes that are logged */
+#define KILL_AFTER_S 2   /* from SIGTERM to SIGKILL */
+#define GUARD_LATER_S 3  /* the guard (timeout) ends the program so long after the coordinator should have */
 
 extern char **environ;
 
@@ -27,7 +27,7 @@ struct tell_program {
     uv_write_t write;
     char *name, *json;
     int64_t timeout_ms;
-    tell_done_fn done; /* NULL: nobody wants to know any more */
+    tell_done_fn done; /* NULL: abandoned */
     void *user;
     struct tell_result result;
     char text[OUTPUT_MOST + 1], chunk[1024];
@@ -61,7 +61,7 @@ static void program_log_output(struct tell_program *p)
             log_info("hook_output", "program=%s line=%s", LOG_Q(p->name), LOG_Q(line));
 }
 
-/* The first line of the output says most. */
+/* Of the output, the result has only the first line, which usually says why the program failed. */
 static void program_add_output(struct tell_program *p)
 {
     struct tell_result *r = &p->result;
@@ -74,8 +74,8 @@ static void program_add_output(struct tell_program *p)
             *c = ' ';
 }
 
-/* Ends when the program has exited and its output has ended. Processes that it left behind may hold the output open:
- * then the time limit ends it. */
+/* Called when the program has exited and its output has ended. Processes that it left behind may hold the output open;
+ * then this is called at the time limit. */
 static void program_finish(struct tell_program *p)
 {
     tell_done_fn done = p->done;
@@ -113,7 +113,7 @@ static void program_on_late(uv_timer_t *timer)
 {
     struct tell_program *p = timer->data;
     const pid_t group = p->process.pid;
-    if (p->exited) { /* others of its group hold the output open */
+    if (p->exited) { /* other processes of its group hold the output open */
         kill(-group, SIGKILL);
         program_finish(p);
         return;
@@ -151,7 +151,7 @@ static void program_on_output(uv_stream_t *stream, ssize_t count, const uv_buf_t
 static void program_on_written(uv_write_t *write, int status)
 {
     struct tell_program *p = write->data;
-    (void)status; /* a program need not read it */
+    (void)status; /* an error is fine: the program need not read its stdin */
     program_close_handle((uv_handle_t *)&p->input);
 }
 
@@ -182,7 +182,7 @@ static char **program_environment(const struct notice_record *n)
     return strv_append(strv_append(env, id), job);
 }
 
-/* The time limit must hold without the coordinator, too, which may be killed. timeout(1) is the leader of the program's
+/* The time limit must hold even if the coordinator is killed. So timeout(1) starts the program. It leads the program's
  * group, exits as the program does, and ends the group later than the coordinator would. */
 static char **program_guard(char *const *argv, int64_t timeout_ms)
 {
@@ -219,7 +219,8 @@ static int program_spawn(uv_loop_t *loop, struct tell_program *p, char *const *a
                                           .stdio = stdio};
     p->has_process = true;
     p->open_handles++;
-    /* libcurl makes socket pairs that stay open at exec. The program's own three are copies, which are not concerned. */
+    /* libcurl makes socket pairs that would stay open after exec. The program's three streams are copies, so this does
+     * not close them. */
     (void)syscall(SYS_close_range, 3, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
     const int rc = uv_spawn(loop, &p->process, &options);
     strv_free(env);
@@ -246,7 +247,7 @@ struct tell_program *tell_program_start(uv_loop_t *loop, char *const *argv,
     p->process.data = p->input.data = p->output.data = p->timer.data = p->write.data = p;
     if (rc != 0) {
         snprintf(p->result.text, sizeof p->result.text, "%s: %s", p->name, uv_strerror(rc));
-        /* without memory, processes or descriptors now, it may start later */
+        /* memory, processes or descriptors may be available later */
         p->result.refused = rc != UV_EAGAIN && rc != UV_ENOMEM && rc != UV_EMFILE && rc != UV_ENFILE;
         uv_timer_start(&p->timer, program_on_failed_start, 0, 0);
         return p;

@@ -7,11 +7,12 @@
 #include "store/record.h"
 
 /* A program that is started for a notice. It gets the notice as JSON on stdin and as variables DDP_EVENT, ... in its
- * environment, runs in a session of its own and without a shell, and is killed with its process group at the end of its
- * time. Exit code 0 means that the notice is delivered. What it writes goes into the coordinator's log, up to a limit. */
+ * environment, runs in a session of its own and without a shell, and is killed with its process group when its time
+ * limit is over. Exit code 0 means that the notice is delivered. Its output goes into the coordinator's log, up to a
+ * limit. */
 struct tell_program;
 
-/* A failed start is reported through `done`, too, from the loop. argv, json and env are copied. */
+/* A failed start is also reported through `done`, by the loop. argv, json and env are copied. */
 struct tell_program *tell_program_start(uv_loop_t *loop, char *const *argv,
                                         const struct notice_record *notice, const char *json,
                                         int64_t timeout_ms, tell_done_fn done, void *user);

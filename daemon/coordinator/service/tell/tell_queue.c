@@ -26,10 +26,10 @@ int64_t tell_queue_wait(int failures)
     return wait < TELL_LONGEST_RETRY_MS ? wait : TELL_LONGEST_RETRY_MS;
 }
 
-/* The notice is no longer due, whatever became of it. */
+/* The notice needs no further attempt: it was delivered or dropped. */
 static void queue_advance(struct tell_queue *q, int64_t id)
 {
-    if (id > q->last_id) { /* else it was dropped while it was on its way */
+    if (id > q->last_id) { /* otherwise it was dropped while it was being sent */
         q->last_id = id;
         if (q->waiting > 0)
             q->waiting--;

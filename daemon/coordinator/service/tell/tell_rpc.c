@@ -151,7 +151,7 @@ void tell_test(struct rpc_call *rpc, const void *message, void *user)
               *request->name ? request->name : "all hooks");
     c->service = s;
     c->rpc = rpc;
-    c->left = c->count + 1; /* a part may be done before the next one begins */
+    c->left = c->count + 1; /* one more, because a part may be done before the next one begins */
     rpc_call_set_user(rpc, c);
     for (size_t i = 0; i < c->count; i++)
         teller_test(s->teller, c->parts[i].hook, tell_part_done, &c->parts[i]);

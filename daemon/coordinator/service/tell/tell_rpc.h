@@ -10,6 +10,6 @@ struct stats_hooks;
 void tell_list(struct rpc_call *rpc, const void *message, void *user);
 void tell_test(struct rpc_call *rpc, const void *message, void *user);
 void tell_test_end(struct rpc_call *rpc, bool cancelled);
-void tell_count(struct service *s, struct stats_hooks *out); /* for the page of metrics */
+void tell_count(struct service *s, struct stats_hooks *out); /* for /metrics */
 
 #endif

@@ -19,19 +19,19 @@
 #include "daemon/coordinator/service/tell/tell_queue.h"
 #include "store/notices.h"
 
-/* Normal sequence: the core decides which hooks hear of an event and adds a notice for each, which is committed with the
- * event. After the commit teller_committed starts the timer. The timer's pass begins an attempt for each queue that is
- * due: a request on the thread of tell_http, or a program. When the attempt is done, its notice is deleted a moment later,
- * together with others, and the next one follows.
+/* Normal sequence: the core decides which hooks get an event and adds a notice for each, which is committed with the
+ * event. After the commit, teller_committed starts the timer. The timer's function begins an attempt for each queue
+ * that is due: a request on the thread of tell_http, or a program. When the attempt has succeeded, its notice is
+ * deleted a moment later, together with others, and the next notice follows.
  *
  * Failure modes:
- * - An attempt fails: it is repeated, at first after a second, later after five minutes, or when the other side says.
- *   A notice that is refused again and again is dropped, so that the next ones get their turn.
+ * - An attempt fails: it is repeated, at first after a second, later after five minutes, or when the receiver asks for it.
+ *   A notice that is refused again and again is dropped, so that the next notices get their turn.
  * - The coordinator dies: notices are in the database until they are deleted, so they are sent again. A notice that was
  *   delivered but not deleted yet is delivered twice; it has the same id.
- * - A hook is dead for long: its newest notices are kept, up to a number and an age. That notices were dropped is said
- *   once, in the log and in an event, until the hook works again.
- * - The disk is full: what was delivered is deleted later. */
+ * - A hook fails for a long time: its newest notices are kept, up to a number and an age. The log and an event report
+ *   once that notices were dropped, until the hook works again.
+ * - The disk is full: delivered notices are deleted later. */
 
 #define DELETE_AFTER_MS 100
 #define RETRY_STORE_MS 5000
@@ -57,9 +57,9 @@ struct teller {
     const struct hook_list *hooks;
     struct tell_queue **queues; /* those of the configuration first, in its order */
     size_t count, cap;
-    struct tell_queue jobs_sum; /* what queues of jobs that are gone have counted */
+    struct tell_queue jobs_sum; /* the counts of queues of jobs that were removed from the list */
     struct tell_attempt *attempts;
-    struct tell_http *http; /* NULL until it is needed: it costs a thread */
+    struct tell_http *http; /* opened when it is first needed, because it has a thread */
     uv_timer_t timer, delete_timer, trim_timer;
     int job_attempts;
     bool loaded, stopped;
@@ -107,7 +107,7 @@ static void teller_delete(uv_timer_t *timer)
     for (size_t i = 0; i < t->count; i++)
         if (t->queues[i]->deleted_id < t->queues[i]->last_id)
             marks[count++] = (struct notice_mark){t->queues[i]->hook, t->queues[i]->last_id};
-    /* One transaction for all: each waits for the disk, and the loop with it. */
+    /* One transaction for all queues, because the loop waits for the disk in each transaction. */
     const bool done = !count || (!t->service->commit_blocked &&
                                  store_notices_delete_each(t->service->store, marks, count, &e) == ERR_OK);
     free(marks);
@@ -123,7 +123,7 @@ static void teller_delete_soon(struct teller *t)
         uv_timer_start(&t->delete_timer, teller_delete, DELETE_AFTER_MS, 0);
 }
 
-/* Said once until the hook works again. */
+/* Reports this once, until the hook works again. */
 static void queue_say_dropped(struct teller *t, struct tell_queue *q, int64_t count, const char *why)
 {
     CLEANUP(free_text)
@@ -319,13 +319,13 @@ static void teller_forget_idle(struct teller *t)
 
 /* ---- the pass */
 
-/* Hooks that are no longer in the configuration lose what they have. */
+/* The notices of a hook that is no longer in the configuration are dropped. */
 static void teller_drop_unknown(struct teller *t, const struct notice_queue *found)
 {
     struct err e = {0};
     int64_t deleted;
     if (store_notices_delete(t->service->store, found->hook, INT64_MAX, &deleted, &e) == ERR_OK)
-        log_warn("hook_gone", "hook=%s dropped=%" PRId64 " why=\"it is not in coordinator.yaml any more\"",
+        log_warn("hook_gone", "hook=%s dropped=%" PRId64 " why=\"it is no longer in coordinator.yaml\"",
                  LOG_Q(found->hook), deleted);
 }
 
@@ -335,7 +335,8 @@ static bool teller_load(struct teller *t)
     size_t count;
     struct err e = {0};
     if (store_notice_queues(t->service->store, &list, &count, &e) != ERR_OK) {
-        log_warn("notices_not_read", "why=%s", LOG_Q(e.msg)); /* a full disk may have an older schema */
+        /* On a full disk the database may still have an older schema. */
+        log_warn("notices_not_read", "why=%s", LOG_Q(e.msg));
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -366,7 +367,7 @@ static void teller_pass(uv_timer_t *timer)
     while (t->count > hooks && t->job_attempts < JOB_ATTEMPTS_MOST &&
            (first = tell_queue_first(t->queues + hooks, t->count - hooks, now)))
         queue_send(t, first);
-    /* Without a free attempt for jobs, the end of one of theirs starts the next pass. */
+    /* If the jobs have no free attempt, the end of one of their attempts starts the next pass. */
     for (size_t i = 0; i < (t->job_attempts < JOB_ATTEMPTS_MOST ? t->count : hooks); i++) {
         const struct tell_queue *q = t->queues[i];
         if (q->waiting && !q->sent_id && q->next_at < next)
@@ -386,7 +387,7 @@ void teller_committed(struct teller *t, const struct change *changes, size_t cou
         if (changes[i].kind != CHANGE_NOTICE)
             continue;
         any = true;
-        if (!t->loaded) /* it will be found in the database */
+        if (!t->loaded) /* teller_load will find it in the database */
             continue;
         struct tell_queue *q = queue_find(t, changes[i].notice->hook);
         if (!q)
@@ -430,7 +431,7 @@ void teller_finish(struct teller *t, int64_t ms)
 {
     const int64_t end = clock_boot_ms() + ms;
     while (teller_has_due(t) && clock_boot_ms() < end)
-        uv_run(&t->service->loop, UV_RUN_ONCE); /* the loop looks up once a second at least: loop.c */
+        uv_run(&t->service->loop, UV_RUN_ONCE); /* this returns at least once a second: loop.c */
 }
 
 void teller_stop(struct teller *t)

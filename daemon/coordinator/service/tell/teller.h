@@ -7,8 +7,8 @@
 
 #include "daemon/coordinator/service/tell/tell_attempt.h"
 
-/* Delivers the notices in the database to their hooks: each hook gets its own in order and at least once. A hook that
- * fails delays no other and never the loop. See teller.c. Loop thread. */
+/* Delivers the notices in the database to their hooks. Each hook gets its own notices in order, each at least once. A
+ * hook that fails delays neither the other hooks nor the loop. See teller.c. Loop thread. */
 struct service;
 struct change;
 struct hook;
@@ -16,16 +16,17 @@ struct notice_record;
 struct teller;
 
 struct teller *teller_open(struct service *s);
-/* These changes were committed. */
+/* To be called after these changes were committed. */
 void teller_committed(struct teller *t, const struct change *changes, size_t count);
-/* Runs the loop until all that waits has been tried, at most this long: for a cluster that ends with this process. */
+/* Runs the loop until every waiting notice has been tried, but at most this long. Used under `ddpctl run`, whose
+ * cluster ends with this process. */
 void teller_finish(struct teller *t, int64_t ms);
-/* Ends all attempts, and deletes what was delivered. The memory goes with teller_free, after the loop has closed its
+/* Ends all attempts, and deletes the delivered notices. teller_free frees the memory, after the loop has closed its
  * handles. */
 void teller_stop(struct teller *t);
 void teller_free(struct teller *t);
 
-/* How a hook of the configuration is doing. Texts are borrowed until the next turn of the loop. */
+/* The state of one hook of the configuration. Texts are borrowed until the next turn of the loop. */
 struct teller_state {
     const char *name;
     const char *url;                  /* secret: web_url_shown; NULL: none */
@@ -38,7 +39,8 @@ size_t teller_count(const struct teller *t);
 /* i == teller_count: all `tell` of jobs together, with the name "jobs". */
 void teller_describe(const struct teller *t, size_t i, struct teller_state *out);
 
-/* Sends a test message through hook i, beside its queue. `done` is called, by teller_free at the latest. */
+/* Sends a test message through hook i, without its queue. `done` is called in any case, by teller_free at the
+ * latest. */
 void teller_test(struct teller *t, size_t i, tell_done_fn done, void *user);
 
 #endif
