@@ -23,7 +23,7 @@ static enum err_code any_rank_chooses(struct trainer *t, bool *any, struct err *
     return code;
 }
 
-/* Returns the path of kept algorithms, or NULL. The caller frees. */
+/* Returns the path of a file with kept algorithms, or NULL. The caller frees it. */
 static char *kept_path(const struct trainer *t)
 {
     const char *named = getenv("DDP_CUDA_TUNE");
@@ -44,7 +44,7 @@ static enum err_code read_kept(const struct trainer *t, struct buf *text, struct
     return ERR_OK;
 }
 
-/* Gives all ranks the text of the root. */
+/* Sends the text of the root to all ranks. */
 static enum err_code share_text(struct trainer *t, int root, struct buf *text, struct err *e)
 {
     uint64_t size = text->len;
@@ -58,7 +58,7 @@ static enum err_code share_text(struct trainer *t, int root, struct buf *text, s
     return size ? coll_broadcast(t->formation.group, text->data, (size_t)size, root, e) : ERR_OK;
 }
 
-/* Takes the text, or rehearses if it is of another kind of device. */
+/* Takes the choices of the text. If they are for another kind of device, does a rehearsal if `rehearse` is set. */
 static enum err_code take_or_rehearse(struct trainer *t, const struct buf *text, bool rehearse, struct err *e)
 {
     struct device *d = t->engine.device;

@@ -3,8 +3,8 @@
 
 #include "trainer/engine/engine.h"
 
-/* Computes the gradients of one micro-batch, as large as they come, while the device chooses algorithms, and throws them
- * away. Nothing else may run on the device. Parameters, moments and the place in the run do not change. The data set must
+/* Computes the gradients of one micro-batch of full size while the device chooses algorithms, then discards them.
+ * Nothing else may run on the device. Parameters, moments and the position in the run do not change. The data set must
  * not be empty, and parameters must be set. */
 MUST_CHECK enum err_code engine_rehearse(struct engine *n, struct err *e);
 

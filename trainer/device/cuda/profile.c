@@ -1,5 +1,5 @@
-/* Measures operations with events: see profile.h. Events are read later, when the GPU has passed them, so that the host
- * runs ahead of the GPU as it does without a profile. */
+/* Measures operations with events: see profile.h. Events are read later, when the GPU has passed them. So the host runs
+ * ahead of the GPU, as it does without a profile. */
 #include "trainer/device/cuda/profile.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct profile_pending {
 struct profile {
     struct cuda_device *c;
     char *path;
-    bool broken; /* CUDA had an error: nothing is measured any more */
+    bool broken; /* CUDA had an error, so nothing more is measured */
     struct profile_tables tables;
     struct profile_row row[ROWS];
     int rows;
@@ -99,7 +99,7 @@ void profile_begin(struct profile *p)
 {
     if (p->broken || !cuda_ready(p->c))
         return;
-    /* Half of the ring is still before the GPU, so it does not become idle. */
+    /* The ring is full. The GPU has to pass only the older half of it, so it does not become idle. */
     if (p->count == PENDING) {
         if (!cuda_await(p->c, pending_at(p, PENDING / 2)->to))
             return;

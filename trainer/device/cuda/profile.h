@@ -4,16 +4,17 @@
 #include "base/err.h"
 #include "trainer/device/device.h"
 
-/* Measures how long the GPU works on each operation: DDP_CUDA_PROFILE=FILE. An event is recorded on the stream before
- * and after every operation. Operations of one kind and shape are one row: a line of JSON in FILE.PID, written when the
- * device is closed. Everything before `reserve` is left out, such as the measurement of the peak. Nothing is recorded
- * as a graph meanwhile, and a run is slower by some percent. */
+/* With DDP_CUDA_PROFILE=FILE, measures how long the GPU works on each operation. An event is recorded on the stream
+ * before and after every operation. Operations of one kind and shape share one row, which is a line of JSON in
+ * FILE.PID, written when the device is closed. Everything before `reserve` is left out, such as the measurement of
+ * the GPU's peak rate. While operations are measured, nothing is recorded as a graph, and a run is slower by a few
+ * percent. */
 
 struct cuda_device;
 struct profile;
 
-/* What an operation does at least. The time that a GPU needs for it is at least the larger one of flops / the rate of
- * its matrix products and bytes / the rate of its memory. */
+/* The least work that an operation needs. The time of a GPU is at least flops / the rate of its matrix products, and at
+ * least bytes / the rate of its memory. */
 struct profile_work {
     const char *name; /* of the operation; a string constant */
     char shape[56];

@@ -1,4 +1,5 @@
-/* The measured table of operations. Each function says what its operation does at least (struct profile_work). */
+/* The table of measured operations. Each function computes the least work that its operation needs (struct
+ * profile_work). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static double size_of(enum device_type type)
     return (double)device_size(type);
 }
 
-/* An operation that reads and writes so many bytes. */
+/* Ends an operation that reads and writes this number of bytes. */
 static void measure_bytes(struct device *d, const char *name, double bytes)
 {
     struct profile_work w = {.name = name, .bytes = bytes};
@@ -181,8 +182,8 @@ static void measured_norm_grad(struct device *d, const struct device_norm_grad *
     measure_end(d, &w);
 }
 
-/* Only half of the scores count, because attention is causal. `arrays`: of (tokens,width) that are read or written;
- * `products`: of queries and keys, or of the like. */
+/* Only half of the scores count, because attention is causal. `arrays`: how many arrays of (tokens,width) are read or
+ * written; `products`: how many products of the size of queries times keys are computed. */
 static struct profile_work work_of_attention(const char *name, const struct device_attention *h,
                                              double arrays, double products)
 {
@@ -273,7 +274,7 @@ const struct device_ops *profile_operations(struct profile *p, const struct devi
     struct profile_tables *t = profile_tables(p);
     t->plain = t->measured = *plain;
     struct device_ops *ops = &t->measured;
-    ops->record = NULL; /* inside of a graph, events have no times */
+    ops->record = NULL; /* inside a graph, events have no times */
     ops->recorded = NULL;
     ops->replay = NULL;
     ops->product = measured_product;

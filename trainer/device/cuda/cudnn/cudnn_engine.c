@@ -10,8 +10,9 @@ enum {
     TILE_N = 41,
 };
 
-/* On Blackwell (10.0 and 10.3) cuDNN proposes only a general engine, which is slow. Engine 5 has the fast kernels; these
- * are the settings with which NVIDIA's cudnn-frontend asks for its deterministic ones. They have changed with 9.23. */
+/* On Blackwell (10.0 and 10.3) cuDNN proposes only a general engine, which is slow. Engine 5 has the fast kernels.
+ * These are the settings with which NVIDIA's cudnn-frontend selects its deterministic kernels; they changed with
+ * version 9.23. */
 const struct cudnn_engine *cudnn_engine_backward(size_t version, int capability)
 {
     static const struct cudnn_engine since_918 = {5, 2, {{KERNEL_CFG, 31}, {STAGES, 2}}};

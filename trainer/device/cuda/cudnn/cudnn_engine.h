@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An engine of cuDNN with its settings, where cuDNN's own order does not bring the right one. */
+/* An engine of cuDNN with its settings, for cases in which cuDNN itself does not propose the right engine. */
 
 enum { CUDNN_KNOBS = 6 };
 struct cudnn_engine {
@@ -16,8 +16,8 @@ struct cudnn_engine {
     } knob[CUDNN_KNOBS];
 };
 
-/* For the gradient of attention that gives the same bits every time. version: as cudnn_fault; capability: of the GPU, 90
- * for 9.0. NULL: cuDNN's order is right. */
+/* Returns the engine for a gradient of attention that gives the same bits every time. version: as in cudnn_fault;
+ * capability: of the GPU, 90 for 9.0. NULL: use the engines that cuDNN proposes. */
 const struct cudnn_engine *cudnn_engine_backward(size_t version, int capability);
 
 #endif

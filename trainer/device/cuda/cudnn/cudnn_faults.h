@@ -6,8 +6,9 @@
 
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
-/* Shapes of attention that a version of cuDNN accepts and computes wrongly. cuDNN itself does not refuse them; NVIDIA's
- * cudnn-frontend does. version: cudnnGetVersion, 91900 for 9.19.0. Returns the reason, or NULL if none is known. */
+/* Shapes of attention that a version of cuDNN accepts and computes wrongly. cuDNN itself does not refuse them;
+ * NVIDIA's cudnn-frontend does. version: cudnnGetVersion, 91900 for 9.19.0. Returns what is wrong, or NULL if no
+ * fault is known. */
 const char *cudnn_fault(size_t version, const struct cudnn_heads *n, bool backward);
 
 #endif

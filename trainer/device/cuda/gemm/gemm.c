@@ -1,4 +1,4 @@
-/* Products, and the plan and the algorithm of each shape, of which a model has about twenty. */
+/* Runs products. Keeps the plan and the algorithm of each shape; a model has about twenty shapes. */
 #include "trainer/device/cuda/gemm/gemm.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static enum err_code gemm_fail(struct err *e, const char *what, cublasStatus_t s
 
 /* ---- choosing an algorithm */
 
-/* Keeps the plan's algorithm, or that it is declined, for choices. */
+/* Adds the plan to the choices: its algorithm, or that it is declined. */
 static void choice_keep(struct gemm *g, const struct gemm_plan *p)
 {
     struct gemm_choice choice = {.shape = p->shape, .apart = p->declined};
@@ -59,7 +59,8 @@ static bool try_candidate(void *arg, int way, cudaStream_t stream)
            CUBLAS_STATUS_SUCCESS;
 }
 
-/* Nothing can be timed while the stream is being captured: captured work does not run. */
+/* Whether this shape may be measured now. Not while the stream is being captured into a graph, because captured work
+ * does not run. */
 static bool may_time(const struct gemm *g, const struct gemm_shape *s)
 {
     enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
@@ -67,7 +68,7 @@ static bool may_time(const struct gemm *g, const struct gemm_shape *s)
            capturing == cudaStreamCaptureStatusNone;
 }
 
-/* A choice that was taken from another process. */
+/* Uses a choice that another process has made. */
 static enum err_code plan_take_choice(struct gemm *g, struct gemm_plan *p, const struct gemm_choice *choice,
                                       struct err *e)
 {
@@ -79,7 +80,7 @@ static enum err_code plan_take_choice(struct gemm *g, struct gemm_plan *p, const
         return ERR_OK;
     return err_set(e, ERR_INTERNAL,
                    "cuBLASLt does not know the kept algorithm for (%lld,%lld) times (%lld,%lld): set "
-                   "DDP_CUDA_TUNE=0 to go on without kept algorithms",
+                   "DDP_CUDA_TUNE=0 to continue without kept algorithms",
                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }
 
@@ -161,8 +162,8 @@ static enum err_code gemm_decline(const struct gemm_shape *s, struct err *e)
                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }
 
-/* Sometimes cuBLASLt finds out only at the launch that it cannot do what it has proposed; the plan is then marked as
- * declined. */
+/* Sometimes cuBLASLt finds out only at the launch that it cannot run an algorithm that it has proposed. The plan is
+ * then marked as declined. */
 enum err_code gemm_run(struct gemm *g, const struct gemm_call *c, struct err *e)
 {
     struct gemm_plan *p = NULL;
@@ -190,7 +191,7 @@ void gemm_decide(struct gemm *g, const struct gemm_call *c, gemm_way_fn *run, vo
 {
     bool apart = gemm_timer_fastest(g->timer, 2, run, arg) == 1;
     struct gemm_plan *p = plan_kept(g, &c->shape);
-    if (!p) /* the two steps have taken its place */
+    if (!p) /* the plans of the two steps have replaced it in the cache */
         return;
     p->compared = true;
     p->declined |= apart;
@@ -239,7 +240,7 @@ enum err_code gemm_product(struct gemm *g, const struct device_product *h, struc
     BUG_ON(h->beta != 0.0f && h->beta != 1.0f);
     if (h->m == 0 || h->n == 0 || (h->k == 0 && c.shape.adds))
         return ERR_OK;
-    /* An empty sum is 0. cuBLASLt does not take k = 0. */
+    /* For k = 0 the result is 0, but cuBLASLt does not accept k = 0. */
     if (h->k > 0)
         return gemm_run(g, &c, e);
     cudaError_t code = cudaMemsetAsync(h->c, 0, (size_t)(h->m * h->n) * device_size(h->out), g->stream);
@@ -257,7 +258,8 @@ void gemm_choose(struct gemm *g, bool on)
 {
     g->choosing = on && g->timer;
     if (on)
-        plans_forget(g); /* shapes that were used before have the first algorithm */
+        /* plans that were made before have cuBLASLt's first algorithm, which was not measured */
+        plans_forget(g);
 }
 
 void gemm_print_choices(const struct gemm *g, struct buf *out)

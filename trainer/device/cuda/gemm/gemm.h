@@ -11,10 +11,10 @@
 
 /* Matrix products by cuBLASLt on one stream. Sums are float. Float factors are multiplied as floats, not as TF32.
  *
- * The algorithm for a shape is the chosen one, if there is a choice for the shape; else the first in cuBLASLt's own order,
- * which is the same in every process. So a run repeats bit for bit with the same choices. Choices are made between
- * gemm_choose(true) and gemm_choose(false) only, or taken from a text that another process has printed. If an algorithm
- * splits a sum, the parts are added in float and in a fixed order. */
+ * If there is a choice for a shape, its algorithm is used. Otherwise the first algorithm in cuBLASLt's own order is
+ * used, which is the same in every process. So a run with the same choices repeats bit for bit. A choice is either
+ * measured, between gemm_choose(true) and gemm_choose(false), or read from a text that another process has printed. If
+ * an algorithm splits a sum, the parts are added in float and in a fixed order. */
 
 struct gemm;
 /* device: the name of the kind of GPU; borrowed. DDP_CUDA_TUNE: see docs/gpu.md. */
@@ -28,16 +28,16 @@ MUST_CHECK enum err_code gemm_product(struct gemm *g, const struct device_produc
 
 uint32_t gemm_alignment(const void *p); /* the largest power of two that divides the address, at most 256 */
 struct gemm_call gemm_call_of(const struct device_product *h);
-/* UNIMPLEMENTED: cuBLASLt has no algorithm for it, or gemm_decide has found two steps to be faster. */
+/* UNIMPLEMENTED: cuBLASLt has no algorithm for this call, or gemm_decide has found two steps to be faster. */
 MUST_CHECK enum err_code gemm_run(struct gemm *g, const struct gemm_call *c, struct err *e);
-/* Whether algorithms are being chosen and nobody knows yet if one product is faster than two steps. */
+/* Whether algorithms are being chosen and it is not known yet whether one product is faster than two steps. */
 bool gemm_undecided(struct gemm *g, const struct gemm_call *c);
 /* Measures both: way 0 is one product (gemm_run of c), way 1 is two steps. Keeps the faster. */
 void gemm_decide(struct gemm *g, const struct gemm_call *c, gemm_way_fn *run, void *arg);
 
 /* ---- choices: as in device.h */
 
-bool gemm_chooses(const struct gemm *g); /* DDP_CUDA_TUNE asks for it */
+bool gemm_chooses(const struct gemm *g); /* DDP_CUDA_TUNE asks for choices */
 void gemm_choose(struct gemm *g, bool on);
 void gemm_print_choices(const struct gemm *g, struct buf *out);
 MUST_CHECK enum err_code gemm_take_choices(struct gemm *g, const char *text, size_t size, struct err *e);

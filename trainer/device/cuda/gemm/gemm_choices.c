@@ -60,7 +60,7 @@ void gemm_choices_print(const struct gemm_choices *c, const char *device, size_t
 
 /* ---- parse */
 
-/* Cuts the next line, without its end. Returns false if there is none, or if it is not ended. */
+/* Cuts the next line, without its line end. Returns false if there is no further line, or no line end. */
 static bool take_line(const char **at, const char *end, const char **line, size_t *length)
 {
     const char *stop = *at < end ? memchr(*at, '\n', (size_t)(end - *at)) : NULL;

@@ -1,4 +1,4 @@
-/* Layers in one product, or in a product and kernels: see gemm_layer.h. */
+/* Layers as one product, or as a product and kernels: see gemm_layer.h. */
 #include "trainer/device/cuda/gemm/gemm_layer.h"
 
 #include "trainer/device/cuda/error.h"
@@ -36,8 +36,8 @@ static bool linear_way(void *arg, int way, cudaStream_t stream)
 
 /* Computes a layer in one product, with the bias and the activation in its epilogue. UNIMPLEMENTED: one product cannot
  * do it. z, the input of the activation, is the epilogue's "aux" output. cuBLASLt's GELU is the tanh form, and its bias
- * has the type of the result. A bias must be 16-byte aligned, because cuBLASLt has chosen algorithms that read 16 bytes
- * of it at once wherever it lay (pytorch/pytorch#194497). */
+ * has the type of the result. A bias must be 16-byte aligned: cuBLASLt has chosen algorithms that read 16 bytes of it
+ * at once, whatever its alignment was (pytorch/pytorch#194497). */
 static enum err_code linear_fused(struct two_ways *w, struct err *e)
 {
     const struct device_linear *h = w->linear;
@@ -99,7 +99,7 @@ static enum err_code grad_fused(const struct two_ways *w, struct err *e)
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "activation_grad", e);
 }
 
-/* What the caller does if gemm_activation_grad does nothing. */
+/* The same work as the caller's, if gemm_activation_grad returns UNIMPLEMENTED. */
 static enum err_code grad_apart(const struct two_ways *w, struct err *e)
 {
     const struct device_activation_grad *h = w->grad;

@@ -90,9 +90,9 @@ cublasStatus_t gemm_plan_describe(struct gemm_plan *p, const struct gemm_call *c
 }
 
 /* How an algorithm may add the parts of a sum that it splits. COMPUTE_TYPE: a kernel of its own adds them in float.
- * INPLACE: the blocks add to the result, one after the other, in an order that counters fix (cublasLt.h); allowed where the
- * result is float, because it is rounded after each part. In neither case does the order depend on which block ends
- * first, as it would with atomic additions; gpu_ops --repeat checks that. */
+ * INPLACE: the thread blocks add to the result one after the other, in an order that counters fix (cublasLt.h). This is
+ * allowed only where the result is float, because the result is rounded after each part. In both cases the order does
+ * not depend on which block ends first, as it would with atomic additions; gpu_ops --repeat checks that. */
 static cublasStatus_t preference_set(cublasLtMatmulPreference_t pref, const struct gemm_shape *s)
 {
     size_t room = GEMM_WORKSPACE_BYTES;

@@ -5,9 +5,9 @@
 
 #include "trainer/device/cuda/gemm/gemm_choices.h"
 
-/* cuBLASLt's descriptions of a product, and its algorithm. cuBLASLt's matrices are column-major. The same memory read
- * that way is the transpose, so a row-major c = a b is computed as c' = b' a': b is its first factor, and the columns of
- * c are its rows. */
+/* A plan: cuBLASLt's descriptions of a product, and the algorithm. cuBLASLt's matrices are column-major. Read that way,
+ * the memory of a row-major matrix holds its transpose. So a row-major c = a b is computed as c' = b' a': for cuBLASLt,
+ * b is the first factor, and the columns of c are rows. */
 
 #define GEMM_WORKSPACE_BYTES                                                                                 \
     ((size_t)64 << 20) /* for the parts of split sums: 27 of (768,768), or 6 of (768,3072) */
@@ -22,7 +22,7 @@ struct gemm_call {
 struct gemm_plan {
     struct gemm_shape shape;
     bool declined; /* cuBLASLt has no algorithm for it, or two steps are faster than one product */
-    bool compared; /* with two steps, or there are none */
+    bool compared; /* one product was compared with two steps, or there is no way in two steps */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t first, second, result; /* b, a, c */
     cublasLtMatmulAlgo_t algorithm;

@@ -13,7 +13,7 @@ enum { PATIENCE_MS = 5000 };
 struct gemm_timer {
     cudaStream_t stream;                   /* the device's */
     cudaEvent_t mark[GEMM_TIMED_RUNS + 1]; /* before the first timed run, and after each */
-    bool late;                             /* a run did not end in time: nothing is measured any more */
+    bool late;                             /* a run did not end in time, so nothing more is measured */
 };
 
 enum err_code gemm_timer_open(struct gemm_timer **out, cudaStream_t stream, struct err *e)

@@ -6,9 +6,10 @@
 
 #include "base/err.h"
 
-/* Finds the fastest of several ways to compute the same. All runs are on the device's own stream, behind the work that was
- * started before, so nothing of this device runs beside them. Each way runs once to warm up and then GEMM_TIMED_RUNS
- * times; the median counts. The host polls, for 5 seconds at most: then nothing is measured any more. */
+/* Finds the fastest of several ways to compute the same result. All runs are on the device's own stream, after the work
+ * that was started before, so no other work of this trainer runs at the same time. Each way runs once to warm up and
+ * then GEMM_TIMED_RUNS times; the median counts. The host waits at most 5 seconds for the runs of a way. If they take
+ * longer, nothing more is measured. */
 
 enum { GEMM_TIMED_RUNS = 7 };
 

@@ -1,7 +1,7 @@
-/* Ends a communicator. In order: wait until nothing is in flight, finalize, in which NCCL synchronizes with all peers,
- * and destroy. By force: abort. Destroy and abort may both wait for ever inside NCCL, for its threads or its kernels.
- * So a thread of its own calls them. If that thread does not return in time, it is left behind, and the process must
- * exit. */
+/* Ends a communicator. The orderly end is: wait until nothing is in flight, finalize (NCCL synchronizes with all
+ * peers), and destroy. If that fails, the communicator is aborted. Destroy and abort may both wait for ever inside
+ * NCCL, for its threads or its kernels. So a separate thread calls them. If that thread does not return in time, it is
+ * left behind, and the process must exit. */
 #include "trainer/device/cuda/nccl/nccl_close.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "trainer/device/cuda/nccl/nccl_join.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
-/* A call of NCCL by a thread of its own. Shared with the thread; the last user frees it. */
+/* A call of NCCL in a separate thread. Shared with the thread; the last user frees it. */
 struct errand {
     const struct nccl_library *lib;
     ncclComm_t nccl;
@@ -67,7 +67,7 @@ static struct errand *errand_create(const struct comm *c, bool force)
     return r;
 }
 
-/* The thread blocks all signals: they are for the threads of the program. */
+/* The thread blocks all signals, because other threads handle them. */
 static int errand_start(pthread_t *thread, struct errand *r)
 {
     sigset_t all, old;
@@ -79,7 +79,7 @@ static int errand_start(pthread_t *thread, struct errand *r)
     return rc;
 }
 
-/* Returns whether the thread came back in time. If not, the thread frees r from now on. */
+/* Returns whether the thread returned in time. If it did not, the thread will free r. */
 static bool errand_await(struct errand *r, int timeout_ms)
 {
     struct timespec until;
@@ -173,8 +173,8 @@ static void comm_release(struct comm *c)
     (void)cudaGetLastError();
 }
 
-/* A peer that leaves now has finished as well, so `watch` is not called any more. Half of the time is for the orderly
- * end, the rest for the abort. */
+/* A peer that leaves now has finished as well, so `watch` is no longer called. Half of the time is for the orderly end,
+ * the rest for the abort. */
 enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
 {
     int64_t deadline = clock_boot_ms() + timeout_ms;
@@ -194,7 +194,7 @@ enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
         return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not close within %d ms", timeout_ms);
     if (answer != ncclSuccess && answer != ncclInProgress) {
         nccl_error(lib, NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
-        return e->code = ERR_INTERNAL; /* nccl_error would blame a peer, but there is no group any more */
+        return e->code = ERR_INTERNAL; /* nccl_error would blame a peer, but the group no longer exists */
     }
     return ERR_OK;
 }

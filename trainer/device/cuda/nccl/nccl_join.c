@@ -24,7 +24,7 @@ void nccl_join_release(struct comm *c)
     }
 }
 
-/* Adds the joins that the device has passed, in their order. */
+/* Adds the times of the joins that the device has passed, in their order. */
 static void joins_collect(struct comm *c)
 {
     for (; c->joins_read < c->joins_made; c->joins_read++) {
@@ -40,7 +40,8 @@ static void joins_collect(struct comm *c)
 cudaError_t nccl_join(struct comm *c)
 {
     joins_collect(c);
-    /* The host waits for the device at the end of each step, so a free pair is the rule. */
+    /* The host waits for the device at the end of each step, so there is usually a free pair of events. Without one,
+     * this join is not measured. */
     struct nccl_joined *j =
         c->joins_made - c->joins_read < NCCL_JOINS ? &c->joins[c->joins_made % NCCL_JOINS] : NULL;
     cudaError_t rc = j ? cudaEventRecord(j->from, c->compute) : cudaSuccess;

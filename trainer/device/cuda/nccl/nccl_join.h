@@ -3,8 +3,8 @@
 
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
-/* Makes the device wait for the sums, and measures on the device for how long it does. The host cannot measure that: it
- * goes on at once. */
+/* A join: the device's stream waits for the sums on NCCL's stream. The wait is measured on the device, because the host
+ * does not wait. */
 
 cudaError_t nccl_join_open(struct comm *c);
 void nccl_join_release(struct comm *c);

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 enum {
-    NCCL_OLDEST = 21700 /* the first whose communicators take a number of thread blocks */
+    NCCL_OLDEST = 21700 /* the first version whose ncclConfig_t sets the number of thread blocks */
 };
 
 /* Sets *function to the symbol's address, by memcpy: C has no cast from an object to a function pointer. */

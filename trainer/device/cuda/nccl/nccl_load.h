@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 
-/* The functions of NCCL that are used here. The library is opened at run time, so that a machine without it still has
- * its GPU: one rank needs no collectives. */
+/* The functions of NCCL that are used here. The library is opened at run time. So a machine without NCCL can still use
+ * its GPU with a single rank, which needs no collectives. */
 
 struct nccl_library {
     ncclResult_t (*version)(int *version);
@@ -24,7 +24,8 @@ struct nccl_library {
     ncclResult_t (*abort)(ncclComm_t c);
 };
 
-/* UNAVAILABLE: there is no library, it lacks a function, or its version is not 2.17 or a later 2. It stays open. */
+/* UNAVAILABLE: there is no library, it lacks a function, or its version is not 2.17 or a later 2.x. On success the
+ * library stays open. */
 MUST_CHECK enum err_code nccl_load(struct nccl_library *out, struct err *e);
 MUST_CHECK enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct err *e);
 

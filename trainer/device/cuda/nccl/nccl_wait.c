@@ -102,7 +102,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
     while (rc == ncclInProgress) {
         ncclResult_t state = ncclInProgress;
 
-        /* NCCL itself does not notice a peer that died before it connected. */
+        /* NCCL itself does not detect a peer that died before it connected. */
         if (comm_interrupted(c, e))
             return nccl_keep_error(c, e);
         rc = c->lib->async_error(c->nccl, &state);
@@ -124,7 +124,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
 
 /* ---- what is in flight */
 
-/* The stream has reached the mark. If operations were added since, a new mark is recorded behind them. */
+/* The stream has reached the mark. If operations were added since, a new mark is recorded after them. */
 static enum err_code move_mark(struct comm *c, struct err *e)
 {
     cudaError_t rc = cudaSuccess;
@@ -170,7 +170,7 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
 
 enum err_code nccl_check(struct comm *c, struct err *e)
 {
-    /* An error stays: after it, ranks may have summed different values. */
+    /* The first error is kept for ever, because ranks may have summed different values since then. */
     if (c->first_error.code) {
         *e = c->first_error;
         return e->code;

@@ -14,7 +14,7 @@
 
 enum { NCCL_JOINS = 8 };
 struct nccl_joined {
-    cudaEvent_t from, to; /* on the device's stream, before and behind its wait */
+    cudaEvent_t from, to; /* on the device's stream, before and after its wait */
 };
 
 struct comm {
@@ -23,12 +23,13 @@ struct comm {
     ncclComm_t nccl; /* NULL: not created */
     bool formed;     /* all ranks have met; from now on errors count as a peer's */
     cudaStream_t compute, stream;
-    cudaEvent_t before, after; /* behind the device's work; behind the last operation on the stream */
+    cudaEvent_t before, after; /* after the device's work; after the last operation on the stream */
     bool put;                  /* an operation was started, so `after` is recorded */
     atomic_bool aborted;       /* set by any thread */
     struct err first_error;    /* stays until the communicator is closed */
 
-    /* Operations in flight. The event `mark` is recorded behind some of them; `more` says that others came later. */
+    /* Operations in flight. The event `mark` is recorded after some of them; `more` says that others were added
+     * later. */
     cudaEvent_t mark;
     bool marked, more;
     int64_t marked_ms;
