@@ -39,7 +39,7 @@ if(DDP_CUDA_CUDNN)
   target_include_directories(test_attention_choice SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/tests/standins/cuda/include
                              ${DDP_CUDNN_INCLUDE})
 
-  # The real cuDNN plans the graphs for a GPU that is only described.
+  # The real cuDNN plans the graphs for a description of a GPU.
   add_executable(test_cudnn_plans cudnn_plans.c ${cuda}/cudnn/cudnn_load.c ${cuda}/cudnn/cudnn_graph.c
                  ${cuda}/cudnn/cudnn_attention.c ${cuda}/cudnn/cudnn_engine.c)
   target_compile_options(test_cudnn_plans PRIVATE ${DDP_WARNINGS})

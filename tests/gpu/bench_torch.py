@@ -9,8 +9,9 @@ GPU, it runs on the CPU, so that the script itself can be tested with a tiny siz
 TOKENS: a file of 16-bit tokens. VOCAB is rounded up to a multiple of 128, as is usual. A step is the same as ddp's: forward,
 backward, clipping by the global norm, AdamW; the next batch is copied meanwhile. The time before the measured steps is warm_up_s.
 
---compile: what torch.compile gets. block: each block, and the head with the loss, so that it takes no longer for more layers.
-model: the whole model, which may be some percent faster. graphs: the whole model, with CUDA graphs (mode reduce-overhead)."""
+--compile: which parts torch.compile compiles. block: each block, and the head with the loss; the time to compile does not grow
+with the number of layers. model: the whole model, which may be a few percent faster. graphs: the whole model, with CUDA graphs
+(mode reduce-overhead)."""
 import argparse
 import contextlib
 import json

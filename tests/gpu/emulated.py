@@ -83,7 +83,7 @@ def losses_match_the_cpu(directory):
         first, last = gpu[min(gpu)], gpu[max(gpu)]
         assert last < first, (name, precision, first, last)
         said.append(f"{name} {precision} {off:.1e}")
-    # with too little memory to keep the activations of all layers: they are computed again
+    # With too little memory for the activations of all layers, they are computed again.
     cpu = train(directory, job_text(GPT, "cpu", out="again-cpu", precision="bf16"))
     gpu = train(directory, job_text(GPT, out="again", precision="bf16"), DDP_EMULATED_MEMORY="4000000000")
     off = largest_difference(gpu, cpu)
@@ -94,7 +94,7 @@ def losses_match_the_cpu(directory):
 
 
 def the_same_bits_in_any_order(directory):
-    """The seed decides the order of blocks, threads and streams, as far as nothing else orders them."""
+    """Different seeds run blocks, threads and streams in different orders, where nothing else orders them. The bits are the same."""
     write_text(directory)
     for name, model, precision, dropout in (("mlp", MLP, "fp32", 0), ("gpt", GPT, "bf16", 0.1), ("gpt32", GPT, "fp32", 0.1)):
         seen = []
@@ -133,8 +133,9 @@ def killed_and_resumed(directory):
 
 
 def chosen_algorithms_are_kept(directory):
-    """With DDP_CUDA_TUNE the bits depend on measured times. A snapshot keeps the choice: a run that goes on from it, all ranks of
-    a run, and a run that is given the file compute the same bits. On another kind of GPU algorithms are chosen anew."""
+    """With DDP_CUDA_TUNE the bits depend on measured times, and a snapshot keeps the chosen algorithms. The same bits come from a
+    run that continues from the snapshot, from all ranks of a run, and from a run that is given the file. On another kind of
+    GPU, algorithms are chosen again."""
     write_text(directory)
     bits = {}
 
@@ -251,7 +252,7 @@ def one_rank_needs_no_nccl(directory):
 
 
 def the_kernels_of_attention_are_named(directory):
-    """One line of the log names the kernels, and why cuDNN's are not used; the device in the line with the sizes does, too."""
+    """One line of the log names the kernels and says why cuDNN's are not used. The line with the sizes names the kernels, too."""
     write_text(directory)
     for precision, kernels in (("bf16", "own"), ("fp32", "plain")):
         with World(directory, job_text(GPT, precision=precision, steps=2, out=precision)) as w:
@@ -281,8 +282,8 @@ def memory_that_is_not_there(directory):
 
 
 def a_fault_of_the_device(directory):
-    """From some call of CUDA on, every call fails. The process exits with the reason and never goes on with wrong numbers. Its
-    exit code tells that a new process may succeed, also if the error comes while the GPU is opened and memory is allocated."""
+    """After a certain number of CUDA calls, every call fails. The process exits with the reason and never continues with wrong
+    numbers. Its exit code says that a new process may succeed, even if the error comes while the GPU is opened."""
     write_text(directory)
     for call in (3, 6, 12, 18, 24, 40, 150, 400, 1000):
         os.environ["DDP_EMULATED_FAULT"] = str(call)
@@ -331,7 +332,7 @@ def train_with_stuck_nccl(directory, fault, found):
 
 def collectives_that_do_not_end(directory):
     """A process that is stuck in NCCL exits nevertheless, with the exit code of its job: succeeded or failed."""
-    # hang-in-abort also in the first: the group is aborted when rank 0 has exited already
+    # The first also has hang-in-abort, because the group is aborted after rank 0 has exited.
     found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")
     # both at the same time, because each takes 10 s
     threads = [threading.Thread(target=train_with_stuck_nccl, args=(directory, fault, found)) for fault in faults]

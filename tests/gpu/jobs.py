@@ -103,7 +103,7 @@ def write_text(path, size=200000):
 
 
 def write_tokens(path, count=2000000, vocab=50257):
-    """16-bit tokens of which a few are frequent, as in a text. It does not matter what is learned from them."""
+    """Writes 16-bit tokens. A few of them are frequent, as in a text; what a model learns from them does not matter."""
     state, values = 1, array.array("H")
     for _ in range(min(count, 200000)):
         state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
@@ -142,7 +142,7 @@ def train(run, job, name, most=None, code=0):
 
 
 def difference(one, other):
-    """The largest difference of two curves, relative to their values; both must cover the same steps."""
+    """Returns the largest difference between two curves, relative to their values. Both must have the same steps."""
     if not one or sorted(one) != sorted(other):
         raise Failed("the runs report different steps: %s and %s" % (sorted(one)[:5], sorted(other)[:5]))
     return max(abs(one[s] - other[s]) / max(abs(other[s]), 1e-6) for s in one)

@@ -47,7 +47,7 @@ def build_here(say):
     """Builds the source tree of this file. Returns the reason if it cannot be built."""
     source = os.path.dirname(TESTS)
     if not os.path.exists(os.path.join(source, "CMakePresets.json")):
-        return "this is no source tree"
+        return "this is not a source tree"
     for tool in ("cmake", "ninja", "protoc-c"):
         if not shutil.which(tool):
             return "there is no " + tool
@@ -64,7 +64,7 @@ def build_here(say):
 
 def cuda_directories():
     """Directories of CUDA's libraries that the loader does not search by itself: CUDA's own, and those of pip's packages for
-    PyTorch. If one belongs to another version of CUDA than the plugin, the directories beside it are not used either."""
+    PyTorch. If a directory belongs to another version of CUDA than the plugin's, neither it nor its neighbours are used."""
     groups = sorted(glob.glob("/usr/local/cuda") + glob.glob("/usr/local/cuda-*"))
     groups = [[os.path.join(cuda, "lib64"), os.path.join(cuda, "lib")] for cuda in groups]
     roots = [p for p in sys.path if p.endswith("-packages")]
@@ -244,7 +244,7 @@ class Machine:
         return self.found_torch
 
     def find_torch(self):
-        """The emulated GPU is compared with PyTorch on the CPU, and only if DDP_TORCH_PYTHON names one: that shows that it works."""
+        """With the emulated GPU, PyTorch runs on the CPU, and only if DDP_TORCH_PYTHON names it. This tests the comparison itself."""
         why = "no interpreter with PyTorch"
         ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
         named = [os.environ.get("DDP_TORCH_PYTHON") or ""]

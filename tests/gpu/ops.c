@@ -1,6 +1,6 @@
-/* Compares every operation of a GPU except attention with the CPU device, for odd shapes, in float and
- * bf16. Outputs hold NaN before each operation. Nothing may be written behind the end of an array, and a second run must
- * give the same bits. Prints the relative error of each operation.
+/* Compares every operation of a GPU except attention with the CPU device, for odd shapes, in float and bf16. Outputs
+ * hold NaN before each operation. Nothing may be written after the end of an array, and a second run must give the same
+ * bits. Prints the relative error of each operation.
  *
  *     gpu_ops                  calls the kernels directly (ops_launchers.c)
  *     gpu_ops --plugin         opens the device of the plugin; also compares products

@@ -11,7 +11,7 @@ target_compile_options(test_ops_emulated PRIVATE ${DDP_WARNINGS})
 target_link_libraries(test_ops_emulated PRIVATE emulated_ops emulated_cuda device base m)
 set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME test_ops_emulated COMMAND test_ops_emulated --quick)
-# The seed lets threads run in a random order. In the usual order a missing barrier could go unnoticed.
+# The seed makes threads run in a random order. In the usual order a missing barrier might not change the result.
 set_tests_properties(test_ops_emulated PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=5)
 add_test(NAME test_ops_plugin COMMAND test_ops_emulated --quick --plugin)
 set_tests_properties(test_ops_plugin PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated

@@ -54,7 +54,7 @@ def speeds(figures):
         if not f:
             continue
         memory = f["memory_bytes"] / 2 ** 30 if f.get("memory_bytes") else None
-        best, ours = peers.get("torch_best"), f.get("tokens_per_s")  # perhaps of two calls
+        best, ours = peers.get("torch_best"), f.get("tokens_per_s")  # may come from two calls
         rows.append("  %-6s %12s %12s %8s %8s %8s %10s  %12s %8s  %s" % (
             size, number(f.get("tokens_per_s"), "%.0f"), number(f.get("aim_tokens_per_s"), "%.0f"), number(f.get("batch"), "%d"),
             number(f.get("tflops"), "%.0f"), number(f.get("share_of_matrix_rate"), "%.2f"),

@@ -1,4 +1,4 @@
-/* Measures the two rates that limit everything else on a device: bytes copied per second (read and written), and bf16
+/* Measures the two rates that limit all operations of a device: bytes copied per second (read and written), and bf16
  * matrix products of random numbers.
  *
  *     gpu_rates [--quick]

@@ -10,7 +10,7 @@ import tempfile
 from suite import CHECKS, STAGES, STATES, count_states
 
 FORMAT = 2
-SAME = ("emulated", "quick", "versions")  # reports can be merged if these and the names of the GPUs are equal
+SAME = ("emulated", "quick", "versions")  # reports can be merged if these fields and the names of the GPUs are equal
 LOG_BYTES = 1 << 20  # of each log in the archive: the first and the last half
 
 
@@ -57,7 +57,7 @@ def has_result(entry):
 
 
 def newer_of(before, entry):
-    """Returns which of two entries of one check to keep: the newer one, but a result rather than none."""
+    """Returns which of two entries of one check to keep: the newer one, unless only the older one has a result."""
     return before if before and has_result(before) and not has_result(entry) else entry
 
 
@@ -73,7 +73,7 @@ def sort_checks_of(checks, stages, wanted):
 
 class Report:
     """The report, a JSON file. It is rewritten after each check, so that an interrupted run leaves its results so far.
-    call: what is written of this call, in the list `calls`."""
+    call: the entry of this call in the list `calls`."""
 
     def __init__(self, path, about, call):
         self.path, self.about, self.call, self.written = path, about, call, False
@@ -83,7 +83,7 @@ class Report:
             self.checks, self.calls = before["checks"], before["calls"]
 
     def earlier(self):
-        """Returns an existing report. Renames a file that is not a report, or is one of another kind of GPU or build."""
+        """Returns an existing report. Renames a file that is not a report, or that is of another kind of GPU or build."""
         if not os.path.exists(self.path):
             return None
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError), open(self.path) as f:
@@ -92,7 +92,7 @@ class Report:
                 return report
         with contextlib.suppress(OSError):
             os.replace(self.path, self.path + ".before")
-            print("%s is no report of this kind of GPU and build: renamed to %s.before" % (self.path, os.path.basename(self.path)),
+            print("%s is not a report of this kind of GPU and build: renamed to %s.before" % (self.path, os.path.basename(self.path)),
                   file=sys.stderr)
         return None
 
@@ -208,7 +208,7 @@ def read_report(path, scratch):
 
 
 def merge(paths, output, scratch):
-    """Merges reports of several calls on one kind of GPU, in the order of their begin. Copies their logs into `output`.
+    """Merges reports of several calls on one kind of GPU, in the order in which the calls began. Copies their logs into `output`.
     Returns the merged report. Raises ValueError if they do not belong together."""
     read = sorted((read_report(p, scratch) for p in paths), key=lambda r: r[0]["begun"])
     newest, checks, places, calls = read[-1][0], {}, {}, []

@@ -37,12 +37,12 @@ def parse_options():
     parser.add_argument("--only", default="*", help="run only checks whose name matches one of these, "
                         "separated by commas, such as 'gpt-*,memcheck'")
     parser.add_argument("--profile", action="store_true", help="also the stage profile: milliseconds by operation, beside the roofline")
-    parser.add_argument("--no-peers", action="store_true", help="do without the stage peers (PyTorch, llm.c)")
+    parser.add_argument("--no-peers", action="store_true", help="without the stage peers (PyTorch, llm.c)")
     parser.add_argument("--output", default="gpu-out", help="directory of report and logs (default: gpu-out); an existing "
                         "report of the same kind of GPU is extended")
     parser.add_argument("--archive", metavar="DIR", help="directory of the archive (default: that of the report)")
-    parser.add_argument("--merge", nargs="+", metavar="FILE", help="run nothing: make one report of those of several calls (archives or "
-                        ".json files) on the same kind of GPU")
+    parser.add_argument("--merge", nargs="+", metavar="FILE", help="run no checks; merge the reports of several calls on the same kind of GPU "
+                        "(archives or .json files) into one")
     parser.add_argument("--save", action="store_true", help="also write report and page into tests/gpu/reports")
     parser.add_argument("--build-dir", help="build directory to use (default: build, or the bundle that "
                         "contains this program)")
@@ -156,7 +156,7 @@ class Call:
 
 
 def save(path):
-    """Copies the report and the page of this path, which has no ending, to the committed ones."""
+    """Copies the report and the page to tests/gpu/reports. path: without the ending .json or .txt."""
     try:
         os.makedirs(os.path.join(machine.HERE, "reports"), exist_ok=True)
         for ending in (".json", ".txt"):

@@ -45,7 +45,7 @@ def leases(run):
     return {"visible": seen[0]}
 
 
-@check("cluster", "daemons-killed", "a job trains on while agent and coordinator are killed and come back", least=40)
+@check("cluster", "daemons-killed", "a job continues to train while agent and coordinator are killed and restarted", least=40)
 def daemons_killed(run):
     out, whole = run.path("out"), run.path("whole")
     steps, every = (30, 5) if run.quick else (6000, 200)
@@ -59,7 +59,7 @@ def daemons_killed(run):
         c.wait_nodes(1)
         status, _ = wait_succeeded(c, job, run)
         if (status["generation"], status["restarts_used"]) != (1, 0):
-            raise Failed("generation %d, %d restarts: the worker should have trained on" % (status["generation"],
+            raise Failed("generation %d, %d restarts: the worker should have continued" % (status["generation"],
                                                                                           status["restarts_used"]))
         c.wait_gone(job)
     jobs.train(run, jobs.text(gpt_lines(run, steps, whole, every)), "whole")

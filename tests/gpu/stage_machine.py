@@ -1,4 +1,4 @@
-"""What the machine has: the GPU, CUDA's libraries and where they are loaded from, and the two rates that limit everything else."""
+"""Checks the machine: the GPU, CUDA's libraries and where they are loaded from, and the rates of copies and of products."""
 import json
 import os
 import re
@@ -65,7 +65,7 @@ def device(run):
     reports = jobs.train(run, jobs.text(jobs.mlp(5, True)), "device")
     losses = jobs.curve(reports)
     if len(losses) != 5:
-        raise Failed("5 steps want 5 losses: %s" % losses)
+        raise Failed("expected 5 losses for 5 steps, got %s" % losses)
     with open(run.log) as f:
         named = re.search(r'event=sizes .*?\bdevice=("[^"]*"|\S+)', f.read())
     if not named:
@@ -73,7 +73,7 @@ def device(run):
     return {"last_loss": losses[5], "device": named.group(1).strip('"'), "plugin": run.machine.versions()[1]}
 
 
-@check("machine", "rates", "bytes copied and bf16 products of random numbers per second: what the roofline is made of", most=60)
+@check("machine", "rates", "rates of copies and of bf16 products of random numbers, for the roofline", most=60)
 def rates(run):
     program = run.machine.test_program("gpu_rates")
     if not program:

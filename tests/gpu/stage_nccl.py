@@ -1,5 +1,5 @@
 """Checks several ranks on one GPU. Their result equals that of one rank on the same batch, two runs give the same bits, and
-the job goes on from its last snapshot when a rank is killed."""
+the job continues from its last snapshot when a rank is killed."""
 import os
 import re
 import signal
@@ -89,7 +89,7 @@ def wait_for_snapshot(c, job, run, out):
     return c.job(job)["ranks"]
 
 
-@check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job goes on", least=40)
+@check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job continues", least=40)
 def killed_rank(run):
     """The figure seconds_to_go_on is the time from SIGKILL until each rank of the next generation has reported a step."""
     out, steps = run.path("out"), 30 if run.quick else 4000

@@ -1,6 +1,6 @@
 """Measures PyTorch, and llm.c if it is given, on what the stage speed measures, with the same batch. The sizes share the time that
-the call has left. PyTorch first compiles each block by itself, which takes the same time for any number of layers; the other
-ways follow while there is time."""
+the call has left. First PyTorch compiles each block by itself, which takes the same time for any number of layers. The other
+ways to compile are measured if there is time."""
 import json
 import os
 import re

@@ -1,8 +1,8 @@
-"""Milliseconds of a step by operation and shape, beside the roofline. The trainer measures each operation with CUDA events
-(DDP_CUDA_PROFILE), which needs neither root nor a tool of the machine. It counts the floating-point operations of products and the
-bytes that an operation must read and write. The roofline of an operation is the larger one of two times: floating-point operations
-divided by the machine's rate of products, and bytes divided by its rate of copies. The check `rates` measures both; without
-it the vendor's rates are used."""
+"""Measures the milliseconds of a step by operation and shape, and compares them with the roofline. The trainer measures each
+operation with CUDA events (DDP_CUDA_PROFILE), which needs neither root nor a tool of the machine. It counts the floating-point
+operations of products and the bytes that an operation must read and write. The roofline of an operation is the larger one of two
+times: floating-point operations divided by the machine's rate of products, and bytes divided by its rate of copies. The check
+`rates` measures both; without it the vendor's rates are used."""
 import glob
 import json
 
@@ -10,7 +10,7 @@ import jobs
 from stage_speed import batch_of, need_gpu, train_gpt2, vendor_rate
 from suite import Failed, check
 
-BANDWIDTH = (("H200", 4.8e12), ("GH200", 4.0e12), ("H100", 3.35e12), ("A100", 2.0e12), ("B200", 8.0e12))  # the vendor's, bytes/s
+BANDWIDTH = (("H200", 4.8e12), ("GH200", 4.0e12), ("H100", 3.35e12), ("A100", 2.0e12), ("B200", 8.0e12))  # bytes/s, as the vendor states
 LARGEST = 10  # rows of the page
 STEPS = 17  # a prime, so that calls_of can tell steps from the evaluation at the end, which is one more forward pass
 
@@ -44,8 +44,8 @@ def calls_of(calls, steps):
 
 
 def table_of(rows, steps, flops_per_s, bytes_per_s):
-    """Returns rows (name, calls in a step, ms in a step, roofline ms or None, what limits it), the largest loss first. Rows that
-    come less than once in a step belong to the start."""
+    """Returns rows (name, calls in a step, ms in a step, roofline ms or None, what limits it), the largest loss first. Operations
+    that run less than once in a step belong to the start of the run and are left out."""
     table = []
     for r in rows:
         calls = calls_of(r["calls"], steps)

@@ -1,5 +1,5 @@
-"""compute-sanitizer's four tools over the checkers. The attention kernels come first: only they use asynchronous copies (cp.async) and
-ldmatrix, so they are the ones that may hide a race."""
+"""Runs compute-sanitizer's four tools on the checkers. The attention kernels come first: only they use asynchronous copies
+(cp.async) and ldmatrix, so a race is most likely there."""
 import re
 
 import stage_machine

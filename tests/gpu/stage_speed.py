@@ -46,7 +46,7 @@ def train_gpt2(run, size, tokens, batch, steps, **env):
             return jobs.reports_of(done.out), batch, untuned + "; ".join(said)
         if OUT_OF_MEMORY.search(done.err + done.out) and batch > 1:
             batch //= 2
-        elif env.pop("DDP_CUDA_TUNE", None):  # a speed without it says more than none
+        elif env.pop("DDP_CUDA_TUNE", None):  # A speed without it is better than no speed.
             untuned = "DDP_CUDA_TUNE=1 failed, so it is not set: %s; " % done.ending()
         else:
             raise Failed(untuned + done.ending())

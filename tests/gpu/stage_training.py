@@ -68,7 +68,7 @@ def same_bits_gpt(run):
     return run_twice(run, lambda out: jobs.gpt(text, steps, run.quick, steps, out, dropout=0.1), "bf16")
 
 
-@check("training", "kill-and-resume", "kill -9, then on from the last snapshot: the bits of an undisturbed run", least=30)
+@check("training", "kill-and-resume", "kill -9, then resume from the last snapshot: the bits of an undisturbed run", least=30)
 def kill_and_resume(run):
     text = jobs.write_text(run.path("text.txt"))
     steps, every = (40, 10) if run.quick else (600, 100)
@@ -80,7 +80,7 @@ def kill_and_resume(run):
         if killed is not None:
             break
     if killed is None:
-        raise Skipped("the runs are over before they can be killed")
+        raise Skipped("the runs ended before they could be killed")
     jobs.train(run, job, "resumed")
     whole = run.path("whole")
     jobs.train(run, job.replace(out, whole), "whole")
@@ -90,7 +90,7 @@ def kill_and_resume(run):
     return {"killed_after": killed, "steps": total}
 
 
-@check("training", "other-device", "a snapshot of the GPU goes on on the CPU, and back", least=20)
+@check("training", "other-device", "a snapshot of the GPU is continued on the CPU, and the other way round", least=20)
 def other_device(run):
     text, out = jobs.write_text(run.path("text.txt")), run.path("out")
     steps = 10 if run.quick else 100

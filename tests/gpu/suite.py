@@ -7,10 +7,10 @@ A check is a function with one argument, a Run. It returns figures, or raises Fa
         ...
         return {"largest_difference": 1e-6}
 
-A check that raises any other exception, or exceeds its time limit, has failed. A check that does not fit into the time that the
-call has left is left out, and so is one that is running when that time is up. In any case the next check runs. The output of a
-check and of its programs goes to its log. SIGINT, SIGTERM and SIGHUP end the running check, the programs that it started
-and the whole call; the report then has the results so far."""
+A check that raises any other exception, or exceeds its time limit, has failed. A check is left out if it does not fit into the
+time that the call has left, or if it is still running when that time is over. In any case the next check runs. The output of a
+check and of its programs goes to its log. SIGINT, SIGTERM and SIGHUP end the running check, the programs that it started, and the
+whole call; the report then has the results so far."""
 import contextlib
 import datetime
 import os
@@ -20,7 +20,8 @@ import subprocess
 import time
 import traceback
 
-# In the order in which they run: what is most important to know comes first, what may take all the time that is left last.
+# In the order in which they run: the most important stages come first, and those that may use all remaining time come
+# last.
 STAGES = ("machine", "correctness", "speed", "nccl", "cluster", "training", "profile", "sanitizers", "peers")
 STATES = ("passed", "failed", "skipped", "left_out")
 CHECKS = []  # all checks, in the order in which they were defined
@@ -103,7 +104,7 @@ class Check:
 
 
 def check(stage, name, about, least=5, most=180):
-    """least: seconds that must be left to start the check; most: seconds after which it is given up."""
+    """least: seconds that must be left to start the check; most: its time limit in seconds."""
     def register(function):
         assert stage in STAGES and re.fullmatch("[a-z0-9-]+", name) and name not in [c.name for c in CHECKS], name
         CHECKS.append(Check(stage, name, about, function, least, most))

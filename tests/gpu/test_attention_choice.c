@@ -1,4 +1,5 @@
-/* Tests which kernels compute attention, and what is told of it, with a stand-in for cuDNN that plays several versions. */
+/* Tests which kernels compute attention, and what is logged about them, with a stand-in that plays several versions of
+ * cuDNN. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,7 +104,7 @@ static void reasons_are_told(void **state)
     choices_check(rows, ARRAY_LEN(rows));
 }
 
-/* The engine that cuDNN proposes for Blackwell is a general one. */
+/* For Blackwell cuDNN proposes only a general engine, so the plugin names an engine itself. */
 static void blackwell_has_an_engine_of_its_own(void **state)
 {
     static const struct {
@@ -113,7 +114,7 @@ static void blackwell_has_an_engine_of_its_own(void **state)
         {"103", "91800", "backward=\"cuDNN 9.18.0\" backward_engine=5 "},
         {"100", "91700", "backward=\"cuDNN 9.17.0\" backward_engine=1 "},
         {"90", "91900", "backward=\"cuDNN 9.19.0\" backward_engine=1 "},
-        /* The stand-in has the settings of 9.18 only: then the engines that it proposes are left. */
+        /* The stand-in accepts only the settings of 9.18; otherwise an engine that it proposes is used. */
         {"100", "92300", "backward=\"cuDNN 9.23.0\" backward_engine=1 "},
     };
     (void)state;

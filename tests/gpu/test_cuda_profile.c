@@ -1,4 +1,4 @@
-/* The profile of operations (DDP_CUDA_PROFILE), through the plugin's interface, on the emulated device. */
+/* Tests the profile of operations (DDP_CUDA_PROFILE), through the plugin's interface, on the emulated device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static char *closed_read(struct device *d)
     return text;
 }
 
-/* Operations are counted by kind and shape, with what they do at least; what came before reserve is left out. */
+/* Operations are counted by kind and shape, with their least work. Operations before reserve() are left out. */
 static void operations_are_counted(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void many_operations(void **state)
                         "{\"rows\": 256, \"lost\": 45}\n"); /* one row is for the time between operations */
 }
 
-/* A file that cannot be written does not disturb the run. */
+/* If the file cannot be written, the run succeeds nevertheless. */
 static void nowhere_to_write(void **state)
 {
     (void)state;

@@ -75,7 +75,7 @@ static void runs_begin_behind_earlier_work(void **state)
     }
 }
 
-/* Something else slowed some of the runs of the fastest way down. Their sum would choose the other way. */
+/* Some runs of the fastest way were slowed down by something else. By the sum of the times, the other way would win. */
 static void the_median_counts(void **state)
 {
     struct timed t = {{{2, 2, 90, 2, 90, 90, 2}, {5, 5, 5, 5, 5, 5, 5}}, {0, 0}};
@@ -280,7 +280,8 @@ static void the_faster_of_one_product_and_two_steps_is_kept(void **state)
             d->ops->download(d, chosen, out, sizeof(chosen));
             d->ops->choices(d, &text);
             buf_putc(&text, '\0');
-            /* The kernel behind a fast product takes real time on this machine, so only the slow epilogue is sure to lose. */
+            /* The kernel after a fast product takes real time on this machine. So only a slow epilogue is certain to
+             * lose. */
             if (slow)
                 assert_non_null(strstr(text.data, " apart\n"));
             device_close(d);

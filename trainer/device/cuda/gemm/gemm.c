@@ -258,8 +258,7 @@ void gemm_choose(struct gemm *g, bool on)
 {
     g->choosing = on && g->timer;
     if (on)
-        /* plans that were made before have cuBLASLt's first algorithm, which was not measured */
-        plans_forget(g);
+        plans_forget(g); /* earlier plans have cuBLASLt's first algorithm, which was not measured */
 }
 
 void gemm_print_choices(const struct gemm *g, struct buf *out)
