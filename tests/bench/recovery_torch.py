@@ -68,7 +68,7 @@ def run_ddp(data, path, snapshot):
 
 
 def share_gradients(manager, model):
-    """In the place of torchft's DistributedDataParallel, which with torch 2.15 ends the process when a peer is lost."""
+    """Replaces torchft's DistributedDataParallel, which with torch 2.15 ends the process when a peer is lost."""
     grads = [p.grad for p in model.parameters()]
     flat = torch.cat([g.flatten() for g in grads])
     manager.allreduce(flat).wait()
@@ -96,7 +96,7 @@ def run_ft(data, path, lighthouse, rank):
         step_backward(plain, data, manager.current_step(), rank)
         share_gradients(manager, plain)
         optimizer.step()
-        if manager.current_step() > last:  # else the step failed, and torchft has thrown it away
+        if manager.current_step() > last:  # otherwise the step failed, and torchft has discarded it
             last = manager.current_step()
             steps.made(last)
 
