@@ -95,7 +95,8 @@ static enum err_code synced_send(struct agent_link *t, struct err *e)
     return ERR_OK;
 }
 
-/* An ended spawn's fact goes out after its reports: the agent and the coordinator take none of it later. */
+/* The fact of an ended spawn is sent after its reports, because the agent and the coordinator accept no reports after
+ * it. */
 bool agent_link_tell(struct agent_link *t, const struct spawn_site *site, struct spawn *const *spawns,
                      size_t count)
 {

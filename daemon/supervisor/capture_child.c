@@ -24,7 +24,7 @@ void capture_child_init(struct capture_child *c)
     *c = (struct capture_child){.fd = -1, .end_fd = -1, .logs = {-1, -1}};
 }
 
-/* The supervisor's own descriptors are for appending. */
+/* Opens the log for reading: the supervisor's own descriptors are for appending only. */
 static int log_reopen(int fd)
 {
     char path[32];
@@ -36,7 +36,7 @@ static int log_reopen(int fd)
 void capture_child_plan(struct capture_child *c, const struct spawn_order *order,
                         const struct log_files *logs, int64_t now)
 {
-    capture_child_stop(c); /* of a worker that is started anew */
+    capture_child_stop(c); /* ends the process of an earlier start of this worker */
     if (!strv_len(order->capture))
         return;
     c->source = strcmp(order->capture[0], "tensorboard") == 0 ? "its TensorBoard files" : "its output";
@@ -52,13 +52,13 @@ struct capture_plan {
     const struct spawn_order *order;
     const struct passwd *user;
     pid_t parent;
-    int end, out, logs[2]; /* above the numbers that they get */
+    int end, out, logs[2]; /* numbers above those that the descriptors get in the child */
     char **argv;
 };
 
 static _Noreturn void capture_child_main(const struct capture_plan *p)
 {
-    char *env[] = {NULL}; /* the agent's may hold secrets */
+    char *env[] = {NULL}; /* the agent's environment may hold secrets */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
     if (!child_detach(p->user, p->parent) && dup2(p->end, 0) >= 0 && dup2(p->out, 1) >= 0 &&
@@ -198,7 +198,7 @@ void capture_child_stop(struct capture_child *c)
 {
     const pid_t pid = c->pid;
 
-    /* Not waited for: on a file system that hangs even SIGKILL takes its time. */
+    /* Does not wait for the process: on a file system that hangs, even SIGKILL takes a long time. */
     if (pid)
         (void)kill(pid, SIGKILL);
     close_fd(&c->fd);

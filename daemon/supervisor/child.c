@@ -78,7 +78,7 @@ static void signals_reset(void)
  */
 static bool descriptors_place(struct plan *p)
 {
-    /* TIOCSCTTY: ^C and the closing of the terminal reach the worker's session */
+    /* TIOCSCTTY: ^C and the end of the terminal send signals to the worker's session */
     if (p->terminal && ioctl(p->in, TIOCSCTTY, 0))
         return false;
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
@@ -98,8 +98,8 @@ int child_detach(const struct passwd *user, pid_t parent)
     signals_reset();
     if (user && !child_become_user(user))
         return 1;
-    /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed
-     */
+    /* after setuid, which clears the setting. If the parent died before this call, no signal comes; getppid tells
+     * this */
     return prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent ? 2 : 0;
 }
 
@@ -196,7 +196,7 @@ static enum err_code pipe_make(int *mine, int *childs, bool child_reads, struct 
     return descriptor_lift(childs, e);
 }
 
-/* Of a command, which has no token for the coordinator. */
+/* Only a command gets a control socket: it has no token for the coordinator. */
 static enum err_code control_open(struct plan *p, int *mine, struct err *e)
 {
     int fds[2];
@@ -257,7 +257,7 @@ static void environment_make(struct plan *p)
     p->env = strv_append(p->env, text);
 }
 
-/* True: a spare runs the order, with the same descriptors as a child that child_main places. */
+/* True: a spare runs the order, with the same descriptors as a child of child_main. */
 static bool child_take_spare(const struct plan *p, struct spares *spares, const char *cgroup, pid_t *pid)
 {
     const int fds[] = {p->in, p->out, p->err, p->report, p->control, p->failure};
@@ -265,7 +265,7 @@ static bool child_take_spare(const struct plan *p, struct spares *spares, const 
     enum err_code code;
     struct err e;
 
-    if (p->token >= 0 || p->control < 0) /* a native worker's, which is no Python program */
+    if (p->token >= 0 || p->control < 0) /* a native worker, which is not a Python program */
         return false;
     code = spares_take(spares, p->order, cgroup, p->env, p->terminal, fds, numbers, ARRAY_LEN(fds), pid, &e);
     if (code && code != ERR_NOT_FOUND)
@@ -337,7 +337,7 @@ enum err_code child_fork_idle(const struct spawn_order *order, const char *cgrou
         return err_sys(e, errno, "/dev/null");
     if (child_account(order->user, &p.user, e) || descriptor_lift(&null, e))
         return e->code;
-    /* all numbers of a rank's descriptors are taken: files that a module opens on import get higher ones */
+    /* Occupies all numbers of a rank's descriptors, so that files that a module opens on import get higher numbers. */
     p.in = p.out = p.err = p.token = p.control = null;
     *pid = fork_into_cgroup(cgroup);
     if (*pid < 0)

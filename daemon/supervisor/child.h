@@ -10,14 +10,15 @@
 #include "daemon/supervisor/protocol/spawn_order.h"
 #include "daemon/supervisor/pseudo_terminal.h"
 
-/* Makes a running process of an order: a new one, or a spare (spare.h). The caller has only one thread, so it may fork. */
+/* Starts the process of an order: a new process, or a spare (spare.h). The caller has only one thread, so it may
+ * fork. */
 
 struct spares;
 
 struct child {
     pid_t pid;
     int report_fd;  /* non-blocking read end of DDP_REPORT_FD */
-    int control_fd; /* its end of DDP_CONTROL_FD; -1: a native worker has none */
+    int control_fd; /* the supervisor's end of DDP_CONTROL_FD; -1: none, as for a native worker */
     int exec_fd; /* non-blocking read end: end of file when the command runs, else a struct child_failure */
     struct pseudo_terminal terminal; /* of a child in the foreground; master -1: none */
     struct log_files logs;           /* for log_times.h */
@@ -25,20 +26,20 @@ struct child {
         warm; /* a spare becomes the rank. Then it writes CHILD_BEGUN to exec_fd; an end of file means that it has ended before */
 };
 
-/* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own,
- * dies with the caller, and has default signal handling, only its own descriptors, and `files` as its soft limit of open
- * files (0: the caller's). An order for the foreground gets a pseudo-terminal if `link` has a socket, else the caller's
- * stdin; all other children read /dev/null. spares: one of these may become the rank; NULL: a new process does. */
+/* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own, dies with the
+ * caller, and has default signal handling, only its own descriptors, and `files` as its soft limit of open files (0:
+ * the caller's). An order for the foreground gets a pseudo-terminal if `link` has a socket, else the caller's stdin;
+ * all other children read /dev/null. spares: one of these may become the rank; NULL: always start a new process. */
 MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
                                     const struct terminal_link *link, struct spares *spares,
                                     struct child *out, struct err *e);
-/* Forks a child that belongs to no rank yet: descriptor 3 is the socket, 0 to 2 are /dev/null. */
+/* Forks a child that belongs to no rank yet. Its descriptor 3 is the socket; 0 to 2 are /dev/null. */
 MUST_CHECK enum err_code child_fork_idle(const struct spawn_order *order, const char *cgroup, rlim_t files,
                                          int socket, pid_t *pid, struct err *e);
 
 /* ---- for other children of the supervisor that are forked and executed */
 
-/* The account of a name; *out is NULL if there is nothing to change, and else valid until the next look-up. */
+/* Finds the account of a name. *out is NULL if the account need not change, else it is valid until the next look-up. */
 MUST_CHECK enum err_code child_account(const char *name, struct passwd **out, struct err *e);
 /* In the child: a session of its own, default signal handling, the account (NULL: none), and death with the parent.
  * Returns 0, or 1 and errno if the account could not be taken, or 2 if the rest failed. */

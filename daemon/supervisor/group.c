@@ -25,11 +25,11 @@
 #include "daemon/supervisor/spawn.h"
 #include "daemon/supervisor/store_child.h"
 
-#define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a moment longer */
-#define FIRST_ORDER_MS 30000   /* ends when no order has come by then */
+#define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a little longer */
+#define FIRST_ORDER_MS 30000   /* the supervisor ends if no order has come by then */
 #define REPORT_TURN (64 << 10) /* bytes of one pipe before the other pipes get their turn */
 #define TERMINAL_TURN (256 << 10)
-#define REPORT_REST (1 << 20) /* the most that a pipe holds: more than that is still being written */
+#define REPORT_REST (1 << 20) /* the most that a pipe holds; after this, somebody still writes */
 #define LEFTOVER_ROUNDS 100
 #define LEFTOVER_PAUSE_MS 10
 #define POLL_MAX_MS 1000 /* poll(2) does not count the time that a machine sleeps; leases do */
@@ -69,7 +69,8 @@ static enum err_code signals_open(struct group *g, struct err *e)
 
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    if (g->options.attached) { /* ^C reaches every process of a terminal: ddpctl decides what it means */
+    /* ^C sends SIGINT to every process of a terminal, but only ddpctl decides what it means */
+    if (g->options.attached) {
         signals_leave_to_parent();
     } else {
         sigaddset(&set, SIGTERM);
@@ -130,7 +131,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
         group_free(g);
         return e->code;
     }
-    /* orphans of the workers become children of this process, where they can be found and killed */
+    /* Orphans of the workers become children of this process, so that it can find and kill them. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1)) {
         group_free(g);
         return err_sys(e, errno, "subreaper");
@@ -141,7 +142,8 @@ enum err_code group_open(struct group **out, const struct group_options *options
     return ERR_OK;
 }
 
-/* Without cgroups, what the modules of spares have started is found here at the latest: no job of this supervisor runs. */
+/* Kills what is left when no worker runs. Without cgroups, this finds processes that the modules of spares have
+ * started. */
 static void leftovers_kill(void)
 {
     struct process_mark all = {.over = true};
@@ -180,7 +182,8 @@ static void group_start_spawn(struct group *g, struct spawn_order *order)
 {
     struct spawn *s = group_find_spawn(g, order->spawn);
 
-    if (g->ending || s) /* a known spawn: the agent repeats an order when it is not sure that it came */
+    /* a known spawn: the agent repeats an order if it does not know whether the order arrived */
+    if (g->ending || s)
         return;
     lease_renew(&g->lease, order->lease_sent, order->lease_ms);
     s = spawn_begin(order, &g->site);
@@ -298,7 +301,7 @@ static void workers_reap(struct group *g)
 
             if (s->pid != pid)
                 continue;
-            if (s->exec_fd >= 0) /* its end may be known before the reason of a failed start was read */
+            if (s->exec_fd >= 0) /* the end may be known before the reason of a failed start has been read */
                 spawn_exec_ready(s, &g->site);
             spawn_reaped(s, status);
         }
@@ -325,7 +328,8 @@ static void pids_free(pid_t **list)
     free(*list);
 }
 
-/* The first processes of the other live spawns, and what belongs to no spawn; pids has room for all. */
+/* Lists the first processes of the other live spawns, and the processes that belong to no spawn. pids has room for
+ * all. */
 static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *pids)
 {
     size_t common = g->stores.count + g->spares.count;
@@ -407,7 +411,7 @@ static bool group_is_done(const struct group *g, int64_t now)
     if (g->ending)
         return true; /* the records are on disk: the next supervisor reports them */
     if (g->stores.count)
-        return false; /* workers on other nodes use it */
+        return false; /* workers on other nodes use a ddp-store */
     if (g->agent.fd >= 0 && g->count)
         return false; /* the coordinator has yet to commit an end */
     if (g->agent.fd >= 0 && spares_linger(&g->spares, now))
@@ -495,7 +499,7 @@ static void group_serve(struct group *g, const struct poll_set *w)
     if (control_accept(g->listener, &fd, &e))
         log_warn("connection_refused", "why=%s", LOG_Q(e.msg));
     else if (g->options.attached)
-        close(fd); /* its only agent is the one that started it */
+        close(fd); /* an attached supervisor has only the agent that started it */
     else
         agent_attach(g, fd); /* a newer agent replaces the old connection */
 }

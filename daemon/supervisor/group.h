@@ -13,7 +13,7 @@
  * Happy path: the agent's orders start workers, workers end, their exit records go to disk and to the agent,
  * and when the agent has forgotten all of them the group is done. Failure modes:
  *
- *   the agent dies           workers go on; the next agent connects to the socket and hears everything anew
+ *   the agent dies           workers continue; the next agent connects to the socket and is told everything again
  *   no agent comes           the lease runs out: SIGTERM, later SIGKILL; the records stay on disk
  *   an attached agent dies   all workers are killed (ddpctl run: nothing outlives it)
  *   this supervisor dies     the kernel kills the workers; the next supervisor ends what they left behind */
@@ -23,7 +23,7 @@ struct group_options {
     const char *node;
     int64_t job;
     rlim_t files;    /* soft limit of open files for the workers; 0: the supervisor's own */
-    int control_fd;  /* the connection to an agent that is there already, or -1 */
+    int control_fd;  /* an open connection to an agent, or -1 */
     bool attached;   /* all workers are killed when that agent is gone */
     int terminal_fd; /* the way to the user's terminal (base/worker/terminal_offer.h), or -1 */
 };

@@ -39,7 +39,7 @@ static int port_is_taken(int port)
 
     if (!rc)
         rc = port_try_family(AF_INET6, (struct sockaddr *)&v6, sizeof(v6));
-    return rc == EADDRINUSE ? rc : 0; /* other errors are the command's to report */
+    return rc == EADDRINUSE ? rc : 0; /* the command itself will report other errors */
 }
 
 enum err_code hold_port(int port, int *fd, struct err *e)
@@ -63,9 +63,9 @@ enum err_code hold_port(int port, int *fd, struct err *e)
     return ERR_OK;
 }
 
-/* Users share the machine's devices, so all must use the same directory: the first that everybody may write,
- * even if the caller may write an earlier one. That is /run/lock on Debian, and /tmp where /run/lock belongs
- * to root. */
+/* Users share the machine's devices, so all must use the same directory: the first in which everybody may write, even
+ * if the caller may write in an earlier one. That is /run/lock on Debian, and /tmp where only root may write in
+ * /run/lock. */
 int hold_open_dir(const char *const *places, size_t count)
 {
     struct stat st;

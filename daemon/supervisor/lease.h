@@ -4,11 +4,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long a job's workers on this node may run without word from the coordinator. Milliseconds of
- * CLOCK_BOOTTIME. The supervisor counts from the time when the acknowledged heartbeat was sent, the
- * coordinator from the time when it received it: so the supervisor's lease ends first. SIGTERM is sent one
- * grace period before the end, but at most a sixth of the lease before it, so that no worker lives when the
- * lease ends. */
+/* How long a job's workers on this node may run without an answer from the coordinator. Times are milliseconds of
+ * CLOCK_BOOTTIME. The supervisor counts from the time when the acknowledged heartbeat was sent, the coordinator from
+ * the time when it received it: so the supervisor's lease ends first. SIGTERM is sent one grace period before the end,
+ * but at most a sixth of the lease before it, so that no worker lives when the lease ends. */
 struct lease {
     int64_t sent, length;
 };

@@ -97,7 +97,7 @@ int64_t log_times_tick(struct log_times *t, int64_t now)
     const int count = t->grown_count;
     t->grown_count = 0;
     t->paid_ms = (t->paid_ms > now ? t->paid_ms : now) + pause_ms(t);
-    /* First the watch, then the size: what is written between the two is in the note, and heard of again. */
+    /* Watches first, then reads the size: output in between is counted in the note, and also causes another event. */
     for (int i = 0; i < count && t->watch && log_times_watch(t, t->grown[i]); i++)
         note_growth(t, t->grown[i]);
     return INT64_MAX;
@@ -124,7 +124,7 @@ void log_times_end(struct log_times *t, int64_t now)
         log_times_hear(t->watch, now);
     for (int i = 0; i < t->grown_count && t->watch; i++)
         note_growth(t, t->grown[i]);
-    for (int i = 0; i < 2 && t->watch; i++) /* written since, or not heard of */
+    for (int i = 0; i < 2 && t->watch; i++) /* output since the last note, or whose event was not read yet */
         note_growth(t, i);
     log_times_close(t);
 }

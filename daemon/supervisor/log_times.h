@@ -8,10 +8,11 @@
 #include "daemon/supervisor/protocol/log_place.h"
 
 /* Notes in times.log when a worker's stdout.log and stderr.log grow (protocol/log_note.h). The worker writes to
- * these files itself, so the supervisor learns of it by inotify (log_watch.h). If both files have grown since the last note,
- * their order is that of the first write to each. The notes of a worker that writes little are made at once. A worker that writes
- * without end gets a note every few milliseconds, and after every LOG_TIMES_DOUBLE notes half as often: times.log stays small.
- * Without inotify or times.log there are none, and `ddpctl logs` goes by the files' times. */
+ * these files itself, so the supervisor learns of it by inotify (log_watch.h). If both files have grown since the
+ * last note, their order is that of the first write to each. The notes of a worker that writes little are made at
+ * once. A worker that writes all the time gets a note every few milliseconds, and half as often after every
+ * LOG_TIMES_DOUBLE notes, so that times.log stays small. Without inotify or times.log there are none, and `ddpctl
+ * logs` goes by the files' times. */
 
 #define LOG_TIMES_PAUSE_MS 5
 #define LOG_TIMES_AT_ONCE 50    /* notes of one burst that are made without a pause */
@@ -25,11 +26,12 @@ struct log_times {
     int grown_count;
     int64_t noted[2]; /* sizes in the last notes */
     int64_t count;    /* notes in times.log */
-    int64_t paid_ms;  /* CLOCK_BOOTTIME; each note adds a pause. Far ahead of now: no note at present */
+    /* CLOCK_BOOTTIME; each note adds a pause to it. While it is far ahead of now, no notes are made */
+    int64_t paid_ms;
 };
 
 void log_times_init(struct log_times *t);
-/* Takes the descriptors. What the files hold already gets no note. t must stay where it is until its end. */
+/* Takes the descriptors. The present content of the files gets no note. t must keep its address until log_times_end. */
 void log_times_begin(struct log_times *t, struct log_watch *watch, struct log_files *files);
 /* The supervisor's watch has events: makes the notes of all its workers that need not pause. */
 void log_times_hear(struct log_watch *watch, int64_t now);

@@ -76,7 +76,7 @@ static void watched_grew(struct log_watch *w, int number, log_watch_fn fn, void 
     const size_t at = watched_place(w, number);
 
     if (at == w->count || w->files[at].number != number)
-        return; /* dropped since */
+        return; /* dropped meanwhile */
     const struct log_watch_file file = w->files[at];
     watched_remove(w, at);
     fn(file.owner, file.standard_error, user);
@@ -102,13 +102,13 @@ void log_watch_hear(struct log_watch *w, log_watch_fn fn, void *user)
     ssize_t n;
 
     if (w->fd < 0 || (n = read(w->fd, events, sizeof(events))) <= 0)
-        return; /* what is left makes the descriptor readable again */
+        return; /* the remaining events make the descriptor readable again */
     for (ssize_t at = 0; at < n;) {
         const struct inotify_event *event = (const void *)(events + at);
 
         if (event->mask & IN_Q_OVERFLOW)
             watched_all_grew(w, fn, user);
-        else if (event->mask & IN_MODIFY) /* else IN_IGNORED, which follows the one event */
+        else if (event->mask & IN_MODIFY) /* otherwise it is IN_IGNORED, which follows a file's only event */
             watched_grew(w, event->wd, fn, user);
         at += (ssize_t)(sizeof(*event) + event->len);
     }

@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Which log files of a supervisor's workers have grown, by one inotify instance for all of them: a user may have few instances
- * (128, which root shares with the system). A file is watched for one event. So however much a worker writes, it wakes the supervisor
- * once, until the file is watched again. */
+/* Tells which log files of a supervisor's workers have grown. One inotify instance serves all of them, because a user
+ * may have only few instances (128, which root shares with the system). A file is watched for one event only. So a
+ * worker wakes the supervisor once, however much it writes, until the file is watched again. */
 
 struct log_watch_file {
     int number; /* of inotify */
@@ -27,8 +27,8 @@ void log_watch_close(struct log_watch *w);
 /* Watches an open file. Returns whether it is watched; if not, errno says why. */
 bool log_watch_add(struct log_watch *w, int fd, void *owner, bool standard_error);
 void log_watch_drop(struct log_watch *w, const void *owner); /* all files of this owner */
-/* Calls fn for each file that has grown, in the order of the first write to each. The file is not watched any more then. fn may add and
- * drop files. */
+/* Calls fn for each file that has grown, in the order of the first write to each. The file is then no longer watched.
+ * fn may add and drop files. */
 void log_watch_hear(struct log_watch *w, log_watch_fn fn, void *user);
 
 #endif

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Encoded reports that wait for an agent: at most OUTBOX_COUNT messages and OUTBOX_BYTES. When one more does
- * not fit, the oldest are dropped and counted: a newer report is worth more. */
+/* Encoded reports that wait for an agent: at most OUTBOX_COUNT messages and OUTBOX_BYTES. If another report does not
+ * fit, the oldest ones are dropped and counted, because a newer report is more useful. */
 #define OUTBOX_BYTES (256 << 10)
 #define OUTBOX_COUNT 1024
 struct outbox {

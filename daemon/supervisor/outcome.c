@@ -102,7 +102,7 @@ char *outcome_message(const char *log_dir)
     return xasprintf("%.*s", (int)strcspn(line, "\n") < 500 ? (int)strcspn(line, "\n") : 500, line);
 }
 
-/* The digits of another number, a step or a job id, may hold those of the port. */
+/* Looks for the whole number: a longer number, such as a step or a job id, may contain the digits of the port. */
 static bool text_has_number(const char *text, int number)
 {
     char digits[16];

@@ -5,8 +5,7 @@
 
 #include "daemon/supervisor/protocol/spawn_order.h"
 
-/* What a worker left in its log directory, read once after its end. The directory belongs to the job's user.
- */
+/* Reads a worker's log directory once, after the worker's end. The directory belongs to the job's user. */
 
 #define TAIL_LINES 20
 #define TAIL_BYTES (8 << 10)
@@ -14,10 +13,11 @@
 /* The last lines of stderr.log, or of the file that has stderr; NULL: none. The caller frees. */
 char *outcome_tail(const char *log_dir, const char *name);
 char *outcome_message(const char *log_dir); /* the first line of error.json's message; NULL: none */
-/* Another program took the MASTER_PORT between the supervisor's trial and rank 0's bind: the last lines of
- * rank 0's stderr say so. */
+/* Whether the last lines of rank 0's stderr say that MASTER_PORT was in use. Another program can take the port after
+ * the supervisor has tried it and before rank 0 binds it. */
 bool outcome_port_busy(const struct spawn_order *order, const char *tail);
-/* The last lines say that an address was in use, and do not say which one. ddp-store listens on MASTER_PORT, so it may be that. */
+/* Whether the last lines say that an address was in use, without naming it. It may be MASTER_PORT, on which ddp-store
+ * listens. */
 bool outcome_address_busy(const struct spawn_order *order, const char *tail);
 
 #endif

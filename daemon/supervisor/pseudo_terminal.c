@@ -15,7 +15,7 @@
 
 #define HELD_MS 20 /* the \n of a pair may come this much later than its \r */
 #define SLAVE_MODE 0620
-#define END_REST (1 << 20) /* more than a terminal holds: what comes after that is still being written */
+#define END_REST (1 << 20) /* more than a terminal holds; more than this means that somebody still writes */
 
 enum err_code terminal_link_open(struct terminal_link *link, int socket, struct err *e)
 {
@@ -76,11 +76,11 @@ static void terminal_log_put(struct pseudo_terminal *t, const char *data, size_t
 
     if (!len || !fd_write_all(t->log, data, len, &e) || t->failed)
         return;
-    t->failed = true; /* a full disk: the rank goes on, and what does not fit is lost */
+    t->failed = true; /* a full disk: the rank continues, and output that does not fit is lost */
     log_error("terminal_output_lost", "why=%s", LOG_Q(e.msg));
 }
 
-/* True while the terminal writes \r\n for each \n. */
+/* Whether the terminal currently writes \r\n for each \n. */
 static bool terminal_adds_returns(const struct pseudo_terminal *t)
 {
     struct termios modes;

@@ -24,10 +24,10 @@
 #include "daemon/supervisor/protocol/socket.h"
 #include "daemon/supervisor/spawn.h"
 
-#define LOADING_MS 120000 /* a spare that imports for longer does not hold up the next one */
+#define LOADING_MS 120000 /* the next spare does not wait for one that imports for longer than this */
 #define PAUSE_FIRST_MS 2000
 #define PAUSE_MOST_MS 60000
-#define CGROUP_ROUNDS 20 /* of waiting for the end of killed processes, so that their cgroup can be removed */
+#define CGROUP_ROUNDS 20 /* of waiting for killed processes, so that their cgroup can be removed */
 #define CGROUP_PAUSE_MS 5
 #define MARK_ROOM 160 /* bytes of DDP_SPAWN_ID in the memory of a spare, where its rank's is written later */
 
@@ -83,7 +83,7 @@ static bool names_match(const char *a, const char *b)
     return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* Whether the spare is as the order's rank would be after its imports. */
+/* Whether the spare has the same state as the order's rank would have after its imports. */
 static bool spare_fits(const struct spare *s, const struct spawn_order *order)
 {
     struct job_python mine, theirs;
@@ -130,7 +130,7 @@ static void spare_order_copy(struct spawn_order *out, const struct spawn_order *
                                 .preload = strv_dup(from->preload)};
 }
 
-/* The rank's environment with a long DDP_SPAWN_ID, which makes room. */
+/* The rank's environment, but with a long DDP_SPAWN_ID, to make room for the id that is written there later. */
 static char **spare_environment(char *const *env)
 {
     char mark[MARK_ROOM + 1] = "spare";
@@ -251,7 +251,7 @@ static bool spares_loading(const struct spares *all, int64_t now)
     return false;
 }
 
-/* One line for the user, where the rank's own messages are. */
+/* Writes one line for the user into the rank's own log. */
 static void preload_failure_tell(const char *log_dir, const char *why)
 {
     CLEANUP(free_text) char *line = xasprintf("ddp: preload failed, ranks start without it: %s\n", why);
@@ -288,7 +288,7 @@ static void spares_begin(struct spares *all, const struct spawn *spawn, rlim_t f
              (int)s->pid);
 }
 
-/* How long spares are kept for a next generation. */
+/* Sets how long spares are kept for the next generation. */
 static void spares_note_workers(struct spares *all, struct spawn *const *spawns, size_t count, int64_t now)
 {
     bool good = count > 0;
@@ -326,11 +326,11 @@ int64_t spares_tick(struct spares *all, struct spawn *const *spawns, size_t coun
         spare = spares_of_slot(all, s->order.first_local_rank, &at);
         if (spare && spare_fits(spare, &s->order))
             continue;
-        if (spare) /* made after a rank with another environment */
+        if (spare) /* made for another environment */
             spares_drop(all, at);
         if (now < all->retry_at)
             next = all->retry_at < next ? all->retry_at : next;
-        else if (!spares_loading(all, now)) /* one after the other: their ranks need the processors */
+        else if (!spares_loading(all, now)) /* one after the other, because the ranks need the processors */
             spares_begin(all, s, files, now);
     }
     return next;
@@ -344,7 +344,7 @@ static void spare_end(struct spare *s)
         (void)kill(s->pid, SIGKILL);
 }
 
-/* What a failed spare says of its modules; NULL: it is ready. */
+/* Reads the message of a spare: why its modules could not be imported; NULL: it is ready. */
 static char *failure_read(const char *text, size_t len)
 {
     CLEANUP(json_release) json_t *said = NULL;
@@ -352,7 +352,7 @@ static char *failure_read(const char *text, size_t len)
     struct err e;
 
     if (json_parse(text, len, len, &said, &e))
-        return xasprintf("the spare has written what is no message: %s", e.msg);
+        return xasprintf("the spare has written an invalid message: %s", e.msg);
     why = json_get_text(said, "failed", NULL);
     return why ? xstrdup(why) : NULL;
 }
@@ -366,8 +366,8 @@ void spares_hear(struct spares *all, size_t index)
 
     if (n < 0)
         return;
-    /* At the end of file it has ended, or a module has closed the socket: waitpid says more. A spare has one message to
-     * send; a module that writes others must not fill the log. */
+    /* End of file: the spare has ended, or a module has closed the socket; waitpid tells which. A spare sends only one
+     * message, and further messages of a module must not fill the log. */
     if (n == 0 || s->ready) {
         spare_end(s);
         return;
@@ -451,7 +451,7 @@ static enum err_code spare_send_order(struct spare *s, const struct spawn_order 
     return descriptors_send(s->socket, &m, e);
 }
 
-/* With the processes that its modules have started, which are the rank's from now on. */
+/* Moves the spare and the processes that its modules have started, which belong to the rank from now on. */
 static enum err_code spare_enter_cgroup(struct spare *s, const char *cgroup, struct err *e)
 {
     if (cgroup_enter(cgroup, s->pid, e))

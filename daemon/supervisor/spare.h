@@ -35,8 +35,8 @@
 struct spawn;
 
 struct spare {
-    struct spawn_order order; /* of the rank that it was made after */
-    char *cgroup;             /* of it and of the processes that its modules start; NULL: none */
+    struct spawn_order order; /* of the rank whose environment and limits it has */
+    char *cgroup;             /* of the spare and the processes that its modules start; NULL: none */
     pid_t pid;
     int socket; /* -1: it has ended, or been killed */
     bool ready;
@@ -51,12 +51,13 @@ struct spares {
     int64_t until; /* without workers, spares are kept until then */
 };
 
-/* Starts spares that are due, and replaces others. Returns when to call again; INT64_MAX: after the next event. */
+/* Starts spares that are due, and replaces spares that no longer fit. Returns when to call again; INT64_MAX: after the
+ * next event. */
 int64_t spares_tick(struct spares *all, struct spawn *const *spawns, size_t count, rlim_t files, int64_t now);
 void spares_hear(struct spares *all, size_t index); /* its socket is readable */
-/* True if it was a spare's. */
+/* Returns whether the process was a spare. */
 bool spares_reaped(struct spares *all, pid_t pid, int status, int64_t now);
-bool spares_linger(const struct spares *all, int64_t now); /* a next generation may want them */
+bool spares_linger(const struct spares *all, int64_t now); /* the next generation may need the spares */
 void spares_release(struct spares *all);
 
 /* Lets a ready spare of the order's slot become the rank. descriptors: count of them and the numbers that they get, but

@@ -31,7 +31,8 @@ def receive(control):
 
 
 def set_path(order):
-    """Puts the directory of the script, or for a module the current one, where the interpreter has put that of -c: nowhere with -I or -P."""
+    """Puts the directory of the script into sys.path; for a module, the current directory. Replaces the entry that the interpreter made for
+    -c; with -I or -P there is no such entry."""
     if sys.path and sys.path[0] == order.get("old_path", ""):
         name = order["argv"][order["program"]]
         place = order["cwd"] if order["module"] else os.path.dirname(os.path.realpath(os.path.join(order["cwd"], name)))
@@ -39,7 +40,7 @@ def set_path(order):
 
 
 def describe_failure(name, e):
-    """Returns a text that fits into one message of the supervisor's, however long the exception's is."""
+    """Returns a text that fits into one message to the supervisor, however long the exception's text is."""
     try:
         text = str(e)
     except BaseException:
@@ -51,13 +52,13 @@ def import_modules(control, names):
     for name in names:
         try:
             importlib.import_module(name)
-        except BaseException as e:  # also SystemExit, which a module may raise that is a program
+        except BaseException as e:  # also SystemExit, because a module that is a program may raise it
             control.send(json.dumps({"failed": describe_failure(name, e)}).encode())
             os._exit(1)
 
 
 def find_mark():
-    """Returns where in memory the value of DDP_SPAWN_ID is that /proc/PID/environ shows, and its length."""
+    """Returns the address and the length of the value of DDP_SPAWN_ID that /proc/PID/environ shows."""
     with open("/proc/self/environ", "rb") as f:
         at = (b"\0" + f.read()).find(b"\0DDP_SPAWN_ID=")
     with open("/proc/self/stat") as f:
@@ -66,13 +67,13 @@ def find_mark():
 
 
 def write_mark(address, text, room):
-    """By this value a supervisor finds processes of a rank whose own supervisor has died."""
+    """Writes the rank's DDP_SPAWN_ID, by which a new supervisor finds the rank's processes if their supervisor has died."""
     import ctypes
     ctypes.memmove(address, text.encode().ljust(room, b"\0"), room)
 
 
 def place_descriptors(numbers, fds):
-    """Gives the descriptors their numbers. Returns the one that has none, which no program inherits."""
+    """Gives the descriptors their numbers. Returns the last descriptor, which has no number and which no program inherits."""
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD) for fd in fds]
     for fd in fds:
         os.close(fd)
@@ -88,8 +89,8 @@ def parse_environment(entries):
 
 
 def set_environment(given, wanted):
-    """Replaces the variables that the supervisor has given. What the interpreter's start (a script such as pyenv's) and the modules have
-    changed stays changed, as after an ordinary start."""
+    """Replaces the variables that the supervisor has given. Changes by the interpreter's start (a script such as pyenv's) and by the modules
+    are kept, as after an ordinary start."""
     removed = [name for name in given if name not in os.environ]
     wanted.update((name, value) for name, value in os.environ.items() if given.get(name) != value)
     os.environ.clear()
@@ -104,7 +105,7 @@ def hide_own_frames(kind, value, trace):
 
 
 def run_script(name, cwd):
-    """As the interpreter runs a script."""
+    """Runs a script in the same way as the interpreter."""
     path = os.path.join(cwd, name)
     if os.path.isdir(path) or name.endswith((".zip", ".pyz")):
         runpy.run_path(path, run_name="__main__")

@@ -20,7 +20,7 @@
 
 #define LEFTOVER_RETRY_MS 10  /* first pause before processes are killed again */
 #define LEFTOVER_MOST_MS 1000 /* longest pause */
-#define NATIVE_STOP_MS 5000   /* SIGTERM follows the coordinator's word to a native worker by this much */
+#define NATIVE_STOP_MS 5000   /* from the order to stop until SIGTERM, for a native worker */
 #define RECORD_RETRY_MS 1000  /* on a full disk */
 #define ADDRESS_BUSY                                                                                                \
     "an address is in use. ddp's store listens on MASTER_PORT; if the program listens there itself, start it with " \
@@ -45,7 +45,7 @@ static void holds_drop(struct spawn *s)
     hold_drop(s->gpu_fds);
 }
 
-/* Makes the spawn exited, once. Its record is written, and the agent told, after this. */
+/* Marks the spawn as exited, once. Afterwards its record is written and the agent is told. */
 static void spawn_finish(struct spawn *s, const struct spawn_site *site)
 {
     exec_pipe_close(s);
@@ -72,7 +72,8 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
 static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, const struct err *why)
 {
     s->fact.not_started = true;
-    /* ALREADY_EXISTS without a held port came from hold_port: the job gets another port and is not charged */
+    /* ALREADY_EXISTS without a held port came from hold_port: the job gets another port, and this does not count as a
+     * restart */
     s->fact.port_busy = why->code == ERR_ALREADY_EXISTS && s->port_fd < 0 && s->order.master_port;
     s->fact.node_trouble |= why->code == ERR_RESOURCE_EXHAUSTED;
     s->fact.code = 127; /* as a shell reports a command that could not be started */
@@ -80,7 +81,7 @@ static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, con
     spawn_finish(s, site);
 }
 
-/* Before rank 0 is forked: every rank finds the port open. */
+/* Called before rank 0 is forked, so that every rank finds the port open. */
 static enum err_code spawn_start_store(struct spawn *s, const struct spawn_site *site, struct err *e)
 {
     struct passwd *account;
@@ -92,7 +93,7 @@ static enum err_code spawn_start_store(struct spawn *s, const struct spawn_site 
     if (store_child_start(&s->store, s->fact.first_generation, s->order.master_port, account, e) == ERR_OK)
         return ERR_OK;
     s->fact.node_trouble = e->code != ERR_ALREADY_EXISTS;
-    if (e->code == ERR_ALREADY_EXISTS) { /* taken since hold_port: another port can be used */
+    if (e->code == ERR_ALREADY_EXISTS) { /* the port was taken after hold_port; another port can be used */
         close_fd(&s->port_fd);
         s->port_fd = -1;
     }
@@ -134,7 +135,8 @@ static enum err_code spawn_make_cgroup(struct spawn *s, struct err *e)
     return ERR_OK;
 }
 
-/* A spare has ended before it became the rank (killed for memory, for example): that is no failure of the rank. */
+/* A spare has ended before it became the rank, for example because memory ran out. This is not a failure of the
+ * rank. */
 static void spawn_start_again(struct spawn *s, const struct spawn_site *site)
 {
     struct err e;
@@ -147,7 +149,8 @@ static void spawn_start_again(struct spawn *s, const struct spawn_site *site)
     s->next_try = s->pause = 0;
     s->dirty = true;
     if (s->fact
-            .cgroup) /* a new one: Linux 6.14 and later kill what is cloned into a cgroup that has been killed */
+            /* a new cgroup, because Linux 6.14 and later kill processes that are cloned into a killed cgroup */
+            .cgroup)
         cgroup_remove(s->fact.cgroup);
     if (spawn_make_cgroup(s, &e) || spawn_fork(s, site, NULL, &e))
         spawn_fail_start(s, site, &e);
@@ -247,8 +250,9 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
     if (mode == STOP_NONE || mode < s->stop || spawn_ended(s))
         return;
     if (s->stop == STOP_NONE) {
-        /* A worker that fails takes its peers down, and the stop that follows may meet it in the middle of
-         * its end. That end is its own, not the stop's: the coordinator looks for the first failure. */
+        /* When a worker fails, its peers fail too, and the coordinator then stops all workers. This stop may arrive
+         * while the first worker is still ending. Its end is then not caused by the stop: the coordinator looks for the
+         * first failure. */
         s->stop_at = now;
         s->kill_at = INT64_MAX;
         s->unasked = s->pid && process_exiting(s->pid);
@@ -305,9 +309,9 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
             return;
         }
         report_feed(&s->reader, chunk, (size_t)n, fn, ctx);
-        if (s->reader.taken) /* the program reports by itself */
+        if (s->reader.taken) /* the program reports metrics itself */
             capture_child_stop(&s->capture);
-        if (!refused && s->reader.refused) /* the first only: a program may write nothing but such lines */
+        if (!refused && s->reader.refused) /* only the first: all lines of a program may be like this */
             log_warn("report_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", s->fact.job, s->fact.spawn,
                      LOG_Q(s->reader.first_error.msg));
         limit -= (size_t)n;
@@ -375,7 +379,8 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
 
     if (s->found &&
         s->fact
-            .cgroup) { /* the spare of its slot died with its supervisor, which could not end what it had started */
+            /* The spare of its slot died with its supervisor, which could not end the processes of the spare. */
+            .cgroup) {
         CLEANUP(free_text) char *spare = xasprintf("%s" SPARE_CGROUP, s->fact.cgroup);
         left += cgroup_kill(spare);
         if (!left)
@@ -401,7 +406,7 @@ static int64_t leftover_retry_at(struct spawn *s, int64_t now)
     return s->next_try;
 }
 
-/* Rank 0 wanted to listen where ddp-store was. The coordinator starts the job again, with another port. */
+/* Rank 0 wanted to listen on the port of ddp-store. The coordinator starts the job again, with another port. */
 static void spawn_leave_port(struct spawn *s, const struct spawn_site *site)
 {
     store_child_forbid(site->dir);
@@ -414,8 +419,8 @@ static void spawn_leave_port(struct spawn *s, const struct spawn_site *site)
                     "on, as with `store: program`"));
 }
 
-/* The worker has ended. The processes that it started are killed before anyone hears of its end, so that
- * nothing holds its ports, GPUs and files when the next generation starts. */
+/* The worker has ended. The processes that it started are killed before its end is reported, so that nothing holds its
+ * ports, GPUs and files when the next generation starts. */
 static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                           int64_t now)
 {
@@ -429,8 +434,8 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         spawn_start_again(s, site);
         return now;
     }
-    const int64_t capture_at = capture_child_finish(&s->capture, &s->order, s->fact.started_ms,
-                                                    now); /* their points come before the end */
+    /* The last points must arrive before the end of the worker is reported. */
+    const int64_t capture_at = capture_child_finish(&s->capture, &s->order, s->fact.started_ms, now);
     if (capture_at)
         return capture_at;
     if (s->found)
@@ -470,12 +475,13 @@ static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, 
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
     bool agrees = s->stop == STOP_SNAPSHOT && (s->fact.asks.heeds || s->worker.answer.agrees);
     int64_t half = (s->kill_at - s->stop_at) / 2;
-    /* A native worker hears of the stop from the coordinator. When it has heard, it is stopping by the time
-     * of SIGTERM, which then tells it nothing new; when the coordinator could not reach it, SIGTERM does. */
+    /* The coordinator tells a native worker to stop. SIGTERM follows later, in case the coordinator could not reach the
+     * worker; a worker that is already stopping ignores it. */
     int64_t term_at = waits ? s->stop_at + (half < NATIVE_STOP_MS ? half : NATIVE_STOP_MS) : s->stop_at;
     int64_t kill_at = s->stop == STOP_KILL ? now : s->kill_at;
 
-    if (agrees) /* it stops at a step that all ranks agree on; the rest is for a program that does not get there */
+    /* the program stops at a step that all ranks agree on; SIGTERM is for a program that does not reach this step */
+    if (agrees)
         term_at = s->stop_at + (s->kill_at - s->stop_at) / 4 * 3;
     if (s->stop == STOP_NONE)
         return INT64_MAX;

@@ -32,9 +32,9 @@ struct spawn {
     struct spawn_order order;
     struct spawn_fact fact;
     enum stop_mode stop;
-    int64_t stop_at, kill_at; /* when the stop was asked for; when SIGKILL is due */
+    int64_t stop_at, kill_at; /* when the stop was ordered; when SIGKILL is due */
     bool termed, killed;      /* SIGTERM (or stop_signal) was sent; SIGKILL was sent */
-    bool unasked;             /* it was already ending when the stop was asked for */
+    bool unasked;             /* it was already ending when the stop was ordered */
     pid_t pid;                /* 0: not started, or reaped */
     pid_t session;            /* the worker's first pid, for telling its leftovers */
     int status;               /* of waitpid */
@@ -75,7 +75,7 @@ struct spawn_peers {
     size_t store_count;
 };
 
-/* Takes the texts of *order. Never fails: the fact says what went wrong. */
+/* Takes the texts of *order. Never fails: if the start fails, the fact says why. */
 struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *site);
 struct spawn *spawn_found(const struct spawn_fact *fact); /* from a record on disk */
 void spawn_free(struct spawn *s);
@@ -83,8 +83,9 @@ void spawn_free(struct spawn *s);
 /* Sets the first signal of a later spawn_stop. Signals that a program cannot handle are ignored, and so is
  * every signal for a native worker. */
 void spawn_stop_by(struct spawn *s, int number);
-void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now); /* never weakens */
-void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);             /* exec_fd is readable */
+/* a weaker mode than an earlier one is ignored */
+void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now);
+void spawn_exec_ready(struct spawn *s, const struct spawn_site *site); /* exec_fd is readable */
 /* Reads the report pipe, at most `limit` bytes, and calls fn with each good line. */
 void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const char *line), void *ctx);
 void spawn_hear_worker(struct spawn *s); /* the worker's control socket is readable or writable */

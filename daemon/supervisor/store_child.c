@@ -30,7 +30,7 @@ static int listener_open(int family, const struct sockaddr *at, socklen_t size, 
     if (fd < 0)
         return errno;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (family == AF_INET6) /* IPv4 comes to the same socket */
+    if (family == AF_INET6) /* the socket also accepts IPv4 */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (bind(fd, at, size) || listen(fd, BACKLOG))
         return errno;
@@ -59,7 +59,8 @@ struct store_plan {
     int owner, listener, failure; /* above the numbers that they get */
 };
 
-/* The agent's environment may hold secrets, and the account is the job's: it gets the log level only. */
+/* The store gets only the log level: the agent's environment may hold secrets, and the store runs under the job's
+ * account. */
 static char **store_environment(void)
 {
     const char *level = getenv("DDP_LOG");

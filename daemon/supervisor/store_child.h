@@ -10,13 +10,14 @@
 
 struct spawn;
 
-/* ddp-store, the process that serves PyTorch's TCPStore on MASTER_PORT to the ranks of one generation. It is a child
- * of the supervisor of rank 0's node, under the job's account, and dies with the supervisor. It begins to listen
- * before rank 0 is forked.
+/* ddp-store, the process that serves PyTorch's TCPStore on MASTER_PORT to the ranks of one generation. It is a child of
+ * the supervisor of rank 0's node, under the job's account, and dies with the supervisor. It begins to listen before
+ * rank 0 is forked.
  *
- * It outlives rank 0: a worker elsewhere may still need it. When all workers of the generation on this node have
- * ended, its pipe closes, and it ends with its last client. When they were stopped, or one failed, the generation is
- * over, and it is killed. If it dies earlier, its clients' connections break, and the workers fail. */
+ * ddp-store outlives rank 0, because a worker elsewhere may still need it. When all workers of the generation on this
+ * node have ended, its pipe closes, and it ends with its last client. If the workers were stopped, or one of them
+ * failed, the generation is over, and ddp-store is killed. If it dies earlier, its clients' connections break, and the
+ * workers fail. */
 struct store_child {
     pid_t pid; /* 0: none */
     int64_t generation;
@@ -29,7 +30,7 @@ struct store_children {
     size_t count, cap;
 };
 
-/* Listens on the port of all addresses, as PyTorch's own store does, and starts the program. account: NULL for the
+/* Listens on the port at all addresses, as PyTorch's own store does, and starts the program. account: NULL for the
  * supervisor's own. ALREADY_EXISTS: the port is in use. */
 MUST_CHECK enum err_code store_child_start(struct store_child *out, int64_t generation, int port,
                                            const struct passwd *account, struct err *e);
@@ -40,8 +41,9 @@ void store_children_tick(struct store_children *all, struct spawn *const *spawns
 void store_children_reaped(struct store_children *all, pid_t pid, int status, int64_t job);
 void store_children_release(struct store_children *all);
 
-/* A program that listens on MASTER_PORT itself fails if ddp-store is there. The job's next generations on this node
- * get no ddp-store then. The mark is a file in the supervisor's directory, which outlives the supervisor. */
+/* A program that listens on MASTER_PORT itself fails if ddp-store is there. After such a failure the job's next
+ * generations on this node get no ddp-store. The mark is a file in the supervisor's directory, which outlives the
+ * supervisor. */
 void store_child_forbid(const char *dir);
 bool store_child_allowed(const char *dir);
 

@@ -56,7 +56,7 @@ static enum err_code commit_take(struct worker_link *w, const json_t *obj, struc
         w->due = true;
         return e->code;
     }
-    /* The worker counts for itself: a program that executes another one starts at 1 again. */
+    /* The worker chooses its own numbers: a program that executes another program starts at 1 again. */
     w->id = id;
     asks->commit++;
     asks->step = step;
@@ -73,7 +73,7 @@ enum err_code worker_link_take(struct worker_link *w, const char *text, size_t l
     int64_t step;
 
     if (json_parse(text, len, WORKER_REQUEST_MAX, &obj, e)) {
-        worker_link_close(w); /* the worker may wait for an answer to it */
+        worker_link_close(w); /* the worker may be waiting for an answer, which cannot be given */
         return e->code;
     }
     op = json_get_text(obj, "op", "");
@@ -89,7 +89,7 @@ enum err_code worker_link_take(struct worker_link *w, const char *text, size_t l
     if (step < 1)
         return err_set(e, ERR_INVALID_ARGUMENT, "expected a promise of a step from 1 on");
     asks->heeds = true;
-    if (step > asks->promise) /* an earlier one holds as well, so a smaller one says nothing new */
+    if (step > asks->promise) /* earlier promises still hold, so a smaller one changes nothing */
         asks->promise = step;
     return ERR_OK;
 }

@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "daemon/supervisor/protocol/control.h"
 
-/* The supervisor's end of DDP_CONTROL_FD, over which a command sends requests (python/ddp.py is an example). It is a unix
- * SEQPACKET socket; each datagram is one JSON object:
+/* The supervisor's end of DDP_CONTROL_FD, over which a command sends requests (python/ddp.py is an example). It is a
+ * unix SEQPACKET socket; each datagram is one JSON object:
  *
  *   worker → supervisor   {"op": "commit", "id": 1, "path": "/data/snapshot", "step": 500, "bytes": 1000}
  *                         {"op": "heed"}                    the program calls should_stop, so a stop needs no signal
@@ -22,13 +22,13 @@
  * - `commit`: the id of the last commit that was answered; `error` is null if the snapshot is committed. A commit that the
  *   supervisor refuses is answered too.
  * - `stop`: the job is to stop.
- * - `allowed`: the last promise that the coordinator knows. The program may go on up to this step.
+ * - `allowed`: the last promise that the coordinator knows. The program may continue up to this step.
  * - `stop_step`: all ranks stop at the first call whose step is >= stop_step; 0: not decided yet.
  *
- * The supervisor stores requests in the spawn's fact, and answers come with the coordinator's wish. So neither is lost when
- * the agent or the coordinator restarts. The supervisor cannot answer a request that is not JSON, or a commit without an
- * id. In this case it closes the socket, so that the worker does not wait for ever. A worker that does not read its
- * answers never delays the supervisor. One thread. */
+ * The supervisor stores requests in the spawn's fact, and answers come with the coordinator's wish. So no request or
+ * answer is lost when the agent or the coordinator restarts. The supervisor cannot answer a request that is not JSON,
+ * or a commit without an id. In this case it closes the socket, so that the worker does not wait for ever. A worker
+ * that does not read its answers never delays the supervisor. One thread. */
 
 #define WORKER_REQUEST_MAX (16 << 10) /* bytes */
 #define WORKER_PATH_MAX 4096

@@ -19,15 +19,14 @@
 
 /* run: one job in the foreground.
  *
- * Happy path: flags, PET_* variables and the batch system become a run request (client/run/run_request.h),
- * and this becomes the text of a job. On one machine, ddpctl starts a private cluster, submits the job,
- * follows it to its end, stops the cluster and exits with the job's exit code. On several hosts, see
- * client/run/hosts/host_group.c. With --launcher or --hosts, this ddpctl only starts the others
- * (client/run/launch/remote_launch.h).
+ * Happy path: flags, PET_* variables and the batch system become a run request (client/run/run_request.h), and this
+ * becomes the text of a job. On one machine, ddpctl starts a private cluster, submits the job, follows it to its end,
+ * stops the cluster and exits with the job's exit code. On several hosts, see client/run/hosts/host_group.c. With
+ * --launcher or --hosts, this ddpctl only starts the others (client/run/launch/remote_launch.h).
  *
  * The only rank of a command, or that of --attach, has the terminal (client/run/run_terminal.h), and then ^C is for its
- * program. Otherwise the first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way,
- * its end of the lifeline pipe closes, and everything it started ends. ^Z stops the display, not the job. */
+ * program. Otherwise the first ^C cancels the job (snapshot, then stop), the second kills it. However this process
+ * dies, its end of the lifeline pipe closes, and everything that it started ends. ^Z stops the display, not the job. */
 
 /* Checks the job against this machine. *slots: what the private agent has to offer, at least as many as the
  * job has workers here, even if there are fewer cores. */
@@ -106,8 +105,8 @@ static enum err_code run_read_job(struct invocation *in, const struct run_reques
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 
-/* Fills the request from the command line and PET_*, then from the launcher that started this process, then
- * from the batch system. Each source fills only what the ones before left open. */
+/* Fills the request from the command line and PET_*, then from the launcher that started this process, then from the
+ * batch system. Each source fills only the values that the earlier sources did not set. */
 static enum err_code run_read_request(struct invocation *in, struct batch_task *batch, struct run_request *r,
                                       enum launcher *launcher, struct err *e)
 {
@@ -136,7 +135,7 @@ static enum err_code run_read_request(struct invocation *in, struct batch_task *
     return ERR_OK;
 }
 
-/* Makes the job from the request, and completes the request by what the job's file says. */
+/* Makes the job from the request, and completes the request from the job file. */
 static enum err_code run_plan_job(struct invocation *in, const struct batch_task *batch,
                                   struct run_request *r, char **text, struct job_spec *spec, struct err *e)
 {

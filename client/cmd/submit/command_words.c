@@ -78,8 +78,8 @@ static enum err_code script_check(const char *word, const char *path, struct err
     return ERR_OK;
 }
 
-/* A program that is not here may be on the nodes. A name that PATH does not find here while a file of that
- * name lies in the working directory is a mistake everywhere. */
+/* A program that is not on this machine may be on the nodes. But if PATH does not find a name, and the working
+ * directory has a file of this name, that is a mistake. */
 static enum err_code program_check(const char *word, const char *path, struct err *e)
 {
     struct stat st;
@@ -102,7 +102,7 @@ static enum err_code program_check(const char *word, const char *path, struct er
 enum err_code command_words_check(const struct command_form *form, const char *word, const char *workdir,
                                   struct err *e)
 {
-    if (form->module) /* Python looks for it in its own path */
+    if (form->module) /* Python finds the module in its own path */
         return ERR_OK;
     CLEANUP(free_text) char *path = paths_join(workdir, word);
     return word_is_script(form, word) ? script_check(word, path, e) : program_check(word, path, e);

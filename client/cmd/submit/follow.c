@@ -15,10 +15,11 @@
 
 /* --follow: shows the progress of a train job, or the output of a command.
  *
- * WatchJob delivers the job's states (job_watch.h), ReadLogs a command's output (job_logs.h). Each continues by itself after the
- * coordinator was away. A command's stdout goes to stdout and its stderr to stderr, merged as by `run`. ddpctl's own
- * messages go to stderr. Output arrives later than states, so a failure is printed FAILURE_MS after its state has arrived, to
- * follow the last lines of the rank that failed. When the job ends, all output is printed before the last line. */
+ * WatchJob delivers the job's states (job_watch.h), ReadLogs a command's output (job_logs.h). Both continue
+ * automatically after the coordinator was away. A command's stdout goes to stdout and its stderr to stderr, merged as
+ * by `run`. ddpctl's own messages go to stderr. Output arrives later than states, so a failure is printed FAILURE_MS
+ * after its state has arrived, to follow the last lines of the rank that failed. When the job ends, all output is
+ * printed before the last line. */
 #define WATCH_MS 100
 #define OUTPUT_MS 20
 #define FAILURE_MS 700

@@ -3,9 +3,9 @@
 
 #include "client/connect.h"
 
-/* Follows the job until it ends: prints the progress of a train job to stdout, or the output of a command to stdout and stderr
- * as `run` does. ^C detaches: the job goes on. *exit_code is that of `ddpctl wait`. Returns UNAVAILABLE only if the
- * coordinator has never answered. */
+/* Follows the job until it ends: prints the progress of a train job to stdout, or the output of a command to stdout and
+ * stderr as `run` does. ^C detaches: the job continues. *exit_code is that of `ddpctl wait`. Returns UNAVAILABLE only
+ * if the coordinator has never answered. */
 MUST_CHECK enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct err *e);
 
 #endif

@@ -12,7 +12,7 @@
 MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
                                      const struct job_flags *flags, char **text, struct err *e);
 
-/* Warns of a time without a unit, which may come from a batch system with another one. */
+/* Warns of a time without a unit: a batch system may use another unit. */
 void submit_warn_units(const struct job_flags *flags);
 
 /* After a submit: prints the job's number, or follows the job. Returns the exit code. */

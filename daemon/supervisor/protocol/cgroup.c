@@ -58,7 +58,7 @@ enum err_code cgroup_make(const char *name, char **out, struct err *e)
         return ERR_OK;
     path = xasprintf("%s%s/%s", mount, strcmp(own, "/") ? own : "", name);
     if (mkdir(path, 0755) && errno != EEXIST) {
-        /* not root, or in a container: the spawn does without, and process_kill.h finds its processes */
+        /* not root, or in a container: the spawn gets no cgroup, and process_kill.h finds its processes */
         if (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT)
             return ERR_OK;
         return err_sys(e, errno, "%s", path);

@@ -13,7 +13,7 @@
 MUST_CHECK enum err_code cgroup_make(const char *name, char **out, struct err *e);
 int cgroup_open(const char *cgroup); /* for CLONE_INTO_CGROUP; -1 when it is gone */
 MUST_CHECK enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e); /* moves a process there */
-void cgroup_move_all(const char *from, const char *to); /* what cannot be moved stays */
+void cgroup_move_all(const char *from, const char *to); /* processes that cannot be moved stay */
 int cgroup_kill(const char *cgroup);           /* SIGKILL to all members; returns how many were alive */
 void cgroup_remove(const char *cgroup);        /* only an empty one can be removed */
 bool cgroup_out_of_memory(const char *cgroup); /* also returns false if the kernel does not count it */

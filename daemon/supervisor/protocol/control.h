@@ -11,23 +11,22 @@
 #include "base/worker/spawn_fact.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
 
-/* The messages between an agent and its supervisors: one JSON object a datagram, on a unix SEQPACKET socket
- * (socket.h). Each message states what holds, not what changed, so a lost or repeated one does no harm:
+/* The messages between an agent and its supervisors: one JSON object a datagram, on a unix SEQPACKET socket (socket.h).
+ * Each message states what holds, not what changed, so a lost or repeated one does no harm:
  *
  *   agent → supervisor   start   the whole order for one spawn; ignored for a known spawn
- *                        stop    a mode; a weaker one than the last is ignored
+ *                        stop    a mode; a mode that is weaker than the last one is ignored
  *                        forget  the exit record of an ended spawn is no longer wanted
  *                        answer  what a worker has asked for (worker_link.h)
  *                        lease   a heartbeat sent at lease_sent (CLOCK_BOOTTIME ms) was acknowledged
  *   supervisor → agent   hello   the first message of a connection; then a fact for every spawn, then synced
  *                        fact    one spawn as it is now, after each change
  *                        report  one line of a worker's report pipe, as the worker wrote it
- *                        synced  every spawn has been named: a spawn without a fact does not exist here
+ *                        synced  all facts have been sent: a spawn without a fact does not exist here
  *
- * Happy path: the agent connects, hears hello, facts and synced, sends what it wants, and hears a fact after
- * each change. When the agent dies, the supervisor goes on and says everything anew to the next agent. When
- * the supervisor dies, its socket closes, and the agent starts another one, which finds the records
- * (record.h).
+ * Happy path: the agent connects, gets hello, facts and synced, sends its orders, and gets a fact after each change.
+ * When the agent dies, the supervisor continues, and sends everything again to the next agent. When the supervisor
+ * dies, its socket closes, and the agent starts another one, which finds the records (record.h).
  *
  * Texts and lists are owned by their struct. One thread at a time. */
 

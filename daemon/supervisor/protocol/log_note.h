@@ -4,13 +4,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* times.log, beside a worker's stdout.log and stderr.log, notes when these two grew, so that `ddpctl logs` can print the
- * output of all ranks in the order in which it was written. It holds notes of LOG_NOTE_SIZE bytes, in the order of time:
+/* times.log, beside a worker's stdout.log and stderr.log, notes when these two grew, so that `ddpctl logs` can print
+ * the output of all ranks in the order in which it was written. It holds notes of LOG_NOTE_SIZE bytes, in the order of
+ * time:
  *
  *   8 bytes  wall clock in microseconds, times 2; plus 1 for stderr.log
  *   8 bytes  size of that file by then
  *
- * both little-endian. Like the other two, the file belongs to the job's user: a reader expects any content. */
+ * both little-endian. Like the other two files, it belongs to the job's user, so a reader must cope with any
+ * content. */
 #define LOG_NOTE_FILE "times.log"
 #define LOG_NOTE_SIZE 16
 

@@ -7,12 +7,12 @@
 #include "base/err.h"
 
 /* Where a worker's output goes: <log_dir>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log.
- * Generation and local rank are those of the membership that the worker was formed for. They stay the place
- * of its output when it is a member of later generations: it goes on writing to the files that it has open.
- * Who looks for the output of a rank asks the coordinator's rank record for the spawn, and the spawn for this
- * place. The last directory belongs to the job's user, who may put anything there (error.json, links, FIFOs).
- * The directories above it belong to the agent; other users may enter them but not list them. Path names are
- * therefore trusted only down to log_dir; below it everything is opened by directory descriptors. */
+ * Generation and local rank are those with which the worker was started. The place does not change when the worker is a
+ * member of later generations, because it continues to write to its open files. To find the output of a rank, take the
+ * spawn from the coordinator's rank record, and this place from the spawn. The last directory belongs to the job's
+ * user, who may put anything there (error.json, links, FIFOs). The directories above it belong to the agent; other
+ * users may enter them but not list them. Path names are therefore trusted only down to log_dir; below it everything is
+ * opened by directory descriptors. */
 
 #define LOG_PLACE_DIR_MODE 0751  /* of the directories above the last one */
 #define LOG_PLACE_LAST_MODE 0750 /* of the directory that belongs to the job's user */
@@ -26,12 +26,12 @@ MUST_CHECK enum err_code log_place_open(const char *dir, int *fd, struct err *e)
 /* A worker's files, open for appending. */
 struct log_files {
     int out, err; /* stdout.log, stderr.log */
-    int times;    /* times.log (log_note.h); -1: it cannot be opened, so nobody notes when the others grow */
+    int times;    /* times.log (log_note.h); -1: it cannot be opened, so no notes are made */
 };
 #define LOG_FILES_NONE ((struct log_files){-1, -1, -1})
 void log_files_close(struct log_files *files);
 
-/* Makes the directory if it is missing, opens the files, and gives all of these to the user. */
+/* Makes the directory if it is missing, opens the files, and makes the user the owner of all of them. */
 MUST_CHECK enum err_code log_place_make(const char *dir, uid_t user, gid_t group, struct log_files *out,
                                         struct err *e);
 

@@ -94,7 +94,7 @@ static void proc_table_read(struct proc_table *t)
 
 static bool proc_descends(const struct proc_table *t, const struct proc *p, pid_t ancestor)
 {
-    /* bounded: a table that is read while processes come and go may hold a circle of parents */
+    /* bounded, because the table is read while processes start and end, so its parents may form a circle */
     for (size_t depth = 0; p && depth < t->count; depth++) {
         struct proc key = {.pid = p->parent};
 
@@ -138,8 +138,8 @@ static bool proc_carries_mark(pid_t pid, const char *id, const char *owner)
            environ_has_entry(&env, "DDP_AGENT_ID", owner);
 }
 
-/* By pidfd: between the reading and the signal the kernel may have given the number to another process. A
- * pidfd names the process that has the number now, so the parent is compared once more. */
+/* Uses a pidfd, because the kernel may give the number to another process before the signal is sent. The pidfd names
+ * the process that has the number now, so the parent is checked again. */
 static bool proc_kill_checked(pid_t pid, pid_t parent)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -171,7 +171,7 @@ static bool proc_belongs(const struct proc_table *t, const struct proc *p, const
         return true;
     if (mark->main > 0 && (p->session == mark->main || proc_descends(t, p, mark->main)))
         return true;
-    /* a daemon has left the session, and the subreaper is its parent: only its environment tells */
+    /* a daemon has left the session, and its parent is the subreaper: only its environment tells whose process it is */
     return proc_carries_mark(p->pid, mark->id, mark->owner);
 }
 

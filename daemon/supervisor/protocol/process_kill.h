@@ -5,20 +5,21 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Finds and kills every process of a spawn that is not in its cgroup: the kernel may not allow cgroups, and a
- * process may have moved itself to another one. A supervisor is a subreaper, so it finds them among its
- * descendants; when a supervisor has died, the marks in their environment find them. Each call kills what it
- * sees now and returns how many processes were alive; the caller repeats until none is. */
+/* Finds and kills every process of a spawn that is not in its cgroup: the kernel may not allow cgroups, and a process
+ * may have moved itself to another one. A supervisor is a subreaper, so it finds them among its descendants; when a
+ * supervisor has died, the marks in their environment find them. Each call kills the processes that it finds, and
+ * returns how many were alive. The caller repeats the call until there are none. */
 
-/* How one spawn's processes are told apart from those of the supervisor's other spawns. */
+/* Distinguishes one spawn's processes from those of the supervisor's other spawns. */
 struct process_mark {
-    pid_t main;          /* its first process; 0: none was ever started */
-    bool over;           /* the first process has ended and was reaped */
-    const char *id;      /* DDP_SPAWN_ID in the environment ... */
-    const char *owner;   /* ... and DDP_AGENT_ID */
-    const pid_t *others; /* first processes of the other spawns; none: every descendant belongs to this one */
+    pid_t main;        /* its first process; 0: none was ever started */
+    bool over;         /* the first process has ended and was reaped */
+    const char *id;    /* DDP_SPAWN_ID in the environment ... */
+    const char *owner; /* ... and DDP_AGENT_ID */
+    /* first processes of the other spawns; if there are none, every descendant belongs to this spawn */
+    const pid_t *others;
     size_t other_count;
-    const pid_t *spared; /* children of the caller that, with their own, belong to no spawn */
+    const pid_t *spared; /* children of the caller that belong to no spawn, nor do their descendants */
     size_t spared_count;
 };
 /* Descendants of the calling process that belong to the spawn. Zombies do not count. */
@@ -27,8 +28,8 @@ int descendants_kill(const struct process_mark *mark);
  * the caller itself. */
 int marked_kill(const char *id, const char *owner);
 
-/* The process is ending, or has ended and was not waited for. The kernel closes a process's files before its
- * parent hears of the end; with much memory or a GPU to release, up to a second passes between the two. */
+/* Whether the process is ending, or has ended and was not reaped. The kernel closes a process's files before its parent
+ * hears of the end; with much memory or a GPU to release, up to a second passes between the two. */
 bool process_exiting(pid_t pid);
 
 #endif

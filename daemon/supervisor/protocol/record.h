@@ -7,11 +7,11 @@
 
 #include "base/worker/spawn_fact.h"
 
-/* The record of a spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state
- * "starting") and again when the worker has ended. It is removed once the coordinator has committed the end.
- * So when a record does not say "exited" and its supervisor is dead, nobody saw how the spawn ended. */
+/* The record of a spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state "starting")
+ * and again when the worker has ended. It is removed once the coordinator has committed the end. So if a record does
+ * not say "exited" and its supervisor is dead, nobody knows how the spawn ended. */
 
-/* durable: also after a power cut, else only after the end of this process. */
+/* durable: the record also survives a power cut; otherwise it survives only the end of this process. */
 MUST_CHECK enum err_code record_write(const char *dir, const struct spawn_fact *fact, bool durable,
                                       struct err *e);
 MUST_CHECK enum err_code record_remove(const char *dir, int64_t spawn, struct err *e); /* missing is fine */

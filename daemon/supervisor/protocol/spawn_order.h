@@ -23,13 +23,13 @@ struct spawn_order {
     char *user;    /* the account to run under; NULL: the supervisor's */
     char **gpu_uuids;
     int gpu_slots;   /* how many workers may share one of the GPUs */
-    int master_port; /* to lease on this host; 0: it belongs to another node */
+    int master_port; /* the port to reserve on this host; 0: MASTER_PORT is on another node */
     bool store;      /* with master_port: ddp-store serves it, before the worker starts */
     char **preload;  /* modules that spares of a Python program import in advance; NULL: no spares */
     char **
         capture; /* of rank 0: {mode} or {mode, argument} of daemon/capture/capture.h; NULL: nothing is captured */
     bool foreground;              /* it gets the terminal or the stdin of `ddpctl run` */
-    bool native;                  /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
+    bool native;                  /* ddp-trainer, which gets STOP_SNAPSHOT from the coordinator directly */
     int64_t lease_sent, lease_ms; /* as in control_message */
     int64_t grace_ms;
 };
