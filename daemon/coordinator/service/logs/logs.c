@@ -136,8 +136,7 @@ static void log_read_refill(struct log_read *r)
     struct agent_session *session = agent_session_find(x->service, r->node);
     if (log_piece_left(&r->held))
         return;
-    if (session &&
-        log_node_lost(x, r->node)) /* its agent stands still: nothing that was asked for will come */
+    if (session && log_node_lost(x, r->node)) /* its agent hangs, so requested data will not come */
         session = NULL;
     if (r->last)
         r->ended = true;

@@ -292,7 +292,7 @@ static void queue_send(struct teller *t, struct tell_queue *q)
     notice_record_release(&n);
 }
 
-/* The queue of a job goes when it is empty. */
+/* Removes the empty queues of jobs. */
 static void teller_forget_idle(struct teller *t)
 {
     for (size_t i = t->hooks->count; i < t->count;) {
@@ -317,7 +317,7 @@ static void teller_forget_idle(struct teller *t)
     }
 }
 
-/* ---- the pass */
+/* ---- the timer's function */
 
 /* The notices of a hook that is no longer in the configuration are dropped. */
 static void teller_drop_unknown(struct teller *t, const struct notice_queue *found)
