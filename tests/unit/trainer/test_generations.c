@@ -161,6 +161,7 @@ static void a_worker_goes_through_five_hundred_generations_and_loses_no_step(voi
     struct worker w;
     int files = 0, threads = 0;
     size_t memory = 0;
+    const float *params = NULL, *grads = NULL;
 
     (void)state;
     worker_begin(&w, "");
@@ -179,6 +180,8 @@ static void a_worker_goes_through_five_hundred_generations_and_loses_no_step(voi
             files = entries_of("/proc/self/fd");
             threads = entries_of("/proc/self/task");
             memory = memory_resident();
+            params = w.trainer.engine.params.data;
+            grads = w.trainer.engine.grads.data;
         }
     }
     /* A generation may have more files open than the one that was counted, such as those of its saver. */
@@ -196,6 +199,9 @@ static void a_worker_goes_through_five_hundred_generations_and_loses_no_step(voi
     assert_int_equal(w.code, ERR_OK);
     assert_true(w.trainer.stopped && w.trainer.asked);
     assert_int_equal(w.trainer.last_snapshot_step, w.trainer.engine.step);
+    /* Nothing was allocated again or moved. */
+    assert_ptr_equal(w.trainer.engine.params.data, params);
+    assert_ptr_equal(w.trainer.engine.grads.data, grads);
     const uint64_t hash =
         ranks_hash(w.trainer.engine.params.data, w.trainer.engine.model->count * sizeof(float));
     const int64_t steps = w.trainer.engine.step;
