@@ -452,7 +452,8 @@ void agent_sessions_push(struct service *s)
 static void session_on_sendable(struct rpc_call *rpc)
 {
     const struct agent_session *x = rpc_call_user(rpc);
-    x->service->wishes_due = true; /* sent at the end of this turn of the loop */
+    if (x->wish_due)
+        x->service->wishes_due = true; /* sent at the end of this turn of the loop */
     logs_node_changed(x->service, x->node);
 }
 
