@@ -37,7 +37,8 @@ static bool event_record_run(void *closure)
     struct event_mention *m = closure;
     if (m->event->done < m->version)
         m->event->done = m->version;
-    m->event->when_ns = clock_mono_ns() + passed_ns;
+    /* real time would let the machine's load choose between ways that the environment calls equally fast */
+    m->event->when_ns = passed_ns + (getenv("DDP_EMULATED_FASTEST") ? 0 : clock_mono_ns());
     event_forget(m->event);
     return true;
 }
