@@ -58,17 +58,17 @@ tests() { # title, directory, ctest arguments...
         say "alone: $title"
         run_ctest "$again" "$dir" -R "^($names)\$" -LE '^(sim|num)$'
     fi
-    while IFS=$'\t' read -r outcome seconds name; do
+    while IFS=$'\t' read -r outcome seconds name why; do
         slow+=("$seconds $title: $name")
         case $outcome in
         passed) passed=$((passed + 1)) ;;
         skipped) skipped=$((skipped + 1)) ;;
         *)
-            if grep -q $'^passed\t.*\t'"$name\$" "$again"; then
+            if grep -q $'^passed\t[^\t]*\t'"$name"$'\t' "$again"; then
                 passed=$((passed + 1))
-                only_alone+=("$title: $name")
+                only_alone+=("$title: $name: $why")
             else
-                note_failure "$title: $name"
+                note_failure "$title: $name: $why"
             fi
             ;;
         esac
