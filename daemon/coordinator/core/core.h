@@ -85,6 +85,7 @@ const struct spawn_record *core_find_token(const struct core *core, const void *
 
 /* Views: borrowed until the next event. status.h and wish.h have more. */
 const struct job_record *core_job(const struct core *core, int64_t job);
+int64_t core_job_step(const struct core *core, int64_t job); /* as far as it is known */
 const struct job_spec *core_job_spec(const struct core *core, int64_t job);
 const struct node_record *core_node(const struct core *core, const char *name);
 const struct generation_record *core_generation(const struct core *core, int64_t job, int64_t generation);

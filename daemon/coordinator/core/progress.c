@@ -47,6 +47,7 @@ void progress_keep(struct job *job)
         return; /* it never reported anything */
     jout_open(&out, NULL, '{');
     jout_int(&out, "step", p->step);
+    jout_int(&out, "generation", job->stepped_in);
     jout_int(&out, "steps", p->steps);
     jout_int(&out, "updated_ms", p->updated_ms);
     jout_real(&out, "epoch", p->epoch);
@@ -79,8 +80,20 @@ static void load_metrics(struct job *job, const json_t *list)
     }
 }
 
+/* The last reports before a crash may be missing, but not the state with which the generation began, nor its snapshots. */
+static int64_t recorded_step(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+    int64_t step = g && g->r.source_rank >= 0 ? g->r.source_step : 0;
+
+    for (size_t i = 0; g && i < job->snapshot_count; i++)
+        if (job->snapshots[i].generation == g->r.number && job->snapshots[i].step > step)
+            step = job->snapshots[i].step;
+    return step;
+}
+
 /* Values that cannot be read are left out. If the job runs, the next reports bring them again. */
-void progress_load(struct job *job)
+static void load_kept(struct job *job)
 {
     CLEANUP(json_release) json_t *text = NULL;
     struct core_progress *p = &job->progress;
@@ -90,6 +103,7 @@ void progress_load(struct job *job)
         json_parse(job->r.progress, strlen(job->r.progress), TEXT_MOST, &text, &e) != ERR_OK)
         return;
     p->step = json_get_int(text, "step", 0);
+    job->stepped_in = json_get_int(text, "generation", 0);
     p->steps = json_get_int(text, "steps", p->steps);
     p->updated_ms = json_get_int(text, "updated_ms", 0);
     p->epoch = json_get_real(text, "epoch", 0);
@@ -102,6 +116,14 @@ void progress_load(struct job *job)
     const json_t *loss = json_object_get(text, "loss");
     for (size_t i = 0; i < json_array_size(loss) && p->loss_count < CORE_LOSS_HISTORY; i++)
         p->loss_history[p->loss_count++] = json_number_value(json_array_get(loss, i));
+}
+
+void progress_load(struct job *job)
+{
+    load_kept(job);
+    const int64_t recorded = recorded_step(job);
+    if (recorded > job->progress.step)
+        job->progress.step = recorded;
 }
 
 void progress_news(struct core *core, struct job *job)

@@ -129,7 +129,8 @@ static void keep_pace(struct core_progress *p, int64_t now_ms)
 }
 
 /* The job's step is that of its foremost rank. The first report of a command's new generation may also set it
- * back: only the command knows where it continued. */
+ * back: only the command knows where it continued. The first report to a restarted coordinator may not: another rank of
+ * that generation has been further. */
 static void keep_step(struct core *core, struct spawn *s, int64_t step)
 {
     struct job *job = s->job;
@@ -138,8 +139,10 @@ static void keep_step(struct core *core, struct spawn *s, int64_t step)
     if (s->step > 0 && step > s->step)
         job->pace.gap = step - s->step;
     s->step = step;
-    if (step > job->progress.step || (first && job->spec.kind == JOB_COMMAND))
+    bool begins = job->stepped_in != job->r.generation;
+    if (step > job->progress.step || (begins && job->spec.kind == JOB_COMMAND))
         job->progress.step = step;
+    job->stepped_in = job->r.generation;
     if (first) {
         job->pace.boot_ms = core->now.boot_ms;
         job->pace.step = job->progress.step;

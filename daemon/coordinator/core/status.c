@@ -30,6 +30,12 @@ const struct job_spec *core_job_spec(const struct core *core, int64_t id)
     return job ? &job->spec : NULL;
 }
 
+int64_t core_job_step(const struct core *core, int64_t id)
+{
+    const struct job *job = core_find_job(core, id);
+    return job ? job->progress.step : 0;
+}
+
 const struct node_record *core_node(const struct core *core, const char *name)
 {
     const struct node *node = core_find_node(core, name);

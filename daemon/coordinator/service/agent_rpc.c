@@ -354,7 +354,8 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
         /* A late report must not leave metrics of a job that does not exist, nor an agent those of another
          * node's spawn. */
         if (rank && strcmp(rank->node, x->node) == 0)
-            metrics_recorder_add(x->service->recorder, report, rank->rank);
+            metrics_recorder_add(x->service->recorder, report, rank->rank,
+                                 core_job_step(x->service->core, r->job));
     }
     commit_queue_event(x->service, &event);
 }

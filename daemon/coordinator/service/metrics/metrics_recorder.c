@@ -228,12 +228,14 @@ enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *lo
     return ERR_OK;
 }
 
-static int64_t report_step(struct metrics_recorder *r, const struct metric_report *report)
+static int64_t report_step(struct metrics_recorder *r, const struct metric_report *report, int64_t job_step)
 {
     const uint64_t key = ((uint64_t)report->job << 24 | ((uint64_t)report->spawn & 0xffffff)) + 1;
     void *last = handles_take(&r->last_step, key);
-    const int64_t step = report->line->has_step ? report->line->step : (int64_t)(intptr_t)last;
-    handles_put(&r->last_step, key, (void *)(intptr_t)step);
+    const int64_t known = last ? (int64_t)(intptr_t)last : job_step;
+    const int64_t step = report->line->has_step ? report->line->step : known;
+    if (report->line->has_step || last)
+        handles_put(&r->last_step, key, (void *)(intptr_t)step);
     return step;
 }
 
@@ -254,9 +256,10 @@ static void recorder_add_point(struct metrics_recorder *r, const struct metric_p
     w->points[w->point_count++] = *point;
 }
 
-void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank)
+void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank,
+                          int64_t job_step)
 {
-    const int64_t step = report_step(r, report);
+    const int64_t step = report_step(r, report, job_step);
     for (size_t i = 0; i < report->line->count; i++) {
         const struct metric *metric = &report->line->metrics[i];
         if (usage_is_metric(metric->name)) /* its points would mix with those that the node measures */

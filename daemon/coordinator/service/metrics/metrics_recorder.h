@@ -18,8 +18,10 @@ struct metrics_recorder;
 MUST_CHECK enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *loop,
                                                const char *dir, struct err *e);
 /* Adds the metrics of the report's line. Leaves out metrics that are named like usage (sys.cpu), which only nodes
- * measure. */
-void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank);
+ * measure. job_step: the job's step. A report without a step gets it if its worker has reported no step since the
+ * coordinator started. */
+void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank,
+                          int64_t job_step);
 /* Adds what the rank uses, `second` seconds after its job was submitted. If there are too many points, these are
  * dropped before points that a program reported. */
 void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int rank, int64_t second,

@@ -74,6 +74,60 @@ static void a_report_makes_no_commit(void **state)
     assert_int_equal(progress_of(f, job).step, 7);
 }
 
+/* The coordinator is killed before it has written the last reports. */
+static void a_report_without_a_step_leaves_the_step_that_is_in_the_records(void **state)
+{
+    struct core_fixture *f = *state;
+    struct metric_line line = {0};
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, TRAIN);
+    fixture_form(f, job);
+    fixture_report(f, job, 0, 500, "loss", 2.25);
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 500, "a"), ERR_OK);
+    fixture_report(f, job, 0, 510, "loss", 2.0);
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_all_run(f, "box1");
+    assert_true(metric_line_add(&line, "memory_bytes", 1e6));
+    fixture_report_line(f, job, 0, &line);
+    assert_int_equal(progress_of(f, job).step, 500);
+    assert_int_equal(core_job_step(f->core, job), 500);
+    fixture_report(f, job, 0, 520, "loss", 1.75);
+    assert_int_equal(progress_of(f, job).step, 520);
+}
+
+/* Snapshots of an earlier generation do not count: this one may have begun before them. */
+static void a_generation_that_begins_earlier_has_its_own_step(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, TRAIN);
+    fixture_form(f, job);
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 500, "a"), ERR_OK);
+    f->kept.snapshots[0].generation = 0; /* of a generation before */
+    fixture_restart(f);
+    assert_int_equal(progress_of(f, job).step, 0);
+}
+
+/* Only the first report of a new generation may set the step of a command back. */
+static void the_step_of_a_command_stays_over_a_restart(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "name: c\nprocs_per_node: 2\nmax_restarts: 1\n");
+    fixture_all_run(f, "box1");
+    fixture_report(f, job, 0, 10, "loss", 2.25);
+    fixture_pass_beating(f, 31000, "box1");
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 2, 0);
+    fixture_all_run(f, "box1");
+    fixture_report(f, job, 1, 8, "loss", 2.5);
+    assert_int_equal(progress_of(f, job).step, 10);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -81,6 +135,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(progress_survives_a_coordinator_restart),
         TEST(a_report_makes_no_commit),
+        TEST(a_report_without_a_step_leaves_the_step_that_is_in_the_records),
+        TEST(a_generation_that_begins_earlier_has_its_own_step),
+        TEST(the_step_of_a_command_stays_over_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
