@@ -10,6 +10,8 @@
 
 #define ACCOUNTS_MOST 64 /* each has a thread */
 #define LOGINS_MOST 32   /* of one user */
+#define IDLE_MS                                                                                              \
+    60000 /* after this time without a request or an open stream a login may end for another user's */
 
 struct account {
     char user[WEB_USER_TEXT];
@@ -26,6 +28,7 @@ struct login {
     uint64_t number;
     uint8_t hash[DIGEST_BYTES]; /* of the secret */
     int64_t ends_ms;
+    int64_t used_ms; /* when it was found last, or seen in use */
     struct account *account;
     size_t owners; /* the list, and callers that have found it */
     struct login *next;
@@ -105,44 +108,6 @@ static enum err_code account_open(struct web_logins *l, const char *user, struct
     return ERR_OK;
 }
 
-/* Returns the user's account, with one more holder. Opens and closes accounts without the lock, because that may
- * block. */
-static enum err_code account_get(struct web_logins *l, const char *user, struct account **out, struct err *e)
-{
-    struct account *fresh = NULL, *unused = NULL;
-    size_t left = 0;
-    pthread_mutex_lock(&l->lock);
-    struct account *a = account_find(l, user);
-    if (!a)
-        unused = accounts_take_unused(l, &left);
-    else
-        a->holders++;
-    pthread_mutex_unlock(&l->lock);
-    accounts_close(l, unused);
-    *out = a;
-    if (a)
-        return ERR_OK;
-    if (left >= ACCOUNTS_MOST)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%d users have logged in already: try again later",
-                       ACCOUNTS_MOST);
-    if (account_open(l, user, &fresh, e) != ERR_OK)
-        return e->code;
-    pthread_mutex_lock(&l->lock);
-    a = account_find(l, user); /* the same user may have logged in meanwhile */
-    if (!a) {
-        a = fresh;
-        a->next = l->accounts;
-        l->accounts = a;
-        fresh = NULL;
-    }
-    a->holders++;
-    pthread_mutex_unlock(&l->lock);
-    if (fresh)
-        account_close(l, fresh);
-    *out = a;
-    return ERR_OK;
-}
-
 /* ---- logins */
 
 static void login_unref(struct login *login)
@@ -177,6 +142,89 @@ static void accounts_wake(struct web_logins *l, struct account **woken, size_t c
     pthread_mutex_unlock(&l->lock);
 }
 
+static bool login_is_used(const struct login *login)
+{
+    return login->owners > 1; /* a request or a stream has it, too */
+}
+
+/* The account whose logins nobody has used for longest. NULL: all are in use. */
+static struct account *account_idlest(const struct web_logins *l, int64_t now_ms)
+{
+    struct account *idlest = NULL;
+    int64_t since = now_ms - IDLE_MS + 1;
+    for (struct account *a = l->accounts; a; a = a->next) {
+        int64_t used_ms = INT64_MIN;
+        for (const struct login *login = l->list; login; login = login->next)
+            if (login->account == a && (login_is_used(login) || login->used_ms > used_ms))
+                used_ms = login_is_used(login) ? now_ms : login->used_ms;
+        if (used_ms == INT64_MIN || used_ms >= since) /* without a login it is held by a stream that ends */
+            continue;
+        idlest = a;
+        since = used_ms;
+    }
+    return idlest;
+}
+
+/* Ends the logins of the user who has used none of them for longest, so that somebody else can log in. */
+static void account_make_room(struct web_logins *l, int64_t now_ms)
+{
+    struct account *woken[LOGINS_MOST];
+    size_t count = 0;
+    pthread_mutex_lock(&l->lock);
+    const struct account *idlest = account_idlest(l, now_ms);
+    for (struct login *login = l->list, *next; login; login = next) {
+        next = login->next;
+        if (login->account == idlest)
+            login_end(l, login, woken, &count);
+    }
+    pthread_mutex_unlock(&l->lock);
+    accounts_wake(l, woken, count);
+}
+
+/* Returns the user's account, with one more holder. Opens and closes accounts without the lock, because that may
+ * block. */
+static enum err_code account_get(struct web_logins *l, const char *user, int64_t now_ms, struct account **out,
+                                 struct err *e)
+{
+    struct account *fresh = NULL, *a = NULL;
+    size_t left = ACCOUNTS_MOST;
+    for (int turn = 0; turn < 2 && left >= ACCOUNTS_MOST; turn++) {
+        struct account *unused = NULL;
+        if (turn)
+            account_make_room(l, now_ms);
+        pthread_mutex_lock(&l->lock);
+        a = account_find(l, user);
+        if (!a)
+            unused = accounts_take_unused(l, &left);
+        else
+            a->holders++;
+        pthread_mutex_unlock(&l->lock);
+        accounts_close(l, unused);
+        *out = a;
+        if (a)
+            return ERR_OK;
+    }
+    if (left >= ACCOUNTS_MOST)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%d users use the page now: try again in a minute",
+                       ACCOUNTS_MOST);
+    if (account_open(l, user, &fresh, e) != ERR_OK)
+        return e->code;
+    pthread_mutex_lock(&l->lock);
+    a = account_find(l, user); /* the same user may have logged in meanwhile */
+    if (!a) {
+        a = fresh;
+        a->next = l->accounts;
+        l->accounts = a;
+        fresh = NULL;
+    }
+    a->holders++;
+    pthread_mutex_unlock(&l->lock);
+    if (fresh)
+        account_close(l, fresh);
+    *out = a;
+    return ERR_OK;
+}
+
 /* Ends the logins for which the function is true. */
 static void logins_end_those(struct web_logins *l, bool (*those)(const struct login *login, const void *what),
                              const void *what)
@@ -196,17 +244,21 @@ static void logins_end_those(struct web_logins *l, bool (*those)(const struct lo
     } while (count == ARRAY_LEN(woken));
 }
 
-static struct login *login_oldest(const struct web_logins *l, const struct account *a)
+/* The login that makes room for another one of its user: the one that has not been used for longest, or if all are in use, the
+ * oldest. NULL: there is room. */
+static struct login *login_spare(const struct web_logins *l, const struct account *a)
 {
-    struct login *oldest = NULL;
+    struct login *oldest = NULL, *idlest = NULL;
     size_t count = 0;
     for (struct login *login = l->list; login; login = login->next) {
         if (login->account != a)
             continue;
         oldest = login;
+        if (!login_is_used(login) && (!idlest || login->used_ms <= idlest->used_ms))
+            idlest = login;
         count++;
     }
-    return count >= LOGINS_MOST ? oldest : NULL;
+    return count < LOGINS_MOST ? NULL : idlest ? idlest : oldest;
 }
 
 enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now_ms,
@@ -214,7 +266,7 @@ enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now
 {
     struct account *account, *woken[1];
     size_t count = 0;
-    if (account_get(l, user, &account, e) != ERR_OK)
+    if (account_get(l, user, now_ms, &account, e) != ERR_OK)
         return e->code;
     struct login *login = xcalloc(1, sizeof(*login));
     web_access_new_key(secret);
@@ -223,10 +275,11 @@ enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now
     login->account = account; /* account_get has counted this holder */
     login->owners = 1;
     login->ends_ms = now_ms + WEB_LOGIN_S * 1000LL;
+    login->used_ms = now_ms;
     pthread_mutex_lock(&l->lock);
-    struct login *oldest = login_oldest(l, account);
-    if (oldest)
-        login_end(l, oldest, woken, &count);
+    struct login *spare = login_spare(l, account);
+    if (spare)
+        login_end(l, spare, woken, &count);
     login->number = ++l->last_number;
     login->next = l->list;
     l->list = login;
@@ -244,8 +297,10 @@ struct web_login *web_logins_find(struct web_logins *l, const char *secret, int6
     for (struct login *login = l->list; login; login = login->next)
         if (secret_equal(login->hash, hash, sizeof(hash)) && now_ms < login->ends_ms)
             found = login;
-    if (found)
+    if (found) {
         found->owners++;
+        found->used_ms = now_ms;
+    }
     pthread_mutex_unlock(&l->lock);
     return found ? &found->base : NULL;
 }
@@ -298,6 +353,11 @@ static bool login_is_over(const struct login *login, const void *what)
 
 void web_logins_expire(struct web_logins *l, int64_t now_ms)
 {
+    pthread_mutex_lock(&l->lock);
+    for (struct login *login = l->list; login; login = login->next)
+        if (login_is_used(login))
+            login->used_ms = now_ms;
+    pthread_mutex_unlock(&l->lock);
     logins_end_those(l, login_is_over, &now_ms);
 }
 

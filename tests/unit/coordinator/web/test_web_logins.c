@@ -203,6 +203,57 @@ static void the_oldest_of_too_many_logins_ends(void **state)
     assert_int_equal(accounts.closed, accounts.opened);
 }
 
+/* 64 users who logged in once and left do not keep the next one out. */
+static void an_idle_user_makes_room_for_another(void **state)
+{
+    struct accounts accounts = {0};
+    struct web_logins *l = logins_of(&accounts);
+    char secrets[64][WEB_KEY_TEXT], more[WEB_KEY_TEXT], name[16];
+    struct err e;
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        snprintf(name, sizeof(name), "user%d", i);
+        add(l, name, i, secrets[i]);
+    }
+    assert_true(is_there(l, secrets[0], 1000)); /* has made a request since */
+    struct web_login *watched = web_logins_find(l, secrets[1], 1000);
+    web_logins_expire(l, 60000);
+    assert_int_equal(web_logins_add(l, "one-more", 60001, more, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(accounts.closed, 0);
+    add(l, "one-more", 60002, more); /* user2 has been idle for a minute, and for longer than all others */
+    assert_int_equal(accounts.closed, 1);
+    assert_false(is_there(l, secrets[2], 60002));
+    for (int i = 0; i < 64; i++)
+        assert_true(i == 2 || is_there(l, secrets[i], 60002));
+    assert_true(is_there(l, more, 60002));
+
+    web_logins_give_back(l, watched); /* it was in use at the last tick */
+    assert_int_equal(web_logins_add(l, "two-more", 60003, more, &e), ERR_RESOURCE_EXHAUSTED);
+    web_logins_free(l);
+    assert_int_equal(accounts.closed, accounts.opened);
+}
+
+/* A screen on the wall stays logged in while somebody logs in again and again with the same token. */
+static void a_login_that_is_used_outlives_idle_ones(void **state)
+{
+    struct accounts accounts = {0};
+    struct web_logins *l = logins_of(&accounts);
+    char wall[WEB_KEY_TEXT], asks[WEB_KEY_TEXT], first[WEB_KEY_TEXT], more[WEB_KEY_TEXT];
+    (void)state;
+    add(l, "ana", 0, wall);
+    add(l, "ana", 0, asks);
+    add(l, "ana", 0, first);
+    struct web_login *stream = web_logins_find(l, wall, 0);
+    for (int i = 1; i <= 100; i++) {
+        assert_true(is_there(l, asks, i));
+        add(l, "ana", i, more);
+    }
+    assert_true(is_there(l, wall, 100) && is_there(l, asks, 100) && is_there(l, more, 100));
+    assert_false(is_there(l, first, 100));
+    web_logins_give_back(l, stream);
+    web_logins_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +262,8 @@ int main(void)
         cmocka_unit_test(a_revoked_token_ends_the_logins_of_its_user),
         cmocka_unit_test(logins_of_a_user_share_what_they_see),
         cmocka_unit_test(the_oldest_of_too_many_logins_ends),
+        cmocka_unit_test(an_idle_user_makes_room_for_another),
+        cmocka_unit_test(a_login_that_is_used_outlives_idle_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
