@@ -7,12 +7,9 @@
 #include "base/mem.h"
 #include "client/text/json_print.h"
 
-#define NEWEST_POINTS 32        /* of each series, asked for once a second at first */
-#define NEWEST_POINTS_MOST 2048 /* of each series of a job that reports this often */
-#define POINTS_MOST 16000       /* of all series: the coordinator leaves points out of a longer answer */
-#define USAGE_MS 2500           /* nodes measure every 5 s */
-#define LOG_TAIL 50             /* lines, when the first viewer comes */
-#define LOG_BYTES (256 << 10)   /* in one frame; the rest waits in the stream */
+#define USAGE_MS 2500         /* nodes measure every 5 s */
+#define LOG_TAIL 50           /* lines, when the first viewer comes */
+#define LOG_BYTES (256 << 10) /* in one frame; the rest waits in the stream */
 
 struct watched_series {
     char *name;
@@ -43,23 +40,6 @@ static struct watched_series *watched_find_series(struct web_watched_job *j, con
     struct watched_series *s = &j->series[j->series_count++];
     *s = (struct watched_series){.name = xstrdup(p->name), .rank = p->rank, .time_ms = -1, .step = -1};
     return s;
-}
-
-/* How many of the newest points of each series to ask for. */
-static int32_t watched_points_limit(const struct web_watched_job *j)
-{
-    const size_t fit = j->series_count ? POINTS_MOST / j->series_count : NEWEST_POINTS;
-    const size_t wanted = j->newest_points ? j->newest_points : NEWEST_POINTS;
-    return fit < 1 ? 1 : (int32_t)(fit < wanted ? fit : wanted);
-}
-
-/* Asks for more next time if points were lost, and for fewer if most of those in the answer were known already. */
-static void watched_adapt_limit(struct web_watched_job *j, size_t limit, size_t most_fresh, bool lost)
-{
-    if (lost && limit < NEWEST_POINTS_MOST)
-        j->newest_points = limit * 4;
-    else if (!lost && limit > NEWEST_POINTS && most_fresh < limit / 8)
-        j->newest_points = limit / 2;
 }
 
 /* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps, so the time
@@ -96,12 +76,12 @@ static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMe
 }
 
 static enum err_code watched_read_points(const struct web_watched_job *j, struct link *link, bool usage,
-                                         void **out, struct err *e)
+                                         int32_t limit, void **out, struct err *e)
 {
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
     request.job = j->job;
     request.usage = usage;
-    request.limit = watched_points_limit(j);
+    request.limit = limit;
     return link_call(link, "GetMetrics", &request, out, 0, e);
 }
 
@@ -123,9 +103,9 @@ static enum err_code watched_put_points(struct web_watched_job *j, struct link *
     CLEANUP(buf_release) struct buf json = {0};
     /* Before this job's first frame there may be one for viewers that have left, which is too old to go on from. */
     const uint64_t previous = j->has_points ? web_levels_revision(levels, TOPIC_POINTS, j->job, "") : 0;
-    const size_t limit = (size_t)watched_points_limit(j);
-    if (watched_read_points(j, link, false, &reported, e) != ERR_OK ||
-        (watched_wants_usage(j) && watched_read_points(j, link, true, &measured, e) != ERR_OK))
+    const int32_t limit = web_newest_limit(&j->newest, j->series_count);
+    if (watched_read_points(j, link, false, limit, &reported, e) != ERR_OK ||
+        (watched_wants_usage(j) && watched_read_points(j, link, true, limit, &measured, e) != ERR_OK))
         return e->code;
     const Ddp__V1__GetMetricsReply *const replies[] = {reported, measured};
     Ddp__V1__GetMetricsReply fresh = DDP__V1__GET_METRICS_REPLY__INIT;
@@ -134,14 +114,15 @@ static enum err_code watched_put_points(struct web_watched_job *j, struct link *
     for (size_t i = 0; i < ARRAY_LEN(replies) && replies[i]; i++) {
         fresh.points =
             xrealloc(fresh.points, (fresh.n_points + replies[i]->n_points + 1) * sizeof(*fresh.points));
-        fresh.n_points +=
-            watched_new_points(j, replies[i], limit, fresh.points + fresh.n_points, &lost, &most_fresh);
+        fresh.n_points += watched_new_points(j, replies[i], (size_t)limit, fresh.points + fresh.n_points,
+                                             &lost, &most_fresh);
         lost = lost || replies[i]->thinned;
     }
-    watched_adapt_limit(j, limit, most_fresh, lost);
-    if (fresh.n_points || !previous) {
+    web_newest_learn(&j->newest, (size_t)limit, most_fresh, lost);
+    const bool tells = web_newest_tell(&j->newest, clock_boot_ms());
+    if (fresh.n_points || !previous || tells) {
         json_print(&fresh.base, &json);
-        watched_put(j, levels, TOPIC_POINTS, "point", lost ? 0 : previous, json.data + 1);
+        watched_put(j, levels, TOPIC_POINTS, "point", tells ? 0 : previous, json.data + 1);
     } else {
         web_levels_keep(levels, TOPIC_POINTS, j->job);
     }
@@ -152,7 +133,18 @@ static enum err_code watched_put_points(struct web_watched_job *j, struct link *
 
 /* ---- status and events */
 
-static enum err_code watched_put_status(const struct web_watched_job *j, struct link *link,
+/* The newest points are those of the highest steps. A job that went back to a snapshot replaces points of lower ones. */
+static void watched_note_progress(struct web_watched_job *j, const Ddp__V1__JobStatus *status)
+{
+    const int64_t step = status->progress ? status->progress->step : 0;
+    const bool repeated = j->repeats;
+    j->repeats = step < j->highest_step && !status->ended_ms;
+    j->newest.missing = j->newest.missing || repeated || j->repeats;
+    if (step > j->highest_step)
+        j->highest_step = step;
+}
+
+static enum err_code watched_put_status(struct web_watched_job *j, struct link *link,
                                         struct web_levels *levels, struct err *e)
 {
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
@@ -161,6 +153,7 @@ static enum err_code watched_put_status(const struct web_watched_job *j, struct 
     request.job = j->job;
     if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
         return e->code;
+    watched_note_progress(j, reply);
     json_print(reply, &json);
     web_levels_put(levels, TOPIC_JOB_DETAIL, j->job, "", "job", &json, true);
     return ERR_OK;

@@ -4,6 +4,7 @@
 #include "base/web/web_levels.h"
 #include "client/link.h"
 #include "client/web/web_lines.h"
+#include "client/web/web_newest.h"
 
 /* A job that some viewer watches, and how far its points, events and output have been sent. One thread. */
 struct web_watched_job {
@@ -13,7 +14,9 @@ struct web_watched_job {
     /* private */
     struct watched_series *series;
     size_t series_count, series_cap;
-    size_t newest_points; /* of each series, in a request; 0: not chosen yet */
+    struct web_newest newest;
+    int64_t highest_step;
+    bool repeats; /* the job does steps again that it had done before it went back to a snapshot */
     bool has_points, has_events, has_log, log_ended;
     int64_t event;             /* the newest */
     int64_t usage_ms;          /* when to ask again for what the nodes measured */
