@@ -279,14 +279,16 @@ static bool jobs_have(const int64_t *jobs, size_t count, int64_t job)
     return false;
 }
 
-void web_levels_wanted(struct web_levels *l, bool logs, int64_t **jobs, size_t *count)
+void web_levels_wanted(struct web_levels *l, bool logs, size_t most, int64_t **jobs, size_t *count)
 {
-    size_t cap = *count;
+    size_t cap = 0;
+    *jobs = NULL;
+    *count = 0;
     pthread_mutex_lock(&l->lock);
     for (const struct web_viewer *v = l->viewers; v; v = v->next) {
         const int64_t *list = logs ? v->logs : v->jobs;
         const size_t wanted = logs ? v->log_count : v->job_count;
-        for (size_t i = 0; i < wanted; i++) {
+        for (size_t i = 0; i < wanted && *count < most; i++) {
             if (jobs_have(*jobs, *count, list[i]))
                 continue;
             *jobs = array_grow(*jobs, *count, &cap, sizeof(**jobs));

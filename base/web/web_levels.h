@@ -67,8 +67,8 @@ void web_levels_tick(struct web_levels *l);
 /* Waits until there is a viewer, at most wait_ms; returns their number. */
 size_t web_levels_wait_viewer(struct web_levels *l, int64_t wait_ms);
 bool web_levels_take_entered(struct web_levels *l); /* whether a viewer has come since the last call */
-/* Appends the jobs that some viewer watches, each once. */
-void web_levels_wanted(struct web_levels *l, bool logs, int64_t **jobs, size_t *count);
+/* Which jobs viewers watch, each once, at most `most`: those of the viewers that came last. The caller frees *jobs. */
+void web_levels_wanted(struct web_levels *l, bool logs, size_t most, int64_t **jobs, size_t *count);
 
 /* ---- viewers */
 

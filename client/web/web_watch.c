@@ -14,6 +14,11 @@
 
 #define EVERY_MS 1000
 #define COMMENT_MS 10000 /* viewers write a comment, so that a connection that is gone is noticed */
+/* Of all viewers together. Output takes a stream for each job. The connection to the coordinator has 1,000, and all users of the
+ * coordinator's page share it. */
+#define JOBS_MOST 256
+#define LOGS_MOST 64
+#define LOGS_MOST_OF_USER 12
 
 struct web_watch {
     struct link *link;
@@ -95,8 +100,9 @@ static void watch_choose_jobs(struct web_watch *w)
 {
     int64_t *lists[2] = {NULL, NULL};
     size_t counts[2] = {0, 0};
+    const size_t most[2] = {JOBS_MOST, w->link->inside ? LOGS_MOST_OF_USER : LOGS_MOST};
     for (int logs = 0; logs < 2; logs++)
-        web_levels_wanted(w->levels, logs, &lists[logs], &counts[logs]);
+        web_levels_wanted(w->levels, logs, most[logs], &lists[logs], &counts[logs]);
     for (size_t i = 0; i < w->job_count;) {
         struct web_watched_job *job = &w->jobs[i];
         job->curves = watch_has(lists[0], counts[0], job->job);

@@ -66,12 +66,35 @@ static void a_viewer_gets_what_it_names(void **state)
     level_put(l, TOPIC_LOG, 2, "l2");
     assert_sees(l, &some, "j2 d1 p1 l2");
     assert_sees(l, &none, "j1 j2");
-    web_levels_wanted(l, true, &wanted, &count);
+    web_levels_wanted(l, true, 9, &wanted, &count);
     assert_int_equal(count, 1);
     assert_int_equal(wanted[0], 2);
     free(wanted);
     web_levels_leave(l, &some);
     web_levels_leave(l, &none);
+    web_levels_free(l);
+}
+
+/* One user cannot make the server ask for everything. */
+static void the_jobs_of_the_newest_viewers_come_first(void **state)
+{
+    struct web_levels *l = web_levels_create();
+    struct web_viewer old = {.logs = {1, 2}, .log_count = 2}, new = {.logs = {2, 3, 4}, .log_count = 3};
+    int64_t *wanted;
+    size_t count;
+    (void)state;
+    web_levels_enter(l, &old, NULL);
+    web_levels_enter(l, &new, NULL);
+    web_levels_wanted(l, true, 3, &wanted, &count);
+    assert_int_equal(count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(wanted[i], 2 + i);
+    free(wanted);
+    web_levels_wanted(l, true, 9, &wanted, &count);
+    assert_int_equal(count, 4);
+    free(wanted);
+    web_levels_leave(l, &old);
+    web_levels_leave(l, &new);
     web_levels_free(l);
 }
 
@@ -189,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_viewer_gets_the_newest_level_only),
         cmocka_unit_test(a_viewer_gets_what_it_names),
+        cmocka_unit_test(the_jobs_of_the_newest_viewers_come_first),
         cmocka_unit_test(a_viewer_that_comes_back_goes_on),
         cmocka_unit_test(what_is_gone_is_told_once),
         cmocka_unit_test(topics_are_marked_and_swept_on_their_own),
