@@ -13,10 +13,11 @@
 /* An HTTP server for the page and its API, either on 127.0.0.1 for everyone who knows its key, or on a given socket for
  * browsers that log in.
  *
- * One thread does all input and output (libmicrohttpd). It checks and parses a request (web_access.h, web_request.h). A
- * few threads answer requests, because an answer waits for the coordinator; meanwhile the connection is suspended. So
- * other answers are delayed only when every thread is busy with a slow answer, and a slow reader delays nobody. GET
- * /api/watch is answered from the levels and never ends (web_stream.h). */
+ * One thread does all input and output (libmicrohttpd). It checks and parses a request (web_access.h, web_request.h).
+ * A few threads answer requests, because an answer waits for the coordinator; meanwhile the connection is suspended. Answers that
+ * wait for nodes, and all answers of one user, get some of the threads (web_workers.h). So neither a slow answer nor a slow reader
+ * delays others, and no user holds all connections, streams or memory (web_connections.h).
+ * GET /api/watch is answered from the levels and never ends (web_stream.h). */
 
 /* The sender of a request. */
 struct web_asker {
@@ -46,6 +47,9 @@ struct web_server;
 MUST_CHECK enum err_code web_server_open(struct web_server **out, const struct web_options *options,
                                          struct err *e);
 uint16_t web_server_port(const struct web_server *s);
+/* Ends connections whose request is on its way for too long. Every new connection does this, too, so it need not be called. Any
+ * thread; the time of clock_boot_ms. */
+void web_server_tick(struct web_server *s, int64_t now_ms);
 /* Waits for the answers that are being made, so the caller makes sure that they end. Ends all connections. NULL is
  * allowed. */
 void web_server_close(struct web_server *s);

@@ -299,6 +299,7 @@ void web_site_tick(struct web_site *s, int64_t now_ms)
         return;
     s->ticked_ms = now_ms;
     web_logins_expire(s->logins, now_ms);
+    web_server_tick(s->server, now_ms);
 }
 
 void web_site_close(struct web_site *s)

@@ -26,7 +26,7 @@ MUST_CHECK enum err_code web_site_open(struct web_site **out, const struct web_s
                                        struct err *e);
 const char *web_site_key(const struct web_site *site); /* for web_bearer_parse */
 struct web_logins *web_site_logins(struct web_site *site);
-/* Ends the logins that have expired. Call it about once a second. */
+/* Ends the logins that have expired, and requests that take too long. Call it about once a second. */
 void web_site_tick(struct web_site *site, int64_t now_ms);
 void web_site_close(struct web_site *site); /* ends its calls first; NULL is allowed */
 

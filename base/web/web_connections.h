@@ -1,0 +1,41 @@
+#ifndef DDP_BASE_WEB_WEB_CONNECTIONS_H
+#define DDP_BASE_WEB_WEB_CONNECTIONS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The connections of a server: since when each waits for a request, and what all requests of one user hold together.
+ *
+ * One thread, that of the server. Any other thread may call web_connections_end_late. */
+
+struct web_connection {
+    int fd;            /* borrowed */
+    const void *owner; /* the user of its last request; NULL: none */
+    bool streams;      /* it watches */
+    size_t bytes;      /* memory for the body of its request, or for its answer */
+    /* Since when the server waits for its next request, or for the rest of that. 0: the request has come. */
+    int64_t waits_since_ms;
+    struct web_connection *next;
+};
+struct web_connections {
+    pthread_mutex_t lock; /* protects the list, and waits_since_ms */
+    struct web_connection *list;
+};
+struct web_share {
+    size_t connections, streams, bytes;
+};
+
+void web_connections_init(struct web_connections *c);
+void web_connections_release(struct web_connections *c); /* none may be left */
+void web_connections_add(struct web_connections *c, struct web_connection *connection, int64_t now_ms);
+void web_connections_remove(struct web_connections *c, const struct web_connection *connection);
+void web_connections_wait(struct web_connections *c, struct web_connection *connection, int64_t since_ms);
+/* What the connections of this owner hold; NULL: all connections. */
+struct web_share web_connections_share(const struct web_connections *c, const void *owner);
+/* Shuts down the sockets that have waited for a whole request since this time or an earlier one. A client that sends a byte now and
+ * then is never idle, so no other limit of time ends it. */
+void web_connections_end_late(struct web_connections *c, int64_t since_ms);
+
+#endif
