@@ -308,6 +308,7 @@ static bool viewer_wants(const struct web_viewer *v, const struct level *at)
         return !named || at->gone;
     case TOPIC_JOB_DETAIL:
     case TOPIC_POINTS:
+    case TOPIC_USAGE:
     case TOPIC_EVENTS:
         return named;
     case TOPIC_LOG:

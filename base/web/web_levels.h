@@ -20,6 +20,7 @@ enum web_topic {
     TOPIC_JOB_DETAIL, /* the job with its ranks, for viewers that watch this job; they do not get its TOPIC_JOB */
     TOPIC_NODE,
     TOPIC_POINTS, /* new points of jobs that the viewer watches */
+    TOPIC_USAGE,  /* the same of what nodes measure */
     TOPIC_EVENTS,
     TOPIC_LOG, /* new lines of jobs whose logs the viewer watches */
 };

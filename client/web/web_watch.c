@@ -130,7 +130,8 @@ static void watch_choose_jobs(struct web_watch *w)
 
 static enum err_code watch_put_watched(struct web_watch *w, struct err *e)
 {
-    static const enum web_topic topics[] = {TOPIC_JOB_DETAIL, TOPIC_POINTS, TOPIC_EVENTS, TOPIC_LOG};
+    static const enum web_topic topics[] = {TOPIC_JOB_DETAIL, TOPIC_POINTS, TOPIC_USAGE, TOPIC_EVENTS,
+                                            TOPIC_LOG};
     watch_choose_jobs(w);
     for (size_t t = 0; t < ARRAY_LEN(topics); t++)
         web_levels_mark(w->levels, topics[t]);

@@ -31,13 +31,13 @@ static void watched_put(const struct web_watched_job *j, struct web_levels *leve
 
 /* ---- points */
 
-static struct watched_series *watched_find_series(struct web_watched_job *j, const Ddp__V1__MetricPoint *p)
+static struct watched_series *watched_find_series(struct web_watched_curves *c, const Ddp__V1__MetricPoint *p)
 {
-    for (size_t i = 0; i < j->series_count; i++)
-        if (j->series[i].rank == p->rank && strcmp(j->series[i].name, p->name) == 0)
-            return &j->series[i];
-    j->series = array_grow(j->series, j->series_count, &j->series_cap, sizeof(*j->series));
-    struct watched_series *s = &j->series[j->series_count++];
+    for (size_t i = 0; i < c->count; i++)
+        if (c->series[i].rank == p->rank && strcmp(c->series[i].name, p->name) == 0)
+            return &c->series[i];
+    c->series = array_grow(c->series, c->count, &c->cap, sizeof(*c->series));
+    struct watched_series *s = &c->series[c->count++];
     *s = (struct watched_series){.name = xstrdup(p->name), .rank = p->rank, .time_ms = -1, .step = -1};
     return s;
 }
@@ -45,12 +45,12 @@ static struct watched_series *watched_find_series(struct web_watched_job *j, con
 /* Moves the points that were not sent yet to the front of `out`. A job that went back to a snapshot repeats steps, so the time
  * decides, and the step between points of one time. *lost: more were new than the limit that was asked for. *most: the largest
  * number of new points of a series. */
-static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMetricsReply *reply,
+static size_t watched_new_points(struct web_watched_curves *c, const Ddp__V1__GetMetricsReply *reply,
                                  size_t limit, Ddp__V1__MetricPoint **out, bool *lost, size_t *most)
 {
     size_t count = 0;
     for (size_t i = 0, end; i < reply->n_points; i = end) {
-        struct watched_series *s = watched_find_series(j, reply->points[i]);
+        struct watched_series *s = watched_find_series(c, reply->points[i]);
         int64_t time_ms = s->time_ms, step = s->step;
         size_t fresh = 0;
         for (end = i; end < reply->n_points && reply->points[end]->rank == s->rank &&
@@ -75,60 +75,54 @@ static size_t watched_new_points(struct web_watched_job *j, const Ddp__V1__GetMe
     return count;
 }
 
-static enum err_code watched_read_points(const struct web_watched_job *j, struct link *link, bool usage,
-                                         int32_t limit, void **out, struct err *e)
+static enum err_code watched_put_curves(const struct web_watched_job *j, struct web_watched_curves *c,
+                                        struct link *link, struct web_levels *levels, struct err *e)
 {
+    const bool usage = c == &j->measured;
+    const enum web_topic topic = usage ? TOPIC_USAGE : TOPIC_POINTS;
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    CLEANUP(buf_release) struct buf json = {0};
+    /* Before this job's first frame there may be one for viewers that have left, which is too old to go on from. */
+    const uint64_t previous = c->sent ? web_levels_revision(levels, topic, j->job, "") : 0;
     request.job = j->job;
     request.usage = usage;
-    request.limit = limit;
-    return link_call(link, "GetMetrics", &request, out, 0, e);
+    request.limit = web_newest_limit(&c->newest, c->count);
+    if (link_call(link, "GetMetrics", &request, &message, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__GetMetricsReply *reply = message;
+    Ddp__V1__GetMetricsReply fresh = DDP__V1__GET_METRICS_REPLY__INIT;
+    bool lost = reply->thinned;
+    size_t most_fresh = 0;
+    fresh.points = xmalloc((reply->n_points + 1) * sizeof(*fresh.points));
+    fresh.n_points = watched_new_points(c, reply, (size_t)request.limit, fresh.points, &lost, &most_fresh);
+    web_newest_learn(&c->newest, (size_t)request.limit, most_fresh, lost);
+    const bool tells = web_newest_tell(&c->newest, clock_boot_ms());
+    if (fresh.n_points || !previous || tells) {
+        json_print(&fresh.base, &json);
+        watched_put(j, levels, topic, usage ? "usage" : "point", tells ? 0 : previous, json.data + 1);
+    } else {
+        web_levels_keep(levels, topic, j->job);
+    }
+    c->sent = true;
+    free(fresh.points);
+    return ERR_OK;
 }
 
-/* Whether it is time to ask for what the nodes have measured, which they do less often than programs report. */
-static bool watched_wants_usage(struct web_watched_job *j)
-{
-    const int64_t now = clock_boot_ms();
-    if (now < j->usage_ms)
-        return false;
-    j->usage_ms = now + USAGE_MS;
-    return true;
-}
-
+/* The nodes measure less often than programs report. Their curves have frames of their own, so that a viewer that misses points of the
+ * program does not ask for both. */
 static enum err_code watched_put_points(struct web_watched_job *j, struct link *link,
                                         struct web_levels *levels, struct err *e)
 {
-    CLEANUP(rpc_release) void *reported = NULL;
-    CLEANUP(rpc_release) void *measured = NULL;
-    CLEANUP(buf_release) struct buf json = {0};
-    /* Before this job's first frame there may be one for viewers that have left, which is too old to go on from. */
-    const uint64_t previous = j->has_points ? web_levels_revision(levels, TOPIC_POINTS, j->job, "") : 0;
-    const int32_t limit = web_newest_limit(&j->newest, j->series_count);
-    if (watched_read_points(j, link, false, limit, &reported, e) != ERR_OK ||
-        (watched_wants_usage(j) && watched_read_points(j, link, true, limit, &measured, e) != ERR_OK))
-        return e->code;
-    const Ddp__V1__GetMetricsReply *const replies[] = {reported, measured};
-    Ddp__V1__GetMetricsReply fresh = DDP__V1__GET_METRICS_REPLY__INIT;
-    bool lost = false;
-    size_t most_fresh = 0;
-    for (size_t i = 0; i < ARRAY_LEN(replies) && replies[i]; i++) {
-        fresh.points =
-            xrealloc(fresh.points, (fresh.n_points + replies[i]->n_points + 1) * sizeof(*fresh.points));
-        fresh.n_points += watched_new_points(j, replies[i], (size_t)limit, fresh.points + fresh.n_points,
-                                             &lost, &most_fresh);
-        lost = lost || replies[i]->thinned;
-    }
-    web_newest_learn(&j->newest, (size_t)limit, most_fresh, lost);
-    const bool tells = web_newest_tell(&j->newest, clock_boot_ms());
-    if (fresh.n_points || !previous || tells) {
-        json_print(&fresh.base, &json);
-        watched_put(j, levels, TOPIC_POINTS, "point", tells ? 0 : previous, json.data + 1);
+    const int64_t now = clock_boot_ms();
+    if (now < j->usage_ms && web_levels_revision(levels, TOPIC_USAGE, j->job, "")) {
+        web_levels_keep(levels, TOPIC_USAGE, j->job);
     } else {
-        web_levels_keep(levels, TOPIC_POINTS, j->job);
+        j->usage_ms = now + USAGE_MS;
+        if (watched_put_curves(j, &j->measured, link, levels, e) != ERR_OK)
+            return e->code;
     }
-    j->has_points = true;
-    free(fresh.points);
-    return ERR_OK;
+    return watched_put_curves(j, &j->reported, link, levels, e);
 }
 
 /* ---- status and events */
@@ -139,7 +133,7 @@ static void watched_note_progress(struct web_watched_job *j, const Ddp__V1__JobS
     const int64_t step = status->progress ? status->progress->step : 0;
     const bool repeated = j->repeats;
     j->repeats = step < j->highest_step && !status->ended_ms;
-    j->newest.missing = j->newest.missing || repeated || j->repeats;
+    j->reported.newest.missing = j->reported.newest.missing || repeated || j->repeats;
     if (step > j->highest_step)
         j->highest_step = step;
 }
@@ -269,11 +263,17 @@ enum err_code web_watched_job_put(struct web_watched_job *j, struct link *link, 
     return code == ERR_UNAVAILABLE || code == ERR_CANCELLED ? code : ERR_OK;
 }
 
+static void watched_curves_release(struct web_watched_curves *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        free(c->series[i].name);
+    free(c->series);
+}
+
 void web_watched_job_release(struct web_watched_job *j)
 {
     watched_close_log(j);
-    for (size_t i = 0; i < j->series_count; i++)
-        free(j->series[i].name);
-    free(j->series);
+    watched_curves_release(&j->reported);
+    watched_curves_release(&j->measured);
     *j = (struct web_watched_job){0};
 }

@@ -6,18 +6,24 @@
 #include "client/web/web_lines.h"
 #include "client/web/web_newest.h"
 
+/* The curves that a job's program reports, or those that its nodes measure, and how far they have been sent. */
+struct web_watched_curves {
+    struct watched_series *series;
+    size_t count, cap;
+    struct web_newest newest;
+    bool sent; /* a frame */
+};
+
 /* A job that some viewer watches, and how far its points, events and output have been sent. One thread. */
 struct web_watched_job {
     int64_t job;
     bool curves; /* its status, points and events are wanted */
     bool logs;
     /* private */
-    struct watched_series *series;
-    size_t series_count, series_cap;
-    struct web_newest newest;
+    struct web_watched_curves reported, measured;
     int64_t highest_step;
     bool repeats; /* the job does steps again that it had done before it went back to a snapshot */
-    bool has_points, has_events, has_log, log_ended;
+    bool has_events, has_log, log_ended;
     int64_t event;             /* the newest */
     int64_t usage_ms;          /* when to ask again for what the nodes measured */
     struct rpc_stream *stream; /* of the output */

@@ -93,7 +93,12 @@ const takers = {
   point: (data, id) => {
     const follows = frame_follows("point" + data.job, data, id);
     add_points(data.job, data.points);
-    if (!follows) ask_points(data.job);
+    if (!follows) ask_metrics(data.job);
+  },
+  usage: (data, id) => {
+    const follows = frame_follows("usage" + data.job, data, id);
+    add_points(data.job, data.points);
+    if (!follows) ask_usage(data.job);
   },
   event: (data, id) => {
     const follows = frame_follows("event" + data.job, data, id);
@@ -169,16 +174,13 @@ function ask_job(job) {
     model.failed.delete(job);
     put_job(reply);
   }, (error) => model.failed.set(job, error.message));
-  ask_points(job);
+  ask_metrics(job);
+  ask_usage(job);
   ask_events(job);
 }
 
 const ask_metrics = (job) => ask("jobs/" + job + "/metrics?points=800&form=series", (reply) => put_series(job, reply.series, false));
 const ask_usage = (job) => ask("jobs/" + job + "/metrics?usage=1&points=800&form=series", (reply) => put_series(job, reply.series, true));
-function ask_points(job) {
-  ask_metrics(job);
-  ask_usage(job);
-}
 
 const ask_events = (job) => ask("jobs/" + job + "/events", (reply) => add_events(job, reply.events));
 const ask_why = (job) => ask("jobs/" + job + "/why", (reply) => model.why.set(job, reply));

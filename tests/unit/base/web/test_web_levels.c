@@ -142,7 +142,8 @@ static void what_is_gone_is_told_once(void **state)
 
 static void topics_are_marked_and_swept_on_their_own(void **state)
 {
-    static const enum web_topic topics[] = {TOPIC_JOB_DETAIL, TOPIC_POINTS, TOPIC_EVENTS, TOPIC_LOG};
+    static const enum web_topic topics[] = {TOPIC_JOB_DETAIL, TOPIC_POINTS, TOPIC_USAGE, TOPIC_EVENTS,
+                                            TOPIC_LOG};
     struct web_levels *l = web_levels_create();
     (void)state;
     for (size_t t = 0; t < ARRAY_LEN(topics); t++) {
