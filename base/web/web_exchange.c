@@ -132,6 +132,18 @@ static enum MHD_Result exchange_refuse_size(struct web_exchange *x)
     return exchange_send(x, 413);
 }
 
+/* libmicrohttpd sends no answer in the middle of a body, so one without an end would be cut off without a reason. Everybody may
+ * send a login, and no client needs to send it in chunks. */
+static enum MHD_Result exchange_refuse_chunks(struct web_exchange *x)
+{
+    struct err e;
+    err_set(&e, ERR_INVALID_ARGUMENT,
+            "a login needs the header Content-Length; its body may not come in chunks");
+    web_reply_fail(&x->reply, &e);
+    x->closes = true;
+    return exchange_send(x, 411);
+}
+
 static enum MHD_Result exchange_refuse_crowd(struct web_exchange *x)
 {
     struct err e;
@@ -339,6 +351,8 @@ enum MHD_Result web_exchange_go_on(void *server, struct MHD_Connection *connecti
         if (exchange_check(x, method, &e) != ERR_OK)
             return exchange_refuse(x, &e);
         x->parsed = true;
+        if (x->request.route == WEB_LOGIN && exchange_header(connection, "Transfer-Encoding"))
+            return exchange_refuse_chunks(x);
         if (length && strtoull(length, NULL, 10) > exchange_drained_most(x))
             return exchange_refuse_size(x);
         return MHD_YES;
