@@ -39,9 +39,11 @@ enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct 
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
         if (!nccl_symbol(library, wanted[i].name, wanted[i].function))
             return err_set(e, ERR_UNAVAILABLE, "NCCL: %s has no \"%s\"", file, wanted[i].name);
-    if (lib.version(&version) != ncclSuccess || version < NCCL_OLDEST || version >= 30000)
+    if (lib.version(&version) != ncclSuccess || version < NCCL_OLDEST || version >= 30000) {
+        int major = version < 10000 ? 1000 : 10000; /* until 2.8.4, which is 2804; 2.9.6 is 20906 */
         return err_set(e, ERR_UNAVAILABLE, "NCCL: %s has version %d.%d.%d, expected 2.17 or a later 2.x",
-                       file, version / 10000, version / 100 % 100, version % 100);
+                       file, version / major, version % major / 100, version % 100);
+    }
     *out = lib;
     return ERR_OK;
 }
