@@ -395,8 +395,7 @@ static void try_activation_grad(struct side *s, const struct shape *h)
                                        .w = w,
                                        .z = z,
                                        .dz = dz,
-                                       .a = again ? a : NULL,
-                                       .dbias = dbias};
+                                       .a = again ? a : NULL};
     bool fits = s->type == DEVICE_BF16 && f.kind == DEVICE_GELU_TANH && h->width % 8 == 0;
     bool done = ops->activation_grad && ops->activation_grad(s->d, &f);
     bool must_do = fits && !shifted && strncmp(s->d->name, "Emulated", 8) == 0;
@@ -409,9 +408,32 @@ static void try_activation_grad(struct side *s, const struct shape *h)
     take_result(s, "activation_grad dz", dz, s->type, n);
     if (h->vocab == 0)
         take_result(s, "activation_grad a", a, s->type, n);
-    take_result(s, "activation_grad dbias", dbias, DEVICE_F32, h->width);
-    /* a sum of numbers that were rounded to this type, so its error is as large */
-    s->result[s->results - 1].type = s->type;
+}
+
+/* Computes the gradients of a layer's weights and bias: in one operation if the device supports it, else in two. */
+static void try_weight_grad(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    int64_t in = h->context, out = h->width;
+    struct device_weight_grad f = {.type = s->type,
+                                   .rows = h->rows,
+                                   .in = in,
+                                   .out = out,
+                                   .x = new_typed(s, 1.0f, h->rows * in),
+                                   .dy = new_typed(s, 1.0f, h->rows * out),
+                                   .dw = new_floats(s, 1.0f, in * out),
+                                   .dbias = new_floats(s, 1.0f, out)};
+    bool done = ops->weight_grad && ops->weight_grad(s->d, &f);
+    bool must_do = s->type == DEVICE_BF16 && strncmp(s->d->name, "Emulated", 8) == 0;
+    must(done ? s->type == DEVICE_BF16 : !must_do,
+         "weight_grad: the device must do this in one operation, or must not");
+    if (!done) {
+        struct device_product p = {s->type, DEVICE_F32, true, false, in, out, h->rows, f.x, f.dy, 1.0f, f.dw};
+        ops->product(s->d, &p);
+        ops->bias_grad(s->d, s->type, f.dbias, f.dy, h->rows, out);
+    }
+    take_result(s, "weight_grad dw", f.dw, DEVICE_F32, in * out);
+    take_result(s, "weight_grad dbias", f.dbias, DEVICE_F32, out);
 }
 
 /* Tests the kernel that follows a layer's product. Only the device of ops_launchers.c can call it by itself. */
@@ -668,6 +690,11 @@ static const struct operation_case {
     {try_activation_grad, {.rows = 33, .context = 24, .width = 96, .vocab = 1}, false},
     {try_activation_grad, {.rows = 32, .context = 24, .width = 97, .vocab = 1}, false},
     {try_activation_grad, {.rows = 4095, .context = 768, .width = 3072}, true},
+    {try_weight_grad, {.rows = 7, .context = 5, .width = 20}, false},
+    {try_weight_grad, {.rows = 33, .context = 24, .width = 96}, false},
+    {try_weight_grad, {.rows = 130, .context = 33, .width = 51}, false},
+    {try_weight_grad, {.rows = 1, .context = 16, .width = 8}, false},
+    {try_weight_grad, {.rows = 32768, .context = 768, .width = 2304}, true},
     {try_bias_activate, {.rows = 9, .width = 65}, false},
     {try_bias_activate, {.rows = 130, .width = 264}, false},
     {try_bias_activate, {.rows = 70, .width = 50}, false},
@@ -715,7 +742,8 @@ static int shifts_of(const struct operation_case *c)
 static bool fits_device(try_fn *fn, bool plugin)
 {
     return plugin ? fn != try_bias_activate
-                  : fn != try_product && fn != try_linear && fn != try_activation_grad && fn != try_muon;
+                  : fn != try_product && fn != try_linear && fn != try_activation_grad &&
+                        fn != try_weight_grad && fn != try_muon;
 }
 
 /* Sizes of products: lines of whole 16 bytes in bf16 and not, a single row, and those of a GPT (the last). */
@@ -742,11 +770,59 @@ static void try_products(struct device *cpu, struct device *gpu, bool quick)
     shifted = 0;
 }
 
+enum { REPEATS = 100 };
+
+static void tell_repeats(const char *name, const struct shape *h, int other)
+{
+    (void)printf("%srepeat: %s (%lld,%lld,%lld) %.1e\n", other ? "FAIL " : "", name, (long long)h->rows,
+                 (long long)h->context, (long long)h->width, (double)other);
+    failures += other > 0;
+}
+
+/* The same for the gradient of a layer (context,width) from `rows` rows, whose bias's sums are part of the product. */
+static void repeat_weight_grad(struct device *gpu, const struct shape *h)
+{
+    struct side s = {.d = gpu, .mode = DEVICE_BF16, .type = DEVICE_BF16, .random = 5};
+    size_t bytes[2] = {(size_t)(h->context * h->width) * sizeof(float), (size_t)h->width * sizeof(float)};
+    void *first[2], *again[2], *to[2];
+    struct err e;
+    int other = 0;
+    for (int i = 0; i < 2; i++) {
+        first[i] = host_alloc(bytes[i]);
+        again[i] = host_alloc(bytes[i]);
+        to[i] = new_bytes(&s, NULL, bytes[i], 16);
+    }
+    struct device_weight_grad f = {.type = DEVICE_BF16,
+                                   .rows = h->rows,
+                                   .in = h->context,
+                                   .out = h->width,
+                                   .x = new_typed(&s, 1.0f, h->rows * h->context),
+                                   .dy = new_typed(&s, 1.0f, h->rows * h->width),
+                                   .dw = to[0],
+                                   .dbias = to[1]};
+    bool done = true;
+    for (int r = 0; done && r < REPEATS; r++) {
+        for (int i = 0; i < 2; i++)
+            gpu->ops->zero(gpu, to[i], bytes[i]);
+        done = gpu->ops->weight_grad(gpu, &f);
+        for (int i = 0; i < 2; i++) {
+            gpu->ops->download(gpu, r ? again[i] : first[i], to[i], bytes[i]);
+            other += r && memcmp(first[i], again[i], bytes[i]) != 0;
+        }
+    }
+    tell_repeats(done ? "weight_grad" : "weight_grad apart", h, other);
+    must(!gpu->ops->wait(gpu, &e), e.msg);
+    side_release(&s);
+    for (int i = 0; i < 2; i++) {
+        free(first[i]);
+        free(again[i]);
+    }
+}
+
 /* Runs each product of these sizes REPEATS times and compares the bits. An algorithm that splits a sum must add the parts
  * in the same order every time, also on a GPU that is busy with other blocks of the same product. */
 static void try_repeats(struct device *cpu, struct device *gpu, bool quick)
 {
-    enum { REPEATS = 100 };
     static const struct shape quick_shapes[] = {{.rows = 48, .context = 640, .width = 56}};
     static const struct shape shapes[] = {{.rows = 768, .context = 16384, .width = 768},
                                           {.rows = 768, .context = 32768, .width = 3072},
@@ -775,10 +851,10 @@ static void try_repeats(struct device *cpu, struct device *gpu, bool quick)
                 gpu->ops->download(gpu, r ? again : first, p.c, bytes);
                 other += r && memcmp(first, again, bytes) != 0;
             }
-            (void)printf("%srepeat: (%lld,%lld,%lld)%s%s%s %.1e\n", other ? "FAIL " : "", (long long)h.rows,
-                         (long long)h.context, (long long)h.width, p.trans_a ? " at" : " a",
-                         p.trans_b ? " bt" : " b", p.beta != 0.0f ? " adds" : "", (double)other);
-            failures += other > 0;
+            static char name[FLOAT_OUT][24];
+            (void)snprintf(name[flags], sizeof(name[0]), "%s%s%s", p.trans_a ? "at" : "a",
+                           p.trans_b ? " bt" : " b", p.beta != 0.0f ? " adds" : "");
+            tell_repeats(name[flags], &h, other);
             must(!gpu->ops->wait(gpu, &e), e.msg);
             side_release(&s);
             free(first);
@@ -803,9 +879,13 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "gpu_ops: %s\n", e.msg);
         return code == ERR_UNAVAILABLE ? 77 : 1;
     }
-    if (repeat)
+    if (repeat) {
+        static const struct shape quick_layer = {.rows = 640, .context = 48, .width = 56},
+                                  layer = {.rows = 32768, .context = 768, .width = 3072};
         try_repeats(cpu, gpu, quick);
-    else if (plugin)
+        repeat_weight_grad(gpu, quick ? &quick_layer : &layer);
+    }
+    if (plugin && !repeat)
         try_products(cpu, gpu, quick);
     for (size_t i = 0; !repeat && i < sizeof(cases) / sizeof(cases[0]); i++)
         for (shifted = 0; shifted < shifts_of(&cases[i]) && !(quick && cases[i].large); shifted++) {

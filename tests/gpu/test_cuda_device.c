@@ -239,8 +239,23 @@ static void run_layer(struct device *d, float *z, float *a, size_t n)
     }
 }
 
-/* cuBLASLt may refuse an epilogue that its heuristic proposed. From then on, the device runs the activation as a
- * separate kernel. */
+/* Returns whether the device computes the gradients of weights and bias in one product. */
+static bool has_weight_grad(struct device *d)
+{
+    enum { SIDE = 16 };
+    struct device_weight_grad h = {.type = DEVICE_BF16,
+                                   .rows = SIDE,
+                                   .in = SIDE,
+                                   .out = SIDE,
+                                   .x = device_memory(d, SIDE * SIDE * 2),
+                                   .dy = device_memory(d, SIDE * SIDE * 2),
+                                   .dw = device_memory(d, SIDE * SIDE * 4),
+                                   .dbias = device_memory(d, SIDE * 4)};
+    return d->ops->weight_grad(d, &h);
+}
+
+/* cuBLASLt may refuse an epilogue that its heuristic proposed. From then on, the device runs the activation, or the sums of
+ * a bias's gradient, as a separate kernel. */
 static void an_epilogue_that_is_refused(void **state)
 {
     enum { N = 64 };
@@ -248,14 +263,17 @@ static void an_epilogue_that_is_refused(void **state)
     (void)state;
     struct device *d = open_device();
     run_layer(d, z[0], a[0], N);
+    assert_true(has_weight_grad(d));
     check_no_error(d);
     device_close(d);
     setenv("DDP_EMULATED_PLAIN_PRODUCTS", "1", 1);
     d = open_device();
     run_layer(d, z[1], a[1], N);
+    assert_false(has_weight_grad(d));
     check_no_error(d);
     unsetenv("DDP_EMULATED_PLAIN_PRODUCTS");
     run_layer(d, z[2], a[2], N);
+    assert_false(has_weight_grad(d));
     check_no_error(d);
     device_close(d);
     for (int i = 0; i < N; i++) {

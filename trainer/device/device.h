@@ -138,8 +138,8 @@ struct device_linear {
 };
 
 /* The gradient of an activation a = f(z) that a layer with weights w follows. From dy, the gradient of the
- * layer's output: da = dy w^T, dz = da f'(z), dbias += column sums of dz. Also computes a again, unless it is
- * NULL, so that it need not be kept. */
+ * layer's output: da = dy w^T, dz = da f'(z). Also computes a again, unless it is NULL, so that it need not be
+ * kept. */
 struct device_activation_grad {
     enum device_activation kind;
     enum device_type type, kept; /* type: of dy, w, dz and a; kept: of z */
@@ -147,7 +147,15 @@ struct device_activation_grad {
     const void *dy, *w; /* (rows,out), (in,out) */
     const void *z;      /* (rows,in), as dz and a */
     void *dz, *a;
-    float *dbias; /* (in) */
+};
+
+/* The gradient of a layer's weights and bias. From dy, the gradient of the layer's output: dw += x^T dy, dbias +=
+ * column sums of dy. */
+struct device_weight_grad {
+    enum device_type type; /* of x and dy */
+    int64_t rows, in, out;
+    const void *x, *dy; /* (rows,in), (rows,out) */
+    float *dw, *dbias;  /* (in,out), (out) */
 };
 
 /* Softmax and cross-entropy: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, and tally += weight
@@ -261,9 +269,12 @@ struct device_ops {
     void (*bias_activate_grad)(struct device *d, enum device_activation kind, enum device_type type,
                                enum device_type kept, void *dz, void *a, float *dbias, const void *da,
                                const void *z, int64_t rows, int64_t cols);
-    /* Optional. Computes the product that makes da, and bias_activate_grad, without storing da. Returns false
-     * if the device cannot do that; then nothing was computed. */
+    /* Optional. Computes the product that makes da, and bias_activate_grad without dbias, without storing da.
+     * Returns false if the device cannot do that; then nothing was computed. */
     bool (*activation_grad)(struct device *d, const struct device_activation_grad *h);
+    /* Optional. Computes the product that makes dw, and bias_grad, and reads dy once for both. Returns false if the
+     * device cannot do that; then nothing was computed. */
+    bool (*weight_grad)(struct device *d, const struct device_weight_grad *h);
 
     void (*embed)(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
                   float *x);

@@ -126,6 +126,21 @@ static void linear_grad(const struct pass *p, size_t w, const void *x, const voi
     p->ops->product(p->d, &h);
 }
 
+/* Computes the gradients of a layer's weights and bias at once. Returns false if the device cannot. */
+static bool weight_and_bias_grad(const struct pass *p, const struct gpt_linear_params *w, const void *x,
+                                 const void *dy, int64_t in, int64_t out)
+{
+    struct device_weight_grad h = {.type = p->type,
+                                   .rows = p->tokens,
+                                   .in = in,
+                                   .out = out,
+                                   .x = x,
+                                   .dy = dy,
+                                   .dw = p->grads + w->weight,
+                                   .dbias = p->grads + w->bias};
+    return p->ops->weight_grad && p->ops->weight_grad(p->d, &h);
+}
+
 /* Returns x (n,cols), which has the kept type, in the type that products read. */
 static const void *typed_input(const struct pass *p, const void *x, int64_t cols)
 {
@@ -347,8 +362,9 @@ static void gradient_ready(struct pass *p, size_t from)
     p->end = from;
 }
 
-/* Computes dz from ddelta, through the projection and the activation. Computes a again if it was not kept. */
-static void activation_back(const struct pass *p, const struct gpt_layer *l, void *dz)
+/* Computes dz from ddelta, through the projection and the activation. Computes a again if it was not kept. Returns
+ * whether it has computed the gradient of the bias below the activation. */
+static bool activation_back(const struct pass *p, const struct gpt_layer *l, void *dz)
 {
     struct gpt *g = p->g;
     struct device_activation_grad h = {
@@ -363,12 +379,13 @@ static void activation_back(const struct pass *p, const struct gpt_layer *l, voi
         .z = l->z,
         .dz = dz,
         .a = l->a ? NULL : g->a,
-        .dbias = p->grads + l->up.bias,
     };
     if (p->ops->activation_grad && p->ops->activation_grad(p->d, &h))
-        return;
+        return false;
     linear_back(p, g->wide, g->ddelta, l->down.weight, h.in, h.out);
-    p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, h.a, h.dbias, g->wide, l->z, h.rows, h.in);
+    p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, h.a, p->grads + l->up.bias, g->wide, l->z,
+                               h.rows, h.in);
+    return true;
 }
 
 /* Goes from the gradient of the mlp's output to the gradient of the attention's output; both are in
@@ -379,9 +396,13 @@ static void mlp_block_back(struct pass *p, int64_t layer)
     struct gpt_layer *l = &g->layers[layer];
     int64_t width = p->n.width;
     void *dz = p->type == p->kept ? g->wide : g->narrow;
-    activation_back(p, l, dz);
+    bool biased = activation_back(p, l, dz);
     linear_grad(p, l->down.weight, activation_of(p, l), g->ddelta, 4 * width, width);
-    linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
+    if (biased || !weight_and_bias_grad(p, &l->up, l->y2, dz, width, 4 * width)) {
+        linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
+        if (!biased)
+            p->ops->bias_grad(p->d, p->type, p->grads + l->up.bias, dz, p->tokens, 4 * width);
+    }
     linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);
     norm_back(p, &l->norm2, l->x2, l->stats2, l->attention.bias, dropout_at(p, layer, PLACE_ATTENTION_OUT));
     gradient_ready(p, l->norm2.gain);
@@ -399,9 +420,11 @@ static void gpt_attention_back(struct pass *p, int64_t layer)
     linear_back(p, g->dy, g->ddelta, l->attention.weight, width, width);
     linear_grad(p, l->attention.weight, typed_input(p, l->o, width), g->ddelta, width, width);
     p->ops->attention_grad(p->d, &h, g->dy, g->wide);
-    p->ops->bias_grad(p->d, p->kept, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
     const void *dqkv = typed_input(p, g->wide, 3 * width);
-    linear_grad(p, l->qkv.weight, l->y1, dqkv, width, 3 * width);
+    if (!weight_and_bias_grad(p, &l->qkv, l->y1, dqkv, width, 3 * width)) {
+        p->ops->bias_grad(p->d, p->kept, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
+        linear_grad(p, l->qkv.weight, l->y1, dqkv, width, 3 * width);
+    }
     linear_back(p, g->dy, dqkv, l->qkv.weight, width, 3 * width);
     if (layer > 0)
         below = dropout_at(p, layer - 1, PLACE_MLP_OUT);

@@ -1,5 +1,5 @@
 /* A stand-in for cuBLASLt: matrix products, column-major, summed in float, then the epilogue: bias, ReLU, GELU (the
- * tanh form) or GELU's derivative. As in cuBLASLt, an algorithm may ask for workspace, and the results of two
+ * tanh form), GELU's derivative, or the gradient of a bias. As in cuBLASLt, an algorithm may ask for workspace, and the results of two
  * algorithms differ in the last bits. The stand-in refuses the same calls as cuBLASLt: types that cannot be combined,
  * addresses and strides that are less aligned than the caller promised, a workspace that is too small. */
 #include <math.h>
@@ -220,7 +220,7 @@ static bool epilogue_has(const struct cublasLtMatmulDesc *d, unsigned flag)
     return (unsigned)d->epilogue & flag;
 }
 
-enum { RELU = 2, BIAS = 4, GELU = 32, DGELU = 64, AUX = 128 };
+enum { RELU = 2, BIAS = 4, GELU = 32, DGELU = 64, AUX = 128, BGRADA = 256, BGRADB = 512 };
 
 static bool epilogue_fits(const struct cublasLtMatmulDesc *d, cudaDataType_t of_d)
 {
@@ -235,6 +235,8 @@ static bool epilogue_fits(const struct cublasLtMatmulDesc *d, cudaDataType_t of_
     case CUBLASLT_EPILOGUE_GELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
     case CUBLASLT_EPILOGUE_DGELU:
+    case CUBLASLT_EPILOGUE_BGRADA:
+    case CUBLASLT_EPILOGUE_BGRADB:
         break;
     default:
         return false;
@@ -480,8 +482,23 @@ static void product_pass_time(const struct product *p)
     const char *fastest = getenv("DDP_EMULATED_FASTEST"), *slow = getenv("DDP_EMULATED_SLOW_EPILOGUES");
     if (fastest && (int)strtol(fastest, NULL, 10) != p->algorithm)
         emulated_pass(1000000000);
-    if (slow && (p->desc.epilogue & (GELU | DGELU)))
+    if (slow && (p->desc.epilogue & (GELU | DGELU | BGRADA | BGRADB)))
         emulated_pass(10000000000);
+}
+
+/* Stores the gradient of a bias: the sums over k of op(a)'s rows or of op(b)'s columns. a is (m,k) and b is (k,n). All
+ * algorithms but 0 add the halves of k by themselves. */
+static void bias_gradient_store(const struct product *p, const float *a, const float *b, uint64_t m,
+                                uint64_t n, uint64_t k)
+{
+    bool of_a = epilogue_has(&p->desc, BGRADA);
+    uint64_t half = p->algorithm ? k / 2 : k;
+    for (uint64_t i = 0; i < (of_a ? m : n); i++) {
+        float sums[2] = {0.0f, 0.0f};
+        for (uint64_t l = 0; l < k; l++)
+            sums[l >= half] += of_a ? a[l * m + i] : b[i * k + l];
+        element_set((void *)(uintptr_t)p->desc.bias, p->d_layout.type, (int64_t)i, sums[0] + sums[1]);
+    }
 }
 
 static bool product_run(void *closure)
@@ -504,6 +521,8 @@ static bool product_run(void *closure)
             x = epilogue_apply(d, out, x, (int64_t)i, (int64_t)j);
             element_set(p->d, out, (int64_t)(j * (uint64_t)p->d_layout.ld + i), x);
         }
+    if (epilogue_has(d, BGRADA | BGRADB))
+        bias_gradient_store(p, a, b, m, n, k);
     free(a);
     free(b);
     free(sum);
@@ -523,9 +542,10 @@ static bool operands_fit(const struct product *p)
         return false;
     if (p->beta != 0.0f && !memory_holds(p->c, layout_bytes(&p->c_layout)))
         return false;
-    if (epilogue_has(d, BIAS) &&
+    uint64_t biases = epilogue_has(d, BGRADB) ? p->d_layout.cols : p->d_layout.rows;
+    if (epilogue_has(d, BIAS | BGRADA | BGRADB) &&
         ((uintptr_t)d->bias % 16 != 0 || /* the heuristic does not know the bias's alignment */
-         !memory_holds(d->bias, p->d_layout.rows * type_size(p->d_layout.type))))
+         !memory_holds(d->bias, biases * type_size(p->d_layout.type))))
         return false;
     if (!epilogue_has(d, AUX))
         return true;

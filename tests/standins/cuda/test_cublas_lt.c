@@ -138,13 +138,30 @@ static void product_compare(const struct setup *s, const struct array *a, const 
         }
 }
 
+/* The gradient of a bias: the sums of a's rows or of b's columns over k. It is stored, whatever was there before. */
+static void bias_gradient_compare(const struct setup *s, const struct array *a, const struct array *b,
+                                  const struct array *bias)
+{
+    bool of_a = s->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    for (int i = 0; i < (of_a ? s->m : s->n); i++) {
+        double sum = 0.0;
+        for (int l = 0; l < s->k; l++)
+            sum += of_a ? element_get(a->host, a->type, (size_t)(s->trans_a ? i * s->k + l : l * s->m + i))
+                        : element_get(b->host, b->type, (size_t)(s->trans_b ? l * s->n + i : i * s->k + l));
+        assert_true(fabs(element_get(bias->host, bias->type, (size_t)i) - sum) <=
+                    (s->out == CUDA_R_16BF ? 0.005 * fabs(sum) + 1e-5 : 1e-4));
+    }
+}
+
 static void setup_run(const struct setup *s)
 {
     uint32_t state = 7;
     size_t mn = (size_t)s->m * (size_t)s->n;
     struct array a = array_new(s->in, (size_t)s->m * (size_t)s->k, &state);
     struct array b = array_new(s->in, (size_t)s->n * (size_t)s->k, &state);
-    struct array bias = array_new(s->out, (size_t)s->m, &state), aux = array_new(s->out, mn, &state);
+    bool graded = s->epilogue == CUBLASLT_EPILOGUE_BGRADA || s->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    size_t biases = (size_t)(s->epilogue == CUBLASLT_EPILOGUE_BGRADB ? s->n : s->m);
+    struct array bias = array_new(s->out, biases, &state), aux = array_new(s->out, mn, &state);
     uint32_t same = state;
     struct array before = array_new(s->out, mn, &state);
     cublasLtHandle_t lt;
@@ -181,6 +198,10 @@ static void setup_run(const struct setup *s)
         array_fetch(&d);
         array_fetch(&aux);
         product_compare(s, &a, &b, &before, &d, &bias, &aux);
+        if (graded) {
+            array_fetch(&bias);
+            bias_gradient_compare(s, &a, &b, &bias);
+        }
         array_free(&d);
     }
     cublasLtMatrixLayoutDestroy(la);
@@ -209,6 +230,10 @@ static void test_products(void **unused)
         {h, h, 24, 8, 40, no, no, CUBLASLT_EPILOGUE_BIAS, 0.0f},
         {h, h, 32, 5, 16, yes, no, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 0.0f},
         {h, h, 32, 5, 16, yes, no, CUBLASLT_EPILOGUE_DGELU, 0.0f},
+        {h, f, 24, 8, 40, no, yes, CUBLASLT_EPILOGUE_BGRADA, 1.0f},
+        {h, f, 24, 8, 40, yes, no, CUBLASLT_EPILOGUE_BGRADB, 0.0f},
+        {f, f, 9, 16, 33, no, yes, CUBLASLT_EPILOGUE_BGRADB, 1.0f},
+        {h, h, 24, 8, 40, yes, yes, CUBLASLT_EPILOGUE_BGRADA, 0.0f},
         {h, h, 1, 1, 1, no, no, CUBLASLT_EPILOGUE_DEFAULT, 0.0f},
     };
     for (unsigned seed = 0; seed < 3; seed++)

@@ -50,6 +50,19 @@ static bool activation_grad(struct device *d, const struct device_activation_gra
     return true;
 }
 
+static bool weight_grad(struct device *d, const struct device_weight_grad *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct err e = {0};
+    if (!cuda_ready(c))
+        return true;
+    enum err_code code = gemm_weight_grad(c->gemm, &c->work, h, &e);
+    if (code == ERR_UNIMPLEMENTED)
+        return false; /* the caller takes a product and bias_grad instead */
+    op_check_all(c, code, "weight_grad", &e);
+    return true;
+}
+
 static void op_choose(struct device *d, bool on)
 {
     gemm_choose(cuda_of(d)->gemm, on);
@@ -280,6 +293,7 @@ void cuda_operations(struct device_ops *ops)
     ops->activate_grad = op_activate_grad;
     ops->bias_activate_grad = bias_activate_grad;
     ops->activation_grad = activation_grad;
+    ops->weight_grad = weight_grad;
     ops->choose = op_choose;
     ops->choices = op_choices;
     ops->take_choices = take_choices;

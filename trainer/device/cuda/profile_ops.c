@@ -93,6 +93,21 @@ static bool measured_activation_grad(struct device *d, const struct device_activ
     return done;
 }
 
+static bool measured_weight_grad(struct device *d, const struct device_weight_grad *h)
+{
+    double rows = (double)h->rows, in = (double)h->in, out = (double)h->out;
+    struct profile_work w = {
+        .name = "weight_grad",
+        .flops = 2.0 * rows * in * out,
+        .bytes = rows * (in + out) * size_of(h->type) + in * out * 8.0,
+    };
+    (void)snprintf(w.shape, sizeof(w.shape), "%lld x %lld x %lld%s", (long long)h->in, (long long)h->out,
+                   (long long)h->rows, h->type == DEVICE_BF16 ? " bf16" : "");
+    bool done = measure_begin(d)->weight_grad(d, h);
+    measure_end(d, done ? &w : NULL);
+    return done;
+}
+
 /* ---- flat arrays and matrices */
 
 static void measured_copy(struct device *d, void *to, const void *from, size_t bytes)
@@ -280,6 +295,7 @@ const struct device_ops *profile_operations(struct profile *p, const struct devi
     ops->product = measured_product;
     ops->linear = measured_linear;
     ops->activation_grad = measured_activation_grad;
+    ops->weight_grad = measured_weight_grad;
     ops->copy = measured_copy;
     ops->zero = measured_zero;
     ops->narrow = measured_narrow;

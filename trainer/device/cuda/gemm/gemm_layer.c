@@ -3,6 +3,7 @@
 
 #include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/kernels/dense.h"
+#include "trainer/device/cuda/kernels/flat.h"
 
 /* What the two ways of an operation need: 0 is one product, 1 is a product and a kernel. */
 struct two_ways {
@@ -12,6 +13,7 @@ struct two_ways {
     const struct cuda_workspace *work;
     const struct device_linear *linear;
     const struct device_activation_grad *grad;
+    const struct device_weight_grad *weights;
 };
 
 /* ---- a layer */
@@ -86,7 +88,7 @@ enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct 
 
 /* ---- the gradient of an activation */
 
-/* One product computes dz (rows,in). Two more kernels read z and dz once each, for a and dbias; da is never stored. */
+/* One product computes dz (rows,in), and a kernel computes a; da is never stored. */
 static enum err_code grad_fused(const struct two_ways *w, struct err *e)
 {
     const struct device_activation_grad *h = w->grad;
@@ -94,19 +96,18 @@ static enum err_code grad_fused(const struct two_ways *w, struct err *e)
         return e->code;
     cudaError_t code =
         cuda_bias_activate(gemm_stream(w->g), h->kind, h->type, h->a, (void *)h->z, NULL, h->rows, h->in);
-    if (code == cudaSuccess)
-        code = cuda_bias_grad(gemm_stream(w->g), w->work, h->type, h->dbias, h->dz, h->rows, h->in);
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "activation_grad", e);
 }
 
-/* The same work as the caller's, if gemm_activation_grad returns UNIMPLEMENTED. */
+/* The same work as the caller's, if gemm_activation_grad returns UNIMPLEMENTED. The caller's kernel also sums dz for the
+ * bias, which costs it next to nothing; otherwise the sums are part of the product that makes the layer's weights. */
 static enum err_code grad_apart(const struct two_ways *w, struct err *e)
 {
     const struct device_activation_grad *h = w->grad;
     if (gemm_product(w->g, &w->product, e))
         return e->code;
     cudaError_t code = cuda_bias_activate_grad(gemm_stream(w->g), w->work, h->kind, h->type, h->dz, h->a,
-                                               h->dbias, h->dz, h->z, h->rows, h->in);
+                                               NULL, h->dz, h->z, h->rows, h->in);
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "activation_grad", e);
 }
 
@@ -142,5 +143,64 @@ enum err_code gemm_activation_grad(struct gemm *g, const struct cuda_workspace *
         return e->code;
     if (gemm_undecided(g, &w.one))
         gemm_decide(g, &w.one, grad_way, &w);
+    return ERR_OK;
+}
+
+/* ---- the gradient of a layer's weights and bias */
+
+/* cuBLASLt's epilogue overwrites the sums of the bias, so they are made in the workspace and then added. */
+static enum err_code weights_fused(const struct two_ways *w, struct err *e)
+{
+    const struct device_weight_grad *h = w->weights;
+    if (gemm_run(w->g, &w->one, e))
+        return e->code;
+    cudaError_t code = cuda_add(gemm_stream(w->g), h->dbias, w->one.bias, (size_t)h->out);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "weight_grad", e);
+}
+
+/* What the caller does if gemm_weight_grad does nothing. */
+static enum err_code weights_apart(const struct two_ways *w, struct err *e)
+{
+    const struct device_weight_grad *h = w->weights;
+    if (gemm_product(w->g, &w->product, e))
+        return e->code;
+    cudaError_t code = cuda_bias_grad(gemm_stream(w->g), w->work, h->type, h->dbias, h->dy, h->rows, h->out);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "weight_grad", e);
+}
+
+static bool weights_way(void *arg, int way, cudaStream_t stream)
+{
+    const struct two_ways *w = arg;
+    struct err e = {0};
+    (void)stream;
+    return (way == 0 ? weights_fused(w, &e) : weights_apart(w, &e)) == ERR_OK;
+}
+
+enum err_code gemm_weight_grad(struct gemm *g, const struct cuda_workspace *work,
+                               const struct device_weight_grad *h, struct err *e)
+{
+    struct two_ways w = {.g = g, .work = work, .weights = h};
+    w.product = (struct device_product){.type = h->type,
+                                        .out = DEVICE_F32,
+                                        .trans_a = true,
+                                        .m = h->in,
+                                        .n = h->out,
+                                        .k = h->rows,
+                                        .a = h->x,
+                                        .b = h->dy,
+                                        .beta = 1.0f,
+                                        .c = h->dw};
+    w.one = gemm_call_of(&w.product);
+    if (h->type != DEVICE_BF16 || h->rows == 0 || h->in == 0 || h->out == 0 ||
+        (size_t)h->out * sizeof(float) > work->bytes)
+        return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
+    /* dy is cuBLASLt's first factor, A, whose bias gradient BGRADA is. It has the type of the result, float. */
+    w.one.shape.epilogue = CUBLASLT_EPILOGUE_BGRADA;
+    w.one.bias = work->memory;
+    w.one.shape.align_bias = gemm_alignment(w.one.bias);
+    if (weights_fused(&w, e))
+        return e->code;
+    if (gemm_undecided(g, &w.one))
+        gemm_decide(g, &w.one, weights_way, &w);
     return ERR_OK;
 }

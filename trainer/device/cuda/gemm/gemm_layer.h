@@ -13,5 +13,8 @@ MUST_CHECK enum err_code gemm_linear(struct gemm *g, const struct device_linear 
 /* UNIMPLEMENTED: one product cannot do this; nothing was started. */
 MUST_CHECK enum err_code gemm_activation_grad(struct gemm *g, const struct cuda_workspace *work,
                                               const struct device_activation_grad *h, struct err *e);
+/* As above. The sums of dbias are made in the workspace. */
+MUST_CHECK enum err_code gemm_weight_grad(struct gemm *g, const struct cuda_workspace *work,
+                                          const struct device_weight_grad *h, struct err *e);
 
 #endif

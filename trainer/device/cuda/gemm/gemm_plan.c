@@ -29,7 +29,8 @@ static cublasStatus_t descriptor_set(cublasLtMatmulDesc_t d, cublasLtMatmulDescA
 
 static bool has_bias(const struct gemm_shape *s)
 {
-    return s->epilogue == CUBLASLT_EPILOGUE_BIAS || s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    return s->epilogue == CUBLASLT_EPILOGUE_BIAS || s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           s->epilogue == CUBLASLT_EPILOGUE_BGRADA;
 }
 
 static bool writes_aux(const struct gemm_shape *s)

@@ -13,7 +13,8 @@
     ((size_t)64 << 20) /* for the parts of split sums: 27 of (768,768), or 6 of (768,3072) */
 enum { GEMM_CANDIDATES = 8 };
 
-/* A product to run. bias and aux belong to the epilogue: aux is z, the input of the activation. */
+/* A product to run. bias and aux belong to the epilogue: aux is z, the input of the activation. BGRADA writes the column
+ * sums of b to bias. */
 struct gemm_call {
     struct gemm_shape shape;
     const void *a, *b, *bias;

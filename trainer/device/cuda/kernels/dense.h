@@ -16,7 +16,7 @@ cudaError_t cuda_bias_grad(cudaStream_t stream, const struct cuda_workspace *w, 
  * itself. */
 cudaError_t cuda_bias_activate(cudaStream_t stream, enum device_activation kind, enum device_type type,
                                void *a, void *z, const float *bias, int64_t rows, int64_t cols);
-/* dz = da f'(z), a = f(z) unless a is NULL, dbias += the sums over the rows of dz. */
+/* dz = da f'(z), a = f(z) unless a is NULL, dbias += the sums over the rows of dz unless dbias is NULL. */
 cudaError_t cuda_bias_activate_grad(cudaStream_t stream, const struct cuda_workspace *w,
                                     enum device_activation kind, enum device_type type, void *dz, void *a,
                                     float *dbias, const void *da, const void *z, int64_t rows, int64_t cols);
