@@ -168,7 +168,7 @@ static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopp
     return ERR_OK;
 }
 
-enum err_code trainer_run(struct trainer *t, struct err *e)
+static enum err_code run_generation(struct trainer *t, struct err *e)
 {
     /* A generation that goes on from memory is in the midst of an epoch. */
     bool stopped = false, at_start = !t->formation.info.live || t->engine.cursor.position == 0;
@@ -208,4 +208,11 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
     }
     t->stopped = stopped && !engine_finished(&t->engine);
     return run_finish(t, t->stopped, e);
+}
+
+enum err_code trainer_run(struct trainer *t, struct err *e)
+{
+    enum err_code code = run_generation(t, e);
+    t->engine.narrowed = false; /* between generations, parameters are restored, averaged and exchanged */
+    return code;
 }

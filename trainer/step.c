@@ -119,6 +119,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
             phase_fails(t, "step.update", e))
             return e->code;
         step_update(n, s);
+        n->narrowed &= t->sync.type == SYNC_ALLREDUCE; /* other strategies change parameters between steps */
         rebalance_step_end(t, s->local);
     }
     votes_renew(t, s->tail);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "trainer/device/ranges.h"
 
 enum { GUARD = 16, ARRAYS = 24, RESULTS = 12 };
 
@@ -262,6 +263,46 @@ static void try_optimizers(struct side *s, const struct shape *h)
     ops->sgd(s->d, &sgd, p, g, v, n);
     take_exact(s, "sgd", p, h->width);
     take_exact(s, "sgd v", v, h->width);
+}
+
+/* AdamW of two ranges with a gap of 4 floats, one without weight decay. The second moments of the first range lie behind those
+ * of the other. The CPU device takes one range after the other. */
+static void try_ranges(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    int64_t n = h->width, half = n / 2;
+    struct device_range items[] = {
+        {.offset = 0, .count = (uint64_t)half, .second = (uint64_t)(n - half), .decays = 1},
+        {.offset = (uint64_t)half + 4, .count = (uint64_t)(n - half - 4), .second = 0}};
+    float *p = new_floats(s, 1.0f, n), *g = new_floats(s, 1.0f, n), *m = new_floats(s, 0.1f, n),
+          *v = new_floats(s, 1.0f, n), *x = new_floats(s, 1.0f, n);
+    uint16_t *narrow = new_noise(s, DEVICE_BF16, true, 1.0f, n);
+    struct device_adamw decays = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, NULL}, plain = decays;
+    plain.weight_decay = 0.0f;
+    ops->activate(s->d, DEVICE_RELU, v, v, (size_t)n);
+    if (ops->adamw_ranges) {
+        struct device_ranges r;
+        struct err e;
+        must(!device_ranges_open(&r, s->d, items, 2, &e), "no memory on the device");
+        ops->adamw_ranges(s->d, &decays, &r, p, g, m, v, n % 3 ? narrow : NULL);
+        ops->zero_ranges(s->d, &r, x);
+        must(!ops->wait(s->d, &e), e.msg);
+        device_ranges_close(&r, s->d);
+    } else {
+        for (int i = 0; i < 2; i++) {
+            size_t at = items[i].offset, count = items[i].count;
+            ops->adamw(s->d, i ? &plain : &decays, p + at, g + at, m + at, v + items[i].second, count);
+            if (n % 3)
+                ops->narrow(s->d, narrow + at, p + at, count);
+            ops->zero(s->d, x + at, count * sizeof(float));
+        }
+    }
+    take_exact(s, "adamw_ranges", p, n);
+    take_exact(s, "adamw_ranges m", m, n);
+    take_exact(s, "adamw_ranges v", v, n);
+    take_exact(s, "zero_ranges", x, n);
+    take_result(s, "adamw_ranges narrowed", narrow, DEVICE_BF16, n);
+    s->result[s->results - 1].exact = true;
 }
 
 /* Updates `context` matrices of rows x width that lie side by side. The learning rate is high, so that an error of
@@ -661,6 +702,11 @@ static const struct operation_case {
     {try_optimizers, {.width = 3}, false},
     {try_optimizers, {.width = 70001}, false},
     {try_optimizers, {.width = 5000002}, true},
+    {try_ranges, {.width = 10}, false},
+    {try_ranges, {.width = 20000}, false}, /* multiples of 16 bytes, not of a block */
+    {try_ranges, {.width = 16392}, false}, /* not narrowed */
+    {try_ranges, {.width = 70001}, false},
+    {try_ranges, {.width = 5000000}, true},
     {try_muon, {.rows = 1, .context = 1, .width = 1}, false},
     {try_muon, {.rows = 1, .context = 1, .width = 50}, false},
     {try_muon, {.rows = 65, .context = 1, .width = 7}, false},

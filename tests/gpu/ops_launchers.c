@@ -127,6 +127,12 @@ OPERATION(adamw,
            size_t n),
           NULL, h, p, g, m, v, n)
 
+OPERATION(adamw_ranges,
+          (struct device * d, const struct device_adamw *h, const struct device_ranges *ranges, float *p,
+           const float *g, float *m, float *v, void *narrowed),
+          NULL, h, ranges, p, g, m, v, narrowed)
+OPERATION(zero_ranges, (struct device * d, const struct device_ranges *ranges, float *x), NULL, ranges, x)
+
 static const struct device_ops operations = {
     .name = "kernels",
     .close = close_device,
@@ -155,6 +161,8 @@ static const struct device_ops operations = {
     .add = add,
     .sgd = sgd,
     .adamw = adamw,
+    .adamw_ranges = adamw_ranges,
+    .zero_ranges = zero_ranges,
 };
 
 enum err_code ops_launchers_open(struct device **out, struct err *e)

@@ -150,12 +150,13 @@ struct device_activation_grad {
 };
 
 /* The gradient of a layer's weights and bias. From dy, the gradient of the layer's output: dw += x^T dy, dbias +=
- * column sums of dy. */
+ * column sums of dy; or, if `set`, dw = x^T dy and dbias = column sums of dy. */
 struct device_weight_grad {
     enum device_type type; /* of x and dy */
     int64_t rows, in, out;
     const void *x, *dy; /* (rows,in), (rows,out) */
     float *dw, *dbias;  /* (in,out), (out) */
+    bool set;
 };
 
 /* Softmax and cross-entropy: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, and tally += weight
@@ -222,6 +223,7 @@ struct device_attention_text {
 };
 
 struct device;
+struct device_ranges; /* trainer/device/ranges.h */
 /* Each operation has a row in the tables of cpu/cpu.c, cuda/operations.c and tests/num/strict_ops.c. */
 struct device_ops {
     const char *name;
@@ -314,6 +316,12 @@ struct device_ops {
     void (*sgd)(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
     void (*adamw)(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
                   float *v, size_t n);
+    /* Optional, both. adamw of all the ranges of p, g and m at once. The second moments of a range begin at v + its
+     * `second`. Also writes the ranges of p, rounded, to the same places of narrowed (bf16), unless that is NULL.
+     * zero_ranges sets all the ranges of x to zero. */
+    void (*adamw_ranges)(struct device *d, const struct device_adamw *h, const struct device_ranges *ranges,
+                         float *p, const float *g, float *m, float *v, void *narrowed);
+    void (*zero_ranges)(struct device *d, const struct device_ranges *ranges, float *x);
     /* Of all the matrices; each lies in p, g and m at the same place. */
     void (*muon)(struct device *d, const struct device_muon *h, float *p, const float *g, float *m);
     size_t (*muon_bytes)(const struct device *d, const struct device_muon *h);

@@ -146,6 +146,7 @@ static enum err_code open_rows(struct engine *n, struct err *e)
     n->model = NULL;
     n->rows = rows;
     n->opened++;
+    n->narrowed = false;
     if (model_open(&n->model, n->spec, n->train->loss, n->train->in, n->train->out, rows, n->device, e) ||
         micro_batch_open(n, rows, e))
         return e->code;

@@ -107,6 +107,8 @@ struct engine {
     struct device_array extra[ENGINE_MAX_EXTRA];
     struct engine_extra extras[ENGINE_MAX_EXTRA];
     size_t extra_count;
+    /* The optimizer has written the model's bf16 copy with params, and nothing has changed params since. */
+    bool narrowed;
     bool plain;                      /* the device failed to record once, so nothing is recorded any more */
     uint64_t seen[ENGINE_SEEN_WORK]; /* keys of the last micro-batches that could be recorded */
     unsigned seen_count;

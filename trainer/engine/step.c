@@ -44,6 +44,7 @@ struct backward {
     struct engine *n;
     const struct step *step;
     const struct step_route *route;
+    bool same_params; /* see model_batch */
     bool loss_put;
 };
 
@@ -75,8 +76,9 @@ static uint64_t recording_key(const struct backward *b, const float *grads, cons
     const struct engine *n = b->n;
     struct {
         const float *params, *grads;
-        int64_t rows, divisor, same_params, opened;
-    } work = {n->params.data, grads, batch->rows, b->route->divisor, batch->same_params, n->opened};
+        int64_t rows, divisor, same_params, set_grads, opened;
+    } work = {n->params.data,   grads,    batch->rows, b->route->divisor, batch->same_params,
+              batch->set_grads, n->opened};
     if (!n->device->ops->record || n->spec->model.dropout > 0.0 || batch->rows == 0)
         return 0;
     uint64_t key = digest64(0, &work, sizeof(work));
@@ -116,24 +118,23 @@ static void train_micro_batch(struct backward *b, float *grads, const struct mod
     model_train(n->model, n->params.data, grads, batch, scale, n->tally, ready, b);
 }
 
-/* Adds the gradients of all micro-batches of the sampler's share to grads. In the last micro-batch, reports
+/* Sets grads to the gradients of all micro-batches of the sampler's share. In the last micro-batch, reports
  * pieces as they become final. */
 static enum err_code shard_backward(struct backward *b, float *grads, model_ready_fn ready, struct err *e)
 {
     struct engine *n = b->n;
     const struct device_ops *ops = n->device->ops;
     struct cursor at = engine_position(n, n->share.taken);
-    bool same_params = false;
-    ops->zero(n->device, grads, n->model->count * sizeof(float));
     ops->zero(n->device, n->tally, sizeof(*n->tally));
     for (int64_t i = 0; i < sampler_micro_batches(&n->sampler); i++) {
         struct model_batch batch;
         bool last = i + 1 == sampler_micro_batches(&n->sampler);
         if (micro_batch_next(n, i, &batch, e))
             return e->code;
-        batch.same_params = same_params;
+        batch.same_params = b->same_params;
+        batch.set_grads = i == 0;
         train_micro_batch(b, grads, &batch, last ? ready : NULL);
-        same_params |= batch.rows > 0;
+        b->same_params |= batch.rows > 0;
         if (!last)
             micro_batch_stage(n, &at, i + 1);
     }
@@ -174,7 +175,8 @@ static enum err_code shards_backward(struct backward *b, struct err *e)
 enum err_code step_backward(struct engine *n, const struct step *s, const struct step_route *route,
                             struct err *e)
 {
-    struct backward b = {n, s, route, false};
+    struct backward b = {n, s, route, n->narrowed, false};
+    n->narrowed = false;
     if (n->shards > 1)
         return shards_backward(&b, e);
     tail_put(n, route->carrier, s->tail);
@@ -201,9 +203,12 @@ void step_update(struct engine *n, struct step *s)
 {
     n->whole = false; /* until the step counts */
     n->lr = schedule_lr(n->spec, (int64_t)engine_steps_made(n), engine_run_progress(n));
+    n->narrowed = optim_narrow_to(n->optim, n->model->narrowed);
     optim_update(n->optim, n->params.data, n->grads.data, n->lr, s->measured);
-    if (fault_hit("trainer.flip"))
+    if (fault_hit("trainer.flip")) {
         flip_a_bit(n);
+        n->narrowed = false;
+    }
 }
 
 /* OUT_OF_RANGE on a rank whose own loss is not finite, or would not be if all ranks' losses were as large:

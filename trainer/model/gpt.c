@@ -20,7 +20,8 @@ static void gpt_free(struct model *m)
 {
     struct gpt *g = gpt_of(m);
     m->device->ops->free(m->device, m->activations);
-    m->device->ops->free(m->device, g->weights);
+    m->device->ops->free(m->device, m->narrowed);
+    device_ranges_close(&g->added, m->device);
     free(g->layers);
     free(m->tensors);
     free(m);
@@ -180,6 +181,26 @@ static bool keeps_activations(struct gpt *g)
            m->device->memory;
 }
 
+/* Collects what lies between the gradients that products set: those of the matrices and the head. */
+static enum err_code open_added(struct gpt *g, struct err *e)
+{
+    const struct model *m = &g->base;
+    struct device_range *items = xcalloc(m->tensor_count + 1, sizeof(*items));
+    size_t count = 0, from = 0;
+    for (size_t i = 0; i <= m->tensor_count; i++) {
+        const struct model_tensor *t = i < m->tensor_count ? &m->tensors[i] : NULL;
+        if (t && t->matrices == 0 && t->offset != g->head)
+            continue;
+        size_t end = t ? t->offset : m->count;
+        if (end > from)
+            items[count++] = (struct device_range){.offset = from, .count = end - from};
+        from = t ? t->offset + t->count : end;
+    }
+    enum err_code code = device_ranges_open(&g->added, m->device, items, count, e);
+    free(items);
+    return code;
+}
+
 static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
 {
     struct model *m = &g->base;
@@ -205,9 +226,9 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     if (m->device->ops->reserve(m->device, &sizes, e))
         return e->code;
     if (g->s.type == DEVICE_BF16 &&
-        device_alloc(m->device, m->count * device_size(DEVICE_BF16), "bf16 weights", &g->weights, e))
+        device_alloc(m->device, m->count * device_size(DEVICE_BF16), "bf16 weights", &m->narrowed, e))
         return e->code;
-    return ERR_OK;
+    return m->device->ops->zero_ranges ? open_added(g, e) : ERR_OK;
 }
 
 /* ---- initial parameters */

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_MODEL_GPT_INTERNAL_H
 #define DDP_TRAINER_MODEL_GPT_INTERNAL_H
 
+#include "trainer/device/ranges.h"
 #include "trainer/model/gpt.h"
 
 /* The state that gpt.c lays out and gpt_pass.c computes with. Offsets are floats from the start of the flat
@@ -55,7 +56,9 @@ struct gpt {
     int64_t logits_ld; /* length of a row of logits: vocab or more */
     void *logits;      /* (head_rows,logits_ld) kept */
     void *dlogits;     /* typed; the memory of logits if the types are the same */
-    void *weights;     /* all parameters as bf16; NULL if products read float */
+    /* The gradients that a pass adds to, and the gaps between tensors. All others are products, which set them in the
+     * first micro-batch of a step. */
+    struct device_ranges added;
 };
 
 static inline struct gpt *gpt_of(struct model *m)

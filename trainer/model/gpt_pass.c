@@ -16,6 +16,7 @@ struct pass {
     struct device_tokens n;
     int64_t tokens;
     bool dropping;
+    bool set;   /* products set gradients instead of adding to them */
     size_t end; /* grads from this offset to the end are reported already */
     model_ready_fn ready;
     void *arg;
@@ -34,8 +35,8 @@ static void pass_init(struct pass *p, struct model *m, const float *params, cons
     if (p->type != DEVICE_BF16)
         return;
     if (!b->same_params)
-        p->ops->narrow(p->d, g->weights, params, m->count);
-    p->weights = g->weights;
+        p->ops->narrow(p->d, m->narrowed, params, m->count);
+    p->weights = m->narrowed;
 }
 
 /* ---- dropout: a key for each step and place */
@@ -109,7 +110,7 @@ static void linear_back(const struct pass *p, void *dx, const void *dy, size_t w
     p->ops->product(p->d, &h);
 }
 
-/* dW (in,out) += x^T dy */
+/* dW (in,out) += x^T dy, or = */
 static void linear_grad(const struct pass *p, size_t w, const void *x, const void *dy, int64_t in,
                         int64_t out)
 {
@@ -121,7 +122,7 @@ static void linear_grad(const struct pass *p, size_t w, const void *x, const voi
                                .k = p->tokens,
                                .a = x,
                                .b = dy,
-                               .beta = 1.0f,
+                               .beta = p->set ? 0.0f : 1.0f,
                                .c = p->grads + w};
     p->ops->product(p->d, &h);
 }
@@ -137,7 +138,8 @@ static bool weight_and_bias_grad(const struct pass *p, const struct gpt_linear_p
                                    .x = x,
                                    .dy = dy,
                                    .dw = p->grads + w->weight,
-                                   .dbias = p->grads + w->bias};
+                                   .dbias = p->grads + w->bias,
+                                   .set = p->set};
     return p->ops->weight_grad && p->ops->weight_grad(p->d, &h);
 }
 
@@ -292,9 +294,10 @@ static void head_back(const struct pass *p, int64_t from, int64_t count)
                                      .k = count,
                                      .a = g->dlogits,
                                      .b = head_states(p, from),
-                                     .beta = 1.0f,
+                                     .beta = p->set && from == 0 ? 0.0f : 1.0f,
                                      .c = p->grads + g->head};
-    /* dy (chunk,C) = dlogits W and dW (vocab,C) += dlogits^T y. W is (vocab,C). */
+    /* dy (chunk,C) = dlogits W and dW (vocab,C) += dlogits^T y. W is (vocab,C). If the head has more rows than symbols,
+     * the first chunk sets the gradients behind it to zero, before anything is added to them. */
     p->ops->product(p->d, &states);
     p->ops->product(p->d, &weights);
 }
@@ -456,6 +459,16 @@ void gpt_evaluate(struct model *m, const float *params, const struct model_batch
     head_loss(&p, 0.0f, tally);
 }
 
+/* Before the first micro-batch of a step: sets the gradients to zero that it adds to. */
+static void gradients_begin(struct pass *p)
+{
+    p->set = p->ops->zero_ranges && p->tokens > 0;
+    if (p->set)
+        p->ops->zero_ranges(p->d, &p->g->added, p->grads);
+    else
+        p->ops->zero(p->d, p->grads, p->g->base.count * sizeof(float));
+}
+
 void gpt_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,
                struct device_tally *tally, model_ready_fn ready, void *arg)
 {
@@ -466,6 +479,8 @@ void gpt_train(struct model *m, const float *params, float *grads, const struct 
     p.ready = ready;
     p.arg = arg;
     BUG_ON(p.dropping && !b->sample);
+    if (b->set_grads)
+        gradients_begin(&p);
     gpt_forward(&p);
     head_loss(&p, scale, tally);
     gpt_backward(&p);

@@ -262,6 +262,8 @@ static void mlp_backward(struct model *m, const float *params, float *grads, con
 static void mlp_train(struct model *m, const float *params, float *grads, const struct model_batch *b,
                       float scale, struct device_tally *tally, model_ready_fn ready, void *arg)
 {
+    if (b->set_grads)
+        m->device->ops->zero(m->device, grads, m->count * sizeof(float));
     mlp_forward(m, params, b);
     mlp_loss(m, mlp_of(m)->grad[0], b, scale, tally);
     mlp_backward(m, params, grads, b, ready, arg);

@@ -40,7 +40,10 @@ struct model_batch {
      * that computes a row. sample (rows): the index of each row in the data set. */
     const int64_t *sample;
     int64_t step;
-    bool same_params; /* parameters are those of this model's last pass, so their bf16 copy is still valid */
+    bool
+        same_params; /* `narrowed` holds these parameters: they are those of this model's last pass, or the optimizer has
+                       * written both */
+    bool set_grads; /* training sets grads, whatever they hold, instead of adding to them */
 };
 
 struct model;
@@ -63,6 +66,7 @@ struct model {
     size_t tensor_count;
     size_t count;       /* floats in the array of parameters, including the gaps */
     size_t parameters;  /* number of parameters, without the gaps */
+    void *narrowed;     /* the parameters as bf16, which products read, in device memory; NULL: none */
     float *activations; /* one allocation for all activations */
     size_t activation_bytes;
 };
@@ -92,7 +96,8 @@ double model_flops(const struct model *m, int64_t rows);
 void model_evaluate(struct model *m, const float *params, const struct model_batch *b,
                     struct device_tally *tally);
 
-/* Forward pass, loss and backward pass: grads += scale * d (sum of the rows' losses) / d params. Unless
+/* Forward pass, loss and backward pass: grads += scale * d (sum of the rows' losses) / d params, or grads = that with
+ * set_grads. Unless
  * `ready` is NULL, it is called for each piece of grads as soon as the piece is final, in backward order:
  * adjacent pieces from the end of the array to its start. */
 typedef void (*model_ready_fn)(void *arg, size_t offset, size_t count);

@@ -71,6 +71,7 @@ void optim_free(struct optim *o)
     o->device->ops->free(o->device, o->state);
     o->device->ops->free(o->device, o->measure);
     o->device->ops->free(o->device, o->room);
+    device_ranges_close(&o->ranges, o->device);
     free(o->matrices);
     free(o->runs);
     free(o);
@@ -134,6 +135,31 @@ static enum err_code alloc_some(struct optim *o, size_t bytes, const char *what,
     return bytes > 0 ? device_alloc(o->device, bytes, what, out, e) : ERR_OK;
 }
 
+/* A device that takes all of AdamW's runs at once gets a table of them. */
+static enum err_code open_ranges(struct optim *o, struct err *e)
+{
+    struct device_range *items = xcalloc(o->run_count + 1, sizeof(*items));
+    size_t count = 0;
+    for (size_t i = 0; i < o->run_count && o->ops != &optim_sgd && o->device->ops->adamw_ranges; i++) {
+        const struct optim_run *run = &o->runs[i];
+        if (!run->matrix)
+            items[count++] =
+                (struct device_range){.offset = run->offset,
+                                      .count = run->count,
+                                      .second = o->ops->update_matrices ? run->second : run->offset,
+                                      .decays = run->decay};
+    }
+    enum err_code code = device_ranges_open(&o->ranges, o->device, items, count, e);
+    free(items);
+    return code;
+}
+
+bool optim_narrow_to(struct optim *o, void *bf16)
+{
+    o->narrowed = o->ops == &optim_adamw && o->ranges.count > 0 ? bf16 : NULL;
+    return o->narrowed;
+}
+
 enum err_code optim_alloc(struct optim *o, struct err *e)
 {
     void *state = NULL, *measure = NULL;
@@ -148,6 +174,8 @@ enum err_code optim_alloc(struct optim *o, struct err *e)
     if (alloc_some(o, o->floats * sizeof(float), "optimizer state", &state, e))
         return e->code;
     o->state = state;
+    if (open_ranges(o, e))
+        return e->code;
     return alloc_some(o, o->room_bytes, "matrices of the optimizer", &o->room, e);
 }
 
@@ -174,10 +202,13 @@ void optim_update(struct optim *o, float *params, const float *grads, double lr,
         ops->sum_squares(o->device, grads, o->count, &o->measure->squares);
     if (clip)
         ops->clip_scale(o->device, &o->measure->scale, &o->measure->squares, o->clip);
-    for (size_t i = 0; i < o->run_count; i++)
-        o->ops->update(o, &o->runs[i], params, grads, lr, clip ? &o->measure->scale : NULL);
+    const float *scale = clip ? &o->measure->scale : NULL;
+    if (o->ranges.count > 0)
+        optim_adamw_ranges(o, params, grads, o->ops->update_matrices ? lr * o->adamw_rate : lr, scale);
+    for (size_t i = 0; i < o->run_count && o->ranges.count == 0; i++)
+        o->ops->update(o, &o->runs[i], params, grads, lr, scale);
     if (o->ops->update_matrices)
-        o->ops->update_matrices(o, params, grads, lr, clip ? &o->measure->scale : NULL);
+        o->ops->update_matrices(o, params, grads, lr, scale);
 }
 
 double optim_norm(struct optim *o)

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/job/job.h"
 #include "trainer/device/device.h"
+#include "trainer/device/ranges.h"
 
 /* Optimizers over flat arrays: a vtable. Moments are one allocation. Of sgd and adamw it is state_count
  * arrays of `count` floats; of muon an array of `count` floats, which holds the first moment of each
@@ -64,6 +65,8 @@ struct optim {
     size_t state_count;            /* kinds of moments */
     struct optim_run *runs;        /* adjacent runs that cover the arrays */
     size_t run_count, run_cap;
+    struct device_ranges ranges;    /* the runs that AdamW updates, if the device takes them all at once */
+    void *narrowed;                 /* see optim_narrow_to */
     struct device_matrix *matrices; /* muon: the most work first */
     size_t matrix_count, matrix_cap;
     enum device_type kept; /* device_muon's */
@@ -79,6 +82,10 @@ void optim_free(struct optim *o); /* NULL is fine */
 /* Takes over other numbers from the job's spec, between two updates. The moments stay: SGD's momentum may not become 0, or
  * more than 0. The learning rate is an argument of each update. */
 void optim_tune(struct optim *o, const struct train_spec *spec);
+
+/* Says where each update also writes all parameters as bf16, in device memory that the caller owns; NULL: nowhere. Returns
+ * false if it does not, because another optimizer than AdamW or another device updates them. */
+bool optim_narrow_to(struct optim *o, void *bf16);
 
 /* Exempts params[offset, offset + count) from weight decay. */
 void optim_exempt(struct optim *o, size_t offset, size_t count);
@@ -102,6 +109,9 @@ double optim_norm(struct optim *o);
 /* AdamW's update of a run whose moments begin at m and v. */
 void optim_adamw_run(const struct optim *o, const struct optim_run *run, float *params, const float *grads,
                      double lr, const float *scale, float *m, float *v);
+/* The same for all runs of `ranges`. */
+void optim_adamw_ranges(const struct optim *o, float *params, const float *grads, double lr,
+                        const float *scale);
 
 extern const struct optim_ops optim_sgd, optim_adamw, optim_muon;
 

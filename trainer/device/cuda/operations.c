@@ -282,6 +282,22 @@ static void op_adamw(struct device *d, const struct device_adamw *h, float *p, c
         cuda_ok(c, cuda_adamw(c->stream, h, p, g, m, v, n), "adamw");
 }
 
+static void op_adamw_ranges(struct device *d, const struct device_adamw *h,
+                            const struct device_ranges *ranges, float *p, const float *g, float *m, float *v,
+                            void *narrowed)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_adamw_ranges(c->stream, h, ranges, p, g, m, v, narrowed), "adamw_ranges");
+}
+
+static void op_zero_ranges(struct device *d, const struct device_ranges *ranges, float *x)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_zero_ranges(c->stream, ranges, x), "zero_ranges");
+}
+
 void cuda_operations(struct device_ops *ops)
 {
     /* The rest of the table (memory, copies, graphs, waiting) is set by cuda.c. */
@@ -315,6 +331,8 @@ void cuda_operations(struct device_ops *ops)
     ops->add = op_add;
     ops->sgd = op_sgd;
     ops->adamw = op_adamw;
+    ops->adamw_ranges = op_adamw_ranges;
+    ops->zero_ranges = op_zero_ranges;
     ops->muon = cuda_muon;
     ops->muon_bytes = cuda_muon_bytes;
 }

@@ -5,6 +5,7 @@
 
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/profile.h"
+#include "trainer/device/ranges.h"
 
 /* ---- helpers */
 
@@ -274,6 +275,22 @@ static void measured_adamw(struct device *d, const struct device_adamw *h, float
     measure_bytes(d, "adamw", 28.0 * (double)n);
 }
 
+/* Counts whole blocks, because the ranges are in device memory. */
+static void measured_adamw_ranges(struct device *d, const struct device_adamw *h,
+                                  const struct device_ranges *ranges, float *p, const float *g, float *m,
+                                  float *v, void *narrowed)
+{
+    double floats = (double)ranges->blocks * DEVICE_RANGE_BLOCK;
+    measure_begin(d)->adamw_ranges(d, h, ranges, p, g, m, v, narrowed);
+    measure_bytes(d, narrowed ? "adamw and narrow" : "adamw", (narrowed ? 30.0 : 28.0) * floats);
+}
+
+static void measured_zero_ranges(struct device *d, const struct device_ranges *ranges, float *x)
+{
+    measure_begin(d)->zero_ranges(d, ranges, x);
+    measure_bytes(d, "zero", 4.0 * (double)ranges->blocks * DEVICE_RANGE_BLOCK);
+}
+
 static void measured_muon(struct device *d, const struct device_muon *h, float *p, const float *g, float *m)
 {
     struct profile_work w = {.name = "muon"};
@@ -315,6 +332,8 @@ const struct device_ops *profile_operations(struct profile *p, const struct devi
     ops->sum_squares = measured_sum_squares;
     ops->sgd = measured_sgd;
     ops->adamw = measured_adamw;
+    ops->adamw_ranges = measured_adamw_ranges;
+    ops->zero_ranges = measured_zero_ranges;
     ops->muon = measured_muon;
     return ops;
 }

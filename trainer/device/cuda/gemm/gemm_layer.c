@@ -148,17 +148,19 @@ enum err_code gemm_activation_grad(struct gemm *g, const struct cuda_workspace *
 
 /* ---- the gradient of a layer's weights and bias */
 
-/* cuBLASLt's epilogue overwrites the sums of the bias, so they are made in the workspace and then added. */
+/* cuBLASLt's epilogue overwrites the sums of the bias, so they are made in the workspace if they are to be added. */
 static enum err_code weights_fused(const struct two_ways *w, struct err *e)
 {
     const struct device_weight_grad *h = w->weights;
     if (gemm_run(w->g, &w->one, e))
         return e->code;
+    if (h->set)
+        return ERR_OK;
     cudaError_t code = cuda_add(gemm_stream(w->g), h->dbias, w->one.bias, (size_t)h->out);
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "weight_grad", e);
 }
 
-/* What the caller does if gemm_weight_grad does nothing. */
+/* What the caller does if gemm_weight_grad does nothing. It sets biases to zero with many others, before. */
 static enum err_code weights_apart(const struct two_ways *w, struct err *e)
 {
     const struct device_weight_grad *h = w->weights;
@@ -188,15 +190,15 @@ enum err_code gemm_weight_grad(struct gemm *g, const struct cuda_workspace *work
                                         .k = h->rows,
                                         .a = h->x,
                                         .b = h->dy,
-                                        .beta = 1.0f,
+                                        .beta = h->set ? 0.0f : 1.0f,
                                         .c = h->dw};
     w.one = gemm_call_of(&w.product);
+    w.one.bias = h->set ? h->dbias : work->memory;
     if (h->type != DEVICE_BF16 || h->rows == 0 || h->in == 0 || h->out == 0 ||
-        (size_t)h->out * sizeof(float) > work->bytes)
+        gemm_alignment(w.one.bias) < 16 || (size_t)h->out * sizeof(float) > work->bytes)
         return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
     /* dy is cuBLASLt's first factor, A, whose bias gradient BGRADA is. It has the type of the result, float. */
     w.one.shape.epilogue = CUBLASLT_EPILOGUE_BGRADA;
-    w.one.bias = work->memory;
     w.one.shape.align_bias = gemm_alignment(w.one.bias);
     if (weights_fused(&w, e))
         return e->code;

@@ -3,6 +3,7 @@
 #include "trainer/device/cuda/kernels/activation.cuh"
 #include "trainer/device/cuda/kernels/kernels.h"
 #include "trainer/device/cuda/kernels/launch.cuh"
+#include "trainer/device/cuda/kernels/ranges.cuh"
 #include "trainer/device/cuda/kernels/vector.cuh"
 
 enum { THREADS = 256 };
@@ -142,4 +143,38 @@ cudaError_t cuda_scale(cudaStream_t stream, float *x, size_t n, float by)
 cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n)
 {
     return flat_map_two(stream, y, y, x, n, sum_of());
+}
+
+/* ---- zero in ranges */
+
+template <int VEC>
+static __global__ void zero_ranges_kernel(float *x, const struct device_range *ranges, int count)
+{
+    const struct device_range r = range_of_block(ranges, count);
+    const int64_t n = (int64_t)r.count, from = range_start(r);
+    floats<VEC> zero;
+    clear(&zero);
+    x += r.offset;
+#pragma unroll
+    for (int k = 0; k < DEVICE_RANGE_BLOCK; k += THREADS * VEC) {
+        int64_t i = from + k + (int64_t)threadIdx.x * VEC;
+        if (i + VEC <= n)
+            store<VEC>(x + i, zero);
+        else
+            for (; i < n; i++)
+                x[i] = 0.0f;
+    }
+}
+
+cudaError_t cuda_zero_ranges(cudaStream_t stream, const struct device_ranges *ranges, float *x)
+{
+    if (ranges->count == 0)
+        return cudaSuccess;
+    if (ranges->aligned && aligned(x))
+        LAUNCH(zero_ranges_kernel<4>, (unsigned)ranges->blocks, THREADS, 0, stream, x, ranges->items,
+               (int)ranges->count);
+    else
+        LAUNCH(zero_ranges_kernel<1>, (unsigned)ranges->blocks, THREADS, 0, stream, x, ranges->items,
+               (int)ranges->count);
+    return cudaGetLastError();
 }

@@ -16,6 +16,7 @@ cudaError_t cuda_activate_grad(cudaStream_t stream, enum device_activation kind,
                                const float *x, size_t n);
 cudaError_t cuda_scale(cudaStream_t stream, float *x, size_t n, float by);
 cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n);
+cudaError_t cuda_zero_ranges(cudaStream_t stream, const struct device_ranges *ranges, float *x);
 
 #ifdef __cplusplus
 }

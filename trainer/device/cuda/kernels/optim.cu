@@ -4,6 +4,7 @@
 
 #include "trainer/device/cuda/kernels/kernels.h"
 #include "trainer/device/cuda/kernels/launch.cuh"
+#include "trainer/device/cuda/kernels/ranges.cuh"
 #include "trainer/device/cuda/kernels/vector.cuh"
 
 enum { THREADS = 256, SQUARES_BLOCKS = 1024 };
@@ -175,8 +176,7 @@ cudaError_t cuda_sgd(cudaStream_t stream, const struct device_sgd *h, float *p, 
     return run_update<1>(stream, p, g, v, NULL, n, f);
 }
 
-cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
-                       float *v, size_t n)
+static struct adamw adamw_of(const struct device_adamw *h)
 {
     struct adamw f;
     f.beta1 = h->beta1;
@@ -188,5 +188,75 @@ cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float 
     f.root = 1.0f / sqrtf(h->correction2);
     f.eps = h->eps;
     f.scale = h->scale;
-    return run_update<2>(stream, p, g, m, v, n, f);
+    return f;
+}
+
+cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
+                       float *v, size_t n)
+{
+    return run_update<2>(stream, p, g, m, v, n, adamw_of(h));
+}
+
+/* ---- AdamW of all parameters in one launch, which also rounds them for the products of the next step */
+
+struct ranges_work {
+    float *p;
+    const float *g;
+    float *m, *v;
+    uint16_t *narrowed; /* NULL: not wanted */
+    const struct device_range *ranges;
+    int count;
+};
+
+/* Updates VEC elements of a range, from its element i on. The pointers are those of the range. */
+template <int VEC>
+static __device__ __forceinline__ void adamw_some(const struct ranges_work &w, int64_t i, const struct adamw &f,
+                                                  float by)
+{
+    floats<VEC> at = load<VEC>(w.p + i), d = load<VEC>(w.g + i), first = load<VEC>(w.m + i),
+                second = load<VEC>(w.v + i);
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        f.apply(&at.at[j], d.at[j], &first.at[j], &second.at[j], by);
+    store<VEC>(w.p + i, at);
+    store<VEC>(w.m + i, first);
+    store<VEC>(w.v + i, second);
+    if (w.narrowed)
+        store<VEC>(w.narrowed + i, at);
+}
+
+template <int VEC> static __global__ void adamw_ranges_kernel(struct ranges_work w, struct adamw f)
+{
+    const struct device_range r = range_of_block(w.ranges, w.count);
+    const int64_t n = (int64_t)r.count, from = range_start(r);
+    float by = f.factor();
+    f.keep = r.decays ? f.keep : 1.0f;
+    w.p += r.offset;
+    w.g += r.offset;
+    w.m += r.offset;
+    w.v += r.second;
+    w.narrowed = w.narrowed ? w.narrowed + r.offset : NULL;
+#pragma unroll
+    for (int k = 0; k < DEVICE_RANGE_BLOCK; k += THREADS * VEC) {
+        int64_t i = from + k + (int64_t)threadIdx.x * VEC;
+        if (i + VEC <= n)
+            adamw_some<VEC>(w, i, f, by);
+        else /* the range may end within the elements of a thread */
+            for (; i < n; i++)
+                adamw_some<1>(w, i, f, by);
+    }
+}
+
+cudaError_t cuda_adamw_ranges(cudaStream_t stream, const struct device_adamw *h,
+                              const struct device_ranges *ranges, float *p, const float *g, float *m, float *v,
+                              void *narrowed)
+{
+    struct ranges_work w = {p, g, m, v, static_cast<uint16_t *>(narrowed), ranges->items, (int)ranges->count};
+    if (ranges->count == 0)
+        return cudaSuccess;
+    if (ranges->aligned && aligned(p) && aligned(g) && aligned(m) && aligned(v) && aligned(narrowed))
+        LAUNCH(adamw_ranges_kernel<4>, (unsigned)ranges->blocks, THREADS, 0, stream, w, adamw_of(h));
+    else
+        LAUNCH(adamw_ranges_kernel<1>, (unsigned)ranges->blocks, THREADS, 0, stream, w, adamw_of(h));
+    return cudaGetLastError();
 }

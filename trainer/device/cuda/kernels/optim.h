@@ -16,6 +16,9 @@ cudaError_t cuda_sgd(cudaStream_t stream, const struct device_sgd *h, float *p, 
                      size_t n);
 cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
                        float *v, size_t n);
+cudaError_t cuda_adamw_ranges(cudaStream_t stream, const struct device_adamw *h,
+                              const struct device_ranges *ranges, float *p, const float *g, float *m,
+                              float *v, void *narrowed);
 
 #ifdef __cplusplus
 }

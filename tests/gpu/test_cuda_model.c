@@ -1,0 +1,281 @@
+/* Tests models and optimizers on the emulated GPU, through the plugin, against the CPU device: gradients that products set
+ * instead of adding to them, and the update that also rounds parameters. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "trainer/model/gpt_internal.h"
+#include "trainer/optim/optim.h"
+
+enum { ROWS = 4 };
+
+/* A model on one device, its arrays, and a batch of ROWS rows. */
+struct side {
+    struct device *d;
+    struct model *m;
+    float *params, *grads;
+    void *batch[2];
+    struct device_tally *tally;
+    struct model_batch b;
+};
+
+static struct gpt_shape shape_of(enum device_type type, bool tied)
+{
+    return (struct gpt_shape){.layers = 2,
+                              .heads = 2,
+                              .width = 32,
+                              .context = 16,
+                              .vocab = 65, /* the head is padded to 128 rows on a GPU */
+                              .tied = tied,
+                              .activation = DEVICE_GELU_TANH,
+                              .type = type};
+}
+
+static void *new_memory(struct device *d, size_t bytes)
+{
+    struct err e = {0};
+    void *p = NULL;
+    assert_int_equal(device_alloc(d, bytes, "test", &p, &e), ERR_OK);
+    return p;
+}
+
+static void side_open(struct side *s, enum device_kind kind, const struct gpt_shape *shape)
+{
+    struct err e = {0};
+    struct random r = random_stream(3, 1);
+    size_t tokens = (size_t)(ROWS * shape->context);
+    int32_t *host = xcalloc(tokens, sizeof(*host));
+    *s = (struct side){0};
+    if (device_open(&s->d, kind, 0, 1, 0, &e) || gpt_open(&s->m, shape, ROWS, s->d, &e))
+        fail_msg("%s", e.msg);
+    s->params = new_memory(s->d, s->m->count * sizeof(float));
+    s->grads = new_memory(s->d, s->m->count * sizeof(float));
+    s->tally = new_memory(s->d, sizeof(*s->tally));
+    model_init(s->m, s->params, 5);
+    for (int i = 0; i < 2; i++) {
+        for (size_t j = 0; j < tokens; j++)
+            host[j] = (int32_t)(random_u64(&r) % (uint64_t)shape->vocab);
+        s->batch[i] = new_memory(s->d, tokens * sizeof(*host));
+        s->d->ops->upload(s->d, s->batch[i], host, tokens * sizeof(*host));
+    }
+    free(host);
+    s->b = (struct model_batch){.token = s->batch[0], .label = s->batch[1], .rows = ROWS};
+}
+
+static void side_close(struct side *s)
+{
+    struct err e = {0};
+    void *all[] = {s->params, s->grads, s->tally, s->batch[0], s->batch[1]};
+    assert_int_equal(s->d->ops->wait(s->d, &e), ERR_OK);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        s->d->ops->free(s->d, all[i]);
+    model_free(s->m);
+    assert_int_equal(s->d->bytes, 0);
+    device_close(s->d);
+}
+
+static float *fetch(struct side *s, const float *from)
+{
+    float *to = xcalloc(s->m->count, sizeof(*to));
+    s->d->ops->download(s->d, to, from, s->m->count * sizeof(*to));
+    return to;
+}
+
+/* Returns the gradients in host memory, and the loss. */
+static float *gradients(struct side *s, bool set, double *loss)
+{
+    struct device_tally tally;
+    s->d->ops->zero(s->d, s->tally, sizeof(*s->tally));
+    s->b.set_grads = set;
+    model_train(s->m, s->params, s->grads, &s->b, 0.25f, s->tally, NULL, NULL);
+    s->d->ops->download(s->d, &tally, s->tally, sizeof(tally));
+    if (loss)
+        *loss = tally.loss;
+    return fetch(s, s->grads);
+}
+
+/* Fills the gradients with NaN. */
+static void spoil(struct side *s)
+{
+    uint32_t *nan = xcalloc(s->m->count, sizeof(*nan));
+    memset(nan, 0xff, s->m->count * sizeof(*nan));
+    s->d->ops->upload(s->d, s->grads, nan, s->m->count * sizeof(*nan));
+    free(nan);
+}
+
+static double relative_error(const float *x, const float *want, size_t n, float times)
+{
+    double error = 0.0, whole = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        double w = (double)times * (double)want[i];
+        error += ((double)x[i] - w) * ((double)x[i] - w);
+        whole += w * w;
+    }
+    return sqrt(error / (whole + 1e-30));
+}
+
+/* The first micro-batch of a step ignores what the gradients held: the gradients are those that it adds to zeros. */
+static void the_first_micro_batch_sets_gradients(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        for (int tied = 0; tied < 2; tied++) {
+            struct gpt_shape shape = shape_of(bf16 ? DEVICE_BF16 : DEVICE_F32, tied);
+            struct side cpu, gpu;
+            side_open(&cpu, DEVICE_CPU, &shape);
+            side_open(&gpu, DEVICE_CUDA, &shape);
+            size_t n = gpu.m->count;
+            assert_non_null(gpu.d->ops->zero_ranges);
+            spoil(&cpu);
+            float *want = gradients(&cpu, true, NULL), *added = gradients(&gpu, false, NULL);
+            spoil(&gpu);
+            float *set = gradients(&gpu, true, NULL);
+            assert_true(relative_error(set, want, n, 1.0f) < (bf16 ? 2e-2 : 1e-5));
+            for (size_t i = 0; i < n; i++)
+                assert_true(set[i] == added[i]); /* the sign of a zero may differ */
+            /* the next micro-batch adds to them */
+            float *twice = gradients(&gpu, false, NULL);
+            assert_true(relative_error(twice, set, n, 2.0f) < 1e-6);
+            /* a rank that has no samples */
+            spoil(&gpu);
+            gpu.b.rows = 0;
+            float *none = gradients(&gpu, true, NULL);
+            for (size_t i = 0; i < n; i++)
+                assert_true(none[i] == 0.0f);
+            float *all[] = {want, added, set, twice, none};
+            for (size_t i = 0; i < ARRAY_LEN(all); i++)
+                free(all[i]);
+            side_close(&cpu);
+            side_close(&gpu);
+        }
+}
+
+/* ---- the optimizer */
+
+static struct optim *optimizer_for(struct side *s, const struct train_spec *spec)
+{
+    struct optim *o = NULL;
+    struct err e = {0};
+    optim_open(&o, spec, s->m->count, s->d);
+    for (size_t i = 0; i < s->m->tensor_count; i++) {
+        const struct model_tensor *t = &s->m->tensors[i];
+        if (t->matrices > 0)
+            optim_matrix(o, t->offset, t->shape[0], t->shape[1], t->matrices, t->out_first);
+        else if (!t->decay)
+            optim_exempt(o, t->offset, t->count);
+    }
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
+    return o;
+}
+
+static uint16_t rounded(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* Updates the parameters three times. Returns whether updates round parameters, too. */
+static bool update(struct side *s, const struct train_spec *spec)
+{
+    struct optim *o = optimizer_for(s, spec);
+    float *g = xcalloc(s->m->count, sizeof(*g));
+    struct random r = random_stream(8, 8);
+    bool narrows = optim_narrow_to(o, s->m->narrowed);
+    for (int i = 0; i < 3; i++) {
+        for (size_t j = 0; j < s->m->count; j++)
+            g[j] = random_float(&r) - 0.5f;
+        s->d->ops->upload(s->d, s->grads, g, s->m->count * sizeof(*g));
+        optim_update(o, s->params, s->grads, spec->optimizer.lr, false);
+    }
+    optim_free(o);
+    free(g);
+    return narrows;
+}
+
+/* One launch updates all parameters, with the bits of the CPU device, and leaves the bf16 that `narrow` would make. The
+ * parameters are rounded to bf16 where products read them. Vectors of width 18 end within 16 bytes. */
+static void the_update_also_rounds_parameters(void **state)
+{
+    struct train_spec spec = {0};
+    (void)state;
+    spec.optimizer.type = OPTIMIZER_ADAMW;
+    spec.optimizer.lr = 0.01;
+    spec.optimizer.betas[0] = 0.9;
+    spec.optimizer.betas[1] = 0.95;
+    spec.optimizer.eps = 1e-8;
+    spec.optimizer.weight_decay = 0.1;
+    for (int odd = 0; odd < 2; odd++) {
+        struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+        struct side cpu, gpu;
+        shape.width = odd ? 18 : 32;
+        shape.layers = odd ? 2 : 5; /* several blocks of threads for each range, or one */
+        side_open(&cpu, DEVICE_CPU, &shape);
+        side_open(&gpu, DEVICE_CUDA, &shape);
+        size_t n = gpu.m->count;
+        assert_false(update(&cpu, &spec));
+        assert_true(update(&gpu, &spec));
+        float *want = fetch(&cpu, cpu.params), *got = fetch(&gpu, gpu.params);
+        uint16_t *narrow = xcalloc(n, sizeof(*narrow));
+        gpu.d->ops->download(gpu.d, narrow, gpu.m->narrowed, n * sizeof(*narrow));
+        assert_memory_equal(got, want, n * sizeof(*got));
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(narrow[i], rounded(got[i]));
+        free(want);
+        free(got);
+        free(narrow);
+        side_close(&cpu);
+        side_close(&gpu);
+    }
+}
+
+/* Muon updates the matrices, and in one launch AdamW all the rest. Nothing is rounded then. */
+static void muon_leaves_the_rest_to_one_update(void **state)
+{
+    struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+    struct train_spec spec = {0};
+    struct side cpu, gpu;
+    (void)state;
+    spec.optimizer.type = OPTIMIZER_MUON;
+    spec.optimizer.lr = 0.02;
+    spec.optimizer.momentum = 0.95;
+    spec.optimizer.weight_decay = 0.1;
+    spec.optimizer.adamw_lr = 3e-3;
+    spec.optimizer.betas[0] = 0.9;
+    spec.optimizer.betas[1] = 0.99;
+    spec.optimizer.eps = 1e-8;
+    side_open(&cpu, DEVICE_CPU, &shape);
+    side_open(&gpu, DEVICE_CUDA, &shape);
+    assert_false(update(&cpu, &spec));
+    assert_false(update(&gpu, &spec));
+    float *want = fetch(&cpu, cpu.params), *got = fetch(&gpu, gpu.params);
+    for (size_t i = 0; i < gpu.m->tensor_count; i++) {
+        const struct model_tensor *t = &gpu.m->tensors[i];
+        if (t->matrices == 0)
+            assert_memory_equal(got + t->offset, want + t->offset, t->count * sizeof(float));
+        else
+            assert_true(relative_error(got + t->offset, want + t->offset, t->count, 1.0f) < 5e-2);
+    }
+    free(want);
+    free(got);
+    side_close(&cpu);
+    side_close(&gpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_micro_batch_sets_gradients),
+        cmocka_unit_test(the_update_also_rounds_parameters),
+        cmocka_unit_test(muon_leaves_the_rest_to_one_update),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
