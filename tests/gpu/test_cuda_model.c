@@ -1,5 +1,5 @@
 /* Tests models and optimizers on the emulated GPU, through the plugin, against the CPU device: gradients that products set
- * instead of adding to them, and the update that also rounds parameters. */
+ * instead of adding to them, the update that also rounds parameters, and chunks of logits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -270,12 +270,91 @@ static void muon_leaves_the_rest_to_one_update(void **state)
     side_close(&gpu);
 }
 
+/* ---- chunks of logits */
+
+/* More memory gives larger chunks, up to 4 GB. Only all of a GPU's memory counts, so a restart chooses the same. */
+static void memory_that_is_left_gives_larger_chunks(void **state)
+{
+    const size_t gb = 1000000000;
+    (void)state;
+    assert_int_equal(gpt_logits_bytes(0, 9 * gb), gb);
+    assert_int_equal(gpt_logits_bytes(8 * gb, 9 * gb), gb);
+    assert_int_equal(gpt_logits_bytes(13 * gb, 9 * gb), 3 * gb);
+    assert_int_equal(gpt_logits_bytes(15 * gb, 9 * gb), 4 * gb);
+    assert_int_equal(gpt_logits_bytes(141 * gb, 20 * gb), 4 * gb);
+}
+
+/* The gradients of chunks are added in another order, so only their lowest bits may differ. */
+static void chunks_of_logits_give_the_same_loss(void **state)
+{
+    static const char *const limits[] = {"1", "2", "100"}; /* MB of 3 MB of logits */
+    static const int64_t rows[] = {352, 512, 1024};
+    struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+    float *first = NULL;
+    double loss = 0.0;
+    (void)state;
+    shape.context = 256;
+    shape.vocab = 1450; /* padded to 1472 */
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        float *got[2];
+        double losses[2];
+        size_t n = 0;
+        setenv("DDP_CUDA_LOGITS_MB", limits[i], 1);
+        for (int again = 0; again < 2; again++) {
+            struct side gpu;
+            side_open(&gpu, DEVICE_CUDA, &shape);
+            n = gpu.m->count;
+            assert_int_equal(gpt_of(gpu.m)->logits_ld, 1472);
+            assert_int_equal(gpt_of(gpu.m)->head_rows, rows[i]);
+            got[again] = gradients(&gpu, true, &losses[again]);
+            side_close(&gpu);
+        }
+        unsetenv("DDP_CUDA_LOGITS_MB");
+        assert_memory_equal(got[0], got[1], n * sizeof(float));
+        assert_memory_equal(&losses[0], &losses[1], sizeof(losses[0]));
+        if (!first) {
+            first = got[0];
+            loss = losses[0];
+        } else {
+            assert_true(fabs(losses[0] - loss) <= 1e-6 * fabs(loss));
+            assert_true(relative_error(got[0], first, n, 1.0f) < 1e-4);
+            free(got[0]);
+        }
+        free(got[1]);
+    }
+    free(first);
+}
+
+/* Workers that share a GPU count on their part of its memory. */
+static void shared_gpus_have_less_memory(void **state)
+{
+    struct device *alone = NULL, *shared = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(device_open(&alone, DEVICE_CUDA, 0, 1, 0, &e), ERR_OK);
+    setenv("DDP_SLOTS_PER_GPU", "4", 1);
+    assert_int_equal(device_open(&shared, DEVICE_CUDA, 0, 1, 0, &e), ERR_OK);
+    assert_int_equal(shared->memory, alone->memory / 4);
+    device_close(shared);
+    device_close(alone);
+    static const char *const wrong[] = {"0", "-1", "x", "", "2x"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        setenv("DDP_SLOTS_PER_GPU", wrong[i], 1);
+        assert_int_equal(device_open(&shared, DEVICE_CUDA, 0, 1, 0, &e), ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, "DDP_SLOTS_PER_GPU"));
+    }
+    unsetenv("DDP_SLOTS_PER_GPU");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_micro_batch_sets_gradients),
         cmocka_unit_test(the_update_also_rounds_parameters),
         cmocka_unit_test(muon_leaves_the_rest_to_one_update),
+        cmocka_unit_test(memory_that_is_left_gives_larger_chunks),
+        cmocka_unit_test(chunks_of_logits_give_the_same_loss),
+        cmocka_unit_test(shared_gpus_have_less_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

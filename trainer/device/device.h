@@ -347,10 +347,11 @@ struct device {
     bool host;
     enum device_type kept; /* see device_kept */
     int threads;           /* number of CPU threads; 1 for other devices */
-    size_t memory;         /* all of its own memory, used or not; 0: unknown, or the host's */
-    bool chooses;          /* choose is to be used (DDP_CUDA_TUNE) */
-    size_t bytes;          /* memory that callers have allocated now */
-    size_t workspace;      /* internal memory in addition */
+    size_t memory; /* this process's part of all its own memory, used or not; 0: unknown, or the host's */
+    size_t logits_bytes; /* the user's limit for the logits that exist at the same time; 0: none is set */
+    bool chooses;        /* choose is to be used (DDP_CUDA_TUNE) */
+    size_t bytes;        /* memory that callers have allocated now */
+    size_t workspace;    /* internal memory in addition */
 };
 
 static inline enum device_type device_kept(const struct device *d, enum device_type type)

@@ -12,7 +12,10 @@
 #define ALIGN 64 /* bytes */
 /* Bytes of one chunk of logits: small enough for the cache, large enough for fast products. */
 #define LOGITS_BYTES 48e6
-#define LOGITS_BYTES_AWAY 1e9 /* the same on a device with its own memory: enough rows to keep it busy */
+/* The same on a device with its own memory: enough rows to keep it busy, and up to LOGITS_MOST if memory is left. As many
+ * bf16 are fewer than 2^31, which every library can count. */
+#define LOGITS_LEAST ((size_t)1000000000)
+#define LOGITS_MOST ((size_t)4000000000)
 #define LIBRARY_BYTES ((size_t)5 << 30) /* of cuDNN, NCCL and others */
 #define LOGITS_LINE 64 /* elements; on such a device, rows of logits are padded to whole lines */
 
@@ -156,29 +159,45 @@ static int64_t choose_logits_ld(const struct gpt *g)
     return longer;
 }
 
-/* Divides the tokens into equal chunks. */
-static int64_t choose_head_rows(const struct gpt *g)
+/* Divides the tokens into equal chunks, whose logits need at most so many bytes. */
+static int64_t choose_head_rows(const struct gpt *g, double bytes)
 {
     int64_t n = g->base.max_rows * g->s.context;
-    double bytes = g->base.device->host ? LOGITS_BYTES : LOGITS_BYTES_AWAY;
     int64_t most = (int64_t)(bytes / ((double)device_size(g->kept) * (double)g->logits_ld)) / 16 * 16;
     most = most < 16 ? 16 : most;
     int64_t chunks = (n + most - 1) / most, rows = ((n + chunks - 1) / chunks + 15) / 16 * 16;
     return rows < n ? rows : n;
 }
 
-/* Whether the activations of all layers are kept for backward, which otherwise computes them again from z. That depends on
- * the size of the device's memory, not on how much is free, because it changes the lowest bits: GPUs of one kind do
- * the same. The rest of the memory must hold parameters, gradients and two moments, the bf16 weights, and what libraries
- * need. */
-static bool keeps_activations(struct gpt *g)
+/* The memory that training needs with the present layout: activations, parameters, gradients and two moments, the bf16
+ * weights, and what libraries need. */
+static size_t memory_needed(struct gpt *g)
 {
     const struct model *m = &g->base;
-    struct walk kept = {0};
+    struct walk all = {0};
+    place_activations(g, &all);
+    return all.at + m->count * (4 * sizeof(float) + device_size(DEVICE_BF16)) + LIBRARY_BYTES;
+}
+
+size_t gpt_logits_bytes(size_t memory, size_t needed)
+{
+    size_t left = memory > needed ? memory - needed : 0;
+    return left / 2 < LOGITS_MOST - LOGITS_LEAST ? LOGITS_LEAST + left / 2 : LOGITS_MOST;
+}
+
+/* Decides how memory is used that need not be used. First the activations of all layers are kept for backward, which
+ * otherwise computes them again from z; then the chunks of logits grow. Both depend on the size of the device's memory,
+ * not on how much is free, because they change the lowest bits: GPUs of one kind do the same, also after a restart. */
+static void spend_memory(struct gpt *g)
+{
+    const struct device *d = g->base.device;
+    g->logits_ld = choose_logits_ld(g);
+    g->head_rows = choose_head_rows(g, d->host ? LOGITS_BYTES : (double)LOGITS_LEAST);
     g->keeps = true;
-    place_activations(g, &kept);
-    return kept.at + m->count * (4 * sizeof(float) + device_size(DEVICE_BF16)) + LIBRARY_BYTES <=
-           m->device->memory;
+    g->keeps = memory_needed(g) <= d->memory;
+    if (!d->host)
+        g->head_rows = choose_head_rows(
+            g, (double)(d->logits_bytes ? d->logits_bytes : gpt_logits_bytes(d->memory, memory_needed(g))));
 }
 
 /* Collects what lies between the gradients that products set: those of the matrices and the head. */
@@ -206,9 +225,7 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     struct model *m = &g->base;
     struct walk count = {0}, real = {0};
     void *memory = NULL;
-    g->logits_ld = choose_logits_ld(g);
-    g->head_rows = choose_head_rows(g);
-    g->keeps = keeps_activations(g);
+    spend_memory(g);
     /* The layout runs twice: first to find the size, then to assign the memory. */
     place_activations(g, &count);
     m->activation_bytes = count.at;

@@ -66,6 +66,10 @@ static inline struct gpt *gpt_of(struct model *m)
     return (struct gpt *)(void *)m;
 }
 
+/* The bytes of a chunk of logits on a device with its own memory, of which training needs so much with the smallest
+ * chunks: half of what is left goes to larger chunks, up to a limit. */
+size_t gpt_logits_bytes(size_t memory, size_t needed);
+
 /* The passes, in gpt_pass.c. */
 void gpt_evaluate(struct model *m, const float *params, const struct model_batch *b,
                   struct device_tally *tally);

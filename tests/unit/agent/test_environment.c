@@ -357,6 +357,7 @@ static void workers_that_share_a_gpu_see_it_once(void **state)
     check_variable(&s, "CUDA_VISIBLE_DEVICES", "GPU-a");
     check_variable(&s, "LOCAL_RANK", "0");
     check_variable(&s, "NCCL_HOSTID", "abc-7.box1.12");
+    check_variable(&s, "DDP_SLOTS_PER_GPU", "2");
     assert_int_equal(s.order.gpu_slots, 2);
     close_setup(&s);
 }
@@ -371,6 +372,7 @@ static void gpus_that_are_not_leased_are_hidden(void **state)
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
     check_variable(&s, "CUDA_VISIBLE_DEVICES", "");
     check_variable(&s, "NCCL_HOSTID", NULL);
+    check_variable(&s, "DDP_SLOTS_PER_GPU", NULL);
     close_setup(&s);
     open_setup(&s, "command: [x]\nenv: {CUDA_VISIBLE_DEVICES: '3'}\n");
     s.place.has_gpus = true;

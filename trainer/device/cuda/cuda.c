@@ -8,6 +8,7 @@
 #include "trainer/device/cuda/profile.h"
 #include "trainer/device/cuda/transfer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "trainer/device/cuda/nccl/nccl.h"
 
 enum { CUDA_LEAST_MAJOR = 8 }; /* the lowest compute capability with bf16 */
+enum { SLOTS_MOST = 1024, LOGITS_MOST_MB = 1 << 20 };
 
 /* ---- errors */
 
@@ -210,6 +212,35 @@ static void cuda_find_collectives(struct cuda_device *c)
 #endif
 }
 
+/* Sets *out to the number in an environment variable, if there is one. */
+static enum err_code number_from_environment(const char *name, long most, long *out, struct err *e)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    if (!text)
+        return ERR_OK;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || number < 1 || number > most)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "invalid value for %s: expected a number from 1 to %ld, got '%.40s'", name, most,
+                       text);
+    *out = number;
+    return ERR_OK;
+}
+
+/* DDP_SLOTS_PER_GPU is set by the agent: so many workers may share the GPU, and its memory. */
+static enum err_code divide_memory(struct device *d, size_t whole, struct err *e)
+{
+    long workers = 1, logits_mb = 0;
+    if (number_from_environment("DDP_SLOTS_PER_GPU", SLOTS_MOST, &workers, e) ||
+        number_from_environment("DDP_CUDA_LOGITS_MB", LOGITS_MOST_MB, &logits_mb, e))
+        return e->code;
+    d->memory = whole / (size_t)workers;
+    d->logits_bytes = (size_t)logits_mb << 20;
+    return ERR_OK;
+}
+
 enum err_code cuda_open(struct device **out, struct err *e)
 {
     static struct device_ops ops;
@@ -220,12 +251,12 @@ enum err_code cuda_open(struct device **out, struct err *e)
     struct cuda_device *c = xcalloc(1, sizeof(*c));
     c->base = (struct device){.ops = cuda_fill_operations(&ops), .kept = DEVICE_BF16, .threads = 1};
     c->work.multiprocessors = prop.multiProcessorCount;
-    c->base.memory = prop.totalGlobalMem;
     cuda_find_collectives(c);
     (void)cudaRuntimeGetVersion(&version);
     snprintf(c->base.name, sizeof(c->base.name), "%.60s, CUDA %d.%d", prop.name, version / 1000,
              version % 1000 / 10);
-    if (cuda_open_parts(c, e) || profile_open(&c->profile, c, e)) {
+    if (divide_memory(&c->base, prop.totalGlobalMem, e) || cuda_open_parts(c, e) ||
+        profile_open(&c->profile, c, e)) {
         cuda_close(&c->base);
         return e->code;
     }
