@@ -196,6 +196,7 @@ static bool is_reserved(const char *name)
         "DDP_AGENT_ID",
         "DDP_NODE",
         "DDP_RUN_DIR",
+        "DDP_SLOTS_PER_GPU",
         "TORCHELASTIC_RESTART_COUNT",
         "TORCHELASTIC_MAX_RESTARTS",
         "TORCHELASTIC_RUN_ID",

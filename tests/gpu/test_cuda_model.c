@@ -149,7 +149,8 @@ static void the_first_micro_batch_sets_gradients(void **state)
             gpu.b.rows = 0;
             float *none = gradients(&gpu, true, NULL);
             for (size_t i = 0; i < n; i++)
-                assert_true(none[i] == 0.0f);
+                if (none[i] != 0.0f)
+                    fail_msg("gradient %zu of %zu is %g", i, n, (double)none[i]);
             float *all[] = {want, added, set, twice, none};
             for (size_t i = 0; i < ARRAY_LEN(all); i++)
                 free(all[i]);
@@ -288,13 +289,14 @@ static void memory_that_is_left_gives_larger_chunks(void **state)
 static void chunks_of_logits_give_the_same_loss(void **state)
 {
     static const char *const limits[] = {"1", "2", "100"}; /* MB of 3 MB of logits */
-    static const int64_t rows[] = {352, 512, 1024};
+    static const int64_t rows[] = {64, 128, 256};
     struct gpt_shape shape = shape_of(DEVICE_BF16, true);
     float *first = NULL;
     double loss = 0.0;
     (void)state;
-    shape.context = 256;
-    shape.vocab = 1450; /* padded to 1472 */
+    shape.layers = 1;
+    shape.context = 64;
+    shape.vocab = 5900; /* padded to 5952 */
     for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
         float *got[2];
         double losses[2];
@@ -304,7 +306,7 @@ static void chunks_of_logits_give_the_same_loss(void **state)
             struct side gpu;
             side_open(&gpu, DEVICE_CUDA, &shape);
             n = gpu.m->count;
-            assert_int_equal(gpt_of(gpu.m)->logits_ld, 1472);
+            assert_int_equal(gpt_of(gpu.m)->logits_ld, 5952);
             assert_int_equal(gpt_of(gpu.m)->head_rows, rows[i]);
             got[again] = gradients(&gpu, true, &losses[again]);
             side_close(&gpu);

@@ -271,6 +271,8 @@ static void run_weight_grad(struct device *d, void *out, void *more)
                                    .dy = random_memory(d, RESULT),
                                    .dw = more,
                                    .dbias = out};
+    d->ops->zero(d, more, RESULT * sizeof(float));
+    d->ops->zero(d, out, SIDE * sizeof(float));
     if (d->ops->weight_grad(d, &h))
         return;
     struct device_product p = {.type = DEVICE_BF16,

@@ -283,6 +283,7 @@ static void values_out_of_range_are_refused(void **state)
     refuse_reserved("DDP_NODE");
     refuse_reserved("DDP_SPAWN");
     refuse_reserved("DDP_RUN_DIR");
+    refuse_reserved("DDP_SLOTS_PER_GPU");
     refuse_reserved("DDP_AGENT_ID");
     refuse_reserved("TORCHELASTIC_RUN_ID");
     refuse_reserved("TORCHELASTIC_RESTART_COUNT");
