@@ -238,6 +238,7 @@ enum err_code trainer_adopt_sync(struct trainer *t, const struct sync_spec *spec
         sync_load(f->sync, &round);
     else
         sync_start(f->sync);
+    t->engine.narrowed = false; /* the strategy may have changed the parameters */
     return ERR_OK;
 }
 

@@ -146,12 +146,14 @@ static void the_first_micro_batch_sets_gradients(void **state)
             assert_true(relative_error(twice, set, n, 2.0f) < 1e-6);
             /* a rank that has no samples */
             spoil(&gpu);
-            gpu.b.rows = 0;
-            float *none = gradients(&gpu, true, NULL);
+            spoil(&cpu);
+            gpu.b.rows = cpu.b.rows = 0;
+            float *none = gradients(&gpu, true, NULL), *none_cpu = gradients(&cpu, true, NULL);
             for (size_t i = 0; i < n; i++)
-                if (none[i] != 0.0f)
-                    fail_msg("gradient %zu of %zu is %g", i, n, (double)none[i]);
-            float *all[] = {want, added, set, twice, none};
+                if (none[i] != 0.0f || none_cpu[i] != 0.0f)
+                    fail_msg("gradient %zu of %zu is %g, on the CPU %g", i, n, (double)none[i],
+                             (double)none_cpu[i]);
+            float *all[] = {want, added, set, twice, none, none_cpu};
             for (size_t i = 0; i < ARRAY_LEN(all); i++)
                 free(all[i]);
             side_close(&cpu);
@@ -346,6 +348,27 @@ static void shared_gpus_have_less_memory(void **state)
         assert_non_null(strstr(e.msg, "DDP_SLOTS_PER_GPU"));
     }
     unsetenv("DDP_SLOTS_PER_GPU");
+    setenv("DDP_CUDA_LOGITS_MB", "4001", 1); /* 2^31 elements or more */
+    assert_int_equal(device_open(&shared, DEVICE_CUDA, 0, 1, 0, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "expected a number from 1 to 4000, got '4001'"));
+    unsetenv("DDP_CUDA_LOGITS_MB");
+}
+
+/* A model that has the GPU to itself keeps what one of two workers on the GPU computes again: 5 GB are for libraries. */
+static void shared_gpus_keep_fewer_activations(void **state)
+{
+    struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+    (void)state;
+    setenv("DDP_EMULATED_MEMORY", "8589934592", 1);
+    for (int workers = 1; workers <= 2; workers++) {
+        struct side gpu;
+        setenv("DDP_SLOTS_PER_GPU", workers == 1 ? "1" : "2", 1);
+        side_open(&gpu, DEVICE_CUDA, &shape);
+        assert_int_equal(gpt_of(gpu.m)->keeps, workers == 1);
+        side_close(&gpu);
+    }
+    unsetenv("DDP_SLOTS_PER_GPU");
+    unsetenv("DDP_EMULATED_MEMORY");
 }
 
 int main(void)
@@ -357,6 +380,7 @@ int main(void)
         cmocka_unit_test(memory_that_is_left_gives_larger_chunks),
         cmocka_unit_test(chunks_of_logits_give_the_same_loss),
         cmocka_unit_test(shared_gpus_have_less_memory),
+        cmocka_unit_test(shared_gpus_keep_fewer_activations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -462,7 +462,7 @@ void gpt_evaluate(struct model *m, const float *params, const struct model_batch
 /* Before the first micro-batch of a step: sets the gradients to zero that it adds to. */
 static void gradients_begin(struct pass *p)
 {
-    p->set = p->ops->zero_ranges && p->tokens > 0;
+    p->set = p->ops->zero_ranges != NULL;
     if (p->set)
         p->ops->zero_ranges(p->d, &p->g->added, p->grads);
     else

@@ -109,8 +109,12 @@ void model_train(struct model *m, const float *params, float *grads, const struc
                  struct device_tally *tally, model_ready_fn ready, void *arg)
 {
     BUG_ON(b->rows > m->max_rows);
-    if (b->rows > 0)
+    if (b->rows > 0) {
         m->ops->train(m, params, grads, b, scale, tally, ready, arg);
-    else if (ready)
+        return;
+    }
+    if (b->set_grads) /* a rank without samples: its gradients must not be those of the step before */
+        m->device->ops->zero(m->device, grads, m->count * sizeof(float));
+    if (ready)
         ready(arg, 0, m->count);
 }

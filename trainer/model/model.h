@@ -40,9 +40,8 @@ struct model_batch {
      * that computes a row. sample (rows): the index of each row in the data set. */
     const int64_t *sample;
     int64_t step;
-    bool
-        same_params; /* `narrowed` holds these parameters: they are those of this model's last pass, or the optimizer has
-                       * written both */
+    /* `narrowed` holds these parameters: they are those of this model's last pass, or the optimizer has written both. */
+    bool same_params;
     bool set_grads; /* training sets grads, whatever they hold, instead of adding to them */
 };
 
@@ -97,9 +96,8 @@ void model_evaluate(struct model *m, const float *params, const struct model_bat
                     struct device_tally *tally);
 
 /* Forward pass, loss and backward pass: grads += scale * d (sum of the rows' losses) / d params, or grads = that with
- * set_grads. Unless
- * `ready` is NULL, it is called for each piece of grads as soon as the piece is final, in backward order:
- * adjacent pieces from the end of the array to its start. */
+ * set_grads, also of a batch without rows. Unless `ready` is NULL, it is called for each piece of grads as soon as the
+ * piece is final, in backward order: adjacent pieces from the end of the array to its start. */
 typedef void (*model_ready_fn)(void *arg, size_t offset, size_t count);
 void model_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,
                  struct device_tally *tally, model_ready_fn ready, void *arg);

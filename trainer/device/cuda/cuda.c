@@ -19,7 +19,7 @@
 #include "trainer/device/cuda/nccl/nccl.h"
 
 enum { CUDA_LEAST_MAJOR = 8 }; /* the lowest compute capability with bf16 */
-enum { SLOTS_MOST = 1024, LOGITS_MOST_MB = 1 << 20 };
+enum { SLOTS_MOST = 1024, LOGITS_MOST_MB = 4000 /* fewer than 2^31 bf16 */ };
 
 /* ---- errors */
 
