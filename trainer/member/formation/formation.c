@@ -11,6 +11,9 @@
 #include "trainer/member/link/watch.h"
 
 #define CONNECT_MS 60000
+/* In a group with pairs, each rank shakes hands with every other rank, 32 at a time (coll/handshake.c). Through a relay, one
+ * handshake takes two seconds or more: most of it is the wait for the direct way. */
+#define CONNECT_PAIR_MS 250
 
 enum err_code formation_listen(struct formation *f, const char *address, const char *directory, struct err *e)
 {
@@ -65,6 +68,11 @@ static void generation_over(void *arg, int64_t generation)
         f->woken();
 }
 
+int formation_connect_ms(int world_size, bool pairs)
+{
+    return CONNECT_MS + (pairs ? CONNECT_PAIR_MS * world_size : 0);
+}
+
 /* Returns NULL if there is no relay. */
 static const struct coll_relay *find_relay(const struct link_group *info, struct coll_relay *out)
 {
@@ -83,6 +91,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
     for (int r = 0; r < info->world_size; r++)
         peers[r] = (struct coll_peer){r, info->peers[r].node_rank, info->peers[r].local_rank,
                                       info->peers[r].address, info->peers[r].address_size};
+    const bool pairs = sync_wants_pairs(&c->sync, f->world_size);
     struct coll_relay relay;
     struct coll_config config = {
         .job = c->job,
@@ -95,10 +104,10 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
         .loopback = info->loopback,
         .tree = c->tree,
         .free_order = c->free_order,
-        .pairs = sync_wants_pairs(&c->sync, f->world_size),
+        .pairs = pairs,
         .device = c->device,
         .relay = find_relay(info, &relay),
-        .timeout_ms = CONNECT_MS,
+        .timeout_ms = formation_connect_ms(f->world_size, pairs),
     };
     memcpy(config.key, info->key, sizeof(config.key));
     enum err_code code = coll_open(&f->group, f->listener, &config, e);

@@ -65,6 +65,8 @@ struct formation_config {
  * FAILED_PRECONDITION: the ranks do not fit together. */
 MUST_CHECK enum err_code formation_form(struct formation *f, const struct formation_config *config,
                                         struct err *e);
+/* The longest time for forming the group, in ms. A lost peer ends it earlier. pairs: as in coll_config. */
+int formation_connect_ms(int world_size, bool pairs);
 /* Closes the strategy and opens it by config's keys, in the same group. No exchange may be under way. config->extra: at
  * least the arrays of sync_arrays. */
 MUST_CHECK enum err_code formation_open_sync(struct formation *f, const struct formation_config *config,

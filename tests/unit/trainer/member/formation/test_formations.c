@@ -336,9 +336,19 @@ static void an_epoch_that_a_smaller_world_has_passed_gives_way_to_the_next(void 
     job_release(&job);
 }
 
+/* Each rank connects with every other one, 32 at a time, and by a relay one connection takes two seconds. */
+static void many_ranks_have_time_to_connect(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 4096; ranks *= 2)
+        assert_true(formation_connect_ms(ranks, true) >= 30000 + ranks / 32 * 2000);
+    assert_int_equal(formation_connect_ms(4096, false), formation_connect_ms(2, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_ranks_have_time_to_connect),
         cmocka_unit_test(a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group),
         cmocka_unit_test(a_survivor_of_a_round_takes_the_round_to_the_next_group),
         cmocka_unit_test(survivors_at_unlike_speeds_go_on),
