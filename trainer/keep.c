@@ -202,6 +202,28 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
     snprintf(out->cluster, sizeof(out->cluster), "%s", link_place(t->link)->cluster);
 }
 
+/* Ranks that stop within a round may stand at unlike steps. The snapshot has the place of the newest rank, and the part of a
+ * rank that has made fewer steps has its own. */
+static enum err_code place_agree(struct trainer *t, struct snapshot_place *place, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    const struct snapshot_place own = *place;
+    int64_t *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    int newest = 0;
+    enum err_code code = coll_allgather(f->group, &own.step, sizeof(own.step), all, e);
+    for (int r = 0; !code && r < f->world_size; r++)
+        newest = all[r] > all[newest] ? r : newest;
+    free(all);
+    if (code || coll_broadcast(f->group, place, sizeof(*place), newest, e))
+        return e->code;
+    if (place->step > own.step)
+        place->behind =
+            (struct snapshot_behind){place->step - own.step, own.epoch, own.position, own.samples};
+    log_info("stopped_in_round", "rank=%d step=%lld behind=%lld", f->rank, (long long)own.step,
+             (long long)place->behind.steps);
+    return ERR_OK;
+}
+
 /* Copies to host memory. Downloads of a device that failed leave zeros, which must not become a snapshot. */
 static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
 {
@@ -232,6 +254,8 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
         return ERR_OK;
     sync_save(t->formation.sync, &round);
     fill_place(t, &round, differ, &place);
+    if (differ && t->stopped_within && place_agree(t, &place, e))
+        return e->code;
     if (stage_state(t, differ, e) || (differ && list_parts(t, &place, round.local_samples, e)))
         return e->code;
     saver_submit(t->saver, &place, round.local_samples);
@@ -252,7 +276,8 @@ enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e)
     if (last)
         keep_await(t);
     progress_saved(t);
-    if (t->last_snapshot_step != t->engine.step && stage_snapshot(t, e))
+    /* One of the same step may be that of other ranks at other steps. */
+    if ((t->stopped_within || t->last_snapshot_step != t->engine.step) && stage_snapshot(t, e))
         return e->code;
     t->last_snapshot_step = t->engine.step;
     t->last_snapshot_ms = clock_boot_ms();

@@ -14,6 +14,7 @@
 #include "trainer/progress.h"
 #include "trainer/quorum.h"
 #include "trainer/rebalance.h"
+#include "trainer/round_stop.h"
 #include "trainer/sample_log.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
@@ -52,6 +53,36 @@ static bool must_stop(const struct step *s)
     return s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f;
 }
 
+/* Within a round ranks may stand at unlike steps. An evaluation that all make must then be one of a step that all come to. */
+static bool evaluation_due(const struct trainer *t, const struct step *s, const struct run_mark *before)
+{
+    bool meet = sync_votes_each_step(t->formation.sync) || sync_voted(t->formation.sync);
+    return (t->eval_due && meet) || action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f);
+}
+
+/* Before an evaluation within a round: others may have stopped before its step. */
+static enum err_code meet_for_evaluation(struct trainer *t, struct step *s, const struct run_mark *before,
+                                         struct err *e)
+{
+    if (engine_finished(&t->engine) || must_stop(s) || sync_voted(t->formation.sync) ||
+        !round_stop_meets(t) || !evaluation_due(t, s, before))
+        return ERR_OK;
+    return round_stop_meet(t, false, s->tail, e);
+}
+
+/* Before the exchange that ends the run within a round. */
+static enum err_code meet_at_end(struct trainer *t, bool *stopped, struct err *e)
+{
+    struct step s = {0};
+    if (*stopped || !round_stop_meets(t) || sync_settled(t->formation.sync))
+        return ERR_OK;
+    if (round_stop_meet(t, false, s.tail, e))
+        return e->code;
+    *stopped = must_stop(&s);
+    t->asked = s.tail[TAIL_STOP] > 0.0f;
+    return ERR_OK;
+}
+
 static enum err_code after_step(struct trainer *t, const struct step *s, const struct run_mark *before,
                                 struct err *e)
 {
@@ -59,9 +90,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, const s
     progress_saved(t);
     if (over)
         return ERR_OK; /* run_finish does the rest */
-    /* Within a round ranks may stand at unlike steps. An evaluation that all make must then be one of a step that all come to. */
-    bool meet = sync_votes_each_step(t->formation.sync) || sync_voted(t->formation.sync);
-    if ((t->eval_due && meet) || action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f)) {
+    if (evaluation_due(t, s, before)) {
         if (trainer_evaluate(t, e))
             return e->code;
         evaluated = true;
@@ -128,7 +157,7 @@ static void mark_served(struct trainer *t)
     t->served = (struct run_mark){t->engine.step, t->engine.cursor.epoch};
 }
 
-static enum err_code step_serve(struct trainer *t, const struct step *s, const struct run_mark *before,
+static enum err_code step_serve(struct trainer *t, struct step *s, const struct run_mark *before,
                                 bool *stopped, struct err *e)
 {
     *stopped = must_stop(s);
@@ -136,6 +165,9 @@ static enum err_code step_serve(struct trainer *t, const struct step *s, const s
         t->served_step = t->engine.step;
         return ERR_OK;
     }
+    if (meet_for_evaluation(t, s, before, e))
+        return e->code;
+    *stopped = must_stop(s);
     /* A stop that the coordinator asked for ends with exit code 0. A stop by a signal alone does not. */
     t->asked = s->tail[TAIL_STOP] > 0.0f;
     if (after_step(t, s, before, e) || (s->tail[TAIL_TUNE] > 0.0f && tune_take(t, e)))
@@ -155,10 +187,10 @@ static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopp
     const struct run_mark last = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
     const struct run_mark before = live_has_rounds(t) && t->sync.every_ms ? t->served : last;
     struct step s = {0};
-    bool again = live_has_rounds(t) && sync_round_due(t->formation.sync);
+    bool again = (live_has_rounds(t) || t->apart) && sync_round_due(t->formation.sync);
     if (again && trainer_exchange_again(t, &s, e))
         return e->code;
-    if (t->owed || (again && sync_voted(t->formation.sync))) {
+    if (t->owed || must_stop(&s) || (again && sync_voted(t->formation.sync))) {
         if (step_serve(t, &s, &before, stopped, e))
             return e->code;
         mark_served(t);
@@ -170,8 +202,9 @@ static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopp
 
 static enum err_code run_generation(struct trainer *t, struct err *e)
 {
-    /* A generation that goes on from memory is in the midst of an epoch. */
-    bool stopped = false, at_start = !t->formation.info.live || t->engine.cursor.position == 0;
+    /* A generation that goes on from memory, or at unlike steps, is in the midst of an epoch. */
+    bool within = t->formation.info.live || t->apart;
+    bool stopped = false, at_start = !within || t->engine.cursor.position == 0;
     trainer_running = 1;
     sync_at_step(t->formation.sync, t->engine.step);
     if (t->resumed && t->formation.rank == 0)
@@ -206,7 +239,9 @@ static enum err_code run_generation(struct trainer *t, struct err *e)
         if (fault_hit("trainer.step"))
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);
     }
-    t->stopped = stopped && !engine_finished(&t->engine);
+    if (meet_at_end(t, &stopped, e))
+        return e->code;
+    t->stopped = stopped && (t->stopped_within || !engine_finished(&t->engine));
     return run_finish(t, t->stopped, e);
 }
 

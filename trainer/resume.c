@@ -261,11 +261,12 @@ static enum err_code restore_from(struct trainer *t, const char *path, float **s
         return e->code;
     if (state_check_data(&t->engine, &place, e))
         return e->code;
+    state_take_place(&t->engine, &place);
     if (restore_state(t, path, &place, state, e))
         return e->code;
-    state_take_place(&t->engine, &place);
     t->engine.whole = true;
-    t->last_snapshot_step = place.step;
+    /* Ranks at unlike steps come to that step one after the other, and the snapshot is not one of it. */
+    t->last_snapshot_step = t->apart ? -1 : place.step;
     t->resumed = true;
     mark_committed(t, path);
     log_info("resumed", "rank=%d step=%lld epoch=%lld position=%lld from=%s", t->formation.rank,

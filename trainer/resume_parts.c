@@ -16,6 +16,7 @@ struct parts_plan {
     bool *whole;        /* by rank: takes the part as its own; else the moments alone */
     bool *done;         /* by rank: has its part */
     int dropped, missing, moved;
+    struct snapshot_behind behind; /* of this rank's part */
 };
 
 static void plan_release(struct parts_plan *p)
@@ -138,12 +139,19 @@ static bool copy_is_bad(const struct err *found)
     return found->code && found->code != ERR_FAILED_PRECONDITION && found->code != ERR_RESOURCE_EXHAUSTED;
 }
 
-static void take_part(struct trainer *t, const struct snapshot_place *place, const struct parts_plan *p,
-                      const float *state, int64_t samples, struct sync_state *round)
+/* What a part holds beside the state. */
+struct part_numbers {
+    int64_t samples;
+    struct snapshot_behind behind;
+};
+
+static void take_part(struct trainer *t, const struct snapshot_place *place, struct parts_plan *p,
+                      const float *state, const struct part_numbers *numbers, struct sync_state *round)
 {
     bool whole = p->whole[t->formation.rank];
+    p->behind = whole ? numbers->behind : (struct snapshot_behind){0};
     state_in_own(&t->engine, state, whole && place->own_params, whole);
-    round->local_samples = whole ? samples : 0;
+    round->local_samples = whole ? numbers->samples : 0;
     round->rank = p->part[t->formation.rank];
     round->world_size = whole ? p->parts : 0;
 }
@@ -151,25 +159,25 @@ static void take_part(struct trainer *t, const struct snapshot_place *place, con
 /* One part, from the rank that has it to a rank that does not; all ranks pass it on. *found: the error of the rank that
  * reads it. */
 static enum err_code move_part(struct trainer *t, const struct snapshot_place *place,
-                               const struct snapshot_part *parts, const struct parts_plan *p, int to,
-                               float *state, struct sync_state *round, struct err *found, struct err *e)
+                               const struct snapshot_part *parts, struct parts_plan *p, int to, float *state,
+                               struct sync_state *round, struct err *found, struct err *e)
 {
     struct formation *f = &t->formation;
     int part = p->part[to], from = p->reader[to];
-    int64_t samples = 0;
+    struct part_numbers numbers = {0};
     *found = (struct err){0};
     if (f->rank == from && snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part],
-                                              state, &samples, found))
+                                              state, &numbers.samples, &numbers.behind, found))
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found->msg));
     if (coll_broadcast(f->group, found, sizeof(*found), from, e))
         return e->code;
     if (found->code)
         return ERR_OK;
-    if (coll_broadcast(f->group, &samples, sizeof(samples), from, e) ||
+    if (coll_broadcast(f->group, &numbers, sizeof(numbers), from, e) ||
         coll_broadcast(f->group, state, state_bytes(&t->engine), from, e))
         return e->code;
     if (f->rank == to)
-        take_part(t, place, p, state, samples, round);
+        take_part(t, place, p, state, &numbers, round);
     if (f->rank == from)
         log_info("part_moved", "part=%d from_rank=%d to_rank=%d", part, from, to);
     return ERR_OK;
@@ -177,18 +185,18 @@ static enum err_code move_part(struct trainer *t, const struct snapshot_place *p
 
 /* Every rank reads the part that is in its own directory. all: the errors, by rank. */
 static enum err_code read_own_part(struct trainer *t, const struct snapshot_place *place,
-                                   const struct snapshot_part *parts, const struct parts_plan *p,
-                                   float *state, struct sync_state *round, struct err *all, struct err *e)
+                                   const struct snapshot_part *parts, struct parts_plan *p, float *state,
+                                   struct sync_state *round, struct err *all, struct err *e)
 {
     int rank = t->formation.rank, part = p->part[rank];
     struct err found = {0};
-    int64_t samples = 0;
+    struct part_numbers numbers = {0};
     if (!p->done[rank] && p->reader[rank] == rank) {
-        if (snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part], state, &samples,
-                               &found))
+        if (snapshot_part_read(t->snapshot_dir, &t->engine.layout, place, part, &parts[part], state,
+                               &numbers.samples, &numbers.behind, &found))
             log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
         else
-            take_part(t, place, p, state, samples, round);
+            take_part(t, place, p, state, &numbers, round);
     }
     return coll_allgather(t->formation.group, &found, sizeof(found), all, e);
 }
@@ -251,16 +259,81 @@ static enum err_code read_parts(struct trainer *t, const struct snapshot_place *
     return code;
 }
 
-/* Samples of the ranks that are here. */
-static enum err_code load_round(struct trainer *t, struct sync_state *round, struct err *e)
+/* ---- ranks that were stopped at unlike steps of a round */
+
+/* Whether the steps that the rank has made less bring it to the snapshot's place. Not if a step takes other samples now.
+ * Rounds of a given time, and `sync: auto`, which may come to all-reduce, begin at one place on all ranks. */
+static bool own_place_fits(struct trainer *t, const struct snapshot_place *place,
+                           const struct snapshot_behind *behind, struct engine_ahead *ahead)
+{
+    struct engine *n = &t->engine;
+    const struct cursor newest = n->cursor;
+    const int64_t made = place->turn ? place->turn_steps : place->round_steps;
+    if (behind->steps < 1 || behind->steps >= made || t->spec->sync.type == SYNC_AUTO || t->sync.every_ms)
+        return false;
+    if (place->step - behind->steps <
+        t->sync.warm) /* `warm` is longer now: ranks make those steps together */
+        return false;
+    struct snapshot_place own = *place;
+    own.dealt = false; /* that has been taken over already */
+    own.step -= behind->steps;
+    own.updates -= behind->steps;
+    own.epoch = behind->epoch;
+    own.position = behind->position;
+    own.samples = behind->samples;
+    state_take_place(n, &own);
+    engine_look_ahead(n, behind->steps, ahead);
+    if (ahead->cursor.epoch == newest.epoch && ahead->cursor.position == newest.position &&
+        own.samples + ahead->global == place->samples)
+        return true;
+    own = *place;
+    own.dealt = false;
+    state_take_place(n, &own);
+    return false;
+}
+
+/* A rank that was stopped before the newest one goes on at its own step. If its place does not fit, it keeps its parameters
+ * and goes on at the newest rank's step. */
+static void take_own_place(struct trainer *t, const struct snapshot_place *place,
+                           struct snapshot_behind *behind, struct engine_ahead *ahead,
+                           struct sync_state *round)
+{
+    if (!own_place_fits(t, place, behind, ahead)) {
+        *behind = (struct snapshot_behind){0};
+        *ahead = (struct engine_ahead){0};
+    }
+    round->steps -= behind->steps;
+    round->turn_steps -= place->turn ? behind->steps : 0;
+}
+
+/* No rank came to a step that all must reach (an evaluation, an exchange) before those behind it. So all that was due
+ * after a rank's last step is still due, and snapshots that wait for the end of the round are due for all. */
+static void go_on_apart(struct trainer *t, const struct snapshot_place *place, struct sync_state *round)
+{
+    t->apart = t->owed = true;
+    t->snapshot_due = t->snapshot_dir && t->spec->snapshot.every.count > 0;
+    round->least = place->turn ? place->turn_steps : place->round_steps;
+}
+
+/* The samples of an exchange are those of the ranks that are here, when all have come to the newest rank's step. */
+static enum err_code load_round(struct trainer *t, const struct snapshot_place *place,
+                                struct snapshot_behind *behind, struct sync_state *round, struct err *e)
 {
     const struct formation *f = &t->formation;
-    int64_t *all = xcalloc((size_t)f->world_size, sizeof(*all));
-    enum err_code code =
-        coll_allgather(f->group, &round->local_samples, sizeof(round->local_samples), all, e);
-    for (int r = 0; !code && r < f->world_size; r++)
-        round->global_samples += all[r];
+    struct engine_ahead ahead;
+    struct part_numbers mine, *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    take_own_place(t, place, behind, &ahead, round);
+    mine = (struct part_numbers){round->local_samples + ahead.local, *behind};
+    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    bool apart = false;
+    for (int r = 0; !code && r < f->world_size; r++) {
+        round->global_samples += all[r].samples;
+        apart |= all[r].behind.steps > 0;
+    }
+    round->global_samples -= ahead.global;
     free(all);
+    if (!code && apart)
+        go_on_apart(t, place, round);
     if (!code)
         sync_load(f->sync, round);
     return code;
@@ -287,5 +360,5 @@ enum err_code restore_parts(struct trainer *t, const struct snapshot_place *plac
     if (plan_open(t, place, parts, &p, e) || read_parts(t, place, parts, &p, state, &round, e))
         return e->code;
     say_changes(t, &p);
-    return sync_votes_each_step(t->formation.sync) ? ERR_OK : load_round(t, &round, e);
+    return sync_votes_each_step(t->formation.sync) ? ERR_OK : load_round(t, place, &p.behind, &round, e);
 }

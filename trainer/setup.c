@@ -303,6 +303,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
     t->digest_step = -1; /* the new group has not compared yet */
     t->resumed = t->told_sizes = t->owed = t->in_round = t->carried = false;
+    t->stopped_within = t->apart = false;
     t->behind = t->brought = t->late_samples = 0;
     if (!f->info.live)
         t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();

@@ -1,11 +1,14 @@
 #include "trainer/step.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/fault.h"
 #include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/quorum.h"
 #include "trainer/rebalance.h"
+#include "trainer/round_stop.h"
 #include "trainer/timed_round.h"
 #include "trainer/tune.h"
 
@@ -73,12 +76,33 @@ enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct e
     ops->upload(n->device, sync_carrier(sync) + n->model->count, s->tail, TAIL_USED * sizeof(float));
     sync_at_step(sync, n->step);
     quorum_arrive(t);
+    float stop[TAIL_USED] = {0};
+    if (round_stop_meets(t) && round_stop_meet(t, false, stop, e))
+        return e->code;
+    if (t->stopped_within) {
+        *s = (struct step){0};
+        memcpy(s->tail, stop, sizeof(stop));
+        return ERR_OK;
+    }
     if (sync_exchange(sync, e))
         return e->code;
     *s = (struct step){0};
     if (sync_voted(sync))
         ops->download(n->device, s->tail, sync_carrier(sync) + n->model->count, TAIL_USED * sizeof(float));
     return n->device->ops->wait(n->device, e);
+}
+
+/* Before the exchange at the end of a round, or instead of the rest of it. If the ranks stop, or a peer is lost, the round
+ * stays open. */
+static enum err_code meet_in_round(struct trainer *t, bool ends, bool wanted, float *stop, struct err *e)
+{
+    if (ends || wanted)
+        quorum_arrive(t);
+    if (!wanted && (!ends || !round_stop_meets(t)))
+        return ERR_OK;
+    if (round_stop_meet(t, wanted, stop, e) || t->stopped_within)
+        sync_hold_round(t->formation.sync);
+    return e->code;
 }
 
 /* Within a round ranks hear nothing of each other. A rank that is to go on in the next generation does not keep it waiting
@@ -95,9 +119,11 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
 {
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
+    const int64_t began = clock_mono_ns();
     sync_at_step(f->sync, n->step);
     if (round_goes_on(t, e))
         return e->code;
+    round_stop_test_hold(t);
     bool timed = timed_round_begin(t);
     step_begin(n, s);
     votes_put(t, s->tail);
@@ -129,8 +155,10 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     bool over = timed && timed_round_step(t, s);
     /* If the count fails, the round stays open: no exchange begins, and the step belongs to the round. */
     bool counted = !over || timed_round_count(t, s, &lost) == ERR_OK;
-    if (sync_round_ends(f->sync))
-        quorum_arrive(t);
+    float stop[TAIL_USED] = {0};
+    bool wanted = round_stop_wanted(t, s, clock_mono_ns() - began);
+    if (counted && meet_in_round(t, sync_round_ends(f->sync), wanted, stop, &lost))
+        counted = false;
     bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK && counted;
     /* A GPU may fail every wait until the group has ended, so the step counts without one. */
     if (!exchanged && !n->device->host) {
@@ -147,6 +175,8 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     };
     if (phase_fails(t, "step.end", e) || step_end(n, s, &agreed, epoch_ended, e))
         return e->code;
+    if (t->stopped_within)
+        memcpy(s->tail, stop, sizeof(stop));
     if (over && exchanged)
         timed_round_end(t, epoch_ended);
     if (!exchanged)

@@ -104,6 +104,13 @@ static enum snapshot_choice part_choice(const struct snapshot_place *place)
     return place->own_params ? SNAPSHOT_OWN | SNAPSHOT_PARAMS : SNAPSHOT_OWN;
 }
 
+/* A rank that is not behind has the digest of earlier versions. */
+static uint64_t digest_numbers(uint64_t digest, int64_t samples, const struct snapshot_behind *behind)
+{
+    digest = digest64(digest, &samples, sizeof(samples));
+    return behind->steps ? digest64(digest, behind, sizeof(*behind)) : digest;
+}
+
 /* In the order of the file, so that the file alone tells its digest. */
 uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snapshot_place *place,
                               const float *state, int64_t samples)
@@ -115,7 +122,7 @@ uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snap
             if (at != SNAPSHOT_NONE)
                 all = digest64(all, state + at, l->tensors[i].count * sizeof(float));
         }
-    return digest64(all, &samples, sizeof(samples));
+    return digest_numbers(all, samples, &place->behind);
 }
 
 enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
@@ -164,9 +171,26 @@ static enum err_code part_damaged(const char *path, struct err *e)
     return err_set(e, ERR_DATA_LOSS, "%s: not the part that was committed: damaged", path);
 }
 
+/* The numbers in the file's header. */
+static enum err_code part_read_numbers(const struct safetensors *f, int64_t *samples,
+                                       struct snapshot_behind *behind, struct err *e)
+{
+    const char *text = json_get_text(f->metadata, "ddp.behind", "");
+    long long steps, epoch, position, all;
+    *behind = (struct snapshot_behind){0};
+    if (snapshot_metadata_int(f, "ddp.part_samples", samples, e))
+        return e->code;
+    if (*text && sscanf(text, "%lld %lld %lld %lld", &steps, &epoch, &position, &all) != 4)
+        return part_damaged(f->path, e);
+    if (*text)
+        *behind = (struct snapshot_behind){steps, epoch, position, all};
+    return ERR_OK;
+}
+
 /* Checks the file's own tensors, which may be more than the layout has. */
 static enum err_code part_check_digest(const struct safetensors *f, int64_t samples,
-                                       const struct snapshot_part *want, struct err *e)
+                                       const struct snapshot_behind *behind, const struct snapshot_part *want,
+                                       struct err *e)
 {
     uint64_t all = 0;
     for (size_t i = 0; i < f->count; i++) {
@@ -186,20 +210,20 @@ static enum err_code part_check_digest(const struct safetensors *f, int64_t samp
         if (code)
             return code;
     }
-    return digest64(all, &samples, sizeof(samples)) == want->digest ? ERR_OK : part_damaged(f->path, e);
+    return digest_numbers(all, samples, behind) == want->digest ? ERR_OK : part_damaged(f->path, e);
 }
 
 enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *l,
                                  const struct snapshot_place *place, int part,
                                  const struct snapshot_part *want, float *state, int64_t *samples,
-                                 struct err *e)
+                                 struct snapshot_behind *behind, struct err *e)
 {
     CLEANUP(free_text) char *path = part_path(dir, place, part);
     CLEANUP(close_part) struct safetensors *f = NULL;
-    if (safetensors_open(&f, path, e) || snapshot_metadata_int(f, "ddp.part_samples", samples, e) ||
+    if (safetensors_open(&f, path, e) || part_read_numbers(f, samples, behind, e) ||
         snapshot_read_tensors(f, l, part_choice(place), state, e))
         return e->code;
-    return part_check_digest(f, *samples, want, e);
+    return part_check_digest(f, *samples, behind, want, e);
 }
 
 /* ---- all parts of a directory */
@@ -209,10 +233,11 @@ static enum err_code part_check(const char *dir, const struct snapshot_place *pl
 {
     CLEANUP(free_text) char *path = part_path(dir, place, part);
     CLEANUP(close_part) struct safetensors *f = NULL;
+    struct snapshot_behind behind;
     int64_t samples;
-    if (safetensors_open(&f, path, e) || snapshot_metadata_int(f, "ddp.part_samples", &samples, e))
+    if (safetensors_open(&f, path, e) || part_read_numbers(f, &samples, &behind, e))
         return e->code;
-    return whole ? part_check_digest(f, samples, want, e) : ERR_OK;
+    return whole ? part_check_digest(f, samples, &behind, want, e) : ERR_OK;
 }
 
 static bool node_is_listed(char **nodes, const char *node)

@@ -9,8 +9,9 @@
  *     parts-step-<N>-g<generation>-j<job>/rank-<R>.safetensors
  *
  * into snapshot.dir of its node: moments, own arrays of the strategy (error feedback), samples of the open round, and
- * within a round its parameters. No state crosses the network. The directory lies beside step-<N>-g<generation>, which
- * holds what ranks share, because several processes write parts, and each part appears by a rename of its own.
+ * within a round its parameters; also its own place, if it was stopped before the newest rank. No state crosses the
+ * network. The directory lies beside step-<N>-g<generation>, which holds what ranks share, because several processes
+ * write parts, and each part appears by a rename of its own.
  *
  * The ranks agree on parts.json before anything is written: for each part a digest of its numbers, the node, and the
  * `home`, the rank that writes the shared files of that directory. parts.json is one of the shared files, so the one
@@ -40,7 +41,7 @@ MUST_CHECK enum err_code snapshot_parts_read(const char *path, const struct snap
 char *snapshot_parts_dir(const char *dir, const struct snapshot_place *place);
 bool snapshot_part_exists(const char *dir, const struct snapshot_place *place, int part);
 
-/* Of what a part keeps of the state. */
+/* Of what a part keeps of the state, and of place->behind. */
 uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snapshot_place *place,
                               const float *state, int64_t samples);
 /* bytes: of the file. */
@@ -55,7 +56,7 @@ MUST_CHECK enum err_code snapshot_part_remove(const char *dir, const struct snap
 MUST_CHECK enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *l,
                                             const struct snapshot_place *place, int part,
                                             const struct snapshot_part *want, float *state, int64_t *samples,
-                                            struct err *e);
+                                            struct snapshot_behind *behind, struct err *e);
 
 /* Checks the parts in dir that belong to the snapshot at `path`. whole: reads them; else looks at their headers and sizes
  * only. *elsewhere: the nodes that wrote the parts which are not here, each once; NULL: all are here, or the snapshot has

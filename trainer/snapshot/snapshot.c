@@ -109,6 +109,15 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
     print_portions(o, place);
 }
 
+static void print_behind(struct jout *o, const struct snapshot_behind *b)
+{
+    char text[96];
+    snprintf(text, sizeof(text), "%lld %lld %lld %lld", (long long)b->steps, (long long)b->epoch,
+             (long long)b->position, (long long)b->samples);
+    if (b->steps)
+        jout_text(o, "ddp.behind", text);
+}
+
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
 {
     struct jout o = {.buf = out};
@@ -118,8 +127,10 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         metadata_number(&o, place_keys[i].key, *place_at(&copy, i));
     print_judgement(&o, place);
-    if (part_samples >= 0)
+    if (part_samples >= 0) {
         metadata_number(&o, "ddp.part_samples", part_samples);
+        print_behind(&o, &place->behind);
+    }
     jout_close(&o, '}');
 }
 

@@ -77,6 +77,12 @@ struct snapshot_piece { /* samples in a row, of the epoch's order */
 #define SNAPSHOT_PORTIONS 1024
 #define SNAPSHOT_CLUSTER 64
 
+/* Of a rank that was stopped within a round before the newest rank: how many steps it has made less, and its own place. */
+struct snapshot_behind {
+    int64_t steps; /* 0: its place is that of the snapshot */
+    int64_t epoch, position, samples;
+};
+
 struct snapshot_place {
     char cluster[SNAPSHOT_CLUSTER]; /* the cluster that the job number belongs to: each cluster has a job 1 */
     int64_t job, generation, step;
@@ -104,6 +110,7 @@ struct snapshot_place {
     bool dealt;
     int64_t dealt_epoch, dealt_position, piece_count;
     struct snapshot_piece pieces[SNAPSHOT_PIECES];
+    struct snapshot_behind behind; /* of the rank whose part it is; in parts only */
     /* balance: speed: samples of a whole step, by rank; portion_count 0: equal, or more ranks than there is room for. */
     int64_t portion_count, portions[SNAPSHOT_PORTIONS];
 };

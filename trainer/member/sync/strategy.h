@@ -66,6 +66,7 @@ struct sync {
     int64_t round, overlap;         /* in steps; set by open */
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
     bool ending;       /* sync_end_round was called */
+    bool held;         /* sync_hold_round was called */
     int64_t waited_ns;
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */

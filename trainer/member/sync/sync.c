@@ -226,11 +226,26 @@ void sync_end_round(struct sync *s, int64_t waited_ns)
     s->waited_ns = waited_ns;
 }
 
+void sync_hold_round(struct sync *s)
+{
+    s->held = true;
+}
+
+static int64_t round_length(const struct sync *s)
+{
+    return s->state.least > s->round ? s->state.least : s->round;
+}
+
 static bool round_is_over(const struct sync *s)
 {
-    return s->config.spec.every_ms
-               ? s->ending
-               : s->state.steps >= (s->state.least > s->round ? s->state.least : s->round);
+    return s->config.spec.every_ms ? s->ending : s->state.steps >= round_length(s);
+}
+
+int64_t sync_steps_after_next(const struct sync *s)
+{
+    const int64_t left = round_length(s) - s->state.steps - 1;
+
+    return left > 0 ? left : 0;
 }
 
 int64_t sync_rounds(const struct sync *s)
@@ -261,6 +276,9 @@ enum err_code sync_exchange(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
+    const bool held = s->held;
+
+    s->held = false;
     s->next_step++;
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
@@ -272,7 +290,7 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
         votes_bring(s);
     if (s->under_way.steps) /* the exchange may go on for `overlap` steps */
         return s->state.steps >= s->overlap ? exchange_join(s, e) : ERR_OK;
-    return s->ops->begin && round_is_over(s) ? sync_exchange(s, e) : ERR_OK;
+    return s->ops->begin && !held && round_is_over(s) ? sync_exchange(s, e) : ERR_OK;
 }
 
 enum err_code sync_join(struct sync *s, struct err *e)

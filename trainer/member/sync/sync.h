@@ -106,10 +106,16 @@ void sync_end_round(struct sync *s, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
+/* The next sync_after_step makes no exchange, though the round may be over. sync_round_due is true then. For a group whose
+ * ranks stop within a round, or cannot agree whether they do. Not with overlap. */
+void sync_hold_round(struct sync *s);
+
 /* Exchanges that the group, and those before it from whose memory it goes on, have made. */
 int64_t sync_rounds(const struct sync *s);
 /* Whether the next sync_after_step makes an exchange. */
 bool sync_round_ends(const struct sync *s);
+/* Steps of the round, or of the present fragment's round, that follow the next one; of a number of steps. */
+int64_t sync_steps_after_next(const struct sync *s);
 
 /* Waits for an exchange that is under way between two steps, and applies its result. The owner calls this
  * before it makes a collective call of its own. Does nothing if no exchange is under way. */

@@ -27,6 +27,7 @@ static void a_part_holds_the_ranks_own_values(void **state)
         struct snapshot_part *parts = NULL;
         float got[FLOATS] = {0}, want[FLOATS];
         int64_t samples = 0;
+        struct snapshot_behind behind;
         fixture_write_with_parts(&place, 0, &files);
         assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
         fixture_same_place(&place, &back);
@@ -36,9 +37,10 @@ static void a_part_holds_the_ranks_own_values(void **state)
         assert_true(got[64] == 64.0f); /* the shared one */
         assert_int_equal(snapshot_parts_read(files.path, &place, &parts, &e), ERR_OK);
         for (int r = 0; r < PARTS; r++) {
-            assert_int_equal(
-                snapshot_part_read(fixture_dir, &fixture_apart, &place, r, &parts[r], got, &samples, &e),
-                ERR_OK);
+            assert_int_equal(snapshot_part_read(fixture_dir, &fixture_apart, &place, r, &parts[r], got,
+                                                &samples, &behind, &e),
+                             ERR_OK);
+            assert_int_equal(behind.steps, 0);
             fixture_fill(want, (float)(100 * r));
             assert_int_equal(samples, 5 + r);
             assert_true(got[33] == want[33]);
@@ -47,12 +49,37 @@ static void a_part_holds_the_ranks_own_values(void **state)
         }
         parts[1].digest ^= 1;
         assert_int_equal(
-            snapshot_part_read(fixture_dir, &fixture_apart, &place, 1, &parts[1], got, &samples, &e),
+            snapshot_part_read(fixture_dir, &fixture_apart, &place, 1, &parts[1], got, &samples, &behind, &e),
             ERR_DATA_LOSS);
         assert_non_null(strstr(e.msg, "rank-00001.safetensors"));
         free(parts);
         snapshot_files_release(&files);
     }
+}
+
+/* The digest covers that place, so a part whose header was changed counts as damaged. */
+static void a_part_holds_the_place_of_a_rank_that_is_behind(void **state)
+{
+    struct snapshot_place place = fixture_place_of_parts(12, 1, true);
+    struct snapshot_behind behind = {0};
+    struct snapshot_part part = {.node = "box"}, other = {.node = "box"};
+    float all[FLOATS], got[FLOATS] = {0};
+    int64_t samples = 0, bytes = 0;
+    struct err e = {0};
+    (void)state;
+    fixture_fill(all, 7.0f);
+    other.digest = snapshot_part_digest(&fixture_apart, &place, all, 5);
+    place.behind = (struct snapshot_behind){.steps = 9, .epoch = 1, .position = 30, .samples = 130};
+    part.digest = snapshot_part_digest(&fixture_apart, &place, all, 5);
+    assert_int_equal(snapshot_part_write(fixture_dir, &fixture_apart, &place, 1, all, 5, &bytes, &e), ERR_OK);
+    assert_int_equal(
+        snapshot_part_read(fixture_dir, &fixture_apart, &place, 1, &part, got, &samples, &behind, &e),
+        ERR_OK);
+    assert_memory_equal(&behind, &place.behind, sizeof(behind));
+    assert_int_equal(samples, 5);
+    assert_int_equal(
+        snapshot_part_read(fixture_dir, &fixture_apart, &place, 1, &other, got, &samples, &behind, &e),
+        ERR_DATA_LOSS);
 }
 
 /* A snapshot of an earlier version: all that a rank has lies in the snapshot's directory. */
@@ -398,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SNAPSHOT_TEST(a_part_holds_the_ranks_own_values),
+        SNAPSHOT_TEST(a_part_holds_the_place_of_a_rank_that_is_behind),
         SNAPSHOT_TEST(parts_of_earlier_versions_can_be_read),
         SNAPSHOT_TEST(a_directory_without_its_parts_offers_nothing),
         SNAPSHOT_TEST(a_snapshot_with_parts_elsewhere_hides_no_older_one),

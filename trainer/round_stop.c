@@ -1,0 +1,63 @@
+#include "trainer/round_stop.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/member/link/watch.h"
+
+/* A round that ends so soon ends first: then ranks have the least of their own to keep. */
+#define REST_NS 1000000000
+
+struct stop_word {
+    bool wanted;
+    float asked, signal;
+};
+
+bool round_stop_meets(const struct trainer *t)
+{
+    return !t->sync.every_ms && t->sync.every > 1 && !t->sync.overlap && !t->sync.quorum &&
+           !sync_votes_each_step(t->formation.sync);
+}
+
+bool round_stop_wanted(const struct trainer *t, const struct step *s, int64_t step_ns)
+{
+    if (s->tail[TAIL_STOP] <= 0.0f && s->tail[TAIL_SIGNAL] <= 0.0f)
+        return false;
+    const double left = (double)sync_steps_after_next(t->formation.sync);
+    return round_stop_meets(t) && left * (double)step_ns > REST_NS;
+}
+
+enum err_code round_stop_meet(struct trainer *t, bool wanted, float *tail, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    const struct stop_word mine = {
+        .wanted = wanted, .asked = link_stop_asked(t->link), .signal = (float)trainer_stop_signal};
+    struct stop_word *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    for (int r = 0; !code && r < f->world_size; r++)
+        t->stopped_within |= all[r].wanted;
+    for (int r = 0; t->stopped_within && r < f->world_size; r++) {
+        tail[TAIL_STOP] += all[r].asked;
+        tail[TAIL_SIGNAL] += all[r].signal;
+    }
+    free(all);
+    return code;
+}
+
+void round_stop_test_hold(const struct trainer *t)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    const char *text = getenv("DDP_TEST_HOLD_STEP");
+    char *rest;
+    if (!text || strtoll(text, &rest, 10) != t->engine.step + 1 || *rest != ':')
+        return;
+    if (access(rest + 1, F_OK))
+        return;
+    log_info("held_for_test", "rank=%d step=%lld", t->formation.rank, (long long)t->engine.step + 1);
+    do
+        nanosleep(&pause, NULL);
+    while (!access(rest + 1, F_OK));
+}
