@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/thinning.h"
 #include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/metrics/metrics_shares.h"
 #include "daemon/coordinator/service/pool.h"
 #include "proto/ddp.pb-c.h"
 
@@ -239,19 +240,15 @@ static int64_t report_step(struct metrics_recorder *r, const struct metric_repor
     return step;
 }
 
-/* Drops half of the pending points at once, so that a full list is not moved for each new point. */
-static void recorder_drop_oldest(struct metrics_recorder *r)
-{
-    struct metrics_work *w = &r->pending;
-    const size_t half = w->point_count / 2;
-    memmove(w->points, w->points + half, (w->point_count - half) * sizeof *w->points);
-    w->point_count -= half;
-    r->dropped += half;
-}
-
 static void recorder_add_point(struct metrics_recorder *r, const struct metric_point *point)
 {
     struct metrics_work *w = &r->pending;
+    if (w->point_count >=
+        METRICS_RECORDER_PENDING) { /* half at once, so that a full list is not moved for each new point */
+        const size_t kept = metrics_shares_cut(w->points, w->point_count, METRICS_RECORDER_PENDING / 2);
+        r->dropped += w->point_count - kept;
+        w->point_count = kept;
+    }
     w->points = array_grow(w->points, w->point_count, &w->point_cap, sizeof *w->points);
     w->points[w->point_count++] = *point;
 }
@@ -264,8 +261,6 @@ void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report
         const struct metric *metric = &report->line->metrics[i];
         if (usage_is_metric(metric->name)) /* its points would mix with those that the node measures */
             continue;
-        if (r->pending.point_count >= METRICS_RECORDER_PENDING)
-            recorder_drop_oldest(r);
         recorder_add_point(r, &(struct metric_point){.job = report->job,
                                                      .step = step,
                                                      .time_ms = report->time_ms,
@@ -280,10 +275,6 @@ void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int ran
                                 int64_t wall_ms, const struct usage *usage)
 {
     struct metric_point point = {.job = job, .step = second, .time_ms = wall_ms, .rank = rank};
-    if (r->pending.point_count >= METRICS_RECORDER_PENDING / 2) { /* the rest is for what programs report */
-        r->dropped += USAGE_METRICS;
-        return;
-    }
     for (int i = 0; i < USAGE_METRICS; i++) {
         if (isnan(usage->values[i]))
             continue;

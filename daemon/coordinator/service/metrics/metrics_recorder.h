@@ -9,8 +9,8 @@
 #include "store/metrics.h"
 
 /* Writes the workers' metrics to metrics.db and reads them for users. A worker thread of libuv uses the
- * database, so that a slow disk never delays the loop. At most METRICS_RECORDER_PENDING points wait to be
- * written; beyond that the oldest are dropped. Call the functions on the loop's thread. */
+ * database, so that a slow disk never delays the loop. At most METRICS_RECORDER_PENDING points wait to be written; beyond
+ * that, points of the jobs that have reported most are dropped (metrics_shares.h). Call the functions on the loop's thread. */
 #define METRICS_RECORDER_PENDING 65536
 
 struct metrics_recorder;
@@ -22,8 +22,7 @@ MUST_CHECK enum err_code metrics_recorder_open(struct metrics_recorder **out, uv
  * coordinator started. */
 void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report *report, int rank,
                           int64_t job_step);
-/* Adds what the rank uses, `second` seconds after its job was submitted. If there are too many points, these are
- * dropped before points that a program reported. */
+/* Adds what the rank uses, `second` seconds after its job was submitted. */
 void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int rank, int64_t second,
                                 int64_t wall_ms, const struct usage *usage);
 /* Deletes the job's points with the next write. */
