@@ -66,9 +66,9 @@ tests() { # title, directory, ctest arguments...
         *)
             if grep -q $'^passed\t[^\t]*\t'"$name"$'\t' "$again"; then
                 passed=$((passed + 1))
-                only_alone+=("$title: $name: $why")
+                only_alone+=("$title: $name${why:+: $why}")
             else
-                note_failure "$title: $name: $why"
+                note_failure "$title: $name${why:+: $why}"
             fi
             ;;
         esac

@@ -102,3 +102,11 @@ endif()
 function(ddp_tests_wait)
   set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()
+
+# ddp_tests_long(names...): tests of this folder that only `scripts/test --long` runs, because they need much of a processor and
+# others test the same parts more briefly
+function(ddp_tests_long)
+  foreach(name ${ARGN})
+    set_property(TEST ${name} APPEND PROPERTY LABELS long)
+  endforeach()
+endfunction()

@@ -47,7 +47,7 @@ if(DDP_CUDA_CUDNN)
   target_link_libraries(test_cudnn_plans PRIVATE base ${CMAKE_DL_LIBS})
   set_target_properties(test_cudnn_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME test_cudnn_plans COMMAND test_cudnn_plans ${DDP_CUDA_STUB})
-  set_tests_properties(test_cudnn_plans PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 180 LABELS gpu-emulated SKIP_RETURN_CODE 77)
+  set_tests_properties(test_cudnn_plans PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 180 LABELS "gpu-emulated;long" SKIP_RETURN_CODE 77)
 endif()
 
 # Links the plugin's object files, because nvcc takes long to compile them.
