@@ -381,12 +381,13 @@ static void an_ambiguous_request_ends_the_connection(void **state)
     (void)state;
     fixture_open(&f);
     for (size_t i = 0; i < ARRAY_LEN(ambiguous); i++) {
+        const char next[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
         char text[4096];
         size_t size = 0;
         ssize_t n;
         const int fd = fixture_connect(&f);
         send_request(fd, "GET", ambiguous[i]);
-        send(fd, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 37, MSG_NOSIGNAL); /* may come too late */
+        send(fd, next, sizeof(next) - 1, MSG_NOSIGNAL); /* may come too late */
         while (size < sizeof(text) - 1 && (n = recv(fd, text + size, sizeof(text) - 1 - size, 0)) > 0)
             size += (size_t)n;
         text[size] = '\0';
