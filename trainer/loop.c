@@ -57,6 +57,8 @@ static bool must_stop(const struct step *s)
 static bool evaluation_due(const struct trainer *t, const struct step *s, const struct run_mark *before)
 {
     bool meet = sync_votes_each_step(t->formation.sync) || sync_voted(t->formation.sync);
+    if (sync_catches_up(t->formation.sync)) /* others are past this step, also if `eval.every` is new */
+        return false;
     return (t->eval_due && meet) || action_due(&t->spec->eval.every, t, before, s->tail[TAIL_EVAL] > 0.0f);
 }
 

@@ -271,6 +271,8 @@ static bool own_place_fits(struct trainer *t, const struct snapshot_place *place
     const int64_t made = place->turn ? place->turn_steps : place->round_steps;
     if (behind->steps < 1 || behind->steps >= made || t->spec->sync.type == SYNC_AUTO || t->sync.every_ms)
         return false;
+    if (place->turn && t->spec->sync.type != SYNC_DILOCO) /* a fragment's round is not one of `average` */
+        return false;
     if (place->step - behind->steps <
         t->sync.warm) /* `warm` is longer now: ranks make those steps together */
         return false;

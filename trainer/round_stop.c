@@ -12,8 +12,7 @@
 #define REST_NS 1000000000
 
 struct stop_word {
-    bool wanted;
-    float asked, signal;
+    float wanted, asked, signal; /* no padding: it goes to other ranks */
 };
 
 bool round_stop_meets(const struct trainer *t)
@@ -38,7 +37,7 @@ enum err_code round_stop_meet(struct trainer *t, bool wanted, float *tail, struc
     struct stop_word *all = xcalloc((size_t)f->world_size, sizeof(*all));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     for (int r = 0; !code && r < f->world_size; r++)
-        t->stopped_within |= all[r].wanted;
+        t->stopped_within |= all[r].wanted > 0.0f;
     for (int r = 0; t->stopped_within && r < f->world_size; r++) {
         tail[TAIL_STOP] += all[r].asked;
         tail[TAIL_SIGNAL] += all[r].signal;

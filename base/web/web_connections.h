@@ -15,7 +15,7 @@ struct web_connection {
     const void *owner; /* the user of its last request; NULL: none */
     bool streams;      /* it watches */
     size_t bytes;      /* memory for the body of its request, or for its answer */
-    /* Since when the server waits for its next request, or for the rest of that. 0: the request has come. */
+    /* Since when the server waits for its next request, or for the rest of a request. 0: the request has come. */
     int64_t waits_since_ms;
     struct web_connection *next;
 };

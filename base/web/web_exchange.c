@@ -217,10 +217,12 @@ static enum MHD_Result exchange_answer(struct web_exchange *x)
         return exchange_send_page(x);
     if (x->request.route == WEB_WATCH)
         return exchange_send_stream(x);
-    if (x->queued)
-        return exchange_hold(x, x->request.body_size + x->reply.body.len)
-                   ? exchange_send(x, exchange_status(x, x->reply.code))
-                   : exchange_refuse_crowd(x);
+    if (x->queued) {
+        /* An order that has been carried out must not be answered with "try again"; such answers are small. */
+        const bool fits = exchange_hold(x, x->request.body_size + x->reply.body.len);
+        return fits || x->request.route >= WEB_SUBMIT ? exchange_send(x, exchange_status(x, x->reply.code))
+                                                      : exchange_refuse_crowd(x);
+    }
     x->request.body_size = x->body.len;
     x->request.body = buf_steal(&x->body);
     x->body = (struct buf){0};

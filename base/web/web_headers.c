@@ -30,6 +30,6 @@ enum err_code web_headers_check(const struct web_headers *h, struct err *e)
         return err_set(e, ERR_INVALID_ARGUMENT, "Transfer-Encoding: only 'chunked' is supported");
     if (h->lengths + h->encodings > 1)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "the request says twice how long its body is (Content-Length, Transfer-Encoding)");
+                       "the request has more than one header Content-Length or Transfer-Encoding");
     return ERR_OK;
 }

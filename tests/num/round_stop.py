@@ -139,6 +139,27 @@ def an_evaluation_is_made_when_all_have_come_to_it(directory):
         same_as_undisturbed(where, 2)
 
 
+def new_evaluations_wait_for_the_slowest_rank(directory):
+    """The rank that is behind comes by steps at which an evaluation is due now. The other one has left them behind."""
+    committed = {}
+    with Apart(directory, job(400, resume="continue"), 10, world=2, nodes=2, snapshots=committed) as w:
+        w.stop(ROUND - 1)
+    with World(directory, job(400, resume="continue", evaluate=100), world=2, nodes=2, snapshots=committed, generation=2) as w:
+        w.run()
+        assert first_step(w, 0) == ROUND and first_step(w, 1) == 10
+        assert set(values_at(w, "val_loss")) <= {ROUND, 400} and 400 in values_at(w, "val_loss"), values_at(w, "val_loss")
+
+
+def average_does_not_end_the_round_of_a_fragment(directory):
+    committed = {}
+    with Apart(directory, job(ROUND + 60, FRAGMENTS, resume="continue"), ROUND // 2 + 10, world=2, nodes=2, snapshots=committed) as w:
+        w.stop(ROUND - 1)
+    with World(directory, job(ROUND + 60, "{type: average, every: 100}", resume="continue"), world=2, nodes=2, snapshots=committed,
+               generation=2) as w:
+        w.run()
+        assert first_step(w, 0) == first_step(w, 1) == ROUND, [first_step(w, r) for r in (0, 1)]
+
+
 def a_rank_waits_at_the_end_of_the_run(directory):
     text, committed = job(120), {}
     undisturbed(directory, text, 2)
@@ -172,5 +193,6 @@ def others_go_on_at_the_newest_step(directory):
 
 
 sweep("stops within a round", [a_stop_does_not_wait_for_the_round, ranks_stop_where_they_are,
-                               an_evaluation_is_made_when_all_have_come_to_it, a_rank_waits_at_the_end_of_the_run,
+                               an_evaluation_is_made_when_all_have_come_to_it, new_evaluations_wait_for_the_slowest_rank,
+                               average_does_not_end_the_round_of_a_fragment, a_rank_waits_at_the_end_of_the_run,
                                others_go_on_at_the_newest_step])

@@ -236,6 +236,11 @@ static int64_t round_length(const struct sync *s)
     return s->state.least > s->round ? s->state.least : s->round;
 }
 
+bool sync_catches_up(const struct sync *s)
+{
+    return s->state.steps < s->state.least;
+}
+
 static bool round_is_over(const struct sync *s)
 {
     return s->config.spec.every_ms ? s->ending : s->state.steps >= round_length(s);

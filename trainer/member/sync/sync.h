@@ -114,6 +114,8 @@ void sync_hold_round(struct sync *s);
 int64_t sync_rounds(const struct sync *s);
 /* Whether the next sync_after_step makes an exchange. */
 bool sync_round_ends(const struct sync *s);
+/* Whether another rank has made more steps of this round: the ranks were stopped within it, and have resumed. */
+bool sync_catches_up(const struct sync *s);
 /* Steps of the round, or of the present fragment's round, that follow the next one; of a number of steps. */
 int64_t sync_steps_after_next(const struct sync *s);
 
