@@ -6,7 +6,7 @@ endforeach()
 
 add_library(emulated_ops STATIC)
 ddp_emulated_sources(emulated_ops ${op_kernels})
-add_executable(test_ops_emulated ops.c ops_launchers.c)
+add_executable(test_ops_emulated ops.c ops_launchers.c ops_products.c ops_side.c)
 target_compile_options(test_ops_emulated PRIVATE ${DDP_WARNINGS})
 target_link_libraries(test_ops_emulated PRIVATE emulated_ops emulated_cuda device base m)
 set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -21,7 +21,7 @@ set_tests_properties(test_ops_repeat PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 1
                      ENVIRONMENT DDP_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/lib/ddp_emulated/libddp_cuda.so)
 
 if(TARGET ddp_cuda_objects)
-  add_executable(gpu_ops ops.c ops_launchers.c)
+  add_executable(gpu_ops ops.c ops_launchers.c ops_products.c ops_side.c)
   target_link_libraries(gpu_ops PRIVATE ddp_cuda_objects device base m)
   set_target_properties(gpu_ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
