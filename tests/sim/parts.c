@@ -39,6 +39,18 @@ const struct copy *parts_find(const struct sim *sim, int64_t job, int64_t genera
     return NULL;
 }
 
+/* Records that are lost may have had another generation of this number, with other workers. */
+static bool still_member(const struct sim *sim, const struct told *t)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = r->rank_count; i-- > 0;)
+        if (r->ranks[i].job == t->job && r->ranks[i].generation == t->generation &&
+            r->ranks[i].spawn == t->spawn)
+            return true;
+    return false;
+}
+
 /* -1: no worker on the machine joined the generation. 0: none of them offered the snapshot. 1: one did. */
 static int machine_offers(const struct sim *sim, int machine, int64_t job, int64_t of, int64_t generation,
                           int64_t step)
@@ -47,7 +59,7 @@ static int machine_offers(const struct sim *sim, int machine, int64_t job, int64
 
     for (size_t i = 0; i < sim->told_count; i++) {
         const struct told *t = &sim->told[i];
-        if (t->machine != machine || t->job != job || t->generation != of)
+        if (t->machine != machine || t->job != job || t->generation != of || !still_member(sim, t))
             continue;
         found = found < 0 ? 0 : found;
         for (size_t k = 0; k < t->count; k++)

@@ -17,14 +17,16 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
-#define ENDED (INT64_C(1) << 40) /* the last stage: a job that has ended does not begin again */
+#define ENDED (INT64_C(1) << 40) /* beyond all other stages: a job that has ended does not begin again */
 /* How many of the newest snapshots a card holds. The files of others say that they are committed. */
 #define SNAPSHOTS 4
 
 int64_t card_stage(const struct job_record *job, const struct generation_record *g)
 {
+    /* Of two ends the one of the later generation counts: a job that was cancelled in the queue of older records may have succeeded
+     * before they were restored. */
     if (sm_terminal(&job_sm, job->state))
-        return ENDED;
+        return ENDED | (g ? g->number << 8 : 0);
     return (g ? g->number << 8 | (int64_t)g->state << 4 : 0) | (int64_t)job->state;
 }
 

@@ -71,6 +71,26 @@ static void a_job_that_only_a_node_knows_continues(void **state)
     assert_true(fixture_submit(f, "") > 500);
 }
 
+/* The restored records have the job in the queue, and a user cancels it there before the node is back. */
+static void a_success_counts_more_than_a_cancel_in_the_queue(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+    int64_t queued;
+
+    fixture_node(f, "box1", 4);
+    fixture_form(f, fixture_submit(f, ""));
+    fixture_exit(f, 1, 0, 0, 0);
+    assert_true(core_card(f->core, 1, &card));
+    queued = fixture_submit(f, "nodes: 3\n"); /* more than there are */
+    fixture_cancel(f, queued, true);
+    rename_job(&card, queued, core_job(f->core, queued)->request_id);
+    card.jobs[0].next_spawn = 100;
+    hello_with_card(f, 901, &card);
+    assert_int_equal(fixture_job(f, queued), JOB_SUCCEEDED);
+    assert_int_equal(core_job(f->core, queued)->generation, 1);
+}
+
 static void a_number_or_request_of_another_job_is_refused(void **state)
 {
     static const struct {
@@ -296,6 +316,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_job_that_only_a_node_knows_continues, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_success_counts_more_than_a_cancel_in_the_queue, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_number_or_request_of_another_job_is_refused, fixture_setup,
                                         fixture_teardown),
