@@ -82,7 +82,7 @@ static void side_close(struct side *s)
     device_close(s->d);
 }
 
-static float *fetch(struct side *s, const float *from)
+static float *floats_download(struct side *s, const float *from)
 {
     float *to = xcalloc(s->m->count, sizeof(*to));
     s->d->ops->download(s->d, to, from, s->m->count * sizeof(*to));
@@ -90,7 +90,7 @@ static float *fetch(struct side *s, const float *from)
 }
 
 /* Returns the gradients in host memory, and the loss. */
-static float *gradients(struct side *s, bool set, double *loss)
+static float *gradients_compute(struct side *s, bool set, double *loss)
 {
     struct device_tally tally;
     s->d->ops->zero(s->d, s->tally, sizeof(*s->tally));
@@ -99,11 +99,11 @@ static float *gradients(struct side *s, bool set, double *loss)
     s->d->ops->download(s->d, &tally, s->tally, sizeof(tally));
     if (loss)
         *loss = tally.loss;
-    return fetch(s, s->grads);
+    return floats_download(s, s->grads);
 }
 
 /* Fills the gradients with NaN. */
-static void spoil(struct side *s)
+static void gradients_spoil(struct side *s)
 {
     uint32_t *nan = xcalloc(s->m->count, sizeof(*nan));
     memset(nan, 0xff, s->m->count * sizeof(*nan));
@@ -134,21 +134,22 @@ static void the_first_micro_batch_sets_gradients(void **state)
             side_open(&gpu, DEVICE_CUDA, &shape);
             size_t n = gpu.m->count;
             assert_non_null(gpu.d->ops->zero_ranges);
-            spoil(&cpu);
-            float *want = gradients(&cpu, true, NULL), *added = gradients(&gpu, false, NULL);
-            spoil(&gpu);
-            float *set = gradients(&gpu, true, NULL);
+            gradients_spoil(&cpu);
+            float *want = gradients_compute(&cpu, true, NULL), *added = gradients_compute(&gpu, false, NULL);
+            gradients_spoil(&gpu);
+            float *set = gradients_compute(&gpu, true, NULL);
             assert_true(relative_error(set, want, n, 1.0f) < (bf16 ? 2e-2 : 1e-5));
             for (size_t i = 0; i < n; i++)
                 assert_true(set[i] == added[i]); /* the sign of a zero may differ */
             /* the next micro-batch adds to them */
-            float *twice = gradients(&gpu, false, NULL);
+            float *twice = gradients_compute(&gpu, false, NULL);
             assert_true(relative_error(twice, set, n, 2.0f) < 1e-6);
             /* a rank that has no samples */
-            spoil(&gpu);
-            spoil(&cpu);
+            gradients_spoil(&gpu);
+            gradients_spoil(&cpu);
             gpu.b.rows = cpu.b.rows = 0;
-            float *none = gradients(&gpu, true, NULL), *none_cpu = gradients(&cpu, true, NULL);
+            float *none = gradients_compute(&gpu, true, NULL),
+                  *none_cpu = gradients_compute(&cpu, true, NULL);
             for (size_t i = 0; i < n; i++)
                 if (none[i] != 0.0f || none_cpu[i] != 0.0f)
                     fail_msg("gradient %zu of %zu is %g, on the CPU %g", i, n, (double)none[i],
@@ -179,7 +180,7 @@ static struct optim *optimizer_for(struct side *s, const struct train_spec *spec
     return o;
 }
 
-static uint16_t rounded(float x)
+static uint16_t bf16_round(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
@@ -187,7 +188,7 @@ static uint16_t rounded(float x)
 }
 
 /* Updates the parameters three times. Returns whether updates round parameters, too. */
-static bool update(struct side *s, const struct train_spec *spec)
+static bool parameters_update(struct side *s, const struct train_spec *spec)
 {
     struct optim *o = optimizer_for(s, spec);
     float *g = xcalloc(s->m->count, sizeof(*g));
@@ -224,14 +225,14 @@ static void the_update_also_rounds_parameters(void **state)
         side_open(&cpu, DEVICE_CPU, &shape);
         side_open(&gpu, DEVICE_CUDA, &shape);
         size_t n = gpu.m->count;
-        assert_false(update(&cpu, &spec));
-        assert_true(update(&gpu, &spec));
-        float *want = fetch(&cpu, cpu.params), *got = fetch(&gpu, gpu.params);
+        assert_false(parameters_update(&cpu, &spec));
+        assert_true(parameters_update(&gpu, &spec));
+        float *want = floats_download(&cpu, cpu.params), *got = floats_download(&gpu, gpu.params);
         uint16_t *narrow = xcalloc(n, sizeof(*narrow));
         gpu.d->ops->download(gpu.d, narrow, gpu.m->narrowed, n * sizeof(*narrow));
         assert_memory_equal(got, want, n * sizeof(*got));
         for (size_t i = 0; i < n; i++)
-            assert_int_equal(narrow[i], rounded(got[i]));
+            assert_int_equal(narrow[i], bf16_round(got[i]));
         free(want);
         free(got);
         free(narrow);
@@ -257,9 +258,9 @@ static void muon_leaves_the_rest_to_one_update(void **state)
     spec.optimizer.eps = 1e-8;
     side_open(&cpu, DEVICE_CPU, &shape);
     side_open(&gpu, DEVICE_CUDA, &shape);
-    assert_false(update(&cpu, &spec));
-    assert_false(update(&gpu, &spec));
-    float *want = fetch(&cpu, cpu.params), *got = fetch(&gpu, gpu.params);
+    assert_false(parameters_update(&cpu, &spec));
+    assert_false(parameters_update(&gpu, &spec));
+    float *want = floats_download(&cpu, cpu.params), *got = floats_download(&gpu, gpu.params);
     for (size_t i = 0; i < gpu.m->tensor_count; i++) {
         const struct model_tensor *t = &gpu.m->tensors[i];
         if (t->matrices == 0)
@@ -310,7 +311,7 @@ static void chunks_of_logits_give_the_same_loss(void **state)
             n = gpu.m->count;
             assert_int_equal(gpt_of(gpu.m)->logits_ld, 5952);
             assert_int_equal(gpt_of(gpu.m)->head_rows, rows[i]);
-            got[again] = gradients(&gpu, true, &losses[again]);
+            got[again] = gradients_compute(&gpu, true, &losses[again]);
             side_close(&gpu);
         }
         unsetenv("DDP_CUDA_LOGITS_MB");

@@ -8,7 +8,7 @@ struct header {
     const char *name, *value;
 };
 
-static enum err_code check(const struct header *list, size_t count)
+static enum err_code headers_check(const struct header *list, size_t count)
 {
     struct web_headers headers = {0};
     struct err e;
@@ -27,9 +27,9 @@ static void usual_headers_pass(void **state)
                         chunked[] = {
                             {"host", "box1"}, {"Transfer-Encoding", "Chunked"}, {"Origin", "http://box1"}};
     (void)state;
-    assert_int_equal(check(none, ARRAY_LEN(none)), ERR_OK);
-    assert_int_equal(check(length, ARRAY_LEN(length)), ERR_OK);
-    assert_int_equal(check(chunked, ARRAY_LEN(chunked)), ERR_OK);
+    assert_int_equal(headers_check(none, ARRAY_LEN(none)), ERR_OK);
+    assert_int_equal(headers_check(length, ARRAY_LEN(length)), ERR_OK);
+    assert_int_equal(headers_check(chunked, ARRAY_LEN(chunked)), ERR_OK);
 }
 
 static void ambiguous_headers_are_refused(void **state)
@@ -49,7 +49,7 @@ static void ambiguous_headers_are_refused(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
-        assert_int_equal(check(pairs[i], 2), ERR_INVALID_ARGUMENT);
+        assert_int_equal(headers_check(pairs[i], 2), ERR_INVALID_ARGUMENT);
 }
 
 int main(void)

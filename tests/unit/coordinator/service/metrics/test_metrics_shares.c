@@ -18,7 +18,7 @@ struct list {
     size_t count;
 };
 
-static void add(struct list *l, int64_t job, const char *name, size_t times)
+static void add_points(struct list *l, int64_t job, const char *name, size_t times)
 {
     for (size_t i = 0; i < times; i++) {
         struct metric_point *p = &l->points[l->count];
@@ -50,17 +50,17 @@ static void few_points_stay(void **state)
 {
     struct list *l = list_create(state);
     assert_int_equal(metrics_shares_cut(l->points, 0, MOST), 0);
-    add(l, 1, "loss", MOST);
+    add_points(l, 1, "loss", MOST);
     assert_int_equal(metrics_shares_cut(l->points, l->count, MOST), MOST);
 }
 
 static void a_flood_costs_others_nothing(void **state)
 {
     struct list *l = list_create(state);
-    add(l, 1, "loss", 10);
-    add(l, 7, "sys.cpu", 5);
-    add(l, 7, "loss", 3 * MOST);
-    add(l, 2, "loss", 20);
+    add_points(l, 1, "loss", 10);
+    add_points(l, 7, "sys.cpu", 5);
+    add_points(l, 7, "loss", 3 * MOST);
+    add_points(l, 2, "loss", 20);
     l->count = metrics_shares_cut(l->points, l->count, MOST);
     assert_int_equal(l->count, MOST);
     assert_int_equal(count_of(l, 1, "loss"), 10);
@@ -73,7 +73,7 @@ static void the_newest_stay_in_their_order(void **state)
 {
     struct list *l = list_create(state);
     for (size_t i = 0; i < 2 * MOST; i++)
-        add(l, 1 + (int64_t)(i % 2), "loss", 1);
+        add_points(l, 1 + (int64_t)(i % 2), "loss", 1);
     l->count = metrics_shares_cut(l->points, l->count, MOST);
     assert_int_equal(l->count, MOST);
     for (size_t i = 0; i < MOST; i++)
@@ -84,7 +84,7 @@ static void more_sources_than_room(void **state)
 {
     struct list *l = list_create(state);
     for (int64_t job = 1; job <= 2 * MOST; job++)
-        add(l, job, "loss", 1);
+        add_points(l, job, "loss", 1);
     assert_true(metrics_shares_cut(l->points, l->count, MOST) <= MOST);
 }
 
