@@ -147,7 +147,7 @@ static enum MHD_Result exchange_refuse_chunks(struct web_exchange *x)
 static enum MHD_Result exchange_refuse_crowd(struct web_exchange *x)
 {
     struct err e;
-    err_set(&e, ERR_UNAVAILABLE, "too many large requests and answers are on their way: try again");
+    err_set(&e, ERR_UNAVAILABLE, "too many large requests and answers are in progress: try again");
     buf_release(&x->reply.body); /* it is large */
     return exchange_refuse(x, &e);
 }
@@ -265,7 +265,8 @@ static enum err_code exchange_find_login(struct web_exchange *x, const char *pat
     const char *cookies = exchange_header(x->connection, "Cookie");
     if (cookies && web_access_cookie(cookies, x->server->cookie, secret))
         x->login = door->find(door->user, secret);
-    return x->login ? ERR_OK : err_set(e, ERR_UNAUTHENTICATED, "log in with your token: POST /api/login");
+    return x->login ? ERR_OK
+                    : err_set(e, ERR_UNAUTHENTICATED, "not logged in: send your token with POST /api/login");
 }
 
 /* The request has shown the key or a login, so its connection is no longer a guest. */

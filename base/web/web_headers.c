@@ -22,7 +22,7 @@ void web_headers_add(struct web_headers *h, const char *name, const char *value)
 enum err_code web_headers_check(const struct web_headers *h, struct err *e)
 {
     if (h->bad_name)
-        return err_set(e, ERR_INVALID_ARGUMENT, "a header has a name that is not valid");
+        return err_set(e, ERR_INVALID_ARGUMENT, "the request has a header with an invalid name");
     if (h->hosts > 1 || h->origins > 1)
         return err_set(e, ERR_INVALID_ARGUMENT, "the request has two headers %s",
                        h->hosts > 1 ? "Host" : "Origin");

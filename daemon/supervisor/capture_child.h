@@ -39,8 +39,8 @@ void capture_child_plan(struct capture_child *c, const struct spawn_order *order
 /* Starts the process if it is due. Returns the time at which it will be due, or INT64_MAX. */
 int64_t capture_child_tick(struct capture_child *c, const struct spawn_order *order, int64_t started_wall_ms,
                            int64_t now);
-/* Call it repeatedly after the worker's end, until it returns 0: then the last line has come. Otherwise it returns the
- * time until which lines may come. */
+/* Call it repeatedly after the worker has ended. Returns 0 once no more lines will come; until then, the time at which the
+ * process is killed if it has not ended. */
 int64_t capture_child_finish(struct capture_child *c, const struct spawn_order *order,
                              int64_t started_wall_ms, int64_t now);
 void capture_child_read(struct capture_child *c, size_t limit, void (*fn)(void *, const char *line),

@@ -451,7 +451,8 @@ static enum err_code spare_send_order(struct spare *s, const struct spawn_order 
     return descriptors_send(s->socket, &m, e);
 }
 
-/* Moves the spare and the processes that its modules have started, which belong to the rank from now on. */
+/* Moves the spare into the rank's cgroup, and with it the processes that its imported modules have started. From now on all
+ * of them belong to the rank. */
 static enum err_code spare_enter_cgroup(struct spare *s, const char *cgroup, struct err *e)
 {
     if (cgroup_enter(cgroup, s->pid, e))

@@ -102,7 +102,7 @@ static float *gradients_compute(struct side *s, bool set, double *loss)
     return floats_download(s, s->grads);
 }
 
-/* Fills the gradients with NaN. */
+/* Fills the gradients with NaN, which shows in every result that depends on them. */
 static void gradients_spoil(struct side *s)
 {
     uint32_t *nan = xcalloc(s->m->count, sizeof(*nan));
@@ -122,7 +122,7 @@ static double relative_error(const float *x, const float *want, size_t n, float 
     return sqrt(error / (whole + 1e-30));
 }
 
-/* The first micro-batch of a step ignores what the gradients held: the gradients are those that it adds to zeros. */
+/* The first micro-batch of a step overwrites the gradients: the result is the same as if they had been zero before. */
 static void the_first_micro_batch_sets_gradients(void **state)
 {
     (void)state;

@@ -56,8 +56,8 @@ struct gpt {
     int64_t logits_ld; /* length of a row of logits: vocab or more */
     void *logits;      /* (head_rows,logits_ld) kept */
     void *dlogits;     /* typed; the memory of logits if the types are the same */
-    /* The gradients that a pass adds to, and the gaps between tensors. All others are products, which set them in the
-     * first micro-batch of a step. */
+    /* The gradients that a pass only adds to, and the gaps between tensors. They are set to zero before the first
+     * micro-batch of a step. All other gradients are results of matrix products, which overwrite them in that pass. */
     struct device_ranges added;
 };
 
@@ -66,8 +66,8 @@ static inline struct gpt *gpt_of(struct model *m)
     return (struct gpt *)(void *)m;
 }
 
-/* The bytes of a chunk of logits on a device with its own memory, of which training needs so much with the smallest
- * chunks: half of what is left goes to larger chunks, up to a limit. */
+/* The size of a chunk of logits in bytes, on a GPU with `memory` bytes. Training needs `needed` bytes with the smallest
+ * chunks. Half of the remaining memory goes to larger chunks, up to a limit. */
 size_t gpt_logits_bytes(size_t memory, size_t needed);
 
 /* The passes, in gpt_pass.c. */

@@ -128,9 +128,9 @@ static void keep_pace(struct core_progress *p, int64_t now_ms)
     }
 }
 
-/* The job's step is that of its foremost rank. The first report of a command's new generation may also set it
- * back: only the command knows where it continued. The first report to a restarted coordinator may not: another rank of
- * that generation has been further. */
+/* The job's step is the largest step that a rank has reported. The first report of a new generation of a command may also
+ * lower it, because only the command knows at which step it continued. The first report after a restart of the coordinator
+ * must not lower it if the generation is still the same: another rank may have reported a larger step before. */
 static void keep_step(struct core *core, struct spawn *s, int64_t step)
 {
     struct job *job = s->job;

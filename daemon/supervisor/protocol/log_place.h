@@ -6,13 +6,12 @@
 
 #include "base/err.h"
 
-/* Where a worker's output goes: <log_dir>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log.
- * Generation and local rank are those with which the worker was started. The place does not change when the worker is a
- * member of later generations, because it continues to write to its open files. To find the output of a rank, take the
- * spawn from the coordinator's rank record, and this place from the spawn. The last directory belongs to the job's
- * user, who may put anything there (error.json, links, FIFOs). The directories above it belong to the agent; other
- * users may enter them but not list them. Path names are therefore trusted only down to log_dir; below it everything is
- * opened by directory descriptors. */
+/* A worker's output goes to <log_dir>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log. N and the local
+ * rank are those with which the worker was started: as a member of later generations it continues to write to its open
+ * files. The coordinator's record of a rank names the rank's spawn, and the spawn has the generation and the local rank
+ * of this path. The last directory belongs to the job's user, who may put anything there (error.json, links, FIFOs). The
+ * directories above it belong to the agent; other users may enter them but not list them. Path names are therefore
+ * trusted only down to log_dir; below it everything is opened by directory descriptors. */
 
 #define LOG_PLACE_DIR_MODE 0751  /* of the directories above the last one */
 #define LOG_PLACE_LAST_MODE 0750 /* of the directory that belongs to the job's user */

@@ -42,9 +42,9 @@ static void a_library_that_does_not_fit_is_refused(void **state)
     static const struct {
         const char *name, *why;
     } rows[] = {
-        {"nccl_oldest.so", "has version 2.8.4, expected 2.17 or a later 2.x"},
-        {"nccl_old.so", "has version 2.16.5, expected 2.17 or a later 2.x"},
-        {"nccl_newer.so", "has version 3.0.0, expected 2.17 or a later 2.x"},
+        {"nccl_oldest.so", "is version 2.8.4, expected 2.17 or later, below 3.0"},
+        {"nccl_old.so", "is version 2.16.5, expected 2.17 or later, below 3.0"},
+        {"nccl_newer.so", "is version 3.0.0, expected 2.17 or later, below 3.0"},
         {"nccl_bare.so", "has no \"ncclGetUniqueId\""},
         {"nccl_absent.so", "nccl_absent.so: cannot open shared object file"},
     };

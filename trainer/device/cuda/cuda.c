@@ -229,7 +229,8 @@ static enum err_code number_from_environment(const char *name, long most, long *
     return ERR_OK;
 }
 
-/* DDP_SLOTS_PER_GPU is set by the agent: so many workers may share the GPU, and its memory. */
+/* The agent sets DDP_SLOTS_PER_GPU to the number of workers that may share the GPU. Each of them plans with an equal part of
+ * the GPU's memory. */
 static enum err_code divide_memory(struct device *d, size_t whole, struct err *e)
 {
     long workers = 1, logits_mb = 0;

@@ -106,8 +106,8 @@ void sync_end_round(struct sync *s, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
-/* The next sync_after_step makes no exchange, though the round may be over. sync_round_due is true then. For a group whose
- * ranks stop within a round, or cannot agree whether they do. Not with overlap. */
+/* The next sync_after_step makes no exchange even if the round is over; in that case sync_round_due is true. Call it when the
+ * ranks stop within a round, or when an error keeps them from agreeing whether to stop. Not allowed with overlap. */
 void sync_hold_round(struct sync *s);
 
 /* Exchanges that the group, and those before it from whose memory it goes on, have made. */

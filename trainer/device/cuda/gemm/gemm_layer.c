@@ -160,7 +160,8 @@ static enum err_code weights_fused(const struct two_ways *w, struct err *e)
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "weight_grad", e);
 }
 
-/* What the caller does if gemm_weight_grad does nothing. It sets biases to zero with many others, before. */
+/* Computes both gradients separately, as the caller does if gemm_weight_grad returns UNIMPLEMENTED. Adds to dbias, which the
+ * caller has set to zero before the first micro-batch. */
 static enum err_code weights_apart(const struct two_ways *w, struct err *e)
 {
     const struct device_weight_grad *h = w->weights;

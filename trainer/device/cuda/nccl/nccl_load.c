@@ -41,7 +41,7 @@ enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct 
             return err_set(e, ERR_UNAVAILABLE, "NCCL: %s has no \"%s\"", file, wanted[i].name);
     if (lib.version(&version) != ncclSuccess || version < NCCL_OLDEST || version >= 30000) {
         int major = version < 10000 ? 1000 : 10000; /* until 2.8.4, which is 2804; 2.9.6 is 20906 */
-        return err_set(e, ERR_UNAVAILABLE, "NCCL: %s has version %d.%d.%d, expected 2.17 or a later 2.x",
+        return err_set(e, ERR_UNAVAILABLE, "NCCL: %s is version %d.%d.%d, expected 2.17 or later, below 3.0",
                        file, version / major, version % major / 100, version % 100);
     }
     *out = lib;

@@ -24,7 +24,7 @@ struct nccl_library {
     ncclResult_t (*abort)(ncclComm_t c);
 };
 
-/* UNAVAILABLE: there is no library, it lacks a function, or its version is not 2.17 or a later 2.x. On success the
+/* UNAVAILABLE: there is no library, it lacks a function, or its version is below 2.17, or 3.0 or later. On success the
  * library stays open. */
 MUST_CHECK enum err_code nccl_load(struct nccl_library *out, struct err *e);
 MUST_CHECK enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct err *e);
