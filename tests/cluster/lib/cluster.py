@@ -55,23 +55,41 @@ def wait_for(condition, what, timeout=20.0):
 _port_locks = []
 
 
-def free_port(first=20000, last=29000):
-    """Returns a port below 32768 that nothing listens on. A file lock keeps other tests of this machine away from it."""
+def lock_port(name):
+    """Whether no other test of this machine has this lock. The lock is kept until this process ends."""
     lock_dir = os.path.join(tempfile.gettempdir(), "ddp-test-ports")
     os.makedirs(lock_dir, exist_ok=True)
+    fd = os.open(os.path.join(lock_dir, name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return False
+    _port_locks.append(fd)
+    return True
+
+
+def free_port(first=20000, last=29000):
+    """Returns a port below 32768 that nothing listens on and that no other test uses."""
     for _ in range(500):
         port = random.randint(first, last)
-        fd = os.open(os.path.join(lock_dir, str(port)), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        if not lock_port(str(port)):
+            continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            os.close(fd)
             continue
-        _port_locks.append(fd)
         return port
     raise RuntimeError("no free port between %d and %d" % (first, last))
+
+
+def worker_ports():
+    """Returns 40 ports, "FIRST-LAST", for a node's workers. No other test uses them, and no `ddpctl run` (29700-30699)."""
+    blocks = list(range(30700, 32740, 40))
+    random.shuffle(blocks)
+    first = next((first for first in blocks if lock_port("workers-%d" % first)), blocks[0])
+    return "%d-%d" % (first, first + 39)
 
 
 def alive(pid):
@@ -224,12 +242,10 @@ class Cluster:
     def start_agent(self, name, slots=None, args=()):
         """Starts the agent of a node, or starts it again after a kill."""
         if name not in self.agents:
-            count = len(self.agents)
-            first = 29700 + (os.getpid() * 31 + count * 40) % 900  # as far from other tests' ranges as possible
             self.agents[name] = Daemon(self, name, [
                 program("ddp-agent"), "--state", self.agent_state(name), "--node", name,
                 "--coordinator", "%s:%d" % (self.host, self.port), "--token", self.token,
-                "--log-dir", os.path.join(self.dir, "logs-" + name), "--ports", "%d-%d" % (first, first + 39),
+                "--log-dir", os.path.join(self.dir, "logs-" + name), "--ports", worker_ports(),
                 "--slots", str(slots if slots is not None else self.slots), "--config", self.agent_config(),
                 *(["--user", "root"] if os.geteuid() == 0 else []), *self.agent_args, *args],
                 prefix=self.network.enter(name) if self.network else ())
