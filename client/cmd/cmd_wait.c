@@ -24,6 +24,7 @@ static int wait_print_end(struct link *link, const Ddp__V1__JobStatus *job)
             screen_reason(job, &talk);
             buf_putc(&talk, '\n');
         }
+        screen_not_restarted(job, "", &talk);
         if (failed)
             screen_next(job, &talk);
     }
