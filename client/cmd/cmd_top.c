@@ -131,10 +131,14 @@ const struct command cmd_top = {
     .usage = "top [--once]",
     .summary = "watch nodes, GPUs and jobs on one screen",
     .help = "Shows the nodes, the load of their GPUs and the jobs, renewed each second. Keys:\n"
-            "  arrows, j, k  select a job      enter  open it: its ranks, why it waits, its loss, its log\n"
-            "  s, r          sort, reverse     /      filter by number, name, user, state or node\n"
-            "  n             all nodes         c      cancel the job, after a question\n"
-            "  q             back, or quit     esc    back, or no filter\n"
+            "  arrows, j, k  select a job\n"
+            "  enter         open it: its ranks, why it waits, its loss, its log\n"
+            "  /             filter by number, name, user, state or node\n"
+            "  s, r          sort, reverse\n"
+            "  n             all nodes\n"
+            "  c             cancel the job, after a question\n"
+            "  esc           back, or no filter\n"
+            "  q             back, or quit\n"
             "Without a terminal, or with --once, it prints one screen with all nodes and jobs.",
     .options = options,
     .size = sizeof(struct top_options),

@@ -240,7 +240,7 @@ const struct command cmd_run = {
         "without a token. At localhost a token is made automatically.\n\n"
         "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
         "  ddpctl run --procs-per-node 4 ./bench\n"
-        "  ddprun --nnodes=2 --rdzv-id=456 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"
+        "  ddprun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"
         "  ddpctl run examples/single.yaml --set train.epochs=3",
     .options = run_option_table,
     .shared = job_flag_options,

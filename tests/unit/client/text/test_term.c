@@ -61,7 +61,7 @@ static void test_help_is_fitted_to_a_narrow_terminal(void **state)
 {
     (void)state;
     static const char help[] =
-        "usage: ddpctl logs JOB\n\n"
+        "usage: ddpctl logs JOB [--rank R] [--stdout | --stderr] [--tail N] [-f]\n\n"
         "Prints what the workers of the newest generation wrote to standard output\n"
         "and standard error.\n\n"
         "  ddpctl logs 9 --an-example-that-is-longer-than-the-terminal-but-is-kept as it is\n\n"
@@ -75,7 +75,8 @@ static void test_help_is_fitted_to_a_narrow_terminal(void **state)
     assert_string_equal(out.data, help);
     help_fill(&narrow, &out);
     assert_string_equal(
-        out.data, "usage: ddpctl logs JOB\n\n"
+        out.data, "usage: ddpctl logs JOB [--rank R] [--stdout | --stderr] [--tail\n"
+                  "       N] [-f]\n\n"
                   "Prints what the workers of the newest generation wrote to\n"
                   "standard output and standard error.\n\n"
                   "  ddpctl logs 9 --an-example-that-is-longer-than-the-terminal-but-is-kept as it is\n\n"
