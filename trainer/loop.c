@@ -204,8 +204,8 @@ static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopp
 
 static enum err_code run_generation(struct trainer *t, struct err *e)
 {
-    /* A generation that goes on from memory, or at unlike steps, is in the midst of an epoch. */
-    bool within = t->formation.info.live || t->apart;
+    /* A generation that goes on from memory, or within a round, is in the midst of an epoch. */
+    bool within = t->formation.info.live || t->owed;
     bool stopped = false, at_start = !within || t->engine.cursor.position == 0;
     trainer_running = 1;
     sync_at_step(t->formation.sync, t->engine.step);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/state.h"
+#include "trainer/round_stop.h"
 
 /* Which part each rank takes, and who reads it. Every rank makes the same plan. */
 struct parts_plan {
@@ -261,6 +262,12 @@ static enum err_code read_parts(struct trainer *t, const struct snapshot_place *
 
 /* ---- ranks that were stopped at unlike steps of a round */
 
+/* Steps of the present round, or of the present fragment's round, at the snapshot's place. */
+static int64_t steps_of_round(const struct snapshot_place *place)
+{
+    return place->turn ? place->turn_steps : place->round_steps;
+}
+
 /* Whether the steps that the rank has made less bring it to the snapshot's place. Not if a step takes other samples now.
  * Rounds of a given time, and `sync: auto`, which may come to all-reduce, begin at one place on all ranks. */
 static bool own_place_fits(struct trainer *t, const struct snapshot_place *place,
@@ -268,8 +275,8 @@ static bool own_place_fits(struct trainer *t, const struct snapshot_place *place
 {
     struct engine *n = &t->engine;
     const struct cursor newest = n->cursor;
-    const int64_t made = place->turn ? place->turn_steps : place->round_steps;
-    if (behind->steps < 1 || behind->steps >= made || t->spec->sync.type == SYNC_AUTO || t->sync.every_ms)
+    if (behind->steps < 1 || behind->steps >= steps_of_round(place) || t->spec->sync.type == SYNC_AUTO ||
+        t->sync.every_ms)
         return false;
     if (place->turn && t->spec->sync.type != SYNC_DILOCO) /* a fragment's round is not one of `average` */
         return false;
@@ -308,13 +315,19 @@ static void take_own_place(struct trainer *t, const struct snapshot_place *place
     round->turn_steps -= place->turn ? behind->steps : 0;
 }
 
-/* No rank came to a step that all must reach (an evaluation, an exchange) before those behind it. So all that was due
- * after a rank's last step is still due, and snapshots that wait for the end of the round are due for all. */
+/* Ranks go on at unlike steps. Snapshots that wait for the end of the round are due for all. */
 static void go_on_apart(struct trainer *t, const struct snapshot_place *place, struct sync_state *round)
 {
-    t->apart = t->owed = true;
+    t->apart = true;
     t->snapshot_due = t->snapshot_dir && t->spec->snapshot.every.count > 0;
-    round->least = place->turn ? place->turn_steps : place->round_steps;
+    round->least = steps_of_round(place);
+}
+
+/* Whether the snapshot is of a stop within a round: all ranks stopped before the evaluation that was due after their last
+ * step. The only other snapshots within a round are those of the best evaluation, which was made. */
+static bool was_stopped_within(const struct trainer *t, const struct snapshot_place *place)
+{
+    return round_stop_meets(t) && steps_of_round(place) > 0 && place->best_step != place->step;
 }
 
 /* The samples of an exchange are those of the ranks that are here, when all have come to the newest rank's step. */
@@ -336,6 +349,8 @@ static enum err_code load_round(struct trainer *t, const struct snapshot_place *
     free(all);
     if (!code && apart)
         go_on_apart(t, place, round);
+    if (!code)
+        t->owed = apart || was_stopped_within(t, place);
     if (!code)
         sync_load(f->sync, round);
     return code;

@@ -43,18 +43,19 @@ def ask_to_stop(w):
 
 
 class Apart(World):
-    """Rank 1 holds in step `slow`, which therefore takes so long that the rest of the round would take more than a second."""
+    """Rank 1 holds in step `slow`, which therefore takes so long that the rest of the round would take more than a second.
+    So does rank 0 if `both` is true."""
 
-    def __init__(self, directory, text, slow, **options):
-        self.slow, self.gate = slow, f"{directory}.gate"
+    def __init__(self, directory, text, slow, both=False, **options):
+        self.slow, self.gate, self.held = slow, f"{directory}.gate", range(2) if both else [1]
         os.makedirs(directory, exist_ok=True)
         open(self.gate, "w").close()
-        super().__init__(directory, text, env={1: {"DDP_TEST_HOLD_STEP": f"{slow}:{self.gate}"}}, **options)
+        super().__init__(directory, text, env={r: {"DDP_TEST_HOLD_STEP": f"{slow}:{self.gate}"} for r in self.held}, **options)
 
     def stop(self, fast=None):
-        """When rank 0 has made step `fast`, all are asked to stop. Rank 1 ends its step when all have heard of it."""
+        """When rank 0 has made step `fast`, all are asked to stop. Held ranks end their step when all have heard of it."""
         w = self
-        w.until(lambda: "event=held_for_test" in w.ranks[1].err, f"rank 1 to hold in step {w.slow}")
+        w.until(lambda: all("event=held_for_test" in w.ranks[r].err for r in w.held), f"ranks to hold in step {w.slow}")
         if fast:
             w.until_step(fast, rank=0)
         ask_to_stop(w)
@@ -139,6 +140,20 @@ def an_evaluation_is_made_when_all_have_come_to_it(directory):
         same_as_undisturbed(where, 2)
 
 
+def an_evaluation_is_made_after_all_have_stopped_at_its_step(directory):
+    """The evaluation of the step at which all were stopped is made after the resume, but no other one within that epoch."""
+    for evaluate, at, first, later in ((100, 100, [], [100, 200]), ('"6 epochs"', 110, [102], [200])):
+        where = f"{directory}/{at}"
+        text, committed = job(200, evaluate=evaluate), {}
+        with Apart(where, text, at, both=True, world=2, nodes=2, snapshots=committed) as w:
+            w.stop()
+            assert [c.step for c in w.rendezvous.commits] == [at] and sorted(values_at(w, "val_loss")) == first, values_at(w, "val_loss")
+        with World(where, text, world=2, nodes=2, snapshots=committed, generation=2) as w:
+            w.run()
+            assert first_step(w, 0) == first_step(w, 1) == at, [first_step(w, r) for r in (0, 1)]
+            assert sorted(values_at(w, "val_loss")) == later, values_at(w, "val_loss")
+
+
 def new_evaluations_wait_for_the_slowest_rank(directory):
     """The rank that is behind comes by steps at which an evaluation is due now. The other one has left them behind."""
     committed = {}
@@ -172,7 +187,7 @@ def a_rank_waits_at_the_end_of_the_run(directory):
 
 
 def others_go_on_at_the_newest_step(directory):
-    """Other numbers of ranks, another strategy, or other samples in a step."""
+    """Other numbers of ranks, another strategy, or other samples in a step. With three ranks, each of the two parts keeps its step."""
     committed = {}
     with Apart(directory, job(400, resume="continue"), 10, world=2, nodes=2, snapshots=committed) as w:
         w.stop(ROUND - 1)
@@ -189,10 +204,11 @@ def others_go_on_at_the_newest_step(directory):
         with World(at, text, world=world, nodes=world, snapshots=dict(committed), generation=generation) as w:
             w.run()
             steps = [first_step(w, r) for r in range(world)]
-            assert steps[0] == ROUND and (len(set(steps)) == 1 or world == 3), (text, steps)
+            assert steps == ([ROUND, 10, ROUND] if world == 3 else [ROUND] * world), (text, steps)
 
 
 sweep("stops within a round", [a_stop_does_not_wait_for_the_round, ranks_stop_where_they_are,
-                               an_evaluation_is_made_when_all_have_come_to_it, new_evaluations_wait_for_the_slowest_rank,
+                               an_evaluation_is_made_when_all_have_come_to_it,
+                               an_evaluation_is_made_after_all_have_stopped_at_its_step, new_evaluations_wait_for_the_slowest_rank,
                                average_does_not_end_the_round_of_a_fragment, a_rank_waits_at_the_end_of_the_run,
                                others_go_on_at_the_newest_step])
