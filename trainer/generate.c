@@ -73,8 +73,8 @@ static enum err_code open_model(struct speaker *s, const char *dir, struct err *
     void *params = NULL;
     if (gpt2_config_read(dir, &s->spec, e) || read_vocabulary(s, dir, e) ||
         speaker_check_vocabulary(s, dir, e) || device_open(&s->device, DEVICE_CPU, 0, 1, 0, e) ||
-        model_open(&s->model, spec, LOSS_CROSS_ENTROPY, spec->model.context, spec->model.vocab, 1, s->device,
-                   e) ||
+        model_open(&s->model, spec, LOSS_CROSS_ENTROPY, spec->model.context, spec->model.vocab, 1, 0,
+                   s->device, e) ||
         device_alloc(s->device, s->model->count * sizeof(float), "parameters", &params, e))
         return e->code;
     s->params = params;

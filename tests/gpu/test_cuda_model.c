@@ -372,6 +372,22 @@ static void shared_gpus_keep_fewer_activations(void **state)
     unsetenv("DDP_EMULATED_MEMORY");
 }
 
+/* The arrays of a strategy that averages take memory that activations would have otherwise. */
+static void arrays_of_averaging_leave_less_memory(void **state)
+{
+    struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+    (void)state;
+    setenv("DDP_EMULATED_MEMORY", "8589934592", 1);
+    for (int many = 0; many < 2; many++) {
+        struct side gpu;
+        shape.extra_arrays = many ? 100000 : 0; /* each of 0.1 MB */
+        side_open(&gpu, DEVICE_CUDA, &shape);
+        assert_int_equal(gpt_of(gpu.m)->keeps, !many);
+        side_close(&gpu);
+    }
+    unsetenv("DDP_EMULATED_MEMORY");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +398,7 @@ int main(void)
         cmocka_unit_test(chunks_of_logits_give_the_same_loss),
         cmocka_unit_test(shared_gpus_have_less_memory),
         cmocka_unit_test(shared_gpus_keep_fewer_activations),
+        cmocka_unit_test(arrays_of_averaging_leave_less_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

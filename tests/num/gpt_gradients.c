@@ -43,7 +43,7 @@ static void open_model(struct work *w, const char *dir, const char *precision)
     w->spec.precision = strcmp(precision, "bf16") ? PRECISION_FP32 : PRECISION_BF16;
     call_must_succeed(device_open(&w->device, DEVICE_CPU, 0, 1, 0, &e), &e);
     call_must_succeed(model_open(&w->model, &w->spec, LOSS_CROSS_ENTROPY, w->spec.model.context,
-                                 w->spec.model.vocab, w->rows, w->device, &e),
+                                 w->spec.model.vocab, w->rows, 0, w->device, &e),
                       &e);
     for (int i = 0; i < 2; i++)
         call_must_succeed(

@@ -494,13 +494,13 @@ static void the_width_must_be_a_multiple_of_heads(void **state)
     assert_int_equal(gpt_open(&m, &s, 1, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg,
                         "invalid value for 'model.width': expected a multiple of model.heads (5), got 48");
-    assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 5, 10, 1, d, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 5, 10, 1, 0, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model's context is 4, but the data has windows of 5");
     spec.model.vocab = 9;
-    assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 4, 10, 1, d, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 4, 10, 1, 0, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model's vocabulary is 9, but the data has 10 symbols");
     spec.model.vocab = 0;
-    assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 4, 10, 1, d, &e), ERR_OK);
+    assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 4, 10, 1, 0, d, &e), ERR_OK);
     assert_int_equal(m->out, 10);
     model_free(m);
     device_close(d);

@@ -152,7 +152,7 @@ static void gradients_check(enum loss_type loss, enum activation_type type, size
     struct device_tally tally = {0}, judged = {0};
     problem_init(&p, loss, type, layers);
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
-    assert_int_equal(model_open(&m, &p.spec, loss, p.sizes[0], p.sizes[layers], ROWS, d, &e), ERR_OK);
+    assert_int_equal(model_open(&m, &p.spec, loss, p.sizes[0], p.sizes[layers], ROWS, 0, d, &e), ERR_OK);
     void *params, *grads;
     assert_int_equal(device_alloc(d, m->count * sizeof(float), "p", &params, &e), ERR_OK);
     assert_int_equal(device_alloc(d, m->count * sizeof(float), "g", &grads, &e), ERR_OK);
@@ -212,9 +212,9 @@ static void model_and_data_must_have_the_same_widths(void **state)
     (void)state;
     problem_init(&p, LOSS_MSE, ACTIVATION_RELU, 2);
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
-    assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 5, 8, ROWS, d, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 5, 8, ROWS, 0, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model has 6 inputs, but the data has 5");
-    assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 6, 3, ROWS, d, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 6, 3, ROWS, 0, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model has 8 outputs, but the data has 3");
     device_close(d);
     problem_release(&p);

@@ -147,7 +147,8 @@ static enum err_code open_rows(struct engine *n, struct err *e)
     n->rows = rows;
     n->opened++;
     n->narrowed = false;
-    if (model_open(&n->model, n->spec, n->train->loss, n->train->in, n->train->out, rows, n->device, e) ||
+    if (model_open(&n->model, n->spec, n->train->loss, n->train->in, n->train->out, rows, n->extra_count,
+                   n->device, e) ||
         micro_batch_open(n, rows, e))
         return e->code;
     describe_layout(n);

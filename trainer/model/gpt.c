@@ -169,14 +169,15 @@ static int64_t choose_head_rows(const struct gpt *g, double bytes)
     return rows < n ? rows : n;
 }
 
-/* The memory that training needs with the present layout: activations, parameters, gradients and two moments, the bf16
- * weights, and what libraries need. */
+/* The memory that training needs with the present layout: activations, parameters, gradients and two moments, the arrays
+ * of a strategy that averages, the bf16 weights, and what libraries need. */
 static size_t memory_needed(struct gpt *g)
 {
     const struct model *m = &g->base;
     struct walk all = {0};
     place_activations(g, &all);
-    return all.at + m->count * (4 * sizeof(float) + device_size(DEVICE_BF16)) + LIBRARY_BYTES;
+    return all.at + m->count * ((4 + g->s.extra_arrays) * sizeof(float) + device_size(DEVICE_BF16)) +
+           LIBRARY_BYTES;
 }
 
 size_t gpt_logits_bytes(size_t memory, size_t needed)

@@ -25,7 +25,8 @@ struct gpt_shape {
     bool tied;
     enum device_activation activation;
     enum device_type type;
-    uint64_t seed; /* seed of the dropout masks */
+    uint64_t seed;       /* seed of the dropout masks */
+    size_t extra_arrays; /* see model_open */
 };
 
 /* Opens a model. max_rows: largest number of rows in a batch. INVALID_ARGUMENT: the width is not a multiple

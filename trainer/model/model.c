@@ -44,7 +44,8 @@ static enum err_code open_mlp(struct model **out, const struct train_spec *spec,
 }
 
 static enum err_code open_gpt(struct model **out, const struct train_spec *spec, int64_t data_in,
-                              int64_t data_out, int64_t max_rows, struct device *device, struct err *e)
+                              int64_t data_out, int64_t max_rows, size_t extra_arrays, struct device *device,
+                              struct err *e)
 {
     struct gpt_shape shape = {
         .layers = spec->model.layers,
@@ -59,6 +60,7 @@ static enum err_code open_gpt(struct model **out, const struct train_spec *spec,
         .activation = activation_of(spec->model.activation),
         .type = spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32,
         .seed = (uint64_t)spec->seed,
+        .extra_arrays = extra_arrays,
     };
     if (data_in != shape.context)
         return err_set(e, ERR_INVALID_ARGUMENT,
@@ -72,12 +74,12 @@ static enum err_code open_gpt(struct model **out, const struct train_spec *spec,
 }
 
 enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
-                         int64_t data_in, int64_t data_out, int64_t max_rows, struct device *device,
-                         struct err *e)
+                         int64_t data_in, int64_t data_out, int64_t max_rows, size_t extra_arrays,
+                         struct device *device, struct err *e)
 {
     BUG_ON(max_rows < 1);
     if (spec->model.type == MODEL_GPT)
-        return open_gpt(out, spec, data_in, data_out, max_rows, device, e);
+        return open_gpt(out, spec, data_in, data_out, max_rows, extra_arrays, device, e);
     return open_mlp(out, spec, loss, data_in, data_out, max_rows, device, e);
 }
 
