@@ -338,6 +338,9 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         out->argv = strv_append(NULL, place->trainer);
         env = trainer_variables_put(env, place);
     } else {
+        /* Otherwise Python writes to a file in pieces of 8 KB, and logs and curves come late. */
+        if (!env_get(env, "PYTHONUNBUFFERED"))
+            env = env_set(env, "PYTHONUNBUFFERED", "1");
         out->argv = command_expand(set->command ? set->command : spec->command, spawn);
         env = python_path_put(env, place->python);
         if (*group->resume_path)

@@ -95,6 +95,7 @@ static void variables_are_those_of_torchrun(void **state)
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
         {"TORCHELASTIC_ERROR_FILE", "/logs/7/generation_1/box1/1/error.json"},
         {"OMP_NUM_THREADS", "1"},
+        {"PYTHONUNBUFFERED", "1"},
         {"DDP_JOB_ID", "7"},
         {"DDP_GENERATION", "1"},
         {"DDP_SPAWN_ID", "7.box1.12"},
@@ -133,7 +134,8 @@ static void later_sources_replace_earlier_ones(void **state)
     struct setup s;
 
     (void)state;
-    open_setup(&s, "command: [x]\nenv: {BAZ: job, TORCH_NCCL_ASYNC_ERROR_HANDLING: '0'}\n");
+    open_setup(&s,
+               "command: [x]\nenv: {BAZ: job, PYTHONUNBUFFERED: '', TORCH_NCCL_ASYNC_ERROR_HANDLING: '0'}\n");
     s.group.env = carried;
     s.group.n_env = 4;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
@@ -141,6 +143,7 @@ static void later_sources_replace_earlier_ones(void **state)
     check_variable(&s, "BAR", "agent");
     check_variable(&s, "BAZ", "job");
     check_variable(&s, "OMP_NUM_THREADS", "4");
+    check_variable(&s, "PYTHONUNBUFFERED", "");
     check_variable(&s, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     check_variable(&s, "RANK", "4"); /* the job cannot replace it */
     close_setup(&s);
@@ -149,7 +152,8 @@ static void later_sources_replace_earlier_ones(void **state)
 /* As under systemd, with secrets of the administrator in the environment. */
 static void jobs_of_a_daemon_do_not_see_its_environment(void **state)
 {
-    static const char *const kept[] = {"PATH", "LANG", "HOME", "USER", "LOGNAME", "SHELL", "NODE_WIDE"};
+    static const char *const kept[] = {"PATH",    "LANG",  "HOME",      "USER",
+                                       "LOGNAME", "SHELL", "NODE_WIDE", "PYTHONUNBUFFERED"};
     char *node[] = {(char *)"NODE_WIDE=1", (char *)"FOO=node", NULL};
     char *carried[] = {(char *)"FOO=submitter"};
     struct setup s;
