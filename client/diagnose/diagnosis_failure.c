@@ -141,10 +141,12 @@ static void failure_put_memory_advice(struct diagnosis *d, const Ddp__V1__Worker
 }
 
 static void failure_put_advice(const Ddp__V1__ProbeJobReply *reply, const Ddp__V1__WorkerProbe *w,
-                               struct diagnosis *d)
+                               const char *advice, struct diagnosis *d)
 {
     long long id = reply->job->job;
     failure_put_memory_advice(d, w);
+    if (advice)
+        buf_printf(&d->next, "%s\n", advice);
     buf_printf(&d->next, "ddpctl logs %lld --rank %d%s\n", id, w->rank, w->n_stderr_tail ? " --stderr" : "");
     if (strcmp(reply->job->state, "failed") == 0 && reply->job->snapshot &&
         reply->job->snapshot->committed_ms)
@@ -201,11 +203,11 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
                    text_duration(w->ended_ms - left->ended_ms).text);
     }
     failed_ranks_find(&failed, job, reply);
-    failed.first_is_told = true;
+    failed.first_is_told = failed.advice_is_told = true;
     failure_put_details(reply, w, &failed, d);
     if (*job->not_restarted) {
         term_puts_safe(&d->details, job->not_restarted);
         buf_putc(&d->details, '\n');
     }
-    failure_put_advice(reply, w, d);
+    failure_put_advice(reply, w, failed_ranks_advice(&failed), d);
 }

@@ -81,6 +81,7 @@ void failed_ranks_find(struct failed_ranks *f, const Ddp__V1__JobStatus *job,
         return;
     f->items = xcalloc(1 + (probe ? probe->n_workers : 0), sizeof(*f->items));
     f->count = f->group_count = 1;
+    f->alone = job->world_size == 1;
     f->items[0].owner =
         (struct line_owner){.node = first->node, .rank = first->rank, .local_rank = first->local_rank};
     failed_rank_take_lines(&f->items[0], first->stderr_tail, first->n_stderr_tail);
@@ -131,6 +132,33 @@ static bool failed_group_find(const struct failed_ranks *f, size_t group, bool (
     return !shown && *lines && (*lines)->count;
 }
 
+static bool line_says_any(const char *line, const char *const *texts)
+{
+    for (; *texts; texts++)
+        if (strcasestr(line, *texts))
+            return true;
+    return false;
+}
+
+/* The messages of PyTorch (several versions), and of llm.c's train_gpt2.py. */
+static bool line_says_no_gpu_for_nccl(const char *line)
+{
+    static const char *const texts[] = {"no GPUs found", "have NCCL built in",
+                                        "requires at least one CUDA device", "we need CUDA for DDP", NULL};
+    return line_says_any(line, texts);
+}
+
+const char *failed_ranks_advice(const struct failed_ranks *f)
+{
+    for (size_t i = 0; f->count && i < f->items[0].count; i++)
+        if (line_says_no_gpu_for_nccl(f->items[0].lines[i]))
+            return f->alone
+                       ? "the program uses NCCL, but finds no GPU. Some programs do so if RANK is set, as torchrun "
+                         "and ddp set it. To train in one process without a GPU: env -u RANK python3 train.py"
+                       : "the program uses NCCL, but finds no GPU. On CPUs, PyTorch needs the backend gloo";
+    return NULL;
+}
+
 bool failed_ranks_print(const struct failed_ranks *f, const char *label, bool (*seen)(void *user, int rank),
                         void *user, struct buf *out)
 {
@@ -160,6 +188,9 @@ bool failed_ranks_print(const struct failed_ranks *f, const char *label, bool (*
     if (left)
         buf_printf(out, "%sthe last lines of %zu more rank%s differ from these\n", label, left,
                    left == 1 ? "" : "s");
+    const char *advice = f->advice_is_told || f->group_from ? NULL : failed_ranks_advice(f);
+    if (advice)
+        buf_printf(out, "%s%s\n", label, advice);
     free(ranks);
     return first;
 }

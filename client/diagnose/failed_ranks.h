@@ -22,6 +22,8 @@ struct failed_ranks {
     size_t group_from; /* failed_ranks_print leaves out the groups before it */
     bool
         first_is_told; /* the caller has just named the first rank: if it is alone, its lines get no heading */
+    bool alone;        /* the job has one rank */
+    bool advice_is_told; /* failed_ranks_print leaves out the advice */
 };
 
 /* probe: the coordinator's answer to ProbeJob, or NULL: then only the first rank is known. Both are borrowed. Without a
@@ -31,8 +33,10 @@ void failed_ranks_find(struct failed_ranks *f, const Ddp__V1__JobStatus *job,
 void failed_ranks_release(struct failed_ranks *f); /* for CLEANUP too */
 /* Whether the rank is in the group of the rank that failed first. */
 bool failed_ranks_are_one(const struct failed_ranks *f, int rank);
+/* What to do about a failure whose cause is known to be common, in one sentence; NULL: nothing is known. */
+const char *failed_ranks_advice(const struct failed_ranks *f);
 /* Prints "stderr of ranks 0-7:" and the lines of each group, unless they are on the screen already. seen: whether the lines
- * of a rank are on the screen; NULL: no rank's lines are. label: text before each heading. Returns whether the lines of the
+ * of a rank are on the screen; NULL: no rank's lines are. label: text before each heading. Then prints the advice. Returns whether the lines of the
  * first group were printed. */
 bool failed_ranks_print(const struct failed_ranks *f, const char *label, bool (*seen)(void *user, int rank),
                         void *user, struct buf *out);

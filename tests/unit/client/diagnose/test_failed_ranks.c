@@ -174,6 +174,27 @@ static void test_only_the_first_failure_is_known(void **state)
     fixture_end(&f);
 }
 
+static void test_nccl_without_a_gpu_is_explained(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_begin(&f, 2);
+    fixture_first(&f, 0);
+    snprintf(f.lines[0][1], sizeof(f.lines[0][1]), "RuntimeError: nccl2 requires at least one CUDA device");
+    f.job.world_size = 1;
+    const char *text = fixture_print(&f, NULL);
+    assert_non_null(strstr(text, "env -u RANK python3 train.py\n"));
+    f.ranks.alone = false;
+    assert_null(strstr(failed_ranks_advice(&f.ranks), "env -u RANK"));
+    assert_non_null(strstr(failed_ranks_advice(&f.ranks), "gloo"));
+    fixture_end(&f);
+
+    fixture_begin(&f, 1);
+    fixture_first(&f, 0);
+    assert_null(strstr(fixture_print(&f, NULL), "NCCL"));
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_lines_on_the_screen_are_left_out),
         cmocka_unit_test(test_many_groups_are_cut),
         cmocka_unit_test(test_only_the_first_failure_is_known),
+        cmocka_unit_test(test_nccl_without_a_gpu_is_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
