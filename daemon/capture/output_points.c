@@ -1,5 +1,6 @@
 #include "daemon/capture/output_points.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/capture/number.h"
@@ -69,16 +70,61 @@ static int64_t step_of_run(struct output_points *o, const struct shape_values *v
     return o->base + step;
 }
 
+/* Lines without any step are numbered. The first one waits a little: if a line with a step follows, it was an evaluation before the
+ * first step. */
+static void held_put(struct output_points *o, bool numbered)
+{
+    if (!o->held.count)
+        return;
+    o->record_step += numbered;
+    o->held.has_step = true;
+    o->held.step = o->record_step;
+    (void)point_put(o->writer, &o->held, o->now_ms);
+    o->held.count = 0;
+}
+
+static bool line_is_of_training(const struct metric_line *line)
+{
+    for (size_t i = 0; i < line->count; i++)
+        if (strcmp(line->metrics[i].name, "loss") == 0 || strcmp(line->metrics[i].name, "train_loss") == 0)
+            return true;
+    return false;
+}
+
+/* The step of a line that names none. -1: the line is held. */
+static int64_t step_of_unstepped(struct output_points *o, const struct metric_line *line)
+{
+    const bool training = line_is_of_training(line);
+
+    if (o->stepped)
+        return o->record_step;
+    if (o->bar_total)
+        return o->record_step = o->bar_step > o->record_step ? o->bar_step : o->record_step;
+    if (!training && o->trained) /* an evaluation follows the training that it belongs to */
+        return o->record_step;
+    if (!training && !o->record_step && !o->held.count) {
+        o->held = *line;
+        o->held_turns = 0;
+        return -1;
+    }
+    held_put(o, !training);
+    o->trained |= training;
+    return ++o->record_step;
+}
+
 static void stepped_take(struct output_points *o, struct shape_values *v)
 {
     if (v->line.has_step) {
+        held_put(o, false);
         v->line.step = step_of_run(o, v);
         o->record_step = v->line.step;
-    } else { /* "val loss 2.2" follows the step that it belongs to */
-        v->line.has_step = true;
-        v->line.step = o->record_step;
+        o->stepped = true;
+    } else {
+        v->line.step = step_of_unstepped(o, &v->line);
     }
-    (void)point_put(o->writer, &v->line, o->now_ms);
+    v->line.has_step = true;
+    if (v->line.step >= 0)
+        (void)point_put(o->writer, &v->line, o->now_ms);
 }
 
 static bool bar_is_same(const struct metric_line *a, const struct metric_line *b)
@@ -93,30 +139,124 @@ static bool bar_is_same(const struct metric_line *a, const struct metric_line *b
     return true;
 }
 
+static bool name_begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Whether programs set the metric seldom, and their bars show the value until it is set again. */
+static bool metric_is_of_evaluation(const char *name)
+{
+    const size_t len = strlen(name);
+
+    return name_begins(name, "val") || name_begins(name, "eval") || name_begins(name, "test") ||
+           (len > 6 && strcmp(name + len - 6, "_epoch") == 0);
+}
+
+/* Returns whether the value differs from the one that a bar showed last, and keeps it. */
+static bool evaluation_is_new(struct metric_line *seen, const struct metric *m)
+{
+    for (size_t i = 0; i < seen->count; i++) {
+        if (strcmp(seen->metrics[i].name, m->name) != 0)
+            continue;
+        const bool same = memcmp(&seen->metrics[i].value, &m->value, sizeof(m->value)) == 0;
+        seen->metrics[i].value = m->value;
+        return !same;
+    }
+    metric_line_add(seen, m->name, m->value);
+    return true;
+}
+
+/* Leaves out results of evaluations that the bar only repeats. */
+static void evaluations_filter(struct output_points *o, struct metric_line *line, bool keep_others)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < line->count; i++)
+        if (metric_is_of_evaluation(line->metrics[i].name)
+                ? evaluation_is_new(&o->evaluated, &line->metrics[i])
+                : keep_others)
+            line->metrics[kept++] = line->metrics[i];
+    line->count = kept;
+}
+
 static void bar_put(struct output_points *o)
 {
-    if (o->bar_due)
-        (void)point_put(o->writer, &o->bar, o->now_ms);
+    struct metric_line line = o->bar;
+
+    if (!o->bar_due)
+        return;
+    evaluations_filter(o, &line, true);
+    (void)point_put(o->writer, &line, o->now_ms);
     o->bar_due = false;
+}
+
+/* The values are those of the pass before. Some bars show the result of its evaluation only now. Before the first step it is the
+ * result of a trial. */
+static void bar_take_start(struct output_points *o, struct metric_line *line)
+{
+    bar_put(o);
+    evaluations_filter(o, line, false);
+    if (line->step > 0)
+        (void)point_put(o->writer, line, o->now_ms);
+}
+
+/* The longest bar counts the steps of lines that name none. */
+static void bar_track(struct output_points *o, const struct shape_values *v)
+{
+    if (v->total < o->bar_total)
+        return;
+    if (v->total > o->bar_total)
+        o->bar_base = 0;
+    else if (v->line.step < o->bar_step - o->bar_base) /* the next pass */
+        o->bar_base = o->bar_base < INT64_MAX / 2 ? o->bar_base + v->total : 0;
+    o->bar_total = v->total;
+    o->bar_step = o->bar_base + v->line.step;
 }
 
 static void bar_take(struct output_points *o, struct shape_values *v)
 {
-    if (v->total >= o->bar_total) {
-        o->bar_total = v->total;
-        o->bar_step = v->line.step;
-    }
+    bar_track(o, v);
     if (!v->line.count)
         return;
     const bool of_the_pass_before = v->line.step == 0;
     v->line.step = step_of_run(o, v);
-    if (of_the_pass_before || bar_is_same(&o->bar, &v->line)) /* or the bar was only drawn again */
+    if (of_the_pass_before) {
+        bar_take_start(o, &v->line);
+        return;
+    }
+    if (bar_is_same(&o->bar, &v->line)) /* the bar was only drawn again */
         return;
     if (o->bar.step != v->line.step)
         bar_put(o);
     o->bar = v->line;
     o->bar_due = true;
     o->record_step = v->line.step;
+    o->stepped = true;
+}
+
+/* A bar of rich may go on in the next lines. Returns whether the line is such a line. */
+static bool rich_goes_on(struct output_points *o, const char *text)
+{
+    const char *column = o->rich.rest && o->rich_stream == o->standard_error ? shape_column(text) : NULL;
+    const size_t have = strlen(o->rest);
+
+    if (!column)
+        return false;
+    snprintf(o->rest + have, sizeof(o->rest) - have, " %s", column);
+    struct shape_values v = o->rich;
+    shape_rest_read(o->rest, &v);
+    bar_take(o, &v);
+    return true;
+}
+
+static void rich_begin(struct output_points *o, const struct shape_values *v)
+{
+    o->rich = *v;
+    o->rich_stream = o->standard_error;
+    o->rest[0] = 0;
+    if (v->rest)
+        snprintf(o->rest, sizeof(o->rest), "%s", v->rest);
 }
 
 static void line_take(void *ctx, char *text, size_t len)
@@ -131,7 +271,11 @@ static void line_take(void *ctx, char *text, size_t len)
     }
     if (len > SHAPE_TEXT_MOST)
         text[SHAPE_TEXT_MOST] = 0;
-    switch (shape_read(text, &v)) {
+    if (rich_goes_on(o, text))
+        return;
+    const enum shape shape = shape_read(text, &v);
+    rich_begin(o, &v);
+    switch (shape) {
     case SHAPE_BAR:
         bar_take(o, &v);
         break;
@@ -166,6 +310,8 @@ void output_points_turn(struct output_points *o)
     size_t training = 0, nth = 0;
 
     bar_put(o);
+    if (o->held.count && ++o->held_turns > OUTPUT_HELD_TURNS)
+        held_put(o, true);
     for (size_t i = 0; i < o->waiting_count; i++)
         training += record_is_of_training(&o->waiting[i]);
     for (size_t i = 0; i < o->waiting_count; i++) {
@@ -174,10 +320,13 @@ void output_points_turn(struct output_points *o)
         /* Records of one turn are spread over the steps that the bar has made; an evaluation belongs to the record before it. */
         if (record_is_of_training(line)) {
             nth++;
+            o->trained = true;
             o->record_step = gained > 0 ? from + gained * (int64_t)nth / (int64_t)training
                                         : o->record_step + !o->bar_total;
         } else if (!training && gained > 0) {
             o->record_step = o->bar_step;
+        } else if (!o->trained && !o->stepped && !o->bar_total) { /* only evaluations so far */
+            o->record_step++;
         }
         line->has_step = true;
         line->step = o->record_step;
@@ -200,6 +349,7 @@ void output_points_end(struct output_points *o)
         o->standard_error = i;
         line_cut_end(&o->streams[i], line_take, o);
     }
+    held_put(o, true);
     output_points_turn(o);
 }
 

@@ -11,10 +11,14 @@
  *
  * Steps only grow within a program. A step "50/500" that is less than the one before begins a new pass, and counts on from the
  * end of the last one. A bar is drawn with the next step before the program sets the values of this step, so the last values
- * of a step count; those of step 0 are of the pass before. A record without a step has the step of the longest progress bar, as far as it is known at the end of a
- * turn; without a bar records are numbered. No clock, no files; one thread. */
+ * of a step count; those of step 0 are of the pass before. A bar repeats the results of the last evaluation at each step: they count
+ * when they change. A record without a step has the step of the longest progress bar, as far as it is known at the end of a
+ * turn; without a bar records are numbered. A line without a step has the step of the line before; without one, lines are numbered.
+ * No clock, no files; one thread. */
 
 #define OUTPUT_WAITING_MOST 64
+#define OUTPUT_HELD_TURNS 40 /* how long the first validation loss waits for a line with a step */
+#define OUTPUT_REST_MOST 512 /* bytes of the metrics of a bar that rich draws */
 
 struct output_points {
     struct point_writer *writer;
@@ -25,9 +29,17 @@ struct output_points {
     /* steps */
     int64_t base, last, last_total; /* of lines and bars with a loss */
     int64_t bar_step, bar_total;    /* of the longest bar; total 0: none yet */
+    int64_t bar_base;               /* the steps of its passes before this one */
     int64_t record_step, records;   /* of the last record, and their number */
     struct metric_line bar;         /* the last values of a step of a bar */
     bool bar_due;                   /* they are not written yet */
+    struct metric_line evaluated;   /* the results of an evaluation that a bar showed last */
+    struct shape_values rich; /* the bar of rich whose metrics may go on in the next lines; rest NULL: none */
+    char rest[OUTPUT_REST_MOST]; /* its metrics so far */
+    bool rich_stream;            /* the stream that it is on */
+    bool stepped, trained;       /* a step, or a loss of training, has been read: evaluations belong to it */
+    struct metric_line held;     /* a validation loss before that; count 0: none */
+    int held_turns;
     struct metric_line waiting[OUTPUT_WAITING_MOST];
     size_t waiting_count;
 };

@@ -118,6 +118,11 @@ static bool record_read(const char *at, struct shape_values *out)
 
 /* ---- progress bars */
 
+static const char *bar_metric_name(const char *name)
+{
+    return !strcmp(name, "train_loss") || !strcmp(name, "train_loss_step") ? "loss" : name;
+}
+
 /* "loss=0.3, lr=1e-4]" */
 static void bar_metrics(const char *at, struct shape_values *out)
 {
@@ -128,10 +133,8 @@ static void bar_metrics(const char *at, struct shape_values *out)
         double value;
 
         if (at[len] == '=' && number_read(skip_spaces(at + len + 1), &end, &value) &&
-            (*end == ',' || *end == ']') && number_name(at, len, name) && strcmp(name, "v_num") != 0) {
-            const bool train = !strcmp(name, "train_loss") || !strcmp(name, "train_loss_step");
-            line_put(&out->line, train ? "loss" : name, value);
-        }
+            (*end == ',' || *end == ']') && number_name(at, len, name) && strcmp(name, "v_num") != 0)
+            line_put(&out->line, bar_metric_name(name), value);
         at += strcspn(at, ",]");
         at = *at == ',' ? skip_spaces(at + 1) : at;
     }
@@ -159,6 +162,71 @@ static bool bar_read(const char *text, struct shape_values *out)
     if (!line_has_loss(&out->line))
         out->line.count = 0;
     return true;
+}
+
+/* ---- progress bars that rich draws for Lightning */
+
+#define COLUMN_LEAST 20 /* a bar of rich is wider than this */
+
+/* Goes behind the bar itself, which consists of spaces and of signs that are not ASCII. */
+static const char *rich_bar_skip(const char *at)
+{
+    while (*at == ' ' || (unsigned char)*at >= 0x80)
+        at++;
+    return at;
+}
+
+/* "train_loss: 0.250 val_loss: 0.300". A name that rich has cut ends in a sign that is not ASCII. */
+void shape_rest_read(const char *joined, struct shape_values *out)
+{
+    out->line.count = 0;
+    for (const char *at = skip_spaces(joined); *at; at = skip_spaces(at)) {
+        const size_t len = strcspn(at, " ");
+        const char *end;
+        char name[METRIC_NAME];
+        double value;
+
+        if (at[len - 1] == ':' && number_read(skip_spaces(at + len), &end, &value) &&
+            (!*end || *end == ' ')) {
+            if (number_name(at, len - 1, name) && strcmp(name, "v_num") != 0)
+                line_put(&out->line, bar_metric_name(name), value);
+            at = end;
+        } else {
+            at += len;
+        }
+    }
+    if (!line_has_loss(&out->line))
+        out->line.count = 0;
+}
+
+/* "Epoch 0/2 ----  50/500 0:00:10 • 0:01:30 5.0it/s train_loss: 2.100" */
+static bool rich_read(const char *text, struct shape_values *out)
+{
+    const char *at = skip_spaces(text), *end;
+    double epoch, epochs, step, total;
+
+    if (strncmp(at, "Epoch ", 6) != 0 || !number_read(at + 6, &end, &epoch) || !number_is_step(epoch) ||
+        *end != '/' || !number_read(end + 1, &end, &epochs) || *end != ' ')
+        return false;
+    if (!number_read(rich_bar_skip(end), &end, &step) || *end != '/' || !number_read(end + 1, &end, &total) ||
+        *end != ' ' || !number_is_step(step) || !number_is_step(total) || total < 1)
+        return false;
+    at = strstr(end, "it/s");
+    if (!at || (at[4] && at[4] != ' '))
+        return false;
+    step_put(out, step);
+    out->total = (int64_t)total;
+    out->epoch = (int64_t)epoch;
+    out->rest = at + 4;
+    shape_rest_read(out->rest, out);
+    return true;
+}
+
+const char *shape_column(const char *text)
+{
+    const size_t indent = strspn(text, " ");
+
+    return indent >= COLUMN_LEAST && text[indent] ? text + indent : NULL;
 }
 
 /* ---- words and numbers */
@@ -324,7 +392,7 @@ static bool words_read(const char *text, struct shape_values *out)
             at++;
         }
     }
-    if (out->line.has_step) {
+    if (out->line.has_step || line_names(&out->line, "epoch")) {
         train_loss_rename(&out->line);
         return line_has_loss(&out->line);
     }
@@ -339,6 +407,7 @@ static void values_clear(struct shape_values *out)
     out->line.count = 0;
     out->total = 0;
     out->epoch = -1;
+    out->rest = NULL;
 }
 
 enum shape shape_read(const char *text, struct shape_values *out)
@@ -350,6 +419,9 @@ enum shape shape_read(const char *text, struct shape_values *out)
         return SHAPE_RECORD;
     values_clear(out);
     if (strstr(text, "%|") && bar_read(text, out))
+        return SHAPE_BAR;
+    values_clear(out);
+    if (strstr(text, "it/s") && rich_read(text, out))
         return SHAPE_BAR;
     values_clear(out);
     /* Most lines of most programs end here, at the cost of one search. */

@@ -119,7 +119,104 @@ static void the_last_values_of_a_step_of_a_bar_count(void **state)
                  "\rEpoch 1:  50%|#  | 1/2 [00:00<00:00, 1it/s, train_loss=nan, val_loss=0.045]\r");
     reader_write(&r, false,
                  "\rEpoch 1:  50%|#  | 1/2 [00:00<00:00, 1it/s, train_loss=nan, val_loss=0.045]\r");
-    reader_expect(&r, "{\"step\":3,\"loss\":null,\"val_loss\":0.045}\n");
+    reader_expect(&r, "{\"step\":3,\"loss\":null}\n"); /* val_loss is still that of step 2 */
+    reader_write(
+        &r, false,
+        "\rEpoch 1: 100%|###| 2/2 [00:00<00:00, 1it/s, train_loss=0.2, val_loss=0.045, acc_epoch=1]\r");
+    reader_expect(&r, "{\"step\":4,\"loss\":0.2,\"acc_epoch\":1}\n");
+    reader_write(
+        &r, false,
+        "\rEpoch 1: 100%|###| 2/2 [00:00<00:00, 1it/s, train_loss=0.2, val_loss=0.04, acc_epoch=1]\r");
+    reader_expect(&r, "{\"step\":4,\"loss\":0.2,\"val_loss\":0.04}\n");
+    reader_end(&r);
+}
+
+#define RICH "\r\x1b[2K\x1b[1A\x1b[2KEpoch "
+#define BAR " \x1b[35m\xe2\x94\x81\xe2\x94\x81\x1b[0m "
+#define TIMES " \x1b[2m0:00:01 \xe2\x80\xa2 0:00:00\x1b[0m 35.1it/s "
+#define COLUMN "\n                             \x1b[3m"
+
+/* Lightning with rich: the result of an evaluation is shown when the next pass begins; the metrics are wrapped into a column. */
+static void a_bar_of_rich_is_read_with_its_column(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, RICH "0/2" BAR "0/40" TIMES "val_loss: 4.274");
+    reader_write(&r, false, RICH "0/2" BAR "1/40" TIMES "train_loss: 5.928");
+    reader_write(&r, false, RICH "0/2" BAR "40/40" TIMES "train_loss: 0.002\n");
+    reader_write(&r, false, "Validation" BAR "2/10" TIMES);
+    reader_write(&r, false, RICH "0/2" BAR "40/40" TIMES "train_loss: 0.002\n");
+    reader_write(&r, false, "Validation" BAR "7/10" TIMES);
+    reader_write(&r, false, RICH "1/2" BAR "0/40" TIMES "train_loss: 0.002 val_loss:" COLUMN "0.001    ");
+    reader_write(&r, false, RICH "1/2" BAR "1/40" TIMES "train_loss: 0.001 val_loss:" COLUMN "0.001    ");
+    reader_write(&r, false,
+                 RICH "1/2" BAR "2/40" TIMES "learning_ra\xe2\x80\xa6" COLUMN "0.1 val_loss:" COLUMN
+                      "0.001 train_loss:" COLUMN "0.5");
+    reader_write(&r, false, "\n\nval_loss is fine\n");
+    reader_expect(
+        &r, "{\"step\":1,\"loss\":5.928}\n{\"step\":40,\"loss\":0.002}\n{\"step\":40,\"val_loss\":0.001}\n"
+            "{\"step\":41,\"loss\":0.001}\n{\"step\":42,\"loss\":0.5}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* without a terminal rich draws the last bar only */
+    reader_write(
+        &r, false,
+        "Epoch 2/2 \xe2\x94\x81\xe2\x94\x81 40/40 0:00:01 \xe2\x80\xa2 0:00:00 34.95it/s train_loss: 0.125\n"
+        "                                        val_loss: 0.250  \n");
+    reader_expect(&r, "{\"step\":120,\"loss\":0.125,\"val_loss\":0.25}\n");
+    reader_end(&r);
+}
+
+static void lines_without_a_step_are_numbered(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, "val_loss: 0.3\nval_loss: 0.2\n");
+    reader_expect(&r, "{\"step\":1,\"val_loss\":0.3}\n{\"step\":2,\"val_loss\":0.2}\n");
+    reader_write(&r, false, "val_loss: 0.1\n");
+    reader_expect(&r, "{\"step\":3,\"val_loss\":0.1}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* the first one does not wait for long */
+    reader_write(&r, false, "val_loss: 0.3\n");
+    reader_expect(&r, "");
+    for (int i = 0; i < OUTPUT_HELD_TURNS; i++)
+        output_points_turn(&r.output);
+    reader_expect(&r, "{\"step\":1,\"val_loss\":0.3}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* nor for the end */
+    reader_write(&r, false, "val_loss: 0.3\n");
+    output_points_end(&r.output);
+    reader_expect(&r, "{\"step\":1,\"val_loss\":0.3}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* llm.c: an evaluation before the first step */
+    reader_write(&r, false, "val loss 11\nstep 1/9 | loss 4\nval loss 3\n");
+    reader_expect(&r, "{\"step\":0,\"val_loss\":11}\n{\"step\":1,\"loss\":4}\n{\"step\":1,\"val_loss\":3}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* epochs, each with its evaluation */
+    reader_write(&r, false, "Epoch 0 loss 4\nval_loss: 5\nEpoch 1 loss 3\nval_loss: 4\n");
+    reader_expect(&r, "{\"step\":1,\"epoch\":0,\"loss\":4}\n{\"step\":1,\"val_loss\":5}\n"
+                      "{\"step\":2,\"epoch\":1,\"loss\":3}\n{\"step\":2,\"val_loss\":4}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* records of evaluations alone */
+    reader_write(&r, false, "{'eval_loss': 4.0}\n{'eval_loss': 3.0}\n");
+    reader_expect(&r, "{\"step\":1,\"val_loss\":4}\n{\"step\":2,\"val_loss\":3}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* a bar for each pass counts the steps */
+    for (int pass = 0; pass < 2; pass++) {
+        reader_write(&r, true, "\r  0%|  | 0/5 [00:00<?]\r100%|##| 5/5 [00:01<00:00, 5it/s]\n");
+        reader_write(&r, false, pass ? "val_loss: 0.1\n" : "val_loss: 0.2\n");
+    }
+    reader_expect(&r, "{\"step\":5,\"val_loss\":0.2}\n{\"step\":10,\"val_loss\":0.1}\n");
     reader_end(&r);
 }
 
@@ -216,6 +313,8 @@ int main(void)
         cmocka_unit_test(a_line_without_end_takes_no_memory),
         cmocka_unit_test(bars_count_on_from_pass_to_pass),
         cmocka_unit_test(the_last_values_of_a_step_of_a_bar_count),
+        cmocka_unit_test(a_bar_of_rich_is_read_with_its_column),
+        cmocka_unit_test(lines_without_a_step_are_numbered),
         cmocka_unit_test(records_have_the_step_of_the_bar),
         cmocka_unit_test(a_value_that_is_not_a_number_is_null),
         cmocka_unit_test(standard_error_counts_for_bars_only),

@@ -51,6 +51,7 @@ static void lines_with_a_step_and_a_loss(void **state)
         {"step 4: loss 2 (best 1.5 at 300, eta 5min)", "LINE 4/0 loss=2"},
         {"val loss 3.281", "LINE val_loss=3.281"},
         {"Iteration 12 Loss inf", "LINE 12/0 loss=nan"},
+        {"Epoch 3/10, Loss: 0.25", "LINE epoch=3 loss=0.25"}, /* the step is counted */
     };
 
     (void)state;
@@ -89,6 +90,15 @@ static void progress_bars(void **state)
         {" 50%|#####     | 50/100 [00:10<00:10,  4.9it/s]", "BAR 50/100"},
         {" 50%|#####     | 50/100 [00:10<00:10,  4.9it/s, lo", "BAR 50/100"},
         {" 50%|#####     | 1.2k/2k [00:10<00:10, loss=1]", "NONE"},
+        /* drawn by rich */
+        {"Epoch 0/2  \xe2\x94\x81\xe2\x95\xb8          1/40 0:00:00 \xe2\x80\xa2 -:--:-- 0.00it/s train_loss: 5.928",
+         "BAR 1/40 loss=5.928"},
+        {"Epoch 0/2              0/40 0:00:00 \xe2\x80\xa2 -:--:-- 0.00it/s  ", "BAR 0/40"},
+        {"Epoch 1/2  \xe2\x94\x81 40/40 0:00:01 \xe2\x80\xa2 0:00:00 32.49it/s v_num: 3.000 accuracy_of_trai\xe2\x80\xa6 0.5 "
+         "val_loss: nan",
+         "BAR 40/40 val_loss=nan"},
+        {"Validation  \xe2\x94\x81\xe2\x94\x81 2/10 0:00:00 \xe2\x80\xa2 0:00:01 432.63it/s", "NONE"},
+        {"Epoch 1/2 40/", "NONE"},
     };
 
     (void)state;
