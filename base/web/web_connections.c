@@ -42,7 +42,7 @@ void web_connections_wait(struct web_connections *c, struct web_connection *conn
     pthread_mutex_unlock(&c->lock);
 }
 
-struct web_share web_connections_share(const struct web_connections *c, const void *owner)
+struct web_share web_connections_share(const struct web_connections *c, uint64_t owner)
 {
     struct web_share share = {0};
     for (const struct web_connection *at = c->list; at; at = at->next) {

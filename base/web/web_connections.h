@@ -11,10 +11,10 @@
  * One thread, that of the server. Any other thread may call web_connections_end_late. */
 
 struct web_connection {
-    int fd;            /* borrowed */
-    const void *owner; /* the user of its last request; NULL: none */
-    bool streams;      /* it watches */
-    size_t bytes;      /* memory for the body of its request, or for its answer */
+    int fd;         /* borrowed */
+    uint64_t owner; /* web_login.owner of its last request; 0: none */
+    bool streams;   /* it watches */
+    size_t bytes;   /* memory for the body of its request, or for its answer */
     /* Since when the server waits for its next request, or for the rest of a request. 0: the request has come. */
     int64_t waits_since_ms;
     struct web_connection *next;
@@ -32,8 +32,8 @@ void web_connections_release(struct web_connections *c); /* none may be left */
 void web_connections_add(struct web_connections *c, struct web_connection *connection, int64_t now_ms);
 void web_connections_remove(struct web_connections *c, const struct web_connection *connection);
 void web_connections_wait(struct web_connections *c, struct web_connection *connection, int64_t since_ms);
-/* What the connections of this owner hold; NULL: all connections. */
-struct web_share web_connections_share(const struct web_connections *c, const void *owner);
+/* What the connections of this owner hold; 0: all connections. */
+struct web_share web_connections_share(const struct web_connections *c, uint64_t owner);
 /* Shuts down the sockets that have waited for a whole request since this time or an earlier one. A client that sends a byte now and
  * then is never idle, so no other limit of time ends it. */
 void web_connections_end_late(struct web_connections *c, int64_t since_ms);

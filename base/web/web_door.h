@@ -2,6 +2,7 @@
 #define DDP_BASE_WEB_WEB_DOOR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/web/web_levels.h"
 
@@ -10,7 +11,9 @@
 
 struct web_login {             /* a browser that has logged in */
     struct web_levels *levels; /* what its user sees */
-    bool ended;                /* atomic. Whoever sets it must then wake the viewers of the levels */
+    /* The same for all logins of the user, also after a logout, and never that of another user. Not 0. */
+    uint64_t owner;
+    bool ended; /* atomic. Whoever sets it must then wake the viewers of the levels */
 };
 struct web_door {
     void *user;

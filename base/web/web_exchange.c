@@ -48,7 +48,7 @@ static bool exchange_hold(struct web_exchange *x, size_t bytes)
     const struct web_connections *all = &x->server->connections;
     held->bytes = 0;
     if ((held->owner && web_connections_share(all, held->owner).bytes + bytes > USER_BYTES) ||
-        web_connections_share(all, NULL).bytes + bytes > BYTES)
+        web_connections_share(all, 0).bytes + bytes > BYTES)
         return false;
     held->bytes = bytes;
     return true;
@@ -178,7 +178,7 @@ static enum MHD_Result exchange_send_stream(struct web_exchange *x)
     struct MHD_Response *response = NULL;
     struct err e;
     struct web_connection *held = &exchange_connection(x)->held;
-    const bool full = web_connections_share(&s->connections, NULL).streams >= STREAMS;
+    const bool full = web_connections_share(&s->connections, 0).streams >= STREAMS;
     if (full ||
         (held->owner && web_connections_share(&s->connections, held->owner).streams >= USER_STREAMS)) {
         err_set(&e, ERR_RESOURCE_EXHAUSTED, "%d viewers%s watch already", full ? STREAMS : USER_STREAMS,
@@ -269,14 +269,24 @@ static enum err_code exchange_find_login(struct web_exchange *x, const char *pat
                     : err_set(e, ERR_UNAUTHENTICATED, "not logged in: send your token with POST /api/login");
 }
 
+/* The request has shown no login that is valid. Otherwise a user could log out, keep the connections by such requests, and log in for
+ * others. */
+static void exchange_admit_guest(struct web_exchange *x)
+{
+    struct web_server_connection *connection = exchange_connection(x);
+    connection->held.owner = 0;
+    if (!connection->guest.waits)
+        web_guests_add(&x->server->guests, &connection->guest);
+}
+
 /* The request has shown the key or a login, so its connection is no longer a guest. */
 static enum err_code exchange_admit(struct web_exchange *x, struct err *e)
 {
     struct web_server *s = x->server;
     struct web_server_connection *connection = exchange_connection(x);
-    connection->held.owner = x->login ? x->login->levels : NULL;
-    if (x->login && web_connections_share(&s->connections, x->login->levels).connections > USER_CONNECTIONS) {
-        connection->held.owner = NULL;
+    connection->held.owner = x->login ? x->login->owner : 0;
+    if (x->login && web_connections_share(&s->connections, x->login->owner).connections > USER_CONNECTIONS) {
+        connection->held.owner = 0;
         x->closes = true;
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "this user has %d connections already", USER_CONNECTIONS);
     }
@@ -351,7 +361,10 @@ enum MHD_Result web_exchange_go_on(void *server, struct MHD_Connection *connecti
     if (!x->parsed) { /* the headers have arrived; a refusal now ends the connection before the body */
         const char *length = exchange_header(connection, "Content-Length");
         exchange_find_address(x);
-        if (exchange_check(x, method, &e) != ERR_OK)
+        const bool refused = exchange_check(x, method, &e) != ERR_OK;
+        if (x->server->options.door && !x->login)
+            exchange_admit_guest(x);
+        if (refused)
             return exchange_refuse(x, &e);
         x->parsed = true;
         if (x->request.route == WEB_LOGIN && exchange_header(connection, "Transfer-Encoding"))

@@ -261,6 +261,16 @@ static struct login *login_spare(const struct web_logins *l, const struct accoun
     return count < LOGINS_MOST ? NULL : idlest ? idlest : oldest;
 }
 
+/* Administrators choose the names, so two of them do not share these 63 bits of a hash. */
+static uint64_t user_owner(const char *user)
+{
+    uint8_t hash[DIGEST_BYTES];
+    uint64_t owner;
+    digest_sha256(hash, user, strlen(user));
+    memcpy(&owner, hash, sizeof(owner));
+    return owner | 1;
+}
+
 enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now_ms,
                              char secret[WEB_KEY_TEXT], struct err *e)
 {
@@ -272,6 +282,7 @@ enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now
     web_access_new_key(secret);
     digest_sha256(login->hash, secret, strlen(secret));
     login->base.levels = account->levels;
+    login->base.owner = user_owner(user);
     login->account = account; /* account_get has counted this holder */
     login->owners = 1;
     login->ends_ms = now_ms + WEB_LOGIN_S * 1000LL;

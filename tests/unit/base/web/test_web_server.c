@@ -100,7 +100,7 @@ static void fixture_open_site(struct fixture *f, struct web_door *door)
     *f = (struct fixture){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     *door = (struct web_door){f, fixture_find, fixture_hold, fixture_give_back, fixture_wake};
     for (size_t i = 0; i < USERS; i++)
-        f->logins[i].levels = web_levels_create();
+        f->logins[i] = (struct web_login){.levels = web_levels_create(), .owner = i + 1};
     struct web_options options = {.page = "", .answer = fixture_answer, .user = f, .door = door};
     options.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_int_equal(bind(options.listener, (const struct sockaddr *)&at, sizeof(at)), 0);
@@ -451,6 +451,31 @@ static void connections_of_one_user_are_limited(void **state)
     fixture_close(&f);
 }
 
+/* A user logs out, keeps the connections by requests without a login, and logs in again. The connections are guests then. */
+static void connections_without_a_login_are_guests(void **state)
+{
+    struct fixture f;
+    struct web_door door;
+    int list[96 + 96];
+    size_t open = 0;
+    (void)state;
+    fixture_open_site(&f, &door);
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        list[i] = fixture_connect(&f);
+        assert_answered_as(&f, list[i], 'a');
+        socket_send(list[i], "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); /* the page needs no login */
+        assert_int_equal(read_status(list[i]), 200);
+    }
+    while (open = 0, stream_is_open(list[0]))
+        wait_turn();
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        open += stream_is_open(list[i]);
+    assert_in_range(open, 1, 64);
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        close(list[i]);
+    fixture_close(&f);
+}
+
 static void answers_that_one_user_does_not_read_are_limited(void **state)
 {
     struct fixture f;
@@ -517,6 +542,7 @@ int main(void)
         cmocka_unit_test(an_ambiguous_request_ends_the_connection),
         cmocka_unit_test(requests_of_one_user_leave_threads_to_others),
         cmocka_unit_test(connections_of_one_user_are_limited),
+        cmocka_unit_test(connections_without_a_login_are_guests),
         cmocka_unit_test(answers_that_one_user_does_not_read_are_limited),
         cmocka_unit_test(the_oldest_guest_makes_room),
     };

@@ -64,6 +64,7 @@ static void a_login_ends_after_twelve_hours(void **state)
     struct web_login *login = web_logins_find(l, early, 1000);
     web_logins_expire(l, 1000 + HOURS_12 - 1);
     assert_false(login->ended);
+    const uint64_t owner = login->owner;
     web_logins_expire(l, 1000 + HOURS_12);
     assert_true(login->ended);
     assert_false(is_there(l, early, 1000));
@@ -72,6 +73,17 @@ static void a_login_ends_after_twelve_hours(void **state)
     web_logins_free(l);
     assert_int_equal(accounts.opened, 1);
     assert_int_equal(accounts.closed, 1);
+    /* A new account of the same user counts as the same owner of connections. */
+    l = logins_of(&accounts);
+    add(l, "ben", 1000, late);
+    add(l, "ana", 1000, early);
+    login = web_logins_find(l, early, 1000);
+    assert_int_equal(login->owner, owner);
+    web_logins_give_back(l, login);
+    login = web_logins_find(l, late, 1000);
+    assert_int_not_equal(login->owner, owner);
+    web_logins_give_back(l, login);
+    web_logins_free(l);
 }
 
 /* Whoever reads this process's memory finds no secret. */
