@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bf16.h"
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/kernels/attention_plain.h"
 
@@ -38,21 +39,6 @@ static float random_float(void)
 {
     random_state = random_state * 1664525u + 1013904223u;
     return (float)(random_state >> 8) / 8388608.0f - 1.0f;
-}
-
-static uint16_t bf16_from_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-static float float_from_bf16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof(y));
-    return y;
 }
 
 static void must(bool ok, const char *what)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bf16.h"
+
 enum { GUARD = 16 };
 
 void side_must(bool ok, const char *what)
@@ -24,21 +26,6 @@ void *side_host_alloc(size_t bytes)
 }
 
 /* ---- arrays of a side */
-
-static uint16_t bf16_from_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-static float float_from_bf16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof(y));
-    return y;
-}
 
 float side_random(struct side *s)
 {

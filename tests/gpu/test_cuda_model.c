@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "tests/gpu/bf16.h"
 #include "trainer/model/gpt_internal.h"
 #include "trainer/optim/optim.h"
 
@@ -180,13 +181,6 @@ static struct optim *optimizer_for(struct side *s, const struct train_spec *spec
     return o;
 }
 
-static uint16_t bf16_round(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
 /* Updates the parameters three times. Returns whether updates round parameters, too. */
 static bool parameters_update(struct side *s, const struct train_spec *spec)
 {
@@ -232,7 +226,7 @@ static void the_update_also_rounds_parameters(void **state)
         gpu.d->ops->download(gpu.d, narrow, gpu.m->narrowed, n * sizeof(*narrow));
         assert_memory_equal(got, want, n * sizeof(*got));
         for (size_t i = 0; i < n; i++)
-            assert_int_equal(narrow[i], bf16_round(got[i]));
+            assert_int_equal(narrow[i], bf16_from_float(got[i]));
         free(want);
         free(got);
         free(narrow);
