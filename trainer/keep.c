@@ -276,7 +276,7 @@ enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e)
     if (last)
         keep_await(t);
     progress_saved(t);
-    /* One of the same step may be that of other ranks at other steps. */
+    /* The last snapshot may be of the same step of this rank, but of other steps of other ranks. */
     if ((t->stopped_within || t->last_snapshot_step != t->engine.step) && stage_snapshot(t, e))
         return e->code;
     t->last_snapshot_step = t->engine.step;

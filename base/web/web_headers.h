@@ -6,9 +6,9 @@
 
 #include "base/err.h"
 
-/* Whether the header of a request says in one way only where its body ends and for which host it is. A proxy may read an ambiguous header
- * in another way than libmicrohttpd, and pass on a request that it has not checked, as the body of another one (request
- * smuggling). No state; any thread. */
+/* Checks that the headers of a request are not ambiguous about where its body ends and for which host it is. A proxy may
+ * read ambiguous headers in another way than libmicrohttpd, and so pass on a request that it has not checked, hidden in the
+ * body of another one (request smuggling). No state; any thread. */
 
 struct web_headers { /* zeroed at first */
     size_t hosts, origins, lengths, encodings;

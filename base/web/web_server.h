@@ -47,8 +47,8 @@ struct web_server;
 MUST_CHECK enum err_code web_server_open(struct web_server **out, const struct web_options *options,
                                          struct err *e);
 uint16_t web_server_port(const struct web_server *s);
-/* Ends connections whose request has not arrived within a minute. Every new connection does this, too, so it need not be called. Any
- * thread; the time of clock_boot_ms. */
+/* Ends connections whose request has not arrived within a minute. Each new connection does the same, so the call is
+ * optional. Any thread; the time of clock_boot_ms. */
 void web_server_tick(struct web_server *s, int64_t now_ms);
 /* Waits for the answers that are being made, so the caller makes sure that they end. Ends all connections. NULL is
  * allowed. */

@@ -4,8 +4,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A few threads that run tasks. Tasks run in the order in which they came, except that a task waits while its owner, or all slow tasks
- * together, have as many threads as they may have. So neither one owner nor slow tasks keep other tasks waiting. */
+/* A few threads that run tasks, in the order in which they were added. A task waits longer while its owner has as many
+ * threads as it may have; a slow task also while all slow tasks together have as many as they may have. So neither one
+ * owner nor slow tasks delay the others. */
 
 struct web_task {
     void (*run)(struct web_task *task);

@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many of the newest points of each series to ask for in each turn, so that nearly all points of a job arrive, and few of them twice;
- * and when to tell viewers that points are missing. Viewers then ask for the whole curves, which costs much. One thread. */
+/* Decides how many of the newest points of each series to ask for in each turn, so that nearly all points of a job arrive,
+ * and few of them twice. Also decides when to tell viewers that points are missing: viewers then ask for the whole curves,
+ * which is expensive. One thread. */
 
 #define WEB_NEWEST_LEAST 32      /* of each series */
 #define WEB_NEWEST_MOST 2048     /* of each series of a job that reports this often */
@@ -22,7 +23,8 @@ struct web_newest { /* zeroed at first */
 };
 
 int32_t web_newest_limit(const struct web_newest *n, size_t series);
-/* limit: what was asked for. fresh: the largest number of points of a series that were new. missing: there were more. */
+/* After a turn. limit: how many were asked for. fresh: the largest number of new points of a series. missing: some new
+ * points were not among them. */
 void web_newest_learn(struct web_newest *n, size_t limit, size_t fresh, bool missing);
 /* Whether to tell viewers now that points are missing. */
 bool web_newest_tell(struct web_newest *n, int64_t now_ms);

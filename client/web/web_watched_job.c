@@ -31,11 +31,16 @@ static void watched_put(const struct web_watched_job *j, struct web_levels *leve
 
 /* ---- points */
 
+/* Begins behind the series that was found last, because every reply has the series in the same order. */
 static struct watched_series *watched_find_series(struct web_watched_curves *c, const Ddp__V1__MetricPoint *p)
 {
-    for (size_t i = 0; i < c->count; i++)
-        if (c->series[i].rank == p->rank && strcmp(c->series[i].name, p->name) == 0)
-            return &c->series[i];
+    for (size_t i = 0; i < c->count; i++) {
+        const size_t at = (c->next + i) % c->count;
+        if (c->series[at].rank == p->rank && strcmp(c->series[at].name, p->name) == 0) {
+            c->next = at + 1;
+            return &c->series[at];
+        }
+    }
     c->series = array_grow(c->series, c->count, &c->cap, sizeof(*c->series));
     struct watched_series *s = &c->series[c->count++];
     *s = (struct watched_series){.name = xstrdup(p->name), .rank = p->rank, .time_ms = -1, .step = -1};
@@ -109,8 +114,8 @@ static enum err_code watched_put_curves(const struct web_watched_job *j, struct 
     return ERR_OK;
 }
 
-/* The nodes measure less often than programs report. Their curves have frames of their own, so that a viewer that misses points of the
- * program does not ask for both. */
+/* Nodes measure less often than programs report. Their curves have frames of their own, so that a viewer that misses
+ * points of the program does not ask for both. */
 static enum err_code watched_put_points(struct web_watched_job *j, struct link *link,
                                         struct web_levels *levels, struct err *e)
 {

@@ -10,6 +10,7 @@
 struct web_watched_curves {
     struct watched_series *series;
     size_t count, cap;
+    size_t next; /* where the next series is probably found */
     struct web_newest newest;
     bool sent; /* a frame */
 };

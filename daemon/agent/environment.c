@@ -324,7 +324,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* NCCL refuses two ranks of one host on one GPU */
         env = env_set(env, "NCCL_HOSTID", "%s-%s", place->instance, out->id);
     env = ddp_variables_put(env, place, group, spawn, out->id);
-    if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* a trainer counts on its part of the memory only */
+    if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* a trainer plans with its part of the memory */
         env = env_set(env, "DDP_SLOTS_PER_GPU", "%" PRId64, set->slots_per_gpu);
     out->preload = strv_len(spec->preload) ? strv_dup(spec->preload) : NULL;
     if (spawn->rank == 0 && !native)

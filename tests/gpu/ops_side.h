@@ -3,8 +3,8 @@
 
 #include "trainer/device/device.h"
 
-/* One of the devices that a test of operations compares: its arrays, and the results that operations left in them. Each side makes the
- * same numbers, rounded in the same way, runs the same operations and takes the results in the same order. */
+/* One of the devices that a test of operations compares: its arrays, and the results that operations left in them. Each side
+ * makes the same numbers, rounded in the same way, runs the same operations and takes the results in the same order. */
 
 enum { SIDE_ARRAYS = 24, SIDE_RESULTS = 12 };
 

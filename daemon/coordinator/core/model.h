@@ -130,10 +130,9 @@ struct job {
     /* When it was stopped on purpose, so it is placed first, on its targets; 0: it was not. */
     int64_t drained_ms;
     struct core_progress progress;
-    bool progress_due; /* r.progress is out of date */
-    int64_t
-        stepped_in; /* the generation whose ranks have reported the step of `progress`; 0: none, or not known */
-    struct {        /* where this generation's progress is counted from */
+    bool progress_due;  /* r.progress is out of date */
+    int64_t stepped_in; /* the generation whose ranks have reported progress.step; 0: none, or unknown */
+    struct {            /* where this generation's progress is counted from */
         int64_t step, boot_ms;
         int64_t gap;  /* steps between two reports of a rank; survives generations */
         int64_t from; /* the step that the generation started from, as far as that is known */

@@ -10,8 +10,8 @@
 
 #define ACCOUNTS_MOST 64 /* each has a thread */
 #define LOGINS_MOST 32   /* of one user */
-#define IDLE_MS                                                                                              \
-    60000 /* after this time without a request or an open stream a login may end for another user's */
+/* After this time without a request or an open stream, a login may end to make room for another user. */
+#define IDLE_MS 60000
 
 struct account {
     char user[WEB_USER_TEXT];

@@ -31,9 +31,9 @@ struct web_logins *web_logins_create(const struct web_logins_hooks *hooks);
 /* Every login that was found must have been given back. NULL is allowed. */
 void web_logins_free(struct web_logins *l);
 
-/* A new login of the user, and the secret for the browser. Of a user who has too many logins, the one that has not been used for longest
- * ends. If too many users have logged in, the logins of the user who has used none of them for longest end. RESOURCE_EXHAUSTED:
- * all of them have used a login within a minute. May block. */
+/* Makes a new login of the user, and the secret for the browser. If the user has too many logins, this ends the one that has
+ * not been used for longest. If too many users have logged in, it ends all logins of the user whose last use of a login is
+ * oldest. RESOURCE_EXHAUSTED: all these users have used a login within a minute. May block. */
 MUST_CHECK enum err_code web_logins_add(struct web_logins *l, const char *user, int64_t now_ms,
                                         char secret[WEB_KEY_TEXT], struct err *e);
 /* The pointer is valid until it is given back, even if the login ends meanwhile. NULL: no login has this secret. */

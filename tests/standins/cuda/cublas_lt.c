@@ -1,7 +1,7 @@
 /* A stand-in for cuBLASLt: matrix products, column-major, summed in float, then the epilogue: bias, ReLU, GELU (the
- * tanh form), GELU's derivative, or the gradient of a bias. As in cuBLASLt, an algorithm may ask for workspace, and the results of two
- * algorithms differ in the last bits. The stand-in refuses the same calls as cuBLASLt: types that cannot be combined,
- * addresses and strides that are less aligned than the caller promised, a workspace that is too small. */
+ * tanh form), GELU's derivative, or the gradient of a bias. As in cuBLASLt, an algorithm may ask for workspace, and the
+ * results of two algorithms differ in the last bits. The stand-in refuses the same calls as cuBLASLt: types that cannot be
+ * combined, addresses and strides that are less aligned than the caller promised, a workspace that is too small. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

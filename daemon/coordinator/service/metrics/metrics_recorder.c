@@ -243,8 +243,8 @@ static int64_t report_step(struct metrics_recorder *r, const struct metric_repor
 static void recorder_add_point(struct metrics_recorder *r, const struct metric_point *point)
 {
     struct metrics_work *w = &r->pending;
-    if (w->point_count >=
-        METRICS_RECORDER_PENDING) { /* half at once, so that a full list is not moved for each new point */
+    /* Drops half of the points at once, so that a full list is not cut again for each new point. */
+    if (w->point_count >= METRICS_RECORDER_PENDING) {
         const size_t kept = metrics_shares_cut(w->points, w->point_count, METRICS_RECORDER_PENDING / 2);
         r->dropped += w->point_count - kept;
         w->point_count = kept;

@@ -1,5 +1,5 @@
-/* Connections of the HTTP server: those of broken-off requests end at once, strangers do not keep out who has the key, and no user and
- * no request takes all that the server has. */
+/* Connections of the HTTP server: a broken-off request ends its connection at once, strangers do not keep out a user who has
+ * the key, and no user or request takes everything that the server has. */
 #include "tests/unit/base/check.h"
 
 #include <arpa/inet.h>
