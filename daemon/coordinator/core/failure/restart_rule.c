@@ -139,7 +139,7 @@ static void explain_repeat(const struct job *job, struct buf *out)
     else
         buf_printf(out, "at step %s of generation %" PRId64 " and of generation %" PRId64,
                    text_count(g->r.last_step).text, before->r.number, g->r.number);
-    buf_puts(out, ": not restarted; correct the program, then submit the job again");
+    buf_puts(out, ": not restarted; correct the program, then start the job again");
 }
 
 char *restart_rule_explain(const struct job *job)

@@ -172,7 +172,7 @@ static void any_restarts_after_an_error(void **state)
 
 #define TWICE(where)                                                                                            \
     "failed twice in the same way: exit code 3 and the last line 'ValueError: no such shard' on stderr, " where \
-    ": not restarted; correct the program, then submit the job again"
+    ": not restarted; correct the program, then start the job again"
 
 static void the_same_error_twice_ends_the_job(void **state)
 {
