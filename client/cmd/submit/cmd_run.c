@@ -46,7 +46,7 @@ static enum err_code run_check_job(const struct invocation *in, const struct job
         return e->code = ERR_INVALID_ARGUMENT;
     if (access(spec->workdir, X_OK) != 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "workdir %s: %s", spec->workdir, strerror(errno));
-    return in->args.tail ? command_words_check(&o->form, in->args.tail[0], spec->workdir, e) : ERR_OK;
+    return in->args.tail ? command_words_check(&o->form, in->args.tail[0], spec->workdir, true, e) : ERR_OK;
 }
 
 static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)

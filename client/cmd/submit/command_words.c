@@ -61,13 +61,13 @@ static bool directory_exists(const char *file)
     return !*copy || (stat(copy, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-static enum err_code script_check(const char *word, const char *path, struct err *e)
+static enum err_code script_check(const char *word, const char *path, bool runs_here, struct err *e)
 {
     struct stat st;
     const bool found = stat(path, &st) == 0;
-    if (!found && errno == ENOENT && directory_exists(path))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "script '%s': no such file (if only the nodes have it, type python3 before it)", word);
+    if (!found && errno == ENOENT && (runs_here || directory_exists(path)))
+        return err_set(e, ERR_INVALID_ARGUMENT, "script '%s': no such file%s", word,
+                       runs_here ? "" : " (if only the nodes have it, type python3 before it)");
     if (!found && errno != ENOENT)
         return err_set(e, ERR_INVALID_ARGUMENT, "script '%s': %s", word, strerror(errno));
     if (found && S_ISDIR(st.st_mode))
@@ -100,10 +100,10 @@ static enum err_code program_check(const char *word, const char *path, struct er
 }
 
 enum err_code command_words_check(const struct command_form *form, const char *word, const char *workdir,
-                                  struct err *e)
+                                  bool runs_here, struct err *e)
 {
     if (form->module) /* Python finds the module in its own path */
         return ERR_OK;
     CLEANUP(free_text) char *path = paths_join(workdir, word);
-    return word_is_script(form, word) ? script_check(word, path, e) : program_check(word, path, e);
+    return word_is_script(form, word) ? script_check(word, path, runs_here, e) : program_check(word, path, e);
 }

@@ -37,8 +37,8 @@ bool command_words_are_python(const struct command_form *form, const char *word)
 /* Checks the script or command as far as this machine shows: INVALID_ARGUMENT for a script that does not
  * exist, that is a directory or that may not be read, and for a command that looks like a misspelled job
  * file. A relative path is relative to workdir. A script whose directory does not exist here is accepted,
- * because the nodes may have it. */
+ * because the nodes may have it, unless the command runs on this machine. */
 MUST_CHECK enum err_code command_words_check(const struct command_form *form, const char *word,
-                                             const char *workdir, struct err *e);
+                                             const char *workdir, bool runs_here, struct err *e);
 
 #endif

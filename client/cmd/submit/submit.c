@@ -14,7 +14,7 @@ static enum err_code submit_check_script(const struct command_form *form, const 
     CLEANUP(job_release) struct job_spec spec = {0};
     if (job_parse(&spec, text, strlen(text), "job file", e) != ERR_OK)
         return e->code;
-    return command_words_check(form, word, spec.workdir, e);
+    return command_words_check(form, word, spec.workdir, false, e);
 }
 
 void submit_warn_units(const struct job_flags *flags)

@@ -100,14 +100,14 @@ static void test_contradictions(void **state)
 static void accept_word(struct command_form form, const char *word, const char *workdir)
 {
     struct err e;
-    if (command_words_check(&form, word, workdir, &e) != ERR_OK)
+    if (command_words_check(&form, word, workdir, false, &e) != ERR_OK)
         fail_msg("%s", e.msg);
 }
 
 static void refuse_word(struct command_form form, const char *word, const char *message)
 {
     struct err e;
-    assert_int_equal(command_words_check(&form, word, home, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(command_words_check(&form, word, home, false, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, message);
 }
 
@@ -124,6 +124,10 @@ static void test_scripts(void **state)
                 "script 'trian.py': no such file (if only the nodes have it, type python3 before it)");
     refuse_word(run_path, "trian",
                 "script 'trian': no such file (if only the nodes have it, type python3 before it)");
+    struct err e; /* `run` looks for it on this machine */
+    assert_int_equal(command_words_check(&plain, "/no/such/dir/trian.py", home, true, &e),
+                     ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "script '/no/such/dir/trian.py': no such file");
     refuse_word(plain, "dir.py", "script 'dir.py': is a directory; give a file in it");
     if (geteuid() != 0) /* root reads every file */
         refuse_word(plain, "closed.py", "script 'closed.py': Permission denied; run `chmod +r closed.py`");
