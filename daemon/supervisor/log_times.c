@@ -44,31 +44,6 @@ static bool log_times_watch(struct log_times *t, bool standard_error)
     return false;
 }
 
-void log_times_begin(struct log_times *t, struct log_watch *watch, struct log_files *files)
-{
-    log_times_init(t);
-    t->files = *files;
-    *files = LOG_FILES_NONE;
-    if (t->files.times < 0 || watch->fd < 0) {
-        log_times_close(t);
-        return;
-    }
-    t->watch = watch;
-    t->noted[0] = file_size(t->files.out);
-    t->noted[1] = file_size(t->files.err);
-    t->count = file_size(t->files.times) / LOG_NOTE_SIZE;
-    if (log_times_watch(t, false))
-        (void)log_times_watch(t, true);
-}
-
-static int64_t pause_ms(const struct log_times *t)
-{
-    const int64_t doubled = t->count / LOG_TIMES_DOUBLE;
-    const int64_t pause = doubled > 20 ? LOG_TIMES_MOST_MS : (int64_t)LOG_TIMES_PAUSE_MS << doubled;
-
-    return pause < LOG_TIMES_MOST_MS ? pause : LOG_TIMES_MOST_MS;
-}
-
 static void note_growth(struct log_times *t, bool standard_error)
 {
     const int64_t size = file_size(standard_error ? t->files.err : t->files.out);
@@ -84,6 +59,34 @@ static void note_growth(struct log_times *t, bool standard_error)
     if (fd_write_all(t->files.times, bytes, sizeof(bytes),
                      &e)) /* part of a note would make the later ones unreadable */
         log_times_give_up(t, e.msg);
+}
+
+void log_times_begin(struct log_times *t, struct log_watch *watch, struct log_files *files)
+{
+    log_times_init(t);
+    t->files = *files;
+    *files = LOG_FILES_NONE;
+    if (t->files.times < 0 || watch->fd < 0) {
+        log_times_close(t);
+        return;
+    }
+    t->watch = watch;
+    t->noted[0] = t->files.sizes[0];
+    t->noted[1] = t->files.sizes[1];
+    t->count = file_size(t->files.times) / LOG_NOTE_SIZE;
+    if (!log_times_watch(t, false) || !log_times_watch(t, true))
+        return;
+    /* The worker may have written before its files were watched. */
+    for (int i = 0; i < 2 && t->watch; i++)
+        note_growth(t, i);
+}
+
+static int64_t pause_ms(const struct log_times *t)
+{
+    const int64_t doubled = t->count / LOG_TIMES_DOUBLE;
+    const int64_t pause = doubled > 20 ? LOG_TIMES_MOST_MS : (int64_t)LOG_TIMES_PAUSE_MS << doubled;
+
+    return pause < LOG_TIMES_MOST_MS ? pause : LOG_TIMES_MOST_MS;
 }
 
 int64_t log_times_tick(struct log_times *t, int64_t now)

@@ -31,7 +31,8 @@ struct log_times {
 };
 
 void log_times_init(struct log_times *t);
-/* Takes the descriptors. The present content of the files gets no note. t must keep its address until log_times_end. */
+/* Takes the descriptors. What the worker has written since the files were opened gets a note, earlier content gets none. t
+ * must keep its address until log_times_end. */
 void log_times_begin(struct log_times *t, struct log_watch *watch, struct log_files *files);
 /* The supervisor's watch has events: makes the notes of all its workers that need not pause. */
 void log_times_hear(struct log_watch *watch, int64_t now);

@@ -81,6 +81,13 @@ void log_files_close(struct log_files *files)
     *files = LOG_FILES_NONE;
 }
 
+static int64_t opened_size(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) ? 0 : st.st_size;
+}
+
 enum err_code log_place_make(const char *dir, uid_t user, gid_t group, struct log_files *out, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
@@ -98,6 +105,8 @@ enum err_code log_place_make(const char *dir, uid_t user, gid_t group, struct lo
         log_warn("log_times_off", "why=%s", LOG_Q(no_times.msg));
     if (user != geteuid() && fchown(fd, user, group))
         return err_sys(e, errno, "%s", dir);
+    files.sizes[0] = opened_size(files.out);
+    files.sizes[1] = opened_size(files.err);
     *out = files;
     files = LOG_FILES_NONE;
     return ERR_OK;

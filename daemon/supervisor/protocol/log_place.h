@@ -24,10 +24,11 @@ char *log_place_path(const char *log_dir, int64_t job, int64_t first_generation,
 MUST_CHECK enum err_code log_place_open(const char *dir, int *fd, struct err *e);
 /* A worker's files, open for appending. */
 struct log_files {
-    int out, err; /* stdout.log, stderr.log */
-    int times;    /* times.log (log_note.h); -1: it cannot be opened, so no notes are made */
+    int out, err;     /* stdout.log, stderr.log */
+    int times;        /* times.log (log_note.h); -1: it cannot be opened, so no notes are made */
+    int64_t sizes[2]; /* of stdout.log and stderr.log when they were opened */
 };
-#define LOG_FILES_NONE ((struct log_files){-1, -1, -1})
+#define LOG_FILES_NONE ((struct log_files){-1, -1, -1, {0, 0}})
 void log_files_close(struct log_files *files);
 
 /* Makes the directory if it is missing, opens the files, and makes the user the owner of all of them. */

@@ -222,6 +222,29 @@ static void many_ranks_share_one_instance(void **state)
     expect_note(f, true, 1);
 }
 
+/* A worker may write before the supervisor watches its files. */
+static void output_before_the_watch_is_noted(void **state)
+{
+    struct fixture *f = *state;
+    struct log_files files;
+    struct err e;
+
+    write_bytes(f->out, 5);
+    log_times_end(&f->times, 0);
+    expect_note(f, false, 5);
+    assert_ok(log_place_make(f->dir, geteuid(), getegid(), &files, &e), &e);
+    write_bytes(f->err, 7);
+    write_bytes(f->out, 3);
+    log_times_begin(&f->times, &f->watch, &files);
+    expect_note(f, false, 8);
+    expect_note(f, true, 7);
+    log_times_hear(&f->watch, 0);
+    expect_no_note(f);
+    write_bytes(f->err, 1);
+    log_times_hear(&f->watch, 0);
+    expect_note(f, true, 8);
+}
+
 /* A program may truncate its own log: the sizes go on from there. */
 static void a_truncated_log_is_noted_anew(void **state)
 {
@@ -240,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(growth_is_noted_in_its_order, make_log_files, remove_log_files),
+        cmocka_unit_test_setup_teardown(output_before_the_watch_is_noted, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(notes_pause_while_output_goes_on, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(many_notes_become_rare, make_log_files, remove_log_files),
         cmocka_unit_test_setup_teardown(the_end_notes_what_is_left, make_log_files, remove_log_files),
