@@ -202,8 +202,8 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
     snprintf(out->cluster, sizeof(out->cluster), "%s", link_place(t->link)->cluster);
 }
 
-/* Ranks that stop within a round may stand at unlike steps. The snapshot has the place of the newest rank, and the part of a
- * rank that has made fewer steps has its own. */
+/* Ranks that stop within a round may be at different steps. The snapshot has the position of the rank that has made the most
+ * steps. The part of a rank that has made fewer steps has the position of that rank. */
 static enum err_code place_agree(struct trainer *t, struct snapshot_place *place, struct err *e)
 {
     const struct formation *f = &t->formation;

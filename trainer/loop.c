@@ -53,7 +53,7 @@ static bool must_stop(const struct step *s)
     return s->tail[TAIL_STOP] > 0.0f || s->tail[TAIL_SIGNAL] > 0.0f;
 }
 
-/* Within a round ranks may stand at unlike steps. An evaluation that all make must then be one of a step that all come to. */
+/* Within a round, ranks may be at different steps. An evaluation that all make must then be at a step that all reach. */
 static bool evaluation_due(const struct trainer *t, const struct step *s, const struct run_mark *before)
 {
     bool meet = sync_votes_each_step(t->formation.sync) || sync_voted(t->formation.sync);

@@ -265,7 +265,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float **s
     if (restore_state(t, path, &place, state, e))
         return e->code;
     t->engine.whole = true;
-    /* Ranks at unlike steps come to that step one after the other, and the snapshot is not one of it. */
+    /* Ranks that resume at different steps reach that step one after the other, and the snapshot is not of it. */
     t->last_snapshot_step = t->apart ? -1 : place.step;
     t->resumed = true;
     mark_committed(t, path);

@@ -260,7 +260,7 @@ static enum err_code read_parts(struct trainer *t, const struct snapshot_place *
     return code;
 }
 
-/* ---- ranks that were stopped at unlike steps of a round */
+/* ---- ranks that were stopped at different steps of a round */
 
 /* Steps of the present round, or of the present fragment's round, at the snapshot's place. */
 static int64_t steps_of_round(const struct snapshot_place *place)
@@ -268,8 +268,9 @@ static int64_t steps_of_round(const struct snapshot_place *place)
     return place->turn ? place->turn_steps : place->round_steps;
 }
 
-/* Whether the steps that the rank has made less bring it to the snapshot's place. Not if a step takes other samples now.
- * Rounds of a given time, and `sync: auto`, which may come to all-reduce, begin at one place on all ranks. */
+/* Whether the rank reaches the snapshot's place if it makes the steps by which it is behind. False if a step takes other
+ * samples now. Also false for rounds of a given time, and for `sync: auto`, which may choose all-reduce: there all ranks
+ * begin at the same place. */
 static bool own_place_fits(struct trainer *t, const struct snapshot_place *place,
                            const struct snapshot_behind *behind, struct engine_ahead *ahead)
 {
@@ -315,7 +316,7 @@ static void take_own_place(struct trainer *t, const struct snapshot_place *place
     round->turn_steps -= place->turn ? behind->steps : 0;
 }
 
-/* Ranks go on at unlike steps. Snapshots that wait for the end of the round are due for all. */
+/* Ranks continue at different steps. Snapshots that wait for the end of the round are due for all. */
 static void go_on_apart(struct trainer *t, const struct snapshot_place *place, struct sync_state *round)
 {
     t->apart = true;

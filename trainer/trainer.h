@@ -101,8 +101,8 @@ struct trainer {
     struct sync_state round; /* the round that the last formation left open */
     bool carried;            /* this formation's strategy has it, or has begun anew */
     bool in_round;           /* this formation goes on from memory within a round */
-    bool stopped_within;     /* the ranks stop within a round, maybe at unlike steps: round_stop.h */
-    bool apart;              /* this formation has resumed at unlike steps of a round */
+    bool stopped_within;     /* the ranks stop within a round, maybe at different steps: round_stop.h */
+    bool apart;              /* this formation has resumed at different steps of a round */
     int64_t
         behind; /* steps of the round that this rank has yet to make, and the newest rank of a live generation has made */
     int64_t

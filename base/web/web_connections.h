@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The connections of a server: since when each waits for a request, and what all requests of one user hold together.
+/* The connections of a server: since when each waits for a request, and which resources the requests of each user hold.
  *
  * One thread, that of the server. Any other thread may call web_connections_end_late. */
 
@@ -34,8 +34,8 @@ void web_connections_remove(struct web_connections *c, const struct web_connecti
 void web_connections_wait(struct web_connections *c, struct web_connection *connection, int64_t since_ms);
 /* What the connections of this owner hold; 0: all connections. */
 struct web_share web_connections_share(const struct web_connections *c, uint64_t owner);
-/* Shuts down the sockets that have waited for a whole request since this time or an earlier one. A client that sends a byte now and
- * then is never idle, so no other limit of time ends it. */
+/* Shuts down the sockets that have waited for a complete request since this time or longer. A client that sends a byte from
+ * time to time is never idle, so no other time limit ends its connection. */
 void web_connections_end_late(struct web_connections *c, int64_t since_ms);
 
 #endif

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests stops within a round of many steps. Ranks at unlike steps stop where they are, and the run that resumes ends with the bits of
+"""Tests stops within a round of many steps. Ranks at different steps stop where they are, and the run that resumes ends with the bits of
 one that was not stopped."""
 import os
 import signal

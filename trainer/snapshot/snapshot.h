@@ -39,7 +39,8 @@ struct snapshot_tensor { /* borrowed; offset and count are floats of the flat ar
 };
 
 #define SNAPSHOT_ALGORITHMS_FILE "algorithms.txt"
-struct snapshot_extra { /* borrowed; a small file beside the tensors: config.json, vocab.json or algorithms.txt */
+struct
+    snapshot_extra { /* borrowed; a small file beside the tensors: config.json, vocab.json or algorithms.txt */
     const char *name;
     const char *text;
     size_t length;
@@ -77,7 +78,8 @@ struct snapshot_piece { /* samples in a row, of the epoch's order */
 #define SNAPSHOT_PORTIONS 1024
 #define SNAPSHOT_CLUSTER 64
 
-/* Of a rank that was stopped within a round before the newest rank: how many steps it has made less, and its own place. */
+/* Of a rank that was stopped within a round at an earlier step than the newest rank: by how many steps it is behind, and its
+ * own place. */
 struct snapshot_behind {
     int64_t steps; /* 0: its place is that of the snapshot */
     int64_t epoch, position, samples;

@@ -147,7 +147,7 @@ static bool login_is_used(const struct login *login)
     return login->owners > 1; /* a request or a stream has it, too */
 }
 
-/* The account whose logins nobody has used for longest. NULL: all are in use. */
+/* The account whose logins have been unused for the longest time. NULL: all have been used within the last minute. */
 static struct account *account_idlest(const struct web_logins *l, int64_t now_ms)
 {
     struct account *idlest = NULL;
