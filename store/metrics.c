@@ -313,6 +313,7 @@ static void read_point(sqlite3_stmt *st, struct metric_point *p)
     p->time_ms = sqlite3_column_int64(st, 4);
     p->metric.value =
         sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
+    p->captured = sqlite3_column_int(st, 6) != 0;
 }
 
 #define ASKED_OF(point) point ".time_ms>=?5 AND " point ".append>?6 AND " point ".append<=?7"
@@ -329,7 +330,7 @@ enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
     CLEANUP(free_text) char *is_usage = usage_condition();
     CLEANUP(free_text)
     char *text =
-        xasprintf("SELECT s.job,s.name,s.rank,p.step,p.time_ms,p.value"
+        xasprintf("SELECT s.job,s.name,s.rank,p.step,p.time_ms,p.value,s.captured"
                   " FROM series s JOIN point p ON p.series=s.id%s WHERE s.job=?1"
                   " AND CASE WHEN ?2 IS NULL THEN %s(s.%s) ELSE s.name=?2 END"
                   " AND (?4 IS NULL OR s.rank=?4) AND " ASKED_OF("p") " ORDER BY s.name,s.rank,p.step",

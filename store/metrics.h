@@ -28,7 +28,7 @@ struct metrics;
 struct metric_point {
     int64_t job, step, time_ms;
     int rank;
-    bool captured; /* only for metrics_append */
+    bool captured; /* read from the output of the program; after metrics_read: whether its series is */
     struct metric metric;
 };
 

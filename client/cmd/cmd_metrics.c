@@ -8,6 +8,7 @@
 #include "client/cmd/jobs/job_find.h"
 #include "client/cmd/usage_table.h"
 #include "client/connect.h"
+#include "client/export/export_points.h"
 #include "client/export/export_text.h"
 #include "client/reply_json.h"
 #include "client/text/format.h"
@@ -192,7 +193,7 @@ static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job
                    p->rank);
         export_put_csv_text(out, p->name);
         real_text(value, p->value);
-        buf_printf(out, ",%s\n", value);
+        buf_printf(out, ",%s,%d\n", value, export_is_captured(reply, p->name, p->rank));
     }
 }
 

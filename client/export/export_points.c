@@ -42,6 +42,14 @@ static struct export_series *series_find_or_add(struct export_points *all, const
     return all->series[at];
 }
 
+bool export_is_captured(const Ddp__V1__GetMetricsReply *reply, const char *name, int rank)
+{
+    for (size_t i = 0; i < reply->n_captured && !rank; i++)
+        if (strcmp(reply->captured[i], name) == 0)
+            return true;
+    return false;
+}
+
 void export_points_take(struct export_points *all, const Ddp__V1__GetMetricsReply *reply)
 {
     struct export_series *s = NULL;
@@ -49,8 +57,10 @@ void export_points_take(struct export_points *all, const Ddp__V1__GetMetricsRepl
     for (size_t i = 0; i < reply->n_points; i++) {
         const Ddp__V1__MetricPoint *p = reply->points[i];
 
-        if (!s || series_compare_key(s, p->name, p->rank) != 0) /* the points come in the order of series */
+        if (!s || series_compare_key(s, p->name, p->rank) != 0) { /* the points come in the order of series */
             s = series_find_or_add(all, p->name, p->rank);
+            s->captured = export_is_captured(reply, p->name, p->rank);
+        }
         all->points = array_grow(all->points, all->count, &all->cap, sizeof(*all->points));
         all->points[all->count++] = (struct export_point){s, p->step, p->time_ms, p->value};
     }

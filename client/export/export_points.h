@@ -1,6 +1,7 @@
 #ifndef DDP_CLIENT_EXPORT_EXPORT_POINTS_H
 #define DDP_CLIENT_EXPORT_EXPORT_POINTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +14,10 @@
 struct export_series {
     char *name;
     int rank;
+    bool captured; /* ddp has read it from the program's output or TensorBoard files */
 };
+/* Whether the reply says so of a metric of this rank. */
+bool export_is_captured(const Ddp__V1__GetMetricsReply *reply, const char *name, int rank);
 
 struct export_point {
     const struct export_series *series; /* valid until the next export_points_take */

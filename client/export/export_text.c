@@ -23,7 +23,7 @@ void export_put_csv(struct buf *out, int64_t job, const struct export_point *p)
                p->series->rank);
     export_put_csv_text(out, p->series->name);
     real_text(value, p->value);
-    buf_printf(out, ",%s\n", value);
+    buf_printf(out, ",%s,%d\n", value, p->series->captured);
 }
 
 void export_put_jsonl(struct buf *out, int64_t job, const struct export_point *p)
@@ -37,6 +37,7 @@ void export_put_jsonl(struct buf *out, int64_t job, const struct export_point *p
     jout_int(&o, "rank", p->series->rank);
     jout_text(&o, "name", p->series->name);
     jout_real(&o, "value", p->value);
+    jout_bool(&o, "captured", p->series->captured);
     jout_close(&o, '}');
     buf_putc(out, '\n');
 }

@@ -94,6 +94,14 @@ static void points_print_column(struct jout *o, const char *key, Ddp__V1__Metric
     jout_close(o, ']');
 }
 
+static bool points_are_captured(const Ddp__V1__GetMetricsReply *reply, const Ddp__V1__MetricPoint *p)
+{
+    for (size_t i = 0; i < reply->n_captured && !p->rank; i++)
+        if (strcmp(reply->captured[i], p->name) == 0)
+            return true;
+    return false;
+}
+
 void web_points_print_series(const Ddp__V1__GetMetricsReply *reply, int64_t job, struct buf *out)
 {
     struct jout o = {.buf = out};
@@ -106,6 +114,8 @@ void web_points_print_series(const Ddp__V1__GetMetricsReply *reply, int64_t job,
         jout_open(&o, NULL, '{');
         jout_text(&o, "name", points[0]->name);
         jout_int(&o, "rank", points[0]->rank);
+        if (points_are_captured(reply, points[0]))
+            jout_bool(&o, "captured", true);
         points_print_column(&o, "step", points, length);
         points_print_column(&o, "time_ms", points, length);
         points_print_column(&o, "value", points, length);

@@ -101,6 +101,8 @@ static enum err_code watched_put_curves(const struct web_watched_job *j, struct 
     size_t most_fresh = 0;
     fresh.points = xmalloc((reply->n_points + 1) * sizeof(*fresh.points));
     fresh.n_points = watched_new_points(c, reply, (size_t)request.limit, fresh.points, &lost, &most_fresh);
+    fresh.captured = reply->captured; /* borrowed */
+    fresh.n_captured = reply->n_captured;
     web_newest_learn(&c->newest, (size_t)request.limit, most_fresh, lost);
     const bool tells = web_newest_tell(&c->newest, clock_boot_ms());
     if (fresh.n_points || !previous || tells) {

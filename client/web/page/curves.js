@@ -41,11 +41,20 @@ function style_curves(chart, jobs) {
   });
 }
 
+/* Says of which curves the numbers come from the program's output: the program itself has not reported them. */
+function captured_words(chart) {
+  const names = [...new Set(chart.curves.filter((c) => c.series.captured).map((c) => c.name))];
+  if (!names.length) return null;
+  const from = model.jobs.get(chart.curves[0].job)?.metrics_from || "its output";
+  return h("span.captured", {key: "captured", title: "ddp has read these numbers from " + plain(from)},
+    (names.length < chart.names.size ? plain(names.join(", ")) + " " : "") + "read from " + plain(from));
+}
+
 function draw_charts(jobs) {
   const list = charts_for(jobs, view.all === "1");
   return h("div.charts", {key: "charts"}, list.map((chart) =>
     h("figure", {key: chart.title, class: chart.title === "loss" ? "chart large" : "chart", "data-chart": chart.title},
-      h("figcaption", h("span.title", plain([...chart.names].join(", "))), h("span.legend", {own: true})),
+      h("figcaption", h("span.title", plain([...chart.names].join(", "))), captured_words(chart), h("span.legend", {own: true})),
       h("div.plot", {own: true, role: "img", "aria-label": chart_words(chart, jobs)}))));
 }
 

@@ -18,7 +18,9 @@ function draw() {
   const log = $("log"), at_end = log && log.scrollTop + log.clientHeight > log.scrollHeight - 24;
   patch($("totals"), draw_totals());
   patch($("who"), model.who && link.state !== "login" ? [plain(model.who.name), link.key ? null : button("logout", "Log out")] : null, link.state === "live" ? h("span.live", {title: "live"}, "● live") : h("span.dim", "○ " + link.state));
+  const had_login = $("login");
   patch($("banner"), draw_banner());
+  if (!had_login) $("login")?.querySelector("input").focus();
   document.documentElement.classList.toggle("login", link.state === "login");
   patch($("nodes"), draw_nodes());
   patch($("list"), draw_list());

@@ -92,12 +92,12 @@ const takers = {
   gone: (data) => (data.node ? model.nodes.delete(data.node) : watched_jobs().includes(data.job) || model.jobs.delete(data.job)), // the view keeps its jobs
   point: (data, id) => {
     const follows = frame_follows("point" + data.job, data, id);
-    add_points(data.job, data.points);
+    add_points(data.job, data.points, data.captured || []);
     if (!follows) ask_metrics(data.job);
   },
   usage: (data, id) => {
     const follows = frame_follows("usage" + data.job, data, id);
-    add_points(data.job, data.points);
+    add_points(data.job, data.points, data.captured || []);
     if (!follows) ask_usage(data.job);
   },
   event: (data, id) => {

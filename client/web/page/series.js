@@ -12,7 +12,7 @@ const TOGETHER = {val_loss: "loss", wait_ms: "ms_per_step"}; // drawn in the cha
 function series_of(job, name, rank) {
   if (!store.has(job)) store.set(job, new Map());
   const all = store.get(job), key = name + " " + rank;
-  if (!all.has(key)) all.set(key, {job, name, rank, usage: /^(sys|gpu)\./.test(name), step: [], time: [], value: [], shapes: new Map()});
+  if (!all.has(key)) all.set(key, {job, name, rank, usage: /^(sys|gpu)\./.test(name), captured: false, step: [], time: [], value: [], shapes: new Map()});
   return all.get(key);
 }
 
@@ -20,8 +20,9 @@ function series_of(job, name, rank) {
 function put_series(job, list, usage) {
   const live = store.get(job);
   store.set(job, new Map([...(live || [])].filter(([, s]) => s.usage !== usage)));
-  for (const {name, rank, step, time_ms, value} of list) {
+  for (const {name, rank, step, time_ms, value, captured} of list) {
     const s = series_of(job, name, rank);
+    s.captured = !!captured;
     if (s.usage !== usage) continue; // an older coordinator does not know usage, and sends the job's own metrics
     const order = [...time_ms.keys()].sort((a, b) => time_ms[a] - time_ms[b] || step[a] - step[b]);
     for (const i of order) push_point(s, step[i], time_ms[i], value[i] ?? NaN);
@@ -41,10 +42,11 @@ function push_point(s, step, time, value) {
   s.shapes.clear();
 }
 
-function add_points(job, points) {
+function add_points(job, points, captured) {
   let large = null;
   for (const point of points) {
     const s = series_of(job, point.name, point.rank), end = s.time.length - 1;
+    s.captured = point.rank === 0 && captured.includes(point.name);
     if (end >= 0 && (point.time_ms < s.time[end] || (point.time_ms === s.time[end] && point.step <= s.step[end]))) continue;
     push_point(s, point.step, point.time_ms, point.value ?? NaN);
     if (s.step.length > 6000) large = s;

@@ -34,12 +34,18 @@ function draw_head(job) {
     h("h2", h("span.id", "#" + job.job), " ", plain(job.name)), state_badge(job.state),
     h("span.sub", plain([job.user, job.nodes.join(" + ")].filter(Boolean).join(" · "))),
     h("span.actions",
-      may_change() && !ended ? button("cancel", "Cancel job", "danger") : null,
-      may_change() && ended && job.kind === "train" ? button("resume", "Resume") : null)),
+      ended ? null : order_button(job, "cancel", "Cancel job", "danger"),
+      ended && job.kind === "train" ? order_button(job, "resume", "Resume") : null)),
   h("div.numbers", {key: "numbers"}, p ? draw_bar(p) : null, facts.length ? h("dl", facts) : null)];
 }
 
-const may_change = () => !model.who || model.who.role !== "view";
+/* Users may change their own jobs, operators all jobs, and others none. */
+function order_button(job, act, label, kind) {
+  const {who} = model;
+  if (who && who.role === "view") return null;
+  if (!who || who.role === "operate" || who.name === job.user) return button(act, label, kind);
+  return h(kind ? "button." + kind : "button", {type: "button", disabled: true, title: "Only " + plain(job.user) + " or an operator may do this. You are " + plain(who.name) + "."}, label);
+}
 
 function draw_tabs() {
   return h("div.tabs", {role: "tablist", "aria-label": "Views of the job", key: "tabs"}, TABS.map((tab) =>

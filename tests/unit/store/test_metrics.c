@@ -166,6 +166,8 @@ static void a_reported_metric_takes_the_place_of_the_captured_one(void **state)
     struct metric_point *p;
     for (int step = 1; step <= 40; step++)
         add_captured(m, step, 9);
+    assert_true(read_all(m, 1, "loss", 0, &p) == 40 && p[0].captured);
+    free(p);
     add_point(m, 1, "loss", 0, 10, 1);
     add_captured(m, 41, 9); /* the next generation prints before it reports */
     metrics_close(m);
@@ -174,7 +176,7 @@ static void a_reported_metric_takes_the_place_of_the_captured_one(void **state)
     add_point(m, 1, "loss", 0, 20, 2);
     size_t n = read_all(m, 1, "loss", 0, &p);
     assert_int_equal(n, 11); /* 1 to 9 were captured */
-    assert_true(p[8].step == 9 && p[8].metric.value == 9);
+    assert_true(p[8].step == 9 && p[8].metric.value == 9 && !p[8].captured);
     assert_true(p[9].step == 10 && p[9].metric.value == 1 && p[10].step == 20);
     free(p);
     add_point(m, 1, "acc", 1, 10, 1); /* rank 1 reports what rank 0 prints */

@@ -140,6 +140,7 @@ static void points_read_reply(struct points_read *q)
     message.thinned = message.n_points < q->count;
     message.newest = q->newest;
     message.points = pool_alloc(&pool, message.n_points * sizeof *message.points);
+    message.captured = pool_alloc(&pool, message.n_points * sizeof *message.captured);
     for (size_t i = 0; i < message.n_points; i++) {
         Ddp__V1__MetricPoint *p = message.points[i] = pool_alloc(&pool, sizeof *p);
         ddp__v1__metric_point__init(p);
@@ -148,6 +149,10 @@ static void points_read_reply(struct points_read *q)
         p->name = kept[i]->metric.name;
         p->value = kept[i]->metric.value;
         p->rank = kept[i]->rank;
+        /* The points come in the order of series. */
+        if (kept[i]->captured && (!message.n_captured || strcmp(message.captured[message.n_captured - 1],
+                                                                kept[i]->metric.name) != 0))
+            message.captured[message.n_captured++] = kept[i]->metric.name;
     }
     rpc_call_reply(q->call, &message);
 }

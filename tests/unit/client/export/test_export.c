@@ -46,12 +46,18 @@ static void points_are_sorted_and_late_ones_are_taken(void **state)
     answer_add(&a, "loss", 0, 20, 2000, 1);
     answer_add(&a, "loss", 1, 10, 1500, 3);
     answer_add(&a, "lr", 0, 10, 1000, 1e-3);
+    char *captured[] = {(char *)(uintptr_t) "loss"};
+    a.reply.captured = captured;
+    a.reply.n_captured = 1;
     export_points_take(&all, &a.reply);
     export_points_sort(&all);
     assert_int_equal(all.count, 4);
     assert_string_equal(all.points[0].series->name, "loss"); /* by time, then by step, rank and name */
     assert_string_equal(all.points[1].series->name, "lr");
     assert_int_equal(all.points[2].series->rank, 1);
+    /* Only rank 0's output is read. */
+    assert_true(all.points[0].series->captured && !all.points[1].series->captured &&
+                !all.points[2].series->captured);
     assert_int_equal(all.points[3].step, 20);
     all.newest = 7;
     export_points_done(&all);
@@ -88,16 +94,17 @@ static void names_and_values_are_quoted(void **state)
 
     (void)state;
     export_put_csv(&out, 9, &p);
-    assert_string_equal(out.data, "9,7,1000,2,\"a,\"\"b\"\"\",nan\n");
+    assert_string_equal(out.data, "9,7,1000,2,\"a,\"\"b\"\"\",nan,0\n");
     buf_clear(&out);
     export_put_jsonl(&out, 9, &p);
     assert_string_equal(out.data,
                         "{\"job\":9,\"step\":7,\"time_ms\":1000,\"rank\":2,\"name\":\"a,\\\"b\\\"\","
-                        "\"value\":null}\n");
+                        "\"value\":null,\"captured\":false}\n");
     buf_clear(&out);
     p.value = 0.1;
+    s.captured = true;
     export_put_csv(&out, 9, &p);
-    assert_non_null(strstr(out.data, ",0.1\n"));
+    assert_non_null(strstr(out.data, ",0.1,1\n"));
 }
 
 struct tags {

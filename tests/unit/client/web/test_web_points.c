@@ -51,11 +51,13 @@ static void names_and_steps_choose(void **state)
     web_points_choose(reply, "acc,loss", 998, 0);
     assert_int_equal(reply->n_points, 4);
     reply->points[3]->value = NAN;
+    reply->captured = malloc(sizeof(*reply->captured));
+    reply->captured[reply->n_captured++] = strdup("loss"); /* of rank 0 */
     web_points_print_series(reply, 9, &out);
     assert_string_equal(
         out.data,
         "{\"job\":9,\"series\":["
-        "{\"name\":\"loss\",\"rank\":0,\"step\":[998,999],\"time_ms\":[9980,9990],\"value\":[1,1]},"
+        "{\"name\":\"loss\",\"rank\":0,\"captured\":true,\"step\":[998,999],\"time_ms\":[9980,9990],\"value\":[1,1]},"
         "{\"name\":\"loss\",\"rank\":1,\"step\":[998,999],\"time_ms\":[9980,9990],\"value\":[1,null]}]}\n");
     ddp__v1__get_metrics_reply__free_unpacked(reply, NULL);
 }
