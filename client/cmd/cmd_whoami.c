@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -23,6 +24,26 @@ static void whoami_print_sentence(const Ddp__V1__WhoAmIReply *reply, struct buf 
     buf_putc(out, '\n');
 }
 
+/* The local socket takes no token. A user who has given one expects its name. */
+static void whoami_note_token(const struct globals *globals)
+{
+    const char *env = getenv("DDP_TOKEN");
+    const char *given = globals->token_file ? "--token" : env && *env ? "DDP_TOKEN" : NULL;
+    struct target t = {0};
+    struct err ignored;
+    CLEANUP(buf_release) struct buf talk = {0};
+    if (!given || target_find(globals, &t, &ignored) != ERR_OK)
+        return;
+    if (strncmp(t.address, "unix:", 5) == 0) {
+        buf_printf(
+            &talk,
+            "ddpctl: %s is not used, because the local socket needs no token; --coordinator localhost:29600 uses it\n",
+            given);
+        stderr_put(&talk);
+    }
+    target_release(&t);
+}
+
 static int cmd_whoami_run(struct invocation *in)
 {
     const struct whoami_options *o = in->options;
@@ -36,6 +57,7 @@ static int cmd_whoami_run(struct invocation *in)
         json_print(reply, &out);
     else
         whoami_print_sentence(reply, &out);
+    whoami_note_token(in->globals);
     stdout_put(&out);
     return EXIT_DONE;
 }
