@@ -309,6 +309,9 @@ static void take_own_place(struct trainer *t, const struct snapshot_place *place
                            struct sync_state *round)
 {
     if (!own_place_fits(t, place, behind, ahead)) {
+        if (behind->steps) /* their samples do not count for this rank any more */
+            log_warn("steps_left_out", "rank=%d step=%lld steps=%lld why=\"other samples, or another round\"",
+                     t->formation.rank, (long long)(place->step - behind->steps), (long long)behind->steps);
         *behind = (struct snapshot_behind){0};
         *ahead = (struct engine_ahead){0};
     }
