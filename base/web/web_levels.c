@@ -300,12 +300,17 @@ void web_levels_wanted(struct web_levels *l, bool logs, size_t most, int64_t **j
 
 /* ---- viewers */
 
-static bool viewer_wants(const struct web_viewer *v, const struct level *at)
+static bool viewer_wants(struct web_levels *l, const struct web_viewer *v, const struct level *at)
 {
     const bool named = jobs_have(v->jobs, v->job_count, at->number);
+    const struct level *detail;
     switch (at->topic) {
     case TOPIC_JOB:
-        return !named || at->gone;
+        if (!named || at->gone)
+            return true;
+        /* More jobs may be named than the server follows. */
+        detail = level_find(l, TOPIC_JOB_DETAIL, at->number, "");
+        return !detail || detail->gone;
     case TOPIC_JOB_DETAIL:
     case TOPIC_POINTS:
     case TOPIC_USAGE:
@@ -374,7 +379,7 @@ struct web_frame *web_levels_next(struct web_levels *l, struct web_viewer *v,
     }
     for (size_t i = levels_after(l, v->revision); i < l->count && !frame; i++) {
         const struct level *at = &l->list[i];
-        if (viewer_wants(v, at) && !(at->gone && at->revision <= v->born)) {
+        if (viewer_wants(l, v, at) && !(at->gone && at->revision <= v->born)) {
             frame = at->frame;
             frame->references++;
         }

@@ -17,7 +17,7 @@
 enum web_topic {
     TOPIC_CLUSTER, /* totals of the cluster, and whether the coordinator answers */
     TOPIC_JOB,     /* a job as a row of the list of jobs */
-    TOPIC_JOB_DETAIL, /* the job with its ranks, for viewers that watch this job; they do not get its TOPIC_JOB */
+    TOPIC_JOB_DETAIL, /* the job with its ranks, for viewers that watch this job; they do not get its TOPIC_JOB as well */
     TOPIC_NODE,
     TOPIC_POINTS, /* new points of jobs that the viewer watches */
     TOPIC_USAGE,  /* the same of what nodes measure */

@@ -51,7 +51,7 @@ static void a_viewer_gets_the_newest_level_only(void **state)
 static void a_viewer_gets_what_it_names(void **state)
 {
     struct web_levels *l = web_levels_create();
-    struct web_viewer some = {.jobs = {1}, .job_count = 1, .logs = {2}, .log_count = 1}, none = {0};
+    struct web_viewer some = {.jobs = {1, 7}, .job_count = 2, .logs = {2}, .log_count = 1}, none = {0};
     int64_t *wanted = NULL;
     size_t count = 0;
     (void)state;
@@ -60,12 +60,13 @@ static void a_viewer_gets_what_it_names(void **state)
     level_put(l, TOPIC_JOB, 1, "j1");
     level_put(l, TOPIC_JOB, 2, "j2");
     level_put(l, TOPIC_JOB_DETAIL, 1, "d1");
+    level_put(l, TOPIC_JOB, 7, "j7"); /* is not followed: too many jobs are named */
     level_put(l, TOPIC_POINTS, 1, "p1");
     level_put(l, TOPIC_POINTS, 2, "p2");
     level_put(l, TOPIC_LOG, 1, "l1");
     level_put(l, TOPIC_LOG, 2, "l2");
-    assert_sees(l, &some, "j2 d1 p1 l2");
-    assert_sees(l, &none, "j1 j2");
+    assert_sees(l, &some, "j2 d1 j7 p1 l2");
+    assert_sees(l, &none, "j1 j2 j7");
     web_levels_wanted(l, true, 9, &wanted, &count);
     assert_int_equal(count, 1);
     assert_int_equal(wanted[0], 2);

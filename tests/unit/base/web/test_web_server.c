@@ -46,7 +46,7 @@ static void fixture_answer(void *user, const struct web_asker *asker, const stru
     while (request->route == WEB_WHY && !f->nodes_answer)
         pthread_cond_wait(&f->changed, &f->lock);
     pthread_mutex_unlock(&f->lock);
-    if (request->route == WEB_EVENTS) {
+    if (request->route == WEB_EVENTS || request->route == WEB_CANCEL) {
         buf_reserve(&reply->body, LARGE);
         memset(reply->body.data, ' ', LARGE);
         reply->body.len = LARGE;
@@ -491,9 +491,19 @@ static void answers_that_one_user_does_not_read_are_limited(void **state)
         send_as(&f, list[i], 'a', "/api/jobs/1/events");
         assert_int_equal(read_status(list[i]), i < 7 ? 200 : 503); /* 32 MB of 4 MB and a line each */
     }
-    const int other = fixture_connect(&f);
+    const int other = fixture_connect(&f), order = fixture_connect(&f);
     send_as(&f, other, 'b', "/api/jobs/1/events");
     assert_int_equal(read_status(other), 200);
+    /* An order has been carried out when its answer does not fit: "try again" would be wrong. */
+    CLEANUP(free_text) char *cookie = xasprintf("ddp-%u=%064d", (unsigned)web_server_port(f.server), 0);
+    memset(strchr(cookie, '=') + 1, 'a', 64);
+    CLEANUP(free_text)
+    char *cancel = xasprintf("POST /api/jobs/1/cancel HTTP/1.1\r\nHost: 127.0.0.1\r\nX-DDP: 1\r\n"
+                             "Content-Length: 0\r\nCookie: %s\r\n\r\n",
+                             cookie);
+    socket_send(order, cancel);
+    assert_int_equal(read_status(order), 200);
+    close(order);
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         close(list[i]);
     close(other);
