@@ -67,7 +67,21 @@ static int64_t step_of_run(struct output_points *o, const struct shape_values *v
         o->base = v->epoch > INT64_MAX / v->total - 1 ? 0 : v->epoch * v->total;
     o->last = step;
     o->last_total = v->total;
+    if (v->total && !v->has_epoch)
+        o->steps = o->base + v->total;
+    else if (v->total && v->epochs && v->epochs < INT64_MAX / v->total)
+        o->steps = v->epochs * v->total;
     return o->base + step;
+}
+
+/* With a point of training, when the number of steps is new. */
+static void stepped_put(struct output_points *o, struct metric_line *line, int64_t steps)
+{
+    const bool due = line->count && steps && steps != o->steps_said;
+    if (due)
+        (void)metric_line_add(line, "steps", (double)steps);
+    if (point_put(o->writer, line, o->now_ms) && due)
+        o->steps_said = steps;
 }
 
 /* Lines without any step are numbered. The first one waits a little: if a line with a step follows, it was an evaluation before the
@@ -124,7 +138,7 @@ static void stepped_take(struct output_points *o, struct shape_values *v)
     }
     v->line.has_step = true;
     if (v->line.step >= 0)
-        (void)point_put(o->writer, &v->line, o->now_ms);
+        stepped_put(o, &v->line, o->steps);
 }
 
 static bool bar_is_same(const struct metric_line *a, const struct metric_line *b)
@@ -187,7 +201,7 @@ static void bar_put(struct output_points *o)
     if (!o->bar_due)
         return;
     evaluations_filter(o, &line, true);
-    (void)point_put(o->writer, &line, o->now_ms);
+    stepped_put(o, &line, o->bar_steps);
     o->bar_due = false;
 }
 
@@ -231,6 +245,7 @@ static void bar_take(struct output_points *o, struct shape_values *v)
         bar_put(o);
     o->bar = v->line;
     o->bar_due = true;
+    o->bar_steps = o->steps;
     o->record_step = v->line.step;
     o->stepped = true;
 }

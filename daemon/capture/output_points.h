@@ -31,6 +31,8 @@ struct output_points {
     int64_t bar_step, bar_total;    /* of the longest bar; total 0: none yet */
     int64_t bar_base;               /* the steps of its passes before this one */
     int64_t record_step, records;   /* of the last record, and their number */
+    int64_t steps, steps_said;      /* of the whole run, as far as the output shows them; 0: unknown */
+    int64_t bar_steps;              /* `steps` at `bar` */
     struct metric_line bar;         /* the last values of a step of a bar */
     bool bar_due;                   /* they are not written yet */
     struct metric_line evaluated;   /* the results of an evaluation that a bar showed last */

@@ -153,8 +153,10 @@ static bool bar_read(const char *text, struct shape_values *out)
     step_put(out, step);
     out->total = (int64_t)total;
     text = skip_spaces(text);
-    if (strncmp(text, "Epoch ", 6) == 0 && number_read(text + 6, &end, &epoch) && number_is_step(epoch))
+    if (strncmp(text, "Epoch ", 6) == 0 && number_read(text + 6, &end, &epoch) && number_is_step(epoch)) {
         out->epoch = (int64_t)epoch;
+        out->has_epoch = true;
+    }
     at = strchr(end, '[');
     at = at ? strchr(at, ',') : NULL; /* behind the time */
     if (at)
@@ -217,6 +219,9 @@ static bool rich_read(const char *text, struct shape_values *out)
     step_put(out, step);
     out->total = (int64_t)total;
     out->epoch = (int64_t)epoch;
+    out->has_epoch = true;
+    out->epochs =
+        number_is_step(epochs) ? (int64_t)epochs + 1 : 0; /* it shows the last one: "Epoch 0/2" is of three */
     out->rest = at + 4;
     shape_rest_read(out->rest, out);
     return true;
@@ -304,6 +309,10 @@ static void pair_put(struct shape_values *out, const struct words *w, double val
     } else if (name_is_step(name)) {
         step_put(out, value);
         out->total = total;
+    } else if (strcmp(name, "epoch") == 0) {
+        out->has_epoch = true;
+        out->epochs = total;
+        line_put(&out->line, name, value);
     } else if ((!strcmp(name, "time") || !strcmp(name, "dt")) && unit_is(end, "ms")) {
         line_put(&out->line, "ms_per_step", value);
     } else if (strcmp(name, "rank") != 0) { /* "rank 3" says who prints the line */
@@ -407,6 +416,8 @@ static void values_clear(struct shape_values *out)
     out->line.count = 0;
     out->total = 0;
     out->epoch = -1;
+    out->epochs = 0;
+    out->has_epoch = false;
     out->rest = NULL;
 }
 

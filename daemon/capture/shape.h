@@ -27,6 +27,8 @@ struct shape_values {
     struct metric_line line; /* a SHAPE_RECORD mostly has no step */
     int64_t total;           /* the last step, 500 in "50/500"; 0: unknown */
     int64_t epoch;           /* SHAPE_BAR: 3 in "Epoch 3:"; -1: unknown */
+    int64_t epochs;          /* 5 in "Epoch [2/5]"; 0: unknown */
+    bool has_epoch;          /* so `total` is that of one epoch */
     const char *rest;        /* of a bar drawn by rich: its metrics, borrowed from the text; otherwise NULL */
 };
 

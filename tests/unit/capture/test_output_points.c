@@ -86,7 +86,8 @@ static void bars_count_on_from_pass_to_pass(void **state)
         "\r 50%|##   | 1/2 [00:01<00:01, 1it/s, loss=4]\r 50%|##   | 1/2 [00:01<00:01, 1it/s, loss=4]");
     reader_write(&r, true, "\r100%|#####| 2/2 [00:02<00:00, 1it/s, loss=3]\n");
     reader_write(&r, true, "\r 50%|##   | 1/2 [00:01<00:01, 1it/s, loss=2]\n");
-    reader_expect(&r, "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2}\n");
+    reader_expect(&r, "{\"step\":1,\"loss\":4,\"steps\":2}\n{\"step\":2,\"loss\":3}\n"
+                      "{\"step\":3,\"loss\":2,\"steps\":4}\n");
     reader_end(&r);
 
     reader_begin(&r); /* a bar that names its pass */
@@ -156,8 +157,9 @@ static void a_bar_of_rich_is_read_with_its_column(void **state)
                       "0.001 train_loss:" COLUMN "0.5");
     reader_write(&r, false, "\n\nval_loss is fine\n");
     reader_expect(
-        &r, "{\"step\":1,\"loss\":5.928}\n{\"step\":40,\"loss\":0.002}\n{\"step\":40,\"val_loss\":0.001}\n"
-            "{\"step\":41,\"loss\":0.001}\n{\"step\":42,\"loss\":0.5}\n");
+        &r,
+        "{\"step\":1,\"loss\":5.928,\"steps\":120}\n{\"step\":40,\"loss\":0.002}\n{\"step\":40,\"val_loss\":0.001}\n"
+        "{\"step\":41,\"loss\":0.001}\n{\"step\":42,\"loss\":0.5}\n");
     reader_end(&r);
 
     reader_begin(&r); /* without a terminal rich draws the last bar only */
@@ -165,7 +167,20 @@ static void a_bar_of_rich_is_read_with_its_column(void **state)
         &r, false,
         "Epoch 2/2 \xe2\x94\x81\xe2\x94\x81 40/40 0:00:01 \xe2\x80\xa2 0:00:00 34.95it/s train_loss: 0.125\n"
         "                                        val_loss: 0.250  \n");
-    reader_expect(&r, "{\"step\":120,\"loss\":0.125,\"val_loss\":0.25}\n");
+    reader_expect(&r, "{\"step\":120,\"loss\":0.125,\"val_loss\":0.25,\"steps\":120}\n");
+    reader_end(&r);
+}
+
+static void the_steps_of_the_run_are_told(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, "Epoch [1/5], Step [100/600], Loss: 0.5\n");
+    reader_expect(&r, "{\"step\":100,\"epoch\":1,\"loss\":0.5,\"steps\":3000}\n");
+    reader_write(&r, false, "Epoch [2/5], Step [50/600], Loss: 0.25\n");
+    reader_expect(&r, "{\"step\":650,\"epoch\":2,\"loss\":0.25}\n");
     reader_end(&r);
 }
 
@@ -197,7 +212,9 @@ static void lines_without_a_step_are_numbered(void **state)
 
     reader_begin(&r); /* llm.c: an evaluation before the first step */
     reader_write(&r, false, "val loss 11\nstep 1/9 | loss 4\nval loss 3\n");
-    reader_expect(&r, "{\"step\":0,\"val_loss\":11}\n{\"step\":1,\"loss\":4}\n{\"step\":1,\"val_loss\":3}\n");
+    reader_expect(
+        &r,
+        "{\"step\":0,\"val_loss\":11}\n{\"step\":1,\"loss\":4,\"steps\":9}\n{\"step\":1,\"val_loss\":3}\n");
     reader_end(&r);
 
     reader_begin(&r); /* epochs, each with its evaluation */
@@ -315,6 +332,7 @@ int main(void)
         cmocka_unit_test(the_last_values_of_a_step_of_a_bar_count),
         cmocka_unit_test(a_bar_of_rich_is_read_with_its_column),
         cmocka_unit_test(lines_without_a_step_are_numbered),
+        cmocka_unit_test(the_steps_of_the_run_are_told),
         cmocka_unit_test(records_have_the_step_of_the_bar),
         cmocka_unit_test(a_value_that_is_not_a_number_is_null),
         cmocka_unit_test(standard_error_counts_for_bars_only),
