@@ -14,7 +14,7 @@
 static void failed_rank_take_lines(struct failed_rank *r, char *const *lines, size_t count)
 {
     const size_t skip = count > FAILED_LINES ? count - FAILED_LINES : 0;
-    r->lines = lines + skip;
+    r->lines = skip ? lines + skip : lines; /* a rank without lines has NULL */
     r->count = count - skip;
 }
 

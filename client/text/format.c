@@ -77,8 +77,9 @@ struct text fmt_spark(const double *values, size_t count, size_t cells)
         }
     }
     for (size_t i = 0; i < count; i++) {
-        int level = high > low ? (int)((values[i] - low) / (high - low) * 7 + 0.5) : 0;
-        strcat(out.text, isfinite(values[i]) ? blocks[level] : "?");
+        const bool known = isfinite(values[i]);
+        const int level = known && high > low ? (int)((values[i] - low) / (high - low) * 7 + 0.5) : 0;
+        strcat(out.text, known ? blocks[level] : "?");
     }
     return out;
 }
