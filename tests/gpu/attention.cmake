@@ -1,15 +1,12 @@
 # Tests of attention. Our own kernels run on the emulated device. If cuDNN's headers are there, its graphs run on a stand-in,
 # and the real library only plans them. If CUDA is there, attention.c and attention_bench.c are also built for real GPUs.
 set(cuda ${PROJECT_SOURCE_DIR}/trainer/device/cuda)
-set(own_kernels ${cuda}/kernels/attention.cu ${cuda}/kernels/attention_plain.cu)
 
 # gpu_attention_test(name sources...): builds attention.c with these sources for the emulated device
 function(gpu_attention_test name)
-  add_library(${name}_kernels STATIC)
-  ddp_emulated_sources(${name}_kernels ${own_kernels})
   add_executable(${name} attention.c ${ARGN})
   target_compile_options(${name} PRIVATE ${DDP_WARNINGS})
-  target_link_libraries(${name} PRIVATE ${name}_kernels emulated_cuda device base m)
+  target_link_libraries(${name} PRIVATE emulated_kernels emulated_cuda device base m)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
 
@@ -34,7 +31,7 @@ if(DDP_CUDA_CUDNN)
   endforeach()
 
   # Which kernels are chosen, by version and shape.
-  ddp_unit_test(test_attention_choice LABELS gpu-emulated LINK test_attention_cudnn_kernels emulated_cuda base m
+  ddp_unit_test(test_attention_choice LABELS gpu-emulated LINK emulated_kernels emulated_cuda base m
                 SOURCES ${cuda}/attention.c ${by_cudnn} ${PROJECT_SOURCE_DIR}/tests/standins/cuda/cudnn.c)
   target_include_directories(test_attention_choice SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/tests/standins/cuda/include
                              ${DDP_CUDNN_INCLUDE})

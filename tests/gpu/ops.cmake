@@ -1,14 +1,7 @@
 # Tests of the operations' kernels, for the emulated device and for real GPUs.
-set(op_kernels)
-foreach(name flat dense embed norm norm_grad loss muon optim digest)
-  list(APPEND op_kernels ${PROJECT_SOURCE_DIR}/trainer/device/cuda/kernels/${name}.cu)
-endforeach()
-
-add_library(emulated_ops STATIC)
-ddp_emulated_sources(emulated_ops ${op_kernels})
 add_executable(test_ops_emulated ops.c ops_launchers.c ops_products.c ops_side.c)
 target_compile_options(test_ops_emulated PRIVATE ${DDP_WARNINGS})
-target_link_libraries(test_ops_emulated PRIVATE emulated_ops emulated_cuda device base m)
+target_link_libraries(test_ops_emulated PRIVATE emulated_kernels emulated_cuda device base m)
 set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME test_ops_emulated COMMAND test_ops_emulated --quick)
 # The seed makes threads run in a random order. In the usual order a missing barrier might not change the result.

@@ -1,14 +1,13 @@
 # The GPU plugin for the emulated device, built from the same sources as the real one, and a test that trains with it.
-include(${PROJECT_SOURCE_DIR}/trainer/device/cuda/sources.cmake)
 add_library(ddp_cuda_emulated MODULE)
-ddp_emulated_sources(ddp_cuda_emulated ${DDP_CUDA_SOURCES} ${DDP_CUDA_NO_CUDNN_SOURCES})
+ddp_emulated_sources(ddp_cuda_emulated ${host_sources} ${DDP_CUDA_NO_CUDNN_SOURCES})
 if(TARGET standin_nccl)
   ddp_emulated_sources(ddp_cuda_emulated ${DDP_CUDA_NCCL_SOURCES})
   target_compile_definitions(ddp_cuda_emulated PRIVATE DDP_CUDA_NCCL)
   target_link_libraries(ddp_cuda_emulated PRIVATE standin_nccl)
 endif()
 set(symbols ${PROJECT_SOURCE_DIR}/trainer/device/cuda/symbols.map)
-target_link_libraries(ddp_cuda_emulated PRIVATE base ${CMAKE_DL_LIBS} m)
+target_link_libraries(ddp_cuda_emulated PRIVATE emulated_kernels base ${CMAKE_DL_LIBS} m)
 target_link_options(ddp_cuda_emulated PRIVATE -Wl,--version-script=${symbols} -Wl,--no-undefined)
 set_target_properties(ddp_cuda_emulated PROPERTIES OUTPUT_NAME ddp_cuda LINK_DEPENDS ${symbols}
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/ddp_emulated)
