@@ -94,7 +94,8 @@ def same_bits(directory):
     for name, model in JOBS.items():
         want = train(directory, job(model, "cpu", out=f"{name}-cpu"))
         assert len(want) >= 10 and any("digest_low" in dict(w[1:]) for w in want), (name, want)
-        for records in ("0", "1", "2"):  # 1: repeated micro-batches are recorded and replayed; 2: each recording fails
+        # 1: repeated micro-batches are recorded and replayed; 2: each recording fails
+        for records in ("0", "1", "2") if "accumulate" in model else ("0", "1"):
             out = f"{name}-{records}"
             # If results must not depend on the world size, the CPU uses one thread: on processors without AVX-512 the
             # bits of oneDNN's products depend on the number of threads.
