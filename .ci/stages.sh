@@ -3,18 +3,40 @@
 passed=0 failed=0 skipped=0
 failures=()
 only_alone=() # tests that failed beside others and then passed
-stages=()     # "name seconds" of each stage that has ended
+stages=()     # "name seconds processor-seconds" of each stage that has ended
 slow=()       # "seconds title: name" of each test
 
 say() { printf '\n== %s (%d:%02d)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 
-# Succeeds if the stage was asked for, and starts its clock.
+# Prints the processor's seconds that this shell and its children have used (proc(5)). Daemons that left their parents do not count.
+cpu_seconds() {
+    local fields
+    read -ra fields </proc/$$/stat
+    echo $(((fields[13] + fields[14] + fields[15] + fields[16]) / $(getconf CLK_TCK)))
+}
+
+# Succeeds if the stage was asked for, and starts its clocks.
 stage_begin() { # stage
     [[ -z $only || $only == *,$1,* ]] || return 1
     stage=$1
     stage_start=$SECONDS
+    stage_cpu=$(cpu_seconds)
 }
-stage_end() { stages+=("$stage $((SECONDS - stage_start))"); }
+stage_end() { stages+=("$stage $((SECONDS - stage_start)) $(($(cpu_seconds) - stage_cpu))"); }
+
+# Prints a regular expression for the test programs of a directory that can start threads: they call pthread_create, or a library
+# that may do it.
+with_threads() { # directory of programs
+    local program names=()
+    for program in "$1"/test_*; do
+        if [[ -f $program && -x $program ]] && nm -D --undefined-only "$program" |
+            grep -qE ' (pthread_create|thrd_create|uv_|grpc_|MHD_|curl_|dnnl_)'; then
+            names+=("${program##*/}")
+        fi
+    done
+    local IFS='|'
+    echo "^(${names[*]})\$"
+}
 
 note_failure() {
     failed=$((failed + 1))
@@ -91,8 +113,8 @@ command_test() { # title, command...
 
 # The last line is `N passed, M failed, K skipped`.
 print_summary() {
-    say "seconds of each stage"
-    ((${#stages[@]} == 0)) || printf '%-6s %5d\n' ${stages[*]}
+    say "seconds of each stage, and processor seconds"
+    ((${#stages[@]} == 0)) || printf '%-6s %5d %5d\n' ${stages[*]}
     say "slowest tests, in seconds"
     ((${#slow[@]} == 0)) || printf '%s\n' "${slow[@]}" | sort -rn | head -n 10
     say "done"
