@@ -124,3 +124,8 @@ function(ddp_tests_long)
     set_property(TEST ${name} APPEND PROPERTY LABELS long)
   endforeach()
 endfunction()
+
+# ddp_tests_first(names...): slow tests of this folder, which `ctest -j` starts before others, so that none of them is left at the end
+function(ddp_tests_first)
+  set_tests_properties(${ARGN} PROPERTIES COST 100)
+endfunction()
