@@ -9,6 +9,7 @@
 #include <microhttpd.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/service/metrics/openmetrics.h"
 
 #define CONNECTIONS 32
 #define TIMEOUT_S 10
@@ -16,7 +17,7 @@
 struct http {
     struct MHD_Daemon *daemon;
     pthread_mutex_t lock; /* protects text, which the loop writes and the server's thread reads */
-    struct buf text;
+    struct buf text;      /* in Prometheus' text format */
 };
 
 static enum MHD_Result http_respond(struct MHD_Connection *connection, unsigned status, const char *type,
@@ -37,6 +38,19 @@ static enum MHD_Result http_respond_text(struct MHD_Connection *connection, unsi
     return http_respond(connection, status, "text/plain; charset=utf-8", text, strlen(text));
 }
 
+/* The page that was published last, in the format that the client asks for. The caller holds the lock. */
+static enum MHD_Result http_respond_page(struct http *h, struct MHD_Connection *connection)
+{
+    const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (!openmetrics_accepted(accept))
+        return http_respond(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", h->text.data,
+                            h->text.len);
+    openmetrics_print(h->text.data, &text);
+    return http_respond(connection, MHD_HTTP_OK, OPENMETRICS_TYPE, text.data, text.len);
+}
+
 static enum MHD_Result http_on_request(void *user, struct MHD_Connection *connection, const char *url,
                                        const char *method, const char *version, const char *upload,
                                        size_t *upload_size, void **state)
@@ -51,8 +65,7 @@ static enum MHD_Result http_on_request(void *user, struct MHD_Connection *connec
     if (strcmp(url, "/metrics") != 0)
         return http_respond_text(connection, MHD_HTTP_NOT_FOUND, "metrics are at /metrics\n");
     pthread_mutex_lock(&h->lock);
-    const enum MHD_Result result = http_respond(
-        connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", h->text.data, h->text.len);
+    const enum MHD_Result result = http_respond_page(h, connection);
     pthread_mutex_unlock(&h->lock);
     return result;
 }

@@ -132,7 +132,7 @@ static void print_traffic(const struct stats *s, struct buf *out)
     metric_gauge(out, "ddp_connections", "Open TCP connections.", (double)t->connections);
     metric_gauge(out, "ddp_connections_unauthenticated",
                  "Open TCP connections that have not shown a token yet.", (double)t->unauthenticated);
-    metric_counter(out, "ddp_connections_total", "Connections accepted.", t->accepted);
+    metric_counter(out, "ddp_connections_accepted_total", "Connections accepted.", t->accepted);
     const struct {
         const char *why;
         uint64_t count;

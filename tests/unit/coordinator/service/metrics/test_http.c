@@ -1,4 +1,4 @@
-/* The server of /metrics: broken-off requests do not keep out a scraper. */
+/* The server of /metrics: broken-off requests do not keep out a scraper, and a client gets the format that it asks for. */
 #include "tests/unit/base/check.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,12 @@
 #define WAIT_S 20
 #define BROKEN 40 /* more than the server takes connections */
 
-static const char page[] = "ddp_test 1\n";
+static const char page[] = "# HELP ddp_test A gauge.\n# TYPE ddp_test gauge\nddp_test 1\n"
+                           "# HELP ddp_calls_total Calls.\n# TYPE ddp_calls_total counter\n"
+                           "ddp_calls_total{method=\"a\"} 2\n";
+static const char openmetrics[] = "# HELP ddp_test A gauge.\n# TYPE ddp_test gauge\nddp_test 1\n"
+                                  "# HELP ddp_calls Calls.\n# TYPE ddp_calls counter\n"
+                                  "ddp_calls_total{method=\"a\"} 2\n# EOF\n";
 
 /* Opens the server at the first free port and returns that port. */
 static unsigned server_open(struct http **h)
@@ -50,18 +55,40 @@ static void client_send(int fd, const char *text)
     assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
 }
 
-static void assert_scraped(unsigned port)
+/* accept: a header's line, or "". The reply has the type, and ends with the text. */
+static void assert_reply(unsigned port, const char *accept, const char *type, const char *text)
 {
-    char reply[1024];
+    char reply[1024], request[256];
     size_t size = 0;
     ssize_t n;
     const int fd = client_connect(port);
-    client_send(fd, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+    snprintf(request, sizeof(request),
+             "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n%sConnection: close\r\n\r\n", accept);
+    client_send(fd, request);
     while (size < sizeof(reply) - 1 && (n = recv(fd, reply + size, sizeof(reply) - 1 - size, 0)) > 0)
         size += (size_t)n;
     reply[size] = '\0';
-    assert_non_null(strstr(reply, page));
+    assert_non_null(strstr(reply, type));
+    assert_non_null(strstr(reply, "\r\n\r\n"));
+    assert_string_equal(strstr(reply, "\r\n\r\n") + 4, text);
     close(fd);
+}
+
+static void assert_scraped(unsigned port)
+{
+    assert_reply(port, "", "text/plain; version=0.0.4", page);
+}
+
+static void a_client_gets_the_format_that_it_asks_for(void **state)
+{
+    struct http *h = NULL;
+    (void)state;
+    const unsigned port = server_open(&h);
+    assert_scraped(port);
+    assert_reply(port, "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n",
+                 "application/openmetrics-text; version=1.0.0", openmetrics);
+    assert_reply(port, "Accept: text/plain\r\n", "text/plain; version=0.0.4", page);
+    http_close(h);
 }
 
 /* The witness is older than the broken-off requests. A server that ends those only for their age has ended it before. */
@@ -88,6 +115,7 @@ static void broken_off_requests_do_not_keep_out_a_scraper(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_client_gets_the_format_that_it_asks_for),
         cmocka_unit_test(broken_off_requests_do_not_keep_out_a_scraper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
