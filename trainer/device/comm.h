@@ -47,6 +47,10 @@ struct comm_ops {
      * beside those that it is given later. If the device already has an error, its data is not valid: returns
      * that error and ends the group. Other errors as check. */
     enum err_code (*allreduce)(struct comm *c, float *data, size_t count, struct err *e);
+    /* The two halves of such a sum, in place. Rank r's part is data[offsets[r], offsets[r + 1]); it becomes the sum over ranks,
+     * and the rest is not defined afterwards; or each rank gets the others' parts. */
+    enum err_code (*reduce_scatter)(struct comm *c, float *data, const size_t *offsets, struct err *e);
+    enum err_code (*gather)(struct comm *c, float *data, const size_t *offsets, struct err *e);
     enum err_code (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct err *e);
     /* Operations that the device is given after join run after all collectives before it. The host does not
      * wait. */

@@ -113,8 +113,8 @@ static void counts_write(const struct ncclComm *c)
 
     if (!f)
         return;
-    fprintf(f, "rank=%d sums=%zu broadcasts=%zu broadcast_bytes=%zu\n", c->rank, c->sums, c->broadcasts,
-            c->broadcast_bytes);
+    fprintf(f, "rank=%d sums=%zu broadcasts=%zu broadcast_bytes=%zu scatters=%zu gathers=%zu\n", c->rank,
+            c->sums, c->broadcasts, c->broadcast_bytes, c->scatters, c->gathers);
     fclose(f);
 }
 

@@ -64,6 +64,37 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     return ncclInternalError;
 }
 
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t c, cudaStream_t stream)
+{
+    (void)from, (void)to, (void)count, (void)type, (void)op, (void)root, (void)c, (void)stream;
+    return ncclInternalError;
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t c, cudaStream_t stream)
+{
+    (void)from, (void)to, (void)count, (void)type, (void)op, (void)c, (void)stream;
+    return ncclInternalError;
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    (void)from, (void)to, (void)count, (void)type, (void)c, (void)stream;
+    return ncclInternalError;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    return ncclInternalError;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    return ncclInternalError;
+}
+
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t c, cudaStream_t stream)
 {

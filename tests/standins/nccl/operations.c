@@ -8,7 +8,7 @@
 #include "internal.h"
 #include "tests/standins/cuda/emulate.h"
 
-enum kind { SUM_FLOATS, SUM_BFLOATS, SPREAD };
+enum kind { SUM_FLOATS, SUM_BFLOATS, SPREAD, JOIN };
 enum { BEGIN, COLLECT, RETURN };
 
 struct work {
@@ -17,6 +17,9 @@ struct work {
     int root, phase;
     char *data;
     size_t bytes;
+    /* Of a reduction, the ranks that do not get the sum get other numbers: kept [lo, hi) of the sum. */
+    bool spoils;
+    size_t lo, hi;
 };
 
 /* ---- bytes */
@@ -99,7 +102,9 @@ static void add_bfloats(char *to, const char *from, size_t bytes)
 static void add_all(struct work *w)
 {
     for (int r = 1; r < w->c->ranks; r++)
-        if (w->kind == SPREAD && r == w->root)
+        if (w->kind == JOIN)
+            memcpy(w->data + (size_t)r * w->hi, w->c->peers[r].data + (size_t)r * w->hi, w->hi);
+        else if (w->kind == SPREAD && r == w->root)
             memcpy(w->data, w->c->peers[r].data, w->bytes);
         else if (w->kind == SUM_FLOATS)
             add_floats(w->data, w->c->peers[r].data, w->bytes);
@@ -133,7 +138,13 @@ static bool work_advance(struct work *w)
         rewind_all(w->c);
         w->phase = RETURN;
     }
-    return move_all(w, first);
+    if (!move_all(w, first))
+        return false;
+    if (w->spoils) {
+        memset(w->data, 0xff, w->lo);
+        memset(w->data + w->hi, 0xff, w->bytes - w->hi);
+    }
+    return true;
 }
 
 static bool collective_run(void *closure)
@@ -151,13 +162,22 @@ static bool collective_run(void *closure)
     return true;
 }
 
-/* The real library returns InvalidArgument if the call before has not finished. */
+/* Between ncclGroupStart and ncclGroupEnd the real library only collects calls, which return ncclSuccess; the end of the group
+ * returns what they came to. Here each call is queued at once. */
+static struct {
+    bool open;
+    struct ncclComm *last; /* NULL: no call was made */
+} group;
+
+/* The real library returns InvalidArgument if the call before has not finished, unless both are in one group. */
 static ncclResult_t comm_ready(const struct ncclComm *c)
 {
     ncclResult_t state = (ncclResult_t)atomic_load(&c->state);
 
     if (!c->formed)
         return ncclInvalidUsage;
+    if (group.open && group.last == c && state == ncclInProgress)
+        return ncclSuccess;
     return state == ncclInProgress ? ncclInvalidArgument : state;
 }
 
@@ -167,7 +187,11 @@ static ncclResult_t work_put(struct work w, cudaStream_t stream)
 
     if (rc != ncclSuccess || w.c->ranks == 1)
         return rc;
-    if (w.kind == SPREAD) {
+    if (w.kind == JOIN) {
+        w.c->gathers++;
+    } else if (w.spoils) {
+        w.c->scatters++;
+    } else if (w.kind == SPREAD) {
         w.c->broadcasts++;
         w.c->broadcast_bytes += w.bytes;
     } else {
@@ -175,6 +199,10 @@ static ncclResult_t work_put(struct work w, cudaStream_t stream)
     }
     if (!w.c->connected)
         atomic_store(&w.c->state, rc = ncclInProgress);
+    if (group.open) {
+        group.last = w.c;
+        rc = ncclSuccess;
+    }
     standin_hold(w.c);
     if (emulated_enqueue(stream, "NCCL", collective_run, &w, sizeof(w)) == cudaSuccess)
         return rc;
@@ -200,4 +228,65 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
     if (from != to || type != ncclUint8 || root < 0 || root >= c->ranks)
         return ncclInvalidArgument;
     return work_put((struct work){.c = c, .kind = SPREAD, .root = root, .data = to, .bytes = count}, stream);
+}
+
+/* The ranks that do not get the sum get NANs, so that a caller cannot use them. */
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t c, cudaStream_t stream)
+{
+    if (from != to || op != ncclSum || type != ncclFloat || root < 0 || root >= c->ranks)
+        return ncclInvalidArgument;
+    return work_put((struct work){.c = c,
+                                  .kind = SUM_FLOATS,
+                                  .data = to,
+                                  .bytes = count * 4,
+                                  .spoils = true,
+                                  .hi = c->rank == root ? count * 4 : 0},
+                    stream);
+}
+
+/* In place only: `to` is this rank's part of `from`. */
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t c, cudaStream_t stream)
+{
+    size_t lo = count * 4 * (size_t)c->rank;
+
+    if ((const char *)from + lo != to || op != ncclSum || type != ncclFloat)
+        return ncclInvalidArgument;
+    return work_put((struct work){.c = c,
+                                  .kind = SUM_FLOATS,
+                                  .data = (char *)to - lo,
+                                  .bytes = count * 4 * (size_t)c->ranks,
+                                  .spoils = true,
+                                  .lo = lo,
+                                  .hi = lo + count * 4},
+                    stream);
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    if ((const char *)to + count * 4 * (size_t)c->rank != from || type != ncclFloat)
+        return ncclInvalidArgument;
+    return work_put(
+        (struct work){
+            .c = c, .kind = JOIN, .data = to, .bytes = count * 4 * (size_t)c->ranks, .hi = count * 4},
+        stream);
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    if (group.open)
+        return ncclInvalidUsage;
+    group.open = true;
+    group.last = NULL;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (!group.open)
+        return ncclInvalidUsage;
+    group.open = false;
+    return group.last ? (ncclResult_t)atomic_load(&group.last->state) : ncclSuccess;
 }

@@ -224,6 +224,30 @@ static void sums_check(struct where *w)
     CHECK(coll_barrier(w->group, &e) == ERR_OK);
 }
 
+/* The two halves of a sum, with unlike parts. */
+static void parts_check(struct where *w)
+{
+    struct err e = {0};
+    float host[COUNT], *data = new_array(w);
+    int rank = w->rank, n = w->ranks;
+    size_t offsets[MOST_RANKS + 1] = {0};
+
+    for (int r = 0; r < n; r++)
+        offsets[r + 1] = r + 1 == n ? COUNT - 1000 : offsets[r] + 10 * (size_t)r;
+    CHECK(coll_reduce_scatter(w->group, data + 1000, offsets, &e) == ERR_OK);
+    CHECK(coll_join(w->group, &e) == ERR_OK);
+    dev_download(&device.base, host, data, sizeof(host));
+    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    for (size_t i = 1000 + offsets[rank]; i < 1000 + offsets[rank + 1]; i++)
+        CHECK(host[i] == (float)((int)i % 100 * n + n * (n - 1) / 2));
+    CHECK(coll_gather(w->group, data + 1000, offsets, &e) == ERR_OK);
+    CHECK(coll_join(w->group, &e) == ERR_OK);
+    dev_download(&device.base, host, data, sizeof(host));
+    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(host[i] == (i < 1000 ? (float)(i % 100 + rank) : (float)(i % 100 * n + n * (n - 1) / 2)));
+}
+
 static void group_leave(struct where *w)
 {
     struct err e = {0};
@@ -266,6 +290,7 @@ static void good_life(struct where *w)
     CHECK(peers_form(w, &e) == ERR_OK);
     CHECK(!coll_overlaps(w->group));
     sums_check(w);
+    parts_check(w);
     broadcast_check(w);
     group_leave(w);
 }

@@ -34,6 +34,51 @@ static void test_ranks_sum(void **state)
         ranks_run(good_life, ranks, -1);
 }
 
+/* Sums by parts, and brings the parts together. kind 0: equal parts; 1: unlike ones, some of them empty. */
+static void check_parts(struct comm *c, int r, int ranks, int kind)
+{
+    float *data = ranks_new_array(r), host[RANKS_COUNT];
+    size_t offsets[RANKS_MOST + 1], count = kind ? RANKS_COUNT : (size_t)(RANKS_COUNT / ranks * ranks);
+    struct err e = {0};
+
+    for (int k = 0; k <= ranks; k++)
+        offsets[k] = kind ? (size_t)(k / 2 * 2) * count / (size_t)ranks : (size_t)k * count / (size_t)ranks;
+    offsets[ranks] = count;
+    CHECK(nccl->reduce_scatter(c, data, offsets, &e) == ERR_OK);
+    CHECK(nccl->join(c, &e) == ERR_OK);
+    CHECK(cudaMemcpyAsync(host, data, sizeof(host), cudaMemcpyDeviceToHost, ranks_stream) == cudaSuccess);
+    while (cudaStreamQuery(ranks_stream) == cudaErrorNotReady)
+        CHECK(nccl->check(c, &e) == ERR_OK);
+    for (size_t i = offsets[r]; i < offsets[r + 1]; i++)
+        CHECK(host[i] == (float)((int)i % 100 * ranks + ranks * (ranks - 1) / 2));
+    CHECK(nccl->gather(c, data, offsets, &e) == ERR_OK);
+    CHECK(nccl->join(c, &e) == ERR_OK);
+    CHECK(cudaMemcpyAsync(host, data, sizeof(host), cudaMemcpyDeviceToHost, ranks_stream) == cudaSuccess);
+    while (cudaStreamQuery(ranks_stream) == cudaErrorNotReady)
+        CHECK(nccl->check(c, &e) == ERR_OK);
+    for (size_t i = 0; i < count; i++)
+        CHECK(host[i] == (float)((int)i % 100 * ranks + ranks * (ranks - 1) / 2));
+    CHECK(cudaFree(data) == cudaSuccess);
+}
+
+static void life_by_parts(int r, int ranks)
+{
+    ranks_share_id(r, 1);
+    struct comm *c = ranks_open_group(r, ranks);
+    check_parts(c, r, ranks, 1); /* the first operation, which connects, is a group of several */
+    check_parts(c, r, ranks, 0);
+    ranks_check_sums(c, r, ranks);
+    check_parts(c, r, ranks, 1);
+    ranks_close_group(c, r);
+}
+
+static void test_ranks_sum_by_parts(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks += ranks < 4 ? 1 : 4)
+        ranks_run(life_by_parts, ranks, -1);
+}
+
 /* Runs the streams in several orders: a sum that did not wait for the device's stream would read its data too
  * early. */
 static void test_streams_wait_for_each_other(void **state)
@@ -168,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_number_of_blocks_is_given_for_bits_only),
         cmocka_unit_test(test_ranks_sum),
+        cmocka_unit_test(test_ranks_sum_by_parts),
         cmocka_unit_test(test_streams_wait_for_each_other),
         cmocka_unit_test(test_the_devices_wait_is_measured),
         cmocka_unit_test(test_a_hundred_cycles_leak_nothing),

@@ -206,7 +206,7 @@ void coll_close(struct coll_group *g)
 /* ---- arrays */
 
 /* Checks first that the group is not over: other ranks may still be reading the data of the last call. */
-static enum err_code group_call_begin(struct coll_group *g, struct err *e)
+enum err_code coll_call_begin(struct coll_group *g, struct err *e)
 {
     g->calls++;
     return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
@@ -297,7 +297,7 @@ enum err_code coll_attach(struct coll_group *g, struct device_array *memory, str
     struct err none = {0};
 
     BUG_ON(memory->device != g->device);
-    return group_call_begin(g, e) ? e->code : attach_array(g, memory, false, &none, e);
+    return coll_call_begin(g, e) ? e->code : attach_array(g, memory, false, &none, e);
 }
 
 enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e)
@@ -308,7 +308,7 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
     if (count > SIZE_MAX / 8)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "an array of %zu floats is too large for any memory",
                        count);
-    if (group_call_begin(g, e))
+    if (coll_call_begin(g, e))
         return e->code;
     memory = xcalloc(1, sizeof(*memory));
     (void)!device_array_open(memory, g->device, count, &failed); /* attach_array tells the other ranks */
@@ -318,8 +318,8 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
     return ERR_OK;
 }
 
-static const struct coll_array *find_array(const struct coll_group *g, const float *data, size_t count,
-                                           size_t *at)
+const struct coll_array *coll_find_array(const struct coll_group *g, const float *data, size_t count,
+                                         size_t *at)
 {
     for (size_t i = 0; i < g->array_count; i++) {
         const struct coll_array *a = &g->arrays[i];
@@ -336,7 +336,7 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 /* ---- calls */
 
 /* Any error of the device's own collectives ends the group. */
-static enum err_code comm_failed(struct coll_group *g, const struct err *e)
+enum err_code coll_comm_failed(struct coll_group *g, const struct err *e)
 {
     coll_fail(g);
     return e->code;
@@ -346,13 +346,13 @@ enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct
 {
     struct comm *c = atomic_load(&g->comm);
     size_t at = 0;
-    const struct coll_array *a = find_array(g, data, count, &at);
+    const struct coll_array *a = coll_find_array(g, data, count, &at);
 
     BUG_ON(!a);
-    if (group_call_begin(g, e))
+    if (coll_call_begin(g, e))
         return e->code;
     if (c)
-        return g->device->comm->allreduce(c, data, count, e) ? comm_failed(g, e) : ERR_OK;
+        return g->device->comm->allreduce(c, data, count, e) ? coll_comm_failed(g, e) : ERR_OK;
     return a->on_device ? staged_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
 }
 
@@ -360,7 +360,7 @@ enum err_code coll_join(struct coll_group *g, struct err *e)
 {
     struct comm *c = atomic_load(&g->comm);
 
-    return c && g->device->comm->join(c, e) ? comm_failed(g, e) : ERR_OK;
+    return c && g->device->comm->join(c, e) ? coll_comm_failed(g, e) : ERR_OK;
 }
 
 enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
@@ -371,7 +371,7 @@ enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, st
 enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     BUG_ON(root < 0 || root >= g->layout.world_size);
-    return group_call_begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
+    return coll_call_begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
 }
 
 #define BROADCAST_PIECE ((size_t)1 << 20) /* floats */
@@ -407,26 +407,26 @@ enum err_code coll_broadcast_floats(struct coll_group *g, float *data, size_t co
         return coll_broadcast(g, data, count * sizeof(*data), root, e);
     if (!c)
         return broadcast_pieces(g, data, count, root, e);
-    if (group_call_begin(g, e))
+    if (coll_call_begin(g, e))
         return e->code;
-    return g->device->comm->broadcast(c, data, count * sizeof(*data), root, e) ? comm_failed(g, e)
+    return g->device->comm->broadcast(c, data, count * sizeof(*data), root, e) ? coll_comm_failed(g, e)
                                                                                : coll_join(g, e);
 }
 
 enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
 {
-    return group_call_begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
+    return coll_call_begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
 }
 
 enum err_code coll_exchange(struct coll_group *g, const void *mine, const size_t *offsets, void *out,
                             struct err *e)
 {
-    return group_call_begin(g, e) ? e->code : g->ops->exchange(g, mine, offsets, out, e);
+    return coll_call_begin(g, e) ? e->code : g->ops->exchange(g, mine, offsets, out, e);
 }
 
 enum err_code coll_barrier(struct coll_group *g, struct err *e)
 {
-    return group_call_begin(g, e) ? e->code : g->ops->barrier(g, e);
+    return coll_call_begin(g, e) ? e->code : g->ops->barrier(g, e);
 }
 
 bool coll_overlaps(const struct coll_group *g)

@@ -106,6 +106,16 @@ MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_
 /* The same, but the device's other work runs beside the sum until coll_join. */
 MUST_CHECK enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e);
 MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
+/* The two halves of an all-reduce, in place, on data inside an attached array. Rank r's part is [offsets[r], offsets[r + 1])
+ * of it, in floats; the offsets, world_size + 1 of them, rise from 0 and are the same on every rank. A part may be empty. Both
+ * run beside the device's other work until coll_join, as coll_start.
+ *
+ * coll_reduce_scatter: a rank's part becomes the sum over ranks; the rest of its data is not defined afterwards. The sum has
+ * the bits of coll_allreduce on one node, with `tree`, and with two nodes; on more nodes a part is added up in the order of
+ * nodes, beginning behind the node that owns it. coll_gather: each rank gets the others' parts. */
+MUST_CHECK enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_t *offsets,
+                                             struct err *e);
+MUST_CHECK enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e);
 /* Broadcasts rank root's data, in place. The data may be in any host memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
                                         struct err *e);

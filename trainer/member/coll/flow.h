@@ -7,7 +7,14 @@
 /* Two connections of a rank: one to a rank that it sends to, one from a rank that it receives from. A call is one
  * outgoing and one incoming list of pieces of the caller's memory. All ranks make the same calls on a flow. */
 
-enum flow_kind { FLOW_ALLREDUCE = 1, FLOW_BROADCAST, FLOW_ALLGATHER, FLOW_EXCHANGE };
+enum flow_kind {
+    FLOW_ALLREDUCE = 1,
+    FLOW_BROADCAST,
+    FLOW_ALLGATHER,
+    FLOW_EXCHANGE,
+    FLOW_SCATTER,
+    FLOW_GATHER
+};
 
 struct flow;
 struct flow_config {

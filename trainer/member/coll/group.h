@@ -75,6 +75,11 @@ struct coll_ops {
     bool overlaps;
     enum err_code (*allreduce)(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
                                struct err *e);
+    /* See coll_reduce_scatter; the data is offsets[world_size] floats at `at`. */
+    enum err_code (*reduce_scatter)(struct coll_group *g, const struct coll_array *array, size_t at,
+                                    const size_t *offsets, struct err *e);
+    enum err_code (*gather)(struct coll_group *g, const struct coll_array *array, size_t at,
+                            const size_t *offsets, struct err *e);
     enum err_code (*broadcast)(struct coll_group *g, void *data, size_t size, int root, struct err *e);
     enum err_code (*allgather)(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e);
     enum err_code (*exchange)(struct coll_group *g, const void *mine, const size_t *offsets, void *out,
@@ -88,5 +93,13 @@ extern const struct coll_ops coll_hierarchical_ops; /* several nodes: a ring bet
 /* Ends the group after a peer's death or a protocol error: all waiters in this process and on this node wake
  * up, and the ring's peers notice at once. */
 void coll_fail(struct coll_group *g);
+
+/* The begin of each call: counts it. ABORTED: the group is over. */
+MUST_CHECK enum err_code coll_call_begin(struct coll_group *g, struct err *e);
+/* The array in which [data, data + count) lies; *at: where in it, in floats. NULL: in none. */
+const struct coll_array *coll_find_array(const struct coll_group *g, const float *data, size_t count,
+                                         size_t *at);
+/* Ends the group after an error of the device's own collectives; returns its code. */
+enum err_code coll_comm_failed(struct coll_group *g, const struct err *e);
 
 #endif

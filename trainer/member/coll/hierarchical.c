@@ -8,6 +8,7 @@
  * finished must not leave before the barrier, because the other ranks would take the end of its connections
  * for its death. */
 #include "trainer/member/coll/group.h"
+#include "trainer/member/coll/hierarchical_parts.h"
 #include "trainer/member/coll/pairs.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shared_memory.h"
@@ -45,7 +46,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
     coll_slice(at, count, g->layout.rings, local, &lo, &hi);
     /* The tree fixes the order of additions, so nothing can be added on the way around the ring. */
     if (g->tree) {
-        if (tree_allreduce(g, array, lo, hi, e))
+        if (tree_allreduce(g, array, lo, hi, true, e))
             return e->code;
         if (n > 1)
             slice_push(g, array, lo, hi, stream);
@@ -188,6 +189,8 @@ const struct coll_ops coll_hierarchical_ops = {
     .name = "tcp",
     .overlaps = true,
     .allreduce = hierarchical_allreduce,
+    .reduce_scatter = hierarchical_reduce_scatter,
+    .gather = hierarchical_gather,
     .broadcast = hierarchical_broadcast,
     .allgather = hierarchical_allgather,
     .exchange = hierarchical_exchange,

@@ -41,6 +41,7 @@ static void number_ranks(struct coll_layout *l)
         if (l->node_size[n] < l->rings)
             l->rings = l->node_size[n];
     }
+    l->first[l->nodes] = l->world_size;
     for (int r = 0; r < l->world_size; r++)
         l->ranks[l->first[l->node_of[r]] + l->local_of[r]] = r;
     l->node = l->node_of[l->rank];
@@ -84,7 +85,7 @@ enum err_code coll_layout_init(struct coll_layout *out, const struct coll_config
     l.node_of = xcalloc(n, sizeof(int));
     l.local_of = xcalloc(n, sizeof(int));
     l.node_size = xcalloc(n, sizeof(int));
-    l.first = xcalloc(n, sizeof(int));
+    l.first = xcalloc(n + 1, sizeof(int));
     l.ranks = xcalloc(n, sizeof(int));
     number_nodes(&l, c);
     number_ranks(&l);

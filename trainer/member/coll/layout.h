@@ -18,7 +18,7 @@ struct coll_layout {
     int *node_of;      /* by rank */
     int *local_of;     /* by rank */
     int *node_size;    /* by node */
-    int *first;        /* by node: index of its first rank in `ranks` */
+    int *first;        /* by node: index of its first rank in `ranks`; first[nodes] is world_size */
     int *ranks;        /* by (node, local) */
     struct coll_address *addresses; /* by rank */
 };

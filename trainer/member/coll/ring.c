@@ -75,7 +75,7 @@ enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, in
         .purpose = COLL_HANDSHAKE_RING,
         .to = coll_layout_rank(l, (l->node + 1) % l->nodes, l->local),
         .from = coll_layout_rank(l, (l->node + l->nodes - 1) % l->nodes, l->local),
-        .pieces = 2 * (size_t)l->nodes,
+        .pieces = 2 * (size_t)l->world_size,
         .listener = listener,
         .deadline = deadline,
     };

@@ -8,6 +8,7 @@
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
 
+#include "base/digest.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -85,6 +86,49 @@ static enum err_code shared_memory_allreduce(struct coll_group *g, const struct 
     coll_slice(at, count, n, g->layout.local, &lo, &hi);
     shared_memory_sum(g, array->maps, array->maps, n, lo, hi, coll_streams(g, count));
     g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
+    return shm_barrier(g, e);
+}
+
+enum err_code shared_memory_meet_parts(struct coll_group *g, uint64_t kind, const struct coll_array *array,
+                                       size_t at, const size_t *offsets, struct err *e)
+{
+    size_t bytes = ((size_t)g->layout.world_size + 1) * sizeof(*offsets);
+    struct shm_intent intent = {kind, (uint64_t)(array - g->arrays), at, digest64(0, offsets, bytes)};
+
+    shm_begin(g);
+    return shm_meet(g, &intent, e);
+}
+
+/* Each rank adds up its own part of all arrays, and nobody else writes there. */
+static enum err_code ranks_reduce_scatter(struct coll_group *g, const struct coll_array *array, size_t at,
+                                          const size_t *offsets, struct err *e)
+{
+    const int n = g->layout.locals, local = g->layout.local;
+    const size_t lo = at + offsets[local], hi = at + offsets[local + 1];
+
+    if (shared_memory_meet_parts(g, SHM_SCATTER, array, at, offsets, e))
+        return e->code;
+    shared_memory_sum(g, array->maps, &array->maps[local], 1, lo, hi, coll_streams(g, offsets[n]));
+    g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
+    return shm_barrier(g, e);
+}
+
+/* Nobody changes its part before all ranks have copied it. */
+static enum err_code ranks_gather(struct coll_group *g, const struct coll_array *array, size_t at,
+                                  const size_t *offsets, struct err *e)
+{
+    const int n = g->layout.locals, local = g->layout.local;
+    float *mine = array->maps[local];
+
+    if (shared_memory_meet_parts(g, SHM_GATHER, array, at, offsets, e))
+        return e->code;
+    for (int i = 1; i < n; i++) {
+        int from = (local + i) % n;
+
+        coll_sum(&array->maps[from], 1, &mine, 1, at + offsets[from], at + offsets[from + 1],
+                 coll_streams(g, offsets[n]));
+        g->bytes += (offsets[from + 1] - offsets[from]) * sizeof(float);
+    }
     return shm_barrier(g, e);
 }
 
@@ -205,6 +249,8 @@ const struct coll_ops coll_shared_memory_ops = {
     .name = "shm",
     .overlaps = false,
     .allreduce = shared_memory_allreduce,
+    .reduce_scatter = ranks_reduce_scatter,
+    .gather = ranks_gather,
     .broadcast = ranks_broadcast,
     .allgather = ranks_allgather,
     .exchange = ranks_exchange,

@@ -15,6 +15,11 @@ MUST_CHECK enum err_code shared_memory_allgather(struct coll_group *g, const voi
 MUST_CHECK enum err_code shared_memory_meet(struct coll_group *g, const struct coll_array *array, size_t at,
                                             size_t count, struct err *e);
 
+/* The same for a call by parts. kind: SHM_SCATTER or SHM_GATHER. */
+MUST_CHECK enum err_code shared_memory_meet_parts(struct coll_group *g, uint64_t kind,
+                                                  const struct coll_array *array, size_t at,
+                                                  const size_t *offsets, struct err *e);
+
 /* Adds up the arrays of this node's ranks, in the group's order (rank order, or the tree's). */
 void shared_memory_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo,
                        size_t hi, bool stream);

@@ -13,7 +13,16 @@
 struct shm_intent {
     uint64_t kind, what, at, size;
 };
-enum shm_kind { SHM_ALLREDUCE = 1, SHM_BROADCAST, SHM_ALLGATHER, SHM_BARRIER, SHM_ALLOC, SHM_EXCHANGE };
+enum shm_kind {
+    SHM_ALLREDUCE = 1,
+    SHM_BROADCAST,
+    SHM_ALLGATHER,
+    SHM_BARRIER,
+    SHM_ALLOC,
+    SHM_EXCHANGE,
+    SHM_SCATTER,
+    SHM_GATHER
+};
 
 #define SHM_MAIL 4096           /* bytes of one mailbox */
 #define SHM_STAGE (256u * 1024) /* bytes of one staging area */

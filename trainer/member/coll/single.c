@@ -10,6 +10,13 @@ static enum err_code single_allreduce(struct coll_group *g, const struct coll_ar
     return ERR_OK;
 }
 
+static enum err_code single_parts(struct coll_group *g, const struct coll_array *array, size_t at,
+                                  const size_t *offsets, struct err *e)
+{
+    (void)g, (void)array, (void)at, (void)offsets, (void)e;
+    return ERR_OK;
+}
+
 static enum err_code single_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     (void)g, (void)data, (void)size, (void)root, (void)e;
@@ -41,6 +48,8 @@ const struct coll_ops coll_single_ops = {
     .name = "solo",
     .overlaps = false,
     .allreduce = single_allreduce,
+    .reduce_scatter = single_parts,
+    .gather = single_parts,
     .broadcast = single_broadcast,
     .allgather = single_allgather,
     .exchange = single_exchange,

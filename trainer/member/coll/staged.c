@@ -19,3 +19,39 @@ enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a,
     ops->upload(g->device, a->on_device + at, staged, count * sizeof(float));
     return ERR_OK;
 }
+
+enum err_code staged_reduce_scatter(struct coll_group *g, const struct coll_array *a, size_t at,
+                                    const size_t *offsets, struct err *e)
+{
+    const struct device_ops *ops = g->device->ops;
+    const int world = g->layout.world_size, rank = g->layout.rank;
+    float *staged;
+
+    if (world == 1)
+        return ERR_OK;
+    staged = a->maps[g->layout.local] + at;
+    ops->download(g->device, staged, a->on_device + at, offsets[world] * sizeof(float));
+    if (ops->wait(g->device, e) || g->ops->reduce_scatter(g, a, at, offsets, e))
+        return e->code;
+    ops->upload(g->device, a->on_device + at + offsets[rank], staged + offsets[rank],
+                (offsets[rank + 1] - offsets[rank]) * sizeof(float));
+    return ERR_OK;
+}
+
+enum err_code staged_gather(struct coll_group *g, const struct coll_array *a, size_t at,
+                            const size_t *offsets, struct err *e)
+{
+    const struct device_ops *ops = g->device->ops;
+    const int world = g->layout.world_size, rank = g->layout.rank;
+    float *staged;
+
+    if (world == 1)
+        return ERR_OK;
+    staged = a->maps[g->layout.local] + at;
+    ops->download(g->device, staged + offsets[rank], a->on_device + at + offsets[rank],
+                  (offsets[rank + 1] - offsets[rank]) * sizeof(float));
+    if (ops->wait(g->device, e) || g->ops->gather(g, a, at, offsets, e))
+        return e->code;
+    ops->upload(g->device, a->on_device + at, staged, offsets[world] * sizeof(float));
+    return ERR_OK;
+}

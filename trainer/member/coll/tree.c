@@ -22,6 +22,7 @@ struct gather {
     int *first;         /* by node: index of its first array among all arrays; first[nodes] is their number */
     float **in;         /* by position in the tree: the array's place in g->gathered */
     int count;
+    bool wanted;     /* this node needs the sum */
     size_t *offsets; /* by node: offset of its arrays in a part, in bytes; offsets[nodes] is the end */
 };
 
@@ -58,6 +59,8 @@ static enum err_code reduce_part(struct gather *a, float *to, size_t at, size_t 
         a->offsets[node] = (size_t)a->first[node] * n * sizeof(float);
     if (ring_allgather(a->g, (char *)a->g->gathered, a->offsets, e))
         return e->code;
+    if (!a->wanted)
+        return ERR_OK;
     for (int i = 0; i < a->count; i++)
         a->in[l->aligned ? i : l->ranks[i]] = a->g->gathered + (size_t)i * n;
     to += at;
@@ -66,13 +69,14 @@ static enum err_code reduce_part(struct gather *a, float *to, size_t at, size_t 
 }
 
 enum err_code tree_allreduce(struct coll_group *g, const struct coll_array *array, size_t lo, size_t hi,
-                             struct err *e)
+                             bool wanted, struct err *e)
 {
     float *mine = array->maps[g->layout.local];
     bool one = g->layout.aligned || g->layout.locals == 1;
     CLEANUP(gather_release) struct gather a;
 
     open_gather(&a, g, one ? &mine : array->maps);
+    a.wanted = wanted;
     if (g->layout.aligned && g->layout.locals > 1) {
         coll_sum_tree(array->maps, g->layout.locals, &mine, 1, lo, hi);
         g->bytes += (size_t)(g->layout.locals - 1) * (hi - lo) * sizeof(float);

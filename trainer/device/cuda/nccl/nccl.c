@@ -106,6 +106,8 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     c = xcalloc(1, sizeof(*c));
     c->device = d;
     c->lib = &library.functions;
+    c->rank = config->rank;
+    c->ranks = config->world_size;
     c->compute = cuda_stream(d);
     c->stall_ms = config->stall_ms > 0 ? config->stall_ms : STALL_MS;
     c->watch = config->watch;
@@ -173,6 +175,62 @@ static enum err_code allreduce(struct comm *c, float *data, size_t count, struct
                     "an all-reduce", e);
 }
 
+/* NCCL's own calls need parts of one size. Others are sums and broadcasts of each part, which NCCL runs together. */
+static bool parts_are_equal(const struct comm *c, const size_t *offsets)
+{
+    for (int r = 1; r < c->ranks; r++)
+        if (offsets[r + 1] - offsets[r] != offsets[1])
+            return false;
+    return true;
+}
+
+static ncclResult_t parts_each(struct comm *c, float *data, const size_t *offsets, bool sum)
+{
+    ncclResult_t rc = c->lib->group_start(), end;
+
+    if (rc != ncclSuccess)
+        return rc;
+    for (int r = 0; r < c->ranks && rc == ncclSuccess; r++) {
+        float *at = data + offsets[r];
+        size_t count = offsets[r + 1] - offsets[r];
+
+        if (count && sum)
+            rc = c->lib->reduce(at, at, count, ncclFloat, ncclSum, r, c->nccl, c->stream);
+        else if (count)
+            rc = c->lib->broadcast(at, at, count * sizeof(float), ncclUint8, r, c->nccl, c->stream);
+    }
+    end = c->lib->group_end();
+    return rc != ncclSuccess ? rc : end;
+}
+
+static enum err_code reduce_scatter(struct comm *c, float *data, const size_t *offsets, struct err *e)
+{
+    ncclResult_t rc;
+
+    if (offsets[c->ranks] == 0)
+        return ERR_OK;
+    if (comm_begin(c, e))
+        return e->code;
+    rc = parts_are_equal(c, offsets) ? c->lib->reduce_scatter(data, data + offsets[c->rank], offsets[1],
+                                                              ncclFloat, ncclSum, c->nccl, c->stream)
+                                     : parts_each(c, data, offsets, true);
+    return comm_end(c, rc, "a reduce-scatter", e);
+}
+
+static enum err_code gather(struct comm *c, float *data, const size_t *offsets, struct err *e)
+{
+    ncclResult_t rc;
+
+    if (offsets[c->ranks] == 0)
+        return ERR_OK;
+    if (comm_begin(c, e))
+        return e->code;
+    rc = parts_are_equal(c, offsets)
+             ? c->lib->gather(data + offsets[c->rank], data, offsets[1], ncclFloat, c->nccl, c->stream)
+             : parts_each(c, data, offsets, false);
+    return comm_end(c, rc, "an all-gather", e);
+}
+
 static enum err_code broadcast(struct comm *c, void *data, size_t bytes, int root, struct err *e)
 {
     if (comm_begin(c, e))
@@ -201,6 +259,8 @@ const struct comm_ops nccl_comm_ops = {
     .make_id = make_id,
     .open = open_comm,
     .allreduce = allreduce,
+    .reduce_scatter = reduce_scatter,
+    .gather = gather,
     .broadcast = broadcast,
     .join = join,
     .joined_ns = nccl_joined_ns,

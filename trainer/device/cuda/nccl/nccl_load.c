@@ -26,11 +26,21 @@ enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct 
         const char *name;
         void *function;
     } wanted[] = {
-        {"ncclGetVersion", &lib.version},        {"ncclGetUniqueId", &lib.make_id},
-        {"ncclGetErrorString", &lib.error_text}, {"ncclGetLastError", &lib.last_error},
-        {"ncclCommInitRankConfig", &lib.init},   {"ncclCommGetAsyncError", &lib.async_error},
-        {"ncclAllReduce", &lib.allreduce},       {"ncclBroadcast", &lib.broadcast},
-        {"ncclCommFinalize", &lib.finalize},     {"ncclCommDestroy", &lib.destroy},
+        {"ncclGetVersion", &lib.version},
+        {"ncclGetUniqueId", &lib.make_id},
+        {"ncclGetErrorString", &lib.error_text},
+        {"ncclGetLastError", &lib.last_error},
+        {"ncclCommInitRankConfig", &lib.init},
+        {"ncclCommGetAsyncError", &lib.async_error},
+        {"ncclAllReduce", &lib.allreduce},
+        {"ncclBroadcast", &lib.broadcast},
+        {"ncclReduceScatter", &lib.reduce_scatter},
+        {"ncclAllGather", &lib.gather},
+        {"ncclReduce", &lib.reduce},
+        {"ncclGroupStart", &lib.group_start},
+        {"ncclGroupEnd", &lib.group_end},
+        {"ncclCommFinalize", &lib.finalize},
+        {"ncclCommDestroy", &lib.destroy},
         {"ncclCommAbort", &lib.abort},
     };
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);

@@ -17,6 +17,14 @@ struct nccl_library {
     ncclResult_t (*async_error)(ncclComm_t c, ncclResult_t *state);
     ncclResult_t (*allreduce)(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                               ncclComm_t c, cudaStream_t stream);
+    ncclResult_t (*reduce)(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           int root, ncclComm_t c, cudaStream_t stream);
+    ncclResult_t (*reduce_scatter)(const void *from, void *to, size_t count, ncclDataType_t type,
+                                   ncclRedOp_t op, ncclComm_t c, cudaStream_t stream);
+    ncclResult_t (*gather)(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t c,
+                           cudaStream_t stream);
+    ncclResult_t (*group_start)(void);
+    ncclResult_t (*group_end)(void);
     ncclResult_t (*broadcast)(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                               ncclComm_t c, cudaStream_t stream);
     ncclResult_t (*finalize)(ncclComm_t c);

@@ -20,6 +20,7 @@ struct nccl_joined {
 struct comm {
     struct device *device; /* borrowed */
     const struct nccl_library *lib;
+    int rank, ranks;
     ncclComm_t nccl; /* NULL: not created */
     bool formed;     /* all ranks have met; from now on errors count as a peer's */
     cudaStream_t compute, stream;

@@ -180,6 +180,191 @@ static void tree_sums_do_not_depend_on_the_layout(void **state)
     }
 }
 
+/* Parts in floats: equal ones, where they can be; unlike ones, of which some are empty; all of it to one rank. */
+enum { EQUAL_PARTS, UNLIKE_PARTS, ONE_PART, PART_KINDS };
+
+static void cut_floats(int kind, size_t count, int world, size_t *offsets)
+{
+    offsets[0] = 0;
+    for (int k = 1; k < world; k++) {
+        size_t n = (size_t)k, all = (size_t)world;
+
+        if (kind == EQUAL_PARTS)
+            offsets[k] = count * n / all;
+        else if (kind == UNLIKE_PARTS)
+            offsets[k] = n / 2 * n * count / (all * all);
+        else
+            offsets[k] = k > world / 2 ? count : 0;
+    }
+    offsets[world] = count;
+}
+
+struct part_check {
+    struct ranks *r;
+    struct coll_group *g;
+    int rank;
+    float *sums, *data; /* attached */
+};
+
+/* sums: has the all-reduce of the same data. */
+static void check_parts(const struct part_check *p, int kind, size_t count, bool same_bits)
+{
+    const int world = p->r->world;
+    size_t offsets[9], lo, hi;
+    struct err e = {0};
+
+    cut_floats(kind, count, world, offsets);
+    lo = offsets[p->rank];
+    hi = offsets[p->rank + 1];
+    for (size_t i = 0; i < count; i++)
+        p->data[i] = value_of(p->rank, i);
+    RANK_OK(coll_reduce_scatter(p->g, p->data, offsets, &e), &e);
+    RANK_OK(coll_join(p->g, &e), &e);
+    for (size_t i = lo; i < hi; i++) {
+        double size = 0;
+
+        for (int k = 0; k < world; k++)
+            size += fabs((double)value_of(k, i));
+        RANK_CHECK(same_bits ? p->data[i] == p->sums[i]
+                             : fabs((double)(p->data[i] - p->sums[i])) <= size * 1e-6);
+    }
+    for (size_t i = 0; i < count; i++)
+        p->data[i] = i < lo || i >= hi ? -1.0f : p->sums[i];
+    RANK_OK(coll_gather(p->g, p->data, offsets, &e), &e);
+    RANK_OK(coll_join(p->g, &e), &e);
+    RANK_CHECK(count == 0 || !memcmp(p->data, p->sums, count * sizeof(float)));
+}
+
+static int nodes_of(const struct ranks *r)
+{
+    int nodes = 0;
+
+    for (int i = 0; i < r->world; i++) {
+        int k = 0;
+
+        while (k < i && r->node_of[k] != r->node_of[i])
+            k++;
+        nodes += k == i;
+    }
+    return nodes;
+}
+
+/* r->arg: not NULL: by the tree. */
+static void scatter_and_gather(struct ranks *r, int rank)
+{
+    static const size_t few[] = {0, 1, 7, 1025, 16411, 65539};
+    const size_t most = few[sizeof(few) / sizeof(few[0]) - 1];
+    struct part_check p = {.r = r, .rank = rank};
+    struct coll_config config;
+    float *first, *second;
+    struct err e = {0};
+
+    ranks_config(r, rank, &config);
+    config.tree = r->arg;
+    RANK_OK(coll_open(&p.g, r->listeners[rank], &config, &e), &e);
+    RANK_OK(coll_alloc(p.g, most + 64, &first, &e), &e);
+    RANK_OK(coll_alloc(p.g, most + 64, &second, &e), &e);
+    for (size_t c = 0; c < sizeof(few) / sizeof(few[0]); c++)
+        for (int kind = 0; kind < PART_KINDS; kind++) {
+            p.sums = first + 5 * c;
+            p.data = second + 3 * c + (size_t)kind;
+            for (size_t i = 0; i < few[c]; i++)
+                p.sums[i] = value_of(rank, i);
+            RANK_OK(coll_allreduce(p.g, p.sums, few[c], &e), &e);
+            check_parts(&p, kind, few[c], config.tree || nodes_of(r) <= 2);
+            r->shared->hash[rank] = r->shared->hash[rank] * 31 + ranks_hash(p.data, few[c] * sizeof(float));
+        }
+    coll_close(p.g);
+}
+
+static void parts_of_a_sum_are_those_of_the_all_reduce(void **state)
+{
+    static const bool tree = true;
+
+    (void)state;
+    for (size_t l = 0; l < 2 * LAYOUTS; l++) {
+        struct ranks r;
+
+        with_layout(&r, &layouts[l / 2]);
+        r.arg = l % 2 ? &tree : NULL;
+        if (!ranks_run(&r, scatter_and_gather))
+            fail_msg("layout %s%s", layouts[l / 2].name, l % 2 ? ", by the tree" : "");
+        for (int i = 1; i < r.world; i++)
+            assert_int_equal(r.shared->hash[i], r.shared->hash[0]);
+        ranks_release(&r);
+    }
+}
+
+/* r->arg: the part that rank 0 names differently. */
+static void disagree_about_parts(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t offsets[] = {0, 500, 1000, 1500};
+    float *data;
+    struct err e = {0};
+    enum err_code code;
+
+    RANK_OK(coll_alloc(g, 1500, &data, &e), &e);
+    if (rank == 0)
+        offsets[1] = 501;
+    code = coll_reduce_scatter(g, data, offsets, &e);
+    RANK_CHECK(code == ERR_FAILED_PRECONDITION || code == ERR_ABORTED);
+    coll_close(g);
+}
+
+static void different_parts_are_an_error(void **state)
+{
+    struct ranks near = {.world = 3}, far = {.world = 3, .node_of = {0, 1, 2}};
+
+    (void)state;
+    assert_true(ranks_run(&near, disagree_about_parts));
+    assert_true(ranks_run(&far, disagree_about_parts));
+    ranks_release(&near);
+    ranks_release(&far);
+}
+
+enum { MUCH = 240000 };
+
+static void sum_much_by_parts(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t offsets[9];
+    float *data;
+    struct coll_stats stats[3];
+    struct err e = {0};
+
+    RANK_OK(coll_alloc(g, MUCH, &data, &e), &e);
+    cut_floats(EQUAL_PARTS, MUCH, r->world, offsets);
+    coll_get_stats(g, &stats[0]);
+    RANK_OK(coll_reduce_scatter(g, data, offsets, &e), &e);
+    coll_get_stats(g, &stats[1]);
+    RANK_OK(coll_gather(g, data, offsets, &e), &e);
+    coll_get_stats(g, &stats[2]);
+    r->shared->code[rank] = (int)(stats[1].bytes - stats[0].bytes);
+    r->shared->hash[rank] = stats[2].bytes - stats[1].bytes;
+    coll_close(g);
+}
+
+/* Each half costs (n - 1) / n of the data on each rank, half of an all-reduce. */
+static void each_half_of_a_sum_moves_the_data_once(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 8; ranks += ranks == 4 ? 4 : 1)
+        for (int far = 0; far < 2; far++) {
+            struct ranks r = {.world = ranks};
+            const int want = MUCH * 4 / ranks * (ranks - 1);
+
+            for (int k = 0; k < ranks; k++)
+                r.node_of[k] = far ? k : 0;
+            assert_true(ranks_run(&r, sum_much_by_parts));
+            for (int k = 0; k < ranks; k++) {
+                assert_in_range(r.shared->code[k], want, want + (far ? 100 : 0));
+                assert_in_range(r.shared->hash[k], want, want + (far ? 100 : 0));
+            }
+            ranks_release(&r);
+        }
+}
+
 static const size_t sizes[] = {0, 1, 7, 4096, 4097, 262144, 600001};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
@@ -432,6 +617,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tree_sums_do_not_depend_on_the_layout),
         cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
+        cmocka_unit_test(parts_of_a_sum_are_those_of_the_all_reduce),
+        cmocka_unit_test(different_parts_are_an_error),
+        cmocka_unit_test(each_half_of_a_sum_moves_the_data_once),
         cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
         cmocka_unit_test(a_gather_sends_no_byte_twice),
         cmocka_unit_test(an_exchange_brings_each_rank_its_part_of_all),

@@ -1,0 +1,45 @@
+/* Calls by parts: the two halves of an all-reduce. */
+#include "trainer/device/comm.h"
+#include "trainer/member/coll/coll.h"
+#include "trainer/member/coll/group.h"
+#include "trainer/member/coll/staged.h"
+
+#include "base/mem.h"
+
+static void check_offsets(const struct coll_group *g, const size_t *offsets)
+{
+    BUG_ON(offsets[0] != 0);
+    for (int r = 0; r < g->layout.world_size; r++)
+        BUG_ON(offsets[r] > offsets[r + 1]);
+}
+
+enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_t *offsets, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+    size_t at = 0;
+    const struct coll_array *a = coll_find_array(g, data, offsets[g->layout.world_size], &at);
+
+    BUG_ON(!a);
+    check_offsets(g, offsets);
+    if (coll_call_begin(g, e))
+        return e->code;
+    if (c)
+        return g->device->comm->reduce_scatter(c, data, offsets, e) ? coll_comm_failed(g, e) : ERR_OK;
+    return a->on_device ? staged_reduce_scatter(g, a, at, offsets, e)
+                        : g->ops->reduce_scatter(g, a, at, offsets, e);
+}
+
+enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+    size_t at = 0;
+    const struct coll_array *a = coll_find_array(g, data, offsets[g->layout.world_size], &at);
+
+    BUG_ON(!a);
+    check_offsets(g, offsets);
+    if (coll_call_begin(g, e))
+        return e->code;
+    if (c)
+        return g->device->comm->gather(c, data, offsets, e) ? coll_comm_failed(g, e) : ERR_OK;
+    return a->on_device ? staged_gather(g, a, at, offsets, e) : g->ops->gather(g, a, at, offsets, e);
+}

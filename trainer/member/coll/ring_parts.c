@@ -1,0 +1,48 @@
+/* In step s of a reduce-scatter node i sends chunk i - s - 1 and receives chunk i - s - 2 (mod N), which it adds to its own
+ * data. After N - 1 steps its own chunk has come past all nodes. In step s of a gather it sends chunk i - s and receives chunk
+ * i - s - 1. Both keep the order that flow.c needs: the data sent in step s + 1 is the data received in step s. */
+#include "trainer/member/coll/ring_parts.h"
+
+#include "trainer/member/coll/flow.h"
+
+static void chunk_send(struct coll_group *g, float *data, const struct ring_chunks *c, int index, bool lead)
+{
+    const int n = g->layout.nodes, i = (index % n + n) % n;
+
+    for (int k = c->first[i]; k < c->first[i + 1]; k++)
+        flow_send(g->ring, data + c->ranges[k].lo, (c->ranges[k].hi - c->ranges[k].lo) * sizeof(float), lead);
+}
+
+static void chunk_receive(struct coll_group *g, float *data, const struct ring_chunks *c, int index, bool add)
+{
+    const int n = g->layout.nodes, i = (index % n + n) % n;
+
+    for (int k = c->first[i]; k < c->first[i + 1]; k++)
+        flow_receive(g->ring, data + c->ranges[k].lo, (c->ranges[k].hi - c->ranges[k].lo) * sizeof(float),
+                     add);
+}
+
+enum err_code ring_reduce_scatter(struct coll_group *g, float *data, const struct ring_chunks *c,
+                                  struct err *e)
+{
+    const int nodes = g->layout.nodes, node = g->layout.node;
+
+    flow_start(g->ring, FLOW_SCATTER, c->digest);
+    for (int s = 0; s < nodes - 1; s++) {
+        chunk_send(g, data, c, node - s - 1, s == 0);
+        chunk_receive(g, data, c, node - s - 2, true);
+    }
+    return flow_run(g, g->ring, e);
+}
+
+enum err_code ring_gather(struct coll_group *g, float *data, const struct ring_chunks *c, struct err *e)
+{
+    const int nodes = g->layout.nodes, node = g->layout.node;
+
+    flow_start(g->ring, FLOW_GATHER, c->digest);
+    for (int s = 0; s < nodes - 1; s++) {
+        chunk_send(g, data, c, node - s, s == 0);
+        chunk_receive(g, data, c, node - s - 1, false);
+    }
+    return flow_run(g, g->ring, e);
+}
