@@ -1,10 +1,7 @@
 #include "trainer/round_stop.h"
 
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/watch.h"
 
@@ -44,19 +41,4 @@ enum err_code round_stop_meet(struct trainer *t, bool wanted, float *tail, struc
     }
     free(all);
     return code;
-}
-
-void round_stop_test_hold(const struct trainer *t)
-{
-    const struct timespec pause = {.tv_nsec = 20000000};
-    const char *text = getenv("DDP_TEST_HOLD_STEP");
-    char *rest;
-    if (!text || strtoll(text, &rest, 10) != t->engine.step + 1 || *rest != ':')
-        return;
-    if (access(rest + 1, F_OK))
-        return;
-    log_info("held_for_test", "rank=%d step=%lld", t->formation.rank, (long long)t->engine.step + 1);
-    do
-        nanosleep(&pause, NULL);
-    while (!access(rest + 1, F_OK));
 }

@@ -26,7 +26,5 @@ bool round_stop_wanted(const struct trainer *t, const struct step *s, int64_t st
 /* The meeting: a collective call. wanted: this rank makes it in order to stop. If any rank does, sets t->stopped_within, and
  * the votes for a stop in tail (TAIL_USED floats). */
 MUST_CHECK enum err_code round_stop_meet(struct trainer *t, bool wanted, float *tail, struct err *e);
-/* For tests: with DDP_TEST_HOLD_STEP="40:PATH" the process holds in its 40th step of the run while the file PATH exists. */
-void round_stop_test_hold(const struct trainer *t);
 
 #endif

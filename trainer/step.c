@@ -9,6 +9,7 @@
 #include "trainer/quorum.h"
 #include "trainer/rebalance.h"
 #include "trainer/round_stop.h"
+#include "trainer/test_wait.h"
 #include "trainer/timed_round.h"
 #include "trainer/tune.h"
 
@@ -123,7 +124,8 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     sync_at_step(f->sync, n->step);
     if (round_goes_on(t, e))
         return e->code;
-    round_stop_test_hold(t);
+    test_wait_pace(t);
+    test_wait_hold(t);
     bool timed = timed_round_begin(t);
     step_begin(n, s);
     votes_put(t, s->tail);

@@ -135,6 +135,7 @@ struct trainer {
     bool handed_over;    /* it has ended the generation that this rank joined last */
     bool owed;           /* some rank has not: the generation ended meanwhile */
     struct interval interval;
+    int64_t paced_ns; /* test_wait.h: when this process began its last step; 0: it has made none */
 };
 
 /* In setup.c. Opens the engine for this process's first share of the samples. Takes over the link, also on an

@@ -1,0 +1,14 @@
+#ifndef DDP_TRAINER_TEST_WAIT_H
+#define DDP_TRAINER_TEST_WAIT_H
+
+#include "trainer/trainer.h"
+
+/* Waits before a step, for tests. They return early if the process is asked to stop or its generation is over. */
+
+/* With DDP_TEST_STEP_MS=20, until 20 ms have passed since the last step of this process began. So a job takes a known time and
+ * little processor time. With DDP_TEST_STEP_MS=20:PATH, only while the file PATH exists. */
+void test_wait_pace(struct trainer *t);
+/* With DDP_TEST_HOLD_STEP=40:PATH, in the 40th step of the run, while the file PATH exists. This wait does not return early. */
+void test_wait_hold(const struct trainer *t);
+
+#endif
