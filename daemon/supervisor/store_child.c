@@ -178,18 +178,20 @@ void store_children_tick(struct store_children *all, struct spawn *const *spawns
 {
     for (size_t i = 0; i < all->count; i++) {
         struct store_child *s = &all->items[i];
-        bool alive = false;
+        bool alive = false, ended = false, stopped = false;
 
         for (size_t k = 0; k < count; k++) {
             const struct spawn *worker = spawns[k];
 
             if (worker->fact.first_generation != s->generation)
                 continue;
-            alive = alive || !spawn_ended(worker);
-            s->interrupted = s->interrupted || worker->stop != STOP_NONE ||
-                             (spawn_ended(worker) && (worker->fact.code || worker->fact.signal));
+            alive |= !spawn_ended(worker);
+            ended |= spawn_ended(worker);
+            stopped |= worker->stop != STOP_NONE;
+            s->interrupted |= stopped || (spawn_ended(worker) && (worker->fact.code || worker->fact.signal));
         }
-        if (alive)
+        /* A worker that waits for a key does not look at signals. After a stop, one that has ended will never set its keys. */
+        if (alive && !(stopped && ended))
             continue;
         close_fd(&s->owner_fd);
         s->owner_fd = -1;

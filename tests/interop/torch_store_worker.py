@@ -1,5 +1,6 @@
 """A worker of the test torch_store. Its mode is its first argument."""
 import os
+import signal
 import sys
 from datetime import timedelta
 
@@ -98,4 +99,10 @@ elif mode == "serves":  # rank 0 serves the store itself, whatever the launcher 
             store.get("done%d" % other)
     else:
         store.set("done%d" % rank, "x")
+elif mode == "waits":
+    store = client()
+    print("rank %d waits" % rank, flush=True)
+    if rank == 1:
+        signal.pause()
+    store.wait(["never"], timedelta(seconds=600))
 print("rank %d attempt %d store %s port %d ok" % (rank, attempt, os.environ["TORCHELASTIC_USE_AGENT_STORE"], port), flush=True)

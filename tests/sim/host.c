@@ -37,7 +37,7 @@ void host_start(struct sim *sim)
     config.epoch = ++sim->durable.epoch;
     config.hooks = &every_event;
     config.hook_count = 1;
-    config.keep_generations = 8;
+    config.keep_generations = 3;
     host->core = core_create(&config, &(struct core_env){random_bytes, sim});
     host->life++;
     host->crash_next = 0;

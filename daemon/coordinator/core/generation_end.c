@@ -38,6 +38,10 @@
 /* How long after an error of a worker with GPUs its agent may still report one of them: it looks every 2 s and reports a
  * change at once. */
 #define GPU_NEWS_MS 4000
+/* A rank that aborted has often lost a peer that was about to exit with an error. So long the others may still end by
+ * themselves: a rank that is ended by SIGTERM cannot be told from those that had no error. An interpreter with PyTorch
+ * takes some 100 ms from its last message to its exit. */
+#define CULPRIT_MS 1000
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
@@ -78,6 +82,13 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
             g->ranks[i].spawn->node->wish_dirty = true;
 }
 
+/* Leaves the members of a closed generation alone for a moment. jobs_tick stops those that are left then. */
+static void stop_spawns_later(struct core *core, struct generation *g)
+{
+    g->stop_at = core->now.boot_ms + CULPRIT_MS;
+    core_wake(core, g->stop_at);
+}
+
 static void revoke_spawn(struct core *core, struct spawn *s)
 {
     if (s->r.revoked)
@@ -103,22 +114,29 @@ static void drop_late_members(struct core *core, struct job *job, bool returning
     }
 }
 
-/* Ends the generation. From this commit on none of its members can commit a snapshot for it. stop: how hard
- * the members that still live are stopped. Members that are stopped are revoked in the same commit, so that
- * no later generation can have them; without a stop they keep their tokens. */
-static void end_generation(struct core *core, struct generation *g, enum generation_state to,
-                           enum core_stop stop, const char *why)
+/* Ends the generation, but does not tell its members. From this commit on none of them can commit a snapshot for it. to_stop:
+ * they are about to be stopped, and are revoked in the same commit, so that no later generation can have them; otherwise they
+ * keep their tokens. */
+static void close_generation(struct core *core, struct generation *g, enum generation_state to, bool to_stop,
+                             const char *why)
 {
-    if (stop != CORE_STOP_NONE)
+    if (to_stop)
         drop_late_members(core, g->job, false, why);
     g->join_at = 0;
     g->job->handover.number = 0;
     g->r.closed_ms = core->now.wall_ms;
     emit_generation_move(core, g, to, why);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    for (int i = 0; i < g->r.world_size && stop != CORE_STOP_NONE; i++)
+    for (int i = 0; i < g->r.world_size && to_stop; i++)
         revoke_spawn(core, g->ranks[i].spawn);
     raise_generation_ended(core, g, why);
+}
+
+/* Ends the generation. stop: how hard the members that still live are stopped. */
+static void end_generation(struct core *core, struct generation *g, enum generation_state to,
+                           enum core_stop stop, const char *why)
+{
+    close_generation(core, g, to, stop != CORE_STOP_NONE, why);
     /* a stop is only replaced by a harder one: processes that get SIGKILL already get no SIGTERM again */
     if (stop > g->stop)
         generation_stop_spawns(core, g, stop);
@@ -288,8 +306,13 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
         job_settle(core, job);
         return;
     }
-    /* SIGTERM without a last snapshot: a generation that has lost a rank cannot finish its step. */
-    end_generation(core, g, GENERATION_FAILED, CORE_STOP_TERM, cause->text);
+    if (cause->follows) {
+        close_generation(core, g, GENERATION_FAILED, true, cause->text);
+        stop_spawns_later(core, g);
+    } else {
+        /* SIGTERM without a last snapshot: a generation that has lost a rank cannot finish its step. */
+        end_generation(core, g, GENERATION_FAILED, CORE_STOP_TERM, cause->text);
+    }
     if (last) {
         say_no_restart(core, job, cause);
         begin_job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
@@ -423,6 +446,8 @@ void generation_replace_cause(struct core *core, struct generation *g, const str
 
     log_info("cause_found", "job=%" PRId64 " gen=%" PRId64 " why=%s", job->r.id, g->r.number,
              LOG_Q(cause->text));
+    if (g->stop == CORE_STOP_NONE && g->stop_at && !cause->follows)
+        generation_stop_spawns(core, g, CORE_STOP_TERM); /* nobody else is waited for */
     g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;
     g->r.error = cause->error;
     if (waited) /* otherwise a restart was counted already */

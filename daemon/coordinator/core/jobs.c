@@ -376,7 +376,7 @@ void jobs_started(struct core *core, struct job *job)
  * grace, so CORE_STOP_KILL is for supervisors that do not. */
 static void harden_stop(struct core *core, struct generation *g)
 {
-    if (g->stop == CORE_STOP_SNAPSHOT)
+    if (g->stop == CORE_STOP_NONE || g->stop == CORE_STOP_SNAPSHOT)
         generation_stop_spawns(core, g, CORE_STOP_TERM);
     else if (g->stop == CORE_STOP_TERM)
         generation_stop_spawns(core, g, CORE_STOP_KILL);

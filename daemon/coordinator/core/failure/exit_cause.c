@@ -31,6 +31,7 @@
 #define NODE_RETRIES 5  /* a node could not start a process */
 #define MESSAGE_BYTES 1024
 #define TAIL_BYTES 16384
+#define WEIGHT_ERROR 2 /* of exit_weight: the program's own exit code */
 
 static char *copy_bounded(const char *text, size_t most)
 {
@@ -76,6 +77,28 @@ static bool exit_blames_node(const struct spawn *s, const struct spawn_fact *fac
 {
     return s->job->spec.kind == JOB_TRAIN && !fact->lost && !fact->signal &&
            (fact->code == EXIT_NODE_TROUBLE || fact->code == EXIT_NO_ADDRESS);
+}
+
+/* How likely an exit is the cause of a failure, from 0 (it followed from the loss of a peer) to 4 (it is the cause). If one of two
+ * exits allows a restart and the other does not, their weights differ, so that the order of their reports does not matter.
+ * error: the result of restart_rule_is_error for the exit. */
+static int exit_weight(const struct spawn *s, int code, int signal, bool error)
+{
+    int number = restart_rule_signal(code, signal);
+
+    /* A trainer's exit code says whether it lost a peer or failed by itself. */
+    if (s->job->spec.kind == JOB_TRAIN && !signal &&
+        (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART || code == EXIT_NODE_TROUBLE ||
+         code == EXIT_NO_ADDRESS))
+        return code == EXIT_PEER_LOST ? 0 : 4;
+    if (restart_rule_gpu_is_sick(s))
+        return 4;
+    /* Programs that lose a peer often abort in a library or run into SIGPIPE. So a peer's error comes first. */
+    if (number)
+        return number == SIGABRT || number == SIGPIPE ? 1 : 4;
+    /* A program that asks for another try says what it needs, and memory that ran out is known. An error may be a
+     * consequence of either. */
+    return error ? WEIGHT_ERROR : 3;
 }
 
 /* Says what the exit means to a generation that should still run: fills `cause`, but for its text, which goes
@@ -136,6 +159,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
          * nan). */
         cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
         cause->error = restart_rule_is_error(s, fact);
+        cause->follows = !native && exit_weight(s, fact->code, fact->signal, cause->error) < WEIGHT_ERROR;
     } else if (native && s->rank->generation->r.state != GENERATION_RUNNING) {
         /* Exit code 0 is a failure too: a trainer that leaves before the first step has trained nothing, and
          * its peers would wait for it until the join timeout. */
@@ -147,28 +171,6 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     if (fact && fact->message && *fact->message && (fact->not_started || !fact->signal))
         buf_printf(text, ": %.300s", fact->message);
     return true;
-}
-
-/* How likely an exit is the cause of a failure, from 0 (it followed from the loss of a peer) to 4 (it is the cause). If one of two
- * exits allows a restart and the other does not, their weights differ, so that the order of their reports does not matter.
- * error: the result of restart_rule_is_error for the exit. */
-static int exit_weight(const struct spawn *s, int code, int signal, bool error)
-{
-    int number = restart_rule_signal(code, signal);
-
-    /* A trainer's exit code says whether it lost a peer or failed by itself. */
-    if (s->job->spec.kind == JOB_TRAIN && !signal &&
-        (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART || code == EXIT_NODE_TROUBLE ||
-         code == EXIT_NO_ADDRESS))
-        return code == EXIT_PEER_LOST ? 0 : 4;
-    if (restart_rule_gpu_is_sick(s))
-        return 4;
-    /* Programs that lose a peer often abort in a library or run into SIGPIPE. So a peer's error comes first. */
-    if (number)
-        return number == SIGABRT || number == SIGPIPE ? 1 : 4;
-    /* A program that asks for another try says what it needs, and memory that ran out is known. An error may be a
-     * consequence of either. */
-    return error ? 2 : 3;
 }
 
 /* Whether this exit is the real cause of a failure for which another rank was named. When a worker dies, its

@@ -80,6 +80,39 @@ static void a_signal_reported_later_replaces_an_exit_code_as_the_cause(void **st
     assert_int_equal(failed_rank(f, job), 1);
 }
 
+/* Of two ranks one raises an exception. The other loses its connection and aborts, and is gone before the first one, which
+ * must not get SIGTERM while it is about to exit. */
+static void an_abort_leaves_the_other_ranks_time_to_fail_by_themselves(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_running_job(f, "nodes: 2\nmax_restarts: 1\n");
+
+    fixture_exit(f, job, 0, 0, 6);
+    fixture_pass(f, 900);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_NONE);
+    fixture_fact(f, job, 1, (struct spawn_fact){.state = SPAWN_EXITED, .code = 3});
+    fixture_pass(f, 5000);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED); /* an error is not repeated */
+    assert_int_equal(core_job(f->core, job)->exit_code, 3);
+    assert_int_equal(failed_rank(f, job), 1);
+}
+
+static void after_an_abort_ranks_that_stay_are_stopped(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_running_job(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 0\n");
+
+    fixture_exit(f, job, 0, 0, 6);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_NONE);
+    fixture_pass(f, 1100);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_TERM);
+
+    job = fixture_running_job(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 0\n");
+    fixture_exit(f, job, 0, 0, 6);
+    fixture_exit(f, job, 1, 1, 0); /* the cause, so nobody else is waited for */
+    assert_int_equal(fixture_stop(f, job, 2), CORE_STOP_TERM);
+}
+
 static void exit_code_128_plus_n_counts_as_signal_n(void **state)
 {
     struct core_fixture *f = *state;
@@ -295,6 +328,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_first_failing_rank_is_named),
         TEST(a_signal_reported_later_replaces_an_exit_code_as_the_cause),
+        TEST(an_abort_leaves_the_other_ranks_time_to_fail_by_themselves),
+        TEST(after_an_abort_ranks_that_stay_are_stopped),
         TEST(exit_code_128_plus_n_counts_as_signal_n),
         TEST(later_exits_of_equal_weight_do_not_replace_the_cause),
         TEST(exit_code_peer_lost_is_never_the_cause),
