@@ -121,7 +121,7 @@ static void kill_proc(struct sim *sim, struct machine *m)
     struct proc *p = any_proc(sim, m);
 
     if (p && p->state == PROC_RUNNING)
-        proc_exit(sim, m, p, sim_chance(sim, 0.5) ? 1 : 0, 9);
+        proc_exit(sim, m, p, sim_chance(sim, 0.5) ? 1 : 0, sim_chance(sim, 0.2) ? 6 : 9);
 }
 
 static void drain_node(struct sim *sim, struct machine *m)
