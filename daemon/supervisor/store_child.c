@@ -178,7 +178,7 @@ void store_children_tick(struct store_children *all, struct spawn *const *spawns
 {
     for (size_t i = 0; i < all->count; i++) {
         struct store_child *s = &all->items[i];
-        bool alive = false, ended = false, stopped = false;
+        bool alive = false;
 
         for (size_t k = 0; k < count; k++) {
             const struct spawn *worker = spawns[k];
@@ -186,16 +186,16 @@ void store_children_tick(struct store_children *all, struct spawn *const *spawns
             if (worker->fact.first_generation != s->generation)
                 continue;
             alive |= !spawn_ended(worker);
-            ended |= spawn_ended(worker);
-            stopped |= worker->stop != STOP_NONE;
-            s->interrupted |= stopped || (spawn_ended(worker) && (worker->fact.code || worker->fact.signal));
+            s->failed |= spawn_ended(worker) && (worker->fact.code || worker->fact.signal);
+            s->stopped |= worker->stop != STOP_NONE;
         }
-        /* A worker that waits for a key does not look at signals. After a stop, one that has ended will never set its keys. */
-        if (alive && !(stopped && ended))
+        /* A worker that waits for a key does not look at signals, and a worker that has failed will never set its keys. But
+         * one that has exited with 0 has set them: the others may still need them for a last checkpoint. */
+        if (alive && !(s->stopped && s->failed))
             continue;
         close_fd(&s->owner_fd);
         s->owner_fd = -1;
-        if (s->interrupted)
+        if (s->stopped || s->failed)
             (void)kill(s->pid, SIGKILL);
     }
 }

@@ -15,14 +15,17 @@ struct spawn;
  * rank 0 is forked.
  *
  * ddp-store outlives rank 0, because a worker elsewhere may still need it. When all workers of the generation on this
- * node have ended, its pipe closes, and it ends with its last client. If the workers were stopped, or one of them
- * failed, the generation is over, and ddp-store is killed. If it dies earlier, its clients' connections break, and the
+ * node have ended, its pipe closes, and it ends with its last client; if they were stopped, or one of them failed, it
+ * is killed then. If workers are stopped, and one of them has failed, it is killed at once: the others may wait for keys
+ * of this worker, and such a wait does not look at signals. If it dies earlier, its clients' connections break, and the
  * workers fail. */
 struct store_child {
     pid_t pid; /* 0: none */
     int64_t generation;
-    int owner_fd;     /* write end of its pipe; -1: closed */
-    bool interrupted; /* a worker of the generation was stopped or has failed */
+    int owner_fd; /* write end of its pipe; -1: closed */
+    /* Whether a worker of the generation was told to stop, and whether one has failed. Kept here because the records of
+     * workers that have ended are removed. */
+    bool stopped, failed;
 };
 
 struct store_children {
