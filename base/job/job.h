@@ -57,6 +57,7 @@ enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };
 enum balance_type { BALANCE_EQUAL, BALANCE_SPEED };
 enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD, REPRODUCIBLE_NONE };
+enum recompute_type { RECOMPUTE_NONE, RECOMPUTE_BLOCK };
 enum lost_type { LOST_WAIT, LOST_FAIL };
 enum every_unit { EVERY_STEPS, EVERY_EPOCHS, EVERY_MS };
 
@@ -109,7 +110,8 @@ struct train_spec {
     int64_t epochs, steps; /* one of the two is 0 */
     int64_t seed;
     enum precision_type precision;
-    enum balance_type balance; /* how the samples of a step are divided among ranks: base/job/balance.h */
+    enum recompute_type recompute; /* gpt: what the backward pass computes again, to save memory */
+    enum balance_type balance;     /* how the samples of a step are divided among ranks: base/job/balance.h */
     enum reproducible_type reproducible;
     enum isa isa;    /* the largest that ranks on CPUs compute with */
     int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */

@@ -186,6 +186,8 @@ static enum err_code job_check_kinds(const struct train_spec *t, const struct co
                          t->data.type == DATA_TEXT ? "text" : "tokens");
     if (!gpt && t->precision == PRECISION_BF16)
         return conf_fail(conf_get(map, "precision"), e, "'precision: bf16' needs a gpt model");
+    if (!gpt && t->recompute == RECOMPUTE_BLOCK)
+        return conf_fail(conf_get(map, "recompute"), e, "'recompute: block' needs a gpt model");
     if (!gpt && t->init_from)
         return conf_fail(conf_get(map, "init_from"), e, "'init_from' needs a gpt model");
     return ERR_OK;

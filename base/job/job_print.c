@@ -299,6 +299,8 @@ static void print_arithmetic(struct buf *out, const struct train_spec *t)
 {
     if (t->precision != PRECISION_FP32)
         buf_printf(out, "  precision: %s\n", job_precision_names[t->precision]);
+    if (t->recompute != RECOMPUTE_NONE)
+        buf_printf(out, "  recompute: %s\n", job_recompute_names[t->recompute]);
     if (t->reproducible == REPRODUCIBLE_WORLD)
         buf_printf(out, "  reproducible: world\n  shards: %lld\n", (long long)t->shards);
     if (t->reproducible == REPRODUCIBLE_NONE)

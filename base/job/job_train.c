@@ -17,6 +17,7 @@ const char *const job_schedule_names[] = {"constant", "linear", "cosine", NULL};
 const char *const job_resume_names[] = {"auto", "continue", "never", NULL};
 const char *const job_precision_names[] = {"fp32", "bf16", NULL};
 const char *const job_balance_names[] = {"equal", "speed", NULL};
+const char *const job_recompute_names[] = {"none", "block", NULL};
 const char *const job_reproducible_names[] = {"layout", "world", "none", NULL};
 
 #define AT(member) offsetof(struct train_spec, member)
@@ -188,6 +189,7 @@ static const struct conf_field train_fields[] = {
     {"steps", CONF_INT, AT(steps), JOB_FROM_ONE},
     {"seed", CONF_INT, AT(seed), JOB_FROM_ZERO},
     {"precision", CONF_ENUM, AT(precision), .names = job_precision_names},
+    {"recompute", CONF_ENUM, AT(recompute), .names = job_recompute_names},
     {"balance", CONF_ENUM, AT(balance), .names = job_balance_names},
     {"reproducible", CONF_ENUM, AT(reproducible), .names = job_reproducible_names},
     {"shards", CONF_CUSTOM, AT(shards), .fn = read_shards},

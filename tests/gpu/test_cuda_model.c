@@ -382,6 +382,114 @@ static void arrays_of_averaging_leave_less_memory(void **state)
     unsetenv("DDP_EMULATED_MEMORY");
 }
 
+/* ---- layers that are computed again */
+
+/* On a GPU of 8 GB, alone and shared with another worker: layers keep the outputs of their activation function, or do not. */
+static void layers_computed_again_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct gpt_shape shape = shape_of(kind % 2 ? DEVICE_BF16 : DEVICE_F32, true);
+        bool alone = kind < 2, odd = kind == 1 || kind == 2;
+        struct side side[2];
+        float *grads[2];
+        double loss[2];
+        setenv("DDP_SLOTS_PER_GPU", alone ? "1" : "2", 1);
+        shape.layers = 3;
+        shape.width = odd ? 18 : 32;
+        shape.context = odd ? 7 : 16;
+        for (int again = 0; again < 2; again++) {
+            shape.recompute = again;
+            side_open(&side[again], DEVICE_CUDA, &shape);
+            assert_int_equal(gpt_of(side[again].m)->keeps, alone);
+            grads[again] = gradients_compute(&side[again], true, &loss[again]);
+        }
+        assert_memory_equal(grads[0], grads[1], side[0].m->count * sizeof(float));
+        assert_memory_equal(&loss[0], &loss[1], sizeof(loss[0]));
+        for (int again = 0; again < 2; again++) {
+            free(grads[again]);
+            side_close(&side[again]);
+        }
+    }
+    unsetenv("DDP_SLOTS_PER_GPU");
+}
+
+static size_t activation_bytes(struct gpt_shape shape, int64_t layers, bool again)
+{
+    struct side gpu;
+    shape.layers = layers;
+    shape.recompute = again;
+    side_open(&gpu, DEVICE_CUDA, &shape);
+    size_t bytes = gpu.m->activation_bytes;
+    side_close(&gpu);
+    return bytes;
+}
+
+/* How many extra arrays fit beside this model. */
+static size_t arrays_that_fit(const struct gpt_shape *shape)
+{
+    const size_t libraries = (size_t)5 << 30;
+    struct side gpu;
+    side_open(&gpu, DEVICE_CUDA, shape);
+    size_t left = gpu.d->memory - (gpu.m->activation_bytes + gpu.m->count * 18 + libraries);
+    left /= gpu.m->count * sizeof(float);
+    side_close(&gpu);
+    return left;
+}
+
+static bool model_keeps(struct gpt_shape shape, bool again, size_t arrays)
+{
+    struct side gpu;
+    shape.recompute = again;
+    shape.extra_arrays = arrays;
+    side_open(&gpu, DEVICE_CUDA, &shape);
+    bool keeps = gpt_of(gpu.m)->keeps;
+    side_close(&gpu);
+    return keeps;
+}
+
+/* Another layer needs only its input then. The outputs of activation functions are kept as without recompute. Where the
+ * memory is too small for that, they are kept, too, which costs nothing then. */
+static void layers_computed_again_need_less_memory(void **state)
+{
+    struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+    const size_t tokens = ROWS * 16;
+    (void)state;
+    assert_int_equal(activation_bytes(shape, 3, true) - activation_bytes(shape, 2, true), tokens * 32 * 4);
+    assert_int_equal(activation_bytes(shape, 3, false) - activation_bytes(shape, 2, false),
+                     tokens * (32 * 36 + 2 * 8 + 2 * 4));
+    shape.layers = 20;
+    shape.context = 64;
+    size_t without = arrays_that_fit(&shape);
+    shape.recompute = true;
+    size_t with = arrays_that_fit(&shape);
+    for (int again = 0; again < 2; again++) {
+        assert_true(model_keeps(shape, again, without));
+        assert_false(model_keeps(shape, again, without + 1));
+        assert_int_equal(model_keeps(shape, again, with), again);
+        assert_false(model_keeps(shape, again, with + 1));
+    }
+}
+
+/* The message says how much less memory `recompute` needs. */
+static void missing_memory_names_the_remedy(void **state)
+{
+    struct gpt_shape shape = shape_of(DEVICE_BF16, true);
+    struct device *d = NULL;
+    struct model *m = NULL;
+    struct err e = {0};
+    (void)state;
+    shape.layers = 500;
+    shape.context = 4096;
+    assert_int_equal(device_open(&d, DEVICE_CUDA, 0, 1, 0, &e), ERR_OK);
+    for (int again = 0; again < 2; again++) {
+        shape.recompute = again;
+        assert_int_equal(gpt_open(&m, &shape, 10 * ROWS, d, &e), ERR_RESOURCE_EXHAUSTED);
+        assert_int_equal(strstr(e.msg, "; with 'recompute: block' they need ") != NULL, !again);
+    }
+    device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +501,9 @@ int main(void)
         cmocka_unit_test(shared_gpus_have_less_memory),
         cmocka_unit_test(shared_gpus_keep_fewer_activations),
         cmocka_unit_test(arrays_of_averaging_leave_less_memory),
+        cmocka_unit_test(layers_computed_again_give_the_same_bits),
+        cmocka_unit_test(layers_computed_again_need_less_memory),
+        cmocka_unit_test(missing_memory_names_the_remedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

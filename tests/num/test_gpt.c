@@ -348,6 +348,35 @@ static void same_bits_again_and_by_other_threads(void **state)
     }
 }
 
+/* With recompute the second pass adds to the gradients of the first, as in a step of two micro-batches. */
+static void layers_computed_again_give_the_same_bits(void **state)
+{
+    static const int64_t sizes[][5] = {
+        {20, 5, 3, 7, 11}, {48, 3, 4, 33, 65}, {17, 1, 2, 5, 9}, {20, 5, 1, 7, 11}};
+    (void)state;
+    for (size_t kind = 0; kind < ARRAY_LEN(sizes); kind++) {
+        const int64_t *size = sizes[kind];
+        struct problem p[2];
+        struct device_tally tally[2];
+        struct gpt_shape s = shape_of(size[0], size[1], size[2], size[3], size[4]);
+        s.dropout = kind % 2 ? 0.2 : 0.0;
+        s.type = kind % 3 ? DEVICE_BF16 : DEVICE_F32;
+        for (int again = 0; again < 2; again++) {
+            struct problem *q = &p[again];
+            s.recompute = again;
+            problem_open(q, s, 3);
+            problem_train(q, &tally[again]);
+            q->b.step++;
+            model_train(q->m, q->params, q->grads, &q->b, 0.7f, &tally[again], NULL, NULL);
+        }
+        assert_memory_equal(p[0].grads, p[1].grads, p[0].m->count * sizeof(float));
+        assert_memory_equal(&tally[0], &tally[1], sizeof(tally[0]));
+        assert_true(s.layers == 1 || p[1].m->activation_bytes < p[0].m->activation_bytes);
+        problem_close(&p[0]);
+        problem_close(&p[1]);
+    }
+}
+
 /* The bf16 copy of the parameters is made again for each batch, unless the batch says that they did not change. */
 static void weights_are_made_once(void **state)
 {
@@ -567,6 +596,7 @@ int main(void)
         cmocka_unit_test(correct_is_a_share_of_tokens),
         cmocka_unit_test(bf16_gradients_are_close_to_float),
         cmocka_unit_test(same_bits_again_and_by_other_threads),
+        cmocka_unit_test(layers_computed_again_give_the_same_bits),
         cmocka_unit_test(weights_are_made_once),
         cmocka_unit_test(masks_follow_samples),
         cmocka_unit_test(steps_allocate_nothing),

@@ -9,7 +9,9 @@
 #include "base/random.h"
 #include "trainer/model/gpt_internal.h"
 
-#define ALIGN 64 /* bytes */
+/* Bytes. Products choose their algorithm by the alignment of matrices, up to 256. With it, all layers use the same ones, and
+ * layers that are computed again get the same bits. */
+#define ALIGN 256
 /* Bytes of one chunk of logits: small enough for the cache, large enough for fast products. */
 #define LOGITS_BYTES 48e6
 /* The same on a device with its own memory: enough rows to keep it busy, and up to LOGITS_MOST if memory is left. As many
@@ -111,10 +113,10 @@ static void *walk_take(struct walk *w, int64_t count, enum device_type type)
     return w->start ? w->start + from : NULL;
 }
 
+/* Places what lies between a layer's input and its output. */
 static void place_layer(struct gpt *g, struct gpt_layer *l, struct walk *w, int64_t n)
 {
     int64_t width = g->s.width;
-    l->x1 = walk_take(w, n * width, DEVICE_F32);
     l->stats1 = walk_take(w, 2 * n, DEVICE_F32);
     l->y1 = walk_take(w, n * width, g->s.type);
     l->qkv_out = walk_take(w, 3 * n * width, g->kept);
@@ -132,7 +134,12 @@ static void place_activations(struct gpt *g, struct walk *w)
     int64_t n = g->base.max_rows * g->s.context, width = g->s.width;
     enum device_type type = g->s.type, kept = g->kept;
     for (int64_t i = 0; i < g->s.layers; i++)
+        g->layers[i].x1 = walk_take(w, n * width, DEVICE_F32);
+    size_t first = w->at;
+    for (int64_t i = 0; i < g->s.layers; i++) {
+        w->at = g->recomputes ? first : w->at;
         place_layer(g, &g->layers[i], w, n);
+    }
     g->x = walk_take(w, n * width, DEVICE_F32);
     g->stats = walk_take(w, 2 * n, DEVICE_F32);
     g->y = walk_take(w, n * width, type);
@@ -186,19 +193,27 @@ size_t gpt_logits_bytes(size_t memory, size_t needed)
     return left / 2 < LOGITS_MOST - LOGITS_LEAST ? LOGITS_LEAST + left / 2 : LOGITS_MOST;
 }
 
-/* Decides how memory is used that need not be used. First the activations of all layers are kept for backward, which
- * otherwise computes them again from z; then the chunks of logits grow. Both depend on the size of the device's memory,
- * not on how much is free, because they change the lowest bits: GPUs of one kind do the same, also after a restart. */
+/* Decides how memory is used that need not be used. First the outputs of all activation functions are kept for backward,
+ * which otherwise computes them again from z; then the chunks of logits grow. Both depend on the size of the device's
+ * memory, not on how much is free, because they change the lowest bits: GPUs of one kind do the same, also after a
+ * restart. If layers are computed again, both are still chosen as if they were not, so that the bits are the same; unless
+ * the memory is too small for that. */
 static void spend_memory(struct gpt *g)
 {
     const struct device *d = g->base.device;
     g->logits_ld = choose_logits_ld(g);
     g->head_rows = choose_head_rows(g, d->host ? LOGITS_BYTES : (double)LOGITS_LEAST);
+    g->recomputes = false;
     g->keeps = true;
     g->keeps = memory_needed(g) <= d->memory;
+    if (g->s.recompute && memory_needed(g) > d->memory) {
+        g->recomputes = g->keeps = true;
+        g->keeps = memory_needed(g) <= d->memory;
+    }
     if (!d->host)
         g->head_rows = choose_head_rows(
             g, (double)(d->logits_bytes ? d->logits_bytes : gpt_logits_bytes(d->memory, memory_needed(g))));
+    g->recomputes = g->s.recompute;
 }
 
 /* Collects what lies between the gradients that products set: those of the matrices and the head. */
@@ -221,6 +236,18 @@ static enum err_code open_added(struct gpt *g, struct err *e)
     return code;
 }
 
+/* Adds to an error about missing memory how much less memory layers need that are computed again. */
+static enum err_code suggest_recompute(struct gpt *g, struct err *e)
+{
+    struct err why = *e;
+    struct walk again = {0};
+    if (e->code != ERR_RESOURCE_EXHAUSTED || g->s.recompute)
+        return e->code;
+    g->recomputes = true;
+    place_activations(g, &again);
+    return err_set(e, why.code, "%.300s; with 'recompute: block' they need %zu bytes", why.msg, again.at);
+}
+
 static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
 {
     struct model *m = &g->base;
@@ -231,7 +258,7 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     place_activations(g, &count);
     m->activation_bytes = count.at;
     if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))
-        return e->code;
+        return suggest_recompute(g, e);
     m->activations = memory;
     real.start = memory;
     place_activations(g, &real);

@@ -27,6 +27,7 @@ struct gpt_shape {
     enum device_type type;
     uint64_t seed;       /* seed of the dropout masks */
     size_t extra_arrays; /* see model_open */
+    bool recompute; /* backward computes each layer again from its input instead of keeping its activations */
 };
 
 /* Opens a model. max_rows: largest number of rows in a batch. INVALID_ARGUMENT: the width is not a multiple

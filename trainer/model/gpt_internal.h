@@ -15,7 +15,8 @@ struct gpt_linear_params {
 };
 
 /* A layer, and what its forward pass keeps for backward. n is the number of tokens, C the width. "typed": of
- * the type that products read; "kept": of the device's kept type for that type. */
+ * the type that products read; "kept": of the device's kept type for that type. If layers are computed again, each has
+ * its own x1, and they share the memory of all the rest. */
 struct gpt_layer {
     struct gpt_norm_params norm1, norm2;
     struct gpt_linear_params qkv, attention, up, down;
@@ -40,8 +41,10 @@ struct gpt {
     float *x, *stats; /* of the last norm: its input (n,C) and statistics (n,2) */
     void *y;
 
+    bool recomputes; /* backward computes layers again */
+    bool keeps;      /* the layers keep a */
+
     /* Memory that the layers share. */
-    bool keeps;  /* the layers keep a */
     void *a;     /* (n,4C) typed: after the activation; NULL if layers keep it */
     void *delta; /* (n,C) kept: what is added to the residual; NULL: it is made in the memory of the sum */
     void *wide;  /* (n,4C) kept: gradients of z, and of qkv */

@@ -435,6 +435,17 @@ static void gpt_attention_back(struct pass *p, int64_t layer)
     gradient_ready(p, l->norm1.gain);
 }
 
+/* Computes again, with the operations of the forward pass, what a layer's backward pass needs: everything from x1 to the
+ * output of the activation. */
+static void layer_recompute(const struct pass *p, int64_t layer)
+{
+    struct gpt_layer *l = &p->g->layers[layer];
+    struct device_dropout none = {0};
+    norm_forward(p, &l->norm1, l->x1, NULL, l->x1, 0, none, l->stats1, l->y1);
+    gpt_attention_forward(p, layer);
+    linear_forward(p, l->z, l->y2, &l->up, p->n.width, 4 * p->n.width, activation_of(p, l));
+}
+
 static void gpt_backward(struct pass *p)
 {
     struct gpt *g = p->g;
@@ -443,6 +454,8 @@ static void gpt_backward(struct pass *p)
     norm_back(p, &g->last, g->x, g->stats, g->layers[top].down.bias, dropout_at(p, top, PLACE_MLP_OUT));
     gradient_ready(p, g->last.gain);
     for (int64_t i = top; i >= 0; i--) {
+        if (g->recomputes && i < top) /* the last layer's values are still there */
+            layer_recompute(p, i);
         mlp_block_back(p, i);
         gpt_attention_back(p, i);
     }

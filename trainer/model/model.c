@@ -61,6 +61,7 @@ static enum err_code open_gpt(struct model **out, const struct train_spec *spec,
         .type = spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32,
         .seed = (uint64_t)spec->seed,
         .extra_arrays = extra_arrays,
+        .recompute = spec->recompute == RECOMPUTE_BLOCK,
     };
     if (data_in != shape.context)
         return err_set(e, ERR_INVALID_ARGUMENT,

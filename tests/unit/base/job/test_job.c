@@ -369,7 +369,7 @@ static void print_round_trip(void **state)
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",
         GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
         GPT "  data: {type: text, path: a, val_path: b}\n  epochs: 2\n  global_batch: 8\n"
-            "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n"
+            "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n  recompute: block\n"
             "  snapshot: {dir: o, keep_best: 1}\n",
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 7\nrestart_on: any\n"
         "idle: {gpu: 7 %, after: 20m, then: stop}\n"
@@ -392,6 +392,7 @@ static void print_round_trip(void **state)
         assert_string_equal(first, second);
         assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);
         assert_int_equal(two.store, one.store);
+        assert_int_equal(two.train.recompute, one.train.recompute);
         assert_true(two.idle.gpu == one.idle.gpu && two.idle.after_ms == one.idle.after_ms &&
                     two.idle.then == one.idle.then);
         assert_int_equal(two.max_restarts, one.max_restarts);

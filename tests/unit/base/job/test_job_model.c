@@ -69,7 +69,7 @@ static void language_model_keys(void **state)
                    "dropout: 0.1, activation: gelu, tied: false}\n"
                    "  data: {type: text, path: in.txt, val_path: val.txt, symbols: byte}\n"
                    "  global_batch: 8\n  steps: 3\n  precision: bf16\n  reproducible: world\n  shards: 8\n"
-                   "  init_from: gpt2\n  snapshot: {dir: out, keep_best: 2}\n");
+                   "  recompute: block\n  init_from: gpt2\n  snapshot: {dir: out, keep_best: 2}\n");
     assert_int_equal(s.train.model.vocab, 300);
     assert_int_equal(s.train.model.activation, ACTIVATION_GELU);
     assert_false(s.train.model.tied);
@@ -77,6 +77,7 @@ static void language_model_keys(void **state)
     assert_int_equal(s.train.data.symbols, SYMBOL_BYTE);
     assert_string_equal(s.train.data.val_path, "val.txt");
     assert_int_equal(s.train.precision, PRECISION_BF16);
+    assert_int_equal(s.train.recompute, RECOMPUTE_BLOCK);
     assert_int_equal(s.train.reproducible, REPRODUCIBLE_WORLD);
     assert_int_equal(s.train.shards, 8);
     assert_int_equal(s.train.threads, 1); /* because of `reproducible: world` */
@@ -111,6 +112,7 @@ static void language_model_errors(void **state)
     refuse_job(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,
                "job.yaml:4:9: 'loss: mse' needs real targets, but data of type text has labels");
     refuse_job(TRAIN "  precision: bf16\n", "job.yaml:6:14: 'precision: bf16' needs a gpt model");
+    refuse_job(TRAIN "  recompute: block\n", "job.yaml:6:14: 'recompute: block' needs a gpt model");
     refuse_job(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' needs a gpt model");
     refuse_job(TRAIN "  precision: fp16\n",
                "job.yaml:6:14: invalid value for 'precision': expected fp32 or bf16, got 'fp16'");
