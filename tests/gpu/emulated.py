@@ -144,6 +144,8 @@ def chosen_algorithms_are_kept(directory):
         env = {r: dict(DDP_CUDA_TUNE=tune, DDP_EMULATED_FASTEST=fastest[r], **more) for r in range(world)}
         with World(directory, text, world=world, env=env) as w:
             w.run()
+            # The GPU's clock measures this share of the time. With DDP_EMULATED_FASTEST only products take time on that clock.
+            assert world == 1 or {r["exposed"] for r in w.ranks[0].reports if "exposed" in r} == {0}, w.ranks[0].reports
             return w.ranks[0].err
 
     for fastest in ("0", "1"):
@@ -162,6 +164,19 @@ def chosen_algorithms_are_kept(directory):
     assert "event=algorithms_chosen_anew" in said and "Emulated H200" in said, said
     with open(os.path.join(newest(f"{directory}/parts"), "algorithms.txt")) as f:
         assert "device Emulated B200, " in f.read()
+
+
+def layers_are_computed_again(directory):
+    """`recompute: block` needs less memory and gives the same bits."""
+    write_text(directory)
+    kept = {}
+    for again in ("none", "block"):
+        with World(directory, job_text(GPT, out=again, precision="bf16", dropout=0.1, steps=3, every=3, extra=f"recompute: {again}")) as w:
+            w.run()
+            kept[again] = next(r["activation_bytes"] for r in w.ranks[0].reports if "activation_bytes" in r)
+    assert snapshot_bits(directory, "block") == snapshot_bits(directory, "none")
+    assert kept["block"] < kept["none"], kept
+    return "%(block)d of %(none)d bytes" % kept
 
 
 def from_one_device_to_the_other(directory):
@@ -205,12 +220,14 @@ def counted(path):
 
 
 def state_crosses_nccl(directory):
-    """Ranks that have no snapshot of their own get the state from device to device, not through the host."""
+    """Ranks that have no snapshot of their own get the state from device to device, not through the host. A generation after a
+    failure does not measure the peak, which would make it wait longer."""
     write_text(directory)
     text = job_text(GPT, out="spread", precision="bf16", steps=4, every=4, extra="sync: {type: allreduce}")
     committed = {}
     with World(directory, text, world=2, snapshots=committed) as w:
         w.run()
+        assert any("peak_share" in r for r in w.ranks[0].reports), w.ranks[0].reports
     counts = os.path.join(directory, "counts")
     text = text.replace("steps: 4", "steps: 6")
     with World(directory, text, world=2, snapshots=committed, generation=2,
@@ -218,10 +235,12 @@ def state_crosses_nccl(directory):
         w.run()
         resumed, sizes = w.ranks[0].reports[0], [r for r in w.ranks[0].reports if "parameter_bytes" in r][0]
         seen = {r["step"]: r["loss"] for r in w.ranks[0].reports if "loss" in r}
+        assert not any("peak_share" in r for r in w.ranks[0].reports), w.ranks[0].reports
     assert min(seen) == 5, seen
     state = int(sizes["parameters"]) * 4 * 3  # parameters and two moments, all floats
     for line in counted(counts):
         assert line["broadcasts"] == 2 and line["broadcast_bytes"] >= state, (line, state)
+        assert line["blocks"] == 8 and line["variables"] == 3, line  # reproducible: layout
     assert resumed["sync_bytes"] < state / 2, (resumed, state)
     whole = train(directory, text.replace("spread", "whole"), world=2)
     assert seen == {s: whole[s] for s in seen}, (seen, whole)
@@ -234,6 +253,15 @@ def state_crosses_nccl(directory):
             said = [line for line in rank.err.splitlines() if "event=sums_through_host" in line]
             assert len(said) == 1 and "plays a machine without it" in said[0] and "install NCCL" in said[0], rank.err
     return "%d bytes" % state
+
+
+def nccl_chooses_the_order(directory):
+    """With `reproducible: none` NCCL chooses algorithm, protocol and number of blocks."""
+    counts = os.path.join(directory, "counts")
+    text = job_text(MLP, steps=2, extra="reproducible: none")
+    with World(directory, text, world=2, env={r: {"DDP_STANDIN_NCCL_COUNTS": counts} for r in range(2)}) as w:
+        w.run()
+    assert [(line["blocks"], line["variables"]) for line in counted(counts)] == [(0, 0)] * 2, counted(counts)
 
 
 def one_rank_needs_no_nccl(directory):
@@ -345,7 +373,8 @@ def collectives_that_do_not_end(directory):
         assert "event=device_stuck rank=1" in found[fault][2], found[fault][2]
 
 
-sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, chosen_algorithms_are_kept, from_one_device_to_the_other,
-                   several_ranks_like_one, state_crosses_nccl, one_rank_needs_no_nccl, the_kernels_of_attention_are_named,
+sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, chosen_algorithms_are_kept,
+                   layers_are_computed_again, from_one_device_to_the_other,
+                   several_ranks_like_one, state_crosses_nccl, nccl_chooses_the_order, one_rank_needs_no_nccl, the_kernels_of_attention_are_named,
                    memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,
                    collectives_that_do_not_end))

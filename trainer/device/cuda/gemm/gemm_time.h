@@ -8,7 +8,7 @@
 
 /* Finds the fastest of several ways to compute the same result. All runs are on the device's own stream, after the work
  * that was started before, so no other work of this trainer runs at the same time. Each way runs once to warm up and
- * then GEMM_TIMED_RUNS times; the median counts. The host waits at most 5 seconds for the runs of a way. If they take
+ * then GEMM_TIMED_RUNS times; the median counts. The host waits at most a minute for the runs of a way. If they take
  * longer, nothing more is measured. */
 
 enum { GEMM_TIMED_RUNS = 7 };
