@@ -74,14 +74,16 @@ static int64_t step_of_run(struct output_points *o, const struct shape_values *v
     return o->base + step;
 }
 
-/* With a point of training, when the number of steps is new. */
-static void stepped_put(struct output_points *o, struct metric_line *line, int64_t steps)
+/* Adds the number of steps to a point of training when it is new. Returns whether the point was kept. */
+static bool stepped_put(struct output_points *o, struct metric_line *line, int64_t steps)
 {
     const bool due = line->count && steps && steps != o->steps_said;
     if (due)
         (void)metric_line_add(line, "steps", (double)steps);
-    if (point_put(o->writer, line, o->now_ms) && due)
+    const bool kept = point_put(o->writer, line, o->now_ms);
+    if (kept && due)
         o->steps_said = steps;
+    return kept;
 }
 
 /* Lines without any step are numbered. The first one waits a little: if a line with a step follows, it was an evaluation before the
@@ -138,7 +140,7 @@ static void stepped_take(struct output_points *o, struct shape_values *v)
     }
     v->line.has_step = true;
     if (v->line.step >= 0)
-        stepped_put(o, &v->line, o->steps);
+        (void)stepped_put(o, &v->line, o->steps);
 }
 
 static bool bar_is_same(const struct metric_line *a, const struct metric_line *b)
@@ -197,11 +199,13 @@ static void evaluations_filter(struct output_points *o, struct metric_line *line
 static void bar_put(struct output_points *o)
 {
     struct metric_line line = o->bar;
+    const struct metric_line before = o->evaluated;
 
     if (!o->bar_due)
         return;
     evaluations_filter(o, &line, true);
-    stepped_put(o, &line, o->bar_steps);
+    if (!stepped_put(o, &line, o->bar_steps))
+        o->evaluated = before; /* the next point that is kept has the results */
     o->bar_due = false;
 }
 
@@ -210,9 +214,10 @@ static void bar_put(struct output_points *o)
 static void bar_take_start(struct output_points *o, struct metric_line *line)
 {
     bar_put(o);
+    const struct metric_line before = o->evaluated;
     evaluations_filter(o, line, false);
-    if (line->step > 0)
-        (void)point_put(o->writer, line, o->now_ms);
+    if (line->step > 0 && line->count && !point_put(o->writer, line, o->now_ms))
+        o->evaluated = before;
 }
 
 /* The longest bar counts the steps of lines that name none. */

@@ -132,6 +132,27 @@ static void the_last_values_of_a_step_of_a_bar_count(void **state)
     reader_end(&r);
 }
 
+/* Beyond POINT_LINES_MOST lines a second the writer leaves lines out. */
+static void a_result_in_a_bar_that_was_left_out_comes_later(void **state)
+{
+    struct reader r;
+    char text[128];
+
+    (void)state;
+    reader_begin(&r);
+    for (int i = 1; i <= POINT_LINES_MOST + 3; i++) {
+        snprintf(text, sizeof(text), "\r 9%%|# | %d/999 [00:01<00:09, 999it/s, loss=1, val_loss=%d]\r", i,
+                 i <= POINT_LINES_MOST ? 7 : 5); /* from the first line on that is left out */
+        reader_write(&r, true, text);
+    }
+    output_points_turn(&r.output);
+    point_flush(&r.writer, INT64_MAX);
+    const char *last = strstr(r.writer.out.data, "\"step\":203");
+    assert_non_null(last);
+    assert_string_equal(last, "\"step\":203,\"loss\":1,\"val_loss\":5}\n");
+    reader_end(&r);
+}
+
 #define RICH "\r\x1b[2K\x1b[1A\x1b[2KEpoch "
 #define BAR " \x1b[35m\xe2\x94\x81\xe2\x94\x81\x1b[0m "
 #define TIMES " \x1b[2m0:00:01 \xe2\x80\xa2 0:00:00\x1b[0m 35.1it/s "
@@ -330,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_line_without_end_takes_no_memory),
         cmocka_unit_test(bars_count_on_from_pass_to_pass),
         cmocka_unit_test(the_last_values_of_a_step_of_a_bar_count),
+        cmocka_unit_test(a_result_in_a_bar_that_was_left_out_comes_later),
         cmocka_unit_test(a_bar_of_rich_is_read_with_its_column),
         cmocka_unit_test(lines_without_a_step_are_numbered),
         cmocka_unit_test(the_steps_of_the_run_are_told),
