@@ -2,6 +2,7 @@ option(DDP_ONLY_PLUGIN "Build only the GPU plugin, which needs none of the progr
 option(DDP_FAULTS "Compile in the named fault points (test builds)" OFF)
 option(DDP_FUZZ "Build the libFuzzer targets (clang)" OFF)
 option(DDP_WERROR "Treat warnings of the compiler as errors (the presets of scripts/test do)" OFF)
+option(DDP_MAN "Make the man pages, except for sanitizers and other processors" ON)
 option(DDP_GPU_EMULATION "Build the tests of the GPU's kernels on an emulated GPU" ON)
 set(DDP_TEST_SLOW 1 CACHE STRING "Multiplies the time limits of unit tests (8 for an emulated processor)")
 set(DDP_SANITIZE "" CACHE STRING "Sanitizers for every target, as in -fsanitize=")
