@@ -14,6 +14,9 @@ function(ddp_program name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${DDP_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_LINK})
+  # The same RPATH as installed: CMake reserves space for another one with an empty entry, which the loader reads as the current
+  # directory.
+  set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
