@@ -7,19 +7,21 @@ import time
 from lib.cluster import Cluster, Network, wait_for
 
 NOTICED_S = 12
+SAVED = 20  # steps between snapshots; a step takes 10 ms
 
 TRAIN = """
 nodes: %s
 device: cpu
 max_restarts: 5
 max_replacements: 0
+env: {DDP_TEST_STEP_MS: "10"}
 train:
   model: {type: mlp, sizes: [20, 32, 1]}
   data: {type: synthetic, samples: 2048}
   optimizer: {type: sgd, lr: 0.001}
   batch: 32
   epochs: 1000000
-  snapshot: {dir: %s/%s, every: 200, keep: 3}
+  snapshot: {dir: %s/%s, every: %d, keep: 3}
 """
 
 
@@ -50,8 +52,8 @@ def make_cluster(name, family=4):
 
 def submit_train(c, nodes, directory="out"):
     """Submits a train job that runs until it is cancelled. Returns once the job has committed a snapshot."""
-    job = c.submit(c.write("job.yaml", TRAIN % (nodes, c.dir, directory)), cwd="/")
-    wait_for(lambda: committed_step(c, job) > 400, "snapshots", 40)
+    job = c.submit(c.write("job.yaml", TRAIN % (nodes, c.dir, directory, SAVED)), cwd="/")
+    wait_for(lambda: committed_step(c, job) > 2 * SAVED, "snapshots", 40)
     return job
 
 
