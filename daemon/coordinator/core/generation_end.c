@@ -38,9 +38,9 @@
 /* How long after an error of a worker with GPUs its agent may still report one of them: it looks every 2 s and reports a
  * change at once. */
 #define GPU_NEWS_MS 4000
-/* A rank that aborted has often lost a peer that was about to exit with an error. So long the others may still end by
- * themselves: a rank that is ended by SIGTERM cannot be told from those that had no error. An interpreter with PyTorch
- * takes some 100 ms from its last message to its exit. */
+/* A rank often aborts because a peer with an error is about to exit. For this long after an abort the other ranks get no
+ * SIGTERM, because the end of a rank that was told to stop does not show whether the rank had an error. An interpreter
+ * with PyTorch takes some 100 ms from its last message to its exit. */
 #define CULPRIT_MS 1000
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
@@ -306,7 +306,8 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
         job_settle(core, job);
         return;
     }
-    if (cause->follows) {
+    /* Before all ranks run, a node that is not told to stop would still start its ranks. */
+    if (cause->follows && g->r.state == GENERATION_RUNNING) {
         close_generation(core, g, GENERATION_FAILED, true, cause->text);
         stop_spawns_later(core, g);
     } else {

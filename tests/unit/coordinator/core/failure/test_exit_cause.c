@@ -113,6 +113,77 @@ static void after_an_abort_ranks_that_stay_are_stopped(void **state)
     assert_int_equal(fixture_stop(f, job, 2), CORE_STOP_TERM);
 }
 
+static void after_an_abort_no_rank_of_the_generation_starts(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 4);
+    fixture_node(f, "box2", 4);
+    int64_t job = fixture_submit(f, "nodes: 2\nmax_restarts: 1\n");
+    fixture_all_run(f, fixture_node_of(f, job, 0));
+    fixture_exit(f, job, 0, 0, 6); /* the other node has not begun */
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_TERM);
+}
+
+/* A job of two ranks, of which rank 0 has just aborted. */
+static int64_t aborted_job(struct core_fixture *f, const char *file)
+{
+    int64_t job = fixture_running_job(f, file);
+
+    fixture_exit(f, job, 0, 0, 6);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_NONE);
+    return job;
+}
+
+static void orders_in_the_second_after_an_abort_are_obeyed(void **state)
+{
+    struct core_fixture *f = *state;
+    const char *file = "nodes: 2\nmax_restarts: 3\n";
+
+    int64_t job = aborted_job(f, file);
+    fixture_cancel(f, job, true);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_KILL);
+    fixture_both_obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+
+    job = aborted_job(f, file);
+    fixture_cancel(f, job, false);
+    fixture_fact(f, job, 1, (struct spawn_fact){.state = SPAWN_EXITED, .code = 3});
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+
+    job = aborted_job(f, file);
+    fixture_cancel(f, job, false);
+    fixture_pass(f, 1100);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_TERM);
+    fixture_both_obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+
+    job = aborted_job(f, file);
+    (void)fixture_restart_job(f, job);
+    (void)fixture_resize(f, job, 1, 1);
+    fixture_operator(f, CORE_DRAIN, "box2");
+    fixture_pass(f, 1100);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_TERM);
+    fixture_both_obey(f);
+    fixture_pass(f, 2000);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    fixture_operator(f, CORE_UNDRAIN, "box2");
+    fixture_cancel(f, job, true);
+    fixture_both_obey(f);
+
+    job = aborted_job(f, "nodes: 2\nmax_restarts: 3\ntime_limit: 1s\n");
+    fixture_pass(f, 1100);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_TERM);
+    fixture_both_obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+
+    job = aborted_job(f, file);
+    fixture_restart(f);
+    fixture_node(f, "box1", 4);
+    fixture_hello(f, "box2", "box2", 4, 0);
+    assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_TERM);
+}
+
 static void exit_code_128_plus_n_counts_as_signal_n(void **state)
 {
     struct core_fixture *f = *state;
@@ -330,6 +401,8 @@ int main(void)
         TEST(a_signal_reported_later_replaces_an_exit_code_as_the_cause),
         TEST(an_abort_leaves_the_other_ranks_time_to_fail_by_themselves),
         TEST(after_an_abort_ranks_that_stay_are_stopped),
+        TEST(after_an_abort_no_rank_of_the_generation_starts),
+        TEST(orders_in_the_second_after_an_abort_are_obeyed),
         TEST(exit_code_128_plus_n_counts_as_signal_n),
         TEST(later_exits_of_equal_weight_do_not_replace_the_cause),
         TEST(exit_code_peer_lost_is_never_the_cause),
