@@ -1,7 +1,7 @@
 """A worker of the test torch_store. Its mode is its first argument."""
 import os
-import signal
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -102,7 +102,7 @@ elif mode == "serves":  # rank 0 serves the store itself, whatever the launcher 
 elif mode == "waits":
     store = client()
     print("rank %d waits" % rank, flush=True)
-    if rank == 1:
-        signal.pause()
+    while rank == 1:  # not signal.pause(), which would miss a signal that comes just before it
+        time.sleep(0.1)
     store.wait(["never"], timedelta(seconds=600))
 print("rank %d attempt %d store %s port %d ok" % (rank, attempt, os.environ["TORCHELASTIC_USE_AGENT_STORE"], port), flush=True)
