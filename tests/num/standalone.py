@@ -84,6 +84,18 @@ def interrupt_keeps_a_snapshot(directory):
         assert f"step={step} " in err.split("event=stopped")[1], (step, err)
 
 
+def steps_take_the_time_that_a_test_sets(directory):
+    """A step that would take an hour ends when the process is asked to stop."""
+    process = start(directory, JOB.replace("epochs: 4", "epochs: 10000000").replace("log_every: 5", "log_every: 1"),
+                    env=dict(os.environ, DDP_TEST_STEP_MS="3600000"))
+    for line in process.stdout:
+        if line.startswith("{") and json.loads(line)["step"] == 1:
+            break
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "event=stopped step=2 " in err, (process.returncode, err)
+
+
 def wrong_input(directory):
     cuda = JOB.replace("name: t", "name: t\ndevice: cuda")
     idx = JOB.replace("{type: synthetic, samples: 640}", "{type: idx, dir: /nonexistent}")
@@ -120,5 +132,5 @@ def out_of_memory_names_what(directory):
     assert code == 1 and "out of memory" in err and "optimizer state (" in err, (code, err)
 
 
-sweep("standalone", [lines_and_reports, goes_on_where_it_was, interrupt_keeps_a_snapshot, wrong_input,
+sweep("standalone", [lines_and_reports, goes_on_where_it_was, interrupt_keeps_a_snapshot, steps_take_the_time_that_a_test_sets, wrong_input,
                      out_of_memory_names_what])
