@@ -7,21 +7,30 @@ JOB = """
 nodes: %s
 device: cpu
 max_replacements: 0
-%strain:
+env: {DDP_TEST_STEP_MS: "300:%s"}
+max_restarts: 1
+train:
   model: {type: linear, in: 2000, out: 20}
   data: {type: synthetic, samples: 2000, in: 2000, out: 20}
   optimizer: {type: sgd, lr: 0.00001}
   global_batch: 64
-  log_every: 10
+  log_every: 2
   steps: %d
-  snapshot: {dir: %s, every: %d, keep: 2}
+  snapshot: {dir: %s, every: 2, keep: 2}
 """
 
 
-def train(c, name, nodes, steps, every=100, more="max_restarts: 1\n"):
-    """Submits a train job and returns its number. nodes: 2, or "1:2". more: lines of the job file."""
+def train(c, name, nodes, steps, slow=True):
+    """Submits a train job and returns its number. nodes: 2, or "1:2". slow: until hurry(), a step takes at least 300 ms."""
     nodes = '"%s"' % nodes if isinstance(nodes, str) else nodes
-    return c.submit(c.write(name + ".yaml", JOB % (nodes, more, steps, os.path.join(c.dir, name), every)))
+    if slow:
+        c.write("slow", "")
+    return c.submit(c.write(name + ".yaml", JOB % (nodes, os.path.join(c.dir, "slow"), steps, os.path.join(c.dir, name))))
+
+
+def hurry(c):
+    """From now on steps take no longer than they must."""
+    os.unlink(os.path.join(c.dir, "slow"))
 
 
 def runs_on(c, job, *nodes):
@@ -57,7 +66,7 @@ def losses(c, job):
 
 
 def undisturbed(c, steps):
-    job = train(c, "whole", 1, steps)
+    job = train(c, "whole", 1, steps, slow=False)
     assert c.wait_job(job, "succeeded", timeout=60)["generation"] == 1
     wait_for(lambda: steps in losses(c, job), "its last loss")
     return losses(c, job)
@@ -65,6 +74,7 @@ def undisturbed(c, steps):
 
 def ends_whole(c, job, whole, steps, generation, restarts):
     """Checks that each step, at whatever world size, saw the same samples as in the undisturbed run."""
+    hurry(c)
     status = c.wait_job(job, "succeeded", timeout=90)
     assert (status["generation"], status["restarts_used"]) == (generation, restarts), status
     wait_for(lambda: steps in losses(c, job), "its last loss")
