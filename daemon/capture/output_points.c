@@ -324,16 +324,27 @@ static bool record_is_of_training(const struct metric_line *line)
     return false;
 }
 
+/* The validation loss that is held comes before the first records of training. Otherwise it has the step of a bar. */
+static void held_turn(struct output_points *o, bool training)
+{
+    const bool bar = o->bar_total && !training;
+
+    if (!o->held.count || (!o->bar_total && !o->waiting_count && ++o->held_turns <= OUTPUT_HELD_TURNS))
+        return;
+    if (bar && o->bar_step > o->record_step)
+        o->record_step = o->bar_step;
+    held_put(o, !bar && !training);
+}
+
 void output_points_turn(struct output_points *o)
 {
     const int64_t from = o->record_step, gained = o->bar_total ? o->bar_step - from : 0;
     size_t training = 0, nth = 0;
 
     bar_put(o);
-    if (o->held.count && ++o->held_turns > OUTPUT_HELD_TURNS)
-        held_put(o, true);
     for (size_t i = 0; i < o->waiting_count; i++)
         training += record_is_of_training(&o->waiting[i]);
+    held_turn(o, training);
     for (size_t i = 0; i < o->waiting_count; i++) {
         struct metric_line *line = &o->waiting[i];
 

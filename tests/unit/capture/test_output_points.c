@@ -238,6 +238,25 @@ static void lines_without_a_step_are_numbered(void **state)
         "{\"step\":0,\"val_loss\":11}\n{\"step\":1,\"loss\":4,\"steps\":9}\n{\"step\":1,\"val_loss\":3}\n");
     reader_end(&r);
 
+    reader_begin(&r); /* the same before the first record */
+    reader_write(&r, false, "val_loss: 11\n");
+    reader_expect(&r, "");
+    reader_write(&r, false, "{'loss': 4.0}\n");
+    reader_expect(&r, "{\"step\":0,\"val_loss\":11}\n{\"step\":1,\"loss\":4}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* also if a bar has begun meanwhile */
+    reader_write(&r, false, "val_loss: 11\n{'loss': 4.0}\n");
+    reader_write(&r, true, "\r 40%|# | 2/5 [00:00<00:00, 5it/s]\r");
+    reader_expect(&r, "{\"step\":0,\"val_loss\":11}\n{\"step\":2,\"loss\":4}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* and during the first steps of a bar */
+    reader_write(&r, false, "val_loss: 11\n");
+    reader_write(&r, true, "\r 40%|# | 2/5 [00:00<00:00, 5it/s]\r");
+    reader_expect(&r, "{\"step\":2,\"val_loss\":11}\n");
+    reader_end(&r);
+
     reader_begin(&r); /* epochs, each with its evaluation */
     reader_write(&r, false, "Epoch 0 loss 4\nval_loss: 5\nEpoch 1 loss 3\nval_loss: 4\n");
     reader_expect(&r, "{\"step\":1,\"epoch\":0,\"loss\":4}\n{\"step\":1,\"val_loss\":5}\n"
