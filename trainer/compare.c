@@ -203,7 +203,7 @@ enum err_code trainer_compare_places(struct trainer *t, struct err *e)
     const bool equal = n->step > 0 && t->round.steps == 0 && !t->round.uneven && !n->share.given && !rounds;
     if (equal)
         mine.digest = digest_params(n);
-    if (equal && !sync_ranks_differ(f->sync))
+    if (equal && !sync_ranks_differ(f->sync) && !n->optim->part)
         mine.moments = digest_moments(n);
     if (rounds)
         live_round_digests(t, &mine.digest, &mine.moments);

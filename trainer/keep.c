@@ -163,7 +163,7 @@ static bool snapshot_wants_parts(const struct trainer *t)
 static enum err_code all_are_free(struct trainer *t, bool *all_free, struct err *e)
 {
     const struct formation *f = &t->formation;
-    bool mine = !saver_busy(t->saver), *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    bool mine = !t->saver || !saver_busy(t->saver), *all = xcalloc((size_t)f->world_size, sizeof(*all));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
     *all_free = true;
     for (int r = 0; !code && r < f->world_size; r++)
@@ -224,11 +224,36 @@ static enum err_code place_agree(struct trainer *t, struct snapshot_place *place
     return ERR_OK;
 }
 
+/* shard: optimizer. Brings the moments together, one after the other, in the memory of the gradients, which are not needed
+ * between two steps; the writers copy them out of it. So a snapshot is the same as without `shard`. */
+static enum err_code stage_moments(struct trainer *t, float *moments, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const size_t count = n->model->count;
+    size_t *parts = xcalloc((size_t)t->formation.world_size + 1, sizeof(*parts));
+    enum err_code code = ERR_OK;
+    (void)engine_divide(n, t->formation.world_size, parts);
+    for (size_t i = 0; !code && i < n->optim->state_count; i++) {
+        state_moment_out(n, i, n->grads.data);
+        code = coll_gather(t->formation.group, n->grads.data, parts, e);
+        if (!code)
+            code = coll_join(t->formation.group, e);
+        if (!code && moments)
+            n->device->ops->download(n->device, moments + i * count, n->grads.data, count * sizeof(float));
+    }
+    free(parts);
+    return code;
+}
+
 /* Copies to host memory. Downloads of a device that failed leave zeros, which must not become a snapshot. */
 static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
 {
     struct device *d = t->engine.device;
-    state_out(&t->engine, saver_state(t->saver));
+    float *state = t->saver ? saver_state(t->saver) : NULL;
+    if (state)
+        state_out(&t->engine, state);
+    if (t->engine.optim->part && stage_moments(t, state ? state + t->engine.model->count : NULL, e))
+        return e->code;
     if (differ && saver_model(t->saver))
         d->ops->download(d, saver_model(t->saver), sync_shared(t->formation.sync),
                          t->engine.model->count * sizeof(float));
@@ -242,7 +267,8 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
     if (sync_join(t->formation.sync, e))
         return e->code;
     bool differ = snapshot_wants_parts(t), keep = t->saver && !saver_busy(t->saver);
-    if (differ && all_are_free(t, &keep, e))
+    const bool together = differ || t->engine.optim->part; /* all ranks take part, or none does */
+    if (together && all_are_free(t, &keep, e))
         return e->code;
     if (!keep) {
         if (t->saver && t->writer)
@@ -250,7 +276,7 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
                      (long long)t->engine.step);
         return ERR_OK;
     }
-    if (!differ && !t->writer)
+    if (!together && !t->writer)
         return ERR_OK;
     sync_save(t->formation.sync, &round);
     fill_place(t, &round, differ, &place);
@@ -258,7 +284,8 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
         return e->code;
     if (stage_state(t, differ, e) || (differ && list_parts(t, &place, round.local_samples, e)))
         return e->code;
-    saver_submit(t->saver, &place, round.local_samples);
+    if (t->saver)
+        saver_submit(t->saver, &place, round.local_samples);
     return ERR_OK;
 }
 

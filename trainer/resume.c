@@ -160,6 +160,23 @@ static enum err_code state_spread(struct trainer *t, struct err *e)
     return t->engine.device->ops->wait(t->engine.device, e);
 }
 
+/* shard: optimizer. Each rank takes its part of the moments, which pass through the memory of the gradients. state: the
+ * source's, in host memory. */
+static enum err_code moments_spread(struct trainer *t, const float *state, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const size_t count = n->model->count;
+    const bool source = t->formation.rank == t->formation.info.source_rank;
+    for (size_t i = 0; n->optim->part && i < n->optim->state_count; i++) {
+        if (source)
+            n->device->ops->upload(n->device, n->grads.data, state + (1 + i) * count, count * sizeof(float));
+        if (coll_broadcast_floats(t->formation.group, n->grads.data, count, t->formation.info.source_rank, e))
+            return e->code;
+        state_moment_in(n, i, n->grads.data);
+    }
+    return n->device->ops->wait(n->device, e);
+}
+
 static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
 {
     if (formation_agree(&t->formation, t->formation.info.source_rank, found, e))
@@ -178,7 +195,7 @@ static enum err_code restore_same(struct trainer *t, const char *path, float **s
         return e->code;
     if (source)
         state_in(&t->engine, *state);
-    if (state_spread(t, e))
+    if (state_spread(t, e) || moments_spread(t, *state, e))
         return e->code;
     sync_start(t->formation.sync);
     return ERR_OK;

@@ -142,6 +142,10 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 
 static bool strategy_stays(const struct trainer *t)
 {
+    /* A lost rank takes its part of the moments with it. */
+    if (t->spec->shard == SHARD_OPTIMIZER)
+        return false;
+
     const struct sync_spec *s = &t->spec->sync;
     switch (s->type) {
     case SYNC_ALLREDUCE:
@@ -219,7 +223,8 @@ static struct sync_tensor *list_tensors(const struct model *m)
     return out;
 }
 
-static void fill_config(struct trainer *t, bool watched, const struct sync_tensor *tensors,
+/* parts: world_size + 1 of them. */
+static void fill_config(struct trainer *t, bool watched, const struct sync_tensor *tensors, size_t *parts,
                         struct formation_config *out)
 {
     struct engine *n = &t->engine;
@@ -237,6 +242,7 @@ static void fill_config(struct trainer *t, bool watched, const struct sync_tenso
         .extra = n->extra,
         .extra_count = n->extra_count,
         .tail = TAIL_FLOATS,
+        .parts = engine_divide(n, t->formation.world_size, parts) ? parts : NULL,
         .tensors = tensors,
         .tensor_count = n->model->tensor_count,
     };
@@ -264,9 +270,11 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
         sync_choice_base(&t->sync); /* until trainer_choose_sync */
     t->facts = (struct sync_facts){0};
     use_arrays(t);
-    fill_config(t, watched, tensors, &config);
+    size_t *parts = xcalloc((size_t)t->formation.world_size + 1, sizeof(*parts));
+    fill_config(t, watched, tensors, parts, &config);
     enum err_code code = formation_form(&t->formation, &config, e);
     free(tensors);
+    free(parts);
     /* The program was replaced on a node while this process ran. It makes room for one of the new version, and the job
      * goes on from its snapshot. A group of new processes that differ in version would fail again, so that is final. */
     if (code == ERR_INVALID_ARGUMENT && t->formation.info.live) {
@@ -283,9 +291,11 @@ enum err_code trainer_open_sync(struct trainer *t, const struct sync_spec *spec,
     struct formation_config config;
     t->sync = *spec;
     use_arrays(t);
-    fill_config(t, false, tensors, &config);
+    size_t *parts = xcalloc((size_t)t->formation.world_size + 1, sizeof(*parts));
+    fill_config(t, false, tensors, parts, &config);
     enum err_code code = formation_open_sync(&t->formation, &config, e);
     free(tensors);
+    free(parts);
     return code;
 }
 

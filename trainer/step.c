@@ -1,9 +1,11 @@
 #include "trainer/step.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/mem.h"
 #include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/quorum.h"
@@ -63,6 +65,33 @@ static enum err_code exchange_gradients(struct trainer *t, struct err *e)
 {
     int64_t began = clock_mono_ns();
     enum err_code code = sync_before_step(t->formation.sync, e);
+    t->interval.exposed_ns += clock_mono_ns() - began;
+    return code;
+}
+
+/* shard: optimizer. The norm of the whole gradient, from the blocks of all ranks, in their order. */
+static enum err_code sum_part_squares(struct trainer *t, const struct step *s, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const size_t world = (size_t)t->formation.world_size;
+    if (!n->optim->part || !s->measured)
+        return ERR_OK;
+    int64_t began = clock_mono_ns();
+    size_t *offsets = xcalloc(world + 1, sizeof(*offsets));
+    const size_t block = engine_divide(n, t->formation.world_size, offsets);
+    const size_t most = (offsets[1] + block - 1) / block; /* no other part has more */
+    double *mine = xcalloc(most, sizeof(*mine)), *all = xcalloc(world * most, sizeof(*all)), sum = 0.0;
+    optim_part_squares(n->optim, n->grads.data, mine);
+    enum err_code code = n->device->ops->wait(n->device, e);
+    if (!code)
+        code = coll_allgather(t->formation.group, mine, most * sizeof(*mine), all, e);
+    for (size_t i = 0; !code && i < world * most; i++)
+        sum += all[i];
+    if (!code)
+        optim_put_squares(n->optim, sum);
+    free(offsets);
+    free(mine);
+    free(all);
     t->interval.exposed_ns += clock_mono_ns() - began;
     return code;
 }
@@ -144,7 +173,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
         /* Parts of the gradients are being summed when the backward pass ends. */
         if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) ||
             rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) || exchange_gradients(t, e) ||
-            phase_fails(t, "step.update", e))
+            sum_part_squares(t, s, e) || phase_fails(t, "step.update", e))
             return e->code;
         step_update(n, s);
         n->narrowed &= t->sync.type == SYNC_ALLREDUCE; /* other strategies change parameters between steps */

@@ -56,6 +56,7 @@ struct sync_spec {
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };
 enum balance_type { BALANCE_EQUAL, BALANCE_SPEED };
+enum shard_type { SHARD_NONE, SHARD_OPTIMIZER };
 enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD, REPRODUCIBLE_NONE };
 enum recompute_type { RECOMPUTE_NONE, RECOMPUTE_BLOCK };
 enum lost_type { LOST_WAIT, LOST_FAIL };
@@ -111,6 +112,7 @@ struct train_spec {
     int64_t seed;
     enum precision_type precision;
     enum recompute_type recompute; /* gpt: what the backward pass computes again, to save memory */
+    enum shard_type shard;         /* what each rank keeps a part of only */
     enum balance_type balance;     /* how the samples of a step are divided among ranks: base/job/balance.h */
     enum reproducible_type reproducible;
     enum isa isa;    /* the largest that ranks on CPUs compute with */

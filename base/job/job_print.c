@@ -305,6 +305,8 @@ static void print_arithmetic(struct buf *out, const struct train_spec *t)
         buf_printf(out, "  reproducible: world\n  shards: %lld\n", (long long)t->shards);
     if (t->reproducible == REPRODUCIBLE_NONE)
         buf_puts(out, "  reproducible: none\n");
+    if (t->shard != SHARD_NONE)
+        buf_printf(out, "  shard: %s\n", job_shard_names[t->shard]);
     if (t->balance != BALANCE_EQUAL)
         buf_printf(out, "  balance: %s\n", job_balance_names[t->balance]);
     if (t->isa != ISA_AUTO)

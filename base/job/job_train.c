@@ -18,6 +18,7 @@ const char *const job_resume_names[] = {"auto", "continue", "never", NULL};
 const char *const job_precision_names[] = {"fp32", "bf16", NULL};
 const char *const job_balance_names[] = {"equal", "speed", NULL};
 const char *const job_recompute_names[] = {"none", "block", NULL};
+const char *const job_shard_names[] = {"none", "optimizer", NULL};
 const char *const job_reproducible_names[] = {"layout", "world", "none", NULL};
 
 #define AT(member) offsetof(struct train_spec, member)
@@ -191,6 +192,7 @@ static const struct conf_field train_fields[] = {
     {"precision", CONF_ENUM, AT(precision), .names = job_precision_names},
     {"recompute", CONF_ENUM, AT(recompute), .names = job_recompute_names},
     {"balance", CONF_ENUM, AT(balance), .names = job_balance_names},
+    {"shard", CONF_ENUM, AT(shard), .names = job_shard_names},
     {"reproducible", CONF_ENUM, AT(reproducible), .names = job_reproducible_names},
     {"shards", CONF_CUSTOM, AT(shards), .fn = read_shards},
     {"isa", CONF_ENUM, AT(isa), .names = isa_names},
@@ -272,6 +274,25 @@ static enum err_code check_balance(const struct train_spec *t, const struct conf
     return ERR_OK;
 }
 
+/* Ranks that average have moments of their own. Muon works on whole matrices. */
+static enum err_code check_shard(const struct train_spec *t, const struct conf_node *map, struct err *e)
+{
+    const struct conf_node *key = conf_get(map, "shard");
+
+    if (t->shard == SHARD_NONE)
+        return ERR_OK;
+    if (t->sync.type != SYNC_ALLREDUCE)
+        return conf_fail(key, e,
+                         "'shard: optimizer' needs 'sync: {type: allreduce}': with other types each rank has "
+                         "an optimizer of its own, which cannot be divided");
+    if (t->optimizer.type == OPTIMIZER_MUON)
+        return conf_fail(
+            key, e,
+            "'shard: optimizer' needs optimizer adamw or sgd: muon updates whole matrices, which "
+            "are not divided");
+    return ERR_OK;
+}
+
 static enum err_code check_snapshot(const struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     if (t->resume == RESUME_CONTINUE && !t->snapshot.dir)
@@ -291,7 +312,7 @@ enum err_code job_train_read(const struct conf_node *node, void *at, struct err 
         return e->code;
     if (check_one_of(node, "batch", "global_batch", e) || check_one_of(node, "epochs", "steps", e) ||
         job_model_check(t, node, e) || check_optimizer(t, node, e) || check_reproducible(t, node, e) ||
-        check_balance(t, node, e) || check_snapshot(t, node, e))
+        check_balance(t, node, e) || check_shard(t, node, e) || check_snapshot(t, node, e))
         return e->code;
     if (t->schedule.min_lr > t->optimizer.lr)
         return conf_fail(job_either(node, "schedule"), e,

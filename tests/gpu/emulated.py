@@ -204,6 +204,13 @@ def several_ranks_like_one(directory):
             off = largest_difference(train(directory, text, world=world, nodes=nodes, DDP_EMULATED_SEED=str(nodes)), one)
             assert off < 1e-4, (name, world, off)
             said.append(f"{name} on {world} {off:.1e}")
+    counts = os.path.join(directory, "counts")
+    text = job_text(GPT, out="parts", steps=5, precision="bf16")
+    whole = train(directory, text.replace("parts", "whole"), world=2)
+    parts = train(directory, text + "  shard: optimizer\n", world=2, DDP_STANDIN_NCCL_COUNTS=counts)
+    assert parts == whole and snapshot_bits(directory, "parts") == snapshot_bits(directory, "whole"), (parts, whole)
+    # In each step a sum of the tail, the parts of each bucket, and one gather; two gathers for the snapshot.
+    assert all(c["sums"] == 5 and c["scatters"] >= 5 and c["gathers"] + c["broadcasts"] >= 7 for c in counted(counts)), counted(counts)
     same = []
     for world, nodes in ((1, 1), (2, 1), (4, 2)):
         out = f"world-{world}"

@@ -110,7 +110,8 @@ def several_ranks(directory):
     """Sums go through host memory if the device has no collectives of its own."""
     write_text(directory)
     os.environ["DDP_CUDA_PLUGIN"] = PLUGIN
-    for name, model, world, nodes in (("all", GPT + ADAMW, 2, 1), ("ring", MLP, 2, 2), ("tree", GPT + ADAMW + WORLD, 2, 1),
+    for name, model, world, nodes in (("all", GPT + ADAMW, 2, 1), ("ring", MLP, 2, 2),
+                                      ("shard", GPT + ADAMW + "\n  shard: optimizer", 3, 1), ("tree", GPT + ADAMW + WORLD, 2, 1),
                                       ("average", MLP + "\n  sync: {type: average, every: 7}", 3, 1),
                                       ("diloco", MLP + "\n  sync: {type: diloco, every: 7, wire: int8}", 3, 1),
                                       ("warm", MLP + "\n  sync: {type: diloco, every: 7, warm: 5, overlap: 1}", 2, 2)):

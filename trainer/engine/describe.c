@@ -70,7 +70,7 @@ static void describe_places(struct engine *n, size_t moment)
     size_t arrays = moment < n->optim->state_count ? 0 : moment - n->optim->state_count;
     for (size_t i = 0; i < n->model->tensor_count; i++) {
         size_t offset = n->model->tensors[i].offset,
-               at = n->optim->floats + arrays * n->model->count + offset;
+               at = n->optim->whole_floats + arrays * n->model->count + offset;
         if (moment < n->optim->state_count)
             at = optim_moment_at(n->optim, moment, offset);
         n->places[moment * n->model->tensor_count + i] =
@@ -100,7 +100,7 @@ void describe_kept(struct engine *n)
     n->layout.unused = n->unused;
     n->layout.optional = n->optional;
     n->layout.places = n->places;
-    n->layout.floats = n->model->count * (1 + count - moments) + n->optim->floats;
+    n->layout.floats = n->model->count * (1 + count - moments) + n->optim->whole_floats;
     describe_extra_files(n);
 }
 

@@ -170,7 +170,27 @@ static enum err_code open_arrays(struct engine *n, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_state(struct engine *n, struct err *e)
+#define BLOCKS_MOST                                                                                          \
+    512 /* of the whole arrays: the last ones may be empty, so more ranks than this have empty parts */
+
+static size_t rounded_up(size_t x, size_t to)
+{
+    return (x + to - 1) / to * to;
+}
+
+/* A block begins as the kernels like it. The blocks of a large model are whole pieces of a CPU's sum of squares. */
+size_t engine_divide(const struct engine *n, int world_size, size_t *offsets)
+{
+    const size_t count = n->model->count, world = (size_t)world_size;
+    const size_t block =
+        rounded_up((count + BLOCKS_MOST - 1) / BLOCKS_MOST, count < BLOCKS_MOST * (size_t)4096 ? 64 : 4096);
+    const size_t each = rounded_up(rounded_up(count, block) / block, world) / world * block;
+    for (size_t r = 0; r <= world; r++)
+        offsets[r] = r * each < count ? r * each : count;
+    return n->spec->shard == SHARD_OPTIMIZER ? block : 0;
+}
+
+static enum err_code open_optim(struct engine *n, int rank, int world_size, struct err *e)
 {
     optim_open(&n->optim, n->spec, n->model->count, n->device);
     for (size_t i = 0; i < n->model->tensor_count; i++) { /* tensors are in rising order */
@@ -180,7 +200,34 @@ static enum err_code open_state(struct engine *n, struct err *e)
         else if (!t->decay)
             optim_exempt(n->optim, t->offset, t->count);
     }
-    if (optim_alloc(n->optim, e) || digest_open(n, e))
+    size_t *offsets = xcalloc((size_t)world_size + 1, sizeof(*offsets));
+    const size_t block = engine_divide(n, world_size, offsets);
+    if (block)
+        optim_take_part(n->optim, offsets[rank], offsets[rank + 1] - offsets[rank], block);
+    free(offsets);
+    return optim_alloc(n->optim, e);
+}
+
+/* A rank with another part of the optimizer has to read its moments from a snapshot. */
+static enum err_code open_optim_again(struct engine *n, int rank, int world_size, struct err *e)
+{
+    size_t *offsets = xcalloc((size_t)world_size + 1, sizeof(*offsets));
+    const bool divided = engine_divide(n, world_size, offsets) > 0;
+    const size_t first = divided ? offsets[rank] : 0, end = divided ? offsets[rank + 1] : n->model->count;
+    free(offsets);
+    if (n->optim->part == divided && n->optim->first == first && n->optim->count == end - first)
+        return ERR_OK;
+    if (n->whole)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "with shard: optimizer, a process cannot go on with another rank or world size");
+    optim_free(n->optim);
+    n->optim = NULL;
+    return open_optim(n, rank, world_size, e);
+}
+
+static enum err_code open_state(struct engine *n, int rank, int world_size, struct err *e)
+{
+    if (open_optim(n, rank, world_size, e) || digest_open(n, e))
         return e->code;
     describe_kept(n);
     return open_arrays(n, e);
@@ -190,7 +237,7 @@ enum err_code engine_take_share(struct engine *n, int rank, int world_size, stru
 {
     if (open_sampler(n, rank, world_size, e) || open_rows(n, e))
         return e->code;
-    if (!n->optim && open_state(n, e))
+    if (n->optim ? open_optim_again(n, rank, world_size, e) : open_state(n, rank, world_size, e))
         return e->code;
     engine_leave_spent_epoch(n);
     return open_spares(n, e);

@@ -15,9 +15,9 @@ size_t state_bytes(const struct engine *n)
  * (describe_kept). */
 void state_out(const struct engine *n, float *state)
 {
-    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->floats;
+    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->whole_floats;
     n->device->ops->download(n->device, state, n->params.data, bytes);
-    if (n->optim->floats > 0)
+    if (n->optim->floats > 0 && !n->optim->part)
         n->device->ops->download(n->device, state + count, n->optim->state, n->optim->floats * sizeof(float));
     for (size_t i = 0; i < n->extra_count; i++)
         if (n->extras[i].kept) {
@@ -26,12 +26,36 @@ void state_out(const struct engine *n, float *state)
         }
 }
 
+/* moments: those of a whole state, in host memory. */
+static void moments_in(struct engine *n, const float *moments)
+{
+    const struct optim *o = n->optim;
+    if (o->floats > 0 && !o->part)
+        n->device->ops->upload(n->device, o->state, moments, o->floats * sizeof(float));
+    for (size_t i = 0; i < o->state_count && o->count > 0 && o->part; i++)
+        n->device->ops->upload(n->device, o->state + i * o->count, moments + i * o->whole + o->first,
+                               o->count * sizeof(float));
+}
+
+void state_moment_out(const struct engine *n, size_t i, float *array)
+{
+    const struct optim *o = n->optim;
+    if (o->count > 0)
+        n->device->ops->copy(n->device, array + o->first, o->state + i * o->count, o->count * sizeof(float));
+}
+
+void state_moment_in(struct engine *n, size_t i, const float *array)
+{
+    const struct optim *o = n->optim;
+    if (o->count > 0)
+        n->device->ops->copy(n->device, o->state + i * o->count, array + o->first, o->count * sizeof(float));
+}
+
 void state_in(struct engine *n, const float *state)
 {
-    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->floats;
+    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->whole_floats;
     n->device->ops->upload(n->device, n->params.data, state, bytes);
-    if (n->optim->floats > 0)
-        n->device->ops->upload(n->device, n->optim->state, state + count, n->optim->floats * sizeof(float));
+    moments_in(n, state + count);
     for (size_t i = 0; i < n->extra_count; i++)
         if (n->extras[i].kept) {
             n->device->ops->upload(n->device, n->extra[i].data, state + at, bytes);
@@ -41,11 +65,10 @@ void state_in(struct engine *n, const float *state)
 
 void state_in_own(struct engine *n, const float *state, bool params, bool extras)
 {
-    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->floats;
+    size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->whole_floats;
     if (params)
         n->device->ops->upload(n->device, n->params.data, state, bytes);
-    if (n->optim->floats > 0)
-        n->device->ops->upload(n->device, n->optim->state, state + count, n->optim->floats * sizeof(float));
+    moments_in(n, state + count);
     for (size_t i = 0; i < n->extra_count; i++) {
         if (!n->extras[i].kept)
             continue;
@@ -60,7 +83,7 @@ size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_
 {
     size_t count = 0;
     out[count++] = (struct state_array){n->params.data, n->model->count};
-    if (n->optim->floats > 0)
+    if (n->optim->floats > 0 && !n->optim->part)
         out[count++] = (struct state_array){n->optim->state, n->optim->floats};
     for (size_t i = 0; i < n->extra_count; i++)
         if (n->extras[i].kept)
@@ -74,6 +97,8 @@ void state_forget(struct engine *n)
     size_t count = state_arrays(n, arrays);
     for (size_t i = 0; i < count; i++)
         n->device->ops->zero(n->device, arrays[i].data, arrays[i].count * sizeof(float));
+    if (n->optim->part && n->optim->floats > 0)
+        n->device->ops->zero(n->device, n->optim->state, n->optim->floats * sizeof(float));
     share_leave(n);
     engine_take_portions(n, NULL);
     n->step = n->samples = n->optim->steps = n->best_step = n->step_samples = n->fewest_updates = 0;

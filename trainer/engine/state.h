@@ -6,21 +6,27 @@
 /* The engine's state as snapshots keep it: parameters, then moments, then kept extra arrays, in host memory,
  * snapshot_floats(&n->layout) of them; and the place in the run. */
 
+/* With shard: optimizer, an engine holds the moments of its own part only (optim->part). state_in and state_in_own then take
+ * that part of the state. The others treat it as described below. */
 size_t state_bytes(const struct engine *n);
-/* Copies the state out; valid after the device's next wait. */
+/* Copies the state out; valid after the device's next wait. Not the moments of a part: they come by state_moment_out. */
 void state_out(const struct engine *n, float *state);
 void state_in(struct engine *n, const float *state);
 /* Only what a rank has of its own, of a part: its parameters if `params`; the optimizer's moments; the own arrays of the
  * strategy if `extras`. */
 void state_in_own(struct engine *n, const float *state, bool params, bool extras);
 
-/* The same arrays in device memory, in the same order. Returns their number. */
+/* The same arrays in device memory, in the same order; without the moments of a part. Returns their number. */
 #define STATE_ARRAYS_MAX (2 + ENGINE_MAX_EXTRA)
 struct state_array {
     float *data; /* the engine's */
     size_t count;
 };
 size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_MAX]);
+/* Of a part: moves its share of moment i to its place in an array of all parameters' size in device memory, or from there. */
+void state_moment_out(const struct engine *n, size_t i, float *array);
+void state_moment_in(struct engine *n, size_t i, const float *array);
+
 /* Makes the engine as it was before it restored or started a run: nothing is left of the state and of the place. */
 void state_forget(struct engine *n);
 

@@ -52,6 +52,7 @@ void optim_open(struct optim **out, const struct train_spec *spec, size_t count,
         .ops = ops,
         .device = device,
         .count = count,
+        .whole = count,
         .nesterov = spec->optimizer.nesterov,
         .kept = device_kept(device, spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32),
         .state_count = ops->state_count,
@@ -70,11 +71,33 @@ void optim_free(struct optim *o)
         return;
     o->device->ops->free(o->device, o->state);
     o->device->ops->free(o->device, o->measure);
+    o->device->ops->free(o->device, o->sums);
     o->device->ops->free(o->device, o->room);
     device_ranges_close(&o->ranges, o->device);
     free(o->matrices);
     free(o->runs);
     free(o);
+}
+
+void optim_take_part(struct optim *o, size_t first, size_t count, size_t block)
+{
+    size_t kept = 0;
+    BUG_ON(o->ops->update_matrices || first + count > o->whole);
+    for (size_t i = 0; i < o->run_count; i++) {
+        struct optim_run run = o->runs[i];
+        size_t lo = run.offset > first ? run.offset : first, hi = run.offset + run.count;
+        hi = hi < first + count ? hi : first + count;
+        if (lo >= hi)
+            continue;
+        run.offset = lo - first;
+        run.count = hi - lo;
+        o->runs[kept++] = run;
+    }
+    o->run_count = kept;
+    o->first = first;
+    o->count = count;
+    o->part = true;
+    o->block = block;
 }
 
 void optim_exempt(struct optim *o, size_t offset, size_t count)
@@ -156,14 +179,15 @@ static enum err_code open_ranges(struct optim *o, struct err *e)
 
 bool optim_narrow_to(struct optim *o, void *bf16)
 {
-    o->narrowed = o->ops == &optim_adamw && o->ranges.count > 0 ? bf16 : NULL;
+    o->narrowed = o->ops == &optim_adamw && o->ranges.count > 0 && !o->part ? bf16 : NULL;
     return o->narrowed;
 }
 
 enum err_code optim_alloc(struct optim *o, struct err *e)
 {
-    void *state = NULL, *measure = NULL;
+    void *state = NULL, *measure = NULL, *sums = NULL;
     o->floats = place_moments(o);
+    o->whole_floats = o->part ? o->state_count * o->whole : o->floats;
     /* Threads take the matrices in turn, so matrices of equal work belong together. */
     if (o->matrix_count > 0)
         qsort(o->matrices, o->matrix_count, sizeof(*o->matrices), compare_matrices);
@@ -171,6 +195,9 @@ enum err_code optim_alloc(struct optim *o, struct err *e)
     if (alloc_some(o, sizeof(*o->measure), "a gradient's norm", &measure, e))
         return e->code;
     o->measure = measure;
+    if (o->part && alloc_some(o, optim_part_blocks(o) * sizeof(*o->sums), "a part's norm", &sums, e))
+        return e->code;
+    o->sums = sums;
     if (alloc_some(o, o->floats * sizeof(float), "optimizer state", &state, e))
         return e->code;
     o->state = state;
@@ -183,7 +210,7 @@ size_t optim_moment_at(const struct optim *o, size_t i, size_t offset)
 {
     const struct optim_run *run = o->runs;
     if (!o->ops->update_matrices)
-        return i * o->count + offset;
+        return i * o->whole + offset;
     while (offset >= run->offset + run->count)
         run++;
     if (run->matrix != (i == 0))
@@ -193,12 +220,36 @@ size_t optim_moment_at(const struct optim *o, size_t i, size_t offset)
 
 /* ---- the update */
 
+size_t optim_part_blocks(const struct optim *o)
+{
+    return (o->count + o->block - 1) / o->block;
+}
+
+void optim_part_squares(struct optim *o, const float *grads, double *out)
+{
+    const struct device_ops *ops = o->device->ops;
+    const size_t blocks = optim_part_blocks(o);
+    for (size_t i = 0; i < blocks; i++) {
+        size_t at = i * o->block, left = o->count - at;
+        ops->sum_squares(o->device, grads + o->first + at, left < o->block ? left : o->block, o->sums + i);
+    }
+    if (blocks > 0)
+        ops->download(o->device, out, o->sums, blocks * sizeof(*out));
+}
+
+void optim_put_squares(struct optim *o, double squares)
+{
+    o->device->ops->upload(o->device, &o->measure->squares, &squares, sizeof(squares));
+}
+
 void optim_update(struct optim *o, float *params, const float *grads, double lr, bool measure)
 {
     const struct device_ops *ops = o->device->ops;
     bool clip = o->clip > 0.0;
     o->steps++;
-    if (clip || measure)
+    params += o->first;
+    grads += o->first;
+    if ((clip || measure) && !o->part)
         ops->sum_squares(o->device, grads, o->count, &o->measure->squares);
     if (clip)
         ops->clip_scale(o->device, &o->measure->scale, &o->measure->squares, o->clip);

@@ -55,12 +55,18 @@ struct optim_measure {
 struct optim {
     const struct optim_ops *ops;
     struct device *device;
-    size_t count;
+    /* Of the flat arrays, `count` floats from `first` on are this optimizer's; `whole` is the size of the arrays. Offsets of
+     * runs and moments count from `first`. */
+    size_t first, count, whole;
+    bool part;    /* optim_take_part was called */
+    size_t block; /* of a part: floats whose squares are summed together */
+    double *sums; /* device memory: the squares of each block of the part */
     double momentum, beta1, beta2, eps, weight_decay, clip;
     bool nesterov;
     double adamw_rate;             /* muon: the learning rate of AdamW, as a multiple of lr */
     float *state;                  /* the moments, in device memory; NULL if there are none */
     size_t floats;                 /* in state */
+    size_t whole_floats;           /* in a state of the whole arrays, as snapshots have it */
     struct optim_measure *measure; /* device memory */
     size_t state_count;            /* kinds of moments */
     struct optim_run *runs;        /* adjacent runs that cover the arrays */
@@ -93,12 +99,21 @@ void optim_exempt(struct optim *o, size_t offset, size_t count);
  * out_first: each is (out,in), else (in,out). Optimizers other than muon ignore this. */
 void optim_matrix(struct optim *o, size_t offset, int64_t rows, int64_t cols, int side_by_side,
                   bool out_first);
+/* Between these and optim_alloc: the optimizer is for [first, first + count) of the arrays only. Not for muon. Before an update
+ * that clips or measures, the caller adds up the squares of the blocks of all parts. first: a multiple of block. So the norm
+ * does not depend on the number of parts. */
+void optim_take_part(struct optim *o, size_t first, size_t count, size_t block);
+size_t optim_part_blocks(const struct optim *o);
 MUST_CHECK enum err_code optim_alloc(struct optim *o, struct err *e);
 
-/* Returns where moment i of the tensor at this offset begins in state, or OPTIM_NONE if the tensor has no
+/* Returns where moment i of the tensor at this offset begins in a state of the whole arrays, or OPTIM_NONE if the tensor has no
  * such moment. */
 size_t optim_moment_at(const struct optim *o, size_t i, size_t offset);
 
+/* Of a part: the squares of its gradients, by block, which the caller adds up over all parts and puts back before the update. The
+ * first waits for the device; the result is not valid if the device's next wait fails. */
+void optim_part_squares(struct optim *o, const float *grads, double *out);
+void optim_put_squares(struct optim *o, double squares);
 /* Clips by the 2-norm of the whole gradient, in double precision, as torch.nn.utils.clip_grad_norm_ does:
  * gradients times min(1, clip / (norm + 1e-6)). measure: computes the norm even if nothing is clipped. The
  * host does not wait. */

@@ -156,6 +156,7 @@ enum err_code formation_open_sync(struct formation *f, const struct formation_co
         .grads = c->grads->data,
         .count = c->params->count,
         .tail = c->tail,
+        .parts = c->parts,
         .tensors = c->tensors,
         .tensor_count = c->tensor_count,
         .device = c->device,

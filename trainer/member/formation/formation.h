@@ -55,6 +55,7 @@ struct formation_config {
     bool free_order; /* as in coll_config */
     bool one_model;  /* all ranks need one model of device, because the optimizer's bits depend on it */
     struct sync_spec sync;
+    const size_t *parts;                         /* as in sync_config */
     struct device_array *params, *grads, *extra; /* extra: the arrays of sync_arrays, in its order */
     size_t extra_count;
     size_t tail;                       /* floats at the arrays' end: loss and votes */

@@ -1,19 +1,25 @@
 /* Sums gradients over all ranks at every step, in buckets, while backward makes them. Backward goes from the
  * end of the array to its start, so a piece usually ends where the piece before it begins. Pieces are
  * collected until they make a bucket. The bounds of buckets follow from the pieces alone, so they are the
- * same on every rank. */
+ * same on every rank.
+ *
+ * With config.parts a bucket is reduced to the ranks that own a part of it, and after the optimizer's step each rank gathers
+ * the other ranks' parameters. The tail with loss and votes is summed for all. */
 #include "trainer/member/sync/bucket.h"
 #include "trainer/member/sync/strategy.h"
 
 #include "base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct allreduce {
     struct bucket_runner *runner;
     /* Offset and number of floats of the pieces collected for the next bucket. */
     size_t pending, pending_count;
     size_t covered; /* floats handed over in this step */
+    size_t bucket;  /* floats in a bucket, at least */
+    size_t *parts;  /* sync_config.parts; NULL: there are none */
 };
 
 static enum err_code allreduce_open(struct sync *s, struct err *e)
@@ -23,6 +29,17 @@ static enum err_code allreduce_open(struct sync *s, struct err *e)
 
     (void)e;
     a->runner = bucket_open(s->group, thread < 0 ? coll_overlaps(s->group) : thread > 0);
+    a->bucket = s->config.bucket;
+    if (s->config.parts) {
+        size_t bytes = ((size_t)s->config.world_size + 1) * sizeof(*a->parts);
+        a->parts = xmalloc(bytes);
+        memcpy(a->parts, s->config.parts, bytes);
+        /* A bucket lies in the parts of one or two ranks. Where ranks add up themselves, and nothing runs beside backward, each
+         * adds up its part of the whole. */
+        if (!coll_overlaps(s->group) && coll_joined_ns(s->group) < 0)
+            a->bucket = s->config.count;
+    }
+    s->config.parts = NULL; /* it was borrowed */
     return ERR_OK;
 }
 
@@ -32,13 +49,41 @@ static void allreduce_close(struct sync *s)
 
     if (a)
         bucket_close(a->runner);
+    if (a)
+        free(a->parts);
     free(a);
+}
+
+static size_t clamped(size_t x, size_t lo, size_t hi)
+{
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* Sums grads[at, end). */
+static void range_put(struct sync *s, struct allreduce *a, size_t at, size_t end)
+{
+    const size_t world = (size_t)s->config.world_size, body = s->config.count - s->config.tail;
+    const size_t tail = clamped(body, at, end);
+    size_t *offsets;
+
+    if (!a->parts) {
+        bucket_put(a->runner, s->config.grads + at, end - at);
+        return;
+    }
+    if (tail < end)
+        bucket_put(a->runner, s->config.grads + tail, end - tail);
+    if (at == tail)
+        return;
+    offsets = xcalloc(world + 1, sizeof(*offsets));
+    for (size_t r = 0; r <= world; r++)
+        offsets[r] = clamped(a->parts[r], at, tail) - at;
+    bucket_put_parts(a->runner, s->config.grads + at, offsets);
 }
 
 static void pending_flush(struct sync *s, struct allreduce *a)
 {
     if (a->pending_count)
-        bucket_put(a->runner, s->config.grads + a->pending, a->pending_count);
+        range_put(s, a, a->pending, a->pending + a->pending_count);
     a->pending_count = 0;
 }
 
@@ -53,7 +98,7 @@ static void allreduce_grads_ready(struct sync *s, size_t offset, size_t count)
         a->pending = offset;
     a->pending_count += count;
     a->covered += count;
-    if (a->pending_count >= s->config.bucket)
+    if (a->pending_count >= a->bucket)
         pending_flush(s, a);
 }
 
@@ -66,13 +111,22 @@ static enum err_code allreduce_before_step(struct sync *s, struct err *e)
         pending_flush(s, a);
     /* If the caller reported no pieces, the whole array is summed in buckets, from the end. */
     for (size_t left = a->covered ? 0 : s->config.count; left;) {
-        size_t part = left < s->config.bucket ? left : s->config.bucket;
+        size_t part = left < a->bucket ? left : a->bucket;
 
         left -= part;
-        bucket_put(a->runner, s->config.grads + left, part);
+        range_put(s, a, left, left + part);
     }
     a->covered = 0;
     return bucket_wait(a->runner, e);
+}
+
+static enum err_code allreduce_after_step(struct sync *s, struct err *e)
+{
+    const struct allreduce *a = s->own;
+
+    if (!a->parts)
+        return ERR_OK;
+    return coll_gather(s->group, s->config.params, a->parts, e) ? e->code : coll_join(s->group, e);
 }
 
 const struct sync_ops sync_allreduce_ops = {
@@ -82,4 +136,5 @@ const struct sync_ops sync_allreduce_ops = {
     .close = allreduce_close,
     .grads_ready = allreduce_grads_ready,
     .before_step = allreduce_before_step,
+    .after_step = allreduce_after_step,
 };

@@ -9,6 +9,7 @@
 struct bucket {
     float *data;
     size_t count;
+    size_t *offsets; /* owned; NULL: all ranks get the whole sum */
 };
 
 struct bucket_runner {
@@ -23,12 +24,15 @@ struct bucket_runner {
     struct err error; /* the first error */
 };
 
+/* After an error the group is over, so the remaining buckets only leave the queue. */
 static void run_one(struct bucket_runner *r, struct bucket b)
 {
     struct err e = {0};
 
-    if (!r->error.code && coll_start(r->group, b.data, b.count, &e))
+    if (!r->error.code && (b.offsets ? coll_reduce_scatter(r->group, b.data, b.offsets, &e)
+                                     : coll_start(r->group, b.data, b.count, &e)))
         r->error = e;
+    free(b.offsets);
 }
 
 static void *bucket_serve(void *arg)
@@ -42,12 +46,8 @@ static void *bucket_serve(void *arg)
             continue;
         }
         struct bucket b = r->queue[r->done];
-        /* After an error the group is over, so the remaining buckets only leave the queue. */
-        bool skip = r->error.code != ERR_OK;
-
         pthread_mutex_unlock(&r->lock);
-        if (!skip)
-            run_one(r, b);
+        run_one(r, b);
         pthread_mutex_lock(&r->lock);
         if (++r->done == r->put)
             pthread_cond_broadcast(&r->changed);
@@ -93,14 +93,14 @@ void bucket_close(struct bucket_runner *r)
     }
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);
+    for (size_t i = r->done; i < r->put; i++)
+        free(r->queue[i].offsets);
     free(r->queue);
     free(r);
 }
 
-void bucket_put(struct bucket_runner *r, float *data, size_t count)
+static void queue_put(struct bucket_runner *r, struct bucket b)
 {
-    struct bucket b = {data, count};
-
     if (!r->threaded) {
         run_one(r, b);
         return;
@@ -110,6 +110,16 @@ void bucket_put(struct bucket_runner *r, float *data, size_t count)
     r->queue[r->put++] = b;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+}
+
+void bucket_put(struct bucket_runner *r, float *data, size_t count)
+{
+    queue_put(r, (struct bucket){.data = data, .count = count});
+}
+
+void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets)
+{
+    queue_put(r, (struct bucket){.data = data, .offsets = offsets});
 }
 
 enum err_code bucket_wait(struct bucket_runner *r, struct err *e)

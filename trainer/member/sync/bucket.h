@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "trainer/member/coll/coll.h"
 
-/* Runs the all-reduces of buckets in the order in which they are given: at once, or on a thread of its own.
+/* Runs the all-reduces and reduce-scatters of buckets in the order in which they are given: at once, or on a thread of its own.
  * Called by the owner's thread only. While buckets are being summed, only this module uses the group. */
 
 struct bucket_runner;
@@ -15,6 +15,8 @@ struct bucket_runner *bucket_open(struct coll_group *group, bool thread); /* bor
 void bucket_close(struct bucket_runner *r); /* waits for the bucket that is being summed */
 /* Adds a bucket. bucket_wait returns its error; after an error no further bucket is summed. */
 void bucket_put(struct bucket_runner *r, float *data, size_t count);
+/* A bucket of which each rank needs its part only. Takes over offsets, as of coll_reduce_scatter. */
+void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets);
 /* Waits until all buckets are summed. On a device it is enough that the sums come before the operations that
  * the device is given next. */
 MUST_CHECK enum err_code bucket_wait(struct bucket_runner *r, struct err *e);

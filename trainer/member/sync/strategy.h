@@ -32,6 +32,7 @@ struct sync_ops {
 
     void (*grads_ready)(struct sync *s, size_t offset, size_t count);
     enum err_code (*before_step)(struct sync *s, struct err *e);
+    enum err_code (*after_step)(struct sync *s, struct err *e); /* after a step that is not a local one */
 
     void (*at_step)(struct sync *s, int64_t step);
     void (*start)(struct sync *s); /* called after the parameters were copied to s->shared */

@@ -287,7 +287,7 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     s->next_step++;
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
-        return ERR_OK;
+        return s->ops->after_step ? s->ops->after_step(s, e) : ERR_OK;
     s->state.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;

@@ -69,6 +69,9 @@ struct sync_config {
      * tensor. */
     const struct sync_tensor *tensors;
     size_t tensor_count;
+    /* shard: optimizer. Rank r updates params[parts[r], parts[r + 1]) only, and needs the sum of the gradients only there; the
+     * last of world_size + 1 is count - tail. Borrowed for sync_open. NULL: each rank updates all. SYNC_ALLREDUCE only. */
+    const size_t *parts;
     struct device *device; /* the device whose memory holds the arrays */
     size_t bucket;         /* floats in a bucket; 0: 1 Mi */
     int thread; /* 1 or 0: buckets run on a thread of their own, or not; -1: as coll_overlaps says */

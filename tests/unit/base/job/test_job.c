@@ -364,6 +364,7 @@ static void print_round_trip(void **state)
         "capture: {tensorboard: runs}\ncommand: [ls]\n",
         "capture: {pattern: \"loss (?<loss>\\\\S+)\"}\ncommand: [ls]\n",
         TRAIN "  balance: speed\n",
+        TRAIN "  shard: optimizer\n",
         TRAIN "  reproducible: none\n  sync: auto\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",

@@ -1,0 +1,180 @@
+#!/usr/bin/python3
+"""Tests `shard: optimizer`: the run is that of whole optimizers, each rank holds its part of the moments, and a run that was killed
+goes on whole or divided, in a world of any size."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from world import BIN, World, data_alone, difference, model, newest, raw, sweep, tensors  # noqa: E402
+
+JOB = """
+name: t
+device: cpu
+train:
+  model: {model}
+  data: {{type: synthetic, samples: 500}}
+  optimizer: {optimizer}
+  global_batch: 60
+  steps: {steps}
+  seed: 5
+  shard: {shard}
+  snapshot: {{dir: out, every: {every}, keep: 2, keep_best: 1}}
+  eval: {{every: 1000}}
+  log_every: 5
+"""
+ADAMW = "{type: adamw, lr: 3.0e-3}"
+CLIPPED = "{type: adamw, lr: 3.0e-3, clip: 0.3}"
+SGD = "{type: sgd, lr: 0.05, momentum: 0.9, nesterov: true}"
+ODD = "{type: mlp, sizes: [13, 61, 7], activation: tanh}"
+COUNT = 800 + 64 + 432 + 16  # its floats: each tensor begins at a line of 16
+TINY = "{type: linear, in: 20, out: 1}"  # fewer parameters than one part may have
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+
+def job(shard, optimizer=ADAMW, steps=20, every=1000, model_text=ODD, more=""):
+    return JOB.format(shard=shard, optimizer=optimizer, steps=steps, every=every, model=model_text) + more
+
+
+def run(directory, text, world, nodes=1, **more):
+    with World(directory, text, world=world, nodes=nodes, **more) as w:
+        w.run()
+        return w
+
+
+def losses(w):
+    return [(r["step"], r["loss"], r["grad_norm"]) for r in w.ranks[0].reports if "loss" in r]
+
+
+def close(a, b):
+    return all(x[0] == y[0] and abs(x[1] - y[1]) < 1e-6 and abs(x[2] - y[2]) < 1e-6 * x[2] for x, y in zip(a, b, strict=True))
+
+
+def same_files(a, b):
+    for name in FILES:
+        assert raw(a, name) == raw(b, name), f"{name} differs"
+
+
+def moments(directory):
+    return tensors(os.path.join(newest(directory), "optimizer.safetensors"))
+
+
+def sizes(w, rank, name):
+    return int(re.search(rf"event=sizes .*\b{name}=(\d+)", w.ranks[rank].err).group(1))
+
+
+def a_divided_run_is_that_of_whole_optimizers(directory):
+    """The same bits on one node and on two. On more nodes sums have another order; and the norm of a gradient, by which it is clipped, is
+    always taken in blocks."""
+    worst = 0.0
+    for world, nodes, optimizer, model_text in ((2, 1, ADAMW, ODD), (3, 1, SGD, ODD), (4, 1, CLIPPED, TINY), (4, 2, SGD, ODD),
+                                                (3, 3, CLIPPED, ODD), (8, 4, ADAMW, ODD)):
+        at = f"{directory}/{world}-{nodes}-{optimizer[7:10]}-{len(optimizer)}-{len(model_text)}"
+        plain = run(at + "/plain", job("none", optimizer, model_text=model_text), world, nodes)
+        divided = run(at + "/divided", job("optimizer", optimizer, model_text=model_text), world, nodes)
+        assert close(losses(plain), losses(divided)), (losses(plain), losses(divided))
+        if nodes <= 2 and optimizer != CLIPPED:
+            same_files(at + "/plain/out", at + "/divided/out")
+        far = max(difference(model(at + "/plain/out"), model(at + "/divided/out")),
+                  difference(moments(at + "/plain/out"), moments(at + "/divided/out")))
+        worst = max(worst, far)
+        assert far < 1e-6, (world, nodes, far)
+    return f"largest relative difference {worst:.1e}"
+
+
+def memory_and_bytes_are_as_computed(directory):
+    """Moments: 8 bytes for each parameter of the rank's part. Each step moves as many bytes as with whole optimizers, and a little
+    for the norm."""
+    for world, nodes in ((2, 1), (3, 3)):
+        each = (-(-COUNT // world) + 63) // 64 * 64
+        parts = [max(0, min(COUNT, (r + 1) * each) - min(COUNT, r * each)) for r in range(world)]
+        assert sum(parts) == COUNT
+        moved = {}
+        for shard, floats in (("none", [COUNT] * world), ("optimizer", parts)):
+            at = {steps: run(f"{directory}/{world}-{shard}-{steps}", job(shard, CLIPPED, steps=steps), world, nodes) for steps in (10, 30)}
+            assert [sizes(at[10], r, "optimizer_bytes") for r in range(world)] == [8 * n for n in floats], floats
+            moved[shard] = sum(at[30].last("sync_bytes", r) - at[10].last("sync_bytes", r) for r in range(world)) / 20
+        # Both halves cost (world - 1) / world of the gradients on a rank. With a sum for loss and votes, and the blocks of the norm.
+        halves, small = 2 * 4 * COUNT * (world - 1), world * world * (8 * 21 + 64 + 200)
+        assert halves <= moved["optimizer"] <= halves + small, (moved, halves, small)
+        assert nodes == 1 or abs(moved["optimizer"] - moved["none"]) <= small, moved
+
+
+def killed_and_resumed(directory):
+    """Kills a rank while a snapshot is committed. The next generation ends with the bits of a run that was not cut off."""
+    text = job("optimizer", CLIPPED, steps=120, every=11).replace("every: 1000", "every: 40")  # an evaluation waits for the best before it
+    whole, cut, committed = f"{directory}/whole", f"{directory}/cut", {}
+    run(whole, text, 4, 2)
+    with World(cut, text, world=4, nodes=2, snapshots=committed) as w:
+        w.kill_at_commit(1, 11)
+        codes = w.wait()
+        assert codes[1] == -signal.SIGKILL and [codes[r] for r in (0, 2, 3)] == [75] * 3, codes
+    w = run(cut, text, 4, 2, snapshots=committed, generation=2)
+    assert w.ranks[0].reports[0]["step"] >= 11, w.ranks[0].reports[0]
+    same_files(whole + "/out", cut + "/out")
+
+
+def whole_to_divided_and_back(directory):
+    """Snapshots are those of whole optimizers, so each run may go on in the other way: with the same bits in a world of the same size,
+    and in a world of any other."""
+    run(f"{directory}/plain", job("none", steps=60), 2)
+    for name, worlds in (("same", (2, 2, 2, 2)), ("others", (2, 4, 1, 3))):
+        committed, far = {}, 0.0
+        for i, world in enumerate(worlds):
+            text = job("optimizer" if i % 2 else "none", steps=15 * (i + 1))
+            run(f"{directory}/{name}", text, world, 1 + (world == 4), snapshots=committed, generation=i + 1)
+        assert len(committed) == 4, committed
+        if name == "same":
+            for file in FILES:
+                assert data_alone(f"{directory}/plain/out", file) == data_alone(f"{directory}/{name}/out", file), file
+        far = difference(model(f"{directory}/plain/out"), model(f"{directory}/{name}/out"))
+        assert far < 1e-5, far
+    return f"relative difference in other worlds {far:.1e}"
+
+
+def the_same_bits_in_every_world(directory):
+    first = None
+    for world, nodes, shard in ((1, 1, "optimizer"), (2, 1, "optimizer"), (4, 2, "optimizer")):
+        at = f"{directory}/{world}-{nodes}-{shard}"
+        run(at, job(shard, CLIPPED, more="  reproducible: world\n").replace("global_batch: 60", "global_batch: 64"), world, nodes)
+        bits = [data_alone(at + "/out", name) for name in FILES]
+        first = first or bits
+        assert bits == first, (world, nodes)
+
+
+def portions_of_a_step_may_differ(directory):
+    env = {r: {"DDP_TEST_SAMPLE_NS": "1000,3000,1500"} for r in range(3)}
+    for shard in ("none", "optimizer"):
+        w = run(f"{directory}/{shard}", job(shard, more="  balance: speed\n"), 3, env=env)
+        assert [w.last("balance_samples", r) for r in range(3)] == [30, 10, 20]
+    same_files(f"{directory}/none/out", f"{directory}/optimizer/out")
+
+
+def a_stop_and_a_standalone_run(directory):
+    """One process alone holds all of the optimizer."""
+    text = job("optimizer", steps=20)
+    with open(f"{directory}/job.yaml", "w") as f:
+        f.write(text)
+    subprocess.run([f"{BIN}/ddp-trainer", "--standalone", "job.yaml"], cwd=directory, check=True, capture_output=True, timeout=60)
+    run(f"{directory}/one", job("none", steps=20), 1)
+    for name in FILES:
+        assert data_alone(f"{directory}/out", name) == data_alone(f"{directory}/one/out", name), name
+    committed = {}
+    with World(f"{directory}/stop", job("optimizer", steps=10**6), world=2, snapshots=committed) as w:
+        w.until_step(20)
+        w.kill(1, signal.SIGTERM)
+        assert w.wait() == [75, 143]
+    assert committed, "no snapshot at the stop"
+    step = max(step for _, step in committed)
+    run(f"{directory}/plain", job("none", steps=step), 2)
+    with open(os.path.join(newest(f"{directory}/stop/out"), "COMMITTED.json")) as f:
+        assert json.load(f)["step"] == step
+    for name in FILES:
+        assert data_alone(f"{directory}/stop/out", name) == data_alone(f"{directory}/plain/out", name), name
+
+
+sweep("shard", [a_divided_run_is_that_of_whole_optimizers, memory_and_bytes_are_as_computed, killed_and_resumed,
+                whole_to_divided_and_back, the_same_bits_in_every_world, portions_of_a_step_may_differ, a_stop_and_a_standalone_run])
