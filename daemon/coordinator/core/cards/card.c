@@ -14,10 +14,15 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/cards/adopt.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
 #define ENDED (INT64_C(1) << 40) /* beyond all other stages: a job that has ended does not begin again */
+/* The parts of a progress: the generation, both states, the changes. */
+#define GENERATION_SHIFT 24
+#define STAGE_SHIFT 16
+#define CHANGES UINT16_MAX
 /* How many of the newest snapshots a card holds. The files of others say that they are committed. */
 #define SNAPSHOTS 4
 
@@ -38,7 +43,7 @@ int64_t card_progress(const struct job *job, const struct node *node)
     for (int i = 0; g && node && i < g->r.world_size; i++)
         dead += g->ranks[i].spawn->r.dead && !strcmp(g->ranks[i].r.node, node->r.name);
     changes = dead + job->r.revision;
-    return card_stage(&job->r, g ? &g->r : NULL) << 16 | (changes < UINT16_MAX ? changes : UINT16_MAX);
+    return card_stage(&job->r, g ? &g->r : NULL) << STAGE_SHIFT | (changes < CHANGES ? changes : CHANGES);
 }
 
 bool card_due(const struct core *core, const struct node *node, const struct node_card *card)
@@ -84,8 +89,15 @@ bool core_wants_card(const struct core *core, const char *node, const struct cor
 {
     const struct job *job = core_find_job(core, head->job);
 
-    return job ? card_progress(job, core_find_node(core, node)) < head->progress
-               : head->job > 0 && !number_is_known(core, head->job);
+    if (!job)
+        return head->job > 0 && !number_is_known(core, head->job);
+    int64_t ours = card_progress(job, core_find_node(core, node));
+    if (ours < head->progress)
+        return true;
+    /* Restored records may be ahead in one part and behind in the other: other nodes have said that the generation runs,
+     * and only this card says that a worker of this node has ended. */
+    return adopt_learning(core) && ours >> GENERATION_SHIFT == head->progress >> GENERATION_SHIFT &&
+           (ours & CHANGES) != (head->progress & CHANGES);
 }
 
 /* Takes the list of the node's cards. Cards that are newer than our records came with the same hello, and

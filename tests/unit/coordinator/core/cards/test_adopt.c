@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/cards/card.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 #include "tests/unit/coordinator/core/placement/staying_job.h"
 
@@ -248,6 +249,26 @@ static void a_failure_does_not_end_the_wait_for_nodes(void **state)
     assert_held(f, job);
 }
 
+/* Other nodes have already told the restored records that the generation runs, and only this node's card, which was written
+ * before, has the end of a worker. Without it the node would be told to start that worker again. */
+static void a_card_that_knows_of_an_end_is_wanted_though_it_is_behind(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "");
+    fixture_all_run(f, "box1");
+    int64_t ours = card_progress(core_find_job(f->core, job), core_find_node(f->core, "box1"));
+    const int64_t starting = ours - ((int64_t)(JOB_RUNNING - JOB_STARTING) << 16);
+    const struct core_card_head behind = {job, starting}, with_end = {job, starting + 1},
+                                earlier = {job, ours - (1 << 24) + 1};
+    assert_false(core_wants_card(f->core, "box1", &with_end));
+    start_learning(f);
+    assert_true(core_wants_card(f->core, "box1", &with_end));
+    assert_false(core_wants_card(f->core, "box1", &behind));
+    assert_false(core_wants_card(f->core, "box1", &earlier));
+}
+
 /* Cards of a job at its revisions 1 and 2 differ from the restored records only by a tune or two. */
 static void adopt_revisions(struct core_fixture *f, size_t first)
 {
@@ -327,6 +348,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_impossible_epoch_is_refused, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_users_restart_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_card_that_knows_of_an_end_is_wanted_though_it_is_behind,
+                                        fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_failure_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_member_that_died_as_one_of_an_earlier_generation_is_replaced,
