@@ -32,7 +32,7 @@ def test_snapshots_are_whole():
     """Elsewhere a killed save leaves a broken checkpoint, and the restart fails on it. Here incomplete snapshots are ignored: after
     many kills during saves, each restart begins from a committed snapshot, and all of those are complete."""
     with Cluster(agents=1) as c:
-        job = train(c, "saved", 1, steps=1000000, every=1, more="max_restarts: 8\n")
+        job = train(c, "saved", 1, steps=1000000, slow=False, every=1, restarts=8)
         out = os.path.join(c.dir, "saved")
         for generation in range(1, 4):
             wait_for(lambda: c.job(job)["generation"] == generation and c.job(job)["state"] == "running", "it to run", 40)
@@ -63,11 +63,11 @@ def files_of(mark):
 def test_resized_job_sees_each_sample_once():
     """Elsewhere a run that resumes within an epoch on another number of ranks loses or repeats samples. Here the run has one
     position in the data: each step has the loss of the same step of an undisturbed run."""
-    steps, amid = 400, False  # an epoch is 32 of them
+    steps, amid = 100, False  # an epoch is 32 of them
     with Cluster(agents=2, slots=1) as c:
         whole = undisturbed(c, steps)
         for attempt in range(3):  # it may stop between two epochs, by chance
-            job = train(c, "resized%d" % attempt, 2, steps=steps, every=20)
+            job = train(c, "resized%d" % attempt, 2, steps=steps)
             committed(c, job, 20)
             c.ddpctl("resize", job, 1)
             ends_whole(c, job, whole, steps, generation=2, restarts=0)

@@ -8,7 +8,7 @@ nodes: %s
 device: cpu
 max_replacements: 0
 env: {DDP_TEST_STEP_MS: "300:%s"}
-max_restarts: 1
+max_restarts: %d
 train:
   model: {type: linear, in: 2000, out: 20}
   data: {type: synthetic, samples: 2000, in: 2000, out: 20}
@@ -16,16 +16,16 @@ train:
   global_batch: 64
   log_every: 2
   steps: %d
-  snapshot: {dir: %s, every: 2, keep: 2}
+  snapshot: {dir: %s, every: %d, keep: 2}
 """
 
 
-def train(c, name, nodes, steps, slow=True):
+def train(c, name, nodes, steps, slow=True, every=2, restarts=1):
     """Submits a train job and returns its number. nodes: 2, or "1:2". slow: until hurry(), a step takes at least 300 ms."""
     nodes = '"%s"' % nodes if isinstance(nodes, str) else nodes
     if slow:
         c.write("slow", "")
-    return c.submit(c.write(name + ".yaml", JOB % (nodes, os.path.join(c.dir, "slow"), steps, os.path.join(c.dir, name))))
+    return c.submit(c.write(name + ".yaml", JOB % (nodes, os.path.join(c.dir, "slow"), restarts, steps, os.path.join(c.dir, name), every)))
 
 
 def hurry(c):
