@@ -106,7 +106,7 @@ static enum err_code spawn_fork(struct spawn *s, const struct spawn_site *site, 
     struct child child;
     struct err unseen;
 
-    s->oom_before = kernel_oom_kills();
+    kernel_kills_begin(&s->kernel_kills, kernel_oom_kills(), clock_boot_ms());
     if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, spares, &child, e))
         return err_wrap(e, "%s", site->node);
     s->pid = s->session = child.pid;
@@ -344,18 +344,16 @@ void spawn_reaped(struct spawn *s, int status)
 
 static void outcome_read(struct spawn *s)
 {
-    long long oom_now = kernel_oom_kills();
-    bool by_kernel;
-
     if (WIFSIGNALED(s->status))
         s->fact.signal = WTERMSIG(s->status);
     else
         s->fact.code = WEXITSTATUS(s->status);
+    const long long in_group = s->fact.cgroup ? cgroup_oom_kills(s->fact.cgroup) : -1;
     /* Without memory accounting in a cgroup, a SIGKILL that nobody here sent counts as the kernel's if the
-     * machine's count of such kills has grown since the start. */
-    by_kernel = s->fact.signal == SIGKILL && !s->killed;
-    s->fact.out_of_memory = (s->fact.cgroup && cgroup_out_of_memory(s->fact.cgroup)) ||
-                            (by_kernel && s->oom_before >= 0 && oom_now > s->oom_before);
+     * machine's count of such kills has grown lately. */
+    const bool by_kernel = s->fact.signal == SIGKILL && !s->killed;
+    s->fact.out_of_memory = in_group >= 0 ? in_group > 0
+                                          : by_kernel && kernel_kills_grew(&s->kernel_kills, kernel_oom_kills());
     if (!s->fact.code && !s->fact.signal)
         return; /* success needs no explanation */
     s->fact.stderr_tail = outcome_tail(s->order.log_dir, s->at_terminal ? "stdout.log" : "stderr.log");
@@ -510,6 +508,8 @@ int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct 
         return spawn_save(s, site, now);
     if (!s->pid)
         return spawn_bury(s, site, peers, now);
+    if (kernel_kills_due(&s->kernel_kills, now))
+        kernel_kills_note(&s->kernel_kills, kernel_oom_kills(), now);
     at = spawn_escalate(s, peers, now);
     const int64_t others[] = {pseudo_terminal_tick(&s->terminal, now), log_times_tick(&s->times, now),
                               capture_child_tick(&s->capture, &s->order, s->fact.started_ms, now)};

@@ -8,6 +8,7 @@
 
 #include "daemon/supervisor/capture_child.h"
 #include "daemon/supervisor/hold.h"
+#include "daemon/supervisor/kernel_kills.h"
 #include "daemon/supervisor/log_times.h"
 #include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/pseudo_terminal.h"
@@ -42,7 +43,7 @@ struct spawn {
     int report_fd, exec_fd, port_fd;
     int gpu_fds[HOLD_FDS];
     struct pseudo_terminal terminal; /* of a rank in the foreground */
-    long long oom_before;
+    struct kernel_kills kernel_kills;
     int64_t running_at; /* when its command began; 0: not yet */
     int64_t next_try;   /* of an action that has failed: writing the record, killing a process */
     int64_t pause;      /* before the next try to kill; doubled each time */

@@ -145,9 +145,9 @@ static long long counter_read(FILE *f, const char *key)
     return found;
 }
 
-bool cgroup_out_of_memory(const char *cgroup)
+long long cgroup_oom_kills(const char *cgroup)
 {
-    return counter_read(cgroup_file_open(cgroup, "memory.events", "re"), "oom_kill") > 0;
+    return counter_read(cgroup_file_open(cgroup, "memory.events", "re"), "oom_kill");
 }
 
 long long kernel_oom_kills(void)

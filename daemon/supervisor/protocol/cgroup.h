@@ -16,7 +16,9 @@ MUST_CHECK enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e
 void cgroup_move_all(const char *from, const char *to); /* processes that cannot be moved stay */
 int cgroup_kill(const char *cgroup);           /* SIGKILL to all members; returns how many were alive */
 void cgroup_remove(const char *cgroup);        /* only an empty one can be removed */
-bool cgroup_out_of_memory(const char *cgroup); /* also returns false if the kernel does not count it */
-long long kernel_oom_kills(void);              /* of the whole machine since boot; -1: unknown */
+/* How many processes the kernel has killed for want of memory, of that cgroup, or of the whole machine since boot. -1: it does
+ * not count them. */
+long long cgroup_oom_kills(const char *cgroup);
+long long kernel_oom_kills(void);
 
 #endif

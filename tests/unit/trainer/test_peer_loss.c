@@ -13,7 +13,8 @@
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
 
-enum { LIMIT_MS = 50 };
+/* The fake coordinator answers within this time also on a machine where much else runs. */
+enum { LIMIT_MS = 1000 };
 
 /* A member of generation 4 that stays, and the thread that waits. */
 struct survivor {
@@ -78,7 +79,7 @@ static void a_survivor_waits_while_the_coordinator_is_away(void **state)
     WAIT_FOR(link_away(s.link));
     const int64_t began = clock_boot_ms();
     survivor_wait(&s);
-    WAIT_FOR(clock_boot_ms() > began + 5 * LIMIT_MS);
+    WAIT_FOR(clock_boot_ms() > began + 2 * LIMIT_MS);
     assert_false(s.ended);
     fake.watch_next = true;
     fake.watch_generation = 6;
@@ -113,7 +114,7 @@ static void a_survivor_waits_for_peers_that_have_not_noticed(void **state)
     survivor_open(&s);
     const int64_t began = clock_boot_ms();
     survivor_wait(&s);
-    WAIT_FOR(fake.watched_broken && clock_boot_ms() > began + 5 * LIMIT_MS);
+    WAIT_FOR(fake.watched_broken && clock_boot_ms() > began + 2 * LIMIT_MS);
     assert_false(s.ended);
     fake.watch_member_waits = false;
     WAIT_FOR(s.ended);

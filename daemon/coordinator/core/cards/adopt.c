@@ -133,6 +133,18 @@ void adopt_tick(struct core *core)
     core_capacity_changed(core);
 }
 
+bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head)
+{
+    const struct job *job = core_find_job(core, head->job);
+
+    if (!job)
+        return head->job > 0 && !card_number_is_known(core, head->job);
+    const int64_t ours = card_progress(job, core_find_node(core, node));
+    /* Restored records may be ahead in one part and behind in the other: other nodes have said that the generation runs,
+     * and only this card says that a worker of this node has ended. */
+    return ours < head->progress || (adopt_learning(core) && card_changes_differ(ours, head->progress));
+}
+
 /* Refuses a hello with a card that cannot be used. A job number and a request id must each belong to one job,
  * because users identify jobs by them. */
 enum err_code adopt_check(const struct core *core, const struct core_hello *hello, struct err *e)

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/cards/adopt.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
@@ -68,9 +67,7 @@ static bool number_was_removed(const struct core *core, int64_t job)
     return false;
 }
 
-/* Whether our records have known a job of this number, and have removed it since. Numbers of the gap were
- * given out by records that are lost: a card may bring such a job back, but only once. */
-static bool number_is_known(const struct core *core, int64_t job)
+bool card_number_is_known(const struct core *core, int64_t job)
 {
     return job < core->next_job && (!number_in_gap(core, job) || number_was_removed(core, job));
 }
@@ -85,19 +82,9 @@ void card_removed(struct core *core, int64_t job)
     emit_number_removed(core, job);
 }
 
-bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head)
+bool card_changes_differ(int64_t a, int64_t b)
 {
-    const struct job *job = core_find_job(core, head->job);
-
-    if (!job)
-        return head->job > 0 && !number_is_known(core, head->job);
-    int64_t ours = card_progress(job, core_find_node(core, node));
-    if (ours < head->progress)
-        return true;
-    /* Restored records may be ahead in one part and behind in the other: other nodes have said that the generation runs,
-     * and only this card says that a worker of this node has ended. */
-    return adopt_learning(core) && ours >> GENERATION_SHIFT == head->progress >> GENERATION_SHIFT &&
-           (ours & CHANGES) != (head->progress & CHANGES);
+    return a >> GENERATION_SHIFT == b >> GENERATION_SHIFT && (a & CHANGES) != (b & CHANGES);
 }
 
 /* Takes the list of the node's cards. Cards that are newer than our records came with the same hello, and
@@ -116,7 +103,7 @@ void card_heads(struct core *core, struct node *node, const struct core_hello *h
         card->acked = hello->heads[i].progress;
         /* retention has removed the job here, so the node may drop its card; the card of a job that these
          * records never had is kept */
-        card->drop = !job && number_is_known(core, card->job);
+        card->drop = !job && card_number_is_known(core, card->job);
         if (card_due(core, node, card))
             node->wish_dirty = true;
     }

@@ -20,6 +20,11 @@ void card_changed(struct core *core, const struct job *job);
 /* whole: all records of the job, else those that a card holds. For records_release. */
 void card_records(const struct job *job, bool whole, struct records *out);
 int card_compare_spawns(const void *a, const void *b); /* struct spawn_record, for qsort: by number */
+/* Whether our records have known a job of this number, and have removed it since. Numbers of the gap were
+ * given out by records that are lost: a card may bring such a job back, but only once. */
+bool card_number_is_known(const struct core *core, int64_t job);
+/* Whether two progresses are of the same generation, and one counts more changes. */
+bool card_changes_differ(int64_t a, int64_t b);
 bool card_due(const struct core *core, const struct node *node, const struct node_card *card);
 
 #endif
