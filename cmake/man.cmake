@@ -12,7 +12,7 @@ add_custom_command(
   COMMAND ${CMAKE_SOURCE_DIR}/scripts/man ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${DDP_MAN_DIR}
   COMMAND ${CMAKE_COMMAND} -E touch ${DDP_MAN_DIR}/made
   DEPENDS ddpctl ddp-trainer ddp-coordinator ddp-agent ddp-supervisor ddp-store ${CMAKE_SOURCE_DIR}/scripts/man
-          ${CMAKE_SOURCE_DIR}/docs/jobfile.md
+          ${CMAKE_SOURCE_DIR}/docs/reference/jobfile.md
   VERBATIM)
 add_custom_target(man ALL DEPENDS ${DDP_MAN_DIR}/made)
 foreach(section man1 man5 man8)

@@ -15,7 +15,7 @@
             break
 
 Outside of ddp these calls do nothing: report() and commit() return, resume_path() is None, should_stop() is False.
-submit(), wait() and metrics() run ddpctl. docs/python.md describes all of them. One file, Python 3.8 or newer, no
+submit(), wait() and metrics() run ddpctl. docs/howto/python.md describes all of them. One file, Python 3.8 or newer, no
 dependencies.
 """
 import errno

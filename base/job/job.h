@@ -145,7 +145,7 @@ struct job_spec {
     bool hold;                      /* a queued job does not start */
     int64_t max_restarts, priority; /* max_restarts: default: command 0, train 3 */
     enum job_restart_on restart_on;
-    int64_t max_replacements; /* train: docs/jobfile.md. Default 20; 0: every failure ends all ranks */
+    int64_t max_replacements; /* docs/reference/jobfile.md; default 20. 0: failures end all ranks */
     int64_t time_limit_ms;    /* 0: none */
     int64_t lease_ms;         /* default: command 60 s, train 10 min */
     int64_t join_timeout_ms;  /* 60 s */

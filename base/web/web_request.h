@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* What a request asks for (docs/http.md). No state; any thread. */
+/* What a request asks for (docs/reference/http.md). No state; any thread. */
 
 enum web_route {
     WEB_PAGE,

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 /* What the processes of a rank and its GPUs use, as its node measures it every few seconds, whatever program runs.
- * docs/metrics.md describes the values. Any thread. */
+ * docs/reference/metrics.md describes the values. Any thread. */
 
 enum usage_metric {
     USAGE_CPU,    /* cores: CPU time divided by time */

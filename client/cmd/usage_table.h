@@ -4,7 +4,7 @@
 #include "base/buf.h"
 #include "proto/ddp.pb-c.h"
 
-/* `ddpctl metrics --usage`: a row for each rank with what it used, from the points of docs/metrics.md: means over the
+/* `ddpctl metrics --usage`: a row for each rank with what it used, from the points of docs/reference/metrics.md: means over the
  * run, and of memory and temperature the largest value. Prints nothing if there are no points. */
 void usage_table_print(const Ddp__V1__GetMetricsReply *reply, struct buf *out);
 

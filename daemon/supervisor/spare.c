@@ -41,7 +41,7 @@ extern const char spare_program[]; /* spare.py, made by CMake */
 /* ---- one spare */
 
 /* Variables that differ between the starts of a rank anyway. A module that reads one of them at import sees an old
- * value: docs/jobfile.md. */
+ * value: docs/reference/jobfile.md. */
 static bool variable_is_of_start(const char *entry)
 {
     static const char *const begins[] = {

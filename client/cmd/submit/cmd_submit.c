@@ -111,7 +111,7 @@ const struct command cmd_submit = {
     .usage = "submit JOB.yaml [OPTIONS]\nsubmit [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]",
     .summary = "queue a job and print its number",
     .help =
-        "Queues a job: a job file (docs/jobfile.md), or any command, which gets the environment variables\n"
+        "Queues a job: a job file (docs/reference/jobfile.md), or any command, which gets the environment variables\n"
         "that torchrun would set. Options override the job file. Relative paths are relative to the current\n"
         "directory. The job's number goes to stdout.\n\n"
         "A file that ends in .yaml or .yml is a job file. Any other first word that is not an option begins\n"

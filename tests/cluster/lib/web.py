@@ -1,4 +1,4 @@
-"""A client of the HTTP interface (docs/http.md): requests, and the events of /api/watch."""
+"""A client of the HTTP interface (docs/reference/http.md): requests, and the events of /api/watch."""
 import http.client
 import json
 import socket

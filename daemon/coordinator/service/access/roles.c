@@ -8,7 +8,7 @@
 #define CLUSTER "ddp.v1.Cluster"
 #define RENDEZVOUS "ddp.v1.Rendezvous"
 
-/* One row for each method in cluster_rpc.c, agent_rpc.c and rendezvous_rpc.c; docs/security.md describes them
+/* One row for each method in cluster_rpc.c, agent_rpc.c and rendezvous_rpc.c; docs/howto/security.md describes them
  * for users. The daemon does not start if a method has no row, so none can be left open by mistake. */
 static const struct access_row rows[] = {
     {CLUSTER, "WhoAmI", ACCESS_VIEW, "ask for your identity"},

@@ -1,4 +1,4 @@
-/* The table of who may use the HTTP interface (docs/http.md). */
+/* The table of who may use the HTTP interface (docs/reference/http.md). */
 #include "tests/unit/base/check.h"
 
 #include <string.h>

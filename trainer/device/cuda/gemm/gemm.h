@@ -17,7 +17,7 @@
  * an algorithm splits a sum, the parts are added in float and in a fixed order. */
 
 struct gemm;
-/* device: the name of the kind of GPU; borrowed. DDP_CUDA_TUNE: see docs/gpu.md. */
+/* device: the name of the kind of GPU; borrowed. DDP_CUDA_TUNE: see docs/howto/gpu.md. */
 MUST_CHECK enum err_code gemm_open(struct gemm **out, cudaStream_t stream, const char *device, struct err *e);
 void gemm_close(struct gemm *g); /* call it when the stream is idle; NULL is fine */
 cudaStream_t gemm_stream(const struct gemm *g);
