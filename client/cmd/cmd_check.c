@@ -187,8 +187,8 @@ const struct command cmd_check = {
     .help =
         "On each node, as the user that jobs run as, checks the working directory, the data (size and content,\n"
         "compared between nodes), the interpreter and scripts, versions, the clock, and free memory and disk.\n"
-        "Then tries ports between every two nodes over the addresses that workers use, one of the range for\n"
-        "MASTER_PORT and one that the kernel chooses, and measures how fast each node sends to the next.\n"
+        "Then tries ports between every two nodes, over the addresses that workers use: one of the range for\n"
+        "MASTER_PORT, and one that the kernel chooses. It also measures how fast each node sends to the next.\n"
         "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n\n"
         "For files above 8 MiB the size and three blocks are compared. Without a job only the nodes are\n"
         "checked. `ddpctl submit` does the quick part of this check and prints warnings.",

@@ -66,10 +66,9 @@ const struct command cmd_wait = {
     .usage = "wait JOB...",
     .summary = "wait until jobs have ended, and exit with their exit code",
     .help =
-        "Exits with 0 if the job succeeded, with the exit code of the first rank that failed (128 + N for\n"
-        "signal N), with 1 if the job was cancelled, and with 125 if ddp itself failed. If the coordinator\n"
-        "stops answering, this command waits until it is back. Of several jobs, the first one named that failed\n"
-        "gives the exit code.",
+        "Exit codes: 0 if the job succeeded, that of the first rank that failed (128 + N for signal N), 1 if\n"
+        "the job was cancelled, 125 if ddp itself failed. If the coordinator stops answering, this command\n"
+        "waits until it is back. Of several jobs, the first one named that failed gives the exit code.",
     .least = 1,
     .most = JOBS_MOST,
     .run = cmd_wait_run,

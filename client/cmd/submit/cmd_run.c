@@ -219,8 +219,8 @@ const struct command cmd_run = {
     .usage = "run [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]\nrun JOB.yaml [OPTIONS]",
     .summary = "run one job in the foreground, without a cluster",
     .help =
-        "Starts a private coordinator and agent, runs the job on this machine, copies the output of its ranks\n"
-        "and exits with the exit code of the first rank that failed (128 + N for signal N), or with 125 if ddp\n"
+        "Runs the job on this machine, with a private coordinator and agent, and prints the output of its\n"
+        "ranks. Its exit code is that of the first rank that failed (128 + N for signal N), or 125 if ddp\n"
         "itself failed. The output of a single rank passes unchanged. The output of several ranks is merged by\n"
         "lines as it comes. On a terminal each line begins with its [rank], and progress bars stay at the\n"
         "bottom. The first ^C stops the job, and a train job writes a snapshot first (exit code 130); the\n"
