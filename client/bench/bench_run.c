@@ -133,8 +133,7 @@ static enum err_code write_job(const struct bench_child *c, const struct bench_s
 {
     CLEANUP(buf_release) struct buf job = {0};
     CLEANUP(free_text)
-    char *path = paths_join(c->dir, "job.yaml"),
-         *tokens = paths_join(c->dir, "tokens.bin");
+    char *path = paths_join(c->dir, "job.yaml"), *tokens = paths_join(c->dir, "tokens.bin");
     buf_printf(&job,
                "name: bench\nnodes: 1\nprocs_per_node: 1\ndevice: %s\ntrain:\n"
                "  model: {type: gpt, layers: %d, heads: %d, width: %d, context: %d, vocab: %d}\n"
@@ -159,8 +158,7 @@ _Noreturn static void child_exec(const char *program, const char *job, int out, 
 static enum err_code child_start(struct bench_child *c, struct err *e)
 {
     CLEANUP(free_text)
-    char *program = NULL,
-         *job = paths_join(c->dir, "job.yaml"), *log_path = paths_join(c->dir, "log");
+    char *program = NULL, *job = paths_join(c->dir, "job.yaml"), *log_path = paths_join(c->dir, "log");
     CLEANUP(close_fd) int log = open(log_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int ends[2];
     if (paths_program("ddp-trainer", &program, e) != ERR_OK)
