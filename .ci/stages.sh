@@ -1,4 +1,5 @@
-# For scripts/test: runs tests, counts them, and prints the summary. The current directory is the source directory.
+# For scripts/test, which has the functions `runs` and `make_stage`: builds, runs tests, counts them, and prints the summary. The
+# current directory is the source directory.
 # shellcheck shell=bash
 passed=0 failed=0 skipped=0
 failures=()
@@ -15,14 +16,59 @@ cpu_seconds() {
     echo $(((fields[13] + fields[14] + fields[15] + fields[16]) / $(getconf CLK_TCK)))
 }
 
-# Succeeds if the stage was asked for, and starts its clocks.
+# Succeeds if the stage was asked for (`runs` of scripts/test), and starts its clocks.
 stage_begin() { # stage
-    [[ -z $only || $only == *,$1,* ]] || return 1
+    runs "$1" || return 1
     stage=$1
     stage_start=$SECONDS
     stage_cpu=$(cpu_seconds)
 }
 stage_end() { stages+=("$stage $((SECONDS - stage_start)) $(($(cpu_seconds) - stage_cpu))"); }
+
+# A build is a process group of its own.
+making='' making_pid='' making_log='' # the stage that is being built
+stop_making() {
+    [[ -z $making ]] || kill -- "-$making_pid" 2>/dev/null
+    rm -f "$making_log"
+}
+
+# Starts `make_stage` of scripts/test in the background.
+start_making() { # stage [niceness]
+    making=$1
+    making_log=$(mktemp)
+    set -m
+    ({ [[ -z ${2-} ]] || renice -n "$2" -p "$BASHPID"; } && make_stage "$1") >"$making_log" 2>&1 </dev/null &
+    making_pid=$!
+    set +m
+}
+
+# Starts to build the first of these stages that was asked for, with the lowest priority: it uses the processor's time that tests
+# leave while they wait.
+build_next() { # stages...
+    local next
+    for next; do
+        if runs "$next"; then
+            start_making "$next" 19
+            return
+        fi
+    done
+}
+
+# Builds a stage, or waits until it is built. Prints output only on failure.
+build() { # stage
+    local code=0
+    say "build: $1"
+    if [[ $making == "$1" ]]; then
+        renice -n "$(nice)" -g "$making_pid" >/dev/null 2>&1 # only root may do this
+    else
+        start_making "$1"
+    fi
+    wait "$making_pid" || code=$?
+    ((code == 0)) || { tail -n 60 "$making_log"; note_failure "build $1"; }
+    rm -f "$making_log"
+    making=
+    return $code
+}
 
 # Prints a regular expression for the test programs of a directory that can start threads: they call pthread_create, or a library
 # that may do it.
