@@ -28,7 +28,8 @@ void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot
         .gradients = array * (size_t)(1 + n->spare_count),
         .optimizer = n->optim->floats * sizeof(float) + n->optim->room_bytes,
         .activations = n->model->activation_bytes,
-        .workspace = n->device->workspace + n->extra_count * array,
+        .workspace = n->device->workspace + n->extra_count * array +
+                     (n->model->narrowed ? n->model->count * device_size(DEVICE_BF16) : 0),
         .batch = n->batch_bytes,
         .data = n->train->bytes,
         .snapshot = snapshot,

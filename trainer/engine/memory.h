@@ -6,11 +6,11 @@
 /* How a worker's memory is used, in bytes, and what the log says of it. */
 
 struct memory_sizes {
-    size_t parameters, gradients, optimizer, activations, workspace, batch;
-    size_t data;     /* samples kept in memory */
-    size_t snapshot; /* staged copies */
-    size_t peers;    /* arrays of this node's other ranks, which are shared but count as resident here, too */
-    size_t program;  /* resident memory before anything was opened */
+    size_t parameters, gradients, optimizer, activations, workspace, batch; /* workspace: bf16 weights, too */
+    size_t data;                                                            /* samples kept in memory */
+    size_t snapshot;                                                        /* staged copies */
+    size_t peers;   /* arrays of this node's other ranks, which are shared but count as resident here, too */
+    size_t program; /* resident memory before anything was opened */
     size_t sum;
 };
 
