@@ -91,7 +91,7 @@ _ddpctl() {
         compopt -o filenames 2>/dev/null
         COMPREPLY+=($(compgen -d -- "$current"))
         ;;
-    submit | run | check)
+    submit | run | check | plan)
         compopt -o filenames 2>/dev/null
         COMPREPLY+=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
         ;;

@@ -17,11 +17,11 @@
 /* ddpctl, the program that users type. This file finds the command, parses its options and answers --help. */
 
 const struct command *const commands[] = {
-    &cmd_submit, &cmd_run,     &cmd_status, &cmd_top,      &cmd_logs,     &cmd_wait,    &cmd_cancel,
-    &cmd_resize, &cmd_restart, &cmd_tune,   &cmd_priority, &cmd_hold,     &cmd_release, &cmd_resume,
-    &cmd_delete, &cmd_metrics, &cmd_export, &cmd_verify,   &cmd_generate, &cmd_show,    &cmd_events,
-    &cmd_why,    &cmd_check,   &cmd_bench,  &cmd_web,      &cmd_nodes,    &cmd_drain,   &cmd_undrain,
-    &cmd_forget, &cmd_tell,    &cmd_audit,  &cmd_whoami,   &cmd_version,  NULL,
+    &cmd_submit,  &cmd_run,     &cmd_status, &cmd_top,      &cmd_logs,     &cmd_wait,    &cmd_cancel,
+    &cmd_resize,  &cmd_restart, &cmd_tune,   &cmd_priority, &cmd_hold,     &cmd_release, &cmd_resume,
+    &cmd_delete,  &cmd_metrics, &cmd_export, &cmd_verify,   &cmd_generate, &cmd_show,    &cmd_events,
+    &cmd_why,     &cmd_check,   &cmd_bench,  &cmd_plan,     &cmd_web,      &cmd_nodes,   &cmd_drain,
+    &cmd_undrain, &cmd_forget,  &cmd_tell,   &cmd_audit,    &cmd_whoami,   &cmd_version, NULL,
 };
 
 static const struct option_spec global_options[] = {

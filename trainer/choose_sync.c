@@ -20,7 +20,6 @@
 #define PROBE_FIRST 4096    /* floats of the first timed all-reduce */
 #define PROBE_MS 200.0      /* an all-reduce that takes this long says enough */
 #define PROBE_GROWTH 16.0   /* from one timed all-reduce to the next, at most */
-#define BUCKET (1u << 20)   /* floats; those of the last bucket are ready when backward ends */
 
 static double ms_since(int64_t ns)
 {
@@ -133,7 +132,7 @@ static enum err_code facts_measure(struct trainer *t, struct sync_facts *f, stru
     size_t all = t->engine.params.count;
     bool behind = coll_overlaps(m->group) || t->engine.device->comm;
     *f = (struct sync_facts){.bytes = (double)(all * sizeof(float)),
-                             .overlap = behind && all > BUCKET ? 1.0 - (double)BUCKET / (double)all : 0.0,
+                             .overlap = sync_overlap((double)all, behind),
                              .steps = engine_total_steps(&t->engine),
                              .world_size = m->world_size,
                              .nodes = 1};

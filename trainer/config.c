@@ -62,7 +62,7 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
 enum err_code config_read(struct trainer_config *out, const struct trainer_options *o, struct err *e)
 {
     *out = (struct trainer_config){.standalone = o->standalone, .local_world_size = 1};
-    return o->standalone ? read_job(out, o->job_file, o->set, e) : read_environment(out, e);
+    return o->standalone || o->sizes ? read_job(out, o->job_file, o->set, e) : read_environment(out, e);
 }
 
 void config_release(struct trainer_config *c)

@@ -20,6 +20,7 @@
 #include "trainer/member/link/tuning.h"
 #include "trainer/options.h"
 #include "trainer/peer_loss.h"
+#include "trainer/sizes.h"
 #include "trainer/trainer.h"
 
 #define FILES_WANTED                                                                                         \
@@ -118,6 +119,24 @@ static int generate_text(const struct trainer_options *o)
     return e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
 }
 
+/* Nothing is trained, so there is no link, and no exit code that a coordinator reads. */
+static int sizes_print(const struct trainer_options *o)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    struct trainer_config config;
+    struct plan_sizes sizes;
+    struct err e = {0};
+    if (config_read(&config, o, &e) == ERR_OK &&
+        sizes_of_job(&config.job.train, (int)o->world, (size_t)o->gpu_memory, &sizes, &e) == ERR_OK) {
+        plan_sizes_print(&sizes, &out);
+        printf("%s\n", out.data);
+    } else {
+        fprintf(stderr, "ddp-trainer: %s\n", e.msg);
+    }
+    config_release(&config);
+    return e.code == ERR_OK ? 0 : e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
+}
+
 /* Prints {"name": "cuda", "version": "CUDA 13.0, ...", "nccl": "2.28.9"}, or with "nccl": "missing" and "why" if only
  * one rank can train, or {"why": "..."}. */
 static int tell_plugin(void)
@@ -160,6 +179,8 @@ int main(int argc, char **argv)
     log_init("ddp-trainer", LOG_INFO);
     if (options.generate)
         return generate_text(&options);
+    if (options.sizes)
+        return sizes_print(&options);
     int code = EXIT_USAGE;
     catch_signals(options.standalone);
     (void)limits_raise_files();

@@ -16,6 +16,26 @@ static const struct option_spec options[] = {
      AT(set),
      .value = "KEY=VALUE",
      .help = "change the job file: train.optimizer.lr=1e-3; may be repeated"},
+    {.name = "sizes",
+     .type = OPTION_FLAG,
+     AT(sizes),
+     .help = "print, as JSON, what the job needs of each rank, and train nothing; `ddpctl plan` reads it"},
+    {.name = "world",
+     .type = OPTION_INT,
+     AT(world),
+     .value = "N",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "with --sizes: number of ranks",
+     .default_text = "1"},
+    {.name = "gpu-memory",
+     .type = OPTION_INT,
+     AT(gpu_memory),
+     .value = "BYTES",
+     .min = 1,
+     .max = INFINITY,
+     .help = "with --sizes: memory of each rank's GPU",
+     .default_text = "none, ranks are on CPUs"},
     {.name = "plugin",
      .type = OPTION_FLAG,
      AT(plugin),
@@ -72,6 +92,7 @@ static const struct option_spec options[] = {
 static const struct program program = {
     .name = "ddp-trainer",
     .usage = "ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]\n"
+             "ddp-trainer --sizes JOB.yaml [--world N] [--gpu-memory BYTES] [--set KEY=VALUE ...]\n"
              "ddp-trainer --generate DIR [--prompt TEXT] [OPTIONS]\n"
              "ddp-trainer --plugin",
     .help =
@@ -81,14 +102,19 @@ static const struct program program = {
 
 static const char *options_misuse(const struct trainer_options *o, const struct option_arguments *args)
 {
-    if (o->standalone + o->plugin + (o->generate != NULL) > 1)
-        return "give only one of --standalone, --generate and --plugin";
+    const bool takes_job = o->standalone || o->sizes;
+    if (o->standalone + o->sizes + o->plugin + (o->generate != NULL) > 1)
+        return "give only one of --standalone, --sizes, --generate and --plugin";
     if (o->standalone && args->count == 0)
         return "--standalone needs a job file: ddp-trainer --standalone JOB.yaml";
-    if (args->tail || args->count > o->standalone)
-        return o->standalone ? "give only one job file" : "a job file needs --standalone";
-    if (o->set && !o->standalone)
-        return "--set needs --standalone";
+    if (o->sizes && args->count == 0)
+        return "--sizes needs a job file: ddp-trainer --sizes JOB.yaml";
+    if (args->tail || args->count > takes_job)
+        return takes_job ? "give only one job file" : "a job file needs --standalone or --sizes";
+    if (o->set && !takes_job)
+        return "--set needs --standalone or --sizes";
+    if (!o->sizes && (o->world || o->gpu_memory))
+        return "--world and --gpu-memory need --sizes";
     if (!o->generate &&
         (o->prompt || o->digest || o->tokens || o->top_k || o->seed >= 0 || o->temperature >= 0))
         return "--prompt, --tokens, --temperature, --top-k, --seed and --digest need --generate";
@@ -106,6 +132,7 @@ int trainer_options_read(struct trainer_options *o, int argc, char **argv)
         code = program_misused(&program, misuse);
     o->job_file = args.count ? args.list[0] : NULL;
     o->prompt = o->prompt ? o->prompt : "";
+    o->world = o->world ? o->world : 1;
     o->tokens = o->tokens ? o->tokens : 200;
     o->top_k = o->top_k ? o->top_k : INT64_MAX;
     o->seed = o->seed >= 0 ? o->seed : 1;

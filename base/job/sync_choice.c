@@ -7,9 +7,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define EVERY_SHORT 16  /* steps; up to here a finer wire is better than a shorter round */
-#define ROUNDS_LEAST 10 /* of a run */
-#define HIDDEN_MOST 0.5 /* of a step: what backward can hide of an all-reduce */
+#define EVERY_SHORT 16   /* steps; up to here a finer wire is better than a shorter round */
+#define ROUNDS_LEAST 10  /* of a run */
+#define HIDDEN_MOST 0.5  /* of a step: what backward can hide of an all-reduce */
+#define BUCKET 1048576.0 /* floats; those of the last bucket are ready when backward ends */
 #define COMPUTE_LEAST                                                                                        \
     1.0 /* ms; a step does more than its gradients, and shorter times are not measured well */
 
@@ -40,6 +41,11 @@ static double round_ms(const struct sync_facts *f, enum wire_type wire)
     double together = wire == WIRE_FP32 || f->nodes < 1 ? 1 : (double)f->world_size / f->nodes;
 
     return f->allreduce_ms * together * bytes[wire] / bytes[WIRE_FP32];
+}
+
+double sync_overlap(double floats, bool beside)
+{
+    return beside && floats > BUCKET ? 1 - BUCKET / floats : 0;
 }
 
 double sync_cost_ms(const struct sync_facts *f, const struct sync_spec *spec)

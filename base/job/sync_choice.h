@@ -25,6 +25,9 @@ void sync_choose(const struct sync_facts *f, struct sync_spec *out);
 /* The keys that every choice of diloco has. Its arrays are all that any choice needs. */
 void sync_choice_base(struct sync_spec *out);
 
+/* The part of the gradients that backward has ready before its end, in an array of so many floats. beside: exchanges run beside
+ * computing. */
+double sync_overlap(double floats, bool beside);
 /* Milliseconds of a step for which ranks stand still for the exchange under all-reduce or diloco. */
 double sync_cost_ms(const struct sync_facts *f, const struct sync_spec *spec);
 /* How many times as fast as by all-reduce a job makes steps by `spec`. */

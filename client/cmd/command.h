@@ -47,7 +47,7 @@ struct command {
 extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait, cmd_cancel, cmd_resize,
     cmd_restart, cmd_tune, cmd_resume, cmd_metrics, cmd_export, cmd_events, cmd_nodes, cmd_drain, cmd_undrain,
     cmd_forget, cmd_version, cmd_priority, cmd_hold, cmd_release, cmd_delete, cmd_show, cmd_verify,
-    cmd_generate, cmd_why, cmd_check, cmd_bench, cmd_web, cmd_whoami, cmd_audit, cmd_tell, cmd_top;
+    cmd_generate, cmd_why, cmd_check, cmd_bench, cmd_web, cmd_whoami, cmd_audit, cmd_tell, cmd_top, cmd_plan;
 extern const struct command *const commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
 

@@ -2,6 +2,7 @@
 """Tests ddp-trainer without a coordinator: its output, stopping and resuming, and its messages about wrong input."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +53,42 @@ def lines_and_reports(directory):
     assert last["loss"] < 0.5 * first, (first, last["loss"])
     assert "event=sizes" in err and "parameters=515" in err, err  # 12 * 32 + 32 + 32 * 3 + 3
     assert "[GPU0]" not in run(directory, JOB.replace("  tutorial_lines: true\n", ""), "--set", "train.snapshot.dir=quiet")[1]
+
+
+def sizes_are_those_of_the_run(directory):
+    """What --sizes says without allocating is what the run reports."""
+    gpt = JOB.replace("resume: continue", "resume: never")
+    gpt = re.sub("model: .*", "model: {type: gpt, layers: 2, heads: 2, width: 16, context: 8, vocab: 300}", gpt)
+    gpt = re.sub("data: .*", "data: {type: text, path: t.txt, symbols: byte}", gpt)
+    gpt = re.sub("optimizer: .*", "optimizer: {type: adamw, lr: 1.0e-3}", re.sub("loss: .*\n", "", gpt))
+    with open(f"{directory}/t.txt", "w") as f:
+        f.write("In the beginning " * 200)
+    for i, text in enumerate((JOB, gpt, gpt + "  precision: bf16\n")):
+        code, out, err = run(directory, text, "--set", "train.epochs=1", "--set", "train.accumulate=2",
+                             "--set", "train.threads=1", "--set", "train.snapshot.dir=out%d" % i)
+        assert code == 0, err
+        first = json.loads([line for line in out.split("\n") if line.startswith("{")][0])
+        done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", "train.accumulate=2", "--set", "train.threads=1"], cwd=directory,
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        sizes = json.loads(done.stdout)
+        for key in ("parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes"):
+            assert sizes[key] == first[key], (key, sizes, first)
+        assert sizes["samples"] == 64 and sizes["micro_batches"] == 2 and sizes["rows"] == 32, sizes
+        logged = dict(word.split("=", 1) for word in err.split("event=sizes ")[1].split() if "=" in word)
+        assert sizes["batch_bytes"] == int(logged["batch_bytes"]), (sizes, logged)
+        # To measure the peak of bf16, some CPUs need more than the model does.
+        workspace = int(logged["workspace_bytes"])
+        assert sizes["workspace_bytes"] <= workspace if "bf16" in text else sizes["workspace_bytes"] == workspace, (sizes, logged)
+    # Of eight ranks, the first has an eighth of the moments, rounded up to blocks.
+    done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", "train.shard=optimizer", "--world", "8"], cwd=directory,
+                          capture_output=True, text=True, timeout=60)
+    part = json.loads(done.stdout)
+    assert 1 / 8 <= part["optimizer_bytes"] / sizes["optimizer_bytes"] < 1 / 7 and part["samples"] == 256, (part, sizes)
+    done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--gpu-memory", "80000000000"], cwd=directory,
+                          capture_output=True, text=True, timeout=60)
+    gpu = json.loads(done.stdout)
+    assert gpu["optimizer_bytes"] == sizes["optimizer_bytes"] and gpu["workspace_bytes"] > 5 << 30, gpu
 
 
 def goes_on_where_it_was(directory):
@@ -117,7 +154,8 @@ def wrong_input(directory):
     for args, says in (([], "DDP_JOB_FILE is not set"), (["--what"], "unknown option '--what'"),
                        (["--standalone"], "--standalone needs a job file"), (["job.yaml"], "needs --standalone"),
                        (["--standalone", "job.yaml", "--seed", "3"], "need --generate"),
-                       (["--plugin", "--generate", "out"], "only one of")):
+                       (["--plugin", "--generate", "out"], "only one of"), (["--sizes"], "--sizes needs a job file"),
+                       (["--world", "3"], "need --sizes")):
         done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and says in done.stderr, done
     for args, says in ((["--help"], "usage: ddp-trainer --standalone JOB.yaml"), (["--version"], "ddp-trainer ")):
@@ -132,5 +170,5 @@ def out_of_memory_names_what(directory):
     assert code == 1 and "out of memory" in err and "optimizer state (" in err, (code, err)
 
 
-sweep("standalone", [lines_and_reports, goes_on_where_it_was, interrupt_keeps_a_snapshot, steps_take_the_time_that_a_test_sets, wrong_input,
+sweep("standalone", [lines_and_reports, sizes_are_those_of_the_run, goes_on_where_it_was, interrupt_keeps_a_snapshot, steps_take_the_time_that_a_test_sets, wrong_input,
                      out_of_memory_names_what])

@@ -18,7 +18,6 @@
  * bf16 are fewer than 2^31, which every library can count. */
 #define LOGITS_LEAST ((size_t)1000000000)
 #define LOGITS_MOST ((size_t)4000000000)
-#define LIBRARY_BYTES ((size_t)5 << 30) /* of cuDNN, NCCL and others */
 #define LOGITS_LINE 64 /* elements; on such a device, rows of logits are padded to whole lines */
 
 static void gpt_free(struct model *m)
@@ -184,7 +183,7 @@ static size_t memory_needed(struct gpt *g)
     struct walk all = {0};
     place_activations(g, &all);
     return all.at + m->count * ((4 + g->s.extra_arrays) * sizeof(float) + device_size(DEVICE_BF16)) +
-           LIBRARY_BYTES;
+           GPT_LIBRARY_BYTES;
 }
 
 size_t gpt_logits_bytes(size_t memory, size_t needed)

@@ -18,6 +18,7 @@
  *
  * With type bf16 the factors of matrix products are rounded to bf16, weights once for each batch. Products,
  * sums, norms, softmax, attention and everything that is kept between steps are float. */
+#define GPT_LIBRARY_BYTES ((size_t)5 << 30) /* of a GPU's memory, left to cuDNN, NCCL and others */
 struct gpt_shape {
     int64_t layers, heads, width, context, vocab;
     /* Applied after the embeddings, to attention's weights, and to what is added to the residual. */

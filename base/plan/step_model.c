@@ -1,0 +1,78 @@
+#include "base/plan/step_model.h"
+
+#include <math.h>
+
+#include "base/job/sync_choice.h"
+
+#define PAYLOAD 0.95           /* of a link's rate: Ethernet, IP and TCP headers take the rest */
+#define BUCKET_BYTES 4194304.0 /* gradients that are exchanged together (trainer/member/sync/sync.c) */
+
+/* One all-reduce of `bytes`, if nothing else runs. */
+static double allreduce_s(const struct plan_machine *m, double bytes)
+{
+    double nodes = (double)m->nodes, ranks = (double)m->ranks, buckets = ceil(bytes / BUCKET_BYTES);
+    double inside = 0, network = 0, hops = 0;
+
+    if (m->ranks < 2)
+        return 0;
+    /* NCCL: one ring through all ranks. Each rank sends (W - 1) / W of the array twice. */
+    double around = 2 * (m->gpu ? (ranks - 1) / ranks : (nodes - 1) / nodes) * bytes;
+    if (m->ranks > m->nodes)
+        inside = (m->gpu ? around : bytes) / m->inside;
+    if (m->nodes > 1) {
+        network = around / (m->link * PAYLOAD);
+        hops = buckets * 2 * (nodes - 1) * m->hop_s;
+    }
+    /* A GPU's ring uses both kinds of links at the same time. On CPUs the ranks of a node first add up their arrays. */
+    return (m->gpu ? fmax(inside, network) : inside + network) + hops;
+}
+
+static double update_s(const struct plan_sizes *sizes, const struct plan_machine *m)
+{
+    return m->memory_rate > 0 ? sizes->parameters * sizes->update_floats * sizeof(float) / m->memory_rate : 0;
+}
+
+/* A round of a given time has as many steps as fit. `overlap` steps run while the round's exchange is under way. */
+static double round_exposed_s(const struct sync_facts *f, const struct sync_spec *sync)
+{
+    struct sync_spec spec = *sync;
+
+    if (spec.every_ms > 0)
+        spec.every = (int64_t)fmax(1, floor((double)spec.every_ms / f->compute_ms));
+    double exchange_ms = sync_cost_ms(f, &spec) * (double)spec.every;
+    double hidden_ms = fmin(exchange_ms, (double)spec.overlap * f->compute_ms);
+    return (exchange_ms - hidden_ms) / (double)spec.every / 1e3;
+}
+
+void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, const struct sync_spec *sync,
+               enum shard_type shard, struct plan_step *out)
+{
+    const double bytes = sizes->arrays * sizeof(float), whole_s = update_s(sizes, m);
+    struct plan_step p = {.update_s = whole_s, .exchange_s = allreduce_s(m, bytes)};
+
+    p.compute_s = m->step_s > 0 ? m->step_s : sizes->flops / m->rate + whole_s;
+    if (shard == SHARD_OPTIMIZER) {
+        p.update_s = whole_s / (double)m->ranks;
+        p.compute_s = fmax(p.compute_s - whole_s + p.update_s, 0);
+    }
+    struct sync_facts f = {
+        .compute_ms = p.compute_s * 1e3,
+        .allreduce_ms = p.exchange_s * 1e3,
+        .overlap = sync_overlap(sizes->arrays, m->nodes > 1 || m->gpu),
+        .bytes = bytes,
+        .nodes = (int)m->nodes,
+        .world_size = (int)m->ranks,
+    };
+    if (m->ranks > 1 && sync->type != SYNC_ALLREDUCE) {
+        p.exposed_s = round_exposed_s(&f, sync);
+    } else if (m->ranks > 1 && shard == SHARD_OPTIMIZER) {
+        /* The sums of gradients run beside backward; parameters are gathered after the update, when nothing else runs. */
+        f.allreduce_ms /= 2;
+        p.exposed_s = (sync_cost_ms(&f, sync) + f.allreduce_ms) / 1e3;
+    } else if (m->ranks > 1) {
+        p.exposed_s = sync_cost_ms(&f, sync) / 1e3;
+    }
+    p.step_s = p.compute_s + p.exposed_s;
+    p.per_second = sizes->samples * (sizes->tokens > 0 ? sizes->tokens : 1) / p.step_s;
+    *out = p;
+}
