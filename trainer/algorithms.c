@@ -103,7 +103,9 @@ enum err_code trainer_choose_algorithms(struct trainer *t, struct err *e)
         return ERR_OK;
     if (any_rank_chooses(t, &any, e) || !any)
         return e->code;
-    if (f->rank == root && read_kept(t, &text, &found))
+    if (f->rank == root && f->info.live)
+        t->engine.device->ops->choices(t->engine.device, &text);
+    else if (f->rank == root && read_kept(t, &text, &found))
         log_error("algorithms_unreadable", "why=%s", LOG_Q(found.msg));
     if (formation_agree(f, root, &found, e) || share_text(t, root, &text, e) ||
         take_or_rehearse(t, &text, false, e))

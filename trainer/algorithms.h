@@ -6,6 +6,7 @@
 /* With DDP_CUDA_TUNE, algorithms for matrix products are chosen by measurement. The bits of a run depend on them, so
  * all ranks use the choices of one rank, and snapshots keep them (algorithms.txt):
  *   1. The source rank reads the choices of its snapshot. Without a snapshot, rank 0 reads the file that DDP_CUDA_TUNE names.
+ *      In a generation that goes on from memory the source rank keeps the choices that it has.
  *   2. All ranks take these choices.
  *   3. That rank does the work of one micro-batch as a rehearsal, which measures algorithms for products without a choice.
  *   4. All ranks take the result.

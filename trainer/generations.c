@@ -1,4 +1,4 @@
-/* A process on a CPU outlives its generation. When a peer is lost, the group's calls return ABORTED, and then:
+/* A process outlives its generation. When a peer is lost, the group's calls return ABORTED, and then:
  *
  *     peer_loss_await     waits for the coordinator's word: this process is a member of a later generation
  *     trainer_leave       gives the group up; parameters, moments and the place in the run stay in the engine
@@ -29,8 +29,20 @@ static bool peer_was_lost(const struct err *e)
     return e->code == ERR_ABORTED || e->code == ERR_CANCELLED;
 }
 
-/* Returns false if this process ends: it is not a member of a later generation, or it was told to end. */
-static bool generation_leave(struct trainer *t, struct link_member *as, const struct err *why)
+/* A GPU may still report that its last wait was cut off. An error after that is its own, and becomes the process's. */
+static bool device_is_sound(struct trainer *t, struct err *e)
+{
+    const struct device_ops *ops = t->engine.device->ops;
+    struct err cut_off, own;
+    if (ops->wait(t->engine.device, &cut_off) == ERR_OK || ops->wait(t->engine.device, &own) == ERR_OK)
+        return true;
+    *e = own;
+    return false;
+}
+
+/* Returns false if this process ends: it is not a member of a later generation, it was told to end, or its device has
+ * failed. */
+static bool generation_leave(struct trainer *t, struct link_member *as, struct err *why)
 {
     /* Plain text on stderr, because a failed job shows the last lines of stderr. */
     if (!t->handed_over && !(t->sync.quorum && link_over(t->link)))
@@ -40,7 +52,7 @@ static bool generation_leave(struct trainer *t, struct link_member *as, const st
         return false;
     log_info("goes_on", "gen=%lld rank=%d step=%lld why=%s", (long long)as->generation, as->rank,
              (long long)t->engine.step, LOG_Q(why->msg));
-    if (!trainer_leave(t))
+    if (!trainer_leave(t) || !device_is_sound(t, why))
         return false;
     /* From here to the first step there is nothing that a snapshot could take, so SIGTERM ends the process at once. */
     trainer_running = 0;

@@ -12,11 +12,29 @@
 
 #define FLOATS_AT_ONCE ((size_t)1 << 20)
 
+/* From device to device, by the device's own collectives if it has some. */
+static enum err_code share_on_device(struct trainer *t, const struct state_array *array, int root, bool here,
+                                     struct err *e)
+{
+    struct device *d = t->engine.device;
+    if (!here && !t->room &&
+        device_alloc(d, FLOATS_AT_ONCE * sizeof(float), "a part of the state", &t->room, e))
+        return e->code;
+    for (size_t at = 0, n; at < array->count; at += n) {
+        n = array->count - at < FLOATS_AT_ONCE ? array->count - at : FLOATS_AT_ONCE;
+        if (coll_broadcast_floats(t->formation.group, here ? array->data + at : t->room, n, root, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
 enum err_code live_share_array(struct trainer *t, const struct state_array *array, int root, bool take,
                                struct err *e)
 {
     struct device *d = t->engine.device;
     bool source = t->formation.rank == root;
+    if (!d->host)
+        return share_on_device(t, array, root, source || take, e);
     size_t most = array->count < FLOATS_AT_ONCE ? array->count : FLOATS_AT_ONCE;
     /* Not in place: a rank that keeps what it has takes part, too. */
     float *room = xcalloc(most, sizeof(*room));
@@ -24,10 +42,10 @@ enum err_code live_share_array(struct trainer *t, const struct state_array *arra
     for (size_t at = 0, n; !code && at < array->count; at += n) {
         n = array->count - at < FLOATS_AT_ONCE ? array->count - at : FLOATS_AT_ONCE;
         if (source)
-            d->ops->download(d, room, array->data + at, n * sizeof(float));
+            memcpy(room, array->data + at, n * sizeof(float));
         code = coll_broadcast(t->formation.group, room, n * sizeof(float), root, e);
         if (!code && take && !source)
-            d->ops->upload(d, array->data + at, room, n * sizeof(float));
+            memcpy(array->data + at, room, n * sizeof(float));
     }
     free(room);
     return code;

@@ -79,6 +79,8 @@ void trainer_close(struct trainer *t)
 {
     link_close(t->link);
     free(t->snapshot_dir);
+    if (t->room)
+        t->engine.device->ops->free(t->engine.device, t->room);
     engine_close(&t->engine);
 }
 
@@ -147,23 +149,19 @@ static bool strategy_stays(const struct trainer *t)
         return false;
 
     const struct sync_spec *s = &t->spec->sync;
-    switch (s->type) {
-    case SYNC_ALLREDUCE:
-        return true;
-    case SYNC_AUTO: /* before the choice, nothing is worth being kept */
-        return t->chosen.facts.world_size > 0;
-    case SYNC_AVERAGE:
-    case SYNC_DILOCO:
-        return true;
+    if (s->type == SYNC_AUTO) {
+        if (!t->chosen.facts.world_size)
+            return false; /* before the choice, nothing is worth being kept */
+        s = &t->chosen.sync;
     }
-    return false;
+    /* Rounds that are interrupted on a GPU have not been tested. */
+    return t->engine.device->host || s->type == SYNC_ALLREDUCE;
 }
 
 bool trainer_stays(const struct trainer *t)
 {
     const struct job_spec *job = &t->config->job;
-    return strategy_stays(t) && !t->outdated && job->max_replacements > 0 && t->engine.device->host &&
-           link_has_coordinator(t->link);
+    return strategy_stays(t) && !t->outdated && job->max_replacements > 0 && link_has_coordinator(t->link);
 }
 
 /* The state of an earlier generation is not what the group starts with. */
@@ -196,9 +194,7 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
         return e->code;
     struct link_join request = {
         .offers = o.offers, .offer_count = o.count, .unusable = o.found.unusable, .live_step = live_step};
-    /* Making the device's id starts a thread that waits for all ranks, so it is made only if it will be used.
-     */
-    bool wants_id = device->comm && as->world_size > 1 && !wants_tree(t);
+    bool wants_id = device->comm && !wants_tree(t);
     if (formation_join(&t->formation, t->link, as, &request, device, wants_id, e)) {
         /* The coordinator has changed its mind about a process that stays; Watch brings its word. */
         if (later && (e->code == ERR_PERMISSION_DENIED || e->code == ERR_UNAUTHENTICATED ||

@@ -69,6 +69,18 @@ static enum err_code exchange_gradients(struct trainer *t, struct err *e)
     return code;
 }
 
+/* On a GPU, exchange_gradients returns before the sum is complete, and a lost peer leaves a part of it. A process that may go on
+ * without that peer queues the update only behind a sum that is complete. The update then needs no peer, so that nothing but
+ * this rank's own GPU can cut it off. */
+static enum err_code await_gradients(struct trainer *t, struct err *e)
+{
+    struct device *d = t->engine.device;
+    if (d->host || t->formation.world_size == 1 || !sync_votes_each_step(t->formation.sync) ||
+        t->config->job.max_replacements <= 0)
+        return ERR_OK;
+    return d->ops->wait(d, e);
+}
+
 /* shard: optimizer. The norm of the whole gradient, from the blocks of all ranks, in their order. */
 static enum err_code sum_part_squares(struct trainer *t, const struct step *s, struct err *e)
 {
@@ -173,7 +185,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
         /* Parts of the gradients are being summed when the backward pass ends. */
         if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) ||
             rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) || exchange_gradients(t, e) ||
-            sum_part_squares(t, s, e) || phase_fails(t, "step.update", e))
+            await_gradients(t, e) || sum_part_squares(t, s, e) || phase_fails(t, "step.update", e))
             return e->code;
         step_update(n, s);
         n->narrowed &= t->sync.type == SYNC_ALLREDUCE; /* other strategies change parameters between steps */

@@ -81,6 +81,8 @@ struct trainer {
     /* The choice that the engine's state follows. A generation that fails before it has a choice leaves it as it is. */
     struct live_choice chosen;
     bool outdated; /* it met a process of another version */
+    /* Device memory for a part of a state that is sent to other ranks, and that this rank does not take; NULL: not needed yet. */
+    void *room;
 
     /* These live as long as the generation. */
     struct formation formation;
@@ -142,8 +144,8 @@ struct trainer {
  * error. The caller must call trainer_close in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link,
                                       struct err *e);
-/* Whether this process keeps its state and goes on in the next generation if its generation ends: on a CPU, an exchange that was
- * cut off has not changed the state. */
+/* Whether this process keeps its state and goes on in the next generation if its generation ends. An exchange that was cut off
+ * has not changed the state (trainer_step). */
 bool trainer_stays(const struct trainer *t);
 /* Joins a generation and forms its group with the engine's arrays. If the generation goes on from memory, the engine then
  * holds the state of the source rank. If not, a state of an earlier generation is gone: call trainer_restore. The caller must call trainer_leave when
@@ -156,8 +158,7 @@ MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct er
 MUST_CHECK enum err_code trainer_open_sync(struct trainer *t, const struct sync_spec *spec, struct err *e);
 void trainer_take_sizes(struct trainer *t); /* fills in `sizes` */
 /* Leaves the generation. Parameters, moments and the position in the run stay in the engine, and a later trainer_join
- * uses them. After a failed sum of gradients on a GPU, parameters may hold a part of it; therefore a process that computes
- * on one ends with its generation (trainer_stays). Returns false if the device's collectives did not end: the process must then end by _exit and release
+ * uses them. Returns false if the device's collectives did not end: the process must then end by _exit and release
  * nothing. */
 MUST_CHECK bool trainer_leave(struct trainer *t);
 void trainer_close(struct trainer *t); /* after trainer_leave */

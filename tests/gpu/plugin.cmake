@@ -6,7 +6,7 @@ if(TARGET standin_nccl)
   target_compile_definitions(ddp_cuda_emulated PRIVATE DDP_CUDA_NCCL)
   target_link_libraries(ddp_cuda_emulated PRIVATE standin_nccl)
 endif()
-set(symbols ${PROJECT_SOURCE_DIR}/trainer/device/cuda/symbols.map)
+set(symbols ${CMAKE_CURRENT_SOURCE_DIR}/emulated.map)
 target_link_libraries(ddp_cuda_emulated PRIVATE emulated_kernels base ${CMAKE_DL_LIBS} m)
 target_link_options(ddp_cuda_emulated PRIVATE -Wl,--version-script=${symbols} -Wl,--no-undefined)
 set_target_properties(ddp_cuda_emulated PROPERTIES OUTPUT_NAME ddp_cuda LINK_DEPENDS ${symbols}

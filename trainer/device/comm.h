@@ -8,8 +8,8 @@
 #include "trainer/device/device.h"
 
 /* Collectives that a device runs by itself, on its own memory: NCCL's, on a GPU. They are put on a queue of
- * their own beside the device's computing queue, and run while the caller goes on. The device's wait calls
- * comm_ops->check, so it returns the error of an operation that failed, and notices that a peer is gone. A
+ * their own beside the device's computing queue, and run while the caller goes on. While a collective runs, the device's wait
+ * calls comm_ops->check, so it returns the error of an operation that failed, and notices that a peer is gone. A
  * device has at most one communicator at a time.
  *
  * Threads: the owner's, except abort, which any thread may call at any time between open and close. */
@@ -55,6 +55,8 @@ struct comm_ops {
     /* Operations that the device is given after join run after all collectives before it. The host does not
      * wait. */
     enum err_code (*join)(struct comm *c, struct err *e);
+    /* Whether a collective that was started has not ended. If none is left, nothing on the device waits for a peer. */
+    bool (*busy)(struct comm *c);
     /* For how long the device has stood still in joins, of those that it has passed; its own clock measures that. */
     int64_t (*joined_ns)(struct comm *c);
     /* ABORTED: the group is over, because of an abort, a lost peer, or an operation that ran into its limit.

@@ -34,7 +34,9 @@ const char *emulated_fault(void);
 void emulated_restart(unsigned long long seed, unsigned long long fault);
 /* Returns the first dimension of the grid of the last launch of a kernel with this name; 0: there was none. */
 unsigned emulated_grid(const char *kernel);
-size_t emulated_device_bytes(void); /* returns how many bytes of device memory are allocated */
+/* The emulated plugin exports these two. */
+__attribute__((visibility("default"))) size_t emulated_device_bytes(void); /* that are allocated */
+__attribute__((visibility("default"))) long emulated_handles(void);        /* streams and events that exist */
 
 #ifdef __cplusplus
 }

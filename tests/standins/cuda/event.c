@@ -65,6 +65,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     cudaError_t error = call_check();
     if (!error)
         *out = xcalloc(1, sizeof **out);
+    runtime_handles += !error;
     return runtime_leave(error);
 }
 
@@ -79,6 +80,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     if (!event)
         return runtime_leave(cudaErrorInvalidResourceHandle);
     event->destroyed = true;
+    runtime_handles--;
     if (!event->pending)
         free(event);
     return runtime_leave(call_check());

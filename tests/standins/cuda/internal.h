@@ -62,6 +62,7 @@ struct operation *operation_create(const char *name, emulated_run *run, const vo
 /* Queues the operation in the stream, or records it in the graph into which the stream is captured. */
 cudaError_t stream_put(cudaStream_t stream, struct operation *o);
 cudaError_t stream_put_all(cudaStream_t stream, const struct operations *from);
+extern long runtime_handles; /* streams and events that exist */
 bool stream_is_known(cudaStream_t stream);
 bool stream_is_captured(cudaStream_t stream);
 /* For calls that are forbidden while a stream is captured: ends the capture and returns an error. */

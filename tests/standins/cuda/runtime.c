@@ -18,6 +18,13 @@ static struct {
     char why[640];
 } now;
 
+long runtime_handles;
+
+long emulated_handles(void)
+{
+    return runtime_handles;
+}
+
 /* ---- errors and random numbers */
 
 static uint64_t environment_number(const char *name)

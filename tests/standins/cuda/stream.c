@@ -246,6 +246,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     if (error)
         return runtime_leave(error);
     cudaStream_t s = xcalloc(1, sizeof *s);
+    runtime_handles++;
     operations_init(&s->queue);
     s->ordinary = !(flags & cudaStreamNonBlocking);
     s->next = streams.all;
@@ -276,6 +277,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         at = &(*at)->next;
     *at = stream->next;
     free(stream);
+    runtime_handles--;
     return runtime_leave(call_check());
 }
 

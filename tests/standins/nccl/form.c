@@ -12,7 +12,7 @@
 
 #include "internal.h"
 
-enum { MOST_IDS = 16 };
+enum { MOST_IDS = 64 };
 struct hello {
     int32_t rank, version;
 };
@@ -177,6 +177,7 @@ void standin_form(struct ncclComm *c)
 {
     if (standin_fault("late-init") || atomic_load(&c->state) != ncclInProgress)
         return;
+    standin_die("killed-forming");
     if (standin_fault("init-fails"))
         comm_fail(c, ncclSystemError);
     else if (c->ranks == 1)

@@ -18,6 +18,7 @@ nodes: 2
 procs_per_node: 2
 device: auto
 max_restarts: 2
+max_replacements: 0
 train:
   model: {type: mlp, sizes: [20, 16, 1], activation: relu}
   data: {type: synthetic, samples: 512}

@@ -31,6 +31,8 @@ struct ncclComm {
 
 /* Returns whether DDP_STANDIN_NCCL_FAULT names this fault. */
 bool standin_fault(const char *name);
+/* Kills this process if that fault is wanted, without a chance to close anything. */
+void standin_die(const char *fault);
 int standin_version(void);
 void standin_hold(struct ncclComm *c);
 void standin_drop(struct ncclComm *c); /* the last reference frees it */

@@ -1,6 +1,7 @@
 /* Communicators from creation to destruction, and their state. */
 #include "nccl.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,12 @@ bool standin_fault(const char *name)
         said += here + (said[here] == ',');
     }
     return false;
+}
+
+void standin_die(const char *fault)
+{
+    if (standin_fault(fault))
+        raise(SIGKILL);
 }
 
 int standin_version(void)
@@ -142,6 +149,8 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     while (standin_fault("hang-in-abort"))
         pause();
+    if (standin_fault("late-abort"))
+        usleep(20000);
     atomic_store(&c->aborted, true);
     return comm_end(c);
 }

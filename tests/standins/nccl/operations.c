@@ -128,6 +128,7 @@ static bool work_advance(struct work *w)
 {
     bool first = w->c->rank == 0;
 
+    standin_die("killed-before-sum");
     if (w->phase == BEGIN)
         work_begin(w);
     if (w->phase == COLLECT) {
@@ -135,11 +136,18 @@ static bool work_advance(struct work *w)
             return false;
         if (first)
             add_all(w);
+        if (!first)
+            standin_die("killed-after-sending");
         rewind_all(w->c);
         w->phase = RETURN;
     }
     if (!move_all(w, first))
         return false;
+    standin_die("killed-after-sending");
+    if (standin_fault("fails-after-sum")) {
+        atomic_store(&w->c->state, ncclRemoteError);
+        return false;
+    }
     if (w->spoils) {
         memset(w->data, 0xff, w->lo);
         memset(w->data + w->hi, 0xff, w->bytes - w->hi);

@@ -37,8 +37,8 @@ MUST_CHECK enum err_code formation_listen(struct formation *f, const char *addre
                                           struct err *e);
 
 /* request: the snapshots that this rank offers, those that it cannot use, and the state that it has; this call fills in
- * the address and the bootstrap id. wants_id: the group will use the device's own collectives, so rank 0 must make an id
- * for them. */
+ * the address and the bootstrap id. wants_id: a group of several ranks will use the device's own collectives, so rank 0 must make
+ * an id for them. */
 MUST_CHECK enum err_code formation_join(struct formation *f, struct link *link, const struct link_member *as,
                                         struct link_join *request, struct device *device, bool wants_id,
                                         struct err *e);

@@ -83,11 +83,13 @@ struct bootstrap {
     size_t size; /* 0: the id is not made yet */
 };
 
-static enum err_code make_bootstrap(struct bootstrap *b, const struct link_join *join, struct err *e)
+/* A rank that is alone needs no id of a device: making one starts a thread, which would wait for other ranks for ever. */
+static enum err_code make_bootstrap(struct bootstrap *b, const struct link_join *join, int world_size,
+                                    struct err *e)
 {
     if (b->size)
         return ERR_OK;
-    if (!join->make_bootstrap) {
+    if (!join->make_bootstrap || world_size == 1) {
         id_random(b->data, BOOTSTRAP_PLAIN);
         b->size = BOOTSTRAP_PLAIN;
         return ERR_OK;
@@ -238,7 +240,7 @@ static enum err_code join_alone(const struct link_member *as, const struct link_
     if (as->world_size != 1)
         return err_set(e, ERR_FAILED_PRECONDITION, "WORLD_SIZE is %d, but DDP_COORDINATOR is not set",
                        as->world_size);
-    if (make_bootstrap(&b, join, e))
+    if (make_bootstrap(&b, join, as->world_size, e))
         return e->code;
     *out = (struct link_group){
         .generation = as->generation, .world_size = 1, .loopback = true, .source_rank = -1};
@@ -274,7 +276,7 @@ static enum err_code join_once(struct link *r, const struct link_member *as, con
         *ready = true;
         return read_group(as, reply, out, e);
     case DDP__V1__JOIN_STATE__JOIN_BOOTSTRAP:
-        return make_bootstrap(b, join, e) ? e->code : put_bootstrap(r, as, b, e);
+        return make_bootstrap(b, join, reply->world_size, e) ? e->code : put_bootstrap(r, as, b, e);
     default:
         return ERR_OK;
     }

@@ -247,6 +247,16 @@ static enum err_code join(struct comm *c, struct err *e)
     return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
+/* `after` is recorded behind the last operation. */
+static bool comm_busy(struct comm *c)
+{
+    cudaError_t rc = c->put ? cudaEventQuery(c->after) : cudaSuccess;
+
+    if (rc == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+    return rc != cudaSuccess;
+}
+
 static void abort_comm(struct comm *c)
 {
     atomic_store(&c->aborted, true);
@@ -263,6 +273,7 @@ const struct comm_ops nccl_comm_ops = {
     .gather = gather,
     .broadcast = broadcast,
     .join = join,
+    .busy = comm_busy,
     .joined_ns = nccl_joined_ns,
     .check = nccl_check,
     .abort = abort_comm,

@@ -7,12 +7,13 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/device/comm.h"
 #include "trainer/engine/state.h"
 #include "trainer/step.h"
 
 #define JOB                                                                                                  \
     "name: formations\n"                                                                                     \
-    "device: cpu\n"                                                                                          \
+    "device: %s\n"                                                                                           \
     "train:\n"                                                                                               \
     "  model: {type: mlp, sizes: [%s]}\n"                                                                    \
     "  data: {type: synthetic, samples: 512}\n"                                                              \
@@ -30,7 +31,9 @@ void meeting_open_trainer(struct trainer *t, struct trainer_config *config, cons
 void meeting_open_sizes(struct trainer *t, struct trainer_config *config, const char *sizes, const char *sync,
                         const char *more)
 {
-    CLEANUP(free_text) char *text = xasprintf(JOB "  sync: %s\n%s", sizes, sync, more);
+    const char *device = getenv("DDP_TEST_DEVICE");
+    CLEANUP(free_text)
+    char *text = xasprintf(JOB "  sync: %s\n%s", device ? device : "cpu", sizes, sync, more);
     struct link *link;
     struct err e = {0};
 
@@ -54,6 +57,9 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
     RANK_OK(formation_listen(&t->formation, NULL, node, e), e);
     m->size[odd][at->rank] =
         coll_listener_address(t->formation.listener, m->address[odd][at->rank], sizeof(m->address[0][0]));
+    const struct comm_ops *comm = t->engine.device->comm;
+    if (comm && at->rank == 0 && at->world > 1)
+        RANK_OK(comm->make_id(m->id[odd], sizeof(m->id[odd]), &m->id_size[odd], e), e);
     atomic_fetch_add(&m->here[at->round], 1);
     for (int64_t end = clock_boot_ms() + 20000; atomic_load(&m->here[at->round]) < at->world;) {
         RANK_CHECK(clock_boot_ms() < end);
@@ -71,6 +77,10 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
         if ((i == at->world - 1) != (at->rank == at->world - 1))
             ((uint8_t *)(uintptr_t)info.peers[i].address)[0]++; /* the version comes first */
     memset(info.key, (int)at->generation, sizeof(info.key));
+    if (comm && at->world > 1) {
+        info.bootstrap = xmemdup(m->id[odd], m->id_size[odd]);
+        info.bootstrap_size = m->id_size[odd];
+    }
     info.committed = xcalloc(1, sizeof(*info.committed));
     info.committed[0].step = at->committed;
     info.committed_count = at->committed > 0;

@@ -11,12 +11,14 @@
 /* Trainers in forked processes that form one group after another. They do the coordinator's part themselves: each writes
  * its address to memory that all share, and reads those of the others. */
 
-enum { MEETING_RANKS = 4, MEETING_ROUNDS = 1024, MEETING_FLOATS = 16384 };
+enum { MEETING_RANKS = 8, MEETING_ROUNDS = 1024, MEETING_FLOATS = 16384 };
 
 struct meeting { /* in shared memory, zero at first */
     atomic_int here[MEETING_ROUNDS];
     uint8_t address[2][MEETING_RANKS][512];
     size_t size[2][MEETING_RANKS];
+    uint8_t id[2][256]; /* of the device's own collectives */
+    size_t id_size[2];
 };
 struct meeting_place {
     int round; /* each group has a number of its own, from 0 */
@@ -29,7 +31,7 @@ struct meeting_place {
     int64_t committed; /* the step of the only committed snapshot; 0: none */
 };
 
-/* A trainer of a small model without a coordinator. sync, more: the value of `sync` in the job file, and further lines
+/* A trainer of a small model without a coordinator, on the device that DDP_TEST_DEVICE names (cpu). sync, more: the value of `sync` in the job file, and further lines
  * below `train`. */
 void meeting_open_trainer(struct trainer *t, struct trainer_config *config, const char *sync,
                           const char *more);
