@@ -157,6 +157,17 @@ static enum err_code round_goes_on(const struct trainer *t, struct err *e)
     return err_set(e, ERR_ABORTED, "generation %lld is over", (long long)t->formation.info.generation);
 }
 
+/* What follows the update: parameters of a divided optimizer, and rounds, which measure their waiting themselves. Returns true if it
+ * was done. */
+static bool exchange_parameters(struct trainer *t, const struct step *s, struct err *lost)
+{
+    const int64_t began = clock_mono_ns();
+    const bool exchanged = sync_after_step(t->formation.sync, s->local, s->global, lost) == ERR_OK;
+    if (sync_votes_each_step(t->formation.sync))
+        t->interval.exposed_ns += clock_mono_ns() - began;
+    return exchanged;
+}
+
 enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended, struct err *e)
 {
     struct engine *n = &t->engine;
@@ -202,7 +213,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     bool wanted = round_stop_wanted(t, s, clock_mono_ns() - began);
     if (counted && meet_in_round(t, sync_round_ends(f->sync), wanted, stop, &lost))
         counted = false;
-    bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK && counted;
+    bool exchanged = exchange_parameters(t, s, &lost) && counted;
     /* A GPU may fail every wait until the group has ended, so the step counts without one. */
     if (!exchanged && !n->device->host) {
         step_count(n, s);
