@@ -114,7 +114,7 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
             continue; /* the node has this card already */
         out->cards[out->card_count++] = (struct core_wish_card){
             .job = card->job,
-            .progress = job ? card_progress(job, node) : 0,
+            .progress = job ? card_progress(job, node->r.name) : 0,
             .ended = !job || job_finished(job),
             .drop = !job,
         };

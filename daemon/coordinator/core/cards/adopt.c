@@ -139,7 +139,7 @@ bool core_wants_card(const struct core *core, const char *node, const struct cor
 
     if (!job)
         return head->job > 0 && !card_number_is_known(core, head->job);
-    const int64_t ours = card_progress(job, core_find_node(core, node));
+    const int64_t ours = card_progress(job, node);
     /* Restored records may be ahead in one part and behind in the other: other nodes have said that the generation runs,
      * and only this card says that a worker of this node has ended. */
     return ours < head->progress || (adopt_learning(core) && card_changes_differ(ours, head->progress));

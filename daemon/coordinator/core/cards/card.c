@@ -34,13 +34,13 @@ int64_t card_stage(const struct job_record *job, const struct generation_record 
     return (g ? g->number << 8 | (int64_t)g->state << 4 : 0) | (int64_t)job->state;
 }
 
-int64_t card_progress(const struct job *job, const struct node *node)
+int64_t card_progress(const struct job *job, const char *node)
 {
     const struct generation *g = job_current(job);
     int64_t dead = 0, changes;
 
-    for (int i = 0; g && node && i < g->r.world_size; i++)
-        dead += g->ranks[i].spawn->r.dead && !strcmp(g->ranks[i].r.node, node->r.name);
+    for (int i = 0; g && i < g->r.world_size; i++)
+        dead += g->ranks[i].spawn->r.dead && !strcmp(g->ranks[i].r.node, node);
     changes = dead + job->r.revision;
     return card_stage(&job->r, g ? &g->r : NULL) << STAGE_SHIFT | (changes < CHANGES ? changes : CHANGES);
 }
@@ -51,7 +51,7 @@ bool card_due(const struct core *core, const struct node *node, const struct nod
 
     if (!node->keeps_cards || core->config.no_cards)
         return false;
-    return job ? card_progress(job, node) > card->acked : card->drop;
+    return job ? card_progress(job, node->r.name) > card->acked : card->drop;
 }
 
 static bool number_in_gap(const struct core *core, int64_t job)
@@ -114,7 +114,7 @@ void card_offer(struct core *core, struct node *node)
     for (size_t i = 0; i < node->card_count; i++) {
         struct node_card *card = &node->cards[i];
         const struct job *job = core_find_job(core, card->job);
-        int64_t progress = job ? card_progress(job, node) : 0;
+        int64_t progress = job ? card_progress(job, node->r.name) : 0;
         if (!card_due(core, node, card) || (card->revision && card->offered == progress))
             continue; /* an earlier revision carries the same card and is not yet answered */
         card->offered = progress;

@@ -7,7 +7,8 @@
 
 /* How far a job has come; g: its current generation, or NULL. */
 int64_t card_stage(const struct job_record *job, const struct generation_record *g);
-int64_t card_progress(const struct job *job, const struct node *node);
+/* node: a name. A user may have said `forget`, so that the node itself is not known any more. */
+int64_t card_progress(const struct job *job, const char *node);
 void card_heads(struct core *core, struct node *node, const struct core_hello *hello);
 /* Notes that this revision of the node's wish carries the cards that are due. */
 void card_offer(struct core *core, struct node *node);

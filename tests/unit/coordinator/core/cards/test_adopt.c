@@ -258,7 +258,7 @@ static void a_card_that_knows_of_an_end_is_wanted_though_it_is_behind(void **sta
     fixture_node(f, "box1", 1);
     int64_t job = fixture_submit(f, "");
     fixture_all_run(f, "box1");
-    int64_t ours = card_progress(core_find_job(f->core, job), core_find_node(f->core, "box1"));
+    int64_t ours = card_progress(core_find_job(f->core, job), "box1");
     const int64_t starting = ours - ((int64_t)(JOB_RUNNING - JOB_STARTING) << 16);
     const struct core_card_head behind = {job, starting}, with_end = {job, starting + 1},
                                 earlier = {job, ours - (1 << 24) + 1};
@@ -267,6 +267,25 @@ static void a_card_that_knows_of_an_end_is_wanted_though_it_is_behind(void **sta
     assert_true(core_wants_card(f->core, "box1", &with_end));
     assert_false(core_wants_card(f->core, "box1", &behind));
     assert_false(core_wants_card(f->core, "box1", &earlier));
+}
+
+/* The end of a worker counts although its node is not known any more: otherwise the node's card of an ended job would be taken for
+ * a sign of lost records when the node comes back. */
+static void the_card_of_a_forgotten_node_is_not_newer(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "");
+    fixture_form(f, job);
+    fixture_exit(f, job, 0, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
+    const struct core_card_head head = {job, card_progress(core_find_job(f->core, job), "box1")};
+    fixture_node(f, "box2", 1);
+    fixture_pass_beating(f, 12000, "box2");
+    fixture_operator(f, CORE_FORGET, "box1");
+    assert_null(core_node(f->core, "box1"));
+    assert_false(core_wants_card(f->core, "box1", &head));
 }
 
 /* Cards of a job at its revisions 1 and 2 differ from the restored records only by a tune or two. */
@@ -350,6 +369,8 @@ int main(void)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_card_that_knows_of_an_end_is_wanted_though_it_is_behind,
                                         fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(the_card_of_a_forgotten_node_is_not_newer, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(a_failure_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_member_that_died_as_one_of_an_earlier_generation_is_replaced,
