@@ -79,7 +79,7 @@ static enum err_code comm_cycle(struct device *d, float *data, bool aborts, stru
     struct comm *_Atomic comm = NULL;
     struct comm_config config = {.id = id, .world_size = 1, .timeout_ms = 60000};
     struct err ignored;
-    if (d->comm->make_id(id, sizeof(id), &config.id_size, e))
+    if (d->comm->make_id(1, id, sizeof(id), &config.id_size, e))
         return e->code;
     enum err_code code = d->comm->open(&comm, d, &config, e);
     if (code == ERR_OK)

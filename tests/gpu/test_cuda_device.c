@@ -296,7 +296,7 @@ static void a_device_error_stops_collectives(void **state)
     (void)state;
     if (!d->comm)
         skip();
-    assert_int_equal(d->comm->make_id(id, sizeof(id), &config.id_size, &e), ERR_OK);
+    assert_int_equal(d->comm->make_id(1, id, sizeof(id), &config.id_size, &e), ERR_OK);
     assert_int_equal(d->comm->open(&comm, d, &config, &e), ERR_OK);
     assert_int_equal(d->comm->allreduce(comm, x, 1, &e), ERR_OK);
     d->ops->copy(d, NULL, x, 4);

@@ -35,8 +35,8 @@ struct comm_ops {
     /* Sets what the library reads from the environment. Call it once, before make_id and open, and before the process
      * starts threads: when the device was opened. reproducible: as in comm_config. */
     void (*prepare)(bool reproducible);
-    /* Makes the id of a new group; called once, in the process of rank 0. */
-    enum err_code (*make_id)(uint8_t *out, size_t cap, size_t *size, struct err *e);
+    /* Makes the id of a new group of so many ranks; called once, in the process of rank 0. */
+    enum err_code (*make_id)(int world_size, uint8_t *out, size_t cap, size_t *size, struct err *e);
     /* Collective. ABORTED: abort was called. UNAVAILABLE, DEADLINE_EXCEEDED: a peer did not take part.
      * INTERNAL: this machine or its device failed. FAILED_PRECONDITION: ranks have different versions, or
      * another error that a retry does not remove. `out` is set before open waits for anything, so that

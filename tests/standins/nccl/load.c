@@ -11,6 +11,7 @@ enum err_code nccl_load(struct nccl_library *out, struct err *e)
                                  .error_text = ncclGetErrorString,
                                  .last_error = ncclGetLastError,
                                  .init = ncclCommInitRankConfig,
+                                 .init_scalable = standin_fault("one-id") ? NULL : ncclCommInitRankScalable,
                                  .async_error = ncclCommGetAsyncError,
                                  .allreduce = ncclAllReduce,
                                  .reduce = ncclReduce,

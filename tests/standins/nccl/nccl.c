@@ -46,11 +46,16 @@ ncclResult_t ncclGetVersion(int *version)
     return ncclSuccess;
 }
 
-static int blocks_given;
+static int blocks_given, ids_given;
 
 int standin_blocks(void)
 {
     return blocks_given;
+}
+
+int standin_ids(void)
+{
+    return ids_given;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
@@ -64,6 +69,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     if (!c)
         return ncclSystemError;
     blocks_given = config->minCTAs == config->maxCTAs && config->minCTAs > 0 ? config->minCTAs : 0;
+    ids_given = 1;
     c->rank = rank;
     c->ranks = ranks;
     c->id = id;
@@ -75,6 +81,23 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     atomic_store(&c->state, rank == 0 && c->listener < 0 ? ncclInvalidUsage : ncclInProgress);
     *out = c;
     return (ncclResult_t)atomic_load(&c->state);
+}
+
+/* All ranks meet at the first id; those of the others are closed. */
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int ranks, int rank, int id_count, ncclUniqueId *ids,
+                                      ncclConfig_t *config)
+{
+    ncclResult_t rc =
+        id_count > 0 ? ncclCommInitRankConfig(out, ranks, ids[0], rank, config) : ncclInvalidArgument;
+
+    ids_given = id_count;
+    for (int i = 1; i < id_count && rank == 0; i++) {
+        struct ncclComm unused = {.id = ids[i], .listener = standin_take_listener(&ids[i])};
+        if (unused.listener < 0)
+            return ncclInvalidArgument;
+        standin_close_listener(&unused);
+    }
+    return rc;
 }
 
 void standin_hold(struct ncclComm *c)

@@ -45,6 +45,8 @@ ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config);
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int ranks, int rank, int id_count, ncclUniqueId *ids,
+                                      ncclConfig_t *config);
 ncclResult_t ncclCommFinalize(ncclComm_t c);
 ncclResult_t ncclCommDestroy(ncclComm_t c);
 ncclResult_t ncclCommAbort(ncclComm_t c);
@@ -66,6 +68,8 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
 
 /* Of the communicator that was opened last: the number of thread blocks that it was given; 0: none. */
 int standin_blocks(void);
+/* And how many ids. */
+int standin_ids(void);
 
 #ifdef __cplusplus
 }

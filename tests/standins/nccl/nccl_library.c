@@ -33,6 +33,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     return ncclInternalError;
 }
 
+#if VERSION >= 22300
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int ranks, int rank, int id_count, ncclUniqueId *ids,
+                                      ncclConfig_t *config)
+{
+    (void)out, (void)ranks, (void)rank, (void)id_count, (void)ids, (void)config;
+    return ncclInternalError;
+}
+#endif
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 {
     (void)c, (void)state;

@@ -15,7 +15,7 @@ enum { RANKS_COUNT = 3000, RANKS_MOST = 8, RANKS_SOON_MS = 5000 };
 
 /* Memory that all ranks of a run share: the group's id, and how far each rank has come. ranks_run clears it. */
 struct ranks_shared {
-    uint8_t id[256];
+    uint8_t id[4096];
     size_t id_size;
     atomic_int id_made, at[RANKS_MOST];
 };
@@ -23,6 +23,8 @@ struct ranks_shared {
 extern struct ranks_shared *ranks_shared;
 extern cudaStream_t ranks_stream;   /* the stream of this rank's device */
 extern bool ranks_device_has_error; /* cuda_first_error reports an error of this rank's device */
+
+extern int ranks_told; /* the number of ranks for which ranks_share_id makes an id */
 
 /* In the process of rank r: ends it with exit code 1 if `what` is false. */
 #define RANK_CHECK(r, what)                                                                                  \

@@ -166,7 +166,8 @@ static void ranks_meet(struct where *w)
     CHECK(coll_listen(&w->listener, NULL, w->nodes ? NULL : directory, &e) == ERR_OK);
     shared->size[rank] = coll_listener_address(w->listener, shared->address[rank], 512);
     if (rank == 0 && device.base.comm)
-        CHECK(device.base.comm->make_id(shared->id, sizeof(shared->id), &shared->id_size, &e) == ERR_OK);
+        CHECK(device.base.comm->make_id(w->ranks, shared->id, sizeof(shared->id), &shared->id_size, &e) ==
+              ERR_OK);
     atomic_fetch_add(&shared->here, 1);
     wait_until_value(&shared->here, w->ranks);
 }

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "tests/standins/nccl/nccl.h"
@@ -162,6 +163,31 @@ static void test_the_number_of_blocks_is_given_for_bits_only(void **state)
     ranks_run(any_order, 1, -1);
 }
 
+/* A large group meets at several ids. Here two ranks are as many as they say. */
+static void meets_at_ids(int r, int ranks)
+{
+    static const struct {
+        int told, ids;
+    } rows[] = {{256, 1}, {257, 2}, {600, 3}, {100000, 32}};
+
+    for (int i = 0; i < (int)(sizeof(rows) / sizeof(*rows)); i++) {
+        ranks_told = rows[i].told;
+        ranks_share_id(r, i + 1);
+        struct comm *c = ranks_open_group(r, ranks);
+        CHECK(standin_ids() == rows[i].ids);
+        ranks_check_sums(c, r, ranks);
+        ranks_close_group(c, r);
+        atomic_store(&ranks_shared->at[r], i + 1);
+        ranks_wait_value(&ranks_shared->at[!r], i + 1);
+    }
+}
+
+static void test_large_groups_meet_at_several_ids(void **state)
+{
+    (void)state;
+    ranks_run(meets_at_ids, 2, -1);
+}
+
 static int count_entries(const char *path)
 {
     DIR *d = opendir(path);
@@ -211,6 +237,7 @@ static void test_a_hundred_cycles_leak_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_large_groups_meet_at_several_ids),
         cmocka_unit_test(test_the_number_of_blocks_is_given_for_bits_only),
         cmocka_unit_test(test_ranks_sum),
         cmocka_unit_test(test_ranks_sum_by_parts),

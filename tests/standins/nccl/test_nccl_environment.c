@@ -5,8 +5,13 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "trainer/device/cuda/nccl/nccl.h"
 #include "trainer/device/cuda/nccl/nccl_environment.h"
 
@@ -59,12 +64,111 @@ static void test_interface_of_the_nodes_address(void **state)
     assert_null(interface_at("", NULL));
 }
 
+/* ---- machines with several interfaces, as directories like /sys/class/net */
+
+struct nic {
+    const char *name;
+    int speed;        /* Mbit/s; 0: the driver does not know it */
+    const char *more; /* a link or directory of the interface: master, lower_NAME; NULL: none */
+    bool virtual, tunnel;
+};
+struct machine {
+    const char *chosen; /* has the node's address */
+    bool only;          /* NCCL is told to use it */
+    struct nic nics[10];
+};
+
+static void file_put(const char *sys, const struct nic *nic, const char *file, int number)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s/%s", sys, nic->name, file);
+    FILE *f = fopen(path, "we");
+
+    assert_non_null(f);
+    fprintf(f, "%d\n", number);
+    fclose(f);
+}
+
+static void nic_put(const char *sys, const struct nic *nic)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", sys, nic->name);
+
+    assert_int_equal(mkdir(path, 0700), 0);
+    file_put(sys, nic, "type", nic->tunnel ? 65534 : 1);
+    file_put(sys, nic, "speed", nic->speed ? nic->speed : -1);
+    if (!nic->virtual)
+        file_put(sys, nic, "device", 0);
+    if (nic->more)
+        file_put(sys, nic, nic->more, 0);
+}
+
+static void one_interface_is_chosen_only_where_it_is_the_only_network_for_data(void **state)
+{
+    static const struct machine machines[] = {
+        {"eth0", true, {{"eth0", 10000}}},
+        {"eth1", true, {{"eth0", 1000}, {"eth1", 25000}, {"docker0", 0, .virtual = true}}},
+        /* rails: a slow network for management, and an interface for each GPU */
+        {"eth0", false, {{"eth0", 1000}, {"ib0", 400000}, {"ib1", 400000}, {"ib2", 400000}, {"ib3", 400000}}},
+        {"eth1", false, {{"eth0", 1000}, {"eth1", 100000}, {"eth2", 100000}}},
+        {"eth0", false, {{"eth0", 0}, {"eth1", 0}}},
+        {"wg0", true, {{"wg0", 0, .virtual = true, .tunnel = true}, {"eth0", 100000}, {"eth1", 100000}}},
+        {"bond0",
+         true,
+         {{"bond0", 25000, .virtual = true},
+          {"eth0", 25000, "master"},
+          {"eth1", 25000, "master"},
+          {"eth2", 1000}}},
+        {"bond0", false, {{"bond0", 50000, .virtual = true}, {"eth0", 25000, "master"}, {"eth2", 100000}}},
+        {"eth0.7", true, {{"eth0.7", 25000, "lower_eth0", .virtual = true}, {"eth0", 25000}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+        const struct machine *m = &machines[i];
+        const char *names[ARRAY_LEN(m->nics)];
+        char sys[] = "/tmp/ddp-nics-XXXXXX";
+        struct err e = {0};
+        size_t count = 0;
+
+        assert_non_null(mkdtemp(sys));
+        for (; count < ARRAY_LEN(m->nics) && m->nics[count].name; count++) {
+            nic_put(sys, &m->nics[count]);
+            names[count] = m->nics[count].name;
+        }
+        if (nccl_only_network(sys, names, count, m->chosen) != m->only)
+            fail_msg("machine %zu", i);
+        assert_int_equal(file_remove_tree(sys, &e), ERR_OK);
+    }
+}
+
+/* ---- a library that does not know groups with several ids */
+
+static void an_old_library_has_one_id_for_a_large_group(void **state)
+{
+    struct comm *_Atomic c = NULL;
+    struct comm_config config = {.world_size = 600};
+    uint8_t ids[4096];
+    struct err e = {0};
+
+    (void)state;
+    setenv("DDP_STANDIN_NCCL_FAULT", "one-id", 1); /* before the library is opened */
+    assert_int_equal(nccl_comm_ops.make_id(600, ids, sizeof(ids), &config.id_size, &e), ERR_OK);
+    assert_int_equal(config.id_size, 128);
+    config.id = ids;
+    config.id_size = 256; /* made by a newer library */
+    assert_int_equal(nccl_comm_ops.open(&c, NULL, &config, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "several ids"));
+    assert_null(c);
+    unsetenv("DDP_STANDIN_NCCL_FAULT");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment_without_an_order),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_interface_of_the_nodes_address),
+        cmocka_unit_test(an_old_library_has_one_id_for_a_large_group),
+        cmocka_unit_test(one_interface_is_chosen_only_where_it_is_the_only_network_for_data),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

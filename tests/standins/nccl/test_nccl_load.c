@@ -35,6 +35,17 @@ static void the_functions_are_found(void **state)
     assert_int_equal(version, 22809);
     assert_int_equal(lib.make_id(&id), ncclSuccess);
     assert_int_equal(id.internal[0], 'x');
+    assert_non_null(lib.init_scalable);
+}
+
+static void an_early_version_lacks_what_is_not_needed(void **state)
+{
+    CLEANUP(free_text) char *file = library_beside("nccl_early.so");
+    struct nccl_library lib;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(nccl_load_file(&lib, file, &e), ERR_OK);
+    assert_null(lib.init_scalable);
 }
 
 static void a_library_that_does_not_fit_is_refused(void **state)
@@ -63,6 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_functions_are_found),
+        cmocka_unit_test(an_early_version_lacks_what_is_not_needed),
         cmocka_unit_test(a_library_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

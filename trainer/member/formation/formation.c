@@ -11,6 +11,8 @@
 #include "trainer/member/link/watch.h"
 
 #define CONNECT_MS 60000
+/* NCCL's ranks meet one after the other at the rank that made the id, and each opens connections to others. */
+#define CONNECT_RANK_MS 100
 /* In a group with pairs, each rank shakes hands with every other rank, 32 at a time (coll/handshake.c). Through a relay, one
  * handshake takes two seconds or more: most of it is the wait for the direct way. */
 #define CONNECT_PAIR_MS 250
@@ -23,10 +25,11 @@ enum err_code formation_listen(struct formation *f, const char *address, const c
 
 /* ---- joining */
 
-static enum err_code make_device_id(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e)
+static enum err_code make_device_id(void *arg, int world_size, uint8_t *out, size_t cap, size_t *size,
+                                    struct err *e)
 {
     struct device *device = arg;
-    return device->comm->make_id(out, cap, size, e);
+    return device->comm->make_id(world_size, out, cap, size, e);
 }
 
 void formation_be_told(struct formation *f, struct link_group *info)
@@ -70,7 +73,7 @@ static void generation_over(void *arg, int64_t generation)
 
 int formation_connect_ms(int world_size, bool pairs)
 {
-    return CONNECT_MS + (pairs ? CONNECT_PAIR_MS * world_size : 0);
+    return CONNECT_MS + (CONNECT_RANK_MS + (pairs ? CONNECT_PAIR_MS : 0)) * world_size;
 }
 
 /* Returns NULL if there is no relay. */

@@ -94,7 +94,7 @@ static enum err_code make_bootstrap(struct bootstrap *b, const struct link_join 
         b->size = BOOTSTRAP_PLAIN;
         return ERR_OK;
     }
-    if (join->make_bootstrap(join->bootstrap_arg, b->data, sizeof(b->data), &b->size, e))
+    if (join->make_bootstrap(join->bootstrap_arg, world_size, b->data, sizeof(b->data), &b->size, e))
         return err_wrap(e, "bootstrap id");
     BUG_ON(b->size == 0 || b->size > sizeof(b->data));
     return ERR_OK;

@@ -20,7 +20,8 @@ struct link_committed { /* a snapshot of this job that the coordinator has commi
 };
 /* Makes the bootstrap id. Called on rank 0 only, when all ranks have joined. Writes at most cap (4096)
  * bytes. */
-typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e);
+typedef enum err_code (*link_bootstrap_fn)(void *arg, int world_size, uint8_t *out, size_t cap, size_t *size,
+                                           struct err *e);
 struct link_join {
     const uint8_t *address; /* of this rank's collectives, opaque */
     size_t address_size;

@@ -12,6 +12,7 @@
  * deadline (nccl_close.c). */
 #include "trainer/device/cuda/nccl/nccl.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -26,6 +27,7 @@
 #define CHANNELS                                                                                             \
     8 /* thread blocks of a reproducible communicator: the order of its sums depends on their number */
 #define STALL_MS 600000 /* default of comm_config's stall_ms */
+#define RANKS_OF_ID 256 /* that meet at one id, if the library accepts several */
 
 /* ---- the library */
 
@@ -54,18 +56,26 @@ static int version(void)
     return nccl_open(&none) == ERR_OK && library.functions.version(&v) == ncclSuccess ? v : 0;
 }
 
-static enum err_code make_id(uint8_t *out, size_t cap, size_t *size, struct err *e)
+/* A large group has several ids, one behind the other, and the library divides the ranks among them. */
+static enum err_code make_id(int world_size, uint8_t *out, size_t cap, size_t *size, struct err *e)
 {
     ncclUniqueId id;
+    size_t count = (size_t)(world_size + RANKS_OF_ID - 1) / RANKS_OF_ID;
 
     BUG_ON(cap < sizeof(id));
     if (nccl_open(e))
         return e->code;
-    ncclResult_t rc = library.functions.make_id(&id);
-    if (rc != ncclSuccess)
-        return nccl_error(&library.functions, NULL, rc, "ncclGetUniqueId", e);
-    memcpy(out, &id, sizeof(id));
-    *size = sizeof(id);
+    if (count > cap / sizeof(id))
+        count = cap / sizeof(id);
+    if (count < 1 || !library.functions.init_scalable)
+        count = 1;
+    for (size_t i = 0; i < count; i++) {
+        ncclResult_t rc = library.functions.make_id(&id);
+        if (rc != ncclSuccess)
+            return nccl_error(&library.functions, NULL, rc, "ncclGetUniqueId", e);
+        memcpy(out + i * sizeof(id), &id, sizeof(id));
+    }
+    *size = count * sizeof(id);
     return ERR_OK;
 }
 
@@ -87,19 +97,32 @@ static enum err_code comm_open_streams(struct comm *c, struct err *e)
     return rc ? nccl_cuda_error(rc, "opening a stream for NCCL", e) : ERR_OK;
 }
 
+static ncclResult_t comm_init(struct comm *c, const struct comm_config *config, ncclConfig_t *how)
+{
+    const size_t count = config->id_size / sizeof(ncclUniqueId);
+    ncclUniqueId *ids = xmemdup(config->id, config->id_size);
+    ncclResult_t rc =
+        count == 1 ? c->lib->init(&c->nccl, config->world_size, ids[0], config->rank, how)
+                   : c->lib->init_scalable(&c->nccl, config->world_size, config->rank, (int)count, ids, how);
+
+    free(ids);
+    return rc;
+}
+
 static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, const struct comm_config *config,
                                struct err *e)
 {
     ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id;
     struct comm *c;
 
-    if (config->id_size != sizeof(id))
+    if (!config->id_size || config->id_size % sizeof(ncclUniqueId))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "the group's id has %zu bytes, which is not the size of an NCCL id", config->id_size);
+                       "the group's id has %zu bytes, which is not the size of NCCL ids", config->id_size);
     if (nccl_open(e))
         return e->code;
-    memcpy(&id, config->id, sizeof(id));
+    if (config->id_size > sizeof(ncclUniqueId) && !library.functions.init_scalable)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "NCCL: the group has several ids, and this library takes one only");
     how.blocking = 0; /* calls return at once; nccl_settle waits for them */
     if (config->reproducible)
         how.minCTAs = how.maxCTAs = CHANNELS;
@@ -118,7 +141,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
         c->first_error = *e;
         return e->code;
     }
-    ncclResult_t rc = c->lib->init(&c->nccl, config->world_size, id, config->rank, &how);
+    ncclResult_t rc = comm_init(c, config, &how);
     if (nccl_settle(c, rc, config->timeout_ms, "forming the group", e))
         return e->code;
     c->formed = true;

@@ -1,6 +1,7 @@
 /* Sets the environment variables that NCCL reads. By itself NCCL takes the first network interface that is not
  * Docker's. That need not be the interface that reaches the peers, nor the encrypted one; the node's address tells
- * which is. */
+ * which is. But a machine may have several networks for data, such as one interface for each GPU. NCCL then spreads its
+ * traffic over all of them, and is left alone. */
 #include "trainer/device/cuda/nccl/nccl_environment.h"
 
 #include <arpa/inet.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -57,9 +59,89 @@ static bool find_interface(const struct addrinfo *host, bool loopback, char name
     return found;
 }
 
+/* ---- other networks, as the kernel lists them in `sys` (/sys/class/net) */
+
+static bool interface_has(const char *sys, const char *name, const char *file)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s/%s", sys, name, file);
+
+    return access(path, F_OK) == 0;
+}
+
+/* Returns the number in the interface's file, or -1: there is none, or the driver does not know it. */
+static long interface_number(const char *sys, const char *name, const char *file)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s/%s", sys, name, file);
+    FILE *f = fopen(path, "re");
+    long found = -1;
+
+    if (f && fscanf(f, "%ld", &found) != 1)
+        found = -1;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Whether `other` may carry data as well as `chosen` does. Only hardware counts: not the bridges of containers, and neither a part
+ * of a bond nor what lies below a VLAN. An interface that is slower is not for data; one whose speed is unknown may be. */
+static bool carries_data_too(const char *sys, const char *other, const char *chosen)
+{
+    CLEANUP(free_text) char *below = xasprintf("lower_%s", other);
+    const long speed = interface_number(sys, other, "speed"), least = interface_number(sys, chosen, "speed");
+
+    return strcmp(other, chosen) != 0 && interface_has(sys, other, "device") &&
+           !interface_has(sys, other, "master") && !interface_has(sys, chosen, below) &&
+           (speed <= 0 || least <= 0 || speed >= least);
+}
+
+/* ARPHRD_NONE of <net/if_arp.h>: WireGuard and other tunnels. Whoever gives a node a tunnel's address wants the traffic in the
+ * tunnel, whatever else there is. */
+enum { TUNNEL = 65534 };
+
+bool nccl_only_network(const char *sys, const char *const *names, size_t count, const char *chosen)
+{
+    if (interface_number(sys, chosen, "type") == TUNNEL)
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (carries_data_too(sys, names[i], chosen))
+            return false;
+    return true;
+}
+
+static bool is_link_local(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 16 == 0xa9fe; /* 169.254/16 */
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* Of this machine: among the interfaces that are up and have an address. */
+static bool is_only_network(const char *chosen)
+{
+    struct ifaddrs *list = NULL;
+    const char **names = NULL;
+    size_t count = 0, room = 0;
+
+    if (getifaddrs(&list))
+        return true;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        const struct sockaddr *a = i->ifa_addr;
+        if (!a || (a->sa_family != AF_INET && a->sa_family != AF_INET6) || is_link_local(a) ||
+            is_loopback(a) || !(i->ifa_flags & IFF_UP))
+            continue;
+        names = array_grow(names, count, &room, sizeof(*names));
+        names[count++] = i->ifa_name;
+    }
+    const bool only = nccl_only_network("/sys/class/net", names, count, chosen);
+    free(names);
+    freeifaddrs(list);
+    return only;
+}
+
 /* Chooses the interface that has the node's address. "=" before its name asks NCCL for exactly that name. The address
  * chooses nothing if no interface has it, such as a router's address. Nor does a host name that resolves to loopback:
- * many machines map their own name to it, while their peers resolve another address. NCCL never listens on ::1. */
+ * many machines map their own name to it, while their peers resolve another address. NCCL never listens on ::1. Nothing is
+ * chosen on a machine with other networks for data. */
 static void choose_interface(const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -71,7 +153,10 @@ static void choose_interface(const char *address)
     if (getenv("NCCL_SOCKET_IFNAME") || getaddrinfo(address, NULL, &hints, &host))
         return;
     /* 127.0.0.1 written as a number is meant as it stands: all ranks are on this machine. */
-    if (find_interface(host, inet_pton(AF_INET, address, &number) == 1, name, &family)) {
+    const bool numeric = inet_pton(AF_INET, address, &number) == 1;
+
+    if (find_interface(host, numeric, name, &family) &&
+        ((numeric && is_loopback(host->ai_addr)) || is_only_network(name))) {
         snprintf(exact, sizeof(exact), "=%s", name);
         setenv("NCCL_SOCKET_IFNAME", exact, 1);
         setenv("NCCL_SOCKET_FAMILY", family == AF_INET6 ? "AF_INET6" : "AF_INET", 0);

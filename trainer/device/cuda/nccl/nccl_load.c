@@ -54,6 +54,7 @@ enum err_code nccl_load_file(struct nccl_library *out, const char *file, struct 
         return err_set(e, ERR_UNAVAILABLE, "NCCL: %s is version %d.%d.%d, expected 2.17 or later, below 3.0",
                        file, version / major, version % major / 100, version % 100);
     }
+    (void)nccl_symbol(library, "ncclCommInitRankScalable", &lib.init_scalable); /* NULL if there is none */
     *out = lib;
     return ERR_OK;
 }

@@ -14,6 +14,9 @@ struct nccl_library {
     const char *(*error_text)(ncclResult_t rc);
     const char *(*last_error)(ncclComm_t c);
     ncclResult_t (*init)(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);
+    /* With several ids. NULL: the library is older than this function (2.23). */
+    ncclResult_t (*init_scalable)(ncclComm_t *out, int ranks, int rank, int id_count, ncclUniqueId *ids,
+                                  ncclConfig_t *config);
     ncclResult_t (*async_error)(ncclComm_t c, ncclResult_t *state);
     ncclResult_t (*allreduce)(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                               ncclComm_t c, cudaStream_t stream);

@@ -59,7 +59,7 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
         coll_listener_address(t->formation.listener, m->address[odd][at->rank], sizeof(m->address[0][0]));
     const struct comm_ops *comm = t->engine.device->comm;
     if (comm && at->rank == 0 && at->world > 1)
-        RANK_OK(comm->make_id(m->id[odd], sizeof(m->id[odd]), &m->id_size[odd], e), e);
+        RANK_OK(comm->make_id(at->world, m->id[odd], sizeof(m->id[odd]), &m->id_size[odd], e), e);
     atomic_fetch_add(&m->here[at->round], 1);
     for (int64_t end = clock_boot_ms() + 20000; atomic_load(&m->here[at->round]) < at->world;) {
         RANK_CHECK(clock_boot_ms() < end);

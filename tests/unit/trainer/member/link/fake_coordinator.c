@@ -80,6 +80,7 @@ static void fake_on_join(struct rpc_call *call, const void *request, void *user)
         atomic_fetch_sub(&fake.pending, 1);
     } else if (!fake.bootstrap_size) {
         reply.state = DDP__V1__JOIN_STATE__JOIN_BOOTSTRAP;
+        reply.world_size = 2;
     } else {
         memset(key, 7, sizeof(key));
         reply.state = DDP__V1__JOIN_STATE__JOIN_READY;

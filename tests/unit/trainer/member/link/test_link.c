@@ -67,9 +67,11 @@ static void join_waits_brings_the_bootstrap_id_and_gets_the_group(void **state)
     fake_coordinator_close();
 }
 
-static enum err_code make_seven(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e)
+static enum err_code make_seven(void *arg, int world_size, uint8_t *out, size_t cap, size_t *size,
+                                struct err *e)
 {
     (void)e;
+    assert_int_equal(world_size, 2);
     assert_int_equal(cap, 4096);
     memcpy(out, "seven..", 7);
     *size = 7;
@@ -393,14 +395,20 @@ static void a_stop_does_not_wait_for_a_coordinator_that_is_away(void **state)
 static void standalone_is_a_world_of_one(void **state)
 {
     struct link *link;
+    struct link_join join = plain_join;
     struct link_group g;
+    int made = 0;
     struct err e = {0};
 
     (void)state;
     assert_int_equal(link_open(&link, true, &e), ERR_OK);
     assert_int_equal(link_first_member(link)->world_size, 1);
     assert_int_equal(link_watch(link, on_stale, NULL, &e), ERR_OK);
-    assert_int_equal(link_join(link, link_first_member(link), &plain_join, &g, &e), ERR_OK);
+    join.make_bootstrap = make_seven;
+    join.bootstrap_arg = &made;
+    assert_int_equal(link_join(link, link_first_member(link), &join, &g, &e), ERR_OK);
+    assert_int_equal(made, 0); /* the id would be waited for in vain */
+    assert_int_equal(g.bootstrap_size, 128);
     assert_int_equal(g.world_size, 1);
     assert_int_equal(g.source_rank, 0);
     assert_string_equal(g.source.path, "/snap/200");
