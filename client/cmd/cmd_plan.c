@@ -10,6 +10,7 @@
 #include "base/plan/gpu_table.h"
 #include "client/cmd/command.h"
 #include "client/cmd/submit/job_text.h"
+#include "client/interrupts.h"
 #include "client/plan/plan_trainer.h"
 #include "client/screen/screen_plan.h"
 
@@ -205,10 +206,10 @@ static enum err_code plan_take_cpu(struct plan *p, const struct plan_options *o,
         return ERR_OK;
     const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), local = m->ranks / m->nodes;
     CLEANUP(free_text) char *alone = NULL;
-    char directory[] = "/tmp/ddp-plan-XXXXXX";
+    CLEANUP(free_text) char *directory = plan_temporary();
     struct err ignored;
     if (!mkdtemp(directory))
-        return err_sys(e, errno, "a temporary directory in /tmp");
+        return err_sys(e, errno, "%s", directory);
     enum err_code code = plan_alone_text(p, text, cores > local ? cores / local : 1, directory, &alone, e);
     if (!code)
         code = plan_trainer_step(alone, &m->step_s, e);
@@ -247,8 +248,9 @@ static int cmd_plan_run(struct invocation *in)
     CLEANUP(buf_release) struct buf out = {0};
     CLEANUP(plan_release) struct plan plan = {0};
     struct err e = {0};
+    interrupts_catch(); /* so that no temporary file is left */
     if (plan_make(&plan, o, in->args.list[0], &e) != ERR_OK)
-        return error_print(&e);
+        return interrupts_count() ? 128 + interrupt_signal() : error_print(&e);
     if (o->output && strcmp(o->output, "json") == 0) {
         screen_plan_json(&plan, &out);
         return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;

@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "client/interrupts.h"
 
 #define STEPS_SKIPPED 3 /* the first steps touch memory for the first time */
 #define STEPS_LEAST 5
@@ -25,23 +26,35 @@
 #define COPY_BYTES_MOST ((size_t)64 << 20)
 #define COPY_NS 40000000
 
-extern char **environ;
-
 /* ddp-trainer while it runs. */
 struct plan_child {
     pid_t pid;
     int out;
-    char file[64]; /* the job file */
+    char *file; /* the job file, owned */
 };
 
-static enum err_code plan_write_job(const char *text, char *file, size_t size, struct err *e)
+char *plan_temporary(void)
 {
-    snprintf(file, size, "/tmp/ddp-plan-XXXXXX");
+    const char *tmp = getenv("TMPDIR");
+    return xasprintf("%s/ddp-plan-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+}
+
+static enum err_code plan_write_job(const char *text, char *file, struct err *e)
+{
     int fd = mkstemp(file);
     if (fd < 0)
-        return err_sys(e, errno, "a temporary file in /tmp");
+        return err_sys(e, errno, "%s", file);
     close(fd);
-    return file_write_atomic(file, text, strlen(text), 0600, e);
+    return file_write_renamed(file, text, strlen(text), 0600, false, e);
+}
+
+_Noreturn static void plan_child_exec(const char *program, char *const *argv, int out)
+{
+    /* The terminal's ^C goes to ddpctl, which then ends the trainer. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && setpgid(0, 0) == 0 && dup2(out, STDOUT_FILENO) >= 0 &&
+        dup2(out, STDERR_FILENO) >= 0 && setenv("DDP_LOG", "error", 1) == 0)
+        execv(program, argv);
+    _exit(127);
 }
 
 /* words: the options after the job file; NULL ends them. What it says of errors comes through the same pipe as its results. */
@@ -49,28 +62,23 @@ static enum err_code plan_child_start(struct plan_child *c, const char *option, 
                                       char *const *words, struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
-    posix_spawn_file_actions_t actions;
     int pipes[2];
-    *c = (struct plan_child){.out = -1};
-    if (paths_program("ddp-trainer", &program, e) || plan_write_job(text, c->file, sizeof(c->file), e))
+    *c = (struct plan_child){.out = -1, .file = plan_temporary()};
+    if (paths_program("ddp-trainer", &program, e) || plan_write_job(text, c->file, e))
         return e->code;
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return err_sys(e, errno, "pipe");
-    char **argv = NULL;
-    argv = strv_append(strv_append(strv_append(argv, "ddp-trainer"), option), c->file);
+    char **argv = strv_append(strv_append(strv_append(NULL, "ddp-trainer"), option), c->file);
     for (; *words; words++)
         argv = strv_append(argv, *words);
-    setenv("DDP_LOG", "error", 1);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, pipes[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, pipes[1], STDERR_FILENO);
-    int failed = posix_spawn(&c->pid, program, &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    c->pid = fork();
+    if (c->pid == 0)
+        plan_child_exec(program, argv, pipes[1]);
+    const int failed = errno;
     strv_free(argv);
     close(pipes[1]);
     c->out = pipes[0];
-    return failed ? err_sys(e, failed, "%s", program) : ERR_OK;
+    return c->pid < 0 ? err_sys(e, failed, "fork") : ERR_OK;
 }
 
 /* Returns the exit code; -1: a signal ended it. */
@@ -78,10 +86,13 @@ static int plan_child_end(struct plan_child *c)
 {
     int status = 0;
     close_fd(&c->out);
+    if (c->pid > 0 && interrupts_count())
+        kill(c->pid, SIGKILL);
     if (c->pid > 0)
         while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
             ;
     unlink(c->file);
+    free(c->file);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -92,7 +103,7 @@ static bool plan_child_read(const struct plan_child *c, struct buf *out, int64_t
     struct pollfd p = {.fd = c->out, .events = POLLIN};
     int64_t left = deadline_ms - clock_mono_ns() / 1000000;
     ssize_t got;
-    if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+    if (left <= 0 || interrupts_count() || poll(&p, 1, (int)left) <= 0)
         return false;
     got = read(c->out, piece, sizeof(piece));
     if (got > 0)
@@ -132,6 +143,8 @@ enum err_code plan_trainer_sizes(const char *job_text, int64_t ranks, double gpu
     const int exited = plan_child_end(&c);
     if (code)
         return e->code;
+    if (interrupts_count())
+        return err_set(e, ERR_CANCELLED, "interrupted");
     if (exited)
         return plan_child_failed(said.len ? said.data : "ddp-trainer ended without a result",
                                  exited == 2 ? ERR_INVALID_ARGUMENT : ERR_FAILED_PRECONDITION, e);
@@ -184,7 +197,9 @@ enum err_code plan_trainer_step(const char *job_text, double *seconds, struct er
         kill(c.pid, SIGKILL);
     plan_child_end(&c);
     const size_t first = count > STEPS_SKIPPED ? STEPS_SKIPPED : 0;
-    if (!code && count == first) {
+    if (!code && interrupts_count()) {
+        code = err_set(e, ERR_CANCELLED, "interrupted");
+    } else if (!code && count == first) {
         code = plan_child_failed(other.len ? other.data : "ddp-trainer made no step to measure",
                                  ERR_FAILED_PRECONDITION, e);
         err_wrap(e, "measuring a step here (or give --step or --rate)");

@@ -12,6 +12,8 @@ MUST_CHECK enum err_code plan_trainer_sizes(const char *job_text, int64_t ranks,
                                             struct plan_sizes *out, struct err *e);
 /* Trains in one process on this machine's CPU for some seconds, and then kills it: the median time of a step, in seconds. */
 MUST_CHECK enum err_code plan_trainer_step(const char *job_text, double *seconds, struct err *e);
+/* For mkstemp and mkdtemp: in TMPDIR, or /tmp. The caller frees. */
+char *plan_temporary(void);
 /* Bytes that one core copies in a second, between two arrays of so many bytes. */
 double plan_copy_rate(double bytes);
 
