@@ -53,7 +53,13 @@ static enum err_code read_grace(const struct conf_node *node, void *at, struct e
     return ERR_OK;
 }
 
-static const struct conf_field allreduce_keys[] = {JOB_TYPE, {0}};
+/* Gradients are summed on their way, so ranks cannot send codes with scales of their own. */
+static const char *const allreduce_wires[] = {"fp32", "bf16", NULL};
+static const struct conf_field allreduce_keys[] = {
+    JOB_TYPE,
+    {"wire", CONF_ENUM, AT(sync.wire), .names = allreduce_wires},
+    {0},
+};
 static const struct conf_field auto_keys[] = {JOB_TYPE, {0}};
 static const struct conf_field average_keys[] = {
     JOB_TYPE,
@@ -184,6 +190,11 @@ enum err_code job_sync_check_world(const struct train_spec *train, const struct 
 {
     CLEANUP(buf_release) struct buf names = {0};
 
+    if (train->sync.type == SYNC_ALLREDUCE && train->sync.wire != WIRE_FP32)
+        return conf_fail(
+            place, e,
+            "'reproducible: world' needs 'sync.wire: fp32': how often a sum is rounded to bf16 depends on "
+            "the number of ranks");
     if (job_sync_is_allowed(train, train->sync.type))
         return ERR_OK;
     for (size_t i = 0; i < ARRAY_LEN(strategies); i++)
@@ -249,7 +260,7 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
 {
     const struct job_variant *chosen = &strategies[train->sync.type];
 
-    if (train->sync.type == SYNC_ALLREDUCE) /* the default */
+    if (train->sync.type == SYNC_ALLREDUCE && train->sync.wire == WIRE_FP32) /* the default */
         return;
     if (train->sync.type == SYNC_AUTO) {
         buf_puts(out, "  sync: auto\n");

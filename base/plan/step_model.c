@@ -48,7 +48,9 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
                enum shard_type shard, struct plan_step *out)
 {
     const double bytes = sizes->arrays * sizeof(float), whole_s = update_s(sizes, m);
-    struct plan_step p = {.update_s = whole_s, .exchange_s = allreduce_s(m, bytes)};
+    const bool half = sync->type == SYNC_ALLREDUCE && sync->wire == WIRE_BF16;
+    const double gather_s = allreduce_s(m, bytes) / 2; /* of parameters */
+    struct plan_step p = {.update_s = whole_s, .exchange_s = allreduce_s(m, half ? bytes / 2 : bytes)};
 
     p.compute_s = m->step_s > 0 ? m->step_s : sizes->flops / m->rate + whole_s;
     if (shard == SHARD_OPTIMIZER) {
@@ -68,7 +70,8 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
     } else if (m->ranks > 1 && shard == SHARD_OPTIMIZER) {
         /* The sums of gradients run beside backward; parameters are gathered after the update, when nothing else runs. */
         f.allreduce_ms /= 2;
-        p.exposed_s = (sync_cost_ms(&f, sync) + f.allreduce_ms) / 1e3;
+        p.exposed_s = sync_cost_ms(&f, sync) / 1e3 + gather_s;
+        p.exchange_s = p.exchange_s / 2 + gather_s;
     } else if (m->ranks > 1) {
         p.exposed_s = sync_cost_ms(&f, sync) / 1e3;
     }

@@ -211,6 +211,19 @@ def several_ranks_like_one(directory):
     assert parts == whole and snapshot_bits(directory, "parts") == snapshot_bits(directory, "whole"), (parts, whole)
     # In each step a sum of the tail, the parts of each bucket, and one gather; two gathers for the snapshot.
     assert all(c["sums"] == 5 and c["scatters"] >= 5 and c["gathers"] + c["broadcasts"] >= 7 for c in counted(counts)), counted(counts)
+    # Half the bytes with gradients as bf16. The tail stays fp32. Ring or parts, on two ranks a value is rounded in the same places.
+    sums = {}
+    for out, sync, shard in (("fp32", "fp32", "none"), ("bf16", "bf16", "none"), ("bf16-parts", "bf16", "optimizer")):
+        at = os.path.join(directory, "counts-" + out)
+        losses = train(directory, job_text(GPT, out=out, steps=5, extra=f"sync: {{type: allreduce, wire: {sync}}}\n  shard: {shard}"), world=2,
+                       DDP_STANDIN_NCCL_COUNTS=at)
+        sums[out] = (counted(at)[0]["sum_bytes"], losses, snapshot_bits(directory, out))
+    tail = 5 * 64
+    assert 2 * (sums["bf16"][0] - tail) == sums["fp32"][0] - tail and sums["bf16"][0] == sums["bf16-parts"][0], [s[0] for s in sums.values()]
+    assert sums["bf16"][1:] == sums["bf16-parts"][1:] and sums["bf16"][2] != sums["fp32"][2]
+    off = largest_difference(sums["bf16"][1], sums["fp32"][1])
+    assert off < 2e-3, off
+    said.append(f"wire bf16 {off:.1e}")
     same = []
     for world, nodes in ((1, 1), (2, 1), (4, 2)):
         out = f"world-{world}"

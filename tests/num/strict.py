@@ -112,6 +112,7 @@ def several_ranks(directory):
     os.environ["DDP_CUDA_PLUGIN"] = PLUGIN
     for name, model, world, nodes in (("all", GPT + ADAMW, 2, 1), ("ring", MLP, 2, 2),
                                       ("shard", GPT + ADAMW + "\n  shard: optimizer", 3, 1), ("tree", GPT + ADAMW + WORLD, 2, 1),
+                                      ("wire", MLP + "\n  sync: {type: allreduce, wire: bf16}\n  shard: optimizer", 3, 1),
                                       ("average", MLP + "\n  sync: {type: average, every: 7}", 3, 1),
                                       ("diloco", MLP + "\n  sync: {type: diloco, every: 7, wire: int8}", 3, 1),
                                       ("warm", MLP + "\n  sync: {type: diloco, every: 7, warm: 5, overlap: 1}", 2, 2)):

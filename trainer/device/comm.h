@@ -21,6 +21,7 @@ struct comm_config {
     int rank, world_size;
     /* Always the same algorithm, protocol and number of channels, even if that is slower. */
     bool reproducible;
+    bool bf16;      /* allreduce_bf16 and reduce_scatter_bf16 will be called */
     int timeout_ms; /* limit for open, in milliseconds */
     int stall_ms;   /* limit for one operation, in milliseconds; 0: 600,000 */
     /* Called while open, or an operation that needs the peers, waits. An error of `watch` ends the wait and
@@ -50,6 +51,9 @@ struct comm_ops {
     /* The two halves of such a sum, in place. Rank r's part is data[offsets[r], offsets[r + 1]); it becomes the sum over ranks,
      * and the rest is not defined afterwards; or each rank gets the others' parts. */
     enum err_code (*reduce_scatter)(struct comm *c, float *data, const size_t *offsets, struct err *e);
+    /* The same sums of values that are rounded to bf16, and added up as bf16: half the bytes. */
+    enum err_code (*allreduce_bf16)(struct comm *c, float *data, size_t count, struct err *e);
+    enum err_code (*reduce_scatter_bf16)(struct comm *c, float *data, const size_t *offsets, struct err *e);
     enum err_code (*gather)(struct comm *c, float *data, const size_t *offsets, struct err *e);
     enum err_code (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct err *e);
     /* Operations that the device is given after join run after all collectives before it. The host does not

@@ -27,6 +27,7 @@ struct ncclComm {
     _Atomic int state;                        /* ncclResult_t that ncclCommGetAsyncError returns */
     size_t sums, broadcasts, broadcast_bytes; /* operations that were started */
     size_t scatters, gathers;                 /* reduces count as scatters */
+    size_t sum_bytes;                         /* data of sums, by parts or whole */
 };
 
 /* Returns whether DDP_STANDIN_NCCL_FAULT names this fault. */

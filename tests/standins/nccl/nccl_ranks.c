@@ -16,6 +16,7 @@
 
 struct ranks_shared *ranks_shared;
 cudaStream_t ranks_stream;
+bool ranks_sum_bf16;
 bool ranks_device_has_error;
 int ranks_told = 2;
 
@@ -68,6 +69,7 @@ enum err_code ranks_open_with(struct comm *_Atomic *out, int r, int ranks, int t
                                  .rank = r,
                                  .world_size = ranks,
                                  .reproducible = true,
+                                 .bf16 = ranks_sum_bf16,
                                  .timeout_ms = timeout_ms,
                                  .stall_ms = stall_ms};
 

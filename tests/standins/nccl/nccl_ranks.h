@@ -22,6 +22,7 @@ struct ranks_shared {
 
 extern struct ranks_shared *ranks_shared;
 extern cudaStream_t ranks_stream;   /* the stream of this rank's device */
+extern bool ranks_sum_bf16;         /* this rank will sum as bf16 */
 extern bool ranks_device_has_error; /* cuda_first_error reports an error of this rank's device */
 
 extern int ranks_told; /* the number of ranks for which ranks_share_id makes an id */

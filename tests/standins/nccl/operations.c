@@ -205,6 +205,8 @@ static ncclResult_t work_put(struct work w, cudaStream_t stream)
     } else {
         w.c->sums++;
     }
+    if (w.kind == SUM_FLOATS || w.kind == SUM_BFLOATS)
+        w.c->sum_bytes += w.bytes;
     if (!w.c->connected)
         atomic_store(&w.c->state, rc = ncclInProgress);
     if (group.open) {
@@ -218,15 +220,22 @@ static ncclResult_t work_put(struct work w, cudaStream_t stream)
     return ncclUnhandledCudaError;
 }
 
+static size_t size_of(ncclDataType_t type)
+{
+    return type == ncclFloat ? 4 : type == ncclBfloat16 ? 2 : 1;
+}
+
+static enum kind sum_of(ncclDataType_t type)
+{
+    return type == ncclFloat ? SUM_FLOATS : SUM_BFLOATS;
+}
+
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t c, cudaStream_t stream)
 {
-    if (from != to || op != ncclSum || (type != ncclFloat && type != ncclBfloat16))
+    if (from != to || op != ncclSum || size_of(type) < 2)
         return ncclInvalidArgument;
-    return work_put((struct work){.c = c,
-                                  .kind = type == ncclFloat ? SUM_FLOATS : SUM_BFLOATS,
-                                  .data = to,
-                                  .bytes = count * (type == ncclFloat ? 4 : 2)},
+    return work_put((struct work){.c = c, .kind = sum_of(type), .data = to, .bytes = count * size_of(type)},
                     stream);
 }
 
@@ -242,14 +251,16 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
 ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t c, cudaStream_t stream)
 {
-    if (from != to || op != ncclSum || type != ncclFloat || root < 0 || root >= c->ranks)
+    const size_t size = size_of(type);
+
+    if (from != to || op != ncclSum || size < 2 || root < 0 || root >= c->ranks)
         return ncclInvalidArgument;
     return work_put((struct work){.c = c,
-                                  .kind = SUM_FLOATS,
+                                  .kind = sum_of(type),
                                   .data = to,
-                                  .bytes = count * 4,
+                                  .bytes = count * size,
                                   .spoils = true,
-                                  .hi = c->rank == root ? count * 4 : 0},
+                                  .hi = c->rank == root ? count * size : 0},
                     stream);
 }
 
@@ -257,17 +268,17 @@ ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t
 ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t c, cudaStream_t stream)
 {
-    size_t lo = count * 4 * (size_t)c->rank;
+    const size_t size = size_of(type), lo = count * size * (size_t)c->rank;
 
-    if ((const char *)from + lo != to || op != ncclSum || type != ncclFloat)
+    if ((const char *)from + lo != to || op != ncclSum || size < 2)
         return ncclInvalidArgument;
     return work_put((struct work){.c = c,
-                                  .kind = SUM_FLOATS,
+                                  .kind = sum_of(type),
                                   .data = (char *)to - lo,
-                                  .bytes = count * 4 * (size_t)c->ranks,
+                                  .bytes = count * size * (size_t)c->ranks,
                                   .spoils = true,
                                   .lo = lo,
-                                  .hi = lo + count * 4},
+                                  .hi = lo + count * size},
                     stream);
 }
 

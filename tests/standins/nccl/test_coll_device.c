@@ -189,6 +189,7 @@ static enum err_code peers_form(struct where *w, struct err *e)
                                  .bootstrap_size = shared->id_size,
                                  .loopback = true,
                                  .tree = w->tree,
+                                 .bf16 = !w->tree,
                                  .device = &device.base,
                                  .timeout_ms = SOON_MS,
                                  .end_ms = w->end_ms};
@@ -249,6 +250,37 @@ static void parts_check(struct where *w)
         CHECK(host[i] == (i < 1000 ? (float)(i % 100 + rank) : (float)(i % 100 * n + n * (n - 1) / 2)));
 }
 
+/* Sums as bf16, whole and by parts: by the device's own collectives or through the host. */
+static void half_check(struct where *w)
+{
+    struct err e = {0};
+    float host[COUNT], *data = new_array(w), *parts = new_array(w);
+    int rank = w->rank, n = w->ranks;
+    size_t offsets[MOST_RANKS + 1] = {0};
+
+    if (w->tree)
+        return;
+    for (int r = 0; r < n; r++)
+        offsets[r + 1] = r + 1 == n ? COUNT : offsets[r] + 10 * (size_t)r;
+    CHECK(coll_start_bf16(w->group, data, COUNT, &e) == ERR_OK);
+    CHECK(coll_reduce_scatter_bf16(w->group, parts, offsets, &e) == ERR_OK);
+    CHECK(coll_join(w->group, &e) == ERR_OK);
+    dev_download(&device.base, host, data, sizeof(host));
+    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    for (int i = 0; i < COUNT; i++) {
+        float want = (float)(i % 100 * n + n * (n - 1) / 2);
+
+        CHECK(host[i] >= want - 4 && host[i] <= want + 4 && (n == 1 || want < 512 || (int)host[i] % 4 == 0));
+    }
+    dev_download(&device.base, host, parts, sizeof(host));
+    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    for (size_t i = offsets[rank]; i < offsets[rank + 1]; i++) {
+        float want = (float)((int)i % 100 * n + n * (n - 1) / 2);
+
+        CHECK(host[i] >= want - 4 && host[i] <= want + 4);
+    }
+}
+
 static void group_leave(struct where *w)
 {
     struct err e = {0};
@@ -292,6 +324,7 @@ static void good_life(struct where *w)
     CHECK(!coll_overlaps(w->group));
     sums_check(w);
     parts_check(w);
+    half_check(w);
     broadcast_check(w);
     group_leave(w);
 }

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +37,12 @@ static void test_ranks_sum(void **state)
         ranks_run(good_life, ranks, -1);
 }
 
-/* Sums by parts, and brings the parts together. kind 0: equal parts; 1: unlike ones, some of them empty. */
-static void check_parts(struct comm *c, int r, int ranks, int kind)
+/* Sums by parts, and brings the parts together. kind 0: equal parts; 1: unlike ones, some of them empty; 2, 3: as bf16, which
+ * rounds numbers between 512 and 1,024 by up to 2. */
+static void check_parts(struct comm *c, int r, int ranks, int how)
 {
+    const int kind = how % 2;
+    const float off = how / 2 ? 8.0f : 0.0f;
     float *data = ranks_new_array(r), host[RANKS_COUNT];
     size_t offsets[RANKS_MOST + 1], count = kind ? RANKS_COUNT : (size_t)(RANKS_COUNT / ranks * ranks);
     struct err e = {0};
@@ -45,29 +50,32 @@ static void check_parts(struct comm *c, int r, int ranks, int kind)
     for (int k = 0; k <= ranks; k++)
         offsets[k] = kind ? (size_t)(k / 2 * 2) * count / (size_t)ranks : (size_t)k * count / (size_t)ranks;
     offsets[ranks] = count;
-    CHECK(nccl->reduce_scatter(c, data, offsets, &e) == ERR_OK);
+    CHECK((how / 2 ? nccl->reduce_scatter_bf16 : nccl->reduce_scatter)(c, data, offsets, &e) == ERR_OK);
     CHECK(nccl->join(c, &e) == ERR_OK);
     CHECK(cudaMemcpyAsync(host, data, sizeof(host), cudaMemcpyDeviceToHost, ranks_stream) == cudaSuccess);
     while (cudaStreamQuery(ranks_stream) == cudaErrorNotReady)
         CHECK(nccl->check(c, &e) == ERR_OK);
     for (size_t i = offsets[r]; i < offsets[r + 1]; i++)
-        CHECK(host[i] == (float)((int)i % 100 * ranks + ranks * (ranks - 1) / 2));
+        CHECK(fabs(host[i] - (float)((int)i % 100 * ranks + ranks * (ranks - 1) / 2)) <= off);
     CHECK(nccl->gather(c, data, offsets, &e) == ERR_OK);
     CHECK(nccl->join(c, &e) == ERR_OK);
     CHECK(cudaMemcpyAsync(host, data, sizeof(host), cudaMemcpyDeviceToHost, ranks_stream) == cudaSuccess);
     while (cudaStreamQuery(ranks_stream) == cudaErrorNotReady)
         CHECK(nccl->check(c, &e) == ERR_OK);
     for (size_t i = 0; i < count; i++)
-        CHECK(host[i] == (float)((int)i % 100 * ranks + ranks * (ranks - 1) / 2));
+        CHECK(fabs(host[i] - (float)((int)i % 100 * ranks + ranks * (ranks - 1) / 2)) <= off);
     CHECK(cudaFree(data) == cudaSuccess);
 }
 
 static void life_by_parts(int r, int ranks)
 {
+    ranks_sum_bf16 = true;
     ranks_share_id(r, 1);
     struct comm *c = ranks_open_group(r, ranks);
     check_parts(c, r, ranks, 1); /* the first operation, which connects, is a group of several */
     check_parts(c, r, ranks, 0);
+    check_parts(c, r, ranks, 2);
+    check_parts(c, r, ranks, 3);
     ranks_check_sums(c, r, ranks);
     check_parts(c, r, ranks, 1);
     ranks_close_group(c, r);

@@ -125,6 +125,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     g->job = c->job;
     g->generation = c->generation;
     g->tree = c->tree;
+    g->bf16 = c->bf16;
     g->device = c->device && !c->device->host ? c->device : NULL;
     memcpy(g->key, c->key, sizeof(g->key));
     if (c->relay) {
@@ -342,8 +343,10 @@ enum err_code coll_comm_failed(struct coll_group *g, const struct err *e)
     return e->code;
 }
 
-enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e)
+static enum err_code sum_start(struct coll_group *g, float *data, size_t count, enum device_type wire,
+                               struct err *e)
 {
+    const bool half = wire == DEVICE_BF16;
     struct comm *c = atomic_load(&g->comm);
     size_t at = 0;
     const struct coll_array *a = coll_find_array(g, data, count, &at);
@@ -351,9 +354,24 @@ enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct
     BUG_ON(!a);
     if (coll_call_begin(g, e))
         return e->code;
+    BUG_ON(half && !g->bf16);
     if (c)
-        return g->device->comm->allreduce(c, data, count, e) ? coll_comm_failed(g, e) : ERR_OK;
-    return a->on_device ? staged_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
+        return (half ? g->device->comm->allreduce_bf16 : g->device->comm->allreduce)(c, data, count, e)
+                   ? coll_comm_failed(g, e)
+                   : ERR_OK;
+    if (a->on_device)
+        return staged_allreduce(g, a, at, count, wire, e);
+    return (half ? g->ops->allreduce_bf16 : g->ops->allreduce)(g, a, at, count, e);
+}
+
+enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e)
+{
+    return sum_start(g, data, count, DEVICE_F32, e);
+}
+
+enum err_code coll_start_bf16(struct coll_group *g, float *data, size_t count, struct err *e)
+{
+    return sum_start(g, data, count, DEVICE_BF16, e);
 }
 
 enum err_code coll_join(struct coll_group *g, struct err *e)

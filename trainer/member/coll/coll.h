@@ -68,6 +68,7 @@ struct coll_config {
     bool tree;     /* take sums as a binary tree over the ranks, for every layout; else in rank order */
     bool
         free_order; /* the device's own collectives may add in any order that is fast; bits need not repeat */
+    bool bf16;      /* coll_start_bf16 and coll_reduce_scatter_bf16 will be called */
     /* Where the arrays are; must outlive the group. NULL, or a device with host memory: in host memory. Only
      * the owner's thread works on arrays in device memory. They are summed by the device's own collectives
      * (comm.h) if the devices of all ranks have the same ones and `tree` is not set; otherwise through host
@@ -105,6 +106,9 @@ MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **
 MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
 /* The same, but the device's other work runs beside the sum until coll_join. */
 MUST_CHECK enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e);
+/* The same, but values cross the wire as bf16, rounded to nearest even: each rank's value, the sum over the ranks of a node,
+ * the partial sum at each hop from node to node, and so the result. Half the bytes. Needs coll_config.bf16; not with `tree`. */
+MUST_CHECK enum err_code coll_start_bf16(struct coll_group *g, float *data, size_t count, struct err *e);
 MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
 /* The two halves of an all-reduce, in place, on data inside an attached array. Rank r's part is [offsets[r], offsets[r + 1])
  * of it, in floats; the offsets, world_size + 1 of them, rise from 0 and are the same on every rank. A part may be empty. Both
@@ -115,6 +119,8 @@ MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
  * nodes, beginning behind the node that owns it. coll_gather: each rank gets the others' parts. */
 MUST_CHECK enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_t *offsets,
                                              struct err *e);
+MUST_CHECK enum err_code coll_reduce_scatter_bf16(struct coll_group *g, float *data, const size_t *offsets,
+                                                  struct err *e);
 MUST_CHECK enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e);
 /* Broadcasts rank root's data, in place. The data may be in any host memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,

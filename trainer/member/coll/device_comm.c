@@ -165,6 +165,7 @@ enum err_code device_comm_form(struct coll_group *g, const struct coll_config *c
         .rank = config->rank,
         .world_size = config->world_size,
         .reproducible = !config->free_order,
+        .bf16 = config->bf16,
         .timeout_ms = left > 0 ? (int)left : 0,
         .watch = while_group_waits,
         .watch_arg = g,

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/member/coll/half.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
 
@@ -35,7 +36,7 @@ struct header {
 struct piece {
     char *data;
     size_t size;
-    bool add; /* incoming floats are added to the floats at `data` */
+    enum flow_use use;
 };
 
 /* One direction: the pieces of a call, and the current position. */
@@ -53,18 +54,18 @@ struct flow {
     struct stream send, receive;
     size_t lead; /* bytes that may be sent before anything is received */
     char *scratch;
-    size_t carry; /* bytes of an incomplete float, at the start of scratch */
+    size_t carry; /* bytes of an incomplete element, at the start of scratch */
     struct pollfd *poll;
     int polled;
 };
 
 /* ---- the plan of a call */
 
-static void stream_add(struct stream *s, void *data, size_t size, bool add)
+static void stream_add(struct stream *s, void *data, size_t size, enum flow_use use)
 {
     if (!size)
         return;
-    s->pieces[s->count++] = (struct piece){data, size, add};
+    s->pieces[s->count++] = (struct piece){data, size, use};
     s->total += size;
 }
 
@@ -76,18 +77,18 @@ void flow_start(struct flow *f, enum flow_kind kind, uint64_t size)
     f->carry = 0;
     f->lead = 0;
     flow_send(f, &f->mine, sizeof(f->mine), true);
-    flow_receive(f, &f->theirs, sizeof(f->theirs), false);
+    flow_receive(f, &f->theirs, sizeof(f->theirs), FLOW_STORE);
 }
 
 void flow_send(struct flow *f, const void *data, size_t size, bool lead)
 {
-    stream_add(&f->send, (void *)(uintptr_t)data, size, false);
+    stream_add(&f->send, (void *)(uintptr_t)data, size, FLOW_STORE);
     f->lead += lead ? size : 0;
 }
 
-void flow_receive(struct flow *f, void *data, size_t size, bool add)
+void flow_receive(struct flow *f, void *data, size_t size, enum flow_use use)
 {
-    stream_add(&f->receive, data, size, add);
+    stream_add(&f->receive, data, size, use);
 }
 
 /* ---- sending */
@@ -145,14 +146,18 @@ static int send_some(struct flow *f)
 
 /* ---- receiving */
 
-/* Adds the whole floats in scratch, and keeps the bytes of an incomplete last one. */
+/* Adds the whole elements in scratch, and keeps the bytes of an incomplete last one. */
 static void add_scratch(struct flow *f, size_t n)
 {
     struct piece *p = &f->receive.pieces[f->receive.at];
-    size_t have = f->carry + n, whole = have & ~(sizeof(float) - 1);
+    size_t element = device_size(p->use == FLOW_ADD_BF16 ? DEVICE_BF16 : DEVICE_F32);
+    size_t have = f->carry + n, whole = have & ~(element - 1);
+    char *to = p->data + f->receive.offset;
 
-    coll_add((float *)(void *)(p->data + f->receive.offset), (const float *)(const void *)f->scratch,
-             whole / sizeof(float));
+    if (p->use == FLOW_ADD_BF16)
+        half_add(to, f->scratch, whole / element);
+    else
+        coll_add((float *)(void *)to, (const float *)(const void *)f->scratch, whole / element);
     f->carry = have - whole;
     memmove(f->scratch, f->scratch + whole, f->carry);
     stream_advance(&f->receive, whole);
@@ -167,7 +172,7 @@ static int receive_target(struct flow *f, struct iovec iov[2])
         struct piece *p = &f->receive.pieces[i];
         size_t left = p->size - offset;
 
-        if (p->add) {
+        if (p->use != FLOW_STORE) {
             size_t carry = n ? 0 : f->carry;
 
             iov[n++] = (struct iovec){f->scratch + carry, (left < SCRATCH ? left : SCRATCH) - carry};
@@ -196,7 +201,7 @@ static int receive_some(struct flow *f)
     for (int i = 0; i < count && left; i++) {
         size_t part = left < iov[i].iov_len ? left : iov[i].iov_len;
 
-        if (f->receive.pieces[f->receive.at].add)
+        if (f->receive.pieces[f->receive.at].use != FLOW_STORE)
             add_scratch(f, part);
         else
             stream_advance(&f->receive, part);

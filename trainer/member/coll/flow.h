@@ -13,7 +13,9 @@ enum flow_kind {
     FLOW_ALLGATHER,
     FLOW_EXCHANGE,
     FLOW_SCATTER,
-    FLOW_GATHER
+    FLOW_GATHER,
+    FLOW_ALLREDUCE_BF16,
+    FLOW_SCATTER_BF16
 };
 
 struct flow;
@@ -38,8 +40,9 @@ void flow_start(struct flow *f, enum flow_kind kind, uint64_t size);
 /* lead: this rank has the data now. Otherwise it is the data that earlier bytes of the incoming stream bring; then no
  * piece with `lead` may follow. */
 void flow_send(struct flow *f, const void *data, size_t size, bool lead);
-/* add: the incoming floats are added to the floats at `data`. */
-void flow_receive(struct flow *f, void *data, size_t size, bool add);
+enum flow_use { FLOW_STORE, FLOW_ADD, FLOW_ADD_BF16 };
+/* FLOW_ADD: the incoming floats are added to the floats at `data`. FLOW_ADD_BF16: the same with bf16. */
+void flow_receive(struct flow *f, void *data, size_t size, enum flow_use use);
 MUST_CHECK enum err_code flow_run(struct coll_group *g, struct flow *f, struct err *e);
 
 #endif

@@ -59,8 +59,8 @@ struct coll_group {
     struct pairs *_Atomic pairs;
     struct coll_relay relay; /* for peers that are not reached directly; no host: there is none */
     bool *relayed;           /* by rank and end (relay_path.h); NULL: there is no relay */
-    bool tree;
-    float *gathered; /* memory of tree.c, kept from call to call */
+    bool tree, bf16;         /* as in coll_config */
+    float *gathered;         /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;
     size_t array_count, array_cap;
     size_t cache;           /* size of the CPU's last-level cache, in bytes */
@@ -80,6 +80,11 @@ struct coll_ops {
                                     const size_t *offsets, struct err *e);
     enum err_code (*gather)(struct coll_group *g, const struct coll_array *array, size_t at,
                             const size_t *offsets, struct err *e);
+    /* The same sums, which cross the wire as bf16; not by the tree. */
+    enum err_code (*allreduce_bf16)(struct coll_group *g, const struct coll_array *array, size_t at,
+                                    size_t count, struct err *e);
+    enum err_code (*reduce_scatter_bf16)(struct coll_group *g, const struct coll_array *array, size_t at,
+                                         const size_t *offsets, struct err *e);
     enum err_code (*broadcast)(struct coll_group *g, void *data, size_t size, int root, struct err *e);
     enum err_code (*allgather)(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e);
     enum err_code (*exchange)(struct coll_group *g, const void *mine, const size_t *offsets, void *out,

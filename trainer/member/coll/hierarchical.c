@@ -8,6 +8,7 @@
  * finished must not leave before the barrier, because the other ranks would take the end of its connections
  * for its death. */
 #include "trainer/member/coll/group.h"
+#include "trainer/member/coll/half_calls.h"
 #include "trainer/member/coll/hierarchical_parts.h"
 #include "trainer/member/coll/pairs.h"
 #include "trainer/member/coll/ring.h"
@@ -56,7 +57,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
         coll_sum(array->maps, n, &mine, 1, lo, hi, stream);
         g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
     }
-    if (ring_allreduce(g, mine + lo, hi - lo, e))
+    if (ring_allreduce(g, mine + lo, hi - lo, DEVICE_F32, e))
         return e->code;
     if (n > 1)
         slice_push(g, array, lo, hi, stream);
@@ -190,6 +191,8 @@ const struct coll_ops coll_hierarchical_ops = {
     .overlaps = true,
     .allreduce = hierarchical_allreduce,
     .reduce_scatter = hierarchical_reduce_scatter,
+    .allreduce_bf16 = half_allreduce,
+    .reduce_scatter_bf16 = half_reduce_scatter,
     .gather = hierarchical_gather,
     .broadcast = hierarchical_broadcast,
     .allgather = hierarchical_allgather,

@@ -5,7 +5,6 @@
  * another rank of the node is copied there. Gather: the reverse. Nobody else touches slice j meanwhile, so a call needs only
  * the meeting at its start, after which all data is there, and the barrier at its end. */
 #include "trainer/member/coll/hierarchical_parts.h"
-#include "trainer/member/coll/ring_parts.h"
 #include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
@@ -16,19 +15,12 @@
 
 #include <stdlib.h>
 
-/* This rank's slices of all parts, by node and local rank: the order of coll_layout.ranks. */
-struct part_slices {
-    struct ring_range *ranges;
-    struct ring_chunks chunks;
-};
-
-static void part_slices_release(struct part_slices *p)
+void part_slices_release(struct part_slices *p)
 {
     free(p->ranges);
 }
 
-static void part_slices_plan(struct part_slices *p, const struct coll_group *g, size_t at,
-                             const size_t *offsets)
+void part_slices_plan(struct part_slices *p, const struct coll_group *g, size_t at, const size_t *offsets)
 {
     const struct coll_layout *l = &g->layout;
 
@@ -70,7 +62,7 @@ static enum err_code slices_sum(struct coll_group *g, const struct coll_array *a
         coll_sum(array->maps, l->locals, &mine, 1, r->lo, r->hi, stream);
         g->bytes += (size_t)(l->locals - 1) * (r->hi - r->lo) * sizeof(float);
     }
-    return ring_reduce_scatter(g, mine, &p->chunks, e);
+    return ring_reduce_scatter(g, mine, &p->chunks, DEVICE_F32, e);
 }
 
 /* Copies the slices of this node's parts between this rank's array and those of their owners. */

@@ -129,7 +129,7 @@ enum err_code pairs_exchange(struct coll_group *g, const char *mine, const size_
 
         flow_start(f, FLOW_EXCHANGE, offsets[n]);
         flow_send(f, mine + offsets[to], offsets[to + 1] - offsets[to], true);
-        flow_receive(f, out + (size_t)from * part, part, false);
+        flow_receive(f, out + (size_t)from * part, part, FLOW_STORE);
         if (flow_run(g, f, e))
             return e->code;
     }

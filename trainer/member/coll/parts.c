@@ -13,8 +13,10 @@ static void check_offsets(const struct coll_group *g, const size_t *offsets)
         BUG_ON(offsets[r] > offsets[r + 1]);
 }
 
-enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_t *offsets, struct err *e)
+static enum err_code scatter_start(struct coll_group *g, float *data, const size_t *offsets,
+                                   enum device_type wire, struct err *e)
 {
+    const bool half = wire == DEVICE_BF16;
     struct comm *c = atomic_load(&g->comm);
     size_t at = 0;
     const struct coll_array *a = coll_find_array(g, data, offsets[g->layout.world_size], &at);
@@ -23,10 +25,26 @@ enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_
     check_offsets(g, offsets);
     if (coll_call_begin(g, e))
         return e->code;
+    BUG_ON(half && !g->bf16);
     if (c)
-        return g->device->comm->reduce_scatter(c, data, offsets, e) ? coll_comm_failed(g, e) : ERR_OK;
-    return a->on_device ? staged_reduce_scatter(g, a, at, offsets, e)
-                        : g->ops->reduce_scatter(g, a, at, offsets, e);
+        return (half ? g->device->comm->reduce_scatter_bf16 : g->device->comm->reduce_scatter)(c, data,
+                                                                                               offsets, e)
+                   ? coll_comm_failed(g, e)
+                   : ERR_OK;
+    if (a->on_device)
+        return staged_reduce_scatter(g, a, at, offsets, wire, e);
+    return (half ? g->ops->reduce_scatter_bf16 : g->ops->reduce_scatter)(g, a, at, offsets, e);
+}
+
+enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_t *offsets, struct err *e)
+{
+    return scatter_start(g, data, offsets, DEVICE_F32, e);
+}
+
+enum err_code coll_reduce_scatter_bf16(struct coll_group *g, float *data, const size_t *offsets,
+                                       struct err *e)
+{
+    return scatter_start(g, data, offsets, DEVICE_BF16, e);
 }
 
 enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e)

@@ -12,28 +12,30 @@
 
 #include <poll.h>
 
-static char *ring_chunk(float *data, size_t count, int nodes, int index, size_t *size)
+static char *ring_chunk(char *data, size_t count, enum device_type type, int nodes, int index, size_t *size)
 {
     size_t n = (size_t)nodes, i = (size_t)((index % nodes + nodes) % nodes);
     size_t lo = count / n * i + (i < count % n ? i : count % n);
 
-    *size = (count / n + (i < count % n)) * sizeof(float);
-    return (char *)(data + lo);
+    *size = (count / n + (i < count % n)) * device_size(type);
+    return data + lo * device_size(type);
 }
 
-enum err_code ring_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
+enum err_code ring_allreduce(struct coll_group *g, void *data, size_t count, enum device_type type,
+                             struct err *e)
 {
     struct flow *f = g->ring;
     int nodes = g->layout.nodes, node = g->layout.node;
+    const bool half = type == DEVICE_BF16;
     size_t size;
 
-    flow_start(f, FLOW_ALLREDUCE, count);
+    flow_start(f, half ? FLOW_ALLREDUCE_BF16 : FLOW_ALLREDUCE, count);
     for (int s = 0; s < 2 * nodes - 2; s++) {
-        char *at = ring_chunk(data, count, nodes, node - s, &size);
+        char *at = ring_chunk(data, count, type, nodes, node - s, &size);
 
         flow_send(f, at, size, s == 0);
-        at = ring_chunk(data, count, nodes, node - s - 1, &size);
-        flow_receive(f, at, size, s < nodes - 1);
+        at = ring_chunk(data, count, type, nodes, node - s - 1, &size);
+        flow_receive(f, at, size, s >= nodes - 1 ? FLOW_STORE : half ? FLOW_ADD_BF16 : FLOW_ADD);
     }
     return flow_run(g, f, e);
 }
@@ -47,7 +49,7 @@ enum err_code ring_broadcast(struct coll_group *g, void *data, size_t size, int 
     if (distance < nodes - 1)
         flow_send(f, data, size, distance == 0);
     if (distance > 0)
-        flow_receive(f, data, size, false);
+        flow_receive(f, data, size, FLOW_STORE);
     return flow_run(g, f, e);
 }
 
@@ -61,7 +63,7 @@ enum err_code ring_allgather(struct coll_group *g, char *data, const size_t *off
         int out = (node - s + nodes) % nodes, in = (node - s - 1 + nodes) % nodes;
 
         flow_send(f, data + offsets[out], offsets[out + 1] - offsets[out], s == 0);
-        flow_receive(f, data + offsets[in], offsets[in + 1] - offsets[in], false);
+        flow_receive(f, data + offsets[in], offsets[in + 1] - offsets[in], FLOW_STORE);
     }
     return flow_run(g, f, e);
 }

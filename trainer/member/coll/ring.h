@@ -16,7 +16,8 @@ bool ring_hung_up(const struct coll_group *g);         /* whether a connection o
 
 /* Sums in place. There are as many chunks as nodes; the sum of chunk c is taken in node order from node c on,
  * around the ring. */
-MUST_CHECK enum err_code ring_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
+MUST_CHECK enum err_code ring_allreduce(struct coll_group *g, void *data, size_t count, enum device_type type,
+                                        struct err *e);
 MUST_CHECK enum err_code ring_broadcast(struct coll_group *g, void *data, size_t size, int root_node,
                                         struct err *e);
 /* In place: the block of node n is at data + offsets[n], up to offsets[n + 1]; this node's block is there

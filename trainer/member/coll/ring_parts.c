@@ -5,32 +5,36 @@
 
 #include "trainer/member/coll/flow.h"
 
-static void chunk_send(struct coll_group *g, float *data, const struct ring_chunks *c, int index, bool lead)
+static void chunk_send(struct coll_group *g, char *data, const struct ring_chunks *c, enum device_type type,
+                       int index, bool lead)
 {
     const int n = g->layout.nodes, i = (index % n + n) % n;
 
     for (int k = c->first[i]; k < c->first[i + 1]; k++)
-        flow_send(g->ring, data + c->ranges[k].lo, (c->ranges[k].hi - c->ranges[k].lo) * sizeof(float), lead);
+        flow_send(g->ring, data + c->ranges[k].lo * device_size(type),
+                  (c->ranges[k].hi - c->ranges[k].lo) * device_size(type), lead);
 }
 
-static void chunk_receive(struct coll_group *g, float *data, const struct ring_chunks *c, int index, bool add)
+static void chunk_receive(struct coll_group *g, char *data, const struct ring_chunks *c,
+                          enum device_type type, int index, enum flow_use use)
 {
     const int n = g->layout.nodes, i = (index % n + n) % n;
 
     for (int k = c->first[i]; k < c->first[i + 1]; k++)
-        flow_receive(g->ring, data + c->ranges[k].lo, (c->ranges[k].hi - c->ranges[k].lo) * sizeof(float),
-                     add);
+        flow_receive(g->ring, data + c->ranges[k].lo * device_size(type),
+                     (c->ranges[k].hi - c->ranges[k].lo) * device_size(type), use);
 }
 
-enum err_code ring_reduce_scatter(struct coll_group *g, float *data, const struct ring_chunks *c,
-                                  struct err *e)
+enum err_code ring_reduce_scatter(struct coll_group *g, void *data, const struct ring_chunks *c,
+                                  enum device_type type, struct err *e)
 {
+    const bool half = type == DEVICE_BF16;
     const int nodes = g->layout.nodes, node = g->layout.node;
 
-    flow_start(g->ring, FLOW_SCATTER, c->digest);
+    flow_start(g->ring, half ? FLOW_SCATTER_BF16 : FLOW_SCATTER, c->digest);
     for (int s = 0; s < nodes - 1; s++) {
-        chunk_send(g, data, c, node - s - 1, s == 0);
-        chunk_receive(g, data, c, node - s - 2, true);
+        chunk_send(g, data, c, type, node - s - 1, s == 0);
+        chunk_receive(g, data, c, type, node - s - 2, half ? FLOW_ADD_BF16 : FLOW_ADD);
     }
     return flow_run(g, g->ring, e);
 }
@@ -41,8 +45,8 @@ enum err_code ring_gather(struct coll_group *g, float *data, const struct ring_c
 
     flow_start(g->ring, FLOW_GATHER, c->digest);
     for (int s = 0; s < nodes - 1; s++) {
-        chunk_send(g, data, c, node - s, s == 0);
-        chunk_receive(g, data, c, node - s - 1, false);
+        chunk_send(g, (char *)data, c, DEVICE_F32, node - s, s == 0);
+        chunk_receive(g, (char *)data, c, DEVICE_F32, node - s - 1, FLOW_STORE);
     }
     return flow_run(g, g->ring, e);
 }

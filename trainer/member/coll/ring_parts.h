@@ -6,7 +6,7 @@
 /* The two halves of the ring's all-reduce, with chunks that the caller chooses. */
 
 struct ring_range {
-    size_t lo, hi; /* floats of the array */
+    size_t lo, hi; /* elements of the array */
 };
 
 /* The chunk of node n is ranges[first[n]] up to ranges[first[n + 1]], at most world_size ranges in all. The same on every rank
@@ -19,8 +19,8 @@ struct ring_chunks {
 
 /* In place. The chunk of this node becomes the sum over the nodes, which begins with the node behind it; the others are not
  * defined afterwards. */
-MUST_CHECK enum err_code ring_reduce_scatter(struct coll_group *g, float *data, const struct ring_chunks *c,
-                                             struct err *e);
+MUST_CHECK enum err_code ring_reduce_scatter(struct coll_group *g, void *data, const struct ring_chunks *c,
+                                             enum device_type type, struct err *e);
 /* In place: this node's chunk is there already. */
 MUST_CHECK enum err_code ring_gather(struct coll_group *g, float *data, const struct ring_chunks *c,
                                      struct err *e);

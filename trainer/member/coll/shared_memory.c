@@ -5,6 +5,7 @@
  * order. With `tree`, sums are taken in the tree's order. */
 #include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/group.h"
+#include "trainer/member/coll/half_calls.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
 
@@ -250,6 +251,8 @@ const struct coll_ops coll_shared_memory_ops = {
     .overlaps = false,
     .allreduce = shared_memory_allreduce,
     .reduce_scatter = ranks_reduce_scatter,
+    .allreduce_bf16 = half_allreduce,
+    .reduce_scatter_bf16 = half_reduce_scatter,
     .gather = ranks_gather,
     .broadcast = ranks_broadcast,
     .allgather = ranks_allgather,

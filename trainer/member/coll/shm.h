@@ -21,7 +21,9 @@ enum shm_kind {
     SHM_ALLOC,
     SHM_EXCHANGE,
     SHM_SCATTER,
-    SHM_GATHER
+    SHM_GATHER,
+    SHM_ALLREDUCE_BF16,
+    SHM_SCATTER_BF16
 };
 
 #define SHM_MAIL 4096           /* bytes of one mailbox */

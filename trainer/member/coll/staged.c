@@ -4,7 +4,7 @@
 #include "trainer/member/coll/group.h"
 
 enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a, size_t at, size_t count,
-                               struct err *e)
+                               enum device_type wire, struct err *e)
 {
     const struct device_ops *ops = g->device->ops;
     float *staged;
@@ -14,14 +14,15 @@ enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a,
     staged = a->maps[g->layout.local] + at;
     ops->download(g->device, staged, a->on_device + at, count * sizeof(float));
     /* If the download failed, its zeros must not enter the other ranks' sums. */
-    if (ops->wait(g->device, e) || g->ops->allreduce(g, a, at, count, e))
+    if (ops->wait(g->device, e) ||
+        (wire == DEVICE_BF16 ? g->ops->allreduce_bf16 : g->ops->allreduce)(g, a, at, count, e))
         return e->code;
     ops->upload(g->device, a->on_device + at, staged, count * sizeof(float));
     return ERR_OK;
 }
 
 enum err_code staged_reduce_scatter(struct coll_group *g, const struct coll_array *a, size_t at,
-                                    const size_t *offsets, struct err *e)
+                                    const size_t *offsets, enum device_type wire, struct err *e)
 {
     const struct device_ops *ops = g->device->ops;
     const int world = g->layout.world_size, rank = g->layout.rank;
@@ -31,7 +32,8 @@ enum err_code staged_reduce_scatter(struct coll_group *g, const struct coll_arra
         return ERR_OK;
     staged = a->maps[g->layout.local] + at;
     ops->download(g->device, staged, a->on_device + at, offsets[world] * sizeof(float));
-    if (ops->wait(g->device, e) || g->ops->reduce_scatter(g, a, at, offsets, e))
+    if (ops->wait(g->device, e) ||
+        (wire == DEVICE_BF16 ? g->ops->reduce_scatter_bf16 : g->ops->reduce_scatter)(g, a, at, offsets, e))
         return e->code;
     ops->upload(g->device, a->on_device + at + offsets[rank], staged + offsets[rank],
                 (offsets[rank + 1] - offsets[rank]) * sizeof(float));

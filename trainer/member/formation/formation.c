@@ -107,6 +107,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
         .loopback = info->loopback,
         .tree = c->tree,
         .free_order = c->free_order,
+        .bf16 = c->sync.type == SYNC_ALLREDUCE && c->sync.wire == WIRE_BF16,
         .pairs = pairs,
         .device = c->device,
         .relay = find_relay(info, &relay),

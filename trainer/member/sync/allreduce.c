@@ -4,7 +4,7 @@
  * same on every rank.
  *
  * With config.parts a bucket is reduced to the ranks that own a part of it, and after the optimizer's step each rank gathers
- * the other ranks' parameters. The tail with loss and votes is summed for all. */
+ * the other ranks' parameters. The tail with loss and votes is summed for all, and always as floats. */
 #include "trainer/member/sync/bucket.h"
 #include "trainer/member/sync/strategy.h"
 
@@ -17,9 +17,10 @@ struct allreduce {
     struct bucket_runner *runner;
     /* Offset and number of floats of the pieces collected for the next bucket. */
     size_t pending, pending_count;
-    size_t covered; /* floats handed over in this step */
-    size_t bucket;  /* floats in a bucket, at least */
-    size_t *parts;  /* sync_config.parts; NULL: there are none */
+    size_t covered;        /* floats handed over in this step */
+    size_t bucket;         /* floats in a bucket, at least */
+    size_t *parts;         /* sync_config.parts; NULL: there are none */
+    enum device_type wire; /* of gradients */
 };
 
 static enum err_code allreduce_open(struct sync *s, struct err *e)
@@ -30,6 +31,7 @@ static enum err_code allreduce_open(struct sync *s, struct err *e)
     (void)e;
     a->runner = bucket_open(s->group, thread < 0 ? coll_overlaps(s->group) : thread > 0);
     a->bucket = s->config.bucket;
+    a->wire = s->config.spec.wire == WIRE_BF16 ? DEVICE_BF16 : DEVICE_F32;
     if (s->config.parts) {
         size_t bytes = ((size_t)s->config.world_size + 1) * sizeof(*a->parts);
         a->parts = xmalloc(bytes);
@@ -66,18 +68,22 @@ static void range_put(struct sync *s, struct allreduce *a, size_t at, size_t end
     const size_t tail = clamped(body, at, end);
     size_t *offsets;
 
-    if (!a->parts) {
-        bucket_put(a->runner, s->config.grads + at, end - at);
+    if (!a->parts && a->wire == DEVICE_F32) {
+        bucket_put(a->runner, s->config.grads + at, end - at, a->wire);
         return;
     }
     if (tail < end)
-        bucket_put(a->runner, s->config.grads + tail, end - tail);
+        bucket_put(a->runner, s->config.grads + tail, end - tail, DEVICE_F32);
     if (at == tail)
         return;
+    if (!a->parts) {
+        bucket_put(a->runner, s->config.grads + at, tail - at, a->wire);
+        return;
+    }
     offsets = xcalloc(world + 1, sizeof(*offsets));
     for (size_t r = 0; r <= world; r++)
         offsets[r] = clamped(a->parts[r], at, tail) - at;
-    bucket_put_parts(a->runner, s->config.grads + at, offsets);
+    bucket_put_parts(a->runner, s->config.grads + at, offsets, a->wire);
 }
 
 static void pending_flush(struct sync *s, struct allreduce *a)

@@ -10,6 +10,7 @@ struct bucket {
     float *data;
     size_t count;
     size_t *offsets; /* owned; NULL: all ranks get the whole sum */
+    enum device_type wire;
 };
 
 struct bucket_runner {
@@ -24,13 +25,21 @@ struct bucket_runner {
     struct err error; /* the first error */
 };
 
+static enum err_code bucket_sum(struct coll_group *g, const struct bucket *b, struct err *e)
+{
+    const bool half = b->wire == DEVICE_BF16;
+
+    if (b->offsets)
+        return (half ? coll_reduce_scatter_bf16 : coll_reduce_scatter)(g, b->data, b->offsets, e);
+    return (half ? coll_start_bf16 : coll_start)(g, b->data, b->count, e);
+}
+
 /* After an error the group is over, so the remaining buckets only leave the queue. */
 static void run_one(struct bucket_runner *r, struct bucket b)
 {
     struct err e = {0};
 
-    if (!r->error.code && (b.offsets ? coll_reduce_scatter(r->group, b.data, b.offsets, &e)
-                                     : coll_start(r->group, b.data, b.count, &e)))
+    if (!r->error.code && bucket_sum(r->group, &b, &e))
         r->error = e;
     free(b.offsets);
 }
@@ -112,14 +121,14 @@ static void queue_put(struct bucket_runner *r, struct bucket b)
     pthread_mutex_unlock(&r->lock);
 }
 
-void bucket_put(struct bucket_runner *r, float *data, size_t count)
+void bucket_put(struct bucket_runner *r, float *data, size_t count, enum device_type wire)
 {
-    queue_put(r, (struct bucket){.data = data, .count = count});
+    queue_put(r, (struct bucket){.data = data, .count = count, .wire = wire});
 }
 
-void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets)
+void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets, enum device_type wire)
 {
-    queue_put(r, (struct bucket){.data = data, .offsets = offsets});
+    queue_put(r, (struct bucket){.data = data, .offsets = offsets, .wire = wire});
 }
 
 enum err_code bucket_wait(struct bucket_runner *r, struct err *e)

@@ -13,10 +13,10 @@
 struct bucket_runner;
 struct bucket_runner *bucket_open(struct coll_group *group, bool thread); /* borrows the group */
 void bucket_close(struct bucket_runner *r); /* waits for the bucket that is being summed */
-/* Adds a bucket. bucket_wait returns its error; after an error no further bucket is summed. */
-void bucket_put(struct bucket_runner *r, float *data, size_t count);
+/* Adds a bucket. wire: what is sent of each float. bucket_wait returns its error; after an error no further bucket is summed. */
+void bucket_put(struct bucket_runner *r, float *data, size_t count, enum device_type wire);
 /* A bucket of which each rank needs its part only. Takes over offsets, as of coll_reduce_scatter. */
-void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets);
+void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets, enum device_type wire);
 /* Waits until all buckets are summed. On a device it is enough that the sums come before the operations that
  * the device is given next. */
 MUST_CHECK enum err_code bucket_wait(struct bucket_runner *r, struct err *e);

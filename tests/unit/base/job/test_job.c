@@ -354,6 +354,7 @@ static void print_round_trip(void **state)
         IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
         TRAIN
         "  sync: {type: diloco, every: 30, outer_lr: 0.7, wire: int8, warm: 9, fragments: 3, overlap: 2}\n",
+        TRAIN "  sync: {type: allreduce, wire: bf16}\n",
         TRAIN "  sync: {type: average, every: 30s}\n",
         "nodes: 4\n" TRAIN "  sync: {type: diloco, quorum: 3, grace: 1500ms}\n",
         "nodes: 4\n" TRAIN "  sync: {type: diloco, quorum: 3}\n",

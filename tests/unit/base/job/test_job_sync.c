@@ -45,6 +45,24 @@ static void diloco_keys(void **state)
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
+static void allreduce_keys(void **state)
+{
+    CLEANUP(job_release) struct job_spec s;
+    CLEANUP(job_release) struct job_spec half;
+
+    (void)state;
+    accept_job(&s, TRAIN "  sync: {type: allreduce}\n");
+    assert_int_equal(s.train.sync.wire, WIRE_FP32);
+    accept_job(&half, TRAIN "  sync: {type: allreduce, wire: bf16}\n");
+    assert_int_equal(half.train.sync.wire, WIRE_BF16);
+    refuse_job(TRAIN "  sync: {type: allreduce, wire: int8}\n",
+               "job.yaml:6:33: invalid value for 'wire': expected fp32 or bf16, got 'int8'");
+    refuse_job(
+        TRAIN "  sync: {type: allreduce, wire: bf16}\n  reproducible: world\n",
+        "job.yaml:7:17: 'reproducible: world' needs 'sync.wire: fp32': how often a sum is rounded to bf16 "
+        "depends on the number of ranks");
+}
+
 /* `none` promises no bits, so the clock may decide. */
 static void any_bits_allow_the_clock(void **state)
 {
@@ -82,7 +100,7 @@ static void quorum_of_a_round(void **state)
     refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 1}\n",
                "job.yaml:7:32: invalid value for 'quorum': expected a number from 2 to 1048576, got '1'");
     refuse_job(THREE TRAIN "  sync: {type: allreduce, quorum: 2}\n",
-               "job.yaml:7:27: unknown key 'quorum', expected one of type");
+               "job.yaml:7:27: unknown key 'quorum', expected one of type, wire");
     refuse_job(THREE TRAIN "  sync: {type: diloco, grace: 10s}\n",
                "job.yaml:7:31: 'grace' needs 'quorum': without it a round waits for all ranks");
     refuse_job(
@@ -163,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(diloco_keys),
+        cmocka_unit_test(allreduce_keys),
         cmocka_unit_test(any_bits_allow_the_clock),
         cmocka_unit_test(quorum_of_a_round),
         cmocka_unit_test(rounds_of_a_given_time),

@@ -1,4 +1,4 @@
-/* Operations on each element of flat arrays. A thread takes 16 bytes of each array (narrow: 16 bytes of its bf16), and
+/* Operations on each element of flat arrays. A thread takes 16 bytes of each array (narrow and widen: 16 bytes of the bf16), and
  * each array is read or written once. */
 #include "trainer/device/cuda/kernels/activation.cuh"
 #include "trainer/device/cuda/kernels/kernels.h"
@@ -45,7 +45,8 @@ struct identity {
 
 /* ---- to = f(x) and to = f(x, y); `to` may be x or y */
 
-template <int VEC, class T, class F> static __global__ void map_kernel(T *to, const float *x, int64_t n, F f)
+template <int VEC, class T, class X, class F>
+static __global__ void map_kernel(T *to, const X *x, int64_t n, F f)
 {
     int64_t i = thread_index() * VEC;
     if (i + VEC <= n) {
@@ -56,7 +57,7 @@ template <int VEC, class T, class F> static __global__ void map_kernel(T *to, co
         store<VEC>(to + i, v);
     } else {
         for (; i < n; i++)
-            narrowed(to + i, f(x[i]));
+            narrowed(to + i, f(widened(x[i])));
     }
 }
 
@@ -76,16 +77,16 @@ static __global__ void map2_kernel(float *to, const float *x, const float *y, in
     }
 }
 
-template <int VEC, class T, class F>
-static cudaError_t flat_map_one(cudaStream_t stream, T *to, const float *x, size_t n, F f)
+template <int VEC, class T, class X, class F>
+static cudaError_t flat_map_one(cudaStream_t stream, T *to, const X *x, size_t n, F f)
 {
     if (n == 0)
         return cudaSuccess;
     if (aligned(to) && aligned(x))
-        LAUNCH((map_kernel<VEC, T, F>), blocks_of(n, THREADS * VEC), THREADS, 0, stream, to, x, (int64_t)n,
+        LAUNCH((map_kernel<VEC, T, X, F>), blocks_of(n, THREADS * VEC), THREADS, 0, stream, to, x, (int64_t)n,
                f);
     else
-        LAUNCH((map_kernel<1, T, F>), blocks_of(n, THREADS), THREADS, 0, stream, to, x, (int64_t)n, f);
+        LAUNCH((map_kernel<1, T, X, F>), blocks_of(n, THREADS), THREADS, 0, stream, to, x, (int64_t)n, f);
     return cudaGetLastError();
 }
 
@@ -106,6 +107,11 @@ static cudaError_t flat_map_two(cudaStream_t stream, float *to, const float *x, 
 cudaError_t cuda_narrow(cudaStream_t stream, void *bf16, const float *x, size_t n)
 {
     return flat_map_one<8>(stream, static_cast<uint16_t *>(bf16), x, n, identity());
+}
+
+cudaError_t cuda_widen(cudaStream_t stream, float *y, const void *bf16, size_t n)
+{
+    return flat_map_one<8>(stream, y, static_cast<const uint16_t *>(bf16), n, identity());
 }
 
 template <enum device_activation KIND>

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda_stream.h"
+#include "trainer/device/cuda/kernels/flat.h"
 #include "trainer/device/cuda/nccl/nccl_close.h"
 #include "trainer/device/cuda/nccl/nccl_environment.h"
 #include "trainer/device/cuda/nccl/nccl_join.h"
@@ -109,6 +110,14 @@ static ncclResult_t comm_init(struct comm *c, const struct comm_config *config, 
     return rc;
 }
 
+/* Here and not at the first sum, because an allocation may wait for operations that wait for peers. */
+static enum err_code comm_open_room(struct comm *c, struct err *e)
+{
+    cudaError_t rc = cudaMalloc(&c->room, NCCL_ROOM * sizeof(uint16_t));
+
+    return rc ? nccl_cuda_error(rc, "memory for sums as bf16", e) : ERR_OK;
+}
+
 static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, const struct comm_config *config,
                                struct err *e)
 {
@@ -137,7 +146,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     c->watch_arg = config->watch_arg;
     /* From here on another thread may abort the communicator, and the caller must close it, also after an error. */
     atomic_store(out, c);
-    if (comm_open_streams(c, e)) {
+    if (comm_open_streams(c, e) || (config->bf16 && comm_open_room(c, e))) {
         c->first_error = *e;
         return e->code;
     }
@@ -207,37 +216,90 @@ static bool parts_are_equal(const struct comm *c, const size_t *offsets)
     return true;
 }
 
-static ncclResult_t parts_each(struct comm *c, float *data, const size_t *offsets, bool sum)
+static ncclResult_t parts_each(struct comm *c, void *data, const size_t *offsets, ncclDataType_t type,
+                               bool sum)
 {
+    const size_t size = type == ncclBfloat16 ? sizeof(uint16_t) : sizeof(float);
     ncclResult_t rc = c->lib->group_start(), end;
 
     if (rc != ncclSuccess)
         return rc;
     for (int r = 0; r < c->ranks && rc == ncclSuccess; r++) {
-        float *at = data + offsets[r];
+        char *at = (char *)data + offsets[r] * size;
         size_t count = offsets[r + 1] - offsets[r];
 
         if (count && sum)
-            rc = c->lib->reduce(at, at, count, ncclFloat, ncclSum, r, c->nccl, c->stream);
+            rc = c->lib->reduce(at, at, count, type, ncclSum, r, c->nccl, c->stream);
         else if (count)
-            rc = c->lib->broadcast(at, at, count * sizeof(float), ncclUint8, r, c->nccl, c->stream);
+            rc = c->lib->broadcast(at, at, count * size, ncclUint8, r, c->nccl, c->stream);
     }
     end = c->lib->group_end();
     return rc != ncclSuccess ? rc : end;
 }
 
+static ncclResult_t parts_sum(struct comm *c, void *data, const size_t *offsets, ncclDataType_t type)
+{
+    const size_t size = type == ncclBfloat16 ? sizeof(uint16_t) : sizeof(float);
+
+    if (!parts_are_equal(c, offsets))
+        return parts_each(c, data, offsets, type, true);
+    return c->lib->reduce_scatter(data, (char *)data + offsets[c->rank] * size, offsets[1], type, ncclSum,
+                                  c->nccl, c->stream);
+}
+
 static enum err_code reduce_scatter(struct comm *c, float *data, const size_t *offsets, struct err *e)
 {
-    ncclResult_t rc;
-
     if (offsets[c->ranks] == 0)
         return ERR_OK;
     if (comm_begin(c, e))
         return e->code;
-    rc = parts_are_equal(c, offsets) ? c->lib->reduce_scatter(data, data + offsets[c->rank], offsets[1],
-                                                              ncclFloat, ncclSum, c->nccl, c->stream)
-                                     : parts_each(c, data, offsets, true);
-    return comm_end(c, rc, "a reduce-scatter", e);
+    return comm_end(c, parts_sum(c, data, offsets, ncclFloat), "a reduce-scatter", e);
+}
+
+/* Rounds data[0, count) to the room, calls `sum` there, and brings back [lo, hi). All of it is on the communicator's stream, so
+ * the next piece may use the same room. offsets: of the parts in this piece; NULL: an all-reduce. */
+static enum err_code piece_sum(struct comm *c, float *data, size_t count, const size_t *offsets,
+                               struct err *e)
+{
+    const size_t lo = offsets ? offsets[c->rank] : 0, hi = offsets ? offsets[c->rank + 1] : count;
+    const char *what = offsets ? "a reduce-scatter" : "an all-reduce";
+    cudaError_t rc = cuda_narrow(c->stream, c->room, data, count);
+
+    if (rc)
+        return stream_failed(c, rc, e);
+    if (nccl_settle(
+            c,
+            offsets ? parts_sum(c, c->room, offsets, ncclBfloat16)
+                    : c->lib->allreduce(c->room, c->room, count, ncclBfloat16, ncclSum, c->nccl, c->stream),
+            c->stall_ms, what, e))
+        return e->code;
+    rc = cuda_widen(c->stream, data + lo, (uint16_t *)c->room + lo, hi - lo);
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
+}
+
+static enum err_code sum_bf16(struct comm *c, float *data, size_t count, const size_t *offsets, struct err *e)
+{
+    size_t *mine = offsets ? xcalloc((size_t)c->ranks + 1, sizeof(*mine)) : NULL;
+    enum err_code code = count ? comm_begin(c, e) : ERR_OK;
+
+    for (size_t at = 0, n; !code && at < count; at += n) {
+        n = count - at < NCCL_ROOM ? count - at : NCCL_ROOM;
+        for (int r = 0; offsets && r <= c->ranks; r++)
+            mine[r] = offsets[r] < at ? 0 : offsets[r] > at + n ? n : offsets[r] - at;
+        code = piece_sum(c, data + at, n, mine, e);
+    }
+    free(mine);
+    return code || !count ? code : comm_end(c, ncclSuccess, "a sum", e);
+}
+
+static enum err_code allreduce_bf16(struct comm *c, float *data, size_t count, struct err *e)
+{
+    return sum_bf16(c, data, count, NULL, e);
+}
+
+static enum err_code reduce_scatter_bf16(struct comm *c, float *data, const size_t *offsets, struct err *e)
+{
+    return sum_bf16(c, data, offsets[c->ranks], offsets, e);
 }
 
 static enum err_code gather(struct comm *c, float *data, const size_t *offsets, struct err *e)
@@ -250,7 +312,7 @@ static enum err_code gather(struct comm *c, float *data, const size_t *offsets, 
         return e->code;
     rc = parts_are_equal(c, offsets)
              ? c->lib->gather(data + offsets[c->rank], data, offsets[1], ncclFloat, c->nccl, c->stream)
-             : parts_each(c, data, offsets, false);
+             : parts_each(c, data, offsets, ncclFloat, false);
     return comm_end(c, rc, "an all-gather", e);
 }
 
@@ -293,6 +355,8 @@ const struct comm_ops nccl_comm_ops = {
     .open = open_comm,
     .allreduce = allreduce,
     .reduce_scatter = reduce_scatter,
+    .allreduce_bf16 = allreduce_bf16,
+    .reduce_scatter_bf16 = reduce_scatter_bf16,
     .gather = gather,
     .broadcast = broadcast,
     .join = join,

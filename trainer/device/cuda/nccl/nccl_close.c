@@ -170,6 +170,7 @@ static void comm_release(struct comm *c)
     nccl_join_release(c);
     if (c->stream)
         cudaStreamDestroy(c->stream);
+    cudaFree(c->room);
     (void)cudaGetLastError();
 }
 

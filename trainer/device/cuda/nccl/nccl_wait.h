@@ -12,7 +12,7 @@
 
 /* The communicator, and the ways of waiting for it. Shared by the files of this folder. */
 
-enum { NCCL_JOINS = 8 };
+enum { NCCL_JOINS = 8, NCCL_ROOM = 1 << 23 };
 struct nccl_joined {
     cudaEvent_t from, to; /* on the device's stream, before and after its wait */
 };
@@ -28,6 +28,7 @@ struct comm {
     bool put;                  /* an operation was started, so `after` is recorded */
     atomic_bool aborted;       /* set by any thread */
     struct err first_error;    /* stays until the communicator is closed */
+    void *room;                /* device memory for NCCL_ROOM bf16; NULL: comm_config.bf16 is not set */
 
     /* Operations in flight. The event `mark` is recorded after some of them; `more` says that others were added
      * later. */

@@ -130,6 +130,106 @@ static void sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_ti
     }
 }
 
+static int nodes_of(const struct ranks *r)
+{
+    int nodes = 0;
+
+    for (int i = 0; i < r->world; i++) {
+        int k = 0;
+
+        while (k < i && r->node_of[k] != r->node_of[i])
+            k++;
+        nodes += k == i;
+    }
+    return nodes;
+}
+
+static float bf16_of(float x)
+{
+    double unit = x == 0.0f ? 1.0 : ldexp(1.0, ilogbf(x) - 7);
+
+    return (float)(nearbyint((double)x / unit) * unit);
+}
+
+/* As bf16: a value is rounded, then the sum over each node, then the sum at each hop. */
+static double half_error(const struct ranks *r)
+{
+    return ldexp(1.01 * (1 + nodes_of(r)), -8);
+}
+
+/* On one node bit for bit: floats are added up in the order of ranks, and rounded once. */
+static void check_half_sum(const struct ranks *r, const float *data, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double sum = 0, size = 0;
+        float plain = bf16_of(value_of(0, i));
+
+        for (int k = 0; k < r->world; k++) {
+            sum += (double)value_of(k, i);
+            size += fabs((double)value_of(k, i));
+        }
+        for (int k = 1; k < r->world; k++)
+            plain += bf16_of(value_of(k, i));
+        RANK_CHECK(fabs((double)data[i] - sum) <= size * half_error(r));
+        RANK_CHECK(data[i] == bf16_of(data[i]));
+        RANK_CHECK(!one_node(r) || data[i] == bf16_of(plain));
+    }
+}
+
+static void sum_as_bf16(struct ranks *r, int rank)
+{
+    struct coll_config config;
+    struct coll_group *g;
+    float *array;
+    struct err e = {0};
+    uint32_t nan = 0x7fffffff; /* rounding it as a number would give -0 */
+
+    ranks_config(r, rank, &config);
+    config.bf16 = true;
+    RANK_OK(coll_open(&g, r->listeners[rank], &config, &e), &e);
+    RANK_OK(coll_alloc(g, counts[COUNTS - 2] + 64, &array, &e), &e);
+    for (size_t c = 0; c < COUNTS - 1 && r->world > 1; c++) {
+        float *data = array + 5 * c;
+
+        for (size_t i = 0; i < counts[c]; i++)
+            data[i] = value_of(rank, i);
+        RANK_OK(coll_start_bf16(g, data, counts[c], &e), &e);
+        RANK_OK(coll_join(g, &e), &e);
+        check_half_sum(r, data, counts[c]);
+        r->shared->hash[rank] = r->shared->hash[rank] * 31 + ranks_hash(data, counts[c] * sizeof(float));
+    }
+    array[0] = 1.0f;
+    if (rank == 0)
+        memcpy(array, &nan, sizeof(nan));
+    array[1] = rank == r->world - 1 ? INFINITY : 2.0f;
+    array[2] = 3.4e38f; /* infinity as bf16 */
+    RANK_OK(coll_start_bf16(g, array, 3, &e), &e);
+    RANK_OK(coll_join(g, &e), &e);
+    RANK_CHECK(isnan(array[0]) && isinf(array[1]) && (r->world == 1 || isinf(array[2])));
+    coll_close(g);
+}
+
+static void sums_as_bf16_are_rounded_as_promised_and_repeat(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        uint64_t hash[2];
+
+        for (int run = 0; run < 2; run++) {
+            struct ranks r;
+
+            with_layout(&r, &layouts[l]);
+            if (!ranks_run(&r, sum_as_bf16))
+                fail_msg("layout %s", layouts[l].name);
+            for (int i = 1; i < r.world; i++)
+                assert_int_equal(r.shared->hash[i], r.shared->hash[0]);
+            hash[run] = r.shared->hash[0];
+            ranks_release(&r);
+        }
+        assert_int_equal(hash[0], hash[1]);
+    }
+}
+
 /* A second implementation of the tree's sum: pairs of pairs, from left to right. */
 static float tree_of(const struct ranks *r, int first, int count, size_t i)
 {
@@ -201,6 +301,8 @@ static void cut_floats(int kind, size_t count, int world, size_t *offsets)
 
 struct part_check {
     struct ranks *r;
+    bool half;    /* as bf16 */
+    double error; /* the largest difference, as a multiple of the sum of all magnitudes */
     struct coll_group *g;
     int rank;
     float *sums, *data; /* attached */
@@ -218,7 +320,7 @@ static void check_parts(const struct part_check *p, int kind, size_t count, bool
     hi = offsets[p->rank + 1];
     for (size_t i = 0; i < count; i++)
         p->data[i] = value_of(p->rank, i);
-    RANK_OK(coll_reduce_scatter(p->g, p->data, offsets, &e), &e);
+    RANK_OK((p->half ? coll_reduce_scatter_bf16 : coll_reduce_scatter)(p->g, p->data, offsets, &e), &e);
     RANK_OK(coll_join(p->g, &e), &e);
     for (size_t i = lo; i < hi; i++) {
         double size = 0;
@@ -226,7 +328,7 @@ static void check_parts(const struct part_check *p, int kind, size_t count, bool
         for (int k = 0; k < world; k++)
             size += fabs((double)value_of(k, i));
         RANK_CHECK(same_bits ? p->data[i] == p->sums[i]
-                             : fabs((double)(p->data[i] - p->sums[i])) <= size * 1e-6);
+                             : fabs((double)(p->data[i] - p->sums[i])) <= size * p->error);
     }
     for (size_t i = 0; i < count; i++)
         p->data[i] = i < lo || i >= hi ? -1.0f : p->sums[i];
@@ -235,42 +337,34 @@ static void check_parts(const struct part_check *p, int kind, size_t count, bool
     RANK_CHECK(count == 0 || !memcmp(p->data, p->sums, count * sizeof(float)));
 }
 
-static int nodes_of(const struct ranks *r)
-{
-    int nodes = 0;
+enum { IN_ORDER, BY_TREE, AS_BF16, SUM_KINDS };
 
-    for (int i = 0; i < r->world; i++) {
-        int k = 0;
-
-        while (k < i && r->node_of[k] != r->node_of[i])
-            k++;
-        nodes += k == i;
-    }
-    return nodes;
-}
-
-/* r->arg: not NULL: by the tree. */
+/* r->arg: the kind of the sum. */
 static void scatter_and_gather(struct ranks *r, int rank)
 {
     static const size_t few[] = {0, 1, 7, 1025, 16411, 65539};
     const size_t most = few[sizeof(few) / sizeof(few[0]) - 1];
-    struct part_check p = {.r = r, .rank = rank};
+    const int sum = *(const int *)r->arg;
+    struct part_check p = {
+        .r = r, .rank = rank, .half = sum == AS_BF16, .error = sum == AS_BF16 ? 2 * half_error(r) : 1e-6};
     struct coll_config config;
     float *first, *second;
     struct err e = {0};
 
     ranks_config(r, rank, &config);
-    config.tree = r->arg;
+    config.tree = sum == BY_TREE;
+    config.bf16 = p.half;
     RANK_OK(coll_open(&p.g, r->listeners[rank], &config, &e), &e);
     RANK_OK(coll_alloc(p.g, most + 64, &first, &e), &e);
     RANK_OK(coll_alloc(p.g, most + 64, &second, &e), &e);
-    for (size_t c = 0; c < sizeof(few) / sizeof(few[0]); c++)
+    for (size_t c = 0; c < sizeof(few) / sizeof(few[0]) - p.half; c++)
         for (int kind = 0; kind < PART_KINDS; kind++) {
             p.sums = first + 5 * c;
             p.data = second + 3 * c + (size_t)kind;
             for (size_t i = 0; i < few[c]; i++)
                 p.sums[i] = value_of(rank, i);
-            RANK_OK(coll_allreduce(p.g, p.sums, few[c], &e), &e);
+            RANK_OK((p.half ? coll_start_bf16 : coll_start)(p.g, p.sums, few[c], &e), &e);
+            RANK_OK(coll_join(p.g, &e), &e);
             check_parts(&p, kind, few[c], config.tree || nodes_of(r) <= 2);
             r->shared->hash[rank] = r->shared->hash[rank] * 31 + ranks_hash(p.data, few[c] * sizeof(float));
         }
@@ -279,16 +373,15 @@ static void scatter_and_gather(struct ranks *r, int rank)
 
 static void parts_of_a_sum_are_those_of_the_all_reduce(void **state)
 {
-    static const bool tree = true;
-
     (void)state;
-    for (size_t l = 0; l < 2 * LAYOUTS; l++) {
+    for (size_t l = 0; l < SUM_KINDS * LAYOUTS; l++) {
+        const int sum = (int)(l % SUM_KINDS);
         struct ranks r;
 
-        with_layout(&r, &layouts[l / 2]);
-        r.arg = l % 2 ? &tree : NULL;
+        with_layout(&r, &layouts[l / SUM_KINDS]);
+        r.arg = &sum;
         if (!ranks_run(&r, scatter_and_gather))
-            fail_msg("layout %s%s", layouts[l / 2].name, l % 2 ? ", by the tree" : "");
+            fail_msg("layout %s, kind of sum %d", layouts[l / SUM_KINDS].name, sum);
         for (int i = 1; i < r.world; i++)
             assert_int_equal(r.shared->hash[i], r.shared->hash[0]);
         ranks_release(&r);
@@ -325,41 +418,54 @@ static void different_parts_are_an_error(void **state)
 
 enum { MUCH = 240000 };
 
+/* r->arg: not NULL: as bf16. */
+
 static void sum_much_by_parts(struct ranks *r, int rank)
 {
-    struct coll_group *g = ranks_open(r, rank);
+    struct coll_config config;
+    struct coll_group *g;
     size_t offsets[9];
     float *data;
-    struct coll_stats stats[3];
+    struct coll_stats stats[4];
     struct err e = {0};
 
+    ranks_config(r, rank, &config);
+    config.bf16 = r->arg;
+    RANK_OK(coll_open(&g, r->listeners[rank], &config, &e), &e);
     RANK_OK(coll_alloc(g, MUCH, &data, &e), &e);
     cut_floats(EQUAL_PARTS, MUCH, r->world, offsets);
     coll_get_stats(g, &stats[0]);
-    RANK_OK(coll_reduce_scatter(g, data, offsets, &e), &e);
+    RANK_OK((r->arg ? coll_reduce_scatter_bf16 : coll_reduce_scatter)(g, data, offsets, &e), &e);
     coll_get_stats(g, &stats[1]);
     RANK_OK(coll_gather(g, data, offsets, &e), &e);
     coll_get_stats(g, &stats[2]);
+    RANK_OK((r->arg ? coll_start_bf16 : coll_start)(g, data, MUCH, &e), &e);
+    coll_get_stats(g, &stats[3]);
     r->shared->code[rank] = (int)(stats[1].bytes - stats[0].bytes);
     r->shared->hash[rank] = stats[2].bytes - stats[1].bytes;
+    r->shared->hash[rank] |= (stats[3].bytes - stats[2].bytes) << 32;
     coll_close(g);
 }
 
-/* Each half costs (n - 1) / n of the data on each rank, half of an all-reduce. */
+/* Each half costs (n - 1) / n of the data on each rank, half of an all-reduce; sums as bf16 half of that. On one node an all-reduce
+ * reads as much as its first half. */
 static void each_half_of_a_sum_moves_the_data_once(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= 8; ranks += ranks == 4 ? 4 : 1)
-        for (int far = 0; far < 2; far++) {
-            struct ranks r = {.world = ranks};
-            const int want = MUCH * 4 / ranks * (ranks - 1);
+        for (int kind = 0; kind < 4; kind++) {
+            const bool far = kind % 2, half = kind / 2;
+            struct ranks r = {.world = ranks, .arg = half ? &half : NULL};
+            const int want = MUCH * 4 / ranks * (ranks - 1), sum = half ? want / 2 : want;
 
             for (int k = 0; k < ranks; k++)
                 r.node_of[k] = far ? k : 0;
             assert_true(ranks_run(&r, sum_much_by_parts));
             for (int k = 0; k < ranks; k++) {
-                assert_in_range(r.shared->code[k], want, want + (far ? 100 : 0));
-                assert_in_range(r.shared->hash[k], want, want + (far ? 100 : 0));
+                assert_in_range(r.shared->code[k], sum, sum + (far ? 100 : 0));
+                assert_in_range(r.shared->hash[k] >> 32, sum * (far ? 2 : 1),
+                                sum * (far ? 2 : 1) + (far ? 100 : 0));
+                assert_in_range(r.shared->hash[k] & 0xffffffff, want, want + (far ? 100 : 0));
             }
             ranks_release(&r);
         }
@@ -616,6 +722,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tree_sums_do_not_depend_on_the_layout),
+        cmocka_unit_test(sums_as_bf16_are_rounded_as_promised_and_repeat),
         cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
         cmocka_unit_test(parts_of_a_sum_are_those_of_the_all_reduce),
         cmocka_unit_test(different_parts_are_an_error),
