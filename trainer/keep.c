@@ -229,19 +229,26 @@ static enum err_code place_agree(struct trainer *t, struct snapshot_place *place
 static enum err_code stage_moments(struct trainer *t, float *moments, struct err *e)
 {
     struct engine *n = &t->engine;
-    const size_t count = n->model->count;
-    size_t *parts = xcalloc((size_t)t->formation.world_size + 1, sizeof(*parts));
+    const int world = t->formation.world_size;
+    struct optim_array arrays[OPTIM_MOMENTS];
+    const size_t array_count = optim_arrays(n->optim, arrays);
+    size_t *parts = xcalloc((size_t)world + 1, sizeof(*parts)),
+           *cuts = xcalloc((size_t)world + 1, sizeof(*cuts));
     enum err_code code = ERR_OK;
-    (void)engine_divide(n, t->formation.world_size, parts);
-    for (size_t i = 0; !code && i < n->optim->state_count; i++) {
-        state_moment_out(n, i, n->grads.data);
-        code = coll_gather(t->formation.group, n->grads.data, parts, e);
+    (void)engine_divide(n, world, parts);
+    for (size_t i = 0; !code && i < array_count; i++) {
+        for (int r = 0; r <= world; r++)
+            cuts[r] = optim_array_cut(n->optim, i, parts[r]);
+        state_moment_out(n, &arrays[i], n->grads.data);
+        code = coll_gather(t->formation.group, n->grads.data, cuts, e);
         if (!code)
             code = coll_join(t->formation.group, e);
         if (!code && moments)
-            n->device->ops->download(n->device, moments + i * count, n->grads.data, count * sizeof(float));
+            n->device->ops->download(n->device, moments + arrays[i].at, n->grads.data,
+                                     arrays[i].whole * sizeof(float));
     }
     free(parts);
+    free(cuts);
     return code;
 }
 

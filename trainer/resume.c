@@ -167,12 +167,16 @@ static enum err_code moments_spread(struct trainer *t, const float *state, struc
     struct engine *n = &t->engine;
     const size_t count = n->model->count;
     const bool source = t->formation.rank == t->formation.info.source_rank;
-    for (size_t i = 0; n->optim->part && i < n->optim->state_count; i++) {
+    struct optim_array arrays[OPTIM_MOMENTS];
+    const size_t array_count = n->optim->part ? optim_arrays(n->optim, arrays) : 0;
+    for (size_t i = 0; i < array_count; i++) {
+        const struct optim_array *a = &arrays[i];
         if (source)
-            n->device->ops->upload(n->device, n->grads.data, state + (1 + i) * count, count * sizeof(float));
-        if (coll_broadcast_floats(t->formation.group, n->grads.data, count, t->formation.info.source_rank, e))
+            n->device->ops->upload(n->device, n->grads.data, state + count + a->at, a->whole * sizeof(float));
+        if (coll_broadcast_floats(t->formation.group, n->grads.data, a->whole, t->formation.info.source_rank,
+                                  e))
             return e->code;
-        state_moment_in(n, i, n->grads.data);
+        state_moment_in(n, a, n->grads.data);
     }
     return n->device->ops->wait(n->device, e);
 }

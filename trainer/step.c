@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "trainer/engine/divide.h"
 #include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/quorum.h"
@@ -86,12 +87,12 @@ static enum err_code sum_part_squares(struct trainer *t, const struct step *s, s
 {
     struct engine *n = &t->engine;
     const size_t world = (size_t)t->formation.world_size;
+    struct divide d;
     if (!n->optim->part || !s->measured)
         return ERR_OK;
     int64_t began = clock_mono_ns();
-    size_t *offsets = xcalloc(world + 1, sizeof(*offsets));
-    const size_t block = engine_divide(n, t->formation.world_size, offsets);
-    const size_t most = (offsets[1] + block - 1) / block; /* no other part has more */
+    divide_open(&d, n->model, t->spec, t->formation.world_size);
+    const size_t most = divide_most(&d, t->formation.world_size);
     double *mine = xcalloc(most, sizeof(*mine)), *all = xcalloc(world * most, sizeof(*all)), sum = 0.0;
     optim_part_squares(n->optim, n->grads.data, mine);
     enum err_code code = n->device->ops->wait(n->device, e);
@@ -101,7 +102,7 @@ static enum err_code sum_part_squares(struct trainer *t, const struct step *s, s
         sum += all[i];
     if (!code)
         optim_put_squares(n->optim, sum);
-    free(offsets);
+    divide_release(&d);
     free(mine);
     free(all);
     t->interval.exposed_ns += clock_mono_ns() - began;

@@ -274,7 +274,7 @@ static enum err_code check_balance(const struct train_spec *t, const struct conf
     return ERR_OK;
 }
 
-/* Ranks that average have moments of their own. Muon works on whole matrices. */
+/* Ranks that average have moments of their own. */
 static enum err_code check_shard(const struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     const struct conf_node *key = conf_get(map, "shard");
@@ -285,11 +285,6 @@ static enum err_code check_shard(const struct train_spec *t, const struct conf_n
         return conf_fail(key, e,
                          "'shard: optimizer' needs 'sync: {type: allreduce}': with other types each rank has "
                          "an optimizer of its own, which cannot be divided");
-    if (t->optimizer.type == OPTIMIZER_MUON)
-        return conf_fail(
-            key, e,
-            "'shard: optimizer' needs optimizer adamw or sgd: muon updates whole matrices, which "
-            "are not divided");
     return ERR_OK;
 }
 

@@ -28,8 +28,12 @@ train:
 """
 ADAMW = "{type: adamw, lr: 3.0e-3}"
 CLIPPED = "{type: adamw, lr: 3.0e-3, clip: 0.3}"
+MUON = "{type: muon, lr: 0.02, adamw: {lr: 3.0e-3}}"
+MUON_CLIPPED = "{type: muon, lr: 0.02, clip: 0.3, adamw: {lr: 3.0e-3}}"
 SGD = "{type: sgd, lr: 0.05, momentum: 0.9, nesterov: true}"
 ODD = "{type: mlp, sizes: [13, 61, 7], activation: tanh}"
+# Matrices of odd sizes; muon updates all but the last. Six of them, so with eight ranks some have none.
+DEEP = "{type: mlp, sizes: [13, 37, 61, 29, 23, 31, 17, 7], activation: tanh}"
 COUNT = 800 + 64 + 432 + 16  # its floats: each tensor begins at a line of 16
 TINY = "{type: linear, in: 20, out: 1}"  # fewer parameters than one part may have
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -85,6 +89,26 @@ def a_divided_run_is_that_of_whole_optimizers(directory):
     return f"largest relative difference {worst:.1e}"
 
 
+def matrices_of_muon_stay_whole(directory):
+    """With 2, 3, 4 and 8 ranks the run is that of whole optimizers. Each matrix is updated by one rank."""
+    worst, said = 0.0, []
+    for world, nodes, optimizer in ((2, 1, MUON), (3, 1, MUON), (4, 2, MUON_CLIPPED), (8, 2, MUON)):
+        at = f"{directory}/{world}-{nodes}"
+        plain = run(at + "/plain", job("none", optimizer, model_text=DEEP), world, nodes)
+        divided = run(at + "/divided", job("optimizer", optimizer, model_text=DEEP), world, nodes)
+        assert close(losses(plain), losses(divided)), (losses(plain), losses(divided))
+        if nodes == 1:
+            same_files(at + "/plain/out", at + "/divided/out")
+        far = max(difference(model(at + "/plain/out"), model(at + "/divided/out")),
+                  difference(moments(at + "/plain/out"), moments(at + "/divided/out")))
+        worst = max(worst, far)
+        assert far < 1e-6, (world, nodes, far)
+        most = max(sizes(divided, r, "optimizer_bytes") for r in range(world))  # with room to update the largest matrix
+        assert most < sizes(plain, 0, "optimizer_bytes"), (world, most)
+        said.append(f"{most}")
+    return f"largest relative difference {worst:.1e}, bytes of the largest part {', '.join(said)} of {sizes(plain, 0, 'optimizer_bytes')}"
+
+
 def memory_and_bytes_are_as_computed(directory):
     """Moments: 8 bytes for each parameter of the rank's part. Each step moves as many bytes as with whole optimizers, and a little
     for the norm."""
@@ -103,9 +127,10 @@ def memory_and_bytes_are_as_computed(directory):
         assert nodes == 1 or abs(moved["optimizer"] - moved["none"]) <= small, moved
 
 
-def killed_and_resumed(directory):
+def killed_and_resumed(directory, optimizer=CLIPPED, model_text=ODD):
     """Kills a rank while a snapshot is committed. The next generation ends with the bits of a run that was not cut off."""
-    text = job("optimizer", CLIPPED, steps=120, every=11).replace("every: 1000", "every: 40")  # an evaluation waits for the best before it
+    text = job("optimizer", optimizer, steps=120, every=11, model_text=model_text)
+    text = text.replace("every: 1000", "every: 40")  # an evaluation waits for the best before it
     whole, cut, committed = f"{directory}/whole", f"{directory}/cut", {}
     run(whole, text, 4, 2)
     with World(cut, text, world=4, nodes=2, snapshots=committed) as w:
@@ -117,14 +142,18 @@ def killed_and_resumed(directory):
     same_files(whole + "/out", cut + "/out")
 
 
-def whole_to_divided_and_back(directory):
+def muon_killed_and_resumed(directory):
+    killed_and_resumed(directory, MUON_CLIPPED, DEEP)
+
+
+def whole_to_divided_and_back(directory, optimizer=ADAMW, model_text=ODD):
     """Snapshots are those of whole optimizers, so each run may go on in the other way: with the same bits in a world of the same size,
     and in a world of any other."""
-    run(f"{directory}/plain", job("none", steps=60), 2)
+    run(f"{directory}/plain", job("none", optimizer, steps=60, model_text=model_text), 2)
     for name, worlds in (("same", (2, 2, 2, 2)), ("others", (2, 4, 1, 3))):
         committed, far = {}, 0.0
         for i, world in enumerate(worlds):
-            text = job("optimizer" if i % 2 else "none", steps=15 * (i + 1))
+            text = job("optimizer" if i % 2 else "none", optimizer, steps=15 * (i + 1), model_text=model_text)
             run(f"{directory}/{name}", text, world, 1 + (world == 4), snapshots=committed, generation=i + 1)
         assert len(committed) == 4, committed
         if name == "same":
@@ -133,6 +162,10 @@ def whole_to_divided_and_back(directory):
         far = difference(model(f"{directory}/plain/out"), model(f"{directory}/{name}/out"))
         assert far < 1e-5, far
     return f"relative difference in other worlds {far:.1e}"
+
+
+def muon_whole_to_divided_and_back(directory):
+    return whole_to_divided_and_back(directory, MUON, DEEP)
 
 
 def the_same_bits_in_every_world(directory):
@@ -176,5 +209,6 @@ def a_stop_and_a_standalone_run(directory):
         assert data_alone(f"{directory}/stop/out", name) == data_alone(f"{directory}/plain/out", name), name
 
 
-sweep("shard", [a_divided_run_is_that_of_whole_optimizers, memory_and_bytes_are_as_computed, killed_and_resumed,
+sweep("shard", [matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
+                a_divided_run_is_that_of_whole_optimizers, memory_and_bytes_are_as_computed, killed_and_resumed,
                 whole_to_divided_and_back, the_same_bits_in_every_world, portions_of_a_step_may_differ, a_stop_and_a_standalone_run])

@@ -8,6 +8,7 @@
 #include "trainer/engine/choose_device.h"
 #include "trainer/engine/describe.h"
 #include "trainer/engine/digest.h"
+#include "trainer/engine/divide.h"
 #include "trainer/engine/memory.h"
 #include "trainer/engine/micro_batch.h"
 #include "trainer/engine/share.h"
@@ -155,6 +156,16 @@ static enum err_code open_rows(struct engine *n, struct err *e)
     return ERR_OK;
 }
 
+bool engine_divide(const struct engine *n, int world_size, size_t *offsets)
+{
+    struct divide d;
+    divide_open(&d, n->model, n->spec, world_size);
+    for (int r = 0; r <= world_size; r++)
+        offsets[r] = d.blocks[d.first[r]];
+    divide_release(&d);
+    return n->spec->shard == SHARD_OPTIMIZER;
+}
+
 /* ---- what is made once, when the model's size is known */
 
 static enum err_code open_arrays(struct engine *n, struct err *e)
@@ -170,24 +181,12 @@ static enum err_code open_arrays(struct engine *n, struct err *e)
     return ERR_OK;
 }
 
-#define BLOCKS_MOST                                                                                          \
-    512 /* of the whole arrays: the last ones may be empty, so more ranks than this have empty parts */
-
-static size_t rounded_up(size_t x, size_t to)
+static void take_part(struct engine *n, int rank, int world_size)
 {
-    return (x + to - 1) / to * to;
-}
-
-/* A block begins as the kernels like it. The blocks of a large model are whole pieces of a CPU's sum of squares. */
-size_t engine_divide(const struct engine *n, int world_size, size_t *offsets)
-{
-    const size_t count = n->model->count, world = (size_t)world_size;
-    const size_t block =
-        rounded_up((count + BLOCKS_MOST - 1) / BLOCKS_MOST, count < BLOCKS_MOST * (size_t)4096 ? 64 : 4096);
-    const size_t each = rounded_up(rounded_up(count, block) / block, world) / world * block;
-    for (size_t r = 0; r <= world; r++)
-        offsets[r] = r * each < count ? r * each : count;
-    return n->spec->shard == SHARD_OPTIMIZER ? block : 0;
+    struct divide d;
+    divide_open(&d, n->model, n->spec, world_size);
+    optim_take_part(n->optim, d.blocks + d.first[rank], d.first[rank + 1] - d.first[rank]);
+    divide_release(&d);
 }
 
 static enum err_code open_optim(struct engine *n, int rank, int world_size, struct err *e)
@@ -200,11 +199,8 @@ static enum err_code open_optim(struct engine *n, int rank, int world_size, stru
         else if (!t->decay)
             optim_exempt(n->optim, t->offset, t->count);
     }
-    size_t *offsets = xcalloc((size_t)world_size + 1, sizeof(*offsets));
-    const size_t block = engine_divide(n, world_size, offsets);
-    if (block)
-        optim_take_part(n->optim, offsets[rank], offsets[rank + 1] - offsets[rank], block);
-    free(offsets);
+    if (n->spec->shard == SHARD_OPTIMIZER)
+        take_part(n, rank, world_size);
     return optim_alloc(n->optim, e);
 }
 
@@ -212,7 +208,7 @@ static enum err_code open_optim(struct engine *n, int rank, int world_size, stru
 static enum err_code open_optim_again(struct engine *n, int rank, int world_size, struct err *e)
 {
     size_t *offsets = xcalloc((size_t)world_size + 1, sizeof(*offsets));
-    const bool divided = engine_divide(n, world_size, offsets) > 0;
+    const bool divided = engine_divide(n, world_size, offsets);
     const size_t first = divided ? offsets[rank] : 0, end = divided ? offsets[rank + 1] : n->model->count;
     free(offsets);
     if (n->optim->part == divided && n->optim->first == first && n->optim->count == end - first)

@@ -166,9 +166,8 @@ void engine_close(struct engine *n);
  * be closed. */
 MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e);
 /* shard: optimizer. offsets: world_size + 1 of them: rank r updates the parameters from offsets[r] up to offsets[r + 1], and keeps
- * their moments. All parts but the last have the same size, a multiple of the block by which the norm of the gradient is taken;
- * the block depends on the model alone. Returns the block; 0: the job does not divide its optimizer. */
-size_t engine_divide(const struct engine *n, int world_size, size_t *offsets);
+ * their moments (divide.h). Returns false if the job does not divide its optimizer. */
+bool engine_divide(const struct engine *n, int world_size, size_t *offsets);
 /* How many samples of a whole step each rank takes from now on, by rank; they add up to the global batch. NULL: ranks take
  * equal numbers. The portions stay for later groups of the same size. */
 void engine_take_portions(struct engine *n, const int64_t *portions);

@@ -32,23 +32,24 @@ static void moments_in(struct engine *n, const float *moments)
     const struct optim *o = n->optim;
     if (o->floats > 0 && !o->part)
         n->device->ops->upload(n->device, o->state, moments, o->floats * sizeof(float));
-    for (size_t i = 0; i < o->state_count && o->count > 0 && o->part; i++)
-        n->device->ops->upload(n->device, o->state + i * o->count, moments + i * o->whole + o->first,
-                               o->count * sizeof(float));
+    struct optim_array arrays[OPTIM_MOMENTS];
+    const size_t count = o->part ? optim_arrays(o, arrays) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (arrays[i].count > 0)
+            n->device->ops->upload(n->device, o->state + arrays[i].own,
+                                   moments + arrays[i].at + arrays[i].first, arrays[i].count * sizeof(float));
 }
 
-void state_moment_out(const struct engine *n, size_t i, float *array)
+void state_moment_out(const struct engine *n, const struct optim_array *a, float *array)
 {
-    const struct optim *o = n->optim;
-    if (o->count > 0)
-        n->device->ops->copy(n->device, array + o->first, o->state + i * o->count, o->count * sizeof(float));
+    if (a->count > 0)
+        n->device->ops->copy(n->device, array + a->first, n->optim->state + a->own, a->count * sizeof(float));
 }
 
-void state_moment_in(struct engine *n, size_t i, const float *array)
+void state_moment_in(struct engine *n, const struct optim_array *a, const float *array)
 {
-    const struct optim *o = n->optim;
-    if (o->count > 0)
-        n->device->ops->copy(n->device, o->state + i * o->count, array + o->first, o->count * sizeof(float));
+    if (a->count > 0)
+        n->device->ops->copy(n->device, n->optim->state + a->own, array + a->first, a->count * sizeof(float));
 }
 
 void state_in(struct engine *n, const float *state)

@@ -23,9 +23,9 @@ struct state_array {
     size_t count;
 };
 size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_MAX]);
-/* Of a part: moves its share of moment i to its place in an array of all parameters' size in device memory, or from there. */
-void state_moment_out(const struct engine *n, size_t i, float *array);
-void state_moment_in(struct engine *n, size_t i, const float *array);
+/* Of a part: moves its share of an array of moments to its place in the whole array, in device memory, or from there. */
+void state_moment_out(const struct engine *n, const struct optim_array *a, float *array);
+void state_moment_in(struct engine *n, const struct optim_array *a, const float *array);
 
 /* Makes the engine as it was before it restored or started a run: nothing is left of the state and of the place. */
 void state_forget(struct engine *n);

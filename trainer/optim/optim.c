@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -75,18 +76,55 @@ void optim_free(struct optim *o)
     o->device->ops->free(o->device, o->room);
     device_ranges_close(&o->ranges, o->device);
     free(o->matrices);
+    free(o->blocks);
+    free(o->whole_runs);
     free(o->runs);
     free(o);
 }
 
-void optim_take_part(struct optim *o, size_t first, size_t count, size_t block)
+/* Second moments lie behind the first ones. */
+static size_t place_seconds(struct optim_run *runs, size_t run_count, size_t at)
+{
+    for (size_t i = 0; i < run_count; i++)
+        if (!runs[i].matrix) {
+            runs[i].second = at;
+            at += runs[i].count;
+        }
+    return at;
+}
+
+/* Returns the floats of a state of these runs. */
+static size_t place_moments(const struct optim *o, struct optim_run *runs, size_t run_count, size_t count)
+{
+    return o->ops->update_matrices ? place_seconds(runs, run_count, count) : o->state_count * count;
+}
+
+static void keep_matrices(struct optim *o, size_t first, size_t end)
 {
     size_t kept = 0;
-    BUG_ON(o->ops->update_matrices || first + count > o->whole);
+    for (size_t i = 0; i < o->matrix_count; i++) {
+        struct device_matrix t = o->matrices[i];
+        if (t.offset < first || t.offset >= end)
+            continue;
+        t.offset -= first;
+        o->matrices[kept++] = t;
+    }
+    o->matrix_count = kept;
+}
+
+void optim_take_part(struct optim *o, const size_t *blocks, size_t count)
+{
+    const size_t first = blocks[0], end = blocks[count];
+    size_t kept = 0;
+    BUG_ON(end > o->whole);
+    o->whole_runs = xcalloc(o->run_count + 1, sizeof(*o->whole_runs));
+    memcpy(o->whole_runs, o->runs, o->run_count * sizeof(*o->runs));
+    o->whole_run_count = o->run_count;
+    o->whole_floats = place_moments(o, o->whole_runs, o->whole_run_count, o->whole);
     for (size_t i = 0; i < o->run_count; i++) {
         struct optim_run run = o->runs[i];
         size_t lo = run.offset > first ? run.offset : first, hi = run.offset + run.count;
-        hi = hi < first + count ? hi : first + count;
+        hi = hi < end ? hi : end;
         if (lo >= hi)
             continue;
         run.offset = lo - first;
@@ -94,10 +132,14 @@ void optim_take_part(struct optim *o, size_t first, size_t count, size_t block)
         o->runs[kept++] = run;
     }
     o->run_count = kept;
+    keep_matrices(o, first, end);
+    o->blocks = xcalloc(count + 1, sizeof(*o->blocks));
+    for (size_t i = 0; i <= count; i++)
+        o->blocks[i] = blocks[i] - first;
+    o->block_count = count;
     o->first = first;
-    o->count = count;
+    o->count = end - first;
     o->part = true;
-    o->block = block;
 }
 
 void optim_exempt(struct optim *o, size_t offset, size_t count)
@@ -139,20 +181,6 @@ static int compare_matrices(const void *a, const void *b)
     return x->offset < y->offset ? -1 : 1;
 }
 
-/* Returns the floats of the state. */
-static size_t place_moments(struct optim *o)
-{
-    if (!o->ops->update_matrices)
-        return o->state_count * o->count;
-    size_t at = o->count;
-    for (size_t i = 0; i < o->run_count; i++)
-        if (!o->runs[i].matrix) {
-            o->runs[i].second = at;
-            at += o->runs[i].count;
-        }
-    return at;
-}
-
 static enum err_code alloc_some(struct optim *o, size_t bytes, const char *what, void **out, struct err *e)
 {
     return bytes > 0 ? device_alloc(o->device, bytes, what, out, e) : ERR_OK;
@@ -186,8 +214,9 @@ bool optim_narrow_to(struct optim *o, void *bf16)
 enum err_code optim_alloc(struct optim *o, struct err *e)
 {
     void *state = NULL, *measure = NULL, *sums = NULL;
-    o->floats = place_moments(o);
-    o->whole_floats = o->part ? o->state_count * o->whole : o->floats;
+    o->floats = place_moments(o, o->runs, o->run_count, o->count);
+    if (!o->part)
+        o->whole_floats = o->floats;
     /* Threads take the matrices in turn, so matrices of equal work belong together. */
     if (o->matrix_count > 0)
         qsort(o->matrices, o->matrix_count, sizeof(*o->matrices), compare_matrices);
@@ -195,7 +224,7 @@ enum err_code optim_alloc(struct optim *o, struct err *e)
     if (alloc_some(o, sizeof(*o->measure), "a gradient's norm", &measure, e))
         return e->code;
     o->measure = measure;
-    if (o->part && alloc_some(o, optim_part_blocks(o) * sizeof(*o->sums), "a part's norm", &sums, e))
+    if (o->part && alloc_some(o, o->block_count * sizeof(*o->sums), "a part's norm", &sums, e))
         return e->code;
     o->sums = sums;
     if (alloc_some(o, o->floats * sizeof(float), "optimizer state", &state, e))
@@ -206,9 +235,17 @@ enum err_code optim_alloc(struct optim *o, struct err *e)
     return alloc_some(o, o->room_bytes, "matrices of the optimizer", &o->room, e);
 }
 
+/* The runs of the whole arrays. */
+static const struct optim_run *whole_runs(const struct optim *o, size_t *count)
+{
+    *count = o->part ? o->whole_run_count : o->run_count;
+    return o->part ? o->whole_runs : o->runs;
+}
+
 size_t optim_moment_at(const struct optim *o, size_t i, size_t offset)
 {
-    const struct optim_run *run = o->runs;
+    size_t count;
+    const struct optim_run *run = whole_runs(o, &count);
     if (!o->ops->update_matrices)
         return i * o->whole + offset;
     while (offset >= run->offset + run->count)
@@ -218,23 +255,48 @@ size_t optim_moment_at(const struct optim *o, size_t i, size_t offset)
     return i == 2 ? run->second + offset - run->offset : offset;
 }
 
-/* ---- the update */
+/* ---- the state by arrays */
 
-size_t optim_part_blocks(const struct optim *o)
+size_t optim_arrays(const struct optim *o, struct optim_array out[OPTIM_MOMENTS])
 {
-    return (o->count + o->block - 1) / o->block;
+    const size_t end = o->first + o->count;
+    size_t count = 0;
+    if (!o->ops->update_matrices) {
+        for (; count < o->state_count; count++)
+            out[count] =
+                (struct optim_array){count * o->whole, o->whole, o->first, o->count, count * o->count};
+        return count;
+    }
+    const size_t lo = optim_array_cut(o, 1, o->first);
+    out[count++] = (struct optim_array){0, o->whole, o->first, o->count, 0};
+    if (o->whole_floats > o->whole)
+        out[count++] = (struct optim_array){o->whole, o->whole_floats - o->whole, lo,
+                                            optim_array_cut(o, 1, end) - lo, o->count};
+    return count;
 }
+
+size_t optim_array_cut(const struct optim *o, size_t i, size_t offset)
+{
+    size_t count, sum = 0;
+    const struct optim_run *runs = whole_runs(o, &count);
+    if (!o->ops->update_matrices || i == 0)
+        return offset;
+    for (size_t k = 0; k < count && runs[k].offset < offset; k++)
+        if (!runs[k].matrix)
+            sum += offset - runs[k].offset < runs[k].count ? offset - runs[k].offset : runs[k].count;
+    return sum;
+}
+
+/* ---- the update */
 
 void optim_part_squares(struct optim *o, const float *grads, double *out)
 {
     const struct device_ops *ops = o->device->ops;
-    const size_t blocks = optim_part_blocks(o);
-    for (size_t i = 0; i < blocks; i++) {
-        size_t at = i * o->block, left = o->count - at;
-        ops->sum_squares(o->device, grads + o->first + at, left < o->block ? left : o->block, o->sums + i);
-    }
-    if (blocks > 0)
-        ops->download(o->device, out, o->sums, blocks * sizeof(*out));
+    for (size_t i = 0; i < o->block_count; i++)
+        ops->sum_squares(o->device, grads + o->first + o->blocks[i], o->blocks[i + 1] - o->blocks[i],
+                         o->sums + i);
+    if (o->block_count > 0)
+        ops->download(o->device, out, o->sums, o->block_count * sizeof(*out));
 }
 
 void optim_put_squares(struct optim *o, double squares)

@@ -58,8 +58,9 @@ struct optim {
     /* Of the flat arrays, `count` floats from `first` on are this optimizer's; `whole` is the size of the arrays. Offsets of
      * runs and moments count from `first`. */
     size_t first, count, whole;
-    bool part;    /* optim_take_part was called */
-    size_t block; /* of a part: floats whose squares are summed together */
+    bool part; /* optim_take_part was called */
+    /* Of a part: where the blocks begin whose squares are summed together, block_count + 1 of them, from `first` */
+    size_t *blocks, block_count;
     double *sums; /* device memory: the squares of each block of the part */
     double momentum, beta1, beta2, eps, weight_decay, clip;
     bool nesterov;
@@ -71,6 +72,8 @@ struct optim {
     size_t state_count;            /* kinds of moments */
     struct optim_run *runs;        /* adjacent runs that cover the arrays */
     size_t run_count, run_cap;
+    struct optim_run *whole_runs; /* of a part: of the whole arrays; `second` is that of a whole state */
+    size_t whole_run_count;
     struct device_ranges ranges;    /* the runs that AdamW updates, if the device takes them all at once */
     void *narrowed;                 /* see optim_narrow_to */
     struct device_matrix *matrices; /* muon: the most work first */
@@ -99,16 +102,25 @@ void optim_exempt(struct optim *o, size_t offset, size_t count);
  * out_first: each is (out,in), else (in,out). Optimizers other than muon ignore this. */
 void optim_matrix(struct optim *o, size_t offset, int64_t rows, int64_t cols, int side_by_side,
                   bool out_first);
-/* Between these and optim_alloc: the optimizer is for [first, first + count) of the arrays only. Not for muon. Before an update
- * that clips or measures, the caller adds up the squares of the blocks of all parts. first: a multiple of block. So the norm
- * does not depend on the number of parts. */
-void optim_take_part(struct optim *o, size_t first, size_t count, size_t block);
-size_t optim_part_blocks(const struct optim *o);
+/* Between these and optim_alloc: the optimizer is for [blocks[0], blocks[count]) of the arrays only, which cuts no tensor of
+ * optim_matrix. Before an update that clips or measures, the caller adds up the squares of the blocks of all parts. The blocks of
+ * the whole arrays do not depend on the number of parts, and so the norm does not. */
+void optim_take_part(struct optim *o, const size_t *blocks, size_t count);
 MUST_CHECK enum err_code optim_alloc(struct optim *o, struct err *e);
 
 /* Returns where moment i of the tensor at this offset begins in a state of the whole arrays, or OPTIM_NONE if the tensor has no
  * such moment. */
 size_t optim_moment_at(const struct optim *o, size_t i, size_t offset);
+
+/* The arrays of which a state consists, one after the other. */
+struct optim_array {
+    size_t at, whole; /* in a state of the whole arrays, in floats */
+    size_t first, count,
+        own; /* this optimizer has [first, first + count) of the array, at `own` in its state */
+};
+size_t optim_arrays(const struct optim *o, struct optim_array out[OPTIM_MOMENTS]);
+/* Where array i is cut if the parameters are cut at this offset, where no matrix is. */
+size_t optim_array_cut(const struct optim *o, size_t i, size_t offset);
 
 /* Of a part: the squares of its gradients, by block, which the caller adds up over all parts and puts back before the update. The
  * first waits for the device; the result is not valid if the device's next wait fails. */

@@ -147,11 +147,6 @@ static void language_model_errors(void **state)
         TRAIN "  shard: optimizer\n  sync: auto\n",
         "job.yaml:6:10: 'shard: optimizer' needs 'sync: {type: allreduce}': with other types each rank has an "
         "optimizer of its own, which cannot be divided");
-    refuse_job(
-        GPT
-        "  data: {type: text, path: x}\n  optimizer: {type: muon}\n  batch: 8\n  steps: 3\n  shard: optimizer\n",
-        "job.yaml:7:10: 'shard: optimizer' needs optimizer adamw or sgd: muon updates whole matrices, which are "
-        "not divided");
     refuse_job(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' applies to 'reproducible: world' only");
     refuse_job(TRAIN "  shards: 6\n",
                "job.yaml:6:11: invalid value for 'shards': expected a power of two, got '6'");
