@@ -408,6 +408,27 @@ static void only_plain_files_are_read_as_logs(void **state)
     says_nothing_of_it(d);
 }
 
+/* The supervisor of an agent that is root makes the files before it gives the directory away. */
+static void a_log_that_is_being_made_is_waited_for(void **state)
+{
+    struct fixture *d = *state;
+    CLEANUP(free_text) char *path = log_path(d);
+    CLEANUP(free_text) char *leaf = xasprintf("%s/7/generation_2/box1/1", d->dir);
+
+    if (geteuid())
+        return;
+    log_file_write(d->dir, 1, "stdout.log", "w", "hello\n");
+    assert_int_equal(chown(path, 65534, 65534), 0);
+    ask_for_log(d, 0, 0, 0, true);
+    log_readers_pump(d->logs);
+    assert_false(d->over);
+    assert_int_equal(d->got.len, 0);
+    assert_int_equal(chown(leaf, 65534, 65534), 0);
+    log_readers_pump(d->logs);
+    assert_int_equal(d->got.len, strlen("hello\n"));
+    assert_false(d->over);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +448,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_skipped, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(only_plain_files_are_read_as_logs, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_log_that_is_being_made_is_waited_for, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_cancelled_read_sends_nothing, fixture_open, fixture_close),
     };
 
