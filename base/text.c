@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -20,6 +21,14 @@ struct text text_count(int64_t n)
             *to++ = ',';
         *to++ = digits[i];
     }
+    return out;
+}
+
+struct text text_id(int64_t n)
+{
+    struct text out;
+
+    snprintf(out.text, sizeof(out.text), "%" PRId64, n);
     return out;
 }
 

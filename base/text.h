@@ -13,6 +13,7 @@ struct text {
 };
 
 struct text text_count(int64_t n); /* 3,540 */
+struct text text_id(int64_t n);    /* 3540: the number of a job, as users type it */
 /* 1 node, 3,540 nodes: the plural of the noun ends in "s", and the noun has at most 31 bytes. */
 struct text text_counted(int64_t n, const char *noun);
 const char *text_plural(int64_t n); /* the ending of a noun: "" for 1, else "s" */

@@ -226,7 +226,7 @@ static void jobs_put_block(const Ddp__V1__ListJobsReply *reply, enum jobs_block 
         qsort(jobs, count, sizeof(*jobs), jobs_compare);
     const size_t shown = look->shown && !chosen && count > look->shown ? look->shown : count;
     for (size_t i = 0; i < shown; i++) {
-        table_cell(t, STYLE_NONE, text_count(jobs[i]->job).text);
+        table_cell(t, STYLE_NONE, text_id(jobs[i]->job).text);
         table_cell(t, STYLE_NONE, jobs[i]->name);
         look->row(t, jobs[i], term);
         table_end_row(t);

@@ -175,7 +175,7 @@ static void top_add_job_row(struct table *t, const struct top_frame *f, const Dd
     else if (job->progress && job->progress->step)
         buf_puts(&progress, text_count(job->progress->step).text);
     screen_speed(job, &speed);
-    table_cell(t, STYLE_NONE, text_count(job->job).text);
+    table_cell(t, STYLE_NONE, text_id(job->job).text);
     table_cell(t, STYLE_NONE, job->name);
     table_cell(t, style_of_state(job->state), job->state);
     table_cell(t, STYLE_NONE, job->n_nodes ? nodes.data : job->asks);

@@ -222,6 +222,9 @@ static void test_list_blocks(void **state)
     golden_check("blocks-140.term", &out);
     screen_jobs(&reply, true, &pipe_term, &out);
     golden_check("blocks.pipe", &out);
+    jobs[19].job = 3540; /* as users type it, without a comma */
+    screen_jobs(&reply, true, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "\n3540  "));
 }
 
 static void test_nodes(void **state)
