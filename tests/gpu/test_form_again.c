@@ -31,7 +31,7 @@ enum {
     SLOTS = 8,
     WITNESS = 1,
     ERAS_MOST = 256,
-    ERAS_FEW = 6,
+    ERAS_FEW = 10,
     FIRST = 11,
     ERA_S = 10,
     NEWS_KB = 8192,

@@ -3,6 +3,7 @@
  * tests are run with a seed, the mapping is accessible only while an operation runs on the device, so that
  * an access by the host crashes, too. */
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "base/mem.h"
 #include "internal.h"
 
-enum { PAGE = 4096, ALIGNED = 256, POISON = 0xff, TAIL = 0xa5, PROTECTED = 64 * PAGE };
+enum { PAGE = 4096, ALIGNED = 256, POISON = 0xff, TAIL = 0xa5, PROTECTED = 64 * PAGE, PIECE = 1 << 20 };
 
 struct range {
     struct range *next;
@@ -129,6 +130,33 @@ static size_t memory_limit(void)
     return memory.limit;
 }
 
+/* Fills memory of an allocation. In a large one, pages that nobody writes are those of a small file, so that a workspace of which
+ * little is used takes neither time nor memory. */
+static void memory_poison(char *start, size_t bytes)
+{
+    static int file = -1;
+    if (bytes < 4 * PIECE) {
+        memset(start, POISON, bytes);
+        return;
+    }
+    if (file < 0) {
+        file = memfd_create("poison", MFD_CLOEXEC);
+        BUG_ON(file < 0 || ftruncate(file, PIECE));
+        char *all = mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        BUG_ON(all == MAP_FAILED);
+        memset(all, POISON, PIECE);
+        munmap(all, PIECE);
+    }
+    char *first = (char *)(((uintptr_t)start + PAGE - 1) / PAGE * PAGE);
+    char *last = (char *)((uintptr_t)(start + bytes) / PAGE * PAGE);
+    memset(start, POISON, (size_t)(first - start));
+    memset(last, POISON, (size_t)(start + bytes - last));
+    for (size_t n; first < last; first += n) {
+        n = (size_t)(last - first) < PIECE ? (size_t)(last - first) : PIECE;
+        BUG_ON(mmap(first, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) != first);
+    }
+}
+
 static cudaError_t memory_alloc(void **out, size_t bytes)
 {
     static bool handled;
@@ -149,7 +177,7 @@ static cudaError_t memory_alloc(void **out, size_t bytes)
     memory.device = r;
     memory.bytes += bytes;
     memset(map, TAIL, room - aligned);
-    memset(r->start, POISON, bytes);
+    memory_poison(r->start, bytes);
     memset(r->start + bytes, TAIL, aligned - bytes);
     BUG_ON(mprotect(map + room, PAGE, PROT_NONE));
     if (!memory.open && emulated_seed())
@@ -158,14 +186,18 @@ static cudaError_t memory_alloc(void **out, size_t bytes)
     return cudaSuccess;
 }
 
+static bool tail_intact(const char *from, const char *end)
+{
+    for (; from < end; from++)
+        if (*(const unsigned char *)from != TAIL)
+            return false;
+    return true;
+}
+
 /* Returns whether the unused bytes before and behind an allocation are unchanged. */
 static bool range_intact(const struct range *r)
 {
-    const char *end = r->map + r->map_bytes - PAGE;
-    for (const char *p = r->map; p < end; p++)
-        if ((p < r->start || p >= r->start + r->bytes) && *(const unsigned char *)p != TAIL)
-            return false;
-    return true;
+    return tail_intact(r->map, r->start) && tail_intact(r->start + r->bytes, r->map + r->map_bytes - PAGE);
 }
 
 static cudaError_t memory_release(void *p)
