@@ -77,7 +77,7 @@ static enum err_code await_gradients(struct trainer *t, struct err *e)
 {
     struct device *d = t->engine.device;
     if (d->host || t->formation.world_size == 1 || !sync_votes_each_step(t->formation.sync) ||
-        t->config->job.max_replacements <= 0)
+        t->spec->shard == SHARD_OPTIMIZER || t->config->job.max_replacements <= 0)
         return ERR_OK;
     return d->ops->wait(d, e);
 }
