@@ -45,6 +45,12 @@ if(DDP_TEST_SLOW GREATER 1)
   list(APPEND DDP_UNIT_ENV DDP_TEST_SLOW=${DDP_TEST_SLOW})
 endif()
 
+# Scripts have more time under AddressSanitizer.
+set(DDP_SCRIPT_ENV "${DDP_SANITIZER_ENV}")
+if(DDP_SANITIZE MATCHES "address")
+  list(APPEND DDP_SCRIPT_ENV DDP_TEST_SLOW=4)
+endif()
+
 # ddp_unit_test(name LINK libs... [SOURCES extra.c] [TIMEOUT seconds]): a cmocka program from name.c
 function(ddp_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -76,7 +82,7 @@ function(ddp_script_test name)
   add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT} ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
                        ${DDP_TEST_PROCESSORS}
-                       ENVIRONMENT "DDP_BIN=${CMAKE_BINARY_DIR}/bin;DDP_SOURCE=${PROJECT_SOURCE_DIR};DDP_BUILD=${CMAKE_BINARY_DIR};${DDP_SANITIZER_ENV}")
+                       ENVIRONMENT "DDP_BIN=${CMAKE_BINARY_DIR}/bin;DDP_SOURCE=${PROJECT_SOURCE_DIR};DDP_BUILD=${CMAKE_BINARY_DIR};${DDP_SCRIPT_ENV}")
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
