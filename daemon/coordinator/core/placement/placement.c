@@ -288,6 +288,17 @@ static bool survivors_go_on_soon(const struct core *core, const struct job *job,
     return job->survivors_until && (job->held || keeps_survivors(list, count));
 }
 
+/* A node that is lost cannot report the end of its processes. */
+static void explain_old_spawn(const struct core *core, const struct spawn *old, struct buf *text)
+{
+    const struct node *node = core_find_node(core, old->r.node);
+
+    buf_printf(text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->rank->r.rank,
+               old->rank->r.generation, old->r.node);
+    if (node && node->r.state == NODE_LOST)
+        buf_printf(text, ": when its lease has run out, or after `ddpctl forget %s`", old->r.node);
+}
+
 enum place_result { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job; else reserves nodes for it, if it may, and says what it waits for. TOO_SMALL: no cluster
@@ -332,8 +343,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
         buf_printf(&text, "waits for word of rank %d of generation %" PRId64 " on %s", old->rank->r.rank,
                    old->rank->r.generation, old->r.node);
     else if (old)
-        buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s",
-                   old->rank->r.rank, old->rank->r.generation, old->r.node);
+        explain_old_spawn(core, old, &text);
     else if (!ready && job->held)
         buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
     else if (!ready)

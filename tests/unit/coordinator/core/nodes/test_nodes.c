@@ -169,7 +169,9 @@ static void a_command_job_moves_only_after_the_lease(void **state)
     fixture_pass_beating(f, 50000, "box2");
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
-    assert_string_equal(fixture_waits(f, job), "waits until rank 0 of generation 1 is known dead on box1");
+    assert_string_equal(fixture_waits(f, job),
+                        "waits until rank 0 of generation 1 is known dead on box1: when its lease has run "
+                        "out, or after `ddpctl forget box1`");
     fixture_pass_beating(f, 13000, "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_string_equal(fixture_node_of(f, job, 0), "box2");
