@@ -55,6 +55,31 @@ def lines_and_reports(directory):
     assert "[GPU0]" not in run(directory, JOB.replace("  tutorial_lines: true\n", ""), "--set", "train.snapshot.dir=quiet")[1]
 
 
+def divided_moments_leave_memory(directory, text, parameters):
+    """With eight ranks a rank has an eighth of two moments, so a GPU keeps the outputs of activation functions with less memory: 1.75
+    arrays less. With `reproducible: world` the choice must not depend on the number of ranks, and parts of muon are unequal."""
+    def activations(memory, job=text, *more):
+        with open(f"{directory}/memory.yaml", "w") as f:
+            f.write(job)
+        done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "memory.yaml", "--world", "8", "--gpu-memory", str(memory), *more], cwd=directory,
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)["activation_bytes"]
+
+    array, part = 4 * parameters, ("--set", "train.shard=optimizer")
+    low, high = 5 << 30, (5 << 30) + (1 << 24)
+    least, most = activations(low), activations(high)
+    assert least < most
+    while high - low > 1024:  # whole optimizers keep them from `high` on
+        middle = (low + high) // 2
+        low, high = (low, middle) if activations(middle) == most else (middle, high)
+    assert activations(high - array) == activations(high - 2 * array, text, *part) == least
+    assert activations(high - array, text, *part) == activations(high - int(1.7 * array), text, *part) == most
+    world = text.replace("  batch: 32\n", "  global_batch: 256\n") + "  reproducible: world\n  shards: 8\n"
+    for other in (world, re.sub("type: adamw.*}", "type: muon}", text)):
+        assert activations(high, other, *part) == most and activations(high - array, other, *part) == least, other
+
+
 def sizes_are_those_of_the_run(directory):
     """What --sizes says without allocating is what the run reports."""
     gpt = JOB.replace("resume: continue", "resume: never")
@@ -88,6 +113,7 @@ def sizes_are_those_of_the_run(directory):
     done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--gpu-memory", "80000000000"], cwd=directory,
                           capture_output=True, text=True, timeout=60)
     gpu = json.loads(done.stdout)
+    divided_moments_leave_memory(directory, text, sizes["parameters"])
     assert gpu["optimizer_bytes"] == sizes["optimizer_bytes"] and gpu["workspace_bytes"] > 5 << 30, gpu
 
 

@@ -135,21 +135,32 @@ static enum err_code open_spares(struct engine *n, struct err *e)
     return ERR_OK;
 }
 
+/* Besides parameters, gradients and two moments. The activations that are chosen for the memory that is left decide the lowest
+ * bits, so with `reproducible: world` parts of moments count as whole ones. So do those of muon, whose parts are unequal. */
+static double extra_arrays(const struct engine *n, int world_size)
+{
+    const bool divided = n->spec->shard == SHARD_OPTIMIZER && n->spec->optimizer.type != OPTIMIZER_MUON &&
+                         n->spec->reproducible != REPRODUCIBLE_WORLD;
+    return (double)n->extra_count - (divided ? 2.0 - 2.0 / world_size : 0.0);
+}
+
 /* Opens the model and the micro-batch for the largest micro-batch of this share. Parameters and gradients
  * are not part of this memory and keep their values. */
-static enum err_code open_rows(struct engine *n, struct err *e)
+static enum err_code open_rows(struct engine *n, int world_size, struct err *e)
 {
     int64_t rows = sampler_max_rows(&n->sampler);
-    if (n->model && rows == n->rows)
+    const double arrays = extra_arrays(n, world_size);
+    if (n->model && rows == n->rows && arrays == n->planned_arrays)
         return ERR_OK;
+    n->planned_arrays = arrays;
     micro_batch_close(n);
     model_free(n->model);
     n->model = NULL;
     n->rows = rows;
     n->opened++;
     n->narrowed = false;
-    if (model_open(&n->model, n->spec, n->train->loss, n->train->in, n->train->out, rows, n->extra_count,
-                   n->device, e) ||
+    if (model_open(&n->model, n->spec, n->train->loss, n->train->in, n->train->out, rows, arrays, n->device,
+                   e) ||
         micro_batch_open(n, rows, e))
         return e->code;
     describe_layout(n);
@@ -231,7 +242,7 @@ static enum err_code open_state(struct engine *n, int rank, int world_size, stru
 
 enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e)
 {
-    if (open_sampler(n, rank, world_size, e) || open_rows(n, e))
+    if (open_sampler(n, rank, world_size, e) || open_rows(n, world_size, e))
         return e->code;
     if (n->optim ? open_optim_again(n, rank, world_size, e) : open_state(n, rank, world_size, e))
         return e->code;

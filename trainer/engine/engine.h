@@ -85,9 +85,10 @@ struct engine {
     /* balance: speed: where the portions of the ranks begin and end, for a world of bounds_world ranks (0: none). */
     int64_t *bounds;
     int bounds_world;
-    int64_t rows;        /* most rows of a micro-batch */
-    unsigned opened;     /* how often the memory below was allocated */
-    bool told_attention; /* the log names the kernels of attention */
+    int64_t rows;          /* most rows of a micro-batch */
+    double planned_arrays; /* with how many extra_arrays the model was opened */
+    unsigned opened;       /* how often the memory below was allocated */
+    bool told_attention;   /* the log names the kernels of attention */
     struct model *model;
     /* Partial sums of shards that wait for others, with the layout of the gradients; NULL with one shard. */
     float **spare;

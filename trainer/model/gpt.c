@@ -182,8 +182,8 @@ static size_t memory_needed(struct gpt *g)
     const struct model *m = &g->base;
     struct walk all = {0};
     place_activations(g, &all);
-    return all.at + m->count * ((4 + g->s.extra_arrays) * sizeof(float) + device_size(DEVICE_BF16)) +
-           GPT_LIBRARY_BYTES;
+    const double arrays = (double)m->count * (4 + g->s.extra_arrays) * sizeof(float);
+    return all.at + (size_t)arrays + m->count * device_size(DEVICE_BF16) + GPT_LIBRARY_BYTES;
 }
 
 size_t gpt_logits_bytes(size_t memory, size_t needed)

@@ -27,7 +27,7 @@ struct gpt_shape {
     enum device_activation activation;
     enum device_type type;
     uint64_t seed;       /* seed of the dropout masks */
-    size_t extra_arrays; /* see model_open */
+    double extra_arrays; /* see model_open */
     bool recompute; /* backward computes each layer again from its input instead of keeping its activations */
 };
 

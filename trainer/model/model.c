@@ -44,7 +44,7 @@ static enum err_code open_mlp(struct model **out, const struct train_spec *spec,
 }
 
 static enum err_code open_gpt(struct model **out, const struct train_spec *spec, int64_t data_in,
-                              int64_t data_out, int64_t max_rows, size_t extra_arrays, struct device *device,
+                              int64_t data_out, int64_t max_rows, double extra_arrays, struct device *device,
                               struct err *e)
 {
     struct gpt_shape shape = {
@@ -75,7 +75,7 @@ static enum err_code open_gpt(struct model **out, const struct train_spec *spec,
 }
 
 enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
-                         int64_t data_in, int64_t data_out, int64_t max_rows, size_t extra_arrays,
+                         int64_t data_in, int64_t data_out, int64_t max_rows, double extra_arrays,
                          struct device *device, struct err *e)
 {
     BUG_ON(max_rows < 1);

@@ -76,9 +76,9 @@ struct model {
  * is 0). INVALID_ARGUMENT: model and data do not fit together. Weight decay applies to every tensor of an
  * mlp; in a gpt, as in GPT-3 and nanoGPT, to matrices and embeddings, but not to biases and layer norms.
  * extra_arrays: arrays as long as the parameters that the caller will allocate on the device, besides
- * parameters, gradients and two moments. A gpt leaves memory for them when it chooses its activations. */
+ * parameters, gradients and two moments; less than 0 if it has less. A gpt leaves memory for them when it chooses its activations. */
 MUST_CHECK enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
-                                    int64_t data_in, int64_t data_out, int64_t max_rows, size_t extra_arrays,
+                                    int64_t data_in, int64_t data_out, int64_t max_rows, double extra_arrays,
                                     struct device *device, struct err *e);
 void model_free(struct model *m); /* NULL is fine */
 
