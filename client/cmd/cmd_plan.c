@@ -116,7 +116,7 @@ static const struct option_spec options[] = {
         "floating-point operations per second that a rank reaches in these passes, instead of --efficiency"),
     PARSED(step, "step", "TIME", seconds_read, "a time such as 35ms or 1.2s",
            "how long a step of one rank takes without exchanges",
-           .default_text = "CPU: measured here, with the job, for 3 s"),
+           .default_text = "CPU: measured here, with the job, for up to 3 s"),
     PARSED(link, "link", "RATE", link_read, "bits per second such as 100M, 400G or 8x400G",
            "bits per second that a node sends, and at the same time receives: 100M, 400G, 8x400G"),
     PARSED(latency, "latency", "TIME", seconds_read, "a time such as 20us or 1ms",

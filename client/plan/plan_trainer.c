@@ -20,7 +20,7 @@
 
 #define STEPS_SKIPPED 3 /* the first steps touch memory for the first time */
 #define STEPS_LEAST 5
-#define STEPS_MOST 1000
+#define STEPS_MOST 200
 #define MEASURE_MS 3000        /* steps are measured for this long */
 #define MEASURE_MOST_MS 120000 /* if STEPS_LEAST take longer */
 #define COPY_BYTES_MOST ((size_t)64 << 20)
@@ -189,7 +189,8 @@ enum err_code plan_trainer_step(const char *job_text, double *seconds, struct er
     enum err_code code = plan_child_start(&c, "--standalone", job_text, words, e);
     while (!code && plan_child_read(&c, &said, began_ms + MEASURE_MOST_MS)) {
         steps_take(&said, ms, &count, &other);
-        if (count >= STEPS_SKIPPED + STEPS_LEAST && clock_mono_ns() / 1000000 - began_ms >= MEASURE_MS)
+        const bool long_enough = clock_mono_ns() / 1000000 - began_ms >= MEASURE_MS;
+        if (count == STEPS_MOST || (long_enough && count >= STEPS_SKIPPED + STEPS_LEAST))
             break;
     }
     /* It has nothing to save: its snapshots, if the job has some, go to a directory that is removed. */

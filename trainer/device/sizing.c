@@ -6,7 +6,7 @@
 
 static enum err_code sizing_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
-    void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at = mmap(NULL, bytes ? bytes : 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "address space: %s", strerror(errno));
     d->bytes += bytes;
