@@ -193,19 +193,19 @@ static void a_resumed_round_gives_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < WIRES; k++)
-        for (int fragments = 1; fragments <= 3; fragments += 2)
-            for (int after = 11; after <= 15; after++) {
-                struct quadratic u = quadratic_setup(quadratic_wires[k]);
-                float got[PARAMS];
-                uint64_t whole, cut;
+        for (int fragments = 1; fragments <= 3; fragments += 2) {
+            struct quadratic u = quadratic_setup(quadratic_wires[k]);
+            float got[PARAMS];
+            uint64_t whole, cut;
 
-                u.spec.fragments = fragments;
-                u.same_data = fragments > 1; /* a snapshot does not keep each fragment's samples */
-                quadratic_run(&quadratic_layouts[2], &u, got, &whole);
-                u.reopen_after = after;
+            u.spec.fragments = fragments;
+            u.same_data = fragments > 1; /* a snapshot does not keep each fragment's samples */
+            quadratic_run(&quadratic_layouts[2], &u, got, &whole);
+            for (u.reopen_after = 11; u.reopen_after <= 15; u.reopen_after++) {
                 quadratic_run(&quadratic_layouts[2], &u, got, &cut);
                 assert_true(whole == cut);
             }
+        }
 }
 
 static void codes_are_a_part_of_the_bytes(void **state)
