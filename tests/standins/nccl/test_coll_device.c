@@ -348,6 +348,23 @@ static void peer_dies(struct where *w)
     group_leave(w);
 }
 
+/* A rank that waits for work of its own finishes it although its peers are gone: an update of the parameters, for example, after
+ * which it goes on with them. */
+static void peer_dies_during_own_work(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    ranks_meet(w);
+    CHECK(peers_form(w, &e) == ERR_OK);
+    sums_check(w);
+    if (rank == w->ranks - 1)
+        kill(getpid(), SIGKILL);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    CHECK(device.check(device.arg, &e) == ERR_OK); /* as the wait calls it */
+    group_leave(w);
+}
+
 /* The exchange of a round fails only after it was queued on the device. This rank's parameters must be unchanged
  * then. */
 static void peer_dies_in_a_round(struct where *w)
@@ -558,6 +575,12 @@ static void test_dead_peer_in_a_round_leaves_the_parameters(void **state)
     run_ranks(peer_dies_in_a_round, (struct where){.ranks = 3}, 2);
 }
 
+static void test_dead_peer_does_not_cut_off_own_work(void **state)
+{
+    (void)state;
+    run_ranks(peer_dies_during_own_work, (struct where){.ranks = 3}, 2);
+}
+
 static void test_dead_peer_ends_the_devices_wait(void **state)
 {
     (void)state;
@@ -608,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_staged_where_one_has_none),
         cmocka_unit_test(test_dead_peer_in_a_round_leaves_the_parameters),
+        cmocka_unit_test(test_dead_peer_does_not_cut_off_own_work),
         cmocka_unit_test(test_dead_peer_ends_the_devices_wait),
         cmocka_unit_test(test_dead_peer_ends_the_first_sum),
         cmocka_unit_test(test_one_ranks_error_ends_all),
