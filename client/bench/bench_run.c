@@ -149,8 +149,9 @@ static enum err_code write_job(const struct bench_child *c, const struct bench_s
 
 _Noreturn static void child_exec(const char *program, const char *job, int out, int log)
 {
-    /* The terminal's ^C goes to ddpctl, which then ends the trainer. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && setpgid(0, 0) == 0 && dup2(out, 1) >= 0 && dup2(log, 2) >= 0)
+    /* The terminal's ^C goes to ddpctl, which then ends the trainer. The device's name is in its log (bench_device_read). */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && setpgid(0, 0) == 0 && setenv("DDP_LOG", "info", 1) == 0 &&
+        dup2(out, 1) >= 0 && dup2(log, 2) >= 0)
         execl(program, "ddp-trainer", "--standalone", job, (char *)NULL);
     _exit(127);
 }
