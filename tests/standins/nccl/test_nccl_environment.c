@@ -110,6 +110,7 @@ static void one_interface_is_chosen_only_where_it_is_the_only_network_for_data(v
         {"eth0", false, {{"eth0", 1000}, {"ib0", 400000}, {"ib1", 400000}, {"ib2", 400000}, {"ib3", 400000}}},
         {"eth1", false, {{"eth0", 1000}, {"eth1", 100000}, {"eth2", 100000}}},
         {"eth0", false, {{"eth0", 0}, {"eth1", 0}}},
+        {"eth0", true, {{"eth0", 1000}, {"wlan0", 0, "phy80211"}}},
         {"wg0", true, {{"wg0", 0, .virtual = true, .tunnel = true}, {"eth0", 100000}, {"eth1", 100000}}},
         {"bond0",
          true,

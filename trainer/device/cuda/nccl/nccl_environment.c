@@ -83,15 +83,16 @@ static long interface_number(const char *sys, const char *name, const char *file
 }
 
 /* Whether `other` may carry data as well as `chosen` does. Only hardware counts: not the bridges of containers, and neither a part
- * of a bond nor what lies below a VLAN. An interface that is slower is not for data; one whose speed is unknown may be. */
+ * of a bond nor what lies below a VLAN. An interface that is slower is not for data, nor is Wi-Fi, whose speed the kernel does not
+ * list; another one whose speed is unknown may be. */
 static bool carries_data_too(const char *sys, const char *other, const char *chosen)
 {
     CLEANUP(free_text) char *below = xasprintf("lower_%s", other);
     const long speed = interface_number(sys, other, "speed"), least = interface_number(sys, chosen, "speed");
 
     return strcmp(other, chosen) != 0 && interface_has(sys, other, "device") &&
-           !interface_has(sys, other, "master") && !interface_has(sys, chosen, below) &&
-           (speed <= 0 || least <= 0 || speed >= least);
+           !interface_has(sys, other, "phy80211") && !interface_has(sys, other, "master") &&
+           !interface_has(sys, chosen, below) && (speed <= 0 || least <= 0 || speed >= least);
 }
 
 /* ARPHRD_NONE of <net/if_arp.h>: WireGuard and other tunnels. Whoever gives a node a tunnel's address wants the traffic in the
