@@ -170,7 +170,10 @@ void sync_print(struct buf *out, const struct sync_spec *spec)
                                         [SYNC_AUTO] = "auto"};
 
     buf_puts(out, types[spec->type]);
-    if (spec->type == SYNC_AVERAGE || spec->type == SYNC_DILOCO)
+    const bool rounds = spec->type == SYNC_AVERAGE || spec->type == SYNC_DILOCO;
+    if (rounds && spec->every_ms > 0)
+        buf_printf(out, " every %s", text_duration(spec->every_ms).text);
+    else if (rounds)
         buf_printf(out, " every %lld", (long long)spec->every);
     if (spec->type == SYNC_DILOCO)
         buf_printf(out, ", wire %s", job_wire_names[spec->wire]);

@@ -17,6 +17,7 @@
 #define GPU_USUAL "h100-sxm"
 #define EFFICIENCY_USUAL 0.4
 #define RANKS_MOST 1000000
+#define QUANTITY_MOST 1e18
 #define HOP_TCP 50e-6 /* s: a thread of the receiver wakes up */
 #define HOP_GPU 10e-6
 
@@ -50,7 +51,7 @@ static bool quantity_parse(const char *text, bool times, double *out)
         return false;
     value *= factor * (letter ? pow(1e3, (double)(letter - letters) + 1) : 1);
     *out = value;
-    return isfinite(value) && value > 0;
+    return value >= 1 && value <= QUANTITY_MOST;
 }
 
 static bool quantity_read(const char *text, void *at)
