@@ -17,7 +17,7 @@
  * needs longer than CAPTURE_REST_MS. It is also killed when the worker reports a metric itself. If the process fails, the
  * worker has no curves; nothing else changes. Times are CLOCK_BOOTTIME ms. */
 #define CAPTURE_DELAY_MS 100
-#define CAPTURE_REST_MS 500
+#define CAPTURE_REST_MS 5000 /* a machine that swaps or is overloaded takes a second */
 
 enum capture_state { CAPTURE_NONE, CAPTURE_DUE, CAPTURE_RUNS, CAPTURE_ENDS };
 
