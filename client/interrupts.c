@@ -46,6 +46,12 @@ void interrupts_catch(void)
     interrupts_catch_these(signals);
 }
 
+void interrupts_catch_all(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, 0};
+    interrupts_catch_these(signals);
+}
+
 void interrupts_add(int number)
 {
     interrupt_count_signal(number);

@@ -9,6 +9,7 @@
  * interrupts_count() is their number since the start. A signal that repeats the last one is not counted, but
  * SIGINT always is: a second ^C is a second request. */
 void interrupts_catch(void);                     /* SIGINT and SIGTERM */
+void interrupts_catch_all(void);                 /* SIGHUP, too: so that no temporary file is left */
 void interrupts_catch_these(const int *signals); /* ended by 0 */
 int interrupts_count(void);
 int interrupt_signal(void);      /* the last signal that was counted */

@@ -218,7 +218,7 @@ static int cmd_bench_run(struct invocation *in)
     struct err e;
     if (getloadavg(&b.load, 1) < 1)
         b.load = 0.0;
-    interrupts_catch();
+    interrupts_catch_all();
     if (bench_plan(o, &b, &e) != ERR_OK || bench_measure(o, &b, &e) != ERR_OK)
         return interrupts_count() ? 128 + interrupt_signal() : error_print(&e);
     if (o->output && !strcmp(o->output, "json"))

@@ -249,7 +249,7 @@ static int cmd_plan_run(struct invocation *in)
     CLEANUP(buf_release) struct buf out = {0};
     CLEANUP(plan_release) struct plan plan = {0};
     struct err e = {0};
-    interrupts_catch(); /* so that no temporary file is left */
+    interrupts_catch_all();
     if (plan_make(&plan, o, in->args.list[0], &e) != ERR_OK)
         return interrupts_count() ? 128 + interrupt_signal() : error_print(&e);
     if (o->output && strcmp(o->output, "json") == 0) {
