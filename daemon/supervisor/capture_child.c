@@ -152,7 +152,7 @@ static bool logs_are_empty(const struct capture_child *c)
 }
 
 int64_t capture_child_finish(struct capture_child *c, const struct spawn_order *order,
-                             int64_t started_wall_ms, int64_t now)
+                             int64_t started_wall_ms, bool failed, int64_t now)
 {
     if (c->state == CAPTURE_DUE && logs_are_empty(c) && strcmp(order->capture[0], "tensorboard") != 0)
         capture_child_stop(c);
@@ -162,7 +162,7 @@ int64_t capture_child_finish(struct capture_child *c, const struct spawn_order *
         close_fd(&c->end_fd);
         c->end_fd = -1;
         c->state = CAPTURE_ENDS;
-        c->at = now + CAPTURE_REST_MS;
+        c->at = now + (failed ? CAPTURE_HURRY_MS : CAPTURE_REST_MS);
     }
     if (c->state != CAPTURE_ENDS)
         return 0;

@@ -14,10 +14,11 @@
  *
  * The supervisor starts it CAPTURE_DELAY_MS after the worker. If the worker ends earlier, the process starts at that moment, but
  * only if there is something to read. After the end of the worker the process reads the rest and ends; it is killed if it
- * needs longer than CAPTURE_REST_MS. It is also killed when the worker reports a metric itself. If the process fails, the
+ * needs longer than CAPTURE_REST_MS, or after a failure CAPTURE_HURRY_MS. It is also killed when the worker reports a metric itself. If the process fails, the
  * worker has no curves; nothing else changes. Times are CLOCK_BOOTTIME ms. */
 #define CAPTURE_DELAY_MS 100
 #define CAPTURE_REST_MS 5000 /* a machine that swaps or is overloaded takes a second */
+#define CAPTURE_HURRY_MS 500 /* the restart waits for it, and the next worker reports the lost steps again */
 
 enum capture_state { CAPTURE_NONE, CAPTURE_DUE, CAPTURE_RUNS, CAPTURE_ENDS };
 
@@ -40,9 +41,9 @@ void capture_child_plan(struct capture_child *c, const struct spawn_order *order
 int64_t capture_child_tick(struct capture_child *c, const struct spawn_order *order, int64_t started_wall_ms,
                            int64_t now);
 /* Call it repeatedly after the worker has ended. Returns 0 once no more lines will come; until then, the time at which the
- * process is killed if it has not ended. */
+ * process is killed if it has not ended. failed: the worker has not succeeded. */
 int64_t capture_child_finish(struct capture_child *c, const struct spawn_order *order,
-                             int64_t started_wall_ms, int64_t now);
+                             int64_t started_wall_ms, bool failed, int64_t now);
 void capture_child_read(struct capture_child *c, size_t limit, void (*fn)(void *, const char *line),
                         void *ctx);
 void capture_child_stop(struct capture_child *c); /* kills the process */

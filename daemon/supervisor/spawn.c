@@ -352,8 +352,8 @@ static void outcome_read(struct spawn *s)
     /* Without memory accounting in a cgroup, a SIGKILL that nobody here sent counts as the kernel's if the
      * machine's count of such kills has grown lately. */
     const bool by_kernel = s->fact.signal == SIGKILL && !s->killed;
-    s->fact.out_of_memory = in_group >= 0 ? in_group > 0
-                                          : by_kernel && kernel_kills_grew(&s->kernel_kills, kernel_oom_kills());
+    s->fact.out_of_memory =
+        in_group >= 0 ? in_group > 0 : by_kernel && kernel_kills_grew(&s->kernel_kills, kernel_oom_kills());
     if (!s->fact.code && !s->fact.signal)
         return; /* success needs no explanation */
     s->fact.stderr_tail = outcome_tail(s->order.log_dir, s->at_terminal ? "stdout.log" : "stderr.log");
@@ -433,7 +433,8 @@ static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const 
         return now;
     }
     /* The last points must arrive before the end of the worker is reported. */
-    const int64_t capture_at = capture_child_finish(&s->capture, &s->order, s->fact.started_ms, now);
+    const int64_t capture_at =
+        capture_child_finish(&s->capture, &s->order, s->fact.started_ms, s->status != 0, now);
     if (capture_at)
         return capture_at;
     if (s->found)
