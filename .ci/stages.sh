@@ -59,7 +59,7 @@ build() { # stage
     local code=0
     say "build: $1"
     if [[ $making == "$1" ]]; then
-        renice -n "$(nice)" -g "$making_pid" >/dev/null 2>&1 # only root may do this
+        renice -n "$(nice)" -g "$making_pid" >/dev/null 2>&1 # only a privileged user may do this
     else
         start_making "$1"
     fi

@@ -264,7 +264,7 @@ static int cmd_plan_run(struct invocation *in)
 const struct command cmd_plan = {
     .name = "plan",
     .usage = "plan JOB.yaml [--gpus N|--ranks N] [--link RATE]",
-    .summary = "estimate memory and speed of a train job on machines that are not there",
+    .summary = "estimate memory and speed of a job on machines that are not there",
     .help =
         "Prints, for each strategy, the memory of a rank, how long a step computes, how long ranks stand "
         "still\n"
