@@ -89,4 +89,10 @@ enum err_code conf_refuse(const struct conf_node *node, const char *key, const c
 /* Parses "90s", "15m", "2h"; the message does not name the place. */
 MUST_CHECK enum err_code conf_duration(const char *text, int64_t *ms, struct err *e);
 
+/* The shortest text with one unit that conf_duration reads as exactly `ms` (not negative): 90m, 2h, 1500ms. */
+struct duration_text {
+    char text[24];
+};
+struct duration_text conf_duration_text(int64_t ms);
+
 #endif

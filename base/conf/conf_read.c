@@ -226,12 +226,14 @@ static enum err_code read_env(const struct conf_node *node, const struct conf_fi
     return ERR_OK;
 }
 
+/* The unit without a name is only read. */
+static const struct {
+    const char *suffix;
+    int64_t ms;
+} units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
+
 enum err_code conf_duration(const char *text, int64_t *ms, struct err *e)
 {
-    static const struct {
-        const char *suffix;
-        int64_t ms;
-    } units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
     const char *unit = text;
     long long count;
 
@@ -250,6 +252,19 @@ enum err_code conf_duration(const char *text, int64_t *ms, struct err *e)
     }
     return err_set(e, ERR_INVALID_ARGUMENT, "expected a duration such as 90s, 15m, 2h or 1d, got '%.64s'",
                    text);
+}
+
+struct duration_text conf_duration_text(int64_t ms)
+{
+    struct duration_text out;
+    size_t i = ARRAY_LEN(units) - 1;
+
+    if (!ms)
+        return (struct duration_text){"0s"};
+    while (ms % units[i].ms)
+        i--;
+    snprintf(out.text, sizeof(out.text), "%lld%s", (long long)(ms / units[i].ms), units[i].suffix);
+    return out;
 }
 
 static enum err_code read_duration(const struct conf_node *node, const struct conf_field *f, int64_t *out,

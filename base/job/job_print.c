@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf/conf.h"
 #include "base/job/job_capture.h"
 #include "base/job/job_names.h"
 #include "base/job/job_print.h"
@@ -65,7 +66,7 @@ static void put_int(struct buf *out, const char *key, int64_t value, int64_t sta
 static void put_ms(struct buf *out, const char *key, int64_t ms, int64_t standard)
 {
     if (ms != standard)
-        buf_printf(out, "%s: %lldms\n", key, (long long)ms);
+        buf_printf(out, "%s: %s\n", key, conf_duration_text(ms).text);
 }
 
 static void put_shape(struct buf *out, const struct job_spec *spec)
@@ -138,8 +139,8 @@ char *job_print(const struct job_spec *spec)
     put_ms(&out, "grace", spec->grace_ms, standard.grace_ms);
     put_ms(&out, "stall_timeout", spec->stall_timeout_ms, standard.stall_timeout_ms);
     if (spec->idle.after_ms)
-        buf_printf(&out, "idle: {gpu: %.17g, after: %lldms, then: %s}\n", spec->idle.gpu,
-                   (long long)spec->idle.after_ms, job_idle_names[spec->idle.then]);
+        buf_printf(&out, "idle: {gpu: %.17g, after: %s, then: %s}\n", spec->idle.gpu,
+                   conf_duration_text(spec->idle.after_ms).text, job_idle_names[spec->idle.then]);
     if (spec->on_lost_snapshots != LOST_WAIT)
         buf_printf(&out, "on_lost_snapshots: %s\n", job_lost_names[spec->on_lost_snapshots]);
     job_put_text(&out, "workdir", spec->workdir);
@@ -172,7 +173,7 @@ static void print_every(struct buf *out, const struct job_every *every)
         buf_printf(out, "\"%lld epochs\"", (long long)every->count);
         break;
     case EVERY_MS:
-        buf_printf(out, "\"%lldms\"", (long long)every->count);
+        buf_printf(out, "%s", conf_duration_text(every->count).text);
         break;
     default:
         buf_printf(out, "%lld", (long long)every->count);

@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/conf/conf.h"
 #include "base/job/job_names.h"
 #include "base/job/job_sync.h"
 #include "base/job/job_variant.h"
@@ -275,13 +276,13 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
         if (f->type == CONF_INT)
             buf_printf(out, ", %s: %lld", f->key, (long long)*(const int64_t *)(const void *)value);
         else if (f->fn == read_grace && train->sync.grace_ms)
-            buf_printf(out, ", grace: \"%lldms\"", (long long)train->sync.grace_ms);
+            buf_printf(out, ", grace: %s", conf_duration_text(train->sync.grace_ms).text);
         else if (f->type == CONF_REAL)
             buf_printf(out, ", %s: %.17g", f->key, *(const double *)(const void *)value);
         else if (f->type == CONF_ENUM)
             buf_printf(out, ", %s: %s", f->key, f->names[*(const int *)(const void *)value]);
         else if (f->fn == read_round && train->sync.every_ms)
-            buf_printf(out, ", every: \"%lldms\"", (long long)train->sync.every_ms);
+            buf_printf(out, ", every: %s", conf_duration_text(train->sync.every_ms).text);
         else if (f->fn == read_round)
             buf_printf(out, ", every: %lld", (long long)train->sync.every);
         else

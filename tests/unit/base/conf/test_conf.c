@@ -334,6 +334,7 @@ static void printed_text_reads_back_the_same(void **state)
 
 static void durations_have_a_unit_and_a_limit(void **state)
 {
+    static const char *const exact[] = {"0s", "1500ms", "61s", "90m", "25h", "2d"};
     struct err e;
     int64_t ms;
 
@@ -346,6 +347,10 @@ static void durations_have_a_unit_and_a_limit(void **state)
     assert_int_equal(ms, 7200000);
     assert_ok(conf_duration("1d", &ms, &e), &e);
     assert_int_equal(ms, 86400000);
+    for (size_t i = 0; i < ARRAY_LEN(exact); i++) {
+        assert_ok(conf_duration(exact[i], &ms, &e), &e);
+        assert_string_equal(conf_duration_text(ms).text, exact[i]);
+    }
     assert_int_equal(conf_duration("-1s", &ms, &e), ERR_INVALID_ARGUMENT);
     assert_int_equal(conf_duration("1 s", &ms, &e), ERR_INVALID_ARGUMENT);
     assert_int_equal(conf_duration("", &ms, &e), ERR_INVALID_ARGUMENT);
