@@ -104,8 +104,7 @@ static enum err_code restore_prepare_copy(struct store *s, const char *file, con
     return code;
 }
 
-static void restore_print_result(const struct store *s, const char *file, const struct finding *found,
-                                 struct buf *said)
+static void restore_print_result(const char *file, const struct finding *found, struct buf *said)
 {
     buf_printf(said, "restored from %s: %" PRId64 " jobs, the last is number %" PRId64 "\n", file,
                found->content.jobs, found->content.last_job);
@@ -115,7 +114,6 @@ static void restore_print_result(const struct store *s, const char *file, const 
     else if (found->mark.last_job > found->content.last_job)
         buf_printf(said, "not in it: job numbers %" PRId64 " to %" PRId64 "; they are not assigned again\n",
                    found->content.last_job + 1, found->mark.last_job);
-    buf_printf(said, "the former database %s/ddp.db is kept beside it as ddp.db.replaced-...\n", s->dir);
 }
 
 static enum err_code restore_put_in_place(struct store *s, const char *tmp, const char *path, struct err *e)
@@ -146,9 +144,12 @@ static enum err_code restore_locked(struct store *s, const char *file, struct bu
         unlink(tmp);
         return e->code;
     }
+    const bool replaces = access(path, F_OK) == 0;
     if (restore_put_in_place(s, tmp, path, e) != ERR_OK)
         return e->code;
-    restore_print_result(s, file, &found, said);
+    restore_print_result(file, &found, said);
+    if (replaces)
+        buf_printf(said, "the former database %s is kept beside it as ddp.db.replaced-...\n", path);
     return ERR_OK;
 }
 

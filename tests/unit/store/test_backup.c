@@ -34,13 +34,14 @@ static void must_back_up(const char *state, const char *to)
         fail_msg("%s", e.msg);
 }
 
-static void must_restore(const char *state, const char *file)
+static void must_restore(const char *state, const char *file, bool replaces)
 {
     struct err e = {0};
     CLEANUP(buf_release) struct buf said = {0};
     if (backup_restore(state, file, &said, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     assert_non_null(strstr(said.data, file));
+    assert_int_equal(strstr(said.data, "ddp.db.replaced") != NULL, replaces);
 }
 
 static void must_not_restore(const char *state, const char *file, enum err_code code)
@@ -105,7 +106,7 @@ static void restore_goes_back_to_the_backup(void **state)
     must_not_restore(dir, copy, ERR_FAILED_PRECONDITION); /* the store is open */
     store_close(s);
     store_close(must_open(dir)); /* an epoch that the copy does not know */
-    must_restore(dir, copy);
+    must_restore(dir, copy, true);
 
     s = must_open(dir);
     CLEANUP(records_release) struct records got = load_records(s);
@@ -131,11 +132,11 @@ static void restore_needs_no_intact_database(void **state)
     store_close(s);
     struct err e = {0};
     assert_int_equal(file_write_atomic(db, "junk", 4, 0600, &e), ERR_OK);
-    must_restore(dir, copy);
+    must_restore(dir, copy, true);
     s = must_open(dir);
     assert_int_equal(jobs_in(s), 1);
     store_close(s);
-    must_restore(fresh, copy); /* on another machine */
+    must_restore(fresh, copy, false); /* on another machine */
     s = must_open(fresh);
     assert_int_equal(jobs_in(s), 1);
     store_close(s);
