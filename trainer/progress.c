@@ -109,6 +109,8 @@ static void add_sizes(const struct trainer *t, struct metric_line *l)
     line_add(l, "optimizer_bytes", (double)s->optimizer);
     line_add(l, "activation_bytes", (double)s->activations);
     line_add(l, "bytes", (double)s->sum);
+    line_add(l, "bytes_per_parameter", s->per_parameter);
+    line_add(l, "state_bytes", (double)s->state);
     /* A run that was complete when it began has chosen nothing. */
     if (t->facts.world_size && t->formation.rank == 0)
         sync_choice_put(l, &t->facts, &t->sync);

@@ -66,8 +66,8 @@ struct grid {
 static bool metrics_is_hidden(const char *name)
 {
     static const char *const aside[] = {
-        "parameters",       "parameter_bytes", "gradient_bytes", "optimizer_bytes",
-        "activation_bytes", "bytes",           "digest_high",    "digest_low",
+        "parameters", "parameter_bytes",     "gradient_bytes", "optimizer_bytes", "activation_bytes",
+        "bytes",      "bytes_per_parameter", "state_bytes",    "digest_high",     "digest_low",
     };
     for (size_t i = 0; i < ARRAY_LEN(aside); i++)
         if (strcmp(name, aside[i]) == 0)

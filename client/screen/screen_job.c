@@ -141,7 +141,8 @@ static bool job_metric_is_shown(const char *name)
         "gradient_bytes", "optimizer_bytes", "activation_bytes",  "digest_high",
         "digest_low",     "bits_per_char",   "bits_per_byte",     "sync_every",
         "sync_bits",      "sync_compute_ms", "sync_allreduce_ms", "sync_allreduce_bytes",
-        "sync_nodes",     "sync_ranks",      "balance_samples",   "balance_ms"};
+        "sync_nodes",     "sync_ranks",      "balance_samples",   "bytes_per_parameter",
+        "balance_ms",     "state_bytes"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(name, known[i]) == 0)
             return true;
@@ -201,7 +202,8 @@ static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_putc(out, '\n');
 }
 
-/* "0.8M parameters 3.3 MB, gradients 3.3 MB, optimizer 6.6 MB, activations 40 MB; 61 MB a rank" */
+/* "0.8M parameters 3.3 MB, gradients 3.3 MB, optimizer 6.6 MB, activations 40 MB; 61 MB a rank; memory 16 B a parameter and
+ * rank" */
 static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     static const struct {
@@ -219,6 +221,8 @@ static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
             buf_printf(out, ", %s %s", parts[i].word, text_bytes((int64_t)bytes).text);
     if (job_status_metric(job, "bytes", &bytes))
         buf_printf(out, "; %s a rank", text_bytes((int64_t)bytes).text);
+    if (job_status_metric(job, "bytes_per_parameter", &bytes))
+        buf_printf(out, "; memory %.3g B a parameter and rank", bytes);
     buf_putc(out, '\n');
 }
 

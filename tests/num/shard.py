@@ -120,6 +120,11 @@ def memory_and_bytes_are_as_computed(directory):
         for shard, floats in (("none", [COUNT] * world), ("optimizer", parts)):
             at = {steps: run(f"{directory}/{world}-{shard}-{steps}", job(shard, CLIPPED, steps=steps), world, nodes) for steps in (10, 30)}
             assert [sizes(at[10], r, "optimizer_bytes") for r in range(world)] == [8 * n for n in floats], floats
+            # What is computed for a parameter, and what was allocated: two arrays in whole pages, and the moments.
+            told = [at[10].ranks[r].reports[0] for r in range(world)]
+            assert [round(x["bytes_per_parameter"] * COUNT) for x in told] == [8 * COUNT + 8 * n for n in floats], told
+            pages = (4 * (COUNT + 16) + 4096) // 4096 * 4096
+            assert [x["state_bytes"] for x in told] == [2 * pages + 8 * n for n in floats], told
             moved[shard] = sum(at[30].last("sync_bytes", r) - at[10].last("sync_bytes", r) for r in range(world)) / 20
         # Both halves cost (world - 1) / world of the gradients on a rank. With a sum for loss and votes, and the blocks of the norm.
         halves, small = 2 * 4 * COUNT * (world - 1), world * world * (8 * 21 + 64 + 200)

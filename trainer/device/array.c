@@ -55,12 +55,15 @@ enum err_code device_array_open(struct device_array *a, struct device *device, s
     if (count > SIZE_MAX / 8)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "an array of %zu floats is too large for any memory",
                        count);
-    a->bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
-    if (!a->device)
+    if (!a->device) {
+        a->bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
         return private_pages(a->bytes, &a->data, e);
+    }
     void *memory = NULL;
+    const size_t before = device->bytes;
     if (device->ops->alloc(device, count * sizeof(float), &memory, e))
         return e->code;
+    a->bytes = device->bytes - before;
     a->data = memory;
     return ERR_OK;
 }

@@ -16,7 +16,7 @@
 struct device_array {
     struct device *device; /* borrowed; NULL: the host */
     float *data;           /* 64-byte aligned */
-    size_t count, bytes;   /* count: floats; bytes: size of the memory, in whole pages */
+    size_t count, bytes;   /* count: floats; bytes: that were allocated, on the host in whole pages */
     int fd;                /* the memfd that holds data; -1: private memory, or device memory */
     /* The array was in a group that was aborted. Other processes may still have its pages mapped, and may
      * still be adding to them, so the array must move before another group uses it. */

@@ -112,6 +112,7 @@ static void close_spares(struct engine *n)
     free(n->spare);
     n->spare = NULL;
     n->spare_count = 0;
+    n->spare_bytes = 0;
 }
 
 /* Allocates the partial sums of 1, 2, 4, ... shards that wait for others; the number of shards is a power of
@@ -126,13 +127,20 @@ static enum err_code open_spares(struct engine *n, struct err *e)
         return ERR_OK;
     close_spares(n);
     n->spare = xcalloc((size_t)count + 1, sizeof(*n->spare));
+    const size_t before = n->device->bytes;
     while (n->spare_count < count) {
         void *memory = NULL;
         if (device_alloc(n->device, bytes, "gradients of a shard", &memory, e))
             return e->code;
         n->spare[n->spare_count++] = memory;
     }
+    n->spare_bytes = n->device->bytes - before;
     return ERR_OK;
+}
+
+double engine_arrays(const struct engine *n, double moments)
+{
+    return 2.0 + moments + (double)n->extra_count;
 }
 
 /* Besides parameters, gradients and two moments. The activations that are chosen for the memory that is left decide the lowest
@@ -141,7 +149,7 @@ static double extra_arrays(const struct engine *n, int world_size)
 {
     const bool divided = n->spec->shard == SHARD_OPTIMIZER && n->spec->optimizer.type != OPTIMIZER_MUON &&
                          n->spec->reproducible != REPRODUCIBLE_WORLD;
-    return (double)n->extra_count - (divided ? 2.0 - 2.0 / world_size : 0.0);
+    return engine_arrays(n, divided ? 2.0 / world_size : 2.0) - 4.0;
 }
 
 /* Opens the model and the micro-batch for the largest micro-batch of this share. Parameters and gradients

@@ -93,6 +93,7 @@ struct engine {
     /* Partial sums of shards that wait for others, with the layout of the gradients; NULL with one shard. */
     float **spare;
     int spare_count;
+    size_t spare_bytes;        /* that were allocated for them */
     int64_t *index;            /* sample numbers of a micro-batch, host memory */
     struct dataset_rows batch; /* a micro-batch, device memory */
     int64_t *sample;           /* the same numbers as index, device memory */
@@ -169,6 +170,9 @@ MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world
 /* shard: optimizer. offsets: world_size + 1 of them: rank r updates the parameters from offsets[r] up to offsets[r + 1], and keeps
  * their moments (divide.h). Returns false if the job does not divide its optimizer. */
 bool engine_divide(const struct engine *n, int world_size, size_t *offsets);
+/* The arrays of floats, as long as the parameters, that this rank holds if it has so many of moments: parameters, gradients,
+ * moments, and those of the strategy. */
+double engine_arrays(const struct engine *n, double moments);
 /* How many samples of a whole step each rank takes from now on, by rank; they add up to the global batch. NULL: ranks take
  * equal numbers. The portions stay for later groups of the same size. */
 void engine_take_portions(struct engine *n, const int64_t *portions);

@@ -20,6 +20,21 @@ size_t memory_resident(void)
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+static double memory_per_parameter(const struct engine *n)
+{
+    const double moments = (double)n->optim->floats / (double)n->model->count;
+    return model_state_bytes(engine_arrays(n, moments) + n->spare_count, n->model->narrowed);
+}
+
+static size_t memory_state(const struct engine *n)
+{
+    size_t bytes =
+        n->params.bytes + n->grads.bytes + n->spare_bytes + n->optim->state_bytes + n->model->narrowed_bytes;
+    for (size_t i = 0; i < n->extra_count; i++)
+        bytes += n->extra[i].bytes;
+    return bytes;
+}
+
 void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot, int mapped_peers)
 {
     size_t array = (n->model->count + TAIL_FLOATS) * sizeof(float);
@@ -35,6 +50,8 @@ void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot
         .snapshot = snapshot,
         /* Arrays in shared memory exist once, but are resident in each process that maps them. */
         .peers = n->device->host ? (2 + n->extra_count) * array * (size_t)mapped_peers : 0,
+        .per_parameter = memory_per_parameter(n),
+        .state = memory_state(n),
         .program = n->program_bytes,
     };
     s->sum = s->program + s->parameters + s->gradients + s->optimizer + s->activations + s->workspace +
@@ -60,11 +77,13 @@ void memory_log(const struct memory_sizes *s, const struct engine *n, int rank)
         n->device->ops->attention_says(n->device, &text);
     snprintf(device, sizeof(device), "%s%s%s", n->device->name, text.brief[0] ? ", attention by " : "",
              text.brief);
-    log_info("sizes",
-             "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu optimizer_bytes=%zu "
-             "activation_bytes=%zu workspace_bytes=%zu batch_bytes=%zu data_bytes=%zu snapshot_bytes=%zu "
-             "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu device=%s threads=%d",
-             rank, n->model->parameters, s->parameters, s->gradients, s->optimizer, s->activations,
-             s->workspace, s->batch, s->data, s->snapshot, s->peers, s->program, s->sum, LOG_Q(device),
-             n->device->threads);
+    log_info(
+        "sizes",
+        "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu optimizer_bytes=%zu "
+        "activation_bytes=%zu workspace_bytes=%zu batch_bytes=%zu data_bytes=%zu snapshot_bytes=%zu "
+        "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu bytes_per_parameter=%.6g state_bytes=%zu device=%s "
+        "threads=%d",
+        rank, n->model->parameters, s->parameters, s->gradients, s->optimizer, s->activations, s->workspace,
+        s->batch, s->data, s->snapshot, s->peers, s->program, s->sum, s->per_parameter, s->state,
+        LOG_Q(device), n->device->threads);
 }

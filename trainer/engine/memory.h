@@ -9,7 +9,11 @@ struct memory_sizes {
     size_t parameters, gradients, optimizer, activations, workspace, batch; /* workspace: bf16 weights, too */
     size_t data;                                                            /* samples kept in memory */
     size_t snapshot;                                                        /* staged copies */
-    size_t peers;   /* arrays of this node's other ranks, which are shared but count as resident here, too */
+    size_t peers; /* arrays of this node's other ranks, which are shared but count as resident here, too */
+    /* Of each parameter, as computed: parameters, gradients, moments, the arrays of the strategy, and the weights as bf16. And what
+     * was allocated for all of that. */
+    double per_parameter;
+    size_t state;
     size_t program; /* resident memory before anything was opened */
     size_t sum;
 };

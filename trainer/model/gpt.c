@@ -182,8 +182,8 @@ static size_t memory_needed(struct gpt *g)
     const struct model *m = &g->base;
     struct walk all = {0};
     place_activations(g, &all);
-    const double arrays = (double)m->count * (4 + g->s.extra_arrays) * sizeof(float);
-    return all.at + (size_t)arrays + m->count * device_size(DEVICE_BF16) + GPT_LIBRARY_BYTES;
+    const double state = (double)m->count * model_state_bytes(4 + g->s.extra_arrays, true);
+    return all.at + (size_t)state + GPT_LIBRARY_BYTES;
 }
 
 size_t gpt_logits_bytes(size_t memory, size_t needed)
@@ -269,9 +269,11 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
                                  .dropout = g->s.dropout > 0.0};
     if (m->device->ops->reserve(m->device, &sizes, e))
         return e->code;
+    const size_t before = m->device->bytes;
     if (g->s.type == DEVICE_BF16 &&
         device_alloc(m->device, m->count * device_size(DEVICE_BF16), "bf16 weights", &m->narrowed, e))
         return e->code;
+    m->narrowed_bytes = m->device->bytes - before;
     return m->device->ops->zero_ranges ? open_added(g, e) : ERR_OK;
 }
 

@@ -68,7 +68,15 @@ struct model {
     void *narrowed;     /* the parameters as bf16, which products read, in device memory; NULL: none */
     float *activations; /* one allocation for all activations */
     size_t activation_bytes;
+    size_t narrowed_bytes; /* that were allocated for it */
 };
+
+/* The memory that training takes for each float of the array of parameters, besides activations: so many arrays of floats
+ * (parameters, gradients, moments and others), and the parameters as bf16 if products read those. */
+static inline double model_state_bytes(double arrays, bool narrowed)
+{
+    return arrays * (double)sizeof(float) + (narrowed ? (double)device_size(DEVICE_BF16) : 0.0);
+}
 
 /* Builds the model of spec->model for a data set. mlp: data_in and data_out are the widths of a sample's
  * input and output. gpt: data_in is the number of tokens of a window, which must be the model's context;

@@ -227,9 +227,11 @@ enum err_code optim_alloc(struct optim *o, struct err *e)
     if (o->part && alloc_some(o, o->block_count * sizeof(*o->sums), "a part's norm", &sums, e))
         return e->code;
     o->sums = sums;
+    const size_t before = o->device->bytes;
     if (alloc_some(o, o->floats * sizeof(float), "optimizer state", &state, e))
         return e->code;
     o->state = state;
+    o->state_bytes = o->device->bytes - before;
     if (open_ranges(o, e))
         return e->code;
     return alloc_some(o, o->room_bytes, "matrices of the optimizer", &o->room, e);

@@ -67,6 +67,7 @@ struct optim {
     double adamw_rate;             /* muon: the learning rate of AdamW, as a multiple of lr */
     float *state;                  /* the moments, in device memory; NULL if there are none */
     size_t floats;                 /* in state */
+    size_t state_bytes;            /* that were allocated for it */
     size_t whole_floats;           /* in a state of the whole arrays, as snapshots have it */
     struct optim_measure *measure; /* device memory */
     size_t state_count;            /* kinds of moments */

@@ -120,6 +120,7 @@ void sample_running(Ddp__V1__JobStatus *job)
     add_metric("optimizer_bytes", 6.6e6);
     add_metric("activation_bytes", 32e6);
     add_metric("bytes", 61e6);
+    add_metric("bytes_per_parameter", 16);
     add_metric("digest_high", 3851201857);
     add_metric("bits_per_char", 2.106);
     add_metric("sync_every", 50);
