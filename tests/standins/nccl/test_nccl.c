@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "tests/standins/nccl/nccl.h"
 #include "tests/standins/nccl/nccl_ranks.h"
+#include "trainer/device/cuda/nccl/nccl_wait.h"
 
 static const struct comm_ops *const nccl = &nccl_comm_ops;
 
@@ -86,6 +87,43 @@ static void test_ranks_sum_by_parts(void **state)
     (void)state;
     for (int ranks = 1; ranks <= 8; ranks += ranks < 4 ? 1 : 4)
         ranks_run(life_by_parts, ranks, -1);
+}
+
+/* A sum as bf16 that does not fit into the memory for it is taken in pieces. The cut between two parts lies in the second one. */
+static void sum_of_pieces(int r, int ranks)
+{
+    enum { MANY = NCCL_ROOM + 3000, CUT = NCCL_ROOM + 1000 };
+    static const size_t offsets[] = {0, CUT, MANY};
+    const size_t lo = offsets[r], count = offsets[r + 1] - lo;
+    float *host = malloc(MANY * sizeof(*host));
+    void *data = NULL;
+    struct err e = {0};
+
+    ranks_sum_bf16 = true;
+    ranks_share_id(r, 1);
+    struct comm *c = ranks_open_group(r, ranks);
+    for (size_t i = 0; i < MANY; i++)
+        host[i] = (float)(i % 101 + (size_t)r);
+    CHECK(cudaMalloc(&data, MANY * sizeof(*host)) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(data, host, MANY * sizeof(*host), cudaMemcpyHostToDevice, ranks_stream) ==
+          cudaSuccess);
+    CHECK(nccl->reduce_scatter_bf16(c, data, offsets, &e) == ERR_OK);
+    CHECK(nccl->join(c, &e) == ERR_OK);
+    CHECK(cudaMemcpyAsync(host, (float *)data + lo, count * sizeof(*host), cudaMemcpyDeviceToHost,
+                          ranks_stream) == cudaSuccess);
+    while (cudaStreamQuery(ranks_stream) == cudaErrorNotReady)
+        CHECK(nccl->check(c, &e) == ERR_OK);
+    for (size_t i = 0; i < count; i++)
+        CHECK(host[i] == (float)((lo + i) % 101 * 2 + 1));
+    CHECK(cudaFree(data) == cudaSuccess);
+    free(host);
+    ranks_close_group(c, r);
+}
+
+static void test_large_sums_as_bf16_come_in_pieces(void **state)
+{
+    (void)state;
+    ranks_run(sum_of_pieces, 2, -1);
 }
 
 /* Runs the streams in several orders: a sum that did not wait for the device's stream would read its data too
@@ -249,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_the_number_of_blocks_is_given_for_bits_only),
         cmocka_unit_test(test_ranks_sum),
         cmocka_unit_test(test_ranks_sum_by_parts),
+        cmocka_unit_test(test_large_sums_as_bf16_come_in_pieces),
         cmocka_unit_test(test_streams_wait_for_each_other),
         cmocka_unit_test(test_the_devices_wait_is_measured),
         cmocka_unit_test(test_a_hundred_cycles_leak_nothing),
