@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
 #include "trainer/live_round.h"
+#include "trainer/parameters.h"
 
 /* Returns how many ranks have the same digest as rank r. */
 static int digest_holders(const uint64_t *all, int world, int r)
@@ -72,6 +73,8 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
         return e->code;
     if (!sync_settled(t->formation.sync) || t->digest_step == t->engine.step)
         return ERR_OK;
+    if (parameters_complete(t, e))
+        return e->code;
     t->digest = digest_params(&t->engine);
     t->digest_step = t->engine.step;
     if (t->engine.device->ops->wait(t->engine.device, e))

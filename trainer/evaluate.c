@@ -5,13 +5,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/engine/evaluate.h"
+#include "trainer/parameters.h"
 
 enum err_code trainer_evaluate(struct trainer *t, struct err *e)
 {
     struct engine *n = &t->engine;
     int mine = n->shards, all = n->sampler.world_size;
     int64_t began = clock_mono_ns();
-    if (sync_join(t->formation.sync, e))
+    if (sync_join(t->formation.sync, e) || parameters_complete(t, e))
         return e->code;
     struct evaluate_counts *counts = xcalloc((size_t)(all + mine), sizeof(*counts));
     enum err_code code = evaluate_shards(n, sync_shared(t->formation.sync), counts + all, e);

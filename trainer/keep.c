@@ -15,6 +15,7 @@
 #include "trainer/engine/state.h"
 #include "trainer/member/link/commit.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/parameters.h"
 #include "trainer/progress.h"
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
@@ -271,7 +272,7 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
 {
     struct sync_state round = {0};
     struct snapshot_place place;
-    if (sync_join(t->formation.sync, e))
+    if (sync_join(t->formation.sync, e) || parameters_complete(t, e))
         return e->code;
     bool differ = snapshot_wants_parts(t), keep = t->saver && !saver_busy(t->saver);
     const bool together = differ || t->engine.optim->part; /* all ranks take part, or none does */

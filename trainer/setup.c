@@ -14,6 +14,7 @@
 #include "trainer/live.h"
 #include "trainer/live_round.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/parameters.h"
 #include "trainer/peer_loss.h"
 #include "trainer/rebalance.h"
 #include "trainer/resume.h"
@@ -316,6 +317,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
         (f->info.live && live_share(t, e)) || carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
+    parameters_open(t);
     attention_log(n);
     trainer_take_sizes(t);
     memory_log(&t->sizes, n, f->rank);
@@ -338,6 +340,7 @@ bool trainer_leave(struct trainer *t)
     struct err e = {0};
     timed_round_release(t);
     rebalance_end(t);
+    parameters_close(t);
     keep_close(t); /* first, because its commits use the link and belong to this generation */
     const int64_t generation = t->formation.info.generation;
     const bool carried = t->carried;

@@ -6,6 +6,7 @@
 #include "trainer/device/sizing.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/memory.h"
+#include "trainer/engine/packed.h"
 #include "trainer/member/sync/sync.h"
 #include "trainer/model/gpt.h"
 
@@ -55,7 +56,19 @@ static double update_floats(const struct optim *o)
     return 3.0 + 2.0 * (double)o->whole_floats / (double)o->whole;
 }
 
-static void sizes_take(const struct engine *n, bool gpu, struct plan_sizes *out)
+static double gathered_bytes(const struct engine *n, int world)
+{
+    const double whole = (double)(n->model->count + TAIL_FLOATS) * sizeof(float);
+    const double steps = (double)n->spec->log_every;
+    struct packed p;
+    if (!packed_open(&p, n, 0, world))
+        return whole;
+    const double packed = (double)(p.offsets[world] * sizeof(float));
+    packed_release(&p);
+    return ((steps - 1) * packed + whole) / steps;
+}
+
+static void sizes_take(const struct engine *n, int world, bool gpu, struct plan_sizes *out)
 {
     const double samples = (double)engine_portion(n, 0, true) * n->shards;
     const size_t strategy = n->extra_count * (n->model->count + TAIL_FLOATS) * sizeof(float);
@@ -70,6 +83,7 @@ static void sizes_take(const struct engine *n, bool gpu, struct plan_sizes *out)
         .samples = (double)n->sampler.global,
         .tokens = n->train->windows ? (double)n->train->in : 0,
         .flops = model_flops(n->model, 1) * samples,
+        .gathered_bytes = gathered_bytes(n, world),
         .update_floats = update_floats(n->optim),
         .parameter_bytes = (double)m.parameters,
         .gradient_bytes = (double)m.gradients,
@@ -97,7 +111,7 @@ enum err_code sizes_of_job(const struct train_spec *spec, int world, size_t gpu_
         n.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept, arrays[i].own};
     enum err_code code = sizes_open_data(&n, e) ? e->code : engine_take_share(&n, 0, world, e);
     if (!code)
-        sizes_take(&n, gpu_memory > 0, out);
+        sizes_take(&n, world, gpu_memory > 0, out);
     engine_close(&n);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "trainer/engine/divide.h"
 #include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/parameters.h"
 #include "trainer/quorum.h"
 #include "trainer/rebalance.h"
 #include "trainer/round_stop.h"
@@ -163,7 +164,13 @@ static enum err_code round_goes_on(const struct trainer *t, struct err *e)
 static bool exchange_parameters(struct trainer *t, const struct step *s, struct err *lost)
 {
     const int64_t began = clock_mono_ns();
-    const bool exchanged = sync_after_step(t->formation.sync, s->local, s->global, lost) == ERR_OK;
+    const bool packed = parameters_are_packed(t);
+    if (packed)
+        sync_hold_gather(t->formation.sync);
+    else
+        t->engine.partial = false; /* all parameters come, or the run ends here */
+    const bool exchanged = sync_after_step(t->formation.sync, s->local, s->global, lost) == ERR_OK &&
+                           (!packed || parameters_exchange(t, lost) == ERR_OK);
     if (sync_votes_each_step(t->formation.sync))
         t->interval.exposed_ns += clock_mono_ns() - began;
     return exchanged;

@@ -10,6 +10,7 @@
 #include "trainer/config.h"
 #include "trainer/engine/engine.h"
 #include "trainer/engine/memory.h"
+#include "trainer/engine/packed.h"
 #include "trainer/engine/share.h"
 #include "trainer/member/formation/formation.h"
 #include "trainer/member/link/link.h"
@@ -97,6 +98,8 @@ struct trainer {
     struct sync_spec sync; /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
     struct timed_round timed;
     struct rebalance rebalance;
+    struct packed packed; /* if `packs`: how parameters are sent: parameters.h */
+    bool packs;
     struct sync_facts facts; /* `sync: auto`: what the choice follows from; world_size 0: none was made */
 
     /* The state of the run. */

@@ -16,6 +16,8 @@ struct plan_sizes {
     double samples;       /* of a step, of all ranks */
     double tokens;        /* of a sample; 0: the model is not a language model */
     double flops;         /* of a rank in a step: model_flops (trainer/model/model.h) */
+    double
+        gathered_bytes; /* shard: optimizer: of all parameters as ranks send them after an update, the mean over steps */
     double update_floats; /* floats that the optimizer reads or writes for each parameter */
     /* Bytes of a rank. On a GPU they are device memory. */
     double parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, batch_bytes, data_bytes;

@@ -49,7 +49,7 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
 {
     const double bytes = sizes->arrays * sizeof(float), whole_s = update_s(sizes, m);
     const bool half = sync->type == SYNC_ALLREDUCE && sync->wire == WIRE_BF16;
-    const double gather_s = allreduce_s(m, bytes) / 2; /* of parameters */
+    const double gather_s = allreduce_s(m, sizes->gathered_bytes) / 2; /* of parameters */
     struct plan_step p = {.update_s = whole_s, .exchange_s = allreduce_s(m, half ? bytes / 2 : bytes)};
 
     p.compute_s = m->step_s > 0 ? m->step_s : sizes->flops / m->rate + whole_s;

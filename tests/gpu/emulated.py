@@ -211,6 +211,10 @@ def several_ranks_like_one(directory):
     assert parts == whole and snapshot_bits(directory, "parts") == snapshot_bits(directory, "whole"), (parts, whole)
     # In each step a sum of the tail, the parts of each bucket, and one gather; two gathers for the snapshot.
     assert all(c["sums"] == 5 and c["scatters"] >= 5 and c["gathers"] + c["broadcasts"] >= 7 for c in counted(counts)), counted(counts)
+    # Between the steps at which parameters are compared, matrices travel as bf16: the same bits.
+    packed = train(directory, text.replace("parts", "packed").replace("log_every: 1", "log_every: 3") + "  shard: optimizer\n", world=2)
+    assert packed == {s: whole[s] for s in packed} and len(packed) < 4, (packed, whole)
+    assert snapshot_bits(directory, "packed") == snapshot_bits(directory, "whole")
     # Half the bytes with gradients as bf16. The tail stays fp32. Ring or parts, on two ranks a value is rounded in the same places.
     sums = {}
     for out, sync, shard in (("fp32", "fp32", "none"), ("bf16", "bf16", "none"), ("bf16-parts", "bf16", "optimizer")):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from language_text import write_text  # noqa: E402
 from world import BIN, World, data_alone, difference, model, newest, raw, sweep, tensors  # noqa: E402
 
 JOB = """
@@ -41,6 +42,14 @@ FILES = ("model.safetensors", "optimizer.safetensors")
 
 def job(shard, optimizer=ADAMW, steps=20, every=1000, model_text=ODD, more=""):
     return JOB.format(shard=shard, optimizer=optimizer, steps=steps, every=every, model=model_text) + more
+
+
+def gpt(shard, directory, optimizer=ADAMW, steps=20, tied="true", log=5, every=9):
+    """A small language model in bf16. It is evaluated after steps 7 and 14."""
+    model_text = f"{{type: gpt, layers: 2, heads: 3, width: 27, context: 7, tied: {tied}}}"
+    text = job(shard, optimizer, steps, every, model_text, "  precision: bf16\n").replace("eval: {every: 1000}", "eval: {every: 7, batches: 3}")
+    text = text.replace("{type: synthetic, samples: 500}", f"{{type: text, path: {directory}/input.txt}}")
+    return text.replace("global_batch: 60", "global_batch: 12").replace("log_every: 5", f"log_every: {log}")
 
 
 def run(directory, text, world, nodes=1, **more):
@@ -132,6 +141,43 @@ def memory_and_bytes_are_as_computed(directory):
         assert nodes == 1 or abs(moved["optimizer"] - moved["none"]) <= small, moved
 
 
+def bytes_of_16_steps(w, world):
+    """What is saved if matrices travel as bf16 after 16 of 20 steps, and all parameters again as floats before the evaluations after two
+    of them."""
+    elements = sum(len(values) for name, (shape, values) in model(os.path.join(w.directory, "out")).items()
+                   if name == "lm_head.weight" or (len(shape) == 2 and ".h." in name))
+    count = w.ranks[0].reports[0]["parameter_bytes"] // 4 - 16
+    return (world - 1) * (16 * 2 * elements - 2 * 4 * count)
+
+
+def matrices_travel_as_bf16(directory):
+    """With bf16, products read matrices as bf16, and nothing else of them is read. So ranks send each other matrices as bf16, except after
+    steps at which all parameters are compared (log_every). The run has the bits of one that compares them after each step, and of a
+    plain run."""
+    write_text(directory)
+    for world, nodes, optimizer, tied in ((2, 1, ADAMW, "true"), (3, 3, CLIPPED, "false"), (4, 2, MUON, "true")):
+        at = f"{directory}/{world}"
+        every = 1000 if optimizer == CLIPPED else 9  # a snapshot that comes while one is written is skipped, with its bytes
+        packed = run(f"{at}/packed", gpt("optimizer", directory, optimizer, tied=tied, every=every), world, nodes)
+        floats = run(f"{at}/floats", gpt("optimizer", directory, optimizer, tied=tied, every=every, log=1), world, nodes)
+        told = [x[:2] for x in losses(packed)]
+        assert len(told) >= 6 and told == [x[:2] for x in losses(floats) if x[0] in dict(told)], told
+        assert packed.last("val_loss") == floats.last("val_loss")
+        same_files(f"{at}/floats/out", f"{at}/packed/out")
+        if optimizer != CLIPPED:
+            plain = run(f"{at}/plain", gpt("none", directory, optimizer, tied=tied), world, nodes)
+            assert [x[:2] for x in losses(plain)] == told
+            same_files(f"{at}/plain/out", f"{at}/packed/out")
+        if optimizer == CLIPPED:  # both runs exchange squares after each step
+            saved = sum(floats.last("sync_bytes", r) - packed.last("sync_bytes", r) for r in range(world))
+            wanted, small = bytes_of_16_steps(packed, world), 16 * world * world * 300
+            assert abs(saved - wanted) < small < wanted / 2, (world, saved, wanted, small)
+    for i, shard in enumerate(("none", "optimizer", "none")):
+        run(f"{directory}/resumed", gpt(shard, directory, steps=(6, 13, 20)[i]), 2, generation=i + 1)
+    for name in FILES:
+        assert data_alone(f"{directory}/2/plain/out", name) == data_alone(f"{directory}/resumed/out", name), name
+
+
 def killed_and_resumed(directory, optimizer=CLIPPED, model_text=ODD):
     """Kills a rank while a snapshot is committed. The next generation ends with the bits of a run that was not cut off."""
     text = job("optimizer", optimizer, steps=120, every=11, model_text=model_text)
@@ -214,6 +260,6 @@ def a_stop_and_a_standalone_run(directory):
         assert data_alone(f"{directory}/stop/out", name) == data_alone(f"{directory}/plain/out", name), name
 
 
-sweep("shard", [matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
+sweep("shard", [matrices_travel_as_bf16, matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
                 a_divided_run_is_that_of_whole_optimizers, memory_and_bytes_are_as_computed, killed_and_resumed,
                 whole_to_divided_and_back, the_same_bits_in_every_world, portions_of_a_step_may_differ, a_stop_and_a_standalone_run])

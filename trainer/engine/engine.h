@@ -111,6 +111,8 @@ struct engine {
     size_t extra_count;
     /* The optimizer has written the model's bf16 copy with params, and nothing has changed params since. */
     bool narrowed;
+    /* The parameters lack the last update of other ranks' matrices, which are only in the model's bf16 copy (packed.h). */
+    bool partial;
     bool plain;                      /* the device failed to record once, so nothing is recorded any more */
     uint64_t seen[ENGINE_SEEN_WORK]; /* keys of the last micro-batches that could be recorded */
     unsigned seen_count;

@@ -16,6 +16,7 @@ size_t state_bytes(const struct engine *n)
 void state_out(const struct engine *n, float *state)
 {
     size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->whole_floats;
+    BUG_ON(n->partial);
     n->device->ops->download(n->device, state, n->params.data, bytes);
     if (n->optim->floats > 0 && !n->optim->part)
         n->device->ops->download(n->device, state + count, n->optim->state, n->optim->floats * sizeof(float));
@@ -98,6 +99,7 @@ void state_forget(struct engine *n)
     size_t count = state_arrays(n, arrays);
     for (size_t i = 0; i < count; i++)
         n->device->ops->zero(n->device, arrays[i].data, arrays[i].count * sizeof(float));
+    n->partial = false;
     if (n->optim->part && n->optim->floats > 0)
         n->device->ops->zero(n->device, n->optim->state, n->optim->floats * sizeof(float));
     share_leave(n);

@@ -132,6 +132,7 @@ static enum err_code shard_backward(struct backward *b, float *grads, model_read
         if (micro_batch_next(n, i, &batch, e))
             return e->code;
         batch.same_params = b->same_params;
+        BUG_ON(n->partial && !b->same_params);
         batch.set_grads = i == 0;
         train_micro_batch(b, grads, &batch, last ? ready : NULL);
         b->same_params |= batch.rows > 0;

@@ -71,6 +71,7 @@ static struct gpt_linear_params tensor_add_linear(struct model *m, const char *p
     snprintf(full, sizeof(full), "%s.weight", name);
     p.weight = tensor_add(m, prefix, full, in, out);
     m->tensors[m->tensor_count - 1].matrices = matrices;
+    m->tensors[m->tensor_count - 1].narrow_only = true;
     snprintf(full, sizeof(full), "%s.bias", name);
     p.bias = tensor_add(m, prefix, full, out, 0);
     return p;
@@ -95,7 +96,11 @@ static void gpt_lay_out_tensors(struct gpt *g)
         l->down = tensor_add_linear(m, prefix, "mlp.c_proj", 4 * width, width, 1);
     }
     g->last = tensor_add_norm(m, "transformer.", "ln_f", width);
-    g->head = g->s.tied ? g->wte : tensor_add(m, "", "lm_head.weight", g->s.vocab, width);
+    g->head = g->wte;
+    if (g->s.tied)
+        return;
+    g->head = tensor_add(m, "", "lm_head.weight", g->s.vocab, width);
+    m->tensors[m->tensor_count - 1].narrow_only = true;
 }
 
 /* ---- activations: one allocation; the first walk only adds up */

@@ -23,6 +23,7 @@ struct model_tensor {
     bool decay;           /* weight decay applies to it: see model_open */
     int matrices;   /* of a hidden layer, side by side in it: q, k and v are 3; 0: embedding, head, vector */
     bool out_first; /* each matrix is (out,in), else (in,out) */
+    bool narrow_only; /* if the model has a bf16 copy, nothing else of this tensor is read */
 };
 
 /* A micro-batch in device memory. rows may be 0.

@@ -126,7 +126,7 @@ static enum err_code allreduce_before_step(struct sync *s, struct err *e)
     return bucket_wait(a->runner, e);
 }
 
-static enum err_code allreduce_after_step(struct sync *s, struct err *e)
+static enum err_code allreduce_gather(struct sync *s, struct err *e)
 {
     const struct allreduce *a = s->own;
 
@@ -142,5 +142,5 @@ const struct sync_ops sync_allreduce_ops = {
     .close = allreduce_close,
     .grads_ready = allreduce_grads_ready,
     .before_step = allreduce_before_step,
-    .after_step = allreduce_after_step,
+    .gather = allreduce_gather,
 };

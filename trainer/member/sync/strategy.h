@@ -32,7 +32,9 @@ struct sync_ops {
 
     void (*grads_ready)(struct sync *s, size_t offset, size_t count);
     enum err_code (*before_step)(struct sync *s, struct err *e);
-    enum err_code (*after_step)(struct sync *s, struct err *e); /* after a step that is not a local one */
+    /* Each rank gets the parameters that others have updated: config.parts. Called after a step that is not a local one, also
+     * without parts; NULL: nothing is to be done. */
+    enum err_code (*gather)(struct sync *s, struct err *e);
 
     void (*at_step)(struct sync *s, int64_t step);
     void (*start)(struct sync *s); /* called after the parameters were copied to s->shared */
@@ -68,6 +70,7 @@ struct sync {
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
     bool ending;       /* sync_end_round was called */
     bool held;         /* sync_hold_round was called */
+    bool gather_held;  /* sync_hold_gather was called */
     int64_t waited_ns;
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */

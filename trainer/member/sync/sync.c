@@ -226,6 +226,16 @@ void sync_end_round(struct sync *s, int64_t waited_ns)
     s->waited_ns = waited_ns;
 }
 
+void sync_hold_gather(struct sync *s)
+{
+    s->gather_held = true;
+}
+
+enum err_code sync_gather(struct sync *s, struct err *e)
+{
+    return s->ops->gather(s, e);
+}
+
 void sync_hold_round(struct sync *s)
 {
     s->held = true;
@@ -281,13 +291,13 @@ enum err_code sync_exchange(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
-    const bool held = s->held;
+    const bool held = s->held, gathers = !s->gather_held;
 
-    s->held = false;
+    s->held = s->gather_held = false;
     s->next_step++;
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
-        return s->ops->after_step ? s->ops->after_step(s, e) : ERR_OK;
+        return gathers && s->ops->gather ? s->ops->gather(s, e) : ERR_OK;
     s->state.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;

@@ -109,6 +109,10 @@ void sync_end_round(struct sync *s, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
+/* sync_config.parts: the next sync_after_step does not gather the parameters. sync_gather does it between two steps. */
+void sync_hold_gather(struct sync *s);
+MUST_CHECK enum err_code sync_gather(struct sync *s, struct err *e);
+
 /* The next sync_after_step makes no exchange even if the round is over; in that case sync_round_due is true. Call it when the
  * ranks stop within a round, or when an error keeps them from agreeing whether to stop. Not allowed with overlap. */
 void sync_hold_round(struct sync *s);

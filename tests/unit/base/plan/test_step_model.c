@@ -14,8 +14,13 @@
 #include "base/plan/step_model.h"
 
 /* 10 M parameters: 40 MB, ten buckets. A rank's step: 1e12 operations. */
-static const struct plan_sizes sizes = {
-    .parameters = 10e6, .arrays = 10e6, .samples = 100, .tokens = 50, .flops = 1e12, .update_floats = 7};
+static const struct plan_sizes sizes = {.parameters = 10e6,
+                                        .arrays = 10e6,
+                                        .samples = 100,
+                                        .tokens = 50,
+                                        .flops = 1e12,
+                                        .gathered_bytes = 40e6,
+                                        .update_floats = 7};
 
 static const struct model_row {
     const char *what;
@@ -131,6 +136,13 @@ static void equations(void **state)
         assert_true(fabs(p.step_s - (row->compute_s + row->exposed_s)) < 1e-9);
         assert_true(fabs(p.per_second * p.step_s - (5000)) < 1e-6);
     }
+    /* Parameters of which a half are matrices that travel as bf16. */
+    const struct plan_machine two = {.nodes = 2, .ranks = 2, .step_s = 0.2, .link = 1e6};
+    struct plan_sizes packed = sizes;
+    struct plan_step p;
+    packed.gathered_bytes = 30e6;
+    plan_step(&packed, &two, &(struct sync_spec){.type = SYNC_ALLREDUCE}, SHARD_OPTIMIZER, &p);
+    assert_true(fabs(p.exchange_s - 35 / 0.95) < 1e-9);
 }
 
 static void sizes_as_text(void **state)

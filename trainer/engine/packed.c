@@ -1,0 +1,102 @@
+#include "trainer/engine/packed.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+#define LINE 16 /* floats: where a piece begins, as tensors do */
+
+/* Floats that a piece takes in the packed array; never more than its parameters do. */
+static size_t piece_floats(const struct packed_piece *piece)
+{
+    const size_t lines = ((piece->count + 1) / 2 + LINE - 1) / LINE * LINE;
+    return piece->half && lines < piece->count ? lines : piece->count;
+}
+
+/* Adds [from, end) to the part of `rank`, which is the last one so far. Adjacent tensors of one kind are one piece. */
+static void packed_add(struct packed *p, int rank, size_t from, size_t end, bool half)
+{
+    const bool begins = p->piece_count == p->first[rank];
+    struct packed_piece *last = begins ? NULL : &p->pieces[p->piece_count - 1];
+    if (from >= end)
+        return;
+    if (!last || last->half != half) {
+        p->pieces = array_grow(p->pieces, p->piece_count, &p->piece_cap, sizeof(*p->pieces));
+        last = &p->pieces[p->piece_count++];
+        *last = (struct packed_piece){.from = from, .at = p->offsets[rank + 1], .half = half};
+    }
+    last->count = end - last->from;
+    p->offsets[rank + 1] = last->at + piece_floats(last);
+}
+
+bool packed_open(struct packed *p, const struct engine *n, int rank, int world_size)
+{
+    const struct model *m = n->model;
+    const size_t world = (size_t)world_size;
+    size_t *parts;
+    *p = (struct packed){.rank = rank, .world_size = world_size};
+    if (!n->optim->part || !m->narrowed || world_size == 1)
+        return false;
+    p->offsets = xcalloc(world + 1, sizeof(*p->offsets));
+    p->first = xcalloc(world + 1, sizeof(*p->first));
+    parts = xcalloc(world + 1, sizeof(*parts));
+    (void)engine_divide(n, world_size, parts);
+    for (int r = 0; r < world_size; r++) {
+        p->offsets[r + 1] = p->offsets[r];
+        p->first[r] = p->piece_count;
+        for (size_t i = 0; i < m->tensor_count; i++) {
+            const struct model_tensor *t = &m->tensors[i];
+            const size_t next = i + 1 < m->tensor_count ? t[1].offset : m->count; /* with the gap */
+            const size_t from = t->offset > parts[r] ? t->offset : parts[r];
+            packed_add(p, r, from, next < parts[r + 1] ? next : parts[r + 1], t->narrow_only);
+        }
+    }
+    p->first[world] = p->piece_count;
+    BUG_ON(p->offsets[world] > m->count); /* the tail behind the gradients is still needed */
+    free(parts);
+    return true;
+}
+
+void packed_release(struct packed *p)
+{
+    free(p->offsets);
+    free(p->pieces);
+    free(p->first);
+    *p = (struct packed){0};
+}
+
+static void *narrowed_at(const struct engine *n, size_t at)
+{
+    return (char *)n->model->narrowed + at * device_size(DEVICE_BF16);
+}
+
+void packed_put(const struct packed *p, struct engine *n)
+{
+    const struct device_ops *ops = n->device->ops;
+    for (size_t i = p->first[p->rank]; i < p->first[p->rank + 1]; i++) {
+        const struct packed_piece *piece = &p->pieces[i];
+        float *to = n->grads.data + piece->at;
+        if (piece->half)
+            ops->narrow(n->device, to, n->params.data + piece->from, piece->count);
+        else
+            ops->copy(n->device, to, n->params.data + piece->from, piece->count * sizeof(float));
+    }
+}
+
+void packed_take(const struct packed *p, struct engine *n)
+{
+    const struct device_ops *ops = n->device->ops;
+    for (size_t i = 0; i < p->piece_count; i++) {
+        const struct packed_piece *piece = &p->pieces[i];
+        const float *from = n->grads.data + piece->at;
+        const bool own = i >= p->first[p->rank] && i < p->first[p->rank + 1];
+        if (piece->half) {
+            ops->copy(n->device, narrowed_at(n, piece->from), from, piece->count * device_size(DEVICE_BF16));
+            continue;
+        }
+        if (!own)
+            ops->copy(n->device, n->params.data + piece->from, from, piece->count * sizeof(float));
+        ops->narrow(n->device, narrowed_at(n, piece->from), from, piece->count);
+    }
+    n->narrowed = n->partial = true;
+}
