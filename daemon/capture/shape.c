@@ -307,6 +307,8 @@ static void pair_put(struct shape_values *out, const struct words *w, double val
         else if (unit_is(end, "tok/s"))
             line_put(&out->line, "tokens_per_s", value);
     } else if (name_is_step(name)) {
+        if (out->has_epoch && strcmp(name, "steps") == 0) /* "Epoch 3, steps: 64": the length of an epoch */
+            return;
         step_put(out, value);
         out->total = total;
     } else if (strcmp(name, "epoch") == 0) {

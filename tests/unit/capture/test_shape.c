@@ -52,6 +52,9 @@ static void lines_with_a_step_and_a_loss(void **state)
         {"val loss 3.281", "LINE val_loss=3.281"},
         {"Iteration 12 Loss inf", "LINE 12/0 loss=nan"},
         {"Epoch 3/10, Loss: 0.25", "LINE epoch=3 loss=0.25"}, /* the step is counted */
+        {"Epoch 3, steps: 64, loss: 0.25", "LINE epoch=3 loss=0.25"},
+        {"Epoch: 3, Steps: 64 | Train Loss: 0.5 Val Loss: 0.25", "LINE epoch=3 train_loss=0.5 val_loss=0.25"},
+        {"steps: 64, loss: 0.25", "LINE 64/0 loss=0.25"},
     };
 
     (void)state;
