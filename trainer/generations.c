@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "trainer/algorithms.h"
 #include "trainer/choose_sync.h"
+#include "trainer/measure.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
 #include "trainer/quorum.h"
@@ -59,6 +60,16 @@ static bool generation_leave(struct trainer *t, struct link_member *as, struct e
     return !trainer_stop_signal;
 }
 
+/* What a process does in a generation that it has joined. */
+static enum err_code generation_work(struct trainer *t, struct err *e)
+{
+    if (t->spec->measure_ms)
+        return trainer_measure(t, e);
+    if (trainer_restore(t, e) || trainer_choose_algorithms(t, e) || trainer_choose_sync(t, e))
+        return e->code;
+    return trainer_run(t, e);
+}
+
 enum err_code generations_run(struct trainer *t, struct err *e)
 {
     struct link_member as = *link_first_member(t->link);
@@ -67,9 +78,7 @@ enum err_code generations_run(struct trainer *t, struct err *e)
         t->handed_over = false;
         link_set_ready(t->link, 0);
         link_set_arrived(t->link, 0, false);
-        if (trainer_join(t, &as, e) == ERR_OK && trainer_restore(t, e) == ERR_OK &&
-            trainer_choose_algorithms(t, e) == ERR_OK && trainer_choose_sync(t, e) == ERR_OK &&
-            trainer_run(t, e) == ERR_OK)
+        if (trainer_join(t, &as, e) == ERR_OK && generation_work(t, e) == ERR_OK)
             return ERR_OK;
     } while (peer_was_lost(e) && generation_leave(t, &as, e));
     struct link_member next;

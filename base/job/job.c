@@ -23,6 +23,7 @@ const char *const job_restart_names[] = {"fault", "any", NULL};
 const char *const job_idle_names[] = {"tell", "stop", NULL};
 
 #define AT(member) offsetof(struct job_spec, member)
+#define NODE_NAME_MAX 64
 #define JOB_IDLE_AFTER_MS 1800000 /* of `idle` without `after` */
 enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
 
@@ -171,6 +172,21 @@ static enum err_code read_preload(const struct conf_node *node, void *at, struct
     return ERR_OK;
 }
 
+static enum err_code read_only_nodes(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct conf_field texts[] = {{"only_nodes", CONF_TEXTS, 0}, {0}};
+    char ***names = at;
+
+    if (conf_read_value(node, texts, names, e))
+        return e->code;
+    if (!strv_len(*names))
+        return conf_fail(node, e, "'only_nodes' is empty: name a node, or remove the key");
+    for (char *const *name = *names; *name; name++)
+        if (!**name || strlen(*name) > NODE_NAME_MAX)
+            return conf_refuse(node, "only_nodes", "names of nodes, such as [box1, box2]", e);
+    return ERR_OK;
+}
+
 /* The agent or the supervisor sets these variables and would silently overwrite a value of the job file. */
 static bool is_reserved(const char *name)
 {
@@ -255,6 +271,7 @@ static const struct conf_field job_fields[] = {
     {"procs_per_node", CONF_CUSTOM, 0, .fn = read_procs},
     {"gpus_per_proc", CONF_CUSTOM, AT(gpus_per_proc), .fn = read_gpus},
     {"device", CONF_ENUM, AT(device), .names = job_device_names},
+    {"only_nodes", CONF_CUSTOM, AT(only_nodes), .fn = read_only_nodes},
     {"max_restarts", CONF_INT, AT(max_restarts), .min = 0, .max = 1000000},
     {"restart_on", CONF_ENUM, AT(restart_on), .names = job_restart_names},
     {"max_replacements", CONF_INT, AT(max_replacements), .min = 0, .max = 1000000},
@@ -454,6 +471,7 @@ void job_release(struct job_spec *spec)
     free(spec->workdir);
     strv_free(spec->command);
     strv_free(spec->preload);
+    strv_free(spec->only_nodes);
     job_capture_release(&spec->capture);
     free(spec->role);
     free(spec->run_id);

@@ -131,6 +131,7 @@ struct train_spec {
         int64_t batches;        /* 0: all */
     } eval;
     int64_t log_every;   /* steps between reports, 10 */
+    int64_t measure_ms;  /* measures the machines for this time, and trains nothing: trainer/measure.h; 0 */
     bool tutorial_lines; /* prints the progress lines of PyTorch's tutorials on stdout; false */
 };
 
@@ -162,6 +163,7 @@ struct job_spec {
     char *workdir;         /* absolute in a submitted job */
     char **command;        /* JOB_COMMAND */
     char **preload;        /* command: Python modules that spare processes import in advance */
+    char **only_nodes;     /* the nodes that the job may use; NULL: all */
     struct job_capture capture; /* command */
     char *role;                 /* ROLE_NAME; NULL: default */
     char *run_id;               /* TORCHELASTIC_RUN_ID; NULL: derived from the job's number */

@@ -114,6 +114,7 @@ static void put_lists(struct buf *out, const struct job_spec *spec)
         job_quote(out, equals + 1);
         buf_putc(out, '\n');
     }
+    put_texts(out, "only_nodes", spec->only_nodes);
     put_texts(out, "preload", spec->preload);
     put_texts(out, "command", spec->command);
 }
@@ -342,4 +343,6 @@ void job_train_print(struct buf *out, const struct train_spec *t)
         buf_printf(out, "\n    batches: %lld", (long long)t->eval.batches);
     buf_printf(out, "\n  log_every: %lld\n  tutorial_lines: %s\n", (long long)t->log_every,
                t->tutorial_lines ? "true" : "false");
+    if (t->measure_ms)
+        buf_printf(out, "  measure: %lldms\n", (long long)t->measure_ms);
 }

@@ -203,6 +203,7 @@ static const struct conf_field train_fields[] = {
     {"eval", CONF_STRUCT, 0, .fields = eval_fields},
     {"log_every", CONF_INT, AT(log_every), JOB_FROM_ONE},
     {"tutorial_lines", CONF_BOOL, AT(tutorial_lines)},
+    {"measure", CONF_DURATION, AT(measure_ms), .min = 100, .max = 600000},
     {0},
 };
 

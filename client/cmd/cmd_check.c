@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "client/cmd/check_deep.h"
 #include "client/cmd/jobs/job_number.h"
 #include "client/cmd/submit/submit.h"
 #include "client/diagnose/preflight_survey.h"
@@ -17,7 +18,10 @@ struct check_options {
     struct command_form form;
     const char *output;
     char **exports;
+    struct check_deep_options deep;
 };
+
+#define DEEP(member) .offset = offsetof(struct check_options, deep.member)
 
 static const struct option_spec options[] = {
     {.name = "export",
@@ -26,6 +30,36 @@ static const struct option_spec options[] = {
      .value = "NAME",
      .help = "as for submit: also pass this variable to the workers"},
     COMMAND_FORM_OPTIONS(check_options, form),
+    {.name = "deep",
+     .type = OPTION_FLAG,
+     DEEP(deep),
+     .help = "measure the free nodes by a job, in place of the checks above, and name slow GPUs and CPUs"},
+    {.name = "only-nodes",
+     .type = OPTION_TEXT,
+     DEEP(only),
+     .value = "NAME,...",
+     .help = "with --deep: measure these nodes",
+     .default_text = "all that are free"},
+    {.name = "below",
+     .type = OPTION_INT,
+     DEEP(below),
+     .value = "PERCENT",
+     .min = 1,
+     .max = 99,
+     .help = "with --deep: what stays below this share of the median of its peers is slow",
+     .default_text = "80"},
+    {.name = "seconds",
+     .type = OPTION_REAL,
+     DEEP(seconds),
+     .value = "S",
+     .min = 0.1,
+     .max = 600,
+     .help = "with --deep: how long the nodes are measured",
+     .default_text = "5"},
+    {.name = "drain",
+     .type = OPTION_FLAG,
+     DEEP(drain),
+     .help = "with --deep: drain the nodes on which something is slow, until `ddpctl undrain NODE`"},
     OPTION_OUTPUT(check_options, output),
     {0},
 };
@@ -77,7 +111,9 @@ static enum err_code check_find_subject(const struct invocation *in, struct link
     const struct check_options *o = in->options;
     char *const nothing[] = {NULL};
     if (!in->args.count && !in->args.tail)
-        return ERR_OK;
+        return o->deep.deep && o->exports
+                   ? job_text_environment(environ ? environ : nothing, o->exports, &s->env, e)
+                   : ERR_OK;
     if (!in->args.tail && check_is_job_number(in->args.list[0]))
         return check_read_job(link, in->args.list[0], s, e);
     if (submit_text(&in->args, &o->form, &o->job, &s->text, e) != ERR_OK)
@@ -128,15 +164,7 @@ static void check_print_json(const struct preflight_survey *s, const struct find
     struct jout o = {.buf = out};
     jout_open(&o, NULL, '{');
     jout_bool(&o, "fit", found->count == 0);
-    jout_open(&o, "problems", '[');
-    for (size_t i = 0; i < found->count; i++) {
-        jout_open(&o, NULL, '{');
-        jout_text(&o, "node", found->items[i].node);
-        jout_text(&o, "problem", found->items[i].what);
-        jout_text(&o, "fix", found->items[i].fix ? found->items[i].fix : "");
-        jout_close(&o, '}');
-    }
-    jout_close(&o, ']');
+    findings_print_json(found, &o);
     check_print_answers(&o, "nodes", s->places);
     check_print_answers(&o, "links", s->links);
     jout_close(&o, '}');
@@ -160,9 +188,20 @@ static int cmd_check_run(struct invocation *in)
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
     struct err e;
+    const bool json = o->output && strcmp(o->output, "json") == 0;
+    const char *misuse = check_deep_misuse(&o->deep);
+    if (misuse) {
+        err_set(&e, ERR_INVALID_ARGUMENT, "%s", misuse);
+        return error_print(&e);
+    }
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     enum err_code code = check_find_subject(in, &link, &subject, &e);
+    if (code == ERR_OK && o->deep.deep) {
+        const int ended = check_deep(&link, &o->deep, subject.text, subject.env, json);
+        link_close(&link);
+        return ended;
+    }
     if (code == ERR_OK)
         code = check_read_version(&link, &version, &e);
     if (code == ERR_OK)
@@ -173,7 +212,7 @@ static int cmd_check_run(struct invocation *in)
     survey.preflight.version =
         ((Ddp__V1__GetVersionReply *)version)->version; /* that the agents' must match */
     preflight_check(&survey.preflight, &found);
-    if (o->output && strcmp(o->output, "json") == 0)
+    if (json)
         check_print_json(&survey, &found, &out);
     else
         screen_check(&survey.preflight, &found, &term, &out);
@@ -182,7 +221,8 @@ static int cmd_check_run(struct invocation *in)
 
 const struct command cmd_check = {
     .name = "check",
-    .usage = "check [JOB | JOB.yaml] [OPTIONS]\ncheck [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]",
+    .usage = "check [JOB | JOB.yaml] [OPTIONS]\ncheck [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]\n"
+             "check --deep [JOB.yaml] [--drain]",
     .summary = "check that the nodes can run a job, before it runs",
     .help =
         "On each node, as the user that jobs run as, checks the working directory, the data (size and content,\n"
@@ -191,7 +231,13 @@ const struct command cmd_check = {
         "MASTER_PORT, and one that the kernel chooses. It also measures how fast each node sends to the next.\n"
         "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n\n"
         "For files above 8 MiB the size and three blocks are compared. Without a job only the nodes are\n"
-        "checked. `ddpctl submit` does the quick part of this check and prints warnings.",
+        "checked. `ddpctl submit` does the quick part of this check and prints warnings.\n\n"
+        "--deep runs a job on the free nodes. It measures matrix products, memory and copies of each GPU, or of each\n"
+        "slot of a node without GPUs. Each rate is printed beside the median of its peers: those of the same model.\n"
+        "A GPU or slot that stays below 80 % of it in all rounds is a problem. Nodes that run jobs are left out.\n"
+        "--drain keeps a node with such a problem from further jobs.\n\n"
+        "  ddpctl check --deep\n"
+        "  ddpctl check --deep --drain --only-nodes box1,box2,box3",
     .options = options,
     .shared = job_flag_options,
     .size = sizeof(struct check_options),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -14,6 +15,19 @@ void findings_add(struct findings *f, const char *node, char *what, char *fix)
 {
     f->items = array_grow(f->items, f->count, &f->cap, sizeof(*f->items));
     f->items[f->count++] = (struct finding){xstrdup(node), what, fix};
+}
+
+void findings_print_json(const struct findings *f, struct jout *o)
+{
+    jout_open(o, "problems", '[');
+    for (size_t i = 0; i < f->count; i++) {
+        jout_open(o, NULL, '{');
+        jout_text(o, "node", f->items[i].node);
+        jout_text(o, "problem", f->items[i].what);
+        jout_text(o, "fix", f->items[i].fix ? f->items[i].fix : "");
+        jout_close(o, '}');
+    }
+    jout_close(o, ']');
 }
 
 void findings_release(struct findings *f)

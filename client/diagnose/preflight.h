@@ -26,7 +26,9 @@ struct findings {
     size_t count, cap;
 };
 void findings_add(struct findings *f, const char *node, char *what, char *fix); /* takes both texts */
-void findings_release(struct findings *f);                                      /* for CLEANUP too */
+struct jout;
+void findings_print_json(const struct findings *f, struct jout *o); /* as the list "problems" */
+void findings_release(struct findings *f);                          /* for CLEANUP too */
 
 void preflight_check(const struct preflight *f, struct findings *out); /* appends */
 /* Adds a finding if too few of the nodes are large enough for the job, no matter what runs on them now. */

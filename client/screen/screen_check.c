@@ -138,17 +138,8 @@ static void check_put_links(const struct preflight *f, const struct term *term, 
     table_print(t, term, out);
 }
 
-void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,
-                  struct buf *out)
+void screen_findings(const struct findings *found, const struct term *term, struct buf *out)
 {
-    CLEANUP(table_release) struct table *t = table_new(node_columns, ARRAY_LEN(node_columns));
-    for (size_t i = 0; i < f->count; i++)
-        if (f->places[i])
-            check_node_row(t, f, i);
-    if (f->count)
-        table_print(t, term, out);
-    if (f->links && f->count > 1)
-        check_put_links(f, term, out);
     /* a finding without a node concerns the job as a whole */
     for (size_t i = 0; i < found->count; i++) {
         CLEANUP(buf_release) struct buf line = {0};
@@ -168,4 +159,18 @@ void screen_check(const struct preflight *f, const struct findings *found, const
         buf_printf(out, "%s\n", text_counted((int64_t)found->count, "problem").text);
     else
         term_puts(term, out, STYLE_GOOD, "no problems found\n");
+}
+
+void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,
+                  struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(node_columns, ARRAY_LEN(node_columns));
+    for (size_t i = 0; i < f->count; i++)
+        if (f->places[i])
+            check_node_row(t, f, i);
+    if (f->count)
+        table_print(t, term, out);
+    if (f->links && f->count > 1)
+        check_put_links(f, term, out);
+    screen_findings(found, term, out);
 }

@@ -7,5 +7,7 @@
 /* `ddpctl check`. */
 void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,
                   struct buf *out);
+/* The problems with their remedies, and their number. */
+void screen_findings(const struct findings *found, const struct term *term, struct buf *out);
 
 #endif

@@ -397,8 +397,20 @@ def collectives_that_do_not_end(directory):
         assert "event=device_stuck rank=1" in found[fault][2], found[fault][2]
 
 
+def ranks_measure_their_devices(directory):
+    """`measure` prints the rates of each rank's device. A node that is idle for most of the time is slower in all of them."""
+    job = job_text(MLP, extra="measure: 200ms")
+    with World(directory, job, world=2, nodes=2, env={1: {"DDP_TEST_SLOW_NODE": "node1:8"}}) as w:
+        w.run()
+        lines = [json.loads(line) for line in w.ranks[0].out.splitlines()]
+    assert [(x["rank"], x["node"], x["device"]) for x in lines] == [(0, "node0", "cuda"), (1, "node1", "cuda")], lines
+    assert lines[0]["model"] == lines[1]["model"], lines
+    for name in ("matrix", "memory", "upload", "download"):
+        assert 0 < lines[1][name] <= lines[1][name + "_best"] < lines[0][name + "_best"], (name, lines)
+
+
 sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, chosen_algorithms_are_kept,
                    layers_are_computed_again, from_one_device_to_the_other,
                    several_ranks_like_one, state_crosses_nccl, nccl_chooses_the_order, one_rank_needs_no_nccl, the_kernels_of_attention_are_named,
                    memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,
-                   collectives_that_do_not_end))
+                   collectives_that_do_not_end, ranks_measure_their_devices))

@@ -50,11 +50,10 @@ static int64_t now_ns(const struct device *d)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Random numbers of both signs between 0.5 and 2. On zeros a GPU multiplies faster than on data, because it needs less
- * power: 894 TFLOP/s beside 788 on an H200. Some random numbers are uploaded, and copied on the device until they fill the
- * memory. Their count is odd, so that rows differ. */
-static void peak_fill(struct device *d, enum device_type type, char *to, size_t count)
+/* Some random numbers are uploaded, and copied on the device until they fill the memory. Their count is odd, so that rows differ. */
+void device_fill_random(struct device *d, enum device_type type, void *memory, size_t count)
 {
+    char *to = memory;
     size_t size = device_size(type), known = count < PEAK_RANDOM ? count : PEAK_RANDOM;
     uint32_t *words = xcalloc(PEAK_RANDOM, sizeof(*words));
     uint32_t random = 1;
@@ -98,7 +97,7 @@ static enum err_code peak_run(struct device *d, const struct peak *p, int64_t *b
                      "factors to measure the peak with", &memory, e))
         return e->code;
     struct device_product h = {.type = p->type, .m = p->rows, .n = p->side, .k = p->side, .a = memory};
-    peak_fill(d, p->type, memory, left + right);
+    device_fill_random(d, p->type, memory, left + right);
     h.b = (char *)memory + left * device_size(p->type);
     h.c = (char *)memory + (left + right) * device_size(p->type);
     enum err_code code = best_run(d, p, &h, best, e);

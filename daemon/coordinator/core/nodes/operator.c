@@ -53,9 +53,9 @@ void operator_withdraw(struct core *core, struct node *node, const char *note, c
         text_set(&node->r.note, "%s", note);
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING) {
-        emit_node_move(core, node, NODE_DRAINING, why);
-        notice_node(core, node->r.name, NOTICE_DRAINED, "node %s: %s%s%s", node->r.name, why,
-                    note && *note ? ": " : "", note && *note ? note : "");
+        CLEANUP(free_text) char *said = note && *note ? xasprintf("%s: %s", why, note) : xstrdup(why);
+        emit_node_move(core, node, NODE_DRAINING, said);
+        notice_node(core, node->r.name, NOTICE_DRAINED, "node %s: %s", node->r.name, said);
     }
     move_jobs_off(core, node);
 }

@@ -60,6 +60,8 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
     if (node->procs)
         given = node->procs; /* each host of `ddpctl run` may say how many workers it has */
     *gpus_each = 0;
+    if (spec->only_nodes && !names_contain(spec->only_nodes, node->r.name))
+        return 0;
     if (accounts_problem(node, job))
         return 0;
     if (kind == SLOT_CPU) {

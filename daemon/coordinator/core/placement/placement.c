@@ -143,6 +143,9 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     buf_printf(text, "waits for %s with %s%s: the cluster has %" PRId64,
                text_counted(job->spec.nodes_min, "node").text, slots_text(per_node, kind).text,
                job->spec.nodes_min > 1 ? " each" : "", fitting);
+    if (job->spec.only_nodes)
+        buf_printf(text, " of the %s in its only_nodes",
+                   text_counted((int64_t)strv_len(job->spec.only_nodes), "node").text);
     /* a node without the user's account does not count, however many slots it has */
     bool for_accounts = explain_accounts(core, job, text);
     if (kind == SLOT_CPU && !fitting && largest && !for_accounts)

@@ -295,7 +295,7 @@ static void keys_are_checked(void **state)
     (void)state;
     refuse_job(
         "slotz: 2\ncommand: [ls]\n",
-        "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, "
+        "job.yaml:1:1: unknown key 'slotz', expected one of name, nodes, procs_per_node, gpus_per_proc, device, only_nodes, "
         "max_restarts, restart_on, max_replacements, priority, hold, time_limit, lease, join_timeout, grace, stall_timeout, idle, on_lost_snapshots, "
         "env, workdir, "
         "command, preload, capture, role, "
@@ -361,11 +361,13 @@ static void print_round_trip(void **state)
         "max_replacements: 0\n" TRAIN,
         TRAIN "  sync: auto\n",
         "preload: [torch, torch.distributed]\ncommand: [python3, -u, x.py]\n",
+        "only_nodes: [box1, box3]\ncommand: [ls]\n",
         "capture: none\ncommand: [ls]\n",
         "capture: {tensorboard: runs}\ncommand: [ls]\n",
         "capture: {pattern: \"loss (?<loss>\\\\S+)\"}\ncommand: [ls]\n",
         TRAIN "  balance: speed\n",
         TRAIN "  shard: optimizer\n",
+        TRAIN "  measure: 4s\n",
         TRAIN "  reproducible: none\n  sync: auto\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         MLP "  optimizer: {type: muon, clip: 1.0, adamw: {lr: 2.0e-3, betas: [0.9, 0.99]}}\n",

@@ -27,6 +27,23 @@ static void all_ranks_or_none(void **state)
     assert_string_equal(fixture_node_of(f, job, 3), "box2");
 }
 
+static void only_the_named_nodes(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 4);
+    fixture_node(f, "box2", 4);
+    int64_t job = fixture_submit(f, "only_nodes: [box2]\n");
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    int64_t large = fixture_submit(f, "nodes: 2\nonly_nodes: [box2, box3]\n");
+    assert_string_equal(
+        fixture_waits(f, large),
+        "waits for 2 nodes with 1 slot each: the cluster has 1 of the 2 nodes in its only_nodes");
+    fixture_node(f, "box3", 4);
+    assert_int_equal(fixture_job(f, large), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, large, 1), "box3");
+}
+
 static void priority_then_age(void **state)
 {
     struct core_fixture *f = *state;
@@ -310,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(all_ranks_or_none),
+        TEST(only_the_named_nodes),
         TEST(priority_then_age),
         TEST(a_blocked_head_is_not_starved),
         TEST(small_jobs_run_where_the_head_does_not_wait),

@@ -1,0 +1,48 @@
+#ifndef DDP_CLIENT_DIAGNOSE_DEEP_FIGURES_H
+#define DDP_CLIENT_DIAGNOSE_DEEP_FIGURES_H
+
+#include "client/diagnose/preflight.h"
+
+/* What `ddpctl check --deep` has measured, and which GPU or CPU slot is slower than its peers. No input or output; deep_run
+ * measures, and screen_deep prints.
+ *
+ * The peers of a GPU or a slot are all others of the same model that one check measures. It is slow if a rate stays below a share
+ * of the median of its peers' rates in every round: its best round is compared with their medians. So a device that another program
+ * has disturbed for a while is not accused. */
+
+#define DEEP_RATES 4
+
+/* How a rate is named in the trainer's lines (trainer/device/rates.h) and in sentences. */
+struct deep_rate_kind {
+    const char *name;
+    const char *does, *do_; /* "GPU 2 multiplies", "GPUs 2 and 3 multiply" */
+    const char *gpu_fix, *cpu_fix;
+};
+extern const struct deep_rate_kind deep_rate_kinds[DEEP_RATES];
+
+struct deep_rate {
+    double median, best; /* of the rounds; 0: the device does not have this rate */
+    double peers;        /* the median of the peers' medians; 0: there are no peers */
+    bool slow;
+};
+struct deep_place { /* a GPU or a slot */
+    char *node, *model;
+    bool gpu;
+    int64_t rank;  /* in the job that measured it */
+    int64_t index; /* GPU 2, slot 0 */
+    size_t peers;
+    struct deep_rate rates[DEEP_RATES];
+};
+struct deep_figures {
+    struct deep_place *places;
+    size_t count, cap;
+};
+
+/* Takes a line that rank 0 of a measuring job has printed. */
+MUST_CHECK enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t len,
+                                          struct err *e);
+/* Compares all places, and adds a finding for each node and rate that is below `share` of its peers. */
+void deep_figures_judge(struct deep_figures *f, double share, struct findings *found);
+void deep_figures_release(struct deep_figures *f); /* for CLEANUP too */
+
+#endif

@@ -1,0 +1,108 @@
+/* Which GPU or slot `ddpctl check --deep` calls slow, and in which words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "client/diagnose/deep_figures.h"
+
+#define SHARE 0.8
+
+static void add_place(struct deep_figures *f, const char *node, int index, const char *device,
+                      const char *model, double matrix, double best)
+{
+    struct err e;
+    CLEANUP(free_text)
+    char *line =
+        xasprintf("{\"rank\":%zu,\"node\":\"%s\",\"local_rank\":%d,\"device\":\"%s\",\"model\":\"%s\","
+                  "\"matrix\":%g,\"matrix_best\":%g,\"memory\":1e10,\"memory_best\":1.1e10}",
+                  f->count, node, index, device, model, matrix, best);
+    if (deep_figures_add(f, line, strlen(line), &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+static void expect_findings(struct deep_figures *f, const char *const *wanted, size_t count)
+{
+    CLEANUP(findings_release) struct findings found = {0};
+    deep_figures_judge(f, SHARE, &found);
+    for (size_t i = 0; i < found.count && i < count; i++) {
+        CLEANUP(free_text) char *said = xasprintf("%s: %s", found.items[i].node, found.items[i].what);
+        assert_string_equal(said, wanted[i]);
+        assert_true(*found.items[i].fix);
+    }
+    assert_int_equal(found.count, count);
+    deep_figures_release(f);
+}
+
+static void one_gpu_of_eight(void **state)
+{
+    static const char *const wanted[] = {"box3: GPU 2 multiplies at 61 % of the median of its 7 peers"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        add_place(&f, "box3", i, "cuda", "H200", i == 2 ? 488e12 : 800e12, i == 2 ? 500e12 : 801e12);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+static void several_slots_are_one_finding(void **state)
+{
+    static const char *const wanted[] = {
+        "box1: slots 0 and 1 multiply at 30 % to 40 % of the median of their peers"};
+    struct deep_figures f = {0};
+    (void)state;
+    add_place(&f, "box1", 0, "cpu", "EPYC", 30e9, 31e9);
+    add_place(&f, "box1", 1, "cpu", "EPYC", 40e9, 41e9);
+    for (int i = 0; i < 6; i++)
+        add_place(&f, i < 3 ? "box2" : "box4", i % 3, "cpu", "EPYC", 100e9, 101e9);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+static void two_nodes(void **state)
+{
+    static const char *const wanted[] = {"box2: slot 0 multiplies at 50 % of the rate of its only peer"};
+    struct deep_figures f = {0};
+    (void)state;
+    add_place(&f, "box1", 0, "cpu", "EPYC", 100e9, 101e9);
+    add_place(&f, "box2", 0, "cpu", "EPYC", 50e9, 51e9);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+/* Another model is another speed, and a round that was not disturbed shows that the device is well. */
+static void not_accused(void **state)
+{
+    struct deep_figures f = {0};
+    (void)state;
+    add_place(&f, "box1", 0, "cpu", "EPYC", 100e9, 101e9);
+    add_place(&f, "box2", 0, "cpu", "EPYC", 79e9, 80e9); /* just within */
+    add_place(&f, "box3", 0, "cpu", "EPYC", 40e9, 99e9); /* disturbed in most rounds */
+    add_place(&f, "box4", 0, "cpu", "EPYC", 100e9, 101e9);
+    add_place(&f, "box5", 0, "cpu", "Atom", 10e9, 11e9);
+    add_place(&f, "box6", 0, "cuda", "EPYC", 10e9, 11e9);
+    expect_findings(&f, NULL, 0);
+}
+
+static void a_line_that_is_no_json(void **state)
+{
+    struct deep_figures f = {0};
+    struct err e;
+    (void)state;
+    assert_int_equal(deep_figures_add(&f, "{\"rank\":", 8, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "the measured rates"));
+    deep_figures_release(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_gpu_of_eight),
+        cmocka_unit_test(several_slots_are_one_finding),
+        cmocka_unit_test(two_nodes),
+        cmocka_unit_test(not_accused),
+        cmocka_unit_test(a_line_that_is_no_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
