@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs any distributed program on several nodes: sbatch --nodes=4 nodes.sh train.py --epochs 50
 # ddpctl finds the nodes, the ranks and the endpoint by itself. One task on each node starts the node's workers (PROCS of them).
-# With --ntasks-per-node=8 each task is a worker; do not set PROCS then.
+# With --ntasks-per-node=8 each task is a worker; do not set PROCS then, and give srun --cpu-bind=none if Slurm binds tasks to cores.
 #SBATCH --job-name=ddp
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
