@@ -74,7 +74,7 @@ void handover_check(struct sim *sim, const struct change *changes, size_t count)
                      c->id, c->generation_number);
             return;
         }
-        if (!of->quorum || !quorum_check(sim, c))
+        if (!of->quorum || !quorum_check(sim, changes, count, c))
             check_members(sim, c);
         const struct generation_record *g = durable_generation(&sim->durable, c->id, c->generation_number);
         if (g->charged)

@@ -163,16 +163,40 @@ static const struct rank_record *next_rank(const struct sim *sim, const struct c
     return NULL;
 }
 
+/* The changes hold the ends of this generation and of the next one, and revoke the spawn in between: the first end left it out as
+ * late, and the second one dropped it. */
+static bool dropped_by_next(const struct change *changes, size_t count, const struct change *end,
+                            int64_t spawn)
+{
+    bool formed = false, dropped = false;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct change *c = &changes[i];
+        if (c->kind == CHANGE_GENERATION_INSERT && c->generation->job == end->id &&
+            c->generation->number == end->generation_number + 1)
+            formed = true;
+        else if (c->kind == CHANGE_SPAWN_PUT && c->spawn->job == end->id && c->spawn->spawn == spawn &&
+                 c->spawn->revoked)
+            dropped = formed;
+        else if (c->kind == CHANGE_GENERATION_MOVE && c->id == end->id && c->to == GENERATION_CLOSED &&
+                 c->generation_number == end->generation_number + 1)
+            return dropped;
+    }
+    return false;
+}
+
 /* Counts members of the ended generation that are not in the next one and were not told to end: they are late. */
-static int count_left_out(const struct sim *sim, const struct change *end)
+static int count_left_out(const struct sim *sim, const struct change *changes, size_t count_changes,
+                          const struct change *end)
 {
     const struct rank_record *rank;
     int count = 0;
 
     for (size_t at = 0; (rank = next_rank(sim, end, &at, 0));) {
         const struct spawn_record *s = durable_spawn(&sim->durable, end->id, rank->spawn);
-        count += !handover_is_member(sim, end->id, end->generation_number + 1, rank->spawn) && !s->revoked &&
-                 !s->dead;
+        const bool told = s->revoked && !dropped_by_next(changes, count_changes, end, rank->spawn);
+        count +=
+            !handover_is_member(sim, end->id, end->generation_number + 1, rank->spawn) && !told && !s->dead;
     }
     return count;
 }
@@ -213,12 +237,12 @@ static void check_who_goes_on(struct sim *sim, const struct change *end)
     }
 }
 
-bool quorum_check(struct sim *sim, const struct change *end)
+bool quorum_check(struct sim *sim, const struct change *changes, size_t count, const struct change *end)
 {
     const struct sim_job *job = client_job(sim, end->id);
     const struct generation_record *next =
         durable_generation(&sim->durable, end->id, end->generation_number + 1);
-    const int left_out = count_left_out(sim, end), returned = count_returned(sim, end);
+    const int left_out = count_left_out(sim, changes, count, end), returned = count_returned(sim, end);
 
     if (!left_out && !returned)
         return false;

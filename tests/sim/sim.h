@@ -296,8 +296,9 @@ bool quorum_round_ends(struct sim *sim, struct machine *m, struct proc *p);
 void quorum_heard(struct sim *sim, struct machine *m, struct proc *p, int64_t hold_from);
 void quorum_is_late(struct sim *sim, struct machine *m, struct proc *p, bool stands);
 void quorum_joined(const struct sim *sim, struct proc *p, bool live);
-/* Whether the generation's end is that of a round: it has closed without a member, or one has come back. Checks what holds then. */
-bool quorum_check(struct sim *sim, const struct change *end);
+/* Whether the generation's end is that of a round: it has closed without a member, or one has come back. Checks what holds then.
+ * changes: the commit that ends it. */
+bool quorum_check(struct sim *sim, const struct change *changes, size_t count, const struct change *end);
 bool handover_is_member(const struct sim *sim, int64_t job, int64_t generation, int64_t spawn);
 const struct proc *handover_find_proc(const struct sim *sim, int64_t job, int64_t spawn);
 void worker_start(struct sim *sim, struct machine *m, struct proc *p);
