@@ -49,6 +49,11 @@ static enum err_code shared_pages(size_t bytes, int *fd, float **out, struct err
     return ERR_OK;
 }
 
+size_t device_array_pages(size_t count)
+{
+    return (count * sizeof(float) + PAGE) / PAGE * PAGE;
+}
+
 enum err_code device_array_open(struct device_array *a, struct device *device, size_t count, struct err *e)
 {
     *a = (struct device_array){.device = device && !device->host ? device : NULL, .count = count, .fd = -1};
@@ -56,7 +61,7 @@ enum err_code device_array_open(struct device_array *a, struct device *device, s
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "an array of %zu floats is too large for any memory",
                        count);
     if (!a->device) {
-        a->bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
+        a->bytes = device_array_pages(count);
         return private_pages(a->bytes, &a->data, e);
     }
     void *memory = NULL;

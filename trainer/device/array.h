@@ -23,6 +23,8 @@ struct device_array {
     bool stale;
 };
 
+/* The bytes of an array of `count` floats on the host: whole pages. */
+size_t device_array_pages(size_t count);
 /* Opens a zeroed array. RESOURCE_EXHAUSTED: out of memory. An array that failed to open, or is all zero, may
  * be closed. */
 MUST_CHECK enum err_code device_array_open(struct device_array *a, struct device *device, size_t count,

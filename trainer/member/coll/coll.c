@@ -281,9 +281,11 @@ static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct 
 static enum err_code attach_array(struct coll_group *g, struct device_array *memory, bool owned,
                                   const struct err *failed, struct err *e)
 {
-    struct coll_array a = {.memory = memory, .owned = owned, .count = memory->count, .bytes = memory->bytes};
-    enum err_code rc = alloc_agree(g, map_array(g, &a, failed, e), e);
+    struct coll_array a = {.memory = memory, .owned = owned, .count = memory->count};
+    enum err_code rc;
 
+    a.bytes = device_array_pages(a.count); /* of the host memory that ranks of a node share, also for a device's array */
+    rc = alloc_agree(g, map_array(g, &a, failed, e), e);
     if (rc) {
         detach_array(g, &a);
         return rc;
