@@ -222,7 +222,7 @@ static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
     if (job_status_metric(job, "bytes", &bytes))
         buf_printf(out, "; %s a rank", text_bytes((int64_t)bytes).text);
     if (job_status_metric(job, "bytes_per_parameter", &bytes))
-        buf_printf(out, "; memory %.3g B a parameter and rank", bytes);
+        buf_printf(out, ", %.3g B a parameter", bytes);
     buf_putc(out, '\n');
 }
 
