@@ -94,6 +94,12 @@ static bool descriptors_place(struct plan *p)
 
 int child_detach(const struct passwd *user, pid_t parent)
 {
+    sigset_t all;
+
+    /* The supervisor sends a stop as soon as the process group exists. The kernel would drop a signal that the
+     * supervisor ignores, and the child ignores it until signals_reset. A blocked signal waits. */
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
     setsid();
     signals_reset();
     if (user && !child_become_user(user))
