@@ -104,7 +104,7 @@ struct device_attention {
     struct device_tokens n;
     int64_t heads;
     struct device_dropout dropout;
-    enum device_type kept;
+    enum device_type type, kept; /* type: to which a device whose kept type is float may round the factors of products */
     const void *qkv; /* (tokens,3 width) kept: q, k and v of a token, each ordered by head */
     void *o;         /* (tokens,width) kept; backward reads it */
     float *lse;      /* (rows,heads,context): log of the sum of e^score; backward reads it */

@@ -189,6 +189,7 @@ static struct device_attention attention_call(const struct pass *p, int64_t laye
     return (struct device_attention){.n = p->n,
                                      .heads = p->g->s.heads,
                                      .dropout = dropout_at(p, layer, PLACE_ATTENTION),
+                                     .type = p->type,
                                      .kept = p->kept,
                                      .qkv = l->qkv_out,
                                      .o = l->o,

@@ -10,6 +10,7 @@
  * rows do not map to the same lines of the cache. */
 #include "trainer/device/cpu/dropout.h"
 #include "trainer/device/cpu/sets.h"
+#include "trainer/device/cpu/transpose.h"
 #include "trainer/device/cpu/vec.h"
 
 #define STRIP CPU_ATTENTION_STRIP
@@ -103,7 +104,13 @@ struct head {
     float *score, *dscore; /* strips (STRIP,span) */
 };
 
-/* Divides the scratch memory, cpu_attention_floats() floats. */
+static int64_t scratch_floats(int64_t context, int64_t size)
+{
+    int64_t wide = cpu_rounded(size, LANES), rows = cpu_rounded(context, STRIP) + STRIP;
+    return rows * wide * 8 + wide * STRIP + 2 * STRIP * (rows + LANES);
+}
+
+/* Divides the scratch memory, scratch_floats() floats. */
 static void head_lay_out(struct head *s, const struct device_attention *h, int64_t row, int64_t head,
                          float *at)
 {
@@ -148,24 +155,6 @@ static void take_rows(struct head *s)
     s->v = rows_of(s, s->copies[2], q + 2 * width, s->ld);
 }
 
-/* Exchanges the off-diagonal n x n parts of each 2n x 2n square. After n = 8, 4, 2, 1 the sixteen rows are
- * transposed. */
-#define EXCHANGE(r, n, first, second)                                                                        \
-    _Pragma("GCC unroll 16") for (int i_ = 0; i_ < LANES; i_++) if (!(i_ & (n)))                             \
-    {                                                                                                        \
-        vf a_ = r[i_], b_ = r[i_ + (n)];                                                                     \
-        r[i_] = __builtin_shufflevector(a_, b_, first);                                                      \
-        r[i_ + (n)] = __builtin_shufflevector(a_, b_, second);                                               \
-    }
-#define FIRST_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
-#define SECOND_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
-#define FIRST_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
-#define SECOND_4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
-#define FIRST_2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
-#define SECOND_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
-#define FIRST_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
-#define SECOND_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
-
 /* Transposes sixteen rows of `size` floats to sixteen columns of a panel. */
 static void transpose_square(float *to, const float *from, int64_t ld, int64_t size, float scale)
 {
@@ -173,10 +162,7 @@ static void transpose_square(float *to, const float *from, int64_t ld, int64_t s
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         r[i] = vec_load(from + i * ld);
-    EXCHANGE(r, 8, FIRST_8, SECOND_8)
-    EXCHANGE(r, 4, FIRST_4, SECOND_4)
-    EXCHANGE(r, 2, FIRST_2, SECOND_2)
-    EXCHANGE(r, 1, FIRST_1, SECOND_1)
+    vec_transpose(r);
     for (int64_t i = 0; i < size && i < LANES; i++)
         vec_store(to + i * STRIP, scale * r[i]);
 }
@@ -382,4 +368,4 @@ static void backward(const struct device_attention *h, int64_t row, int64_t head
         }
 }
 
-const struct cpu_attention DDP_ATTENTION = {.forward = forward, .backward = backward};
+const struct cpu_attention DDP_ATTENTION = {.forward = forward, .backward = backward, .floats = scratch_floats};

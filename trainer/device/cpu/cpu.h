@@ -7,10 +7,10 @@
 
 /* The CPU device. oneDNN computes matrix products; only gemm.c and gemm_bf16.c include it. All other
  * operations are in kernels.c, layers.c, muon.c and attention.c. These are compiled once for each instruction set,
- * and the best set is chosen when the device is opened. They work on parts of an operation. dense.c, loss.c,
- * flat.c and sequence.c divide operations into parts for the threads. The division does not depend on the
- * number of threads, and sums over parts are added in order. Therefore bits do not depend on the number of
- * threads either. */
+ * and the best set is chosen when the device is opened. attention_bf16.c is for `precision: bf16` on CPUs that
+ * multiply bf16. These files work on parts of an operation. dense.c, loss.c, flat.c and sequence.c divide
+ * operations into parts for the threads. The division does not depend on the number of threads, and sums over
+ * parts are added in order. Therefore bits do not depend on the number of threads either. */
 MUST_CHECK enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads,
                                   struct err *e);
 
@@ -22,6 +22,7 @@ struct cpu_room {
 struct cpu_device {
     struct device base;
     struct cpu_set set;
+    const struct cpu_attention *half; /* attention for bf16; NULL: as for floats */
     struct cpu_threads threads;
     struct cpu_bf16 *bf16;
     struct err first; /* first error; kept until wait returns it */

@@ -29,7 +29,6 @@ static void range_of(const struct work *w, int64_t part, int64_t *from, int64_t 
 static void sequence_run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
 {
     w->layers = cpu_of(d)->set.layers;
-    w->attention = cpu_of(d)->set.attention;
     w->parts = parts;
     cpu_threads_run(&cpu_of(d)->threads, parts, fn, w);
 }
@@ -201,9 +200,16 @@ static void attention_grad_part(void *arg, int64_t part, int thread)
     w->attention->backward(h, part / h->heads, part % h->heads, w->x, w->to, w->sums + thread * w->stride);
 }
 
-static bool attention_scratch(struct device *d, const struct device_attention *h, struct work *w)
+static const struct cpu_attention *attention_for(const struct cpu_device *c, enum device_type type)
 {
-    w->stride = cpu_rounded(cpu_attention_floats(h->n.context, h->n.width / h->heads), 16);
+    return type == DEVICE_BF16 && c->half ? c->half : c->set.attention;
+}
+
+/* Chooses the functions and their scratch memory. */
+static bool attention_prepare(struct device *d, const struct device_attention *h, struct work *w)
+{
+    w->attention = attention_for(cpu_of(d), h->type);
+    w->stride = cpu_rounded(w->attention->floats(h->n.context, h->n.width / h->heads), 16);
     w->sums = cpu_scratch(cpu_of(d), (size_t)(cpu_of(d)->threads.count * w->stride) * sizeof(float));
     return w->sums != NULL;
 }
@@ -212,7 +218,7 @@ void sequence_attention(struct device *d, const struct device_attention *h)
 {
     struct work w = {.h = h};
     BUG_ON(h->kept != DEVICE_F32);
-    if (attention_scratch(d, h, &w))
+    if (attention_prepare(d, h, &w))
         sequence_run(d, &w, h->n.rows * h->heads, attention_part);
 }
 
@@ -220,7 +226,7 @@ void sequence_attention_grad(struct device *d, const struct device_attention *h,
 {
     struct work w = {.h = h, .x = d_o, .to = dqkv};
     BUG_ON(h->kept != DEVICE_F32);
-    if (attention_scratch(d, h, &w))
+    if (attention_prepare(d, h, &w))
         sequence_run(d, &w, h->n.rows * h->heads, attention_grad_part);
 }
 
@@ -248,8 +254,8 @@ enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, s
 {
     struct cpu_device *c = cpu_of(d);
     int64_t parts = cpu_parts(s->n.rows * s->n.context), sums = parts * 4 * cpu_rounded(s->n.width, 16);
-    int64_t strips =
-        c->threads.count * cpu_rounded(cpu_attention_floats(s->n.context, s->n.width / s->heads), 16);
+    int64_t floats = attention_for(c, s->type)->floats(s->n.context, s->n.width / s->heads);
+    int64_t strips = c->threads.count * cpu_rounded(floats, 16);
     if (!cpu_scratch(c, (size_t)(sums > strips ? sums : strips) * sizeof(float)))
         return d->ops->wait(d, e);
     if (s->type == DEVICE_BF16 && !has_bf16(c) && !cpu_grow(c, &c->wide, widened_bytes(s)))

@@ -15,6 +15,19 @@ static const struct cpu_set sets[] = {
 #endif
 };
 
+#ifdef DDP_BF16_KERNELS
+extern const struct cpu_attention cpu_attention_bf16;
+#endif
+
+const struct cpu_attention *cpu_attention_half(void)
+{
+#ifdef DDP_BF16_KERNELS
+    return &cpu_attention_bf16;
+#else
+    return NULL;
+#endif
+}
+
 const struct cpu_set *cpu_sets(int *count)
 {
     *count = 1;

@@ -44,7 +44,9 @@ struct cpu_layers {
 
 #define CPU_ATTENTION_STRIP 64 /* queries */
 struct cpu_attention {
-    /* One head of one row. scratch: cpu_attention_floats() floats, 64-byte aligned. */
+    /* The size of the scratch memory, in floats; size: elements of a head. */
+    int64_t (*floats)(int64_t context, int64_t size);
+    /* One head of one row. scratch: 64-byte aligned. */
     void (*forward)(const struct device_attention *h, int64_t row, int64_t head, float *scratch);
     void (*backward)(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
                      float *dqkv, float *scratch);
@@ -52,13 +54,6 @@ struct cpu_attention {
 static inline int64_t cpu_rounded(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
-}
-/* The size of the scratch memory, in floats; size: elements of a head. attention.c describes its content. */
-static inline int64_t cpu_attention_floats(int64_t context, int64_t size)
-{
-    int64_t wide = cpu_rounded(size, 16),
-            rows = cpu_rounded(context, CPU_ATTENTION_STRIP) + CPU_ATTENTION_STRIP;
-    return rows * wide * 8 + wide * CPU_ATTENTION_STRIP + 2 * CPU_ATTENTION_STRIP * (rows + 16);
 }
 
 struct cpu_muon; /* muon.h */
@@ -70,6 +65,8 @@ struct cpu_set {
     const struct cpu_attention *attention;
     const struct cpu_muon *muon;
 };
+/* Attention with factors in bf16, for a CPU with ISA_AVX512_BF16 or more; NULL if this build has none. */
+const struct cpu_attention *cpu_attention_half(void);
 /* Returns the sets that this build contains and this CPU supports, the best one last. Sets *count, which is
  * at least 1. */
 const struct cpu_set *cpu_sets(int *count);
