@@ -127,6 +127,15 @@ static enum err_code rounds_check(const struct sync_spec *c, struct err *e)
     return ERR_OK;
 }
 
+/* `wire` is the format of rounds. These steps send floats. */
+static enum err_code warm_open(const struct sync *s, struct diloco *d, struct err *e)
+{
+    struct sync_config config = s->config;
+
+    config.spec.wire = WIRE_FP32;
+    return sync_open_as(&d->warm, &sync_allreduce_ops, s->group, &config, e);
+}
+
 static enum err_code diloco_open(struct sync *s, struct err *e)
 {
     const struct sync_spec *c = &s->config.spec;
@@ -136,8 +145,7 @@ static enum err_code diloco_open(struct sync *s, struct err *e)
         return e->code;
     s->shared = job_sync_is_mean(c) && s->config.world_size == 1 ? NULL : s->arrays[SHARED];
     s->overlap = c->overlap;
-    if (fragments_open(s, d, e) ||
-        (c->warm && sync_open_as(&d->warm, &sync_allreduce_ops, s->group, &s->config, e)))
+    if (fragments_open(s, d, e) || (c->warm && warm_open(s, d, e)))
         return e->code;
     turn_set(s, d, 0);
     d->delta = delta_open(s);

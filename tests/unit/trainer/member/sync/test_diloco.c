@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "tests/unit/trainer/member/sync/diloco_reference.h"
 
 /* A code may differ where a float lies next to the middle between two codes, and all codes of a block where its scale
@@ -91,12 +92,15 @@ static void rounds_of_unlike_steps_are_those_of_the_reference(void **state)
 
 static void overlap_and_fragments_are_those_of_the_reference(void **state)
 {
+    static const double mixes[] = {0, 0.25, 0.5};
+
     (void)state;
     for (size_t l = 0; l < LAYOUTS; l++)
-        for (size_t k = 0; k < WIRES; k += 3)
+        for (size_t k = 0; k < WIRES; k++)
             for (int way = 1; way < 8; way++) {
                 struct quadratic u = quadratic_setup(quadratic_wires[k]);
 
+                u.spec.mix = mixes[(k + (size_t)way) % ARRAY_LEN(mixes)]; /* each with each format */
                 u.spec.overlap = way & 1;
                 u.spec.fragments = way & 2 ? 3 : 1;
                 u.spec.warm = way & 4 ? 5 : 0;
