@@ -15,6 +15,7 @@
 #include "trainer/engine/state.h"
 #include "trainer/member/link/commit.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/outer.h"
 #include "trainer/parameters.h"
 #include "trainer/progress.h"
 
@@ -198,6 +199,7 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
         out->turn = round->turn;
         out->turn_steps = round->turn_steps;
     }
+    outer_put(t, out);
     out->parts = differ ? t->formation.world_size : 0;
     out->own_params = differ && !sync_settled(t->formation.sync);
     snprintf(out->cluster, sizeof(out->cluster), "%s", link_place(t->link)->cluster);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "trainer/live_round.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/outer.h"
 #include "trainer/peer_loss.h"
 
 #define FLOATS_AT_ONCE ((size_t)1 << 20)
@@ -76,6 +77,7 @@ static void run_put(const struct trainer *t, struct live_run *run)
     int64_t now = clock_boot_ms();
     bool lost = snapshot_is_lost(t), best_lost = best_is_lost(t);
     state_place(&t->engine, &run->place);
+    outer_put(t, &run->place);
     if (best_lost)
         run->place.best_step = 0;
     run->choice = t->chosen;
@@ -101,6 +103,8 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
     /* A rank that lost its group in an evaluation may not know that it was the best. All must keep the same snapshots. */
     state_take_best(&t->engine, &run->place);
     state_take_portions(&t->engine, &run->place);
+    if (outer_take(t, &run->place, e))
+        return e->code;
     if (t->spec->sync.type != SYNC_AUTO)
         return ERR_OK;
     /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. Ranks hold the same

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "trainer/engine/describe.h"
 #include "trainer/engine/state.h"
+#include "trainer/outer.h"
 #include "trainer/resume_parts.h"
 #include "trainer/snapshot/parts.h"
 
@@ -283,7 +284,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float **s
     if (state_check_data(&t->engine, &place, e))
         return e->code;
     state_take_place(&t->engine, &place);
-    if (restore_state(t, path, &place, state, e))
+    if (outer_take(t, &place, e) || restore_state(t, path, &place, state, e))
         return e->code;
     t->engine.whole = true;
     /* Ranks that resume at different steps reach that step one after the other, and the snapshot is not of it. */
@@ -300,11 +301,15 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
 {
     if (t->formation.info.live)
         return ERR_OK; /* trainer_form has brought the state */
-    if (t->formation.info.source_rank < 0)
+    if (t->formation.info.source_rank < 0) {
+        outer_log(t);
         return start_fresh(t, e);
+    }
     float *state = NULL;
     enum err_code code = restore_from(t, t->formation.info.source.path, &state, e);
     free(state);
+    if (!code)
+        outer_log(t);
     /* A file was lost or damaged after this rank had offered it, or it was offered unread. The next generation reads all of
      * it, and the coordinator then chooses a snapshot that is whole. So this error must not end the job, as these codes do. */
     if (code == ERR_NOT_FOUND || code == ERR_DATA_LOSS)

@@ -14,6 +14,7 @@
 #include "trainer/live.h"
 #include "trainer/live_round.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/outer.h"
 #include "trainer/parameters.h"
 #include "trainer/peer_loss.h"
 #include "trainer/rebalance.h"
@@ -172,6 +173,7 @@ static void forget_run(struct trainer *t)
     t->round = (struct sync_state){0};
     memset(t->made_in, 0, sizeof(t->made_in));
     t->sync = (struct sync_spec){0};
+    t->outer_lr = t->outer_momentum = 0;
     t->chosen = (struct live_choice){0};
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     t->last_snapshot_step = t->agreed_step = t->served_step = -1;
@@ -262,7 +264,7 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
 {
     struct sync_tensor *tensors = list_tensors(t->engine.model);
     struct formation_config config;
-    t->sync = t->spec->sync;
+    t->sync = outer_spec(t);
     if (t->sync.type == SYNC_AUTO)
         sync_choice_base(&t->sync); /* until trainer_choose_sync */
     t->facts = (struct sync_facts){0};

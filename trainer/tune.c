@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/tuning.h"
+#include "trainer/outer.h"
 
 #define TEXT_MOST (1 << 20) /* as base/conf/conf.h allows */
 
@@ -24,9 +25,10 @@ static enum err_code values_take(struct trainer *t, const char *text, struct err
     if (job_parse(&job, text, strlen(text), "the tuned job file", e))
         return e->code;
     if (job_tune_copy(&t->config->job, &job)) {
-        if (sync_tune(t->formation.sync, &mine->sync, e))
+        const struct sync_spec sync = outer_spec(t);
+        if (sync_tune(t->formation.sync, &sync, e))
             return err_wrap(e, "tune the job");
-        t->sync = mine->sync;
+        t->sync = sync;
     }
     optim_tune(t->engine.optim, mine);
     return ERR_OK;

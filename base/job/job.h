@@ -44,6 +44,7 @@ struct sync_spec {
     int64_t every_ms; /* average, diloco: time of a round; 0: rounds have `every` steps */
     /* diloco */
     double outer_lr, outer_momentum; /* of the optimizer that takes the step at a round's end */
+    bool outer_auto;                 /* the job file has neither of them: job_sync_choose_outer */
     enum wire_type wire;             /* what is sent of each parameter */
     int64_t warm;                    /* steps of plain all-reduce before the first round, 0 */
     int64_t fragments;               /* parts that are exchanged one after the other within a round, 1 */

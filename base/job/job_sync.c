@@ -15,6 +15,9 @@
 
 #define GRACE_AUTO "auto"
 #define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
+/* A warm start of this part of the run, followed by so many rounds, allows more outer momentum. */
+#define WARM_PART 0.1
+#define WARM_ROUNDS 40
 
 /* Reads 50 or "30s". */
 static enum err_code read_round(const struct conf_node *node, void *at, struct err *e)
@@ -178,7 +181,22 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
     train->sync.type = (enum sync_type)type;
     if (type != SYNC_DILOCO)
         return ERR_OK;
+    train->sync.outer_auto = !conf_get(node, "outer_lr") && !conf_get(node, "outer_momentum");
     return check_rounds(&train->sync, node, e) ? e->code : check_quorum(&train->sync, node, e);
+}
+
+void job_sync_choose_outer(struct train_spec *train)
+{
+    struct sync_spec *s = &train->sync;
+
+    /* With `epochs`, or rounds of a given time, the number of rounds is not known here. */
+    if (!s->outer_auto || !train->steps || s->every_ms)
+        return;
+    if ((double)s->warm < WARM_PART * (double)train->steps ||
+        (train->steps - s->warm) / s->every < WARM_ROUNDS)
+        return;
+    s->outer_lr = 0.7;
+    s->outer_momentum = 0.9;
 }
 
 bool job_sync_is_allowed(const struct train_spec *train, enum sync_type type)
@@ -273,6 +291,9 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
 
         if (!train->sync.quorum && (f->offset == AT(sync.quorum) || f->fn == read_grace))
             continue; /* the rounds wait for all ranks */
+        if (train->sync.outer_auto &&
+            (f->offset == AT(sync.outer_lr) || f->offset == AT(sync.outer_momentum)))
+            continue; /* a resumed run goes on with those of its snapshot */
         if (f->type == CONF_INT)
             buf_printf(out, ", %s: %lld", f->key, (long long)*(const int64_t *)(const void *)value);
         else if (f->fn == read_grace && train->sync.grace_ms)

@@ -285,6 +285,26 @@ static enum err_code assignment_apply(struct conf_doc *doc, const char *text, co
     return conf_set_as(doc, path, equals + 1, key, e);
 }
 
+/* outer_lr and outer_momentum may follow from other keys of `sync`. They become keys of their own, so that a change of `every`, or
+ * of one of them, does not change others. */
+static enum err_code outer_pin(struct conf_doc *doc, const struct sync_spec *before, char *const *assignments,
+                               struct err *e)
+{
+    char lr[REAL_TEXT], momentum[REAL_TEXT];
+    bool sync = false;
+
+    for (size_t i = 0; assignments[i]; i++)
+        sync |= !strncmp(assignments[i], "sync.", strlen("sync.")) ||
+                !strncmp(assignments[i], "train.sync.", strlen("train.sync."));
+    if (!sync || !before->outer_auto || !before->warm)
+        return ERR_OK;
+    real_text(lr, before->outer_lr);
+    real_text(momentum, before->outer_momentum);
+    return conf_set_as(doc, "train.sync.outer_lr", lr, "sync.outer_lr", e)
+               ? e->code
+               : conf_set_as(doc, "train.sync.outer_momentum", momentum, "sync.outer_momentum", e);
+}
+
 static void list_changes(struct job_tuned *out, const struct job_spec *before)
 {
     out->changes = xcalloc(ARRAY_LEN(tunables), sizeof(*out->changes));
@@ -332,6 +352,8 @@ enum err_code job_tune(struct job_tuned *out, const char *text, char *const *ass
         return e->code;
     if (before.kind != JOB_TRAIN)
         return err_set(e, ERR_FAILED_PRECONDITION, "only train jobs can be tuned, not commands");
+    if (outer_pin(doc, &before.train.sync, assignments, e))
+        return e->code;
     for (size_t i = 0; assignments[i]; i++)
         if (assignment_apply(doc, text, &before.train, assignments[i], e))
             return e->code;
@@ -354,8 +376,9 @@ void job_tuned_release(struct job_tuned *tuned)
 
 bool job_tune_copy(struct job_spec *to, const struct job_spec *from)
 {
-    bool sync = false;
+    bool sync = to->train.sync.outer_auto != from->train.sync.outer_auto;
 
+    to->train.sync.outer_auto = from->train.sync.outer_auto;
     for (size_t i = 0; i < ARRAY_LEN(tunables); i++) {
         bool changed = tunables[i].has(&to->train) && tunable_copy(&tunables[i], to, from);
 

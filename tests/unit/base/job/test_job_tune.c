@@ -110,6 +110,27 @@ static void tuning_back_gives_the_same_job(void **state)
     assert_true(first.train && second.train && same.count == 0 && !same.train);
 }
 
+/* outer_lr and outer_momentum follow from `every` here: 0.7 and 0.9 with at least 40 rounds. */
+static void a_chosen_outer_optimizer_stays(void **state)
+{
+#define LONG_WARM                                                                                             \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  batch: 32\n  steps: 500\n" \
+    "  sync: {type: diloco, every: 10, warm: 50}\n"
+    CLEANUP(job_release) struct job_spec longer = {0}, one = {0}, other = {0};
+
+    (void)state;
+    CLEANUP(free_text) char *every = tuned_changes(LONG_WARM, "sync.every=50", NULL, &longer);
+    assert_string_equal(every, "sync.every 10 -> 50");
+    assert_true(longer.train.sync.outer_lr == 0.7 && longer.train.sync.outer_momentum == 0.9);
+    CLEANUP(free_text) char *lr = tuned_changes(LONG_WARM, "train.sync.outer_lr=0.5", NULL, &one);
+    assert_string_equal(lr, "sync.outer_lr 0.7 -> 0.5");
+    assert_true(one.train.sync.outer_momentum == 0.9 && !one.train.sync.outer_auto);
+    /* A resumed run may have others, which stay. */
+    CLEANUP(free_text) char *rate = tuned_changes(LONG_WARM, "optimizer.lr=0.5", NULL, &other);
+    assert_true(other.train.sync.outer_auto);
+    assert_true(job_tune_copy(&other, &longer) && !other.train.sync.outer_auto);
+}
+
 static void other_keys_and_values_are_refused(void **state)
 {
     (void)state;
@@ -218,6 +239,7 @@ int main(void)
         cmocka_unit_test(times_are_shown_as_users_write_them),
         cmocka_unit_test(equal_values_are_no_change),
         cmocka_unit_test(tuning_back_gives_the_same_job),
+        cmocka_unit_test(a_chosen_outer_optimizer_stays),
         cmocka_unit_test(other_keys_and_values_are_refused),
         cmocka_unit_test(values_that_need_other_memory_are_refused),
         cmocka_unit_test(rounds_of_fragments_can_change),

@@ -1,0 +1,41 @@
+#include "trainer/outer.h"
+
+#include "base/log.h"
+
+struct sync_spec outer_spec(const struct trainer *t)
+{
+    struct sync_spec out = t->spec->sync;
+    if (out.outer_auto && t->outer_lr > 0) {
+        out.outer_lr = t->outer_lr;
+        out.outer_momentum = t->outer_momentum;
+    }
+    return out;
+}
+
+void outer_put(const struct trainer *t, struct snapshot_place *out)
+{
+    if (t->sync.type != SYNC_DILOCO)
+        return;
+    out->outer_lr = t->sync.outer_lr;
+    out->outer_momentum = t->sync.outer_momentum;
+}
+
+enum err_code outer_take(struct trainer *t, const struct snapshot_place *place, struct err *e)
+{
+    /* Those of a plain mean, or without momentum, are for other arrays than this run has. */
+    if (!t->spec->sync.outer_auto || !(place->outer_lr > 0) || !(place->outer_momentum > 0))
+        return ERR_OK;
+    t->outer_lr = place->outer_lr;
+    t->outer_momentum = place->outer_momentum;
+    t->sync = outer_spec(t);
+    return sync_tune(t->formation.sync, &t->sync, e);
+}
+
+void outer_log(const struct trainer *t)
+{
+    const struct sync_spec *s = &t->sync;
+    if (!t->spec->sync.outer_auto || t->formation.rank != 0)
+        return;
+    log_info("outer_optimizer", "outer_lr=%g outer_momentum=%g warm=%lld from=%s", s->outer_lr,
+             s->outer_momentum, (long long)s->warm, t->outer_lr > 0 ? "snapshot" : "job");
+}
