@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/job/job_sync.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/rebalance.h"

@@ -6,6 +6,10 @@
 
 /* The map `sync` below `train`. */
 
+/* Agreement of a round (trainer/member/sync/sync.h): if it is lower in so many rounds in a row, the rounds are too long. */
+#define SYNC_LOW_AGREEMENT 0.1
+#define SYNC_LOW_ROUNDS 5
+
 /* CONF_CUSTOM: the function of the key; at is the struct train_spec */
 enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e);
 /* Called when all of `train` was read: chooses outer_lr and outer_momentum if the job file has neither of them. */

@@ -149,6 +149,32 @@ static bool job_metric_is_shown(const char *name)
     return false;
 }
 
+static bool job_count_metric(const Ddp__V1__JobStatus *job, const char *name, int64_t *out)
+{
+    double value;
+    if (!job_status_metric(job, name, &value) || !(value >= 0 && value < 1e15))
+        return false;
+    *out = (int64_t)value;
+    return true;
+}
+
+struct job_round {
+    int64_t number, steps, samples;
+};
+
+/* Of averaging. A program of one's own may report some of the names of its metrics, but hardly these three. */
+static bool job_reports_rounds(const Ddp__V1__JobStatus *job, struct job_round *out)
+{
+    return job_count_metric(job, "round", &out->number) &&
+           job_count_metric(job, "round_steps", &out->steps) &&
+           job_count_metric(job, "round_samples", &out->samples);
+}
+
+static bool metric_is_of_rounds(const char *name)
+{
+    return strcmp(name, "round") == 0 || strncmp(name, "round_", strlen("round_")) == 0;
+}
+
 /* Names the rank that computes longest, if it takes 3 % longer than the average of the others: they wait for
  * it. */
 static void job_put_slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
@@ -178,6 +204,8 @@ static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
     size_t start = out->len;
     double value;
     int64_t eta = job_status_ended(job) ? -1 : job_status_eta_ms(job);
+    struct job_round last;
+    const bool rounds = job_reports_rounds(job, &last); /* job_put_round */
     /* two blanks between the pieces, none before the first */
 #define GAP (out->len > start ? "  " : "")
     screen_speed(job, out);
@@ -192,7 +220,8 @@ static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
     if (eta >= 0)
         buf_printf(out, "%seta %s", GAP, text_duration(eta).text);
     for (size_t i = 0; i < job->progress->n_metrics; i++)
-        if (!job_metric_is_shown(job->progress->metrics[i]->name)) {
+        if (!job_metric_is_shown(job->progress->metrics[i]->name) &&
+            !(rounds && metric_is_of_rounds(job->progress->metrics[i]->name))) {
             buf_puts(out, GAP);
             term_puts_safe(out, job->progress->metrics[i]->name);
             buf_printf(out, " %s", fmt_metric(job->progress->metrics[i]->value).text);
@@ -236,6 +265,28 @@ static void job_put_choice(const Ddp__V1__JobStatus *job, struct buf *out)
     sync_choice_spec(every, bits, &chosen);
     buf_puts(out, "sync auto: ");
     sync_print(out, &chosen);
+    buf_putc(out, '\n');
+}
+
+/* "round 14: 50 steps, 1,600 samples, waited 120 ms, sent 2.4 MB, norm 0.31, agreement 0.62": the last one of the lowest
+ * rank. */
+static void job_put_round(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    struct job_round last;
+    int64_t bytes;
+    double value;
+    if (!job_reports_rounds(job, &last))
+        return;
+    buf_printf(out, "round %s: %s, %s samples", text_count(last.number).text,
+               text_counted(last.steps, "step").text, text_count(last.samples).text);
+    if (job_status_metric(job, "round_wait_ms", &value))
+        buf_printf(out, ", waited %s ms", fmt_metric(value).text);
+    if (job_count_metric(job, "round_bytes", &bytes))
+        buf_printf(out, ", sent %s", text_bytes(bytes).text);
+    if (job_status_metric(job, "round_norm", &value))
+        buf_printf(out, ", norm %s", fmt_metric(value).text);
+    if (job_status_metric(job, "round_agreement", &value))
+        buf_printf(out, ", agreement %.2f", value);
     buf_putc(out, '\n');
 }
 
@@ -404,6 +455,7 @@ void screen_job(const Ddp__V1__JobStatus *job, const Ddp__V1__ProbeJobReply *pro
         job_put_step(job, term, out);
         job_put_speed(job, out);
         job_put_choice(job, out);
+        job_put_round(job, out);
         if (job_status_put_balance(job, out))
             buf_putc(out, '\n');
         job_put_sizes(job, out);

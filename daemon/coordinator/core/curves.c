@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/job_sync.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/status.h"
@@ -99,6 +100,28 @@ static void note_take(struct core *core, struct job *job, const char *note)
         emit_event(core, job, "capture", "%s", note);
 }
 
+static char *disagreement_text(const struct job *job)
+{
+    return xasprintf("the ranks' changes cancel out: the agreement was below %g in the last %" PRId64
+                     " rounds, and %.2g in the last "
+                     "one; lower sync.every",
+                     SYNC_LOW_AGREEMENT, job->disagreement.rounds, job->disagreement.last);
+}
+
+/* Rank 0 reports each round once. The event is not repeated until a user has tuned the job: a run has thousands of rounds. */
+static void agreement_watch(struct core *core, struct job *job, double agreement)
+{
+    if (isnan(agreement))
+        return;
+    job->disagreement.last = agreement;
+    job->disagreement.rounds = agreement < SYNC_LOW_AGREEMENT ? job->disagreement.rounds + 1 : 0;
+    if (job->disagreement.rounds < SYNC_LOW_ROUNDS || job->disagreement.told_in == job->r.revision + 1)
+        return;
+    job->disagreement.told_in = job->r.revision + 1;
+    CLEANUP(free_text) char *text = disagreement_text(job);
+    emit_event(core, job, "low_agreement", "%s", text);
+}
+
 void curves_take(struct core *core, struct job *job, const struct rank *rank,
                  const struct metric_report *report)
 {
@@ -109,6 +132,9 @@ void curves_take(struct core *core, struct job *job, const struct rank *rank,
     if (line->count && rank->r.rank == 0)
         snprintf(job->progress.captured, sizeof(job->progress.captured), "%s",
                  report->captured ? report->captured : "");
+    for (size_t i = 0; i < line->count && job->spec.kind == JOB_TRAIN && rank->r.rank == 0; i++)
+        if (!strcmp(line->metrics[i].name, "round_agreement"))
+            agreement_watch(core, job, line->metrics[i].value);
     if (!line->has_step || line->step < 0 || rank->r.rank != loss_rank(job))
         return;
     for (size_t i = 0; i < line->count; i++)
@@ -120,6 +146,10 @@ void curves_notes(const struct job *job, struct core_job_status *out)
 {
     if (job->still.now) {
         CLEANUP(free_text) char *text = still_text(job);
+        out->notes = strv_append(out->notes, text);
+    }
+    if (job->disagreement.rounds >= SYNC_LOW_ROUNDS && job->r.state == JOB_RUNNING) {
+        CLEANUP(free_text) char *text = disagreement_text(job);
         out->notes = strv_append(out->notes, text);
     }
     if (job->capture_note && job->capture_noted_in == job->r.generation)

@@ -146,6 +146,11 @@ struct job {
         int64_t told_in; /* the generation in which the event was recorded; 0: never */
         bool now;        /* long enough for a note */
     } still;
+    struct { /* curves.c: rounds in a row whose agreement was low */
+        int64_t rounds;
+        double last;
+        int64_t told_in; /* 1 + the revision of the job file for which the event was recorded; 0: never */
+    } disagreement;
     char *capture_note;       /* a problem with reading metrics from the output; NULL: none */
     int64_t capture_noted_in; /* the generation that had the problem; the next one may not have it */
     int64_t capture_notes;    /* how many notes there were */

@@ -157,10 +157,8 @@ struct sync_round {
 /* True once for each round. A round that the caller has not taken is lost when the next exchange begins. */
 bool sync_take_round(struct sync *s, struct sync_round *out);
 
-#define SYNC_LOW_AGREEMENT 0.1
-#define SYNC_LOW_ROUNDS 5
 /* Called for each round; *low is 0 at first. True once: in SYNC_LOW_ROUNDS rounds in a row the agreement was below
- * SYNC_LOW_AGREEMENT. Rounds without an agreement do not count. */
+ * SYNC_LOW_AGREEMENT (base/job/job_sync.h). Rounds without an agreement do not count. */
 bool sync_agreement_stays_low(int *low, double agreement);
 
 /* ---- the shared model, which is evaluated and saved as the run's result. Within a round it is the model

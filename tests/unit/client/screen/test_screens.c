@@ -325,6 +325,39 @@ static void test_a_refused_restart_is_explained(void **state)
     }
 }
 
+static void test_last_round(void **state)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } round[] = {
+        {"round", 14},          {"round_steps", 50},    {"round_samples", 1600},    {"round_wait_ms", 120},
+        {"round_bytes", 2.4e6}, {"round_norm", 0.5}, {"round_agreement", 0.6188}};
+    Ddp__V1__Metric metrics[ARRAY_LEN(round)], *list[ARRAY_LEN(round)];
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus job;
+    (void)state;
+    sample_running(&job);
+    for (size_t i = 0; i < ARRAY_LEN(round); i++) {
+        list[i] = &metrics[i];
+        ddp__v1__metric__init(list[i]);
+        metrics[i].name = (char *)(uintptr_t)round[i].name;
+        metrics[i].value = round[i].value;
+    }
+    job.progress->metrics = list;
+    job.progress->n_metrics = ARRAY_LEN(round);
+    screen_job(&job, NULL, &pipe_term, &out);
+    assert_non_null(strstr(out.data,
+                           "\nround 14: 50 steps, 1,600 samples, waited 120 ms, sent 2.4 MB, norm 0.5, "
+                           "agreement 0.62\n"));
+    assert_null(strstr(out.data, "round_steps"));
+    buf_clear(&out);
+    job.progress->n_metrics = 1; /* a program's own */
+    screen_job(&job, NULL, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "round 14"));
+    assert_null(strstr(out.data, "round 14:"));
+}
+
 static void test_json(void **state)
 {
     (void)state;
@@ -387,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_events),
         cmocka_unit_test(test_reasons_have_no_control_sequences),
         cmocka_unit_test(test_a_refused_restart_is_explained),
+        cmocka_unit_test(test_last_round),
         cmocka_unit_test(test_json),
     };
     setenv("TZ", "UTC", 1);

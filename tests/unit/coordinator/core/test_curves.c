@@ -74,6 +74,49 @@ static void few_equal_reports_say_nothing(void **state)
     assert_false(job_notes(f, job, "nothing is learned"));
 }
 
+#define DILOCO                                                                                                 \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  batch: 32\n  steps: 9000\n" \
+    "  sync: {type: diloco, every: 20}\n"
+
+static int times_said(const struct core_fixture *f, const char *text)
+{
+    int times = 0;
+
+    for (const char *at = f->events; (at = strstr(at, text)); at += strlen(text))
+        times++;
+    return times;
+}
+
+static void a_low_agreement_is_said_once(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t step = 0;
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\n" DILOCO);
+
+    fixture_form(f, job);
+    for (int i = 0; i < 4; i++)
+        fixture_report(f, job, 0, step += 20, "round_agreement", 0.09);
+    fixture_report(f, job, 0, step += 20, "round_agreement", 0.1);
+    for (int i = 0; i < 4; i++)
+        fixture_report(f, job, 0, step += 20, "round_agreement", 0.04);
+    for (int i = 0; i < 4; i++)
+        fixture_report(f, job, 1, step, "round_agreement", 0.04); /* the same round, of another rank */
+    assert_false(fixture_said(f, "changes cancel out"));
+    fixture_report(f, job, 0, step += 20, "round_agreement", 0.03);
+    assert_true(
+        fixture_said(f, "below 0.1 in the last 5 rounds, and 0.03 in the last one; lower sync.every"));
+    for (int i = 0; i < 2000; i++)
+        fixture_report(f, job, 0, step += 20, "round_agreement", i % 20 ? 0.04 : 0.5);
+    assert_int_equal(times_said(f, "changes cancel out"), 1);
+    assert_true(job_notes(f, job, "in the last 19 rounds"));
+    assert_int_equal(fixture_tune(f, job, "sync.every=10"), ERR_OK);
+    fixture_report(f, job, 0, step += 10, "round_agreement", 0.04);
+    assert_int_equal(times_said(f, "changes cancel out"), 2);
+    fixture_report(f, job, 0, step += 10, "round_agreement", 0.4);
+    assert_false(job_notes(f, job, "changes cancel out"));
+}
+
 static void report_captured(struct core_fixture *f, int64_t job, int64_t step, double loss)
 {
     struct metric_line line = {.has_step = true, .step = step};
@@ -198,6 +241,7 @@ int main(void)
         TEST(a_constant_loss_is_said_after_100_steps),
         TEST(a_loss_that_is_not_a_number_is_constant),
         TEST(few_equal_reports_say_nothing),
+        TEST(a_low_agreement_is_said_once),
         TEST(a_captured_loss_must_stand_still_for_longer),
         TEST(what_a_program_reports_is_no_longer_read_from_its_output),
         TEST(status_says_where_metrics_come_from),
