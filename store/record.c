@@ -86,11 +86,15 @@ void rank_record_copy(struct rank_record *to, const struct rank_record *from)
     *to = *from;
     to->node = xstrdup(from->node);
     to->address = bytes_dup(from->address, from->address_size);
+    to->version = xstrdup(from->version);
+    to->computes = xstrdup(from->computes);
 }
 
 void rank_record_release(struct rank_record *r)
 {
     free(r->node);
+    free(r->version);
+    free(r->computes);
     free(r->address);
     *r = (struct rank_record){0};
 }

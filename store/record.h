@@ -107,6 +107,7 @@ struct rank_record {
     enum rank_state state;
     uint8_t *address; /* as given to Join */
     size_t address_size;
+    char *version, *computes; /* the same; NULL: not given */
 };
 
 /* One worker process: (job, spawn) is unique. It holds its slots until it is known dead. It may outlive its

@@ -49,7 +49,7 @@ static const char schema_newest[] =
     "CREATE TABLE rank("
     " job INTEGER NOT NULL, generation INTEGER NOT NULL, rank INTEGER NOT NULL, node_rank INTEGER NOT NULL,"
     " local_rank INTEGER NOT NULL, node TEXT NOT NULL, spawn INTEGER NOT NULL, state TEXT NOT NULL, address "
-    "BLOB,"
+    "BLOB, version TEXT, computes TEXT,"
     " PRIMARY KEY(job, generation, rank),"
     " FOREIGN KEY(job, generation) REFERENCES generation(job, number) ON DELETE CASCADE DEFERRABLE INITIALLY "
     "DEFERRED"
@@ -150,8 +150,12 @@ static const char schema_9[] =
     " STRICT;"
     "CREATE INDEX notice_hook ON notice(hook, id);";
 
+/* What a rank said of its program and its device when it joined. */
+static const char schema_10[] = "ALTER TABLE rank ADD COLUMN version TEXT;"
+                                "ALTER TABLE rank ADD COLUMN computes TEXT;";
+
 const char *const schema_migrations[] = {schema_newest, schema_2, schema_3, schema_4, schema_5,
-                                         schema_6,      schema_7, schema_8, schema_9};
+                                         schema_6,      schema_7, schema_8, schema_9, schema_10};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)

@@ -82,7 +82,8 @@ static const struct column rank_columns[] = {
     COL_KEY(rank_record, COLUMN_INT, rank),        COL(rank_record, COLUMN_INT, node_rank),
     COL(rank_record, COLUMN_INT, local_rank),      COL(rank_record, COLUMN_TEXT, node),
     COL(rank_record, COLUMN_INT64, spawn),         COL_STATE(rank_record, state, rank_sm),
-    COL_BYTES(rank_record, address, address_size),
+    COL_BYTES(rank_record, address, address_size), COL(rank_record, COLUMN_TEXT, version),
+    COL(rank_record, COLUMN_TEXT, computes),
 };
 
 static const struct column spawn_columns[] = {

@@ -195,8 +195,11 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     if ((!live_step && resume_find(t, &o, e)) ||
         formation_listen(&t->formation, place->address, place->directory, e))
         return e->code;
-    struct link_join request = {
-        .offers = o.offers, .offer_count = o.count, .unusable = o.found.unusable, .live_step = live_step};
+    struct link_join request = {.offers = o.offers,
+                                .offer_count = o.count,
+                                .unusable = o.found.unusable,
+                                .live_step = live_step,
+                                .computes = device->name};
     bool wants_id = device->comm && !wants_tree(t);
     if (formation_join(&t->formation, t->link, as, &request, device, wants_id, e)) {
         /* The coordinator has changed its mind about a process that stays; Watch brings its word. */

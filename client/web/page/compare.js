@@ -40,15 +40,18 @@ function job_keys(text) {
   return keys;
 }
 
-/* Where the job ran last, and the variables that came from the submitter's shell. */
+/* Where the job ran last and with what, and the variables that came from the submitter's shell. */
 function environment_of(job) {
-  const table = new Map(), devices = new Map();
-  for (const rank of job.ranks) {
-    const device = rank.device.replace(/^([a-z]+)\d+\x20?/, "$1 ").trim();
-    if (device) devices.set(device, (devices.get(device) || 0) + 1);
-  }
+  const table = new Map();
+  const put_ranks = (name, value_of) => {
+    const times = new Map();
+    for (const value of job.ranks.map(value_of).filter(Boolean)) times.set(value, (times.get(value) || 0) + 1);
+    if (times.size) table.set(name, [...times].map(([value, n]) => n + " × " + value).join(", "));
+  };
   if (job.nodes.length) table.set("nodes", job.nodes.join(" "));
-  if (devices.size) table.set("devices", [...devices].map(([device, n]) => n + " × " + device).join(", "));
+  put_ranks("devices", (rank) => rank.device.replace(/^([a-z]+)\d+\x20?/, "$1 ").trim());
+  put_ranks("computes with", (rank) => rank.computes);
+  put_ranks("version of ddp", (rank) => rank.version);
   for (const entry of job.env || []) table.set("$" + entry.split("=")[0], entry.slice(entry.indexOf("=") + 1));
   return table;
 }

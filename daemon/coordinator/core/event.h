@@ -193,8 +193,9 @@ struct core_event {
             size_t offer_count;
             char *const *unusable; /* snapshots that the rank cannot use, with reasons; NULL: none */
             size_t unusable_count;
-            int64_t live_step; /* step of the state that it has in memory; 0: none */
-            bool stays;        /* its process can go on in the next generation */
+            int64_t live_step;              /* step of the state that it has in memory; 0: none */
+            bool stays;                     /* its process can go on in the next generation */
+            const char *version, *computes; /* of its program, and of its device; NULL: not given */
         } join;
         struct {
             int64_t generation;

@@ -39,6 +39,7 @@
 #define COMPUTING_LOOK_MS 5000 /* between two looks at survivors that keep their generation from forming */
 #define UNUSABLE_KEPT 16
 #define UNUSABLE_CHARS 400
+#define SAID_CHARS 96
 
 /* Returns the caller if it is a member of its job's current generation; else answers the call and returns
  * NULL. */
@@ -98,6 +99,14 @@ static void keep_offers(struct spawn *s, const struct core_event *event)
     }
 }
 
+/* Replaces *to. Workers may say anything, so the text is cut. */
+static void keep_text(char **to, const char *text)
+{
+    free(*to);
+    *to = text && *text ? xasprintf("%.*s", SAID_CHARS, text) : NULL;
+}
+
+/* The address, and what the worker says of itself. */
 static void keep_address(struct core *core, struct rank *rank, const struct core_event *event)
 {
     const uint8_t *address = event->join.address;
@@ -108,6 +117,8 @@ static void keep_address(struct core *core, struct rank *rank, const struct core
         free(rank->r.address);
         rank->r.address = size ? xmemdup(address, size) : NULL;
         rank->r.address_size = size;
+        keep_text(&rank->r.version, event->join.version);
+        keep_text(&rank->r.computes, event->join.computes);
         emit_rank(core, rank, CHANGE_RANK_PUT);
     }
     if (rank->r.state == RANK_ASSIGNED || rank->r.state == RANK_SPAWNED)

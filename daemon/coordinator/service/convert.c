@@ -79,6 +79,8 @@ static Ddp__V1__RankStatus *convert_rank(struct pool *pool, const struct core_ra
     out->memory_bytes = r->memory_bytes;
     out->detail = clean_text(pool, r->detail);
     out->gpu_idle_ms = r->gpu_idle_ms;
+    out->version = clean_text(pool, r->rank->version ? r->rank->version : "");
+    out->computes = clean_text(pool, r->rank->computes ? r->rank->computes : "");
     if (r->usage) {
         out->usage = pool_alloc(pool, sizeof *out->usage);
         rpc_usage_pack(r->usage, out->usage);

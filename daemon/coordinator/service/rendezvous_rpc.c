@@ -78,6 +78,8 @@ static void worker_join(struct rpc_call *rpc, const void *message, void *user)
     event.join.unusable_count = m->n_unusable;
     event.join.live_step = m->live_step;
     event.join.stays = m->stays;
+    event.join.version = m->version;
+    event.join.computes = m->computes;
     commit_queue_event(s, &event);
 }
 

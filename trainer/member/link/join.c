@@ -28,7 +28,7 @@
 struct request {
     Ddp__V1__JoinRequest join;
     Ddp__V1__StateOffer *offers, **list;
-    char **texts;
+    char **texts, *computes;
 };
 
 static void request_init(struct request *q, const struct link *r, const struct link_member *as,
@@ -42,6 +42,10 @@ static void request_init(struct request *q, const struct link *r, const struct l
     q->join.address.data = (uint8_t *)(uintptr_t)join->address;
     q->join.address.len = join->address_size;
     q->join.live_step = join->live_step;
+    q->join.version = (char *)(uintptr_t)DDP_VERSION;
+    q->computes = xstrdup(join->computes ? join->computes : "");
+    rpc_utf8_clean(q->computes);
+    q->join.computes = q->computes;
     q->join.stays = atomic_load(&r->stays);
     q->offers = xcalloc(join->offer_count, sizeof(*q->offers));
     q->list = xcalloc(join->offer_count, sizeof(Ddp__V1__StateOffer *));
@@ -74,6 +78,7 @@ static void request_release(struct request *q)
     free(q->offers);
     free(q->list);
     strv_free(q->texts);
+    free(q->computes);
 }
 
 /* ---- the bootstrap id */

@@ -29,7 +29,8 @@ struct link_join {
     size_t offer_count;
     /* Snapshots that this process cannot use, with reasons; NULL-terminated, or NULL. */
     char *const *unusable;
-    int64_t live_step; /* the process has the state after this step in memory; 0: it has none */
+    int64_t live_step;    /* the process has the state after this step in memory; 0: it has none */
+    const char *computes; /* the name of its device; NULL: none */
     link_bootstrap_fn make_bootstrap; /* NULL, or in a world of one: 128 random bytes */
     void *bootstrap_arg;
 };

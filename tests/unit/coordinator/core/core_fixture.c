@@ -488,6 +488,8 @@ uint64_t fixture_join_telling(struct core_fixture *f, int64_t job, int rank, con
     event.join.unusable_count = strv_len(unusable);
     event.join.stays = f->stays;
     event.join.live_step = f->live_step;
+    event.join.version = f->version;
+    event.join.computes = f->computes;
     hand_in(f, &event);
     return event.call;
 }

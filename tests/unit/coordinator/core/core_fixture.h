@@ -24,6 +24,7 @@ struct core_fixture {
     int64_t arrived;   /* the same: the exchange that it has come to */
     bool holds;        /* and it stands still there */
     int64_t live_step; /* said in the next Joins: the worker has the state after this step in memory */
+    const char *version, *computes; /* the same: of its program and its device */
     size_t removed_cap, job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };
 

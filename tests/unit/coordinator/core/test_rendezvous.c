@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
@@ -127,6 +128,44 @@ static void a_repeated_join_replaces_the_first(void **state)
     assert_int_equal(fixture_reply(f, again)->state, CORE_JOIN_BOOTSTRAP);
 }
 
+static void check_rank(const struct core_fixture *f, int64_t job, int rank, const char *version,
+                       const char *computes)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
+    const struct rank_record *r = status.ranks[rank].rank;
+    assert_string_equal(r->version ? r->version : "", version);
+    assert_string_equal(r->computes ? r->computes : "", computes);
+    core_job_status_release(&status);
+}
+
+static void a_rank_is_known_by_its_program_and_its_device(void **state)
+{
+    struct core_fixture *f = *state;
+    char most[97];
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\n" TRAIN);
+
+    fixture_all_run(f, "box1");
+    f->version = "0.1.0";
+    f->computes = "cpu:avx2";
+    fixture_join(f, job, 0);
+    check_rank(f, job, 0, "0.1.0", "cpu:avx2");
+    check_rank(f, job, 1, "", "");
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 2, 0);
+    check_rank(f, job, 0, "0.1.0", "cpu:avx2");
+    memset(most, 'x', sizeof(most));
+    most[96] = '\0';
+    CLEANUP(free_text) char *more = xasprintf("%syz", most);
+    f->version = ""; /* an older worker */
+    f->computes = more;
+    fixture_join(f, job, 1);
+    check_rank(f, job, 1, "", most);
+}
+
 static void ranks_that_do_not_join_are_named(void **state)
 {
     struct core_fixture *f = *state;
@@ -226,6 +265,7 @@ int main(void)
         TEST(the_join_answer_survives_a_coordinator_restart),
         TEST(a_waiting_join_is_answered_pending),
         TEST(a_repeated_join_replaces_the_first),
+        TEST(a_rank_is_known_by_its_program_and_its_device),
         TEST(ranks_that_do_not_join_are_named),
         TEST(an_exit_before_joining_closes_the_generation),
         TEST(watch_reports_the_end_of_a_membership),

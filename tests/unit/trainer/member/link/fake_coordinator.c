@@ -71,6 +71,7 @@ static void fake_on_join(struct rpc_call *call, const void *request, void *user)
     fake.address_size = q->address.len;
     fake.joined_stays = q->stays;
     fake.live_step = (int)q->live_step;
+    snprintf(fake.said, sizeof(fake.said), "%s %s", q->version, q->computes);
     if (q->n_offers)
         snprintf(fake.offered, sizeof(fake.offered), "%s@%d", q->offers[0]->path, (int)q->offers[0]->step);
     if (q->n_unusable)

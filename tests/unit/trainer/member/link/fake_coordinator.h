@@ -52,6 +52,7 @@ extern struct fake_coordinator {
     atomic_int told_revision, told_step; /* by the last Watch: the revision in use, and since when */
     char offered[64];                    /* by the last Join: "PATH@STEP" of its first snapshot */
     char unusable[64]; /* by the last Join: the last snapshot that the worker could not load */
+    char said[64];     /* by the last Join: "VERSION COMPUTES" */
     char digest[80];   /* by the last commit: "DIGEST@STEP" */
     char failure[128]; /* by the last ReportSnapshotFailure: "STEP: REASON" */
 } fake;

@@ -71,9 +71,11 @@ static void join_says_that_the_process_stays_and_which_state_it_has(void **state
     link_group_release(&g);
     link_set_stays(link, true, count_word);
     join.live_step = 321;
+    join.computes = "cpu:avx2 \xff";
     assert_int_equal(link_join(link, link_first_member(link), &join, &g, &e), ERR_OK);
     assert_true(fake.joined_stays && g.live);
     assert_int_equal(fake.live_step, 321);
+    assert_string_equal(fake.said, DDP_VERSION " cpu:avx2 ?");
     assert_int_equal(g.source_rank, 0);
     assert_int_equal(g.source.step, 321);
     link_group_release(&g);
