@@ -445,7 +445,8 @@ static void attention_on(int set, struct device_attention h, const float *qkv, c
     double most = 0.0;
     for (size_t i = 0; i < 3 * n; i++)
         most = fmax(most, fabs((double)dqkv[i]));
-    for (int k = 0; k < (h.n.context > 64 ? 6 : 24); k++) {
+    const int slopes = (h.n.context > 64 ? 6 : 24) / (h.type == DEVICE_BF16 ? 6 : 1);
+    for (int k = 0; k < slopes; k++) {
         size_t i = (size_t)random_u64(&r) % (3 * n);
         const double step = 1e-5, kept = w[i];
         w[i] = kept + step;
