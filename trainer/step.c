@@ -186,6 +186,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
         return e->code;
     test_wait_pace(t);
     test_wait_hold(t);
+    test_wait_stuck(t);
     bool timed = timed_round_begin(t);
     step_begin(n, s);
     votes_put(t, s->tail);

@@ -10,5 +10,8 @@
 void test_wait_pace(struct trainer *t);
 /* With DDP_TEST_HOLD_STEP=40:PATH, in the 40th step of the run, while the file PATH exists. This wait does not return early. */
 void test_wait_hold(const struct trainer *t);
+/* With DDP_TEST_STUCK=PATH, while the file PATH begins with "<this process's ID> spin" or "<...> kernel": the process computes, or
+ * waits in the kernel where only SIGKILL ends it. This wait does not return early either. */
+void test_wait_stuck(const struct trainer *t);
 
 #endif

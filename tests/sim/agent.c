@@ -20,7 +20,7 @@ struct up {
     bool refused;
     int64_t spawn, step; /* of a report about `job` */
     size_t count;
-    struct spawn_fact facts[];
+    struct spawn_fact facts[]; /* of CORE_ACTIVITY: core_activity in their place */
 };
 
 static bool agent_alive(const struct machine *m, int64_t life)
@@ -231,6 +231,9 @@ static void up_arrives(struct sim *sim, struct item *item)
     } else if (up->kind == CORE_REPORTS) {
         deliver_report(sim, up, &event);
         return;
+    } else if (up->kind == CORE_ACTIVITY) {
+        event.activity.spawns = (struct core_activity *)up->facts;
+        event.activity.count = up->count;
     } else if (up->kind == CORE_LOOKED) {
         event.looked.job = up->job;
         event.looked.found = up->found;
@@ -387,6 +390,17 @@ void agent_report(struct sim *sim, struct machine *m, const struct proc *p)
     send_up(sim, m, up);
 }
 
+void agent_activity(struct sim *sim, struct machine *m, const struct core_activity *list, size_t count)
+{
+    struct up *up = new_up(CORE_ACTIVITY, count);
+
+    _Static_assert(sizeof(struct core_activity) <= sizeof(struct spawn_fact),
+                   "the list fits in place of facts");
+    up->count = count;
+    memcpy(up->facts, list, count * sizeof(*list));
+    send_up(sim, m, up);
+}
+
 void agent_goodbye(struct sim *sim, struct machine *m)
 {
     if (m->welcomed)
@@ -432,7 +446,7 @@ static void down_arrives(struct sim *sim, struct item *item)
     }
     m->heard = sim->now;
     if (down->kind == EFFECT_WELCOME) {
-        m->welcomed = true;
+        m->welcomed = m->activity_due = true;
         take_acknowledgement(sim, m, s->hello_sent); /* a welcome acknowledges the hello */
     } else if (down->kind == EFFECT_ACK) {
         take_acknowledgement(sim, m, m->sent[down->sequence % 64]);

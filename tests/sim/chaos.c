@@ -324,6 +324,7 @@ void chaos_start(struct sim *sim)
 {
     sim->faults = true;
     sim_plan(sim, sim_range(sim, 0, 20000), raise_fault);
+    stuck_start(sim);
     sim_plan(sim, sim_range(sim, 0, 40000), lose_parts);
     if (sim->seed % 3 == 2)
         sim_plan(sim, sim_range(sim, 5000, 60000), back_up);

@@ -120,6 +120,9 @@ static void make_job(struct sim *sim, int index)
         job->quorum = 2 + (int64_t)(sim->seed % (uint64_t)(max * per_node - 1));
     if (job->stays && sim_chance(sim, 0.4))
         buf_printf(&text, "max_replacements: %" PRId64 "\n", sim_range(sim, job->quorum ? 1 : 0, 3));
+    stuck_choose_limit(sim, job);
+    if (job->stall_ms)
+        buf_printf(&text, "stall_timeout: %" PRId64 "s\n", job->stall_ms / 1000);
     if (job->restart_any)
         buf_puts(&text, "restart_on: any\n");
     if (sim_chance(sim, 0.1))

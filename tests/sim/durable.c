@@ -652,6 +652,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
     sim->durable.commits++;
     handover_check(sim, changes, count);
     group_check_broken(sim, changes, count);
+    stuck_check(sim, changes, count);
     check_told(sim, changes, count);
     if (count)
         invariants_check_jobs(sim);

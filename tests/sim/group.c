@@ -21,7 +21,8 @@ static bool takes_part(const struct sim *sim, const struct rank_record *rank)
     const struct spawn_record *s = durable_spawn(&sim->durable, rank->job, rank->spawn);
 
     if (p && p->state != PROC_EXITED)
-        return p->generation == rank->generation && p->rank == rank->rank && !p->severed && !p->hung;
+        return p->generation == rank->generation && p->rank == rank->rank && !p->severed && !p->hung &&
+               !p->stuck;
     return p ? !p->code && !p->signal : s && s->exit_known && !s->code && !s->signal;
 }
 
@@ -63,7 +64,8 @@ void group_check_step(struct sim *sim, const struct proc *me)
 static void sever_member(struct sim *sim, struct machine *m, struct proc *p)
 {
     p->severed = true;
-    if (p->state == PROC_RUNNING && p->arrived && !p->holds && !p->hung && !p->leaving && !p->broken)
+    if (p->state == PROC_RUNNING && p->arrived && !p->holds && !p->hung && !p->stuck && !p->leaving &&
+        !p->broken)
         worker_lose_group(sim, m, p);
 }
 

@@ -83,6 +83,8 @@ static void run_to_end(struct sim *sim)
     client_start(sim);
     for (int i = 0; i < sim->machine_count; i++)
         agent_start(sim, &sim->machines[i]);
+    for (int i = 0; i < sim->machine_count; i++)
+        stuck_watch(sim, &sim->machines[i]);
     chaos_start(sim);
     while (!sim->failed && sim->now < sim->faults_end && sim_step(sim))
         ;
@@ -99,7 +101,8 @@ static void run_to_end(struct sim *sim)
 
 struct totals {
     int64_t events, commits, generations, resizes, restarts, ends[JOB_CANCELLED + 1], simulated_ms;
-    int64_t restores, adopted, parts_lost, gone_back, lives, handovers, reconnected, rounds_closed, thinned;
+    int64_t restores, adopted, parts_lost, gone_back, lives, handovers, reconnected, rounds_closed, thinned,
+        stuck;
 };
 
 static void add_totals(struct totals *t, const struct sim *sim)
@@ -116,6 +119,7 @@ static void add_totals(struct totals *t, const struct sim *sim)
     t->reconnected += sim->reconnected;
     t->rounds_closed += sim->rounds_closed;
     t->thinned += sim->thinned;
+    t->stuck += sim->stuck;
     t->simulated_ms += sim->now;
     t->generations += (int64_t)sim->durable.r.generation_count + sim->thinned;
     for (size_t i = 0; i < sim->durable.r.job_count; i++) {
@@ -182,11 +186,11 @@ int main(int argc, char **argv)
            " failed, %" PRId64 " cancelled; %" PRId64 " restores, %" PRId64 " jobs adopted; %" PRId64
            " parts lost, %" PRId64 " starts from an older snapshot, %" PRId64 " from memory, %" PRId64
            " handed over, %" PRId64 " connected anew, %" PRId64 " at the end of a round; %" PRId64
-           " old generations removed\n",
+           " ranks stuck; %" PRId64 " old generations removed\n",
            count, failed, (double)totals.simulated_ms / 3600000, totals.events, totals.commits,
            totals.generations, totals.resizes, totals.restarts, totals.ends[JOB_SUCCEEDED],
            totals.ends[JOB_FAILED], totals.ends[JOB_CANCELLED], totals.restores, totals.adopted,
            totals.parts_lost, totals.gone_back, totals.lives, totals.handovers, totals.reconnected,
-           totals.rounds_closed, totals.thinned);
+           totals.rounds_closed, totals.stuck, totals.thinned);
     return failed ? 1 : 0;
 }

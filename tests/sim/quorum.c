@@ -10,7 +10,8 @@
 static bool stands_at(const struct proc *p, const struct proc *other)
 {
     return p->job == other->job && p->generation == other->generation && p->state == PROC_RUNNING &&
-           p->ready && !p->hung && !p->leaving && !p->holds && !p->severed && p->arrived == other->arrived;
+           p->ready && !p->hung && !p->stuck && !p->leaving && !p->holds && !p->severed &&
+           p->arrived == other->arrived;
 }
 
 /* The processes that stand at the exchange, and the newest of their steps. */
@@ -33,6 +34,7 @@ static int count_standing(const struct sim *sim, const struct proc *me, int64_t 
 /* An exchange brings all members to one step, however many of the round's steps each has made. */
 static void make_exchange(struct sim *sim, struct machine *m, struct proc *p, int64_t step)
 {
+    p->worked_until = p->wrote_at = sim->now;
     p->exchanges = p->arrived;
     p->arrived = 0;
     p->round_steps = 0;
@@ -95,6 +97,7 @@ bool quorum_round_ends(struct sim *sim, struct machine *m, struct proc *p)
     if (p->round_steps < ROUND_STEPS)
         return false;
     const int64_t after = sim_chance(sim, 0.05) ? sim_range(sim, 0, 20000) : sim_range(sim, 0, 300);
+    p->worked_until = sim->now + after;
     worker_plan(sim, m, p, after, proc_arrives)->d = p->formed;
     return true;
 }
@@ -129,8 +132,11 @@ void quorum_is_late(struct sim *sim, struct machine *m, struct proc *p, bool sta
     p->late = true;
     if (stands)
         come_back(sim, m, p);
-    else
-        worker_plan(sim, m, p, sim_range(sim, 1, 15000), late_round_ends);
+    else {
+        const int64_t after = sim_range(sim, 1, 15000);
+        p->worked_until = sim->now + after;
+        worker_plan(sim, m, p, after, late_round_ends);
+    }
 }
 
 /* Takes over what the members have made. */

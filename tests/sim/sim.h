@@ -26,6 +26,7 @@
  *               state that one of its members has in memory. No node of a generation lacks its parts of the
  *               snapshot that the generation starts from; a job waits for its snapshots only while it has no
  *               whole one; no committed part is removed.
+ *   stuck.c     A job that stands still ends the rank for which the others wait, not one that waits.
  *   host.c      Any committed state can be run ahead, to say when jobs start.
  *   main.c      After the faults every job ends, and nothing is left running. */
 
@@ -189,6 +190,12 @@ struct proc {
     bool holds, late;
     bool disowned; /* an operator has wrongly declared it dead */
     bool hung;     /* its GPU is lost: it waits until it is killed */
+    /* stuck.c. 'R': it computes for ever, 'T': it is stopped, 'D': it waits in the kernel; 0: none of these. stuck_next: it will be in
+     * its next step. */
+    char stuck, stuck_next;
+    int64_t stuck_since, worked_until,
+        wrote_at;                   /* until when it has computed, and when it wrote or reported last */
+    int64_t told_idle, told_silent; /* what its agent has said last: since when; 0: it is not */
     int64_t commit_step,
         failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
 };
@@ -242,6 +249,7 @@ struct machine {
     int index;
     int64_t account_at; /* until this time, users have no account here */
     bool refused;       /* a job was refused because of that; heartbeats report it */
+    bool activity_due;  /* the agent has not said all that it knows of quiet workers */
     char name[16], instance[32];
     int cpu_slots, gpu_count, gpu_slots;
     uint64_t sick, lost, gone; /* a bit for each GPU; gone: lost, and no longer listed either */
@@ -279,6 +287,7 @@ void agent_facts(struct sim *sim, struct machine *m);
 void agent_looked(struct sim *sim, struct machine *m, int64_t job);
 void agent_report(struct sim *sim, struct machine *m, const struct proc *p);
 void agent_goodbye(struct sim *sim, struct machine *m);
+void agent_activity(struct sim *sim, struct machine *m, const struct core_activity *list, size_t count);
 const struct card *machine_card(const struct machine *m, int64_t job);
 void agent_down(struct sim *sim, const struct core_effect *effect); /* sends a message of the host */
 
@@ -333,6 +342,7 @@ struct sim_job {
     int64_t gpus_each;                  /* as in its file; 0: it runs on CPUs */
     int64_t shards;                     /* of `reproducible: world`; 0: not such a job */
     int64_t quorum;                     /* as in its file; 0: none */
+    int64_t stall_ms;                   /* its stall_timeout; 0: none */
     int64_t resize_to;                  /* the number of nodes for which it was stopped; 0: none */
     int64_t lost_since;                 /* when it began to wait for its snapshots; 0: it does not wait */
 };
@@ -342,6 +352,14 @@ bool group_is_whole(const struct sim *sim,
                     const struct proc *me); /* whether a collective of the process's group can end */
 void group_check_step(struct sim *sim, const struct proc *me);
 void group_check_broken(struct sim *sim, const struct change *changes, size_t count);
+/* stuck.c */
+bool stuck_runs(const struct sim *sim); /* whether ranks get stuck in this run */
+void stuck_choose_limit(struct sim *sim, struct sim_job *job);
+void stuck_start(struct sim *sim);
+void stuck_watch(struct sim *sim,
+                 const struct machine *m);          /* the machine's agent looks at its workers from now on */
+bool stuck_begins(struct sim *sim, struct proc *p); /* the process gets stuck in this step */
+void stuck_check(struct sim *sim, const struct change *changes, size_t count);
 void client_start(struct sim *sim);
 void client_reply(struct sim *sim, const struct reply *reply);
 struct sim_job *client_job(const struct sim *sim, int64_t job); /* job: the coordinator's id */
@@ -391,6 +409,7 @@ struct sim {
     int64_t reconnected;   /* generations that ended because connections were lost, but no rank */
     int64_t rounds_closed; /* those that began because a round closed without a member, or one came back */
     int64_t thinned;       /* old generations that were removed */
+    int64_t stuck;         /* ranks that got stuck */
     int64_t parts_lost, gone_back; /* faults; starts from an older snapshot for a lost part */
     struct card_content *contents; /* of cards */
     size_t content_count, content_cap;

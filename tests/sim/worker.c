@@ -20,7 +20,18 @@ struct machine *worker_machine(struct sim *sim, const struct item *item, struct 
     struct machine *m = &sim->machines[item->a];
 
     *p = machine_proc(m, item->b, item->c);
-    if (*p && ((*p)->state != PROC_RUNNING || (*p)->hung))
+    if (*p && ((*p)->state != PROC_RUNNING || (*p)->hung || (*p)->stuck))
+        *p = NULL;
+    return m;
+}
+
+/* The same for what the thread of Watch does: it goes on while the main thread computes for ever. */
+static struct machine *watching_machine(struct sim *sim, const struct item *item, struct proc **p)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    *p = machine_proc(m, item->b, item->c);
+    if (*p && ((*p)->state != PROC_RUNNING || (*p)->hung || ((*p)->stuck && (*p)->stuck != 'R')))
         *p = NULL;
     return m;
 }
@@ -197,7 +208,7 @@ void worker_send_watch(struct sim *sim, struct machine *m, struct proc *p)
 static void watch_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = worker_machine(sim, item, &p);
+    struct machine *m = watching_machine(sim, item, &p);
 
     if (!p || p->leaving)
         return;
@@ -413,25 +424,32 @@ static void train_step(struct sim *sim, struct item *item)
         return;
     }
     if (p->severed) {
-        if (sim_chance(sim,
-                       0.1)) /* it is in a long computation, and notices nothing until its next collective */
-            worker_plan(sim, m, p, sim_range(sim, PEERS_MS, 4 * PEERS_MS), train_step)->d = p->formed;
-        else
+        if (!sim_chance(sim, 0.1)) {
             worker_lose_group(sim, m, p);
+            return;
+        }
+        /* It is in a long computation, and notices nothing until its next collective. */
+        p->worked_until = sim->now + sim_range(sim, PEERS_MS, 4 * PEERS_MS);
+        worker_plan(sim, m, p, p->worked_until - sim->now, train_step)->d = p->formed;
         return;
     }
     if (job->quorum && quorum_round_ends(sim, m, p))
         return;
     /* A collective of a step ends only if all peers take part; otherwise the worker waits. */
     if (job->quorum || group_is_whole(sim, p)) {
+        if (stuck_begins(sim, p))
+            return;
         p->step += 20;
+        p->worked_until = sim->now;
         if (!job->quorum)
             group_check_step(sim, p);
         p->round_steps += job->quorum > 0;
         if (!job->quorum && worker_serve_step(sim, m, p))
             return;
-        if (sim_chance(sim, 0.3))
+        if (sim_chance(sim, 0.3)) {
+            p->wrote_at = sim->now;
             agent_report(sim, m, p);
+        }
     }
     worker_plan_step(sim, m, p);
 }
@@ -485,6 +503,7 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
         if (!reply->live) /* else no file is read */
             parts_check_start(sim, p, reply);
         p->ready = p->live = true;
+        p->worked_until = p->wrote_at = sim->now;
         p->formed++;
         p->world_size = reply->world_size;
         p->step = reply->source_rank >= 0 ? reply->step : 0;
@@ -568,7 +587,7 @@ static void snapshot_committed(struct sim *sim, struct machine *m, struct proc *
 static void watch_again(struct sim *sim, struct item *item)
 {
     struct proc *p;
-    struct machine *m = worker_machine(sim, item, &p);
+    struct machine *m = watching_machine(sim, item, &p);
 
     if (p && !p->leaving && item->d == p->watch_attempt)
         worker_send_watch(sim, m, p);
@@ -580,8 +599,8 @@ void worker_reply(struct sim *sim, const struct reply *reply)
     struct proc *p = machine_proc(m, reply->to.job, reply->to.spawn);
     bool watches = reply->kind == CORE_WATCH;
 
-    if (!p || p->state != PROC_RUNNING || p->hung || p->leaving ||
-        reply->to.attempt != (watches ? p->watch_attempt : p->attempt) ||
+    if (!p || p->state != PROC_RUNNING || p->hung || (p->stuck && !(watches && p->stuck == 'R')) ||
+        p->leaving || reply->to.attempt != (watches ? p->watch_attempt : p->attempt) ||
         (watches && reply->order < p->heard))
         return;
     if (watches)
@@ -593,7 +612,8 @@ void worker_reply(struct sim *sim, const struct reply *reply)
             generation_joined(sim, m, p, reply);
         else if (reply->err.code == ERR_OK && reply->kind == CORE_PUT_BOOTSTRAP)
             send_join(sim, m, p);
-        else if (reply->err.code == ERR_OK && watches)
+        else if (reply->err.code == ERR_OK && watches &&
+                 !p->stuck) /* else the main thread does not look at it */
             watch_answered(sim, m, p, reply);
         else if (reply->err.code == ERR_OK && reply->kind == CORE_COMMIT_SNAPSHOT)
             snapshot_committed(sim, m, p, reply->pending);
@@ -609,6 +629,8 @@ void worker_reply(struct sim *sim, const struct reply *reply)
             leave_generation(p);
         return; /* Watch says what comes next */
     }
+    if (p->stuck)
+        return;
     if (reply->err.code != ERR_ABORTED && reply->err.code != ERR_UNAUTHENTICATED &&
         reply->err.code != ERR_FAILED_PRECONDITION)
         sim_fail(sim, "a worker got the unexpected error %d: %s", reply->err.code, reply->err.msg);
@@ -620,6 +642,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
     const struct sim_job *job = client_job(sim, p->job);
 
     p->stays = job && job->stays && (job->resized_often || sim_chance(sim, 0.9));
+    p->worked_until = p->wrote_at = sim->now;
     if (p->native) {
         send_join(sim, m, p);
         worker_plan(sim, m, p, sim_range(sim, 0, 100), watch_generation);

@@ -8,6 +8,7 @@
 #define IDLE_MS 1500    /* without CPU time, until it counts as idle */
 #define SILENT_MS 30000 /* without output or report, until it counts as silent */
 #define MOVED_MS 500    /* a time that differs by more is told again */
+#define MOVED_CPU 250   /* a part of a core that differs by more is told again; permille */
 
 void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at)
 {
@@ -27,6 +28,7 @@ void worker_activity_update(struct worker_activity *a, const struct worker_sampl
     /* less CPU time than before: a child has ended, and no parent has waited for it, so its time is gone */
     if (!a->seen || used < 0 || used * BUSY_SHARE >= passed)
         a->busy_at = at;
+    a->cpu_permille = a->seen && used > 0 && passed > 0 ? (int)(used * 1000 / passed) : 0;
     a->seen = true;
     a->cpu_ms = sample->cpu_ms;
     a->cpu_at = at;
@@ -73,10 +75,12 @@ bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, i
     silent = a->seen && now - silent >= silence_threshold(stall_timeout_ms) ? silent : 0;
     idle = a->seen && now - idle >= IDLE_MS ? idle : 0;
     stuck = idle ? a->stuck : 0; /* a busy worker may wait for a disk at the moment of a sample */
-    int own = idle ? a->own_wait : 0;
+    int own = idle ? a->own_wait : 0, cpu = silent ? a->cpu_permille : 0;
     news = time_moved(silent, a->told_silent) || time_moved(idle, a->told_idle) || stuck != a->told_stuck ||
-           own != a->told_own;
+           own != a->told_own || abs(cpu - a->told_cpu) > MOVED_CPU;
     a->told_own = own;
+    if (news) /* so that small changes add up */
+        a->told_cpu = cpu;
     a->told_silent = silent;
     a->told_idle = idle;
     a->told_stuck = stuck;
@@ -85,6 +89,7 @@ bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, i
     out->silent_ms = silent ? now - silent : -1;
     out->waits_in = idle ? a->call : (char *)"";
     out->own_wait = own;
+    out->cpu_permille = cpu;
     out->state = (char *)(stuck == 'T' ? "T" : stuck == 'D' ? "D" : "");
     return news;
 }

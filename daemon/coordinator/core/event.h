@@ -67,6 +67,7 @@ struct core_activity {
     int64_t job, spawn, idle_ms, silent_ms;
     char state;           /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
     const char *waits_in; /* of an idle one: the system call in which it waits; NULL, "": not known */
+    int cpu_permille;     /* of a silent one: the CPU time that it used of late, of one core */
     int own_wait; /* how likely it waits for something other than its peers: base/worker/process_wait.h */
 };
 

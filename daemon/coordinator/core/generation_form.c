@@ -128,11 +128,13 @@ static struct spawn *form_spawn(struct core *core, struct generation *g, const s
     return s;
 }
 
-/* What it said of the last generation does not count in the new one: reports of idleness come from its wait for the
- * others, and it has to come to its exchange again. */
-static struct spawn *take_survivor(struct spawn *s)
+/* What it did in the last generation does not count in the new one: it may have been idle and silent because it waited for the
+ * others, and it has to come to its exchange again. But if it stays idle or silent, its node does not say so again. */
+static struct spawn *take_survivor(const struct core *core, struct spawn *s)
 {
-    s->idle_since = s->silent_since = s->arrived = 0;
+    s->idle_since = s->idle_since ? core->now.boot_ms : 0;
+    s->silent_since = s->silent_since ? core->now.boot_ms : 0;
+    s->arrived = 0;
     s->holds = false;
     s->node->wish_dirty = true;
     return s;
@@ -161,7 +163,8 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
         for (int local = 0; local < chosen[n].procs; local++, rank++) {
             struct spawn *old = survivors_find(g->job, chosen[n].node, local, chosen[n].gpus_each);
             give_rank(
-                core, &g->ranks[rank], old ? take_survivor(old) : form_spawn(core, g, &chosen[n], local),
+                core, &g->ranks[rank],
+                old ? take_survivor(core, old) : form_spawn(core, g, &chosen[n], local),
                 &(struct rank_record){
                     .rank = rank, .node_rank = (int)n, .local_rank = local, .node = chosen[n].node->r.name});
         }
@@ -270,7 +273,7 @@ void generation_form_with(struct core *core, struct job *job, struct spawn *cons
 
     for (int i = 0, node = 0; i < count; i++) {
         node += i && members[i]->node != members[i - 1]->node;
-        give_rank(core, &g->ranks[i], take_survivor(members[i]),
+        give_rank(core, &g->ranks[i], take_survivor(core, members[i]),
                   &(struct rank_record){.rank = i,
                                         .node_rank = node,
                                         .local_rank = members[i]->r.first_local_rank,

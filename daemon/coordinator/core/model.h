@@ -34,6 +34,7 @@ struct spawn {
     char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
     int64_t idle_until;               /* when it was last heard to be idle; 0: never */
     char waits_in[64];                /* while it is idle: as in core_activity */
+    int cpu_permille;                 /* while it is silent: as in core_activity */
     int own_wait;
     struct {                /* idle.c */
         struct usage usage; /* what its node measured last */

@@ -258,6 +258,7 @@ static void session_on_activity(struct agent_session *x, const Ddp__V1__Activity
                                          .silent_ms = a->silent_ms,
                                          .state = state == 'T' || state == 'D' ? state : 0,
                                          .waits_in = a->waits_in,
+                                         .cpu_permille = a->cpu_permille,
                                          .own_wait = a->own_wait};
     }
     event.activity.spawns = list;

@@ -1,9 +1,14 @@
-/* Finds workers that live but stand still. A node says which of its workers are quiet: which ones use no CPU
+/* Finds workers that live but make no progress. A node says which of its workers are quiet: which ones use no CPU
  * time, and which ones neither print nor report. A job stands still if
  *   - a worker is stopped or stuck in the kernel, and has used no CPU time for the whole time; or
  *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
- * either: the others may be spinning in a collective that waits for it. With `stall_timeout` that ends the
- * generation, and counts as a restart. Without, it is only shown, and hooks hear of it after a while. */
+ * either. Which rank the others wait for depends on how they wait (find_awaited): the ranks of a train job sleep in
+ * their collectives, while those of a command may spin there. With `stall_timeout` that ends the
+ * generation, and counts as a restart unless other ranks go on. Without, it is only shown, and hooks hear of it after a while.
+ *
+ * A survivor (survivors.c) that computes for ever does not stand still by itself, but the generation that is to form with
+ * it does. So with `stall_timeout` a survivor that has not joined is replaced, too, when it has been silent for that long
+ * since the generation was formed. The same holds for one that is stopped or stuck in the kernel. */
 #include "daemon/coordinator/core/failure/stall.h"
 
 #include <inttypes.h>
@@ -20,14 +25,22 @@
 #include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 
-#define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
-#define TOLD_AFTER_MS 600000  /* hooks hear of it after this time, if there is no stall_timeout */
-#define WAITED_MS 5000        /* a rank that was idle so shortly before has waited in the collective */
+#define SAID_AFTER_MS 60000  /* status shows a standstill after this time, if stall_timeout is not shorter */
+#define TOLD_AFTER_MS 600000 /* hooks hear of it after this time, if there is no stall_timeout */
+#define WAITED_MS 5000       /* a rank that was idle so shortly before has waited in the collective */
+#define BUSY_RATIO 8 /* a rank that uses less than this part (1 / 8) of the busiest one's CPU time waits */
 #define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
 
 static bool worker_is_heard(const struct spawn *s)
 {
     return s && !s->r.dead && s->node && s->node->session;
+}
+
+/* Whether what its node said of it last still holds. If the node has not been heard of for a while, it may be cut off, or this
+ * coordinator may not receive: then news lies unread. */
+static bool worker_is_seen(const struct core *core, const struct spawn *s)
+{
+    return worker_is_heard(s) && core->now.boot_ms - s->node->heard_ms < core->config.node_timeout_ms * 3 / 4;
 }
 
 void stall_forget(struct node *node)
@@ -59,6 +72,7 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
         s->silent_since = boot_since(core, a->silent_ms);
         s->proc_state = a->state;
         s->own_wait = a->own_wait;
+        s->cpu_permille = a->cpu_permille;
         snprintf(s->waits_in, sizeof(s->waits_in), "%s", a->waits_in ? a->waits_in : "");
         if (s->idle_since)
             s->idle_until = core->now.boot_ms;
@@ -68,17 +82,18 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
     }
 }
 
-/* Since when no rank has printed or reported; 0: some rank does. */
-static int64_t all_silent_since(const struct generation *g)
+/* Since when no rank has printed or reported; 0: some rank does, or may do so. */
+static int64_t all_silent_since(const struct core *core, const struct generation *g)
 {
     int64_t last = 0;
 
     for (int i = 0; i < g->r.world_size; i++) {
         const struct spawn *s = g->ranks[i].spawn;
 
-        if (!worker_is_heard(s))
-            continue; /* it ended, or its node is silent: other modules deal with that */
-        if (!s->silent_since)
+        if (!s || s->r.dead)
+            continue; /* it has ended: other modules deal with that */
+        /* A rank whose node is away may be the one that the others wait for. The node comes back, or is lost soon. */
+        if (!worker_is_seen(core, s) || !s->silent_since)
             return 0;
         if (s->silent_since > last)
             last = s->silent_since;
@@ -86,120 +101,16 @@ static int64_t all_silent_since(const struct generation *g)
     return last;
 }
 
-/* Returns the worker that has stood still for the longest time, and in `from` since when; NULL: none. */
-static const struct spawn *find_culprit(const struct generation *g, int64_t *from)
-{
-    const struct spawn *worst = NULL;
-    int64_t silent = all_silent_since(g);
-
-    *from = INT64_MAX;
-    for (int i = 0; i < g->r.world_size; i++) {
-        const struct spawn *s = g->ranks[i].spawn;
-        int64_t at;
-
-        if (!worker_is_heard(s) || !s->idle_since || !(s->proc_state || silent))
-            continue;
-        /* a rank that waits in its program stands still only from when all ranks are silent */
-        at = s->idle_since;
-        if (!s->proc_state && at < silent)
-            at = silent;
-        /* A worker that goes on from an earlier generation may have been quiet since then, while it waited. */
-        if (s->r.first_generation < g->r.number && at < g->began_ms)
-            at = g->began_ms;
-        /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
-        if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
-            continue;
-        worst = s;
-        *from = at;
-    }
-    return worst;
-}
-
-static const struct generation *watched_generation(const struct job *job)
-{
-    const struct generation *g = job_current(job);
-
-    return job->r.state == JOB_RUNNING && g && g->r.state == GENERATION_RUNNING ? g : NULL;
-}
-
-static void describe_stall(const struct spawn *s, int64_t ms, char *out, size_t size)
-{
-    const char *how = s->proc_state == 'T'   ? "is stopped by a signal"
-                      : s->proc_state == 'D' ? "is stuck in the kernel"
-                                             : "makes no progress: no output, no report, no CPU time";
-
-    snprintf(out, size, "rank %d on %s (pid %" PRId64 ") %s for %s", s->rank->r.rank, s->r.node, s->r.pid,
-             how, text_duration(ms).text);
-}
-
-void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)
-{
-    const struct generation *g = watched_generation(job);
-    int64_t from, limit = job->spec.stall_timeout_ms / 2;
-    const struct spawn *s = g ? find_culprit(g, &from) : NULL;
-
-    (void)core;
-    if (!limit || limit > SAID_AFTER_MS)
-        limit = SAID_AFTER_MS;
-    out[0] = '\0';
-    if (s && now_ms - from >= limit)
-        describe_stall(s, now_ms - from, out, size);
-}
-
-int64_t stall_deadline(const struct core *core, const struct job *job)
-{
-    const struct generation *g = watched_generation(job);
-    int64_t from, limit = job->spec.stall_timeout_ms;
-
-    if (!g || (!limit && (job->stall_told || !notice_wanted(core, job, NOTICE_STALLED))) ||
-        !find_culprit(g, &from))
-        return INT64_MAX;
-    return from + (limit ? limit : TOLD_AFTER_MS);
-}
-
-void stall_tick(struct core *core, struct job *job)
-{
-    const struct generation *g = watched_generation(job);
-    struct spawn *s;
-    int64_t from;
-    char text[256];
-
-    if (job->stall_told && (!g || !find_culprit(g, &from)))
-        job->stall_told = false;
-    if (core->now.boot_ms < stall_deadline(core, job))
-        return;
-    s = (struct spawn *)find_culprit(g, &from);
-    describe_stall(s, core->now.boot_ms - from, text, sizeof(text));
-    notice_job(core, job, NOTICE_STALLED, "%s", text);
-    if (!job->spec.stall_timeout_ms) {
-        job->stall_told = true;
-        return;
-    }
-    s->stalled = true;
-    text_set(&s->r.message, "%s", text);
-    emit_spawn(core, s, CHANGE_SPAWN_PUT);
-    generation_fail(core, (struct generation *)g,
-                    &(struct failure_cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
-}
-
-/* ---- whom a collective that timed out has waited for */
-
-/* Ranks that a collective waits for are told from those that wait in it. Ranks whose time is over, too, are busy with their
- * own end by now: they count as waiting if they did a moment ago. */
-static bool rank_was_waiting(const struct core *core, const struct spawn *s)
-{
-    return s->idle_since || (s->idle_until && core->now.boot_ms - s->idle_until < WAITED_MS);
-}
-
+/* How the living ranks of a generation spend their time. */
 struct standstill {
     const struct spawn *busy, *idle, *own; /* the last one found of each kind */
     int living, busy_count, idle_count, own_count, own_wait;
 };
 
-static void standstill_add(const struct core *core, struct standstill *found, const struct spawn *s)
+static void standstill_add(struct standstill *found, const struct spawn *s, bool waits)
 {
     found->living++;
-    if (!rank_was_waiting(core, s)) {
+    if (!waits) {
         found->busy = s;
         found->busy_count++;
         return;
@@ -225,6 +136,194 @@ static const struct spawn *standstill_choose(const struct standstill *found, boo
     return found->idle_count == 1 ? found->idle : NULL;
 }
 
+/* Of the silent ranks the one that uses most CPU time; NULL: all are idle. */
+static const struct spawn *find_busiest(const struct core *core, const struct generation *g)
+{
+    const struct spawn *most = NULL;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (worker_is_seen(core, s) && !s->idle_since && (!most || s->cpu_permille > most->cpu_permille))
+            most = s;
+    }
+    return most;
+}
+
+/* The rank that the others wait for, if no rank is stopped or stuck in the kernel, all are silent, and at least one sleeps; NULL: none
+ * stands out. */
+static const struct spawn *find_awaited(const struct core *core, const struct generation *g)
+{
+    const bool train = g->job->spec.kind == JOB_TRAIN;
+    const struct spawn *busiest = find_busiest(core, g);
+    struct standstill found = {0};
+    bool gpus = false;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        if (!worker_is_seen(core, s))
+            continue;
+        /* Who waits looks now and then whether its peers are alive. On a slow machine that may be too much CPU time for an idle rank. */
+        standstill_add(&found, s, s->idle_since || s->cpu_permille * BUSY_RATIO < busiest->cpu_permille);
+        gpus |= strv_len(s->r.gpu_uuids) > 0;
+    }
+    /* A trainer's own collectives sleep, so who sleeps waits for who computes. If one of the sleepers were ended instead, the next
+     * generation would wait for this rank again. */
+    if (train && !gpus && busiest)
+        return busiest;
+    /* On GPUs a trainer sleeps between two looks at the device, whatever it waits for. */
+    if (train && gpus)
+        found.own_count = 0;
+    /* The ranks of a command, and NCCL's threads, may spin in a collective. So a busy rank stands out only among several that sleep. */
+    return standstill_choose(&found, found.idle_count > 1);
+}
+
+/* Returns the worker because of which the job stands still, and in `from` since when it does; NULL: none. */
+static const struct spawn *find_culprit(const struct core *core, const struct generation *g, int64_t *from)
+{
+    const struct spawn *worst = NULL;
+    int64_t silent = all_silent_since(core, g);
+
+    *from = INT64_MAX;
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        int64_t at;
+
+        if (!worker_is_seen(core, s) || !s->idle_since || !(s->proc_state || silent))
+            continue;
+        /* a rank that waits in its program stands still only from when all ranks are silent */
+        at = s->idle_since;
+        if (!s->proc_state && at < silent)
+            at = silent;
+        /* A worker that goes on from an earlier generation may have been quiet since then, while it waited. */
+        if (s->r.first_generation < g->r.number && at < g->began_ms)
+            at = g->began_ms;
+        /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
+        if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
+            continue;
+        worst = s;
+        *from = at;
+    }
+    /* A rank that is stopped or stuck in the kernel is a cause by itself. Another one that sleeps shows only that the job stands
+     * still: the cause may be the rank for which it waits. */
+    const struct spawn *awaited = worst && !worst->proc_state ? find_awaited(core, g) : NULL;
+    return awaited ? awaited : worst;
+}
+
+/* Returns the survivor that keeps its new generation from forming for the longest time, and in `from` since when; NULL: none.
+ * join_timeout bounds how long replacements may take to start, and also ends survivors that sleep: a call of theirs may have been
+ * lost. */
+static const struct spawn *find_absentee(const struct core *core, const struct generation *g, int64_t *from)
+{
+    const struct spawn *worst = NULL;
+
+    *from = INT64_MAX;
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+
+        if (!worker_is_seen(core, s) || s->joined_as == s->rank || s->r.first_generation >= g->r.number ||
+            (s->idle_since && !s->proc_state))
+            continue;
+        /* As long as it writes something it makes progress, in an evaluation for example. */
+        int64_t at = s->proc_state ? s->idle_since : s->silent_since;
+        if (!at)
+            continue;
+        /* Before the generation was formed, it may have waited for others, as all ranks of its last generation did. */
+        if (at < g->born_ms)
+            at = g->born_ms;
+        if (at >= *from)
+            continue;
+        worst = s;
+        *from = at;
+    }
+    return worst;
+}
+
+/* Returns the worker because of which the job makes no progress, and in `from` since when; NULL: none. */
+static const struct spawn *find_stalled(const struct core *core, const struct job *job, int64_t *from)
+{
+    const struct generation *g = job_current(job);
+
+    *from = INT64_MAX;
+    if (g && job->r.state == JOB_RUNNING && g->r.state == GENERATION_RUNNING)
+        return find_culprit(core, g, from);
+    if (g && job->r.state == JOB_STARTING && g->r.state == GENERATION_FORMING &&
+        job->spec.kind == JOB_TRAIN && job->spec.stall_timeout_ms)
+        return find_absentee(core, g, from);
+    return NULL;
+}
+
+static void describe_stall(const struct spawn *s, int64_t ms, struct buf *out)
+{
+    const struct generation *g = s->rank->generation;
+    const char *how = s->proc_state == 'T'   ? "is stopped by a signal"
+                      : s->proc_state == 'D' ? "is stuck in the kernel"
+                      : s->idle_since        ? "makes no progress: no output, no report, no CPU time"
+                                             : "computes without output or report";
+
+    buf_printf(out, "rank %d on %s (pid %" PRId64 ") %s for %s", s->rank->r.rank, s->r.node, s->r.pid, how,
+               text_duration(ms).text);
+    if (g->r.state == GENERATION_FORMING)
+        buf_printf(out, ", and generation %" PRId64 " waits for it", g->r.number);
+    else if (!s->idle_since)
+        buf_puts(out, " while other ranks wait");
+}
+
+void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)
+{
+    int64_t from, limit = job->spec.stall_timeout_ms / 2;
+    const struct spawn *s = find_stalled(core, job, &from);
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (!limit || limit > SAID_AFTER_MS)
+        limit = SAID_AFTER_MS;
+    if (s && now_ms - from >= limit)
+        describe_stall(s, now_ms - from, &text);
+    snprintf(out, size, "%s", text.len ? text.data : "");
+}
+
+int64_t stall_deadline(const struct core *core, const struct job *job)
+{
+    int64_t from, limit = job->spec.stall_timeout_ms;
+
+    if ((!limit && (job->stall_told || !notice_wanted(core, job, NOTICE_STALLED))) ||
+        !find_stalled(core, job, &from))
+        return INT64_MAX;
+    return from + (limit ? limit : TOLD_AFTER_MS);
+}
+
+void stall_tick(struct core *core, struct job *job)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    int64_t from;
+    struct spawn *s = (struct spawn *)find_stalled(core, job, &from);
+
+    if (!s)
+        job->stall_told = false;
+    if (core->now.boot_ms < stall_deadline(core, job))
+        return;
+    describe_stall(s, core->now.boot_ms - from, &text);
+    notice_job(core, job, NOTICE_STALLED, "%s", text.data);
+    if (!job->spec.stall_timeout_ms) {
+        job->stall_told = true;
+        return;
+    }
+    s->stalled = true;
+    text_set(&s->r.message, "%s", text.data);
+    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    generation_fail(
+        core, job_current(job),
+        &(struct failure_cause){.spawn = s, .charged = true, .exit_code = 125, .text = text.data});
+}
+
+/* ---- whom a collective that timed out has waited for */
+
+/* Ranks that a collective waits for are told from those that wait in it. Ranks whose time is over, too, are busy with their
+ * own end by now: they count as waiting if they did a moment ago. */
+static bool rank_was_waiting(const struct core *core, const struct spawn *s)
+{
+    return s->idle_since || (s->idle_until && core->now.boot_ms - s->idle_until < WAITED_MS);
+}
+
 static const struct spawn *find_halted(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
@@ -243,7 +342,7 @@ void stall_name_rank(const struct core *core, const struct spawn *ended, const c
         return;
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn != ended && worker_is_heard(g->ranks[i].spawn))
-            standstill_add(core, &found, g->ranks[i].spawn);
+            standstill_add(&found, g->ranks[i].spawn, rank_was_waiting(core, g->ranks[i].spawn));
     if (!s && (strcasestr(said, "timed out") || strcasestr(said, "timeout")))
         s = standstill_choose(&found, rank_was_waiting(core, ended));
     if (!s)

@@ -11,7 +11,8 @@
  * member, and the exchange includes its change (trainer/live_round.h). Nothing is charged.
  *
  * Failure modes:
- * - A late member that dies, stands still for long or is on a lost node is replaced by a hand-over (quorum_lacks_ranks).
+ * - A late member that dies, is idle for long, writes nothing for stall_timeout or is on a lost node is replaced by a hand-over
+ *   (quorum_lacks_ranks).
  * - If the generation fails, late members that hold go on as survivors, and other late members are killed.
  * - A member whose report had not arrived yet may have made an exchange that the others repeat. The trainer finds this
  *   out from the generation in which each exchange was made.
@@ -34,7 +35,7 @@
 #define GRACE_MOST_MS 600000
 #define GRACE_FIRST_MS 30000 /* until GAPS_NEEDED gaps are known */
 #define GAPS_NEEDED 4
-/* A late member is replaced if its node reports that it stood still for this long. */
+/* A late member is replaced if its node reports that it has been idle for this long. */
 #define LATE_IDLE_MS 600000
 
 static int64_t job_quorum(const struct job *job)
@@ -204,18 +205,27 @@ void quorum_looked(struct core *core, struct job *job)
 
 /* ---- late members that are given up */
 
-static bool is_given_up(const struct core *core, const struct spawn *s)
+/* Until when the late member may come back; INT64_MAX: for ever, as far as its node says now. */
+static int64_t awaited_until(const struct spawn *s)
 {
-    if (!spawn_reachable(s))
-        return true;
-    return !s->holds && s->idle_since && core->now.boot_ms - s->idle_since >= LATE_IDLE_MS;
+    const int64_t limit = s->job->spec.stall_timeout_ms;
+    int64_t at = INT64_MAX;
+
+    if (s->holds)
+        return at;
+    if (s->idle_since)
+        at = s->idle_since + LATE_IDLE_MS;
+    /* It may compute for ever. Members do not wait for it, so nothing else would end it. */
+    if (limit && s->silent_since && s->silent_since + limit < at)
+        at = s->silent_since + limit;
+    return at;
 }
 
 void quorum_tick(struct core *core, struct job *job)
 {
     for (size_t i = 0; job_quorum(job) && i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
-        if (!spawn_is_late(s) || !is_given_up(core, s))
+        if (!spawn_is_late(s) || (spawn_reachable(s) && core->now.boot_ms < awaited_until(s)))
             continue;
         emit_event(core, job, "late_rank_ended",
                    "rank %d (%s) was late and does not come back: its change is dropped", s->rank->r.rank,
@@ -232,8 +242,8 @@ int64_t quorum_deadline(const struct job *job)
 
     for (size_t i = 0; job_quorum(job) && i < job->spawn_count; i++) {
         const struct spawn *s = job->spawns[i];
-        if (spawn_is_late(s) && !s->holds && s->idle_since && s->idle_since + LATE_IDLE_MS < at)
-            at = s->idle_since + LATE_IDLE_MS;
+        if (spawn_is_late(s) && awaited_until(s) < at)
+            at = awaited_until(s);
     }
     return at;
 }

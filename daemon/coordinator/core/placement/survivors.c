@@ -10,7 +10,8 @@
  * Failure modes: if the job cannot be placed as soon as its old workers are dead, its survivors are stopped, since
  * they must not hold slots that others wait for (placement.c). The same happens to a survivor that gets no rank
  * (generation_form.c), or whose job is stopped (generation_end.c). A survivor may be in a computation that takes
- * longer than join_timeout; the generation waits for it while its node says that it uses the CPU. When no survivor goes on, the failure counts
+ * longer than join_timeout; the generation waits for it while its node says that it uses the CPU, at most for stall_timeout
+ * without a line from it (stall.c). When no survivor goes on, the failure counts
  * as a restart after all, and the job continues from its last snapshot. A survivor may turn out to be dead: then
  * the next generation fails too. max_replacements bounds how often survivors may go on in a day. */
 #include "daemon/coordinator/core/placement/survivors.h"

@@ -93,6 +93,26 @@ static void silence_ends_with_output_or_a_report(void **state)
     assert_true(news);
 }
 
+/* Ranks that wait are told from a rank that computes by how much CPU time they use. */
+static void what_a_silent_worker_uses_is_told(void **state)
+{
+    struct worker_activity a = {0};
+    bool news;
+
+    (void)state;
+    activity_sample(&a, 1000, 1, 0, 1000);
+    activity_sample(&a, 2000, 31, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 2000, &news).cpu_permille, 0); /* it is not silent yet */
+    activity_sample(&a, 7000, 181, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 7000, &news).cpu_permille, 30);
+    activity_sample(&a, 8000, 231, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 8000, &news).cpu_permille, 50);
+    assert_false(news);
+    activity_sample(&a, 9000, 1031, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 9000, &news).cpu_permille, 800);
+    assert_true(news);
+}
+
 static void a_short_stall_timeout_is_reported_in_time(void **state)
 {
     struct worker_activity a = {0};
@@ -121,6 +141,7 @@ int main(void)
         cmocka_unit_test(a_worker_is_stuck_only_while_it_is_idle),
         cmocka_unit_test(what_an_idle_worker_waits_in_is_told),
         cmocka_unit_test(silence_ends_with_output_or_a_report),
+        cmocka_unit_test(what_a_silent_worker_uses_is_told),
         cmocka_unit_test(a_short_stall_timeout_is_reported_in_time),
         cmocka_unit_test(a_wall_clock_that_was_set_back_is_no_silence),
     };

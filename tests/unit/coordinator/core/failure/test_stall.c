@@ -12,7 +12,7 @@ struct quiet {
     int rank;
     int64_t idle_ms, silent_ms;
     char state;
-    int own_wait;
+    int own_wait, cpu_permille;
 };
 
 /* Box1 reports its quiet ranks; a rank that is not listed is at work. */
@@ -29,7 +29,8 @@ static void say_activity(struct core_fixture *f, uint64_t session, int64_t job, 
                                          .silent_ms = quiet[i].silent_ms,
                                          .state = quiet[i].state,
                                          .waits_in = "poll",
-                                         .own_wait = quiet[i].own_wait};
+                                         .own_wait = quiet[i].own_wait,
+                                         .cpu_permille = quiet[i].cpu_permille};
     event.activity.spawns = list;
     event.activity.count = count;
     core_event(f->core, &event, f->now, &f->out);
@@ -77,6 +78,47 @@ static void an_idle_rank_counts_when_all_are_silent(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_true(fixture_said(f, "rank 2 on box1"));
     assert_true(fixture_said(f, "makes no progress"));
+}
+
+/* Ranks of a command may spin in a collective, too, so one of two says nothing: the idle one is named, as above. */
+static void a_busy_rank_stands_out_among_several_that_sleep(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_job_on_box1(f, FILE3, &session);
+    const struct quiet quiet[] = {{0, 3000, 3000, 0, 0}, {1, -1, 1000, 0, 0}, {2, 4000, 4000, 0, 0}};
+
+    say_activity(f, session, job, quiet, 3);
+    fixture_pass_beating(f, 10000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_true(fixture_said(f, "rank 1 on box1 (pid 102) computes without output or report for "));
+}
+
+/* Rank 2 waits, although it is no idle rank. */
+static void a_rank_that_uses_little_cpu_time_counts_as_asleep(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_job_on_box1(f, FILE3, &session);
+    const struct quiet quiet[] = {
+        {0, 3000, 3000, 0, 0, 0}, {1, -1, 1000, 0, 0, 900}, {2, -1, 4000, 0, 0, 30}};
+
+    say_activity(f, session, job, quiet, 3);
+    fixture_pass_beating(f, 10000, "box1");
+    assert_true(fixture_said(f, "rank 1 on box1 (pid 102) computes without output or report for "));
+}
+
+static void of_two_ranks_the_idle_one_is_named(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_job_on_box1(f, "procs_per_node: 2\nstall_timeout: 10s\n" COMMAND, &session);
+    const struct quiet quiet[] = {{0, 3000, 3000, 0, 0}, {1, -1, 1000, 0, 0}};
+
+    say_activity(f, session, job, quiet, 2);
+    fixture_pass_beating(f, 10000, "box1");
+    assert_true(fixture_said(
+        f, "rank 0 on box1 (pid 101) makes no progress: no output, no report, no CPU time for "));
 }
 
 static void one_rank_that_prints_renews_the_lease(void **state)
@@ -274,6 +316,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_stopped_rank_ends_the_generation_even_if_others_print),
         TEST(an_idle_rank_counts_when_all_are_silent),
+        TEST(a_busy_rank_stands_out_among_several_that_sleep),
+        TEST(a_rank_that_uses_little_cpu_time_counts_as_asleep),
+        TEST(of_two_ranks_the_idle_one_is_named),
         TEST(one_rank_that_prints_renews_the_lease),
         TEST(ranks_that_all_compute_renew_the_lease),
         TEST(activity_is_forgotten_with_the_session),

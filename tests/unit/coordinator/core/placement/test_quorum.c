@@ -15,12 +15,17 @@ static struct job *job_at(const struct core_fixture *f, int64_t job)
     return core_find_job(f->core, job);
 }
 
-static int64_t job_of_three(struct core_fixture *f)
+static int64_t job_of_three_from(struct core_fixture *f, const char *file)
 {
     fixture_node(f, "box1", 1);
     fixture_node(f, "box2", 1);
     fixture_node(f, "box3", 1);
-    return staying_job(f, JOB);
+    return staying_job(f, file);
+}
+
+static int64_t job_of_three(struct core_fixture *f)
+{
+    return job_of_three_from(f, JOB);
 }
 
 /* The spawn has come to the exchange. Returns its Watch. */
@@ -202,6 +207,28 @@ static void a_late_member_that_dies_is_replaced(void **state)
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
 }
 
+/* The members do not wait for it, so the job does not stand still. */
+static void a_late_member_that_computes_for_ever_is_replaced(void **state)
+{
+    struct core_fixture *f = *state;
+    const int64_t job = job_of_three_from(f, "stall_timeout: 60s\n" JOB);
+    const struct core_activity quiet = {.job = job, .spawn = 2, .idle_ms = -1, .silent_ms = 30000};
+
+    close_without_two(f, job);
+    staying_job_rejoin(f, job, 40);
+    core_event(f->core,
+               &(struct core_event){.kind = CORE_ACTIVITY,
+                                    .session = core_find_node(f->core, "box2")->session,
+                                    .activity = {&quiet, 1}},
+               f->now, &f->out);
+    fixture_pass_beating(f, 29000, NODES);
+    assert_false(staying_spawn(f, job, 2)->r.revoked);
+    fixture_pass_beating(f, 2000, NODES);
+    assert_true(fixture_said(f, "rank 1 (box2) was late and does not come back: its change is dropped"));
+    assert_true(staying_spawn(f, job, 2)->r.revoked);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
 static void a_failure_keeps_only_late_members_that_hold(void **state)
 {
     for (int holds = 0; holds < 2; holds++) {
@@ -295,6 +322,7 @@ int main(void)
         TEST(old_generations_are_removed),
         TEST(an_exchange_that_nobody_holds_is_not_cut_off),
         TEST(a_late_member_that_dies_is_replaced),
+        TEST(a_late_member_that_computes_for_ever_is_replaced),
         TEST(a_failure_keeps_only_late_members_that_hold),
         TEST(a_survivor_comes_to_its_exchange_again),
         TEST(a_job_that_is_cancelled_ends_its_late_members),

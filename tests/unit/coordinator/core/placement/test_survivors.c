@@ -355,7 +355,7 @@ static void a_placed_job_takes_only_what_its_new_processes_need(void **state)
     assert_int_equal(fixture_job(f, second), JOB_STARTING);
 }
 
-/* Its node has said that it was quiet while it waited, which is not news of this generation. */
+/* Its node has said that it was quiet while it waited. That counts from now on, because the node does not say it again. */
 static void a_survivor_begins_its_generation_unsuspected(void **state)
 {
     struct core_fixture *f = *state;
@@ -364,8 +364,10 @@ static void a_survivor_begins_its_generation_unsuspected(void **state)
 
     of->spawns[0]->idle_since = of->spawns[0]->silent_since = 1;
     fixture_exit(f, job, 2, 0, 9);
-    assert_int_equal(of->spawns[0]->idle_since, 0);
-    assert_int_equal(of->spawns[0]->silent_since, 0);
+    assert_int_equal(of->spawns[0]->idle_since, f->now.boot_ms);
+    assert_int_equal(of->spawns[0]->silent_since, f->now.boot_ms);
+    assert_int_equal(of->spawns[1]->idle_since, 0);
+    assert_int_equal(of->spawns[1]->silent_since, 0);
 }
 
 static int64_t job_on_gpus(struct core_fixture *f, const char *file)
