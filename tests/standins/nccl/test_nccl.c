@@ -247,16 +247,18 @@ static int count_entries(const char *path)
     return n;
 }
 
-/* Opens and closes 100 groups. Every second one is aborted before it is closed. */
+/* Opens and closes 100 groups, with memory for sums as bf16. Every second one is aborted before it is closed. */
 static void comm_cycle(int r, int ranks)
 {
     int files = 0, threads = 0;
     size_t bytes = 0;
 
+    ranks_sum_bf16 = true;
     for (int i = 1; i <= 100; i++) {
         ranks_share_id(r, i);
         struct comm *c = ranks_open_group(r, ranks);
         ranks_check_sums(c, r, ranks);
+        check_parts(c, r, ranks, 2);
         if (i % 2)
             nccl->abort(c);
         ranks_close_group(c, r);
