@@ -4,7 +4,8 @@
 
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
 extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx512;
-extern const struct cpu_attention cpu_attention_base, cpu_attention_avx2, cpu_attention_avx512;
+extern const struct cpu_attention cpu_attention_base, cpu_attention_avx2, cpu_attention_avx512,
+    cpu_attention_bf16;
 extern const struct cpu_muon cpu_muon_base, cpu_muon_avx2, cpu_muon_avx512;
 
 static const struct cpu_set sets[] = {
@@ -15,13 +16,9 @@ static const struct cpu_set sets[] = {
 #endif
 };
 
-#ifdef DDP_BF16_KERNELS
-extern const struct cpu_attention cpu_attention_bf16;
-#endif
-
 const struct cpu_attention *cpu_attention_half(void)
 {
-#ifdef DDP_BF16_KERNELS
+#ifdef DDP_X86_KERNELS
     return &cpu_attention_bf16;
 #else
     return NULL;
