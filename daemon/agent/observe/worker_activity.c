@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/rpc_codec.h"
+
 #define BUSY_SHARE 50   /* a busy worker uses at least this part of the time: 2 % */
 #define STEADY_MS 700   /* samples closer together say little: the kernel counts CPU time in ticks of 10 ms */
 #define IDLE_MS 1500    /* without CPU time, until it counts as idle */
@@ -20,6 +22,8 @@ void worker_activity_update(struct worker_activity *a, const struct worker_sampl
     a->output_ms = sample->output_ms;
     if (sample->wait) {
         memcpy(a->call, sample->call, sizeof(a->call));
+        memcpy(a->target, sample->target, sizeof(a->target));
+        memcpy(a->stack, sample->stack, sizeof(a->stack));
         a->own_wait = sample->own_wait;
     }
     /* too soon after the last counted sample (a probe takes one at once), and not clearly busy */
@@ -88,6 +92,8 @@ bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, i
     out->idle_ms = idle ? now - idle : -1;
     out->silent_ms = silent ? now - silent : -1;
     out->waits_in = idle ? a->call : (char *)"";
+    out->waits_for = idle ? rpc_utf8_clean(a->target) : (char *)"";
+    out->stack = idle ? a->stack : (char *)"";
     out->own_wait = own;
     out->cpu_permille = cpu;
     out->state = (char *)(stuck == 'T' ? "T" : stuck == 'D' ? "D" : "");

@@ -1,5 +1,6 @@
 #include "daemon/agent/observe/worker_samples.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,18 +80,44 @@ static const struct process *tree_only_child(const struct process_list *tree, pi
     return child;
 }
 
+/* The first process that is stopped, or waits in the kernel, if that is what makes the worker stuck. */
+static const struct process *tree_find_stuck(const struct process_list *tree, char stuck)
+{
+    for (size_t i = 0; stuck && i < tree->count; i++)
+        if (tree->items[i].state == stuck || (stuck == 'T' && tree->items[i].state == 't'))
+            return &tree->items[i];
+    return NULL;
+}
+
+/* Whole names only, as many as there is room for. */
+static void sample_read_stack(struct worker_sample *l, pid_t pid)
+{
+    char **names = process_stack(pid, SAMPLE_STACK);
+    size_t len = 0;
+
+    for (size_t i = 0; i < strv_len(names); i++) {
+        const char *comma = len ? ", " : "";
+        if (len + strlen(comma) + strlen(names[i]) >= sizeof(l->stack))
+            break;
+        len += (size_t)snprintf(l->stack + len, sizeof(l->stack) - len, "%s%s", comma, names[i]);
+    }
+    strv_free(names);
+}
+
 /* A worker may be a shell or a launcher that waits for its only child, which does the work. */
 static void sample_read_wait(struct worker_sample *l, const struct process_list *tree)
 {
     static const char *const shells[] = {"sh", "bash", "dash"};
-    const struct process *p = tree->count ? &tree->items[0] : NULL;
-    char target[PROCESS_TARGET] = "";
+    const struct process *stuck = tree_find_stuck(tree, l->stuck);
+    const struct process *p = stuck ? stuck : tree->count ? &tree->items[0] : NULL;
 
-    for (size_t depth = 0; p && depth < tree->count; depth++) {
+    if (stuck)
+        process_wait(stuck->pid, l->call, l->target);
+    for (size_t depth = 0; p && !stuck && depth < tree->count; depth++) {
         const struct process *child = tree_only_child(tree, p->pid);
         bool waits;
 
-        process_wait(p->pid, l->call, target);
+        process_wait(p->pid, l->call, l->target);
         waits = !strcmp(l->call, "wait") || !strcmp(l->call, "do_wait");
         for (size_t i = 0; i < ARRAY_LEN(shells); i++)
             waits = waits || !strcmp(p->name, shells[i]);
@@ -98,7 +125,9 @@ static void sample_read_wait(struct worker_sample *l, const struct process_list 
             break;
         p = child;
     }
-    l->own_wait = process_wait_own(l->call, target);
+    l->own_wait = process_wait_own(l->call, l->target);
+    if (p)
+        sample_read_stack(l, p->pid);
 }
 
 /* A page that several processes share counts once for each of them: the kernel answers for private pages only after it

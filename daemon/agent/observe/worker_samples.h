@@ -12,6 +12,7 @@
 
 #define SAMPLE_PROCESSES 24 /* of one worker in a detailed sample; sleeping ones are left out first */
 #define SAMPLE_STACK 8      /* functions of a kernel stack */
+#define SAMPLE_STACK_TEXT 256
 
 struct sampled_process {
     struct process p;
@@ -24,14 +25,16 @@ struct worker_sample {
     int64_t job, spawn, pid;
     char *log_dir; /* of this worker; holds stdout.log and stderr.log */
     bool detail;
-    bool wait;    /* what it waits in is wanted */
+    bool wait;    /* what it waits in is wanted, and its kernel stack */
     bool measure; /* what all its processes use is wanted */
     char *cgroup; /* its cgroup; NULL: none. Has also processes that are not its descendants */
     /* out */
     bool there;
-    char stuck;              /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
-    char call[PROCESS_CALL]; /* with `wait`: the system call in which it waits, or empty */
-    int own_wait;            /* with `wait`: process_wait_own of that call */
+    char stuck; /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
+    /* With `wait`: process_wait and process_wait_own of the process that is stuck, or else of the one that does the work;
+     * and that process's kernel stack, "pipe_read, vfs_read", empty if it may not be read. */
+    char call[PROCESS_CALL], target[PROCESS_TARGET], stack[SAMPLE_STACK_TEXT];
+    int own_wait;
     int64_t cpu_ms;
     /* With `measure`. used_cpu_ms: as cpu_ms, but of the cgroup's processes, too. Bytes: -1: unknown. */
     int64_t used_cpu_ms, memory_bytes, read_bytes, write_bytes;

@@ -65,9 +65,11 @@ struct core_offer {         /* a snapshot that a joining process could load */
 /* A quiet worker: milliseconds without CPU time, and without output; -1: it is not idle, or not silent. */
 struct core_activity {
     int64_t job, spawn, idle_ms, silent_ms;
-    char state;           /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
-    const char *waits_in; /* of an idle one: the system call in which it waits; NULL, "": not known */
-    int cpu_permille;     /* of a silent one: the CPU time that it used of late, of one core */
+    char state;            /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
+    const char *waits_in;  /* of an idle one: the system call in which it waits; NULL, "": not known */
+    const char *waits_for; /* what that call's descriptor refers to; NULL, "": not known */
+    const char *stack;     /* of an idle one: its kernel stack, "pipe_read, vfs_read"; NULL, "": not known */
+    int cpu_permille;      /* of a silent one: the CPU time that it used of late, of one core */
     int own_wait; /* how likely it waits for something other than its peers: base/worker/process_wait.h */
 };
 

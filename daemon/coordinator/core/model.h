@@ -29,12 +29,13 @@ struct spawn {
     char **unusable;                     /* snapshots that it cannot use, with reasons; NULL: none */
     int64_t step, memory_bytes, samples; /* last reported values */
     double ms_per_step, wait_ms, sample_ms;
-    int64_t report_ms;                /* when its last report came; 0: no report yet */
-    int64_t idle_since, silent_since; /* since when its node reports it idle, or silent; 0: it is not */
-    char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
-    int64_t idle_until;               /* when it was last heard to be idle; 0: never */
-    char waits_in[64];                /* while it is idle: as in core_activity */
-    int cpu_permille;                 /* while it is silent: as in core_activity */
+    int64_t report_ms;                 /* when its last report came; 0: no report yet */
+    int64_t idle_since, silent_since;  /* since when its node reports it idle, or silent; 0: it is not */
+    char proc_state;                   /* 'T' stopped, 'D' stuck in the kernel, 0: neither */
+    int64_t idle_until;                /* when it was last heard to be idle; 0: never */
+    char waits_in[64], waits_for[128]; /* while it is idle: as in core_activity */
+    char stack[256];
+    int cpu_permille; /* while it is silent: as in core_activity */
     int own_wait;
     struct {                /* idle.c */
         struct usage usage; /* what its node measured last */

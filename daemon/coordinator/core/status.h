@@ -61,7 +61,7 @@ struct core_job_status {
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
     const struct rank_record *failure_rank; /* which it had in that generation; NULL as failure */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
-    char stall[256];                        /* the rank that stands still; empty: none */
+    char stall[640];                        /* the rank that stands still; empty: none */
     /* Why its last failure led to no restart, although restarts were left; owned; NULL: it did. */
     char *not_restarted;
     /* Problems that do not stop the job, and a change that is pending; NULL-terminated; owned; NULL: none. */

@@ -258,6 +258,8 @@ static void session_on_activity(struct agent_session *x, const Ddp__V1__Activity
                                          .silent_ms = a->silent_ms,
                                          .state = state == 'T' || state == 'D' ? state : 0,
                                          .waits_in = a->waits_in,
+                                         .waits_for = a->waits_for,
+                                         .stack = a->stack,
                                          .cpu_permille = a->cpu_permille,
                                          .own_wait = a->own_wait};
     }

@@ -74,6 +74,8 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
         s->own_wait = a->own_wait;
         s->cpu_permille = a->cpu_permille;
         snprintf(s->waits_in, sizeof(s->waits_in), "%s", a->waits_in ? a->waits_in : "");
+        snprintf(s->waits_for, sizeof(s->waits_for), "%s", a->waits_for ? a->waits_for : "");
+        snprintf(s->stack, sizeof(s->stack), "%s", a->stack ? a->stack : "");
         if (s->idle_since)
             s->idle_until = core->now.boot_ms;
         job->changed = true;
@@ -252,6 +254,21 @@ static const struct spawn *find_stalled(const struct core *core, const struct jo
     return NULL;
 }
 
+/* ", in read of /data/part-3; kernel stack: pipe_read, vfs_read" */
+static void describe_place(const struct spawn *s, struct buf *out)
+{
+    if (!s->idle_since)
+        return; /* it computes: what it was in when it last slept says nothing */
+    if (*s->waits_in)
+        buf_printf(out, ", in %s", s->waits_in);
+    if (*s->waits_in && *s->waits_for)
+        buf_printf(out, " of %s%.100s",
+                   !strcmp(s->waits_for, "socket") || !strcmp(s->waits_for, "pipe") ? "a " : "",
+                   s->waits_for);
+    if (*s->stack)
+        buf_printf(out, "; kernel stack: %s", s->stack);
+}
+
 static void describe_stall(const struct spawn *s, int64_t ms, struct buf *out)
 {
     const struct generation *g = s->rank->generation;
@@ -266,6 +283,7 @@ static void describe_stall(const struct spawn *s, int64_t ms, struct buf *out)
         buf_printf(out, ", and generation %" PRId64 " waits for it", g->r.number);
     else if (!s->idle_since)
         buf_puts(out, " while other ranks wait");
+    describe_place(s, out);
 }
 
 void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)

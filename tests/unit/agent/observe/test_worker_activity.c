@@ -59,7 +59,12 @@ static void a_worker_is_stuck_only_while_it_is_idle(void **state)
 
 static void what_an_idle_worker_waits_in_is_told(void **state)
 {
-    struct worker_sample s = {.there = true, .wait = true, .own_wait = 3, .call = "nanosleep"};
+    struct worker_sample s = {.there = true,
+                              .wait = true,
+                              .own_wait = 3,
+                              .call = "nanosleep",
+                              .target = "pipe",
+                              .stack = "hrtimer_nanosleep, do_syscall_64"};
     struct worker_activity a = {0};
     Ddp__V1__SpawnActivity told;
     bool news;
@@ -69,10 +74,13 @@ static void what_an_idle_worker_waits_in_is_told(void **state)
     assert_false(worker_activity_dozes(&a, 1500));
     assert_true(worker_activity_dozes(&a, 2000));
     told = activity_told(&a, 0, 1000, &news);
-    assert_true(told.own_wait == 0 && !*told.waits_in); /* it is not idle yet */
+    assert_true(told.own_wait == 0 && !*told.waits_in && !*told.waits_for &&
+                !*told.stack); /* it is not idle yet */
     told = activity_told(&a, 0, 3000, &news);
     assert_int_equal(told.own_wait, 3);
     assert_string_equal(told.waits_in, "nanosleep");
+    assert_string_equal(told.waits_for, "pipe");
+    assert_string_equal(told.stack, "hrtimer_nanosleep, do_syscall_64");
     s.own_wait = 0;
     worker_activity_update(&a, &s, 4000);
     assert_int_equal(activity_told(&a, 0, 4000, &news).own_wait, 0);

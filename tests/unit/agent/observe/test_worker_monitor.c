@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -13,6 +14,7 @@
 #include "base/mem.h"
 #include "daemon/agent/observe/process.h"
 #include "daemon/agent/observe/worker_monitor.h"
+#include "daemon/agent/observe/worker_samples.h"
 
 /* The monitor runs on a loop of its own and watches child processes. The fixture records what it sends. */
 struct fixture {
@@ -22,7 +24,7 @@ struct fixture {
     int activities, answers;
     size_t quiet;    /* workers in the newest Activity */
     int64_t idle_ms; /* of the first worker in the newest Activity */
-    char state[4];
+    char state[4], waits_in[64], stack[SAMPLE_STACK_TEXT];
     int64_t probe; /* from here on: of the newest answer to a probe */
     size_t workers;
     bool probed;
@@ -43,6 +45,8 @@ static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct 
         f->quiet = up->activity->n_spawns;
         f->idle_ms = f->quiet ? up->activity->spawns[0]->idle_ms : -1;
         strcpy(f->state, f->quiet ? up->activity->spawns[0]->state : "");
+        strcpy(f->waits_in, f->quiet ? up->activity->spawns[0]->waits_in : "");
+        strcpy(f->stack, f->quiet ? up->activity->spawns[0]->stack : "");
         return ERR_OK;
     }
     if (up->body_case == DDP__V1__AGENT_UP__BODY_USAGE) {
@@ -161,6 +165,11 @@ static bool says_stopped(const struct fixture *f)
     return f->quiet == 1 && !strcmp(f->state, "T");
 }
 
+static bool says_in_kernel(const struct fixture *f)
+{
+    return f->quiet == 1 && !strcmp(f->state, "D");
+}
+
 static bool probe_answered(const struct fixture *f)
 {
     return f->answers > 0;
@@ -180,6 +189,35 @@ static void an_idle_worker_is_reported_once_per_session(void **state)
     run_loop_until(f, says_quiet);
     kill(pid, SIGSTOP);
     run_loop_until(f, says_stopped);
+    sleeper_end(pid);
+}
+
+/* A child of the worker waits for the child of a vfork, in state D. What it waits in is told, with the stack if this account may read
+ * it, and not what the worker itself waits in. */
+static void a_worker_in_the_kernel_is_reported_with_its_place(void **state)
+{
+    struct fixture *f = *state;
+    pid_t parent = getpid(), pid = fork();
+    struct monitored_worker who = {.job = 7, .spawn = 3, .first_generation = 1, .pid = pid};
+
+    if (!pid) {
+        for (int depth = 0; depth < 2; depth++) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            pid_t me = getpid();
+            if (getppid() != parent || syscall(SYS_clone, (depth ? CLONE_VFORK : 0) | SIGCHLD, 0, 0, 0, 0))
+                break;
+            parent = me;
+        }
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (getppid() == parent)
+            pause();
+        _exit(0);
+    }
+    worker_monitor_set(f->monitor, &who, 1);
+    run_loop_until(f, says_in_kernel);
+    assert_string_equal(f->waits_in, "clone");
+    if (*f->stack)
+        assert_non_null(strstr(f->stack, "clone"));
     sleeper_end(pid);
 }
 
@@ -283,6 +321,7 @@ int main(void)
 #define TEST(test) cmocka_unit_test_setup_teardown(test, fixture_open, fixture_close)
     const struct CMUnitTest tests[] = {
         TEST(an_idle_worker_is_reported_once_per_session),
+        TEST(a_worker_in_the_kernel_is_reported_with_its_place),
         TEST(activity_that_could_not_be_sent_is_sent_later),
         TEST(a_probe_is_answered_with_the_workers_of_its_job),
         TEST(a_worker_is_measured_with_its_children),

@@ -29,6 +29,8 @@ static void say_activity(struct core_fixture *f, const char *node, int64_t job, 
                                          .silent_ms = quiet[i].silent_ms,
                                          .state = quiet[i].state,
                                          .waits_in = "read",
+                                         .waits_for = "/data/part-3",
+                                         .stack = "folio_wait_bit, filemap_read",
                                          .own_wait = quiet[i].own_wait,
                                          .cpu_permille = quiet[i].cpu_permille};
     core_event(f->core,
@@ -87,6 +89,7 @@ static void the_rank_that_sleeps_outside_a_collective_is_replaced(void **state)
     fixture_pass_beating(f, 25000, "box1");
     assert_true(fixture_said(
         f, "rank 3 on box1 (pid 104) makes no progress: no output, no report, no CPU time for "));
+    assert_true(fixture_said(f, ", in read of /data/part-3; kernel stack: folio_wait_bit, filemap_read"));
     assert_replaced(f, job, 3);
 }
 
@@ -128,7 +131,9 @@ static void a_rank_that_is_stuck_in_the_kernel_is_replaced_elsewhere(void **stat
     fixture_node(f, "box3", 1);
     say_activity(f, "box2", job, &(struct quiet){1, 31000, 31000, 'D'}, 1);
     fixture_pass_beating(f, 1, "box1 box2 box3");
-    assert_true(fixture_said(f, "rank 1 on box2 (pid 102) is stuck in the kernel for 31 s"));
+    assert_true(fixture_said(
+        f, "rank 1 on box2 (pid 102) is stuck in the kernel for 31 s, in read of /data/part-3; kernel stack: "
+           "folio_wait_bit, filemap_read"));
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_int_equal(fixture_stop(f, job, 1), CORE_STOP_KILL);
     fixture_pass_beating(f, 19000, "box1 box2 box3");
