@@ -487,6 +487,18 @@ static void check_live(struct sim *sim, const struct proc *me, const struct repl
         }
 }
 
+/* Whether the process gets a state: from a file, from scratch, or from a rank that has one. */
+static bool state_comes(const struct sim *sim, const struct proc *me, const struct reply *reply)
+{
+    for (int i = 0; reply->live && i < sim->machine_count; i++)
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
+            const struct proc *p = sim->machines[i].procs[k];
+            if (p->job == me->job && p->generation == me->generation && p->rank == reply->source_rank)
+                return p->live;
+        }
+    return true; /* if the source has ended meanwhile, the generation makes no step */
+}
+
 static void generation_joined(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
 {
     if (p->ready)
@@ -502,7 +514,8 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
         check_live(sim, p, reply);
         if (!reply->live) /* else no file is read */
             parts_check_start(sim, p, reply);
-        p->ready = p->live = true;
+        p->live = p->live || state_comes(sim, p, reply);
+        p->ready = true;
         p->worked_until = p->wrote_at = sim->now;
         p->formed++;
         p->world_size = reply->world_size;
