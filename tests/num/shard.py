@@ -34,19 +34,20 @@ def a_divided_run_is_that_of_whole_optimizers(directory):
 
 
 def matrices_of_muon_stay_whole(directory):
-    """With 2, 3, 4 and 8 ranks the run is that of whole optimizers. Each matrix is updated by one rank."""
+    """With 2, 3, 4 and 8 ranks the run is that of whole optimizers. Each matrix is updated by one rank. With `clip` the norm of a gradient
+    is rounded in another way, and Newton's steps enlarge the rounding of a matrix (by up to 3.4 each): there the losses are equal to 1e-6,
+    but not all parameters."""
     worst, said = 0.0, []
-    for world, nodes, optimizer in ((2, 1, MUON), (3, 1, MUON), (4, 2, MUON_CLIPPED), (8, 2, MUON)):
-        at = f"{directory}/{world}-{nodes}"
+    for world, nodes, optimizer in ((2, 1, MUON), (3, 1, MUON), (4, 2, MUON), (8, 2, MUON), (4, 2, MUON_CLIPPED)):
+        at = f"{directory}/{world}-{nodes}-{len(optimizer)}"
         plain = run(at + "/plain", job("none", optimizer, model_text=DEEP), world, nodes)
         divided = run(at + "/divided", job("optimizer", optimizer, model_text=DEEP), world, nodes)
         assert close(losses(plain), losses(divided)), (losses(plain), losses(divided))
-        if nodes == 1:
+        if optimizer == MUON:
             same_files(at + "/plain/out", at + "/divided/out")
-        far = max(difference(model(at + "/plain/out"), model(at + "/divided/out")),
-                  difference(moments(at + "/plain/out"), moments(at + "/divided/out")))
-        worst = max(worst, far)
-        assert far < 1e-6, (world, nodes, far)
+        worst = max(worst, difference(model(at + "/plain/out"), model(at + "/divided/out")),
+                    difference(moments(at + "/plain/out"), moments(at + "/divided/out")))
+        assert worst < 1e-5, (world, nodes, worst)
         most = max(sizes(divided, r, "optimizer_bytes") for r in range(world))  # with room to update the largest matrix
         assert most < sizes(plain, 0, "optimizer_bytes"), (world, most)
         said.append(f"{most}")
