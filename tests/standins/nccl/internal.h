@@ -26,7 +26,7 @@ struct ncclComm {
     int refused;                              /* rank 0: a rank with another version of NCCL has connected */
     _Atomic int state;                        /* ncclResult_t that ncclCommGetAsyncError returns */
     size_t sums, broadcasts, broadcast_bytes; /* operations that were started */
-    size_t scatters, gathers;                 /* reduces count as scatters */
+    size_t scatters, gathers, gather_bytes;   /* reduces count as scatters */
     size_t sum_bytes;                         /* data of sums, by parts or whole */
 };
 

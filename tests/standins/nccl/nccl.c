@@ -145,9 +145,10 @@ static void counts_write(const struct ncclComm *c)
         return;
     fprintf(
         f,
-        "rank=%d sums=%zu broadcasts=%zu broadcast_bytes=%zu scatters=%zu gathers=%zu sum_bytes=%zu blocks=%d variables=%d\n",
-        c->rank, c->sums, c->broadcasts, c->broadcast_bytes, c->scatters, c->gathers, c->sum_bytes,
-        blocks_given, !!getenv("NCCL_ALGO") + !!getenv("NCCL_PROTO") + !!getenv("NCCL_NVLS_ENABLE"));
+        "rank=%d sums=%zu broadcasts=%zu broadcast_bytes=%zu scatters=%zu gathers=%zu gather_bytes=%zu sum_bytes=%zu blocks=%d variables=%d\n",
+        c->rank, c->sums, c->broadcasts, c->broadcast_bytes, c->scatters, c->gathers, c->gather_bytes,
+        c->sum_bytes, blocks_given,
+        !!getenv("NCCL_ALGO") + !!getenv("NCCL_PROTO") + !!getenv("NCCL_NVLS_ENABLE"));
     fclose(f);
 }
 

@@ -197,6 +197,7 @@ static ncclResult_t work_put(struct work w, cudaStream_t stream)
         return rc;
     if (w.kind == JOIN) {
         w.c->gathers++;
+        w.c->gather_bytes += w.bytes;
     } else if (w.spoils) {
         w.c->scatters++;
     } else if (w.kind == SPREAD) {
