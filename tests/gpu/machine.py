@@ -164,9 +164,18 @@ class Machine:
         return blas.endswith(".so.%d" % CUDA) and all(ctypes.util.find_library(name) for name in ("nccl", "cudnn"))
 
     @staticmethod
+    def nvidia_smi():
+        return shutil.which("nvidia-smi") or next(iter(glob.glob("/usr/local/nvidia/bin/nvidia-smi")), "nvidia-smi")
+
+    def memory_used(self):
+        """Returns the MiB of the GPU's memory that all processes use, as nvidia-smi says, or None if it does not."""
+        said = program_output([self.nvidia_smi(), "--query-gpu=memory.used", "--format=csv,noheader,nounits",
+                               "--id=" + self.gpus[0]["uuid"]]) if self.gpus else None
+        return int(said) if said and said.isdigit() else None
+
+    @staticmethod
     def find_gpus():
-        smi = shutil.which("nvidia-smi") or next(iter(glob.glob("/usr/local/nvidia/bin/nvidia-smi")), "nvidia-smi")
-        said = program_output([smi, "--query-gpu=name,uuid,memory.total,driver_version,clocks.max.sm,power.limit",
+        said = program_output([Machine.nvidia_smi(), "--query-gpu=name,uuid,memory.total,driver_version,clocks.max.sm,power.limit",
                         "--format=csv,noheader,nounits"])
         names = ("name", "uuid", "memory_mb", "driver", "max_mhz", "power_limit_w")
         found = [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]

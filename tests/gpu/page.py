@@ -76,6 +76,33 @@ def profiles(figures):
     return lines
 
 
+def ranks_together(figures):
+    """The figures of several ranks on one GPU."""
+    def line(what, *cells):
+        return "  %-34s %s" % (what, "  ".join(cells))
+    lines = []
+    kills = [(n, figures[name]) for n, name in ((2, "killed-rank"), (4, "killed-of-four")) if name in figures]
+    if kills:
+        lines.append(line("from SIGKILL to the next step", *("%d ranks %s s" % (n, number(f.get("seconds_to_go_on"), "%.2f")) for n, f in kills),
+                          "(aim 3 s)"))
+    f = figures.get("order-none")
+    if f:
+        lines.append(line("4 ranks, a step", *("%s %s ms" % (order, number(f.get(order + "_ms"), "%.3g")) for order in ("layout", "none"))))
+    shards = [(n, figures[name]) for n, name in ((2, "shard-two-ranks"), (4, "shard-four-ranks")) if name in figures]
+    if shards:
+        lines.append(line("shard: optimizer, losses apart", *("%d ranks %s" % (n, number(f.get("losses_apart"), "%.1e")) for n, f in shards)))
+    f = figures.get("shard-memory", {})
+    for which, what in (("whole", "memory of 2 ranks, MiB"), ("shard", "  with shard: optimizer"), ("saved", "  saved")):
+        if isinstance(f.get(which), dict):
+            lines.append(line(what, *("%s %s" % (how.replace("_", " "), number(f[which].get(how)))
+                                      for how in ("computed", "allocated", "with_activations", "nvidia_smi"))))
+    f = figures.get("recompute")
+    if f:
+        lines.append(line("activations of a GPT, bytes", *("%s %s" % (what, number(f.get(name), "%d")) for what, name in
+                                                           (("kept", "kept_bytes"), ("recomputed", "block_bytes")))))
+    return ["", "Several ranks on one GPU, and memory", *lines] if lines else []
+
+
 def times_by_stage(report):
     lines = []
     for stage in suite.STAGES:
@@ -93,6 +120,6 @@ def page(report):
     lines = [verdict(report), *heading(report)]
     lines += listed(report, "failed", "Failed") + listed(report, "left_out", "Left out: did not fit into the time")
     lines += listed(report, "skipped", "Skipped")
-    lines += speeds(figures) + profiles(figures)
+    lines += speeds(figures) + ranks_together(figures) + profiles(figures)
     lines += ["", "All checks", *("  " + cut(suite.entry_line(c)) for c in report["checks"])]
     return "\n".join(lines + times_by_stage(report)) + "\n"

@@ -17,6 +17,7 @@ import stage_machine  # noqa: F401
 import stage_correctness  # noqa: F401
 import stage_speed  # noqa: F401
 import stage_nccl  # noqa: F401
+import stage_shard  # noqa: F401
 import stage_cluster  # noqa: F401
 import stage_training  # noqa: F401
 import stage_profile  # noqa: F401

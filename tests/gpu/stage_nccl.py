@@ -1,19 +1,26 @@
 """Checks several ranks on one GPU. Their result equals that of one rank on the same batch, two runs give the same bits, and
-when a rank is killed, the other one keeps its process and the job continues from its memory."""
+when a rank is killed, the others keep their processes and the job continues from their memory."""
 import os
 import re
 import signal
+import statistics
 import time
 
 import jobs
 from suite import Failed, Skipped, check
 
 MOST = 5e-3  # largest relative difference of losses after some tens of steps, because ranks add in another order
+MOST_OF_BF16 = 3e-2  # the same, because gradients are rounded to 8 bits
 
 
 def start_cluster(run, count):
     """Starts a cluster with one agent, which runs up to `count` workers on the GPU."""
     return run.machine.cluster(run, slots=count)
+
+
+def points_of(c, job):
+    """Returns what the ranks of a job have reported."""
+    return c.ddpctl("metrics", job, "-o", "json").json()["points"]
 
 
 def wait_succeeded(c, job, run):
@@ -24,10 +31,15 @@ def wait_succeeded(c, job, run):
             raise Failed("the job is not placed: " + c.job(job)["reason"])
         time.sleep(0.05)  # polling interval
     status = c.wait_job(job, "succeeded", timeout=max(1.0, run.left()))
-    points = c.ddpctl("metrics", job, "-o", "json").json()["points"]
-    losses = {p["step"]: p["value"] for p in points if p["name"] == "loss" and p["rank"] == 0}
+    losses = {p["step"]: p["value"] for p in points_of(c, job) if p["name"] == "loss" and p["rank"] == 0}
     run.say(c.describe(job))
     return status, losses
+
+
+def train_together(c, run, name, lines, ranks, out=None, **values):
+    """Runs a job of several ranks to its end. Returns its losses, and with `out` the parameters of its last snapshot."""
+    _, losses = wait_succeeded(c, c.submit(run.path(name + ".yaml", jobs.text(lines, procs=ranks, **values))), run)
+    return losses, jobs.tensors(out) if out else None
 
 
 def gpt_lines(run, steps, out=None, every=None):
@@ -89,31 +101,77 @@ def wait_for_snapshot(c, job, run, out):
     return c.job(job)["ranks"]
 
 
-@check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job continues", least=40)
-def killed_rank(run):
-    """The other rank keeps its process, forms a communicator with a new one, and sends it the state. The figure seconds_to_go_on is
-    the time from SIGKILL until each rank of the next generation has reported a step."""
-    out, steps = run.path("out"), 30 if run.quick else 4000
+@check("nccl", "wire-bf16", "2 ranks with gradients as bf16 on the wire: losses near those of fp32, and the same bits again", least=40)
+def wire_bf16(run):
+    steps, seen = 10 if run.quick else 60, {}
     with start_cluster(run, 2) as c:
-        path = run.path("job.yaml", jobs.text(gpt_lines(run, steps, out, 5 if run.quick else 200), procs=2, restarts=3))
+        for name, wire in (("exact", "fp32"), ("once", "bf16"), ("again", "bf16")):
+            out = run.path(name)
+            lines = gpt_lines(run, steps, out, steps) + ["sync: {type: allreduce, wire: %s}" % wire]
+            seen[name] = train_together(c, run, name, lines, 2, out)
+    apart = jobs.difference(seen["once"][0], seen["exact"][0])
+    found = {"losses_apart": apart, "parameters_apart": jobs.floats_apart(seen["once"][1], seen["exact"][1])}
+    if apart > MOST_OF_BF16:
+        raise Failed("losses are up to %.2g from those of fp32" % apart, found)
+    if seen["once"] != seen["again"]:
+        raise Failed("two runs of one job differ", found)
+    if not found["parameters_apart"]:
+        raise Failed("bf16 makes no difference, so gradients did not cross the wire as bf16", found)
+    return found
+
+
+def kill_one(run, ranks):
+    """The other ranks keep their processes, form a communicator with a new one, and send it the state. The figure seconds_to_go_on is
+    the time from SIGKILL until each rank of the next generation has reported a step."""
+    out, every = run.path("out"), 5 if run.quick else 50
+    with start_cluster(run, ranks) as c:
+        path = run.path("job.yaml", jobs.text(gpt_lines(run, 10 ** 6, out, every), procs=ranks, restarts=3))
         job = c.submit(path)
         before = {r["rank"]: r["pid"] for r in wait_for_snapshot(c, job, run, out)}
         os.kill(before[1], signal.SIGKILL)
 
         def goes_on():
             status = c.job(job)
-            if status["state"] in ("failed", "cancelled"):
+            if status["state"] in ("failed", "cancelled", "succeeded"):
                 raise Failed("the job %s: %s" % (status["state"], status["reason"]))
-            return status["state"] == "succeeded" or (
-                status["state"] == "running" and status["generation"] == 2 and
-                all(r["ms_per_step"] > 0 for r in status["ranks"]))
+            return status["state"] == "running" and status["generation"] == 2 and all(r["ms_per_step"] > 0 for r in status["ranks"])
         seconds = run.wait(goes_on, "the next generation's first step")
-        status, _ = wait_succeeded(c, job, run)
+        status = c.job(job)
+        run.say(c.describe(job))
+        c.ddpctl("cancel", job)
+        c.wait_job(job, "cancelled", timeout=max(1.0, run.left()))
         c.wait_gone(job)
     after = {r["rank"]: r["pid"] for r in status["ranks"]}
-    if status["restarts_used"] or after[0] != before[0]:
-        raise Failed("%d restarts for one kill, process %d became %d" % (status["restarts_used"], before[0], after[0]))
-    return {"seconds_to_go_on": seconds, "wanted_s": 3, "generation": status["generation"]}
+    if status["restarts_used"] or {r for r in before if before[r] != after[r]} != {1}:
+        raise Failed("%d restarts for one kill, processes %s became %s" % (status["restarts_used"], before, after))
+    return {"ranks": ranks, "seconds_to_go_on": seconds, "wanted_s": 3, "generation": status["generation"]}
+
+
+@check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job continues", least=40)
+def killed_rank(run):
+    return kill_one(run, 2)
+
+
+@check("nccl", "killed-of-four", "kill -9 of one of 4 ranks: the other three keep their processes", least=45)
+def killed_of_four(run):
+    return kill_one(run, 4)
+
+
+@check("nccl", "order-none", "4 ranks with `reproducible: none` beside `layout`: losses, milliseconds of a step", least=40)
+def order_none(run):
+    """With `none` NCCL chooses the algorithm. On one GPU the ranks are connected by TCP, so the figures show that both ways work, not
+    what many GPUs gain."""
+    steps, losses, found = 12 if run.quick else 60, {}, {}
+    with start_cluster(run, 4) as c:
+        for order in ("layout", "none"):
+            job = c.submit(run.path(order + ".yaml", jobs.text(gpt_lines(run, steps) + ["reproducible: " + order], procs=4)))
+            _, losses[order] = wait_succeeded(c, job, run)
+            found[order + "_ms"] = statistics.median(p["value"] for p in points_of(c, job) if p["name"] == "ms_per_step" and p["rank"] == 0 and
+                                                     p["step"] > steps // 3)
+    found["losses_apart"] = jobs.difference(losses["none"], losses["layout"])
+    if found["losses_apart"] > MOST:
+        raise Failed("losses are up to %.2g apart" % found["losses_apart"], found)
+    return found
 
 
 @check("nccl", "cycles", "100 communicators made and aborted in one process, without a leak", least=30, most=120)

@@ -68,6 +68,24 @@ def same_bits_gpt(run):
     return run_twice(run, lambda out: jobs.gpt(text, steps, run.quick, steps, out, dropout=0.1), "bf16")
 
 
+@check("training", "recompute", "`recompute: block` needs less memory for a GPT's activations, and gives the same bits", least=20)
+def recompute(run):
+    steps, text, seen, kept = 6 if run.quick else 40, jobs.write_text(run.path("text.txt")), [], {}
+    for again in ("none", "block"):
+        out = run.path(again)
+        lines = jobs.gpt(text, steps, run.quick, steps, out, dropout=0.1) + ["recompute: " + again]
+        reports = jobs.train(run, jobs.text(lines, precision="bf16", log_every=1), again)
+        kept[again] = next((r["activation_bytes"] for r in reports if "activation_bytes" in r), None)
+        seen.append((jobs.curve(reports), jobs.tensors(out), jobs.tensors(out, "optimizer.safetensors")))
+    found = {"kept_bytes": kept["none"], "block_bytes": kept["block"]}
+    if seen[0] != seen[1]:
+        what = [n for n, a, b in zip(("losses", "parameters", "moments"), *seen) if a != b]
+        raise Failed("with recompute: block other bits of " + ", ".join(what), found)
+    if not kept["block"] or not kept["block"] < kept["none"]:
+        raise Failed("no memory is saved", found)
+    return found
+
+
 @check("training", "kill-and-resume", "kill -9, then resume from the last snapshot: the bits of an undisturbed run", least=30)
 def kill_and_resume(run):
     text = jobs.write_text(run.path("text.txt"))

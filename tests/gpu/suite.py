@@ -20,9 +20,9 @@ import subprocess
 import time
 import traceback
 
-# In the order in which they run: the most important stages come first, and those that may use all remaining time come
-# last.
-STAGES = ("machine", "correctness", "speed", "nccl", "cluster", "training", "profile", "sanitizers", "peers")
+# In the order in which they run: the most important stages come first, correctness before speed, and those that may use all
+# remaining time come last.
+STAGES = ("machine", "correctness", "nccl", "shard", "speed", "cluster", "training", "profile", "sanitizers", "peers")
 STATES = ("passed", "failed", "skipped", "left_out")
 CHECKS = []  # all checks, in the order in which they were defined
 ENDS_BY_ITSELF = 10  # seconds that a check gets after its limit to end its programs
