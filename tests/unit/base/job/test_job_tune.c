@@ -127,6 +127,7 @@ static void a_chosen_outer_optimizer_stays(void **state)
     assert_true(one.train.sync.outer_momentum == 0.9 && !one.train.sync.outer_auto);
     /* A resumed run may have others, which stay. */
     CLEANUP(free_text) char *rate = tuned_changes(LONG_WARM, "optimizer.lr=0.5", NULL, &other);
+    assert_string_equal(rate, "optimizer.lr 0.001 -> 0.5");
     assert_true(other.train.sync.outer_auto);
     assert_true(job_tune_copy(&other, &longer) && !other.train.sync.outer_auto);
 }
