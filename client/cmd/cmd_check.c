@@ -231,11 +231,12 @@ const struct command cmd_check = {
         "MASTER_PORT, and one that the kernel chooses. It also measures how fast each node sends to the next.\n"
         "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n\n"
         "For files above 8 MiB the size and three blocks are compared. Without a job only the nodes are\n"
-        "checked. `ddpctl submit` does the quick part of this check and prints warnings.\n\n"
+        "checked. The role operate is needed. When an operator submits a job, `ddpctl submit` does the quick part of\n"
+        "this check and prints warnings.\n\n"
         "--deep runs a job on the free nodes. It measures matrix products, memory and copies of each GPU, or of each\n"
         "slot of a node without GPUs. Each rate is printed beside the median of its peers: those of the same model.\n"
         "A GPU or slot that stays below 80 % of it in all rounds is a problem. Nodes that run jobs are left out.\n"
-        "--drain keeps a node with such a problem from further jobs.\n\n"
+        "--drain keeps a node with such a problem from further jobs. --deep needs the role submit, --drain operate.\n\n"
         "  ddpctl check --deep\n"
         "  ddpctl check --deep --drain --only-nodes box1,box2,box3",
     .options = options,
