@@ -26,6 +26,11 @@ def shell(args, text=None):
         sys.exit(77)
 
 
+def close_site(network, site):
+    """From now on nobody can connect to the host."""
+    shell(["nsenter", "--net=/run/netns/" + network.space[site], "nft", "-f", "-"], NO_WAY_IN)
+
+
 class Sites(Cluster):
     """The coordinator runs on MIDDLE; `relay` is its address there."""
 
@@ -41,16 +46,16 @@ class Sites(Cluster):
         self.host = middle
         try:
             for site in SITES:
-                self.close_site(site)
+                close_site(network, site)
+                self.slow_site(site)
             self.start(0)
         except BaseException as e:
             self.failed = not isinstance(e, SystemExit)
             self.close()
             raise
 
-    def close_site(self, site):
+    def slow_site(self, site):
         inside = ["nsenter", "--net=/run/netns/" + self.network.space[site]]
-        shell([*inside, "nft", "-f", "-"], NO_WAY_IN)
         shell([*inside, "tc", "qdisc", "add", "dev", "eth0", *LINE])
         shell(["tc", "qdisc", "add", "dev", self.network.device[site], *LINE])  # the other direction
 

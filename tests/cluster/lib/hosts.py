@@ -28,7 +28,8 @@ cd "$1" && shift && exec "$@"
 """ % os.path.dirname(BIN)
 
 SSH = """#!/bin/sh
-host=$1
+while [ "$1" = -o ]; do shift 2; done
+host=${1%%%%.*}
 shift
 exec nsenter --target "$(cat %s/$host.pid)" --net --mount --uts -- sh -c "cd / && $*"
 """
@@ -98,12 +99,12 @@ class Hosts:
 
     def __init__(self, cluster, names, directory, env):
         self.cluster, self.directory = cluster, directory
-        self.env = dict(env, PATH="%s/bin:/usr/local/bin:%s" % (cluster.dir, os.environ["PATH"]))
+        self.env = dict(env, PATH="%s/bin:/usr/local/bin:%s" % (cluster.dir, env["PATH"]))
         self.shells = {}
         with open(os.path.join(cluster.dir, "hosts"), "w") as f:
             f.write("127.0.0.1 localhost\n")
-            f.writelines("%s %s\n" % (cluster.network.address[name], name) for name in names)
-        os.mkdir(os.path.join(cluster.dir, "bin"))
+            f.writelines("%s %s %s.example.org\n" % (cluster.network.address[name], name, name) for name in names)
+        os.makedirs(os.path.join(cluster.dir, "bin"), exist_ok=True)
         for name, text in (("ssh", SSH % cluster.dir), ("systemctl", SYSTEMCTL)):
             path = os.path.join(cluster.dir, "bin", name)
             with open(path, "w") as f:
