@@ -23,19 +23,26 @@ void outer_put(const struct trainer *t, struct snapshot_place *out)
 enum err_code outer_take(struct trainer *t, const struct snapshot_place *place, struct err *e)
 {
     /* Those of a plain mean, or without momentum, are for other arrays than this run has. */
-    if (!t->spec->sync.outer_auto || !(place->outer_lr > 0) || !(place->outer_momentum > 0))
+    if (!(place->outer_lr > 0) || !(place->outer_momentum > 0))
         return ERR_OK;
+    /* Also if the job file has its own: a coordinator with an older database brings back a job file without them, and then all
+     * ranks must fall back to the same. */
     t->outer_lr = place->outer_lr;
     t->outer_momentum = place->outer_momentum;
+    if (!t->spec->sync.outer_auto)
+        return ERR_OK;
     t->sync = outer_spec(t);
     return sync_tune(t->formation.sync, &t->sync, e);
 }
 
-void outer_log(const struct trainer *t)
+void outer_begin(struct trainer *t)
 {
     const struct sync_spec *s = &t->sync;
-    if (!t->spec->sync.outer_auto || t->formation.rank != 0)
+    if (t->spec->sync.type != SYNC_DILOCO)
         return;
-    log_info("outer_optimizer", "outer_lr=%g outer_momentum=%g warm=%lld from=%s", s->outer_lr,
-             s->outer_momentum, (long long)s->warm, t->outer_lr > 0 ? "snapshot" : "job");
+    if (t->spec->sync.outer_auto && t->formation.rank == 0)
+        log_info("outer_optimizer", "outer_lr=%g outer_momentum=%g warm=%lld from=%s", s->outer_lr,
+                 s->outer_momentum, (long long)s->warm, t->outer_lr > 0 ? "snapshot" : "job");
+    t->outer_lr = s->outer_lr;
+    t->outer_momentum = s->outer_momentum;
 }

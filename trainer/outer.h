@@ -4,8 +4,8 @@
 #include "trainer/trainer.h"
 
 /* The outer optimizer of diloco. If the job file has neither outer_lr nor outer_momentum, they follow from its other keys
- * (job_sync_choose_outer). A run that goes on keeps those that it has used so far, although these keys may have changed:
- * snapshots have them, and replaced ranks get them from the others. */
+ * (job_sync_choose_outer). A run keeps those with which it has begun, although these keys may change: by `ddpctl tune`, or in the
+ * job file of a run that goes on. Snapshots have them, and replaced ranks get them from the others. */
 
 /* The job's `sync` with the outer optimizer in use. */
 struct sync_spec outer_spec(const struct trainer *t);
@@ -13,7 +13,8 @@ struct sync_spec outer_spec(const struct trainer *t);
 void outer_put(const struct trainer *t, struct snapshot_place *out);
 /* Collective, before the strategy's state is loaded: from now on the run uses those of the place, if the job file has none. */
 MUST_CHECK enum err_code outer_take(struct trainer *t, const struct snapshot_place *place, struct err *e);
-/* Rank 0 logs which are in use, if the job file has none. */
-void outer_log(const struct trainer *t);
+/* The run begins, or goes on from a snapshot, with those in use: from now on it keeps them. Rank 0 logs them, if the job file has
+ * none. */
+void outer_begin(struct trainer *t);
 
 #endif

@@ -302,14 +302,14 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
     if (t->formation.info.live)
         return ERR_OK; /* trainer_form has brought the state */
     if (t->formation.info.source_rank < 0) {
-        outer_log(t);
+        outer_begin(t);
         return start_fresh(t, e);
     }
     float *state = NULL;
     enum err_code code = restore_from(t, t->formation.info.source.path, &state, e);
     free(state);
     if (!code)
-        outer_log(t);
+        outer_begin(t);
     /* A file was lost or damaged after this rank had offered it, or it was offered unread. The next generation reads all of
      * it, and the coordinator then chooses a snapshot that is whole. So this error must not end the job, as these codes do. */
     if (code == ERR_NOT_FOUND || code == ERR_DATA_LOSS)

@@ -131,7 +131,7 @@ struct trainer {
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
     int64_t revision;                /* of the job file whose values are in use */
-    double outer_lr, outer_momentum; /* with which the run has begun: outer.h; 0: none */
+    double outer_lr, outer_momentum; /* with which the run has begun: outer.h; 0: it has not */
     bool told_round;                 /* the first round is in the log */
     int low_rounds;                  /* see sync_agreement_stays_low */
     bool snapshot_due;               /* and waits for the end of the round */

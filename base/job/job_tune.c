@@ -52,7 +52,15 @@ static bool has_snapshots(const struct train_spec *t)
     return t->snapshot.dir != NULL;
 }
 
-enum tunable_type { TUNABLE_REAL, TUNABLE_INT, TUNABLE_PAIR, TUNABLE_EVERY, TUNABLE_ROUND, TUNABLE_BATCHES };
+enum tunable_type {
+    TUNABLE_REAL,
+    TUNABLE_INT,
+    TUNABLE_PAIR,
+    TUNABLE_EVERY,
+    TUNABLE_ROUND,
+    TUNABLE_OUTER, /* of the outer optimizer: only the trainers know the value in use if the job file has none */
+    TUNABLE_BATCHES,
+};
 
 #define AT(member) offsetof(struct job_spec, member)
 /* A key's place in the job file is the key itself if it begins with one of the coordinator's keys, and else below
@@ -76,8 +84,8 @@ static const struct tunable {
     {"schedule.warmup", TUNABLE_INT, AT(train.schedule.warmup), any_job, false},
     {"schedule.min_lr", TUNABLE_REAL, AT(train.schedule.min_lr), any_job, false},
     {"sync.every", TUNABLE_ROUND, AT(train.sync), has_rounds, false},
-    {"sync.outer_lr", TUNABLE_REAL, AT(train.sync.outer_lr), has_outer_optimizer, false},
-    {"sync.outer_momentum", TUNABLE_REAL, AT(train.sync.outer_momentum), has_outer_optimizer, false},
+    {"sync.outer_lr", TUNABLE_OUTER, AT(train.sync.outer_lr), has_outer_optimizer, false},
+    {"sync.outer_momentum", TUNABLE_OUTER, AT(train.sync.outer_momentum), has_outer_optimizer, false},
     {"sync.overlap", TUNABLE_INT, AT(train.sync.overlap), has_outer_optimizer, false},
     {"sync.mix", TUNABLE_REAL, AT(train.sync.mix), has_outer_optimizer, false},
     {"snapshot.every", TUNABLE_EVERY, AT(train.snapshot.every), has_snapshots, false},
@@ -131,7 +139,7 @@ static void put_every(struct buf *out, const struct job_every *every)
         buf_printf(out, "%" PRId64, every->count);
 }
 
-/* The caller frees. A text that the job file takes. */
+/* The caller frees. A text that the job file takes, or "auto". */
 static char *tunable_print(const struct tunable *t, const struct job_spec *spec)
 {
     const void *at = (const char *)spec + t->offset;
@@ -141,6 +149,12 @@ static char *tunable_print(const struct tunable *t, const struct job_spec *spec)
     struct buf out = {0};
 
     switch (t->type) {
+    case TUNABLE_OUTER:
+        if (spec->train.sync.outer_auto)
+            buf_puts(&out, "auto");
+        else
+            put_real(&out, *real);
+        break;
     case TUNABLE_REAL:
         put_real(&out, *real);
         break;
@@ -180,6 +194,7 @@ static bool tunable_copy(const struct tunable *t, struct job_spec *to, const str
     const void *source = (const char *)from + t->offset;
 
     switch (t->type) {
+    case TUNABLE_OUTER:
     case TUNABLE_REAL:
         memcpy(at, source, sizeof(double));
         break;
@@ -285,26 +300,6 @@ static enum err_code assignment_apply(struct conf_doc *doc, const char *text, co
     return conf_set_as(doc, path, equals + 1, key, e);
 }
 
-/* outer_lr and outer_momentum may follow from other keys of `sync`. They become keys of their own, so that a change of `every`, or
- * of one of them, does not change others. */
-static enum err_code outer_pin(struct conf_doc *doc, const struct sync_spec *before, char *const *assignments,
-                               struct err *e)
-{
-    char lr[REAL_TEXT], momentum[REAL_TEXT];
-    bool sync = false;
-
-    for (size_t i = 0; assignments[i]; i++)
-        sync |= !strncmp(assignments[i], "sync.", strlen("sync.")) ||
-                !strncmp(assignments[i], "train.sync.", strlen("train.sync."));
-    if (!sync || !before->outer_auto || !before->warm)
-        return ERR_OK;
-    real_text(lr, before->outer_lr);
-    real_text(momentum, before->outer_momentum);
-    return conf_set_as(doc, "train.sync.outer_lr", lr, "sync.outer_lr", e)
-               ? e->code
-               : conf_set_as(doc, "train.sync.outer_momentum", momentum, "sync.outer_momentum", e);
-}
-
 static void list_changes(struct job_tuned *out, const struct job_spec *before)
 {
     out->changes = xcalloc(ARRAY_LEN(tunables), sizeof(*out->changes));
@@ -338,6 +333,24 @@ static enum err_code check_arrays(const struct train_spec *from, const struct tr
     return job_sync_check_change(&from->sync, &to->sync, e);
 }
 
+/* The run may use other values than this job file implies: those of the snapshot from which it was resumed. So a key that is left
+ * out has no value that this function could keep. */
+static enum err_code check_outer(const struct conf_doc *doc, const struct sync_spec *before,
+                                 const struct sync_spec *after, struct err *e)
+{
+    if (!before->outer_auto || after->outer_auto)
+        return ERR_OK;
+    const struct conf_node *sync = conf_get(conf_get(conf_root(doc), "train"), "sync");
+    const bool lr = conf_get(sync, "outer_lr");
+
+    if (lr && conf_get(sync, "outer_momentum"))
+        return ERR_OK;
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "set 'sync.%s', too: the job file has neither 'sync.outer_lr' nor 'sync.outer_momentum', "
+                   "so they can only be set together",
+                   lr ? "outer_momentum" : "outer_lr");
+}
+
 enum err_code job_tune(struct job_tuned *out, const char *text, char *const *assignments, struct err *e)
 {
     CLEANUP(tune_doc_close) struct conf_doc *doc = NULL;
@@ -352,12 +365,11 @@ enum err_code job_tune(struct job_tuned *out, const char *text, char *const *ass
         return e->code;
     if (before.kind != JOB_TRAIN)
         return err_set(e, ERR_FAILED_PRECONDITION, "only train jobs can be tuned, not commands");
-    if (outer_pin(doc, &before.train.sync, assignments, e))
-        return e->code;
     for (size_t i = 0; assignments[i]; i++)
         if (assignment_apply(doc, text, &before.train, assignments[i], e))
             return e->code;
-    if (job_read(&tuned.spec, doc, e) || check_arrays(&before.train, &tuned.spec.train, e))
+    if (job_read(&tuned.spec, doc, e) || check_arrays(&before.train, &tuned.spec.train, e) ||
+        check_outer(doc, &before.train.sync, &tuned.spec.train.sync, e))
         return e->code;
     list_changes(&tuned, &before);
     tuned.text = conf_print(doc);

@@ -8,7 +8,7 @@
 
 struct job_change {
     const char *key; /* as users write it: "optimizer.lr" */
-    char *from, *to;
+    char *from, *to; /* "auto": an outer optimizer that the job file does not have */
 };
 
 struct job_tuned {

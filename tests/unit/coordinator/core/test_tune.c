@@ -77,7 +77,7 @@ static void the_step_is_said_once_it_is_known(void **state)
 
     assert_int_equal(fixture_tune(f, job, "sync.every=200"), ERR_OK);
     assert_string_equal(last_reply(f)->when, "at the end of the round");
-    assert_int_equal(fixture_tune(f, job, "sync.outer_lr=0.7"), ERR_OK);
+    assert_int_equal(fixture_tune(f, job, "sync.mix=0.7"), ERR_OK);
     fixture_watch_telling(f, job, spawn, 1, 100); /* another change came since */
     assert_false(fixture_said(f, "in use"));
     assert_string_equal(note_of(f, job),

@@ -84,6 +84,8 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
     info.committed = xcalloc(1, sizeof(*info.committed));
     info.committed[0].step = at->committed;
     info.committed_count = at->committed > 0;
+    if (at->job_file && at->rank == 0)
+        info.job_file = xstrdup(at->job_file);
     formation_be_told(&t->formation, &info);
     return trainer_form(t, false, e);
 }

@@ -24,11 +24,12 @@ struct meeting_place {
     int round; /* each group has a number of its own, from 0 */
     int64_t generation;
     int rank, world;
-    bool apart;        /* every rank is on its own node */
-    bool live;         /* the group goes on with the state of `source`, */
-    int source;        /* else with nothing */
-    bool upgraded;     /* the last rank is of another version than the others */
-    int64_t committed; /* the step of the only committed snapshot; 0: none */
+    bool apart;           /* every rank is on its own node */
+    bool live;            /* the group goes on with the state of `source`, */
+    int source;           /* else with nothing */
+    bool upgraded;        /* the last rank is of another version than the others */
+    int64_t committed;    /* the step of the only committed snapshot; 0: none */
+    const char *job_file; /* rank 0's: the newest job file; NULL: the job was never tuned */
 };
 
 /* A trainer of a small model without a coordinator, on the device that DDP_TEST_DEVICE names (cpu). sync, more: the value of `sync` in the job file, and further lines
