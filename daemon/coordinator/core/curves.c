@@ -102,10 +102,16 @@ static void note_take(struct core *core, struct job *job, const char *note)
 
 static char *disagreement_text(const struct job *job)
 {
-    return xasprintf("the ranks' changes cancel out: the agreement was below %g in the last %" PRId64
-                     " rounds, and %.2g in the last "
-                     "one; lower sync.every",
+    return xasprintf("the ranks' changes cancel out: "
+                     "the agreement was below %g in the last %" PRId64 " rounds, and %.2g in the last one; "
+                     "lower sync.every",
                      SYNC_LOW_AGREEMENT, job->disagreement.rounds, job->disagreement.last);
+}
+
+/* Whether the counted rounds are those of the present ranks, with the present values. */
+static bool disagreement_counts(const struct job *job)
+{
+    return job->disagreement.generation == job->r.generation && job->disagreement.revision == job->r.revision;
 }
 
 /* Rank 0 reports each round once. The event is not repeated until a user has tuned the job: a run has thousands of rounds. */
@@ -113,6 +119,10 @@ static void agreement_watch(struct core *core, struct job *job, double agreement
 {
     if (isnan(agreement))
         return;
+    if (!disagreement_counts(job))
+        job->disagreement.rounds = 0;
+    job->disagreement.generation = job->r.generation;
+    job->disagreement.revision = job->r.revision;
     job->disagreement.last = agreement;
     job->disagreement.rounds = agreement < SYNC_LOW_AGREEMENT ? job->disagreement.rounds + 1 : 0;
     if (job->disagreement.rounds < SYNC_LOW_ROUNDS || job->disagreement.told_in == job->r.revision + 1)
@@ -148,7 +158,8 @@ void curves_notes(const struct job *job, struct core_job_status *out)
         CLEANUP(free_text) char *text = still_text(job);
         out->notes = strv_append(out->notes, text);
     }
-    if (job->disagreement.rounds >= SYNC_LOW_ROUNDS && job->r.state == JOB_RUNNING) {
+    if (job->disagreement.rounds >= SYNC_LOW_ROUNDS && disagreement_counts(job) &&
+        job->r.state == JOB_RUNNING) {
         CLEANUP(free_text) char *text = disagreement_text(job);
         out->notes = strv_append(out->notes, text);
     }

@@ -150,6 +150,7 @@ struct job {
     } still;
     struct { /* curves.c: rounds in a row whose agreement was low */
         int64_t rounds;
+        int64_t generation, revision; /* those with which the rounds were made */
         double last;
         int64_t told_in; /* 1 + the revision of the job file for which the event was recorded; 0: never */
     } disagreement;

@@ -111,10 +111,42 @@ static void a_low_agreement_is_said_once(void **state)
     assert_int_equal(times_said(f, "changes cancel out"), 1);
     assert_true(job_notes(f, job, "in the last 19 rounds"));
     assert_int_equal(fixture_tune(f, job, "sync.every=10"), ERR_OK);
+    assert_false(job_notes(f, job, "changes cancel out"));
+    for (int i = 0; i < 4; i++)
+        fixture_report(f, job, 0, step += 10, "round_agreement", 0.04);
+    assert_int_equal(times_said(f, "changes cancel out"), 1); /* rounds before the change do not count */
+    assert_false(job_notes(f, job, "changes cancel out"));
     fixture_report(f, job, 0, step += 10, "round_agreement", 0.04);
     assert_int_equal(times_said(f, "changes cancel out"), 2);
+    assert_true(job_notes(f, job, "in the last 5 rounds"));
     fixture_report(f, job, 0, step += 10, "round_agreement", 0.4);
     assert_false(job_notes(f, job, "changes cancel out"));
+}
+
+/* A single rank reports no agreement, so no report would end the note. */
+static void a_low_agreement_is_that_of_the_generation(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t step = 0;
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "max_restarts: 3\nprocs_per_node: 2\n" DILOCO);
+
+    fixture_form(f, job);
+    for (int i = 0; i < 5; i++)
+        fixture_report(f, job, 0, step += 20, "round_agreement", 0.04);
+    assert_true(job_notes(f, job, "in the last 5 rounds"));
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    fixture_all_obey(f, "box1");
+    fixture_form(f, job);
+    assert_int_equal(core_job(f->core, job)->generation, 2);
+    assert_int_equal(core_job(f->core, job)->state, JOB_RUNNING);
+    assert_false(job_notes(f, job, "changes cancel out"));
+    for (int i = 0; i < 4; i++)
+        fixture_report(f, job, 0, step += 20, "round_agreement", 0.04);
+    assert_false(job_notes(f, job, "changes cancel out"));
+    fixture_report(f, job, 0, step += 20, "round_agreement", 0.04);
+    assert_true(job_notes(f, job, "in the last 5 rounds"));
+    assert_int_equal(times_said(f, "changes cancel out"), 1);
 }
 
 static void report_captured(struct core_fixture *f, int64_t job, int64_t step, double loss)
@@ -242,6 +274,7 @@ int main(void)
         TEST(a_loss_that_is_not_a_number_is_constant),
         TEST(few_equal_reports_say_nothing),
         TEST(a_low_agreement_is_said_once),
+        TEST(a_low_agreement_is_that_of_the_generation),
         TEST(a_captured_loss_must_stand_still_for_longer),
         TEST(what_a_program_reports_is_no_longer_read_from_its_output),
         TEST(status_says_where_metrics_come_from),
