@@ -10,7 +10,9 @@
 #define IDLE_MS 1500    /* without CPU time, until it counts as idle */
 #define SILENT_MS 30000 /* without output or report, until it counts as silent */
 #define MOVED_MS 500    /* a time that differs by more is told again */
-#define MOVED_CPU 250   /* a part of a core that differs by more is told again; permille */
+#define CPU_RATIO 4     /* CPU time that grows or shrinks by more than this factor is told again ... */
+#define CPU_SLACK 100   /* ... if it differs by more than about this, too; permille of a core */
+#define CPU_PAUSE 5000  /* ms from the last message to one that tells only of CPU time */
 
 void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at)
 {
@@ -64,6 +66,17 @@ static bool time_moved(int64_t a, int64_t b)
     return (!a != !b) || llabs((long long)(a - b)) > MOVED_MS;
 }
 
+/* The coordinator compares the ranks of a job by ratio (stall.c), and acts on the result only with a stall_timeout. The CPU time of a
+ * worker with several threads may change in each sample. So there is a pause, which a short stall_timeout shortens. */
+static bool cpu_moved(const struct worker_activity *a, int cpu, int64_t stall_timeout_ms, int64_t now)
+{
+    const int64_t quarter = stall_timeout_ms / 4;
+
+    if (!stall_timeout_ms || now - a->told_at < (quarter < CPU_PAUSE ? quarter : CPU_PAUSE))
+        return false;
+    return cpu > CPU_RATIO * a->told_cpu + CPU_SLACK || a->told_cpu > CPU_RATIO * cpu + CPU_SLACK;
+}
+
 bool worker_activity_dozes(const struct worker_activity *a, int64_t now)
 {
     return a->seen && now - a->busy_at >= STEADY_MS;
@@ -80,11 +93,11 @@ bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, i
     idle = a->seen && now - idle >= IDLE_MS ? idle : 0;
     stuck = idle ? a->stuck : 0; /* a busy worker may wait for a disk at the moment of a sample */
     int own = idle ? a->own_wait : 0, cpu = silent ? a->cpu_permille : 0;
+    if (silent && !idle && !cpu)
+        cpu = 1; /* 0 means that the agent does not know */
     news = time_moved(silent, a->told_silent) || time_moved(idle, a->told_idle) || stuck != a->told_stuck ||
-           own != a->told_own || abs(cpu - a->told_cpu) > MOVED_CPU;
+           own != a->told_own || cpu_moved(a, cpu, stall_timeout_ms, now);
     a->told_own = own;
-    if (news) /* so that small changes add up */
-        a->told_cpu = cpu;
     a->told_silent = silent;
     a->told_idle = idle;
     a->told_stuck = stuck;
@@ -98,4 +111,10 @@ bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, i
     out->cpu_permille = cpu;
     out->state = (char *)(stuck == 'T' ? "T" : stuck == 'D' ? "D" : "");
     return news;
+}
+
+void worker_activity_sent(struct worker_activity *a, const Ddp__V1__SpawnActivity *said, int64_t now)
+{
+    a->told_cpu = said->cpu_permille;
+    a->told_at = now;
 }

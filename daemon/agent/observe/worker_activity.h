@@ -28,9 +28,11 @@ struct worker_activity {
     int64_t told_idle, told_silent;
     /* Of the last sample that has them: what it waits in, and how likely for no peer. */
     char call[PROCESS_CALL], target[PROCESS_TARGET], stack[SAMPLE_STACK_TEXT];
-    int own_wait, told_own;     /* told_own: what the coordinator was told last */
-    int cpu_permille, told_cpu; /* of one core, in the last counted sample */
-    char told_stuck;            /* the state that the coordinator was told last */
+    int own_wait, told_own; /* told_own: what the coordinator was told last */
+    int cpu_permille;       /* of one core, in the last counted sample */
+    int told_cpu;           /* the same in the last message */
+    int64_t told_at;        /* when that message was sent */
+    char told_stuck;        /* the state that the coordinator was told last */
 };
 
 /* Takes in a sample that was taken at `at`. */
@@ -40,5 +42,7 @@ bool worker_activity_dozes(const struct worker_activity *a, int64_t now);
 /* Fills *out but for job and spawn. True: it differs from what the coordinator was told last. */
 bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, int64_t now, int64_t wall,
                           Ddp__V1__SpawnActivity *out);
+/* A message with `said` was sent, because of this worker or another one. */
+void worker_activity_sent(struct worker_activity *a, const Ddp__V1__SpawnActivity *said, int64_t now);
 
 #endif

@@ -83,6 +83,8 @@ static void activity_send(struct worker_monitor *w)
     up.activity = &activity;
     if (news)
         w->tell = w->options.send(w->options.ctx, &up, &e) != ERR_OK;
+    for (size_t i = 0; news && !w->tell && i < w->count; i++)
+        worker_activity_sent(&w->workers[i].activity, &items[i], now);
     free(list);
     free(items);
 }

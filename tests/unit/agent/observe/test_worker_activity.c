@@ -19,6 +19,8 @@ static Ddp__V1__SpawnActivity activity_told(struct worker_activity *a, int64_t s
     Ddp__V1__SpawnActivity out;
 
     *news = worker_activity_tell(a, stall_ms, now, now + WALL, &out);
+    if (*news)
+        worker_activity_sent(a, &out, now);
     return out;
 }
 
@@ -118,7 +120,84 @@ static void what_a_silent_worker_uses_is_told(void **state)
     assert_false(news);
     activity_sample(&a, 9000, 1031, 0, 1000);
     assert_int_equal(activity_told(&a, 10000, 9000, &news).cpu_permille, 800);
+    assert_false(news); /* the last message is less than a quarter of stall_timeout old */
+    activity_sample(&a, 10000, 1831, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 10000, &news).cpu_permille, 800);
     assert_true(news);
+}
+
+/* Threads of a silent worker compute now and then. Each message costs the coordinator a look at all jobs. */
+static void a_worker_that_uses_more_and_less_is_told_seldom(void **state)
+{
+    struct worker_activity a = {0};
+    int64_t cpu_ms = 1;
+    int told = 0;
+    bool news;
+
+    (void)state;
+    activity_sample(&a, 1000, cpu_ms, 0, 1000);
+    for (int64_t at = 2000; at <= 101000; at += 1000) {
+        cpu_ms += at / 1000 % 2 ? 4000 : 1200; /* less than four times */
+        activity_sample(&a, at, cpu_ms, 0, 1000);
+        (void)activity_told(&a, 80000, at, &news);
+        told += news;
+    }
+    assert_int_equal(told, 1); /* that it is silent */
+    for (int64_t at = 102000; at <= 201000; at += 1000) {
+        cpu_ms += at / 3000 % 2 ? 4000 : 30;
+        activity_sample(&a, at, cpu_ms, 0, 1000);
+        (void)activity_told(&a, 80000, at, &news);
+        told += news;
+    }
+    assert_true(told > 5 && told <= 1 + 100 / 5);
+}
+
+static void a_message_for_another_worker_tells_of_this_one_too(void **state)
+{
+    struct worker_activity a = {0};
+    Ddp__V1__SpawnActivity said;
+    bool news;
+
+    (void)state;
+    activity_sample(&a, 1000, 1, 0, 1000);
+    activity_sample(&a, 6000, 151, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 6000, &news).cpu_permille, 30);
+    activity_sample(&a, 8000, 1951, 0, 1000);
+    said = activity_told(&a, 10000, 8000, &news);
+    assert_false(news);
+    worker_activity_sent(&a, &said, 8000);
+    activity_sample(&a, 11000, 4651, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 11000, &news).cpu_permille, 900);
+    assert_false(news);
+}
+
+static void without_a_stall_timeout_its_use_is_told_once(void **state)
+{
+    struct worker_activity a = {0};
+    bool news;
+
+    (void)state;
+    activity_sample(&a, 1000, 1, 0, 1000);
+    activity_sample(&a, 31000, 901, 0, 1000);
+    assert_int_equal(activity_told(&a, 0, 31000, &news).cpu_permille, 30);
+    assert_true(news);
+    activity_sample(&a, 41000, 10901, 0, 1000);
+    assert_int_equal(activity_told(&a, 0, 41000, &news).cpu_permille, 1000);
+    assert_false(news);
+}
+
+/* 0 says that the agent does not know. */
+static void a_worker_that_is_not_idle_yet_uses_more_than_nothing(void **state)
+{
+    struct worker_activity a = {0};
+    bool news;
+
+    (void)state;
+    activity_sample(&a, 1000, 1, 0, 1000);
+    activity_sample(&a, 6000, 1001, 0, 1000);
+    activity_sample(&a, 7000, 1001, 0, 1000);
+    assert_int_equal(activity_told(&a, 10000, 7000, &news).idle_ms, -1);
+    assert_int_equal(activity_told(&a, 10000, 7000, &news).cpu_permille, 1);
 }
 
 static void a_short_stall_timeout_is_reported_in_time(void **state)
@@ -150,6 +229,10 @@ int main(void)
         cmocka_unit_test(what_an_idle_worker_waits_in_is_told),
         cmocka_unit_test(silence_ends_with_output_or_a_report),
         cmocka_unit_test(what_a_silent_worker_uses_is_told),
+        cmocka_unit_test(a_worker_that_uses_more_and_less_is_told_seldom),
+        cmocka_unit_test(a_message_for_another_worker_tells_of_this_one_too),
+        cmocka_unit_test(without_a_stall_timeout_its_use_is_told_once),
+        cmocka_unit_test(a_worker_that_is_not_idle_yet_uses_more_than_nothing),
         cmocka_unit_test(a_short_stall_timeout_is_reported_in_time),
         cmocka_unit_test(a_wall_clock_that_was_set_back_is_no_silence),
     };

@@ -24,6 +24,7 @@ struct fixture {
     int activities, answers;
     size_t quiet;    /* workers in the newest Activity */
     int64_t idle_ms; /* of the first worker in the newest Activity */
+    int cpu_permille;
     char state[4], waits_in[64], stack[SAMPLE_STACK_TEXT];
     int64_t probe; /* from here on: of the newest answer to a probe */
     size_t workers;
@@ -44,6 +45,7 @@ static enum err_code take_message(void *ctx, const Ddp__V1__AgentUp *up, struct 
         f->activities++;
         f->quiet = up->activity->n_spawns;
         f->idle_ms = f->quiet ? up->activity->spawns[0]->idle_ms : -1;
+        f->cpu_permille = f->quiet ? up->activity->spawns[0]->cpu_permille : 0;
         strcpy(f->state, f->quiet ? up->activity->spawns[0]->state : "");
         strcpy(f->waits_in, f->quiet ? up->activity->spawns[0]->waits_in : "");
         strcpy(f->stack, f->quiet ? up->activity->spawns[0]->stack : "");
@@ -305,6 +307,39 @@ static void a_worker_is_measured_with_its_children(void **state)
     sleeper_end(pid);
 }
 
+static bool says_computing(const struct fixture *f)
+{
+    return f->quiet == 1 && f->idle_ms < 0 && f->cpu_permille > 30;
+}
+
+static bool says_usage_often(const struct fixture *f)
+{
+    return f->usages >= 4;
+}
+
+/* Each reading sends the usage. What the worker does is sent once. */
+static void a_silent_worker_that_computes_is_reported_once(void **state)
+{
+    struct fixture *f = *state;
+    pid_t parent = getpid(), pid = fork();
+    struct monitored_worker who = {
+        .job = 7, .spawn = 3, .first_generation = 1, .pid = pid, .stall_timeout_ms = 1000};
+
+    if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (getppid() == parent)
+            ;
+        _exit(0);
+    }
+    worker_monitor_set(f->monitor, &who, 1);
+    worker_monitor_reported(f->monitor, 7, 3);
+    run_loop_until(f, says_computing);
+    f->activities = f->usages = 0;
+    run_loop_until(f, says_usage_often);
+    assert_true(f->activities < 3); /* its share of a busy machine may change */
+    sleeper_end(pid);
+}
+
 static void without_workers_a_probe_is_answered_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -325,6 +360,7 @@ int main(void)
         TEST(activity_that_could_not_be_sent_is_sent_later),
         TEST(a_probe_is_answered_with_the_workers_of_its_job),
         TEST(a_worker_is_measured_with_its_children),
+        TEST(a_silent_worker_that_computes_is_reported_once),
         TEST(without_workers_a_probe_is_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
