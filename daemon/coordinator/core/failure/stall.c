@@ -29,6 +29,7 @@
 #define TOLD_AFTER_MS 600000 /* hooks hear of it after this time, if there is no stall_timeout */
 #define WAITED_MS 5000       /* a rank that was idle so shortly before has waited in the collective */
 #define BUSY_RATIO 8 /* a rank that uses less than this part (1 / 8) of the busiest one's CPU time waits */
+#define COMPUTES_CPU 250      /* a rank that waits uses less, even on a slow machine; permille of a core */
 #define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
 
 static bool worker_is_heard(const struct spawn *s)
@@ -138,6 +139,20 @@ static const struct spawn *standstill_choose(const struct standstill *found, boo
     return found->idle_count == 1 ? found->idle : NULL;
 }
 
+/* The CPU time of a rank that is not idle, in permille of a core. Agents of older versions do not say it (0). Their ranks count as
+ * computing. */
+static int rank_cpu(const struct spawn *s)
+{
+    return s->cpu_permille ? s->cpu_permille : COMPUTES_CPU;
+}
+
+/* A rank that waits looks now and then whether its peers are alive. On a slow machine that may take more CPU time than an idle rank may
+ * use. So a rank also counts as waiting if it uses much less than the busiest one. */
+static bool rank_uses_little(const struct spawn *s, const struct spawn *busiest)
+{
+    return s->cpu_permille && busiest->cpu_permille && s->cpu_permille * BUSY_RATIO < busiest->cpu_permille;
+}
+
 /* Of the silent ranks the one that uses most CPU time; NULL: all are idle. */
 static const struct spawn *find_busiest(const struct core *core, const struct generation *g)
 {
@@ -145,7 +160,7 @@ static const struct spawn *find_busiest(const struct core *core, const struct ge
 
     for (int i = 0; i < g->r.world_size; i++) {
         const struct spawn *s = g->ranks[i].spawn;
-        if (worker_is_seen(core, s) && !s->idle_since && (!most || s->cpu_permille > most->cpu_permille))
+        if (worker_is_seen(core, s) && !s->idle_since && (!most || rank_cpu(s) > rank_cpu(most)))
             most = s;
     }
     return most;
@@ -164,13 +179,13 @@ static const struct spawn *find_awaited(const struct core *core, const struct ge
         const struct spawn *s = g->ranks[i].spawn;
         if (!worker_is_seen(core, s))
             continue;
-        /* Who waits looks now and then whether its peers are alive. On a slow machine that may be too much CPU time for an idle rank. */
-        standstill_add(&found, s, s->idle_since || s->cpu_permille * BUSY_RATIO < busiest->cpu_permille);
+        standstill_add(&found, s, s->idle_since || rank_uses_little(s, busiest));
         gpus |= strv_len(s->r.gpu_uuids) > 0;
     }
     /* A trainer's own collectives sleep, so who sleeps waits for who computes. If one of the sleepers were ended instead, the next
-     * generation would wait for this rank again. */
-    if (train && !gpus && busiest)
+     * generation would wait for this rank again. But if no rank computes much, the ranks that are not idle may wait for one that
+     * sleeps in something else. */
+    if (train && !gpus && busiest && (rank_cpu(busiest) >= COMPUTES_CPU || !found.own_count))
         return busiest;
     /* On GPUs a trainer sleeps between two looks at the device, whatever it waits for. */
     if (train && gpus)

@@ -108,6 +108,20 @@ static void a_rank_that_uses_little_cpu_time_counts_as_asleep(void **state)
     assert_true(fixture_said(f, "rank 1 on box1 (pid 102) computes without output or report for "));
 }
 
+/* The agent of rank 1 does not say how much CPU time it uses: it may compute as rank 2 does, so none of the two stands out. */
+static void a_rank_of_an_older_agent_does_not_count_as_asleep(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running_job_on_box1(f, FILE3, &session);
+    const struct quiet quiet[] = {{0, 3000, 3000, 0, 0, 0}, {1, -1, 1000, 0, 0, 0}, {2, -1, 4000, 0, 0, 900}};
+
+    say_activity(f, session, job, quiet, 3);
+    fixture_pass_beating(f, 10000, "box1");
+    assert_true(fixture_said(
+        f, "rank 0 on box1 (pid 101) makes no progress: no output, no report, no CPU time for "));
+}
+
 static void of_two_ranks_the_idle_one_is_named(void **state)
 {
     struct core_fixture *f = *state;
@@ -318,6 +332,7 @@ int main(void)
         TEST(an_idle_rank_counts_when_all_are_silent),
         TEST(a_busy_rank_stands_out_among_several_that_sleep),
         TEST(a_rank_that_uses_little_cpu_time_counts_as_asleep),
+        TEST(a_rank_of_an_older_agent_does_not_count_as_asleep),
         TEST(of_two_ranks_the_idle_one_is_named),
         TEST(one_rank_that_prints_renews_the_lease),
         TEST(ranks_that_all_compute_renew_the_lease),

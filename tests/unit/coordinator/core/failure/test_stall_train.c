@@ -93,6 +93,56 @@ static void the_rank_that_sleeps_outside_a_collective_is_replaced(void **state)
     assert_replaced(f, job, 3);
 }
 
+/* Rank 3 sleeps. The others wait for it, and use more CPU time than an idle rank, because the machine is slow. */
+static void a_rank_that_sleeps_outside_is_replaced_if_the_waiting_ranks_are_not_idle(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR LIMIT SAVED);
+    const struct quiet quiet[] = {
+        {0, -1, 9500, 0, 0, 25}, {1, -1, 9500, 0, 0, 27}, {2, -1, 9500, 0, 0, 25}, {3, 9000, 9500, 0, 3}};
+
+    say_activity(f, "box1", job, quiet, 4);
+    fixture_pass_beating(f, 25000, "box1");
+    assert_replaced(f, job, 3);
+}
+
+static void a_rank_that_computes_much_comes_before_one_that_sleeps_outside_a_collective(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR LIMIT SAVED);
+    const struct quiet quiet[] = {
+        {0, 9000, 9500}, {1, -1, 9500, 0, 0, 600}, {2, 9000, 9500}, {3, 9000, 9500, 0, 3}};
+
+    say_activity(f, "box1", job, quiet, 4);
+    fixture_pass_beating(f, 25000, "box1");
+    assert_replaced(f, job, 1);
+}
+
+static void a_rank_that_computes_on_a_busy_machine_is_replaced(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR LIMIT SAVED);
+    const struct quiet quiet[] = {
+        {0, -1, 9500, 0, 0, 25}, {1, 9000, 9500}, {2, -1, 9500, 0, 0, 80}, {3, 9000, 9500}};
+
+    say_activity(f, "box1", job, quiet, 4);
+    fixture_pass_beating(f, 25000, "box1");
+    assert_replaced(f, job, 2);
+}
+
+/* The agent of rank 2 does not say how much CPU time its rank uses, so the rank does not count as one that uses none. */
+static void a_rank_that_computes_on_a_node_with_an_older_agent_is_replaced(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR LIMIT SAVED);
+    const struct quiet quiet[] = {
+        {0, -1, 9500, 0, 0, 25}, {1, 9000, 9500}, {2, -1, 9500, 0, 0, 0}, {3, 9000, 9500, 0, 2}};
+
+    say_activity(f, "box1", job, quiet, 4);
+    fixture_pass_beating(f, 25000, "box1");
+    assert_replaced(f, job, 2);
+}
+
 /* Threads of NCCL may spin in a collective, so ranks that compute may be those that wait. A rank that sleeps between two looks at its
  * device may wait for a collective, too. */
 static void on_gpus_one_busy_rank_stands_out_only_among_several_that_sleep(void **state)
@@ -316,6 +366,10 @@ int main(void)
         TEST(the_rank_that_computes_is_replaced),
         TEST(of_two_busy_ranks_the_busier_one_is_replaced),
         TEST(the_rank_that_sleeps_outside_a_collective_is_replaced),
+        TEST(a_rank_that_sleeps_outside_is_replaced_if_the_waiting_ranks_are_not_idle),
+        TEST(a_rank_that_computes_much_comes_before_one_that_sleeps_outside_a_collective),
+        TEST(a_rank_that_computes_on_a_busy_machine_is_replaced),
+        TEST(a_rank_that_computes_on_a_node_with_an_older_agent_is_replaced),
         TEST(on_gpus_one_busy_rank_stands_out_only_among_several_that_sleep),
         TEST(a_rank_that_computes_and_writes_makes_progress),
         TEST(a_rank_that_is_stuck_in_the_kernel_is_replaced_elsewhere),
