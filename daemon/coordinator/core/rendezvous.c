@@ -325,8 +325,9 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
         answer_join(core, g->ranks[i].spawn, CORE_JOIN_READY);
 }
 
-/* "generation 2 waits longer than 60 s for rank 3 on box1, which still computes". How long may that last? A computation ends some
- * time; without stall_timeout nobody knows when. With it, stall.c replaces the survivor. */
+/* Lets the generation wait on, for survivors that compute: "generation 2 waits longer than 60 s for rank 3 on box1, which still
+ * computes". With stall_timeout, stall.c replaces a survivor that computes without a line for that long. Without, the wait has no
+ * limit. */
 static void await_computing_survivors(struct core *core, struct generation *g)
 {
     const struct job *job = g->job;
