@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,6 +19,8 @@
 #include "trainer/outer.h"
 #include "trainer/parameters.h"
 #include "trainer/progress.h"
+#include "trainer/rebalance.h"
+#include "trainer/test_wait.h"
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
 
@@ -65,6 +68,23 @@ static enum err_code commit_snapshot(void *arg, const struct snapshot_place *pla
                               .digest = files->path ? files->digest : NULL,
                               .path = files->path};
     return link_commit_snapshot(t->link, &s, e);
+}
+
+/* Copies the state, beside the next step: keep_await_copy. */
+static enum err_code copy_state(void *arg, float *state, struct err *e)
+{
+    const struct trainer *t = arg;
+    struct state_array arrays[STATE_ARRAYS_MAX];
+    const size_t count = state_arrays(&t->engine, arrays);
+    for (size_t i = 0, at = 0; i < count; at += arrays[i++].count) {
+        if (i + 1 == count)
+            test_wait_copy(t);
+        if (fault_hit("snapshot.copy"))
+            return err_set(e, ERR_INTERNAL, "the state cannot be copied");
+        if (state_fetch(&t->engine, &arrays[i], state + at, e))
+            return e->code;
+    }
+    return ERR_OK;
 }
 
 static void tell_failed_snapshot(void *arg, const struct snapshot_place *place, const struct err *why)
@@ -131,6 +151,7 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         .parts = differ ? t->formation.world_size : 0,
         .part = t->formation.rank,
         .writer = t->writer = writer,
+        .copy = copy_state,
         .commit = commit_snapshot,
         .failed = tell_failed_snapshot,
         .arg = t,
@@ -270,6 +291,14 @@ static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
     return d->ops->wait(d, e);
 }
 
+/* Whether the state can be copied beside the next step. With rounds, what follows this step changes parameters, too. The moments of
+ * a part go through the gradients, which the next step needs. The digest of a rank's part is needed at once. */
+static bool copies_beside(const struct trainer *t, bool differ)
+{
+    return !differ && !t->engine.optim->part && sync_votes_each_step(t->formation.sync) &&
+           state_can_fetch(&t->engine);
+}
+
 static enum err_code stage_snapshot(struct trainer *t, struct err *e)
 {
     struct sync_state round = {0};
@@ -292,11 +321,28 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
     fill_place(t, &round, differ, &place);
     if (differ && t->stopped_within && place_agree(t, &place, e))
         return e->code;
+    if (copies_beside(t, differ)) {
+        BUG_ON(t->engine.partial);
+        if (t->engine.device->ops->wait(t->engine.device, e))
+            return e->code;
+        saver_submit_copy(t->saver, &place);
+        return ERR_OK;
+    }
     if (stage_state(t, differ, e) || (differ && list_parts(t, &place, round.local_samples, e)))
         return e->code;
     if (t->saver)
         saver_submit(t->saver, &place, round.local_samples);
     return ERR_OK;
+}
+
+void keep_await_copy(struct trainer *t)
+{
+    if (!t->saver || !saver_copies(t->saver))
+        return;
+    const int64_t began = clock_mono_ns();
+    log_info("snapshot_copy_awaited", "step=%lld", (long long)t->engine.step);
+    saver_await_copy(t->saver);
+    rebalance_waited(t, clock_mono_ns() - began);
 }
 
 void keep_await(struct trainer *t)

@@ -45,6 +45,11 @@ static int64_t computed_ns(const struct trainer *t)
     return clock_mono_ns() - b->began_ns - (t->interval.exposed_ns - b->exposed_ns);
 }
 
+void rebalance_waited(struct trainer *t, int64_t ns)
+{
+    t->rebalance.began_ns += ns;
+}
+
 bool rebalance_hold_piece(struct trainer *t, size_t offset, size_t count)
 {
     struct rebalance *b = &t->rebalance;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "trainer/engine/divide.h"
 #include "trainer/handover.h"
+#include "trainer/keep.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/parameters.h"
 #include "trainer/quorum.h"
@@ -207,6 +208,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
             rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) || exchange_gradients(t, e) ||
             await_gradients(t, e) || sum_part_squares(t, s, e) || phase_fails(t, "step.update", e))
             return e->code;
+        keep_await_copy(t);
         step_update(n, s);
         n->narrowed &= t->sync.type == SYNC_ALLREDUCE; /* other strategies change parameters between steps */
         rebalance_step_end(t, s->local);

@@ -37,19 +37,29 @@ void test_wait_pace(struct trainer *t)
     t->paced_ns = clock_mono_ns();
 }
 
-void test_wait_hold(const struct trainer *t)
+static void hold_while_file_exists(const struct trainer *t, const char *name, int64_t step)
 {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
-    const char *text = getenv("DDP_TEST_HOLD_STEP");
+    const char *text = getenv(name);
     char *rest;
-    if (!text || strtoll(text, &rest, 10) != t->engine.step + 1 || *rest != ':')
+    if (!text || strtoll(text, &rest, 10) != step || *rest != ':')
         return;
     if (access(rest + 1, F_OK))
         return;
-    log_info("held_for_test", "rank=%d step=%lld", t->formation.rank, (long long)t->engine.step + 1);
+    log_info("held_for_test", "rank=%d step=%lld", t->formation.rank, (long long)step);
     do
         nanosleep(&pause, NULL);
     while (!access(rest + 1, F_OK));
+}
+
+void test_wait_hold(const struct trainer *t)
+{
+    hold_while_file_exists(t, "DDP_TEST_HOLD_STEP", t->engine.step + 1);
+}
+
+void test_wait_copy(const struct trainer *t)
+{
+    hold_while_file_exists(t, "DDP_TEST_HOLD_COPY", t->engine.step);
 }
 
 /* Also called in a child that has no other threads but the locks of those of its parent: it uses nothing that locks. */

@@ -12,6 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from emulated_jobs import GPT, MLP, counted, job_text, largest_difference, snapshot_bits, train  # noqa: E402
 from language_text import write_text  # noqa: E402
+import snapshot_copy  # noqa: E402
 from world import BIN, World, newest, sweep, tensors  # noqa: E402
 
 MOST = {"fp32": 1e-4, "bf16": 2e-2}  # largest relative difference of losses
@@ -77,6 +78,20 @@ def killed_and_resumed(directory):
     train(directory, text.replace("killed", "whole"))
     assert snapshot_bits(directory, "killed") == snapshot_bits(directory, "whole")
     return f"killed after step {last}"
+
+
+def snapshots_are_copied_beside_computing(directory):
+    """On a stream of its own. The seeds let the copy and the kernels of the next step run in different orders."""
+    write_text(directory)
+    for seed in ("0", "1"):
+        text = job_text(GPT.replace("path: input", f"path: {directory}/input"), steps=12, precision="bf16", dropout=0.1)
+        os.environ["DDP_EMULATED_SEED"] = seed
+        try:
+            snapshot_copy.the_next_step_runs_beside_the_copy(f"{directory}/{seed}", text, world=1)
+            if seed == "1":
+                snapshot_copy.killed_in_the_copy(f"{directory}/{seed}", job_text(MLP, steps=12), world=1)
+        finally:
+            del os.environ["DDP_EMULATED_SEED"]
 
 
 def chosen_algorithms_are_kept(directory):
@@ -350,7 +365,7 @@ def ranks_measure_their_devices(directory):
         assert 0 < lines[1][name] <= lines[1][name + "_best"] < lines[0][name + "_best"], (name, lines)
 
 
-sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, chosen_algorithms_are_kept,
+sweep("emulated", (losses_match_the_cpu, the_same_bits_in_any_order, killed_and_resumed, snapshots_are_copied_beside_computing, chosen_algorithms_are_kept,
                    layers_are_computed_again, from_one_device_to_the_other,
                    several_ranks_like_one, state_crosses_nccl, nccl_chooses_the_order, one_rank_needs_no_nccl, the_kernels_of_attention_are_named,
                    memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel,

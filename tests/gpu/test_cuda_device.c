@@ -43,6 +43,7 @@ static void uploaded_data_downloads_the_same(void **state)
 {
     const size_t piece = (size_t)4 << 20, sizes[] = {1, piece - 1, piece, piece + 1, 6 * piece + 3};
     struct device *d = open_device();
+    struct err e = {0};
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         size_t n = sizes[i];
@@ -57,6 +58,11 @@ static void uploaded_data_downloads_the_same(void **state)
         from[n - 1]++; /* the upload has already copied the data */
         d->ops->download(d, to, q, n);
         from[n - 1] = kept;
+        assert_memory_equal(from, to, n);
+        memset(to, 0, n);
+        check_no_error(d);
+        if (d->ops->fetch(d, to, q, n, &e))
+            fail_msg("%s", e.msg);
         assert_memory_equal(from, to, n);
         d->ops->download(d, to, p, n);
         memset(from, 0, n / 2);

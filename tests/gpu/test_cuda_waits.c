@@ -97,6 +97,36 @@ static void choosing_algorithms_does_not_wait(void **state)
     close_with_hanging_work(d, beside);
 }
 
+/* As while the next step computes: the copy of a snapshot has its own stream. */
+static void a_fetch_does_not_wait_for_computing(void **state)
+{
+    static const char want[] = "what was there before";
+    char got[sizeof(want)] = "";
+    cudaStream_t beside;
+    struct device *d = open_with_hanging_work(&beside);
+    struct err e = {0};
+    void *memory = NULL;
+    (void)state;
+    assert_int_equal(d->ops->alloc(d, sizeof(want), &memory, &e), ERR_OK);
+    d->ops->upload(d, memory, want, sizeof(want));
+    if (d->ops->wait(d, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(emulated_enqueue(cuda_of(d)->stream, "hangs", run_until_peer_is_back, "", 1),
+                     cudaSuccess);
+    d->ops->zero(d, memory, sizeof(want)); /* behind the work that hangs */
+    if (d->ops->fetch(d, got, memory, sizeof(want), &e))
+        fail_msg("%s", e.msg);
+    assert_memory_equal(got, want, sizeof(want));
+    assert_int_equal(cudaStreamQuery(cuda_of(d)->stream), cudaErrorNotReady);
+    peer_hangs = false;
+    d->ops->download(d, got, memory, sizeof(want));
+    assert_int_equal(got[0], 0);
+    d->ops->free(d, memory);
+    peer_hangs = true;
+    assert_int_equal(emulated_enqueue(beside, "hangs", run_until_peer_is_back, "", 1), cudaSuccess);
+    close_with_hanging_work(d, beside);
+}
+
 static void an_invalid_workspace_limit_is_refused(void **state)
 {
     static const char *const wrong[] = {"", "-1", "512M", "1048577", "99999999999999999999"};
@@ -125,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_growing_workspace_does_not_wait),
         cmocka_unit_test(choosing_algorithms_does_not_wait),
+        cmocka_unit_test(a_fetch_does_not_wait_for_computing),
         cmocka_unit_test(an_invalid_workspace_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ train:
   snapshot: {dir: out, every: 10, keep: 2}
 """
 FILES = ("model.safetensors", "optimizer.safetensors")
-POINTS = ("snapshot.file", "snapshot.rename", "snapshot.committed", "snapshot.prune", "trainer.step")
+POINTS = ("snapshot.copy", "snapshot.file", "snapshot.rename", "snapshot.committed", "snapshot.prune", "trainer.step")
 
 
 def left_over(directory):

@@ -239,6 +239,10 @@ struct device_ops {
     void (*upload)(struct device *d, void *to, const void *from_host, size_t bytes);
     /* Waits for the data. After an error, sets to_host to zero. */
     void (*download)(struct device *d, void *to_host, const void *from, size_t bytes);
+    /* Optional. Copies to the host beside the operations that the device is given meanwhile, and returns when the data is there. The
+     * caller has waited for the operations that have written the memory, and gives the device none that changes it. Any thread may
+     * call it, one at a time. `wait` does not return its error. */
+    enum err_code (*fetch)(struct device *d, void *to_host, const void *from, size_t bytes, struct err *e);
     void (*copy)(struct device *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct device *d, void *to, size_t bytes);
 

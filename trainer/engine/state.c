@@ -1,6 +1,7 @@
 #include "trainer/engine/state.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/job/balance.h"
 #include "base/log.h"
@@ -91,6 +92,20 @@ size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_
         if (n->extras[i].kept)
             out[count++] = (struct state_array){n->extra[i].data, n->model->count};
     return count;
+}
+
+bool state_can_fetch(const struct engine *n)
+{
+    return n->device->host || n->device->ops->fetch;
+}
+
+enum err_code state_fetch(const struct engine *n, const struct state_array *array, float *to, struct err *e)
+{
+    const size_t bytes = array->count * sizeof(float);
+    if (!n->device->host)
+        return n->device->ops->fetch(n->device, to, array->data, bytes, e);
+    memcpy(to, array->data, bytes);
+    return ERR_OK;
 }
 
 void state_forget(struct engine *n)

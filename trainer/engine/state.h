@@ -23,6 +23,10 @@ struct state_array {
     size_t count;
 };
 size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_MAX]);
+/* One of these arrays to the host, beside a forward and a backward pass (device_ops.fetch). Any thread, one at a time. */
+bool state_can_fetch(const struct engine *n);
+MUST_CHECK enum err_code state_fetch(const struct engine *n, const struct state_array *array, float *to,
+                                     struct err *e);
 /* Of a part: moves its share of an array of moments to its place in the whole array, in device memory, or from there. */
 void state_moment_out(const struct engine *n, const struct optim_array *a, float *array);
 void state_moment_in(struct engine *n, const struct optim_array *a, const float *array);

@@ -18,7 +18,7 @@ struct saver {
     pthread_t thread;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
-    bool busy, closing, ended;
+    bool busy, copies, closing, ended;
     struct snapshot_place place;
     int64_t part_samples;
     struct err result; /* result of the last snapshot that ended */
@@ -74,6 +74,19 @@ static enum err_code saver_save(struct saver *s, const struct snapshot_place *pl
     return ERR_OK;
 }
 
+/* Stages the state, if the caller has not done that. */
+static enum err_code saver_copy(struct saver *s, struct err *e)
+{
+    if (!saver_copies(s))
+        return ERR_OK;
+    const enum err_code code = s->config.copy(s->config.arg, s->stage, e);
+    pthread_mutex_lock(&s->lock);
+    s->copies = false;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}
+
 static void *saver_main(void *arg)
 {
     struct saver *s = arg;
@@ -88,7 +101,7 @@ static void *saver_main(void *arg)
         int64_t part_samples = s->part_samples;
         struct err e = {0};
         pthread_mutex_unlock(&s->lock);
-        if (saver_save(s, &place, part_samples, &e))
+        if (saver_copy(s, &e) || saver_save(s, &place, part_samples, &e))
             log_warn("snapshot_failed", "step=%lld why=%s", (long long)place.step, LOG_Q(e.msg));
         pthread_mutex_lock(&s->lock);
         s->result = e;
@@ -192,15 +205,44 @@ struct snapshot_part *saver_parts(struct saver *s)
     return s->parts;
 }
 
-void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples)
+static void saver_begin(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
+                        bool copies)
 {
     BUG_ON(place->parts && place->parts != s->config.parts);
     pthread_mutex_lock(&s->lock);
     BUG_ON(s->busy);
     s->place = *place;
     s->part_samples = part_samples;
+    s->copies = copies;
     s->busy = true;
     pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples)
+{
+    saver_begin(s, place, part_samples, false);
+}
+
+void saver_submit_copy(struct saver *s, const struct snapshot_place *place)
+{
+    BUG_ON(place->parts || !s->config.copy);
+    saver_begin(s, place, 0, true);
+}
+
+bool saver_copies(struct saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool copies = s->copies;
+    pthread_mutex_unlock(&s->lock);
+    return copies;
+}
+
+void saver_await_copy(struct saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->copies)
+        pthread_cond_wait(&s->moved, &s->lock);
     pthread_mutex_unlock(&s->lock);
 }
 

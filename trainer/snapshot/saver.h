@@ -6,7 +6,7 @@
 
 /* Writes snapshots in a thread of its own, from a staged copy, so that no step waits for a disk or for the
  * coordinator. It writes one snapshot at a time: while saver_busy, the caller skips a periodic snapshot, and
- * waits only for its last one. Threads: the owner's, except the two callbacks, which run on the saver's
+ * waits only for its last one. Threads: the owner's, except the callbacks, which run on the saver's
  * thread. */
 
 /* Commits the snapshot at the coordinator; may block for any time. An error: the snapshot must not count. ABORTED and
@@ -14,6 +14,8 @@
  * path and digest if this rank wrote its part alone; bytes: those that this rank wrote. */
 typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place *place,
                                          const struct snapshot_files *files, struct err *e);
+/* Fills the staged state. */
+typedef enum err_code (*saver_copy_fn)(void *arg, float *state, struct err *e);
 /* Called for each snapshot that failed. */
 typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, const struct err *why);
 struct saver_config {
@@ -24,9 +26,10 @@ struct saver_config {
     int64_t parts;                        /* number of parts if ranks differ, else 0 */
     int part;                             /* this rank's part */
     bool writer;                          /* writes what ranks share; otherwise parts only */
+    saver_copy_fn copy;                   /* for saver_submit_copy; else NULL */
     saver_commit_fn commit;
     saver_failed_fn failed; /* or NULL */
-    void *arg;              /* argument of both */
+    void *arg;              /* argument of all three */
 };
 
 struct saver;
@@ -43,6 +46,11 @@ float *saver_model(struct saver *s);
 struct snapshot_part *saver_parts(struct saver *s);
 /* Starts writing what was staged. Not while busy. part_samples: see snapshot_part_write. */
 void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples);
+/* The same, without parts, of a state that config.copy stages first, on the saver's thread. What it reads stays as it is while
+ * saver_copies. If it fails, the snapshot fails. */
+void saver_submit_copy(struct saver *s, const struct snapshot_place *place);
+bool saver_copies(struct saver *s);
+void saver_await_copy(struct saver *s);
 /* Waits until the saver is idle. Returns the error of the last snapshot, if it failed. */
 MUST_CHECK enum err_code saver_wait(struct saver *s, struct err *e);
 

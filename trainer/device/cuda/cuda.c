@@ -2,6 +2,7 @@
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/error.h"
+#include "trainer/device/cuda/fetch.h"
 #include "trainer/device/cuda/graph.h"
 #include "trainer/device/cuda/memory.h"
 #include "trainer/device/cuda/operations.h"
@@ -122,7 +123,8 @@ static void cuda_close(struct device *d)
     cuda_forget(c);
     attention_free(c->attention);
     gemm_close(c->gemm);
-    cuda_slots_close(c);
+    cuda_fetch_close(c);
+    cuda_slots_close(c->slot, CUDA_SLOTS);
     cuda_free_all(c);
     if (c->idle)
         (void)cudaEventDestroy(c->idle);
@@ -142,6 +144,7 @@ static const struct device_ops *cuda_fill_operations(struct device_ops *ops)
         .free = cuda_free,
         .upload = cuda_upload,
         .download = cuda_download,
+        .fetch = cuda_fetch,
         .copy = cuda_copy,
         .zero = cuda_zero,
         .record = cuda_record,
@@ -190,7 +193,7 @@ static enum err_code cuda_open_streams(struct cuda_device *c, struct err *e)
 
 static enum err_code cuda_open_parts(struct cuda_device *c, struct err *e)
 {
-    if (cuda_open_streams(c, e) || cuda_slots_open(c, e) ||
+    if (cuda_open_streams(c, e) || cuda_slots_open(c->slot, CUDA_SLOTS, e) || cuda_fetch_open(c, e) ||
         cuda_work_grow(c, cuda_workspace_bytes(NULL), e) || gemm_open(&c->gemm, c->stream, c->base.name, e) ||
         attention_open(&c->attention, c->stream, e))
         return e->code;

@@ -14,12 +14,12 @@
 #include "trainer/device/device.h"
 
 /* A GPU as a device. All work goes to one stream, in the order of the calls; collectives have a second stream
- * (nccl/nccl.h). The host waits by polling an event, never inside CUDA, so that the death of a peer ends the wait.
+ * (nccl/nccl.h), and copies of snapshots a third one (fetch.c). The host waits by polling an event, never inside CUDA, so that the death of a peer ends the wait.
  *
  * Errors: the device keeps its first error and reports it in wait. Until then it starts nothing more. Some of CUDA's
  * errors end its context: every later wait reports such an error, and the process must exit. */
 
-enum { CUDA_SLOTS = 4, CUDA_GRAPHS = 32 };
+enum { CUDA_SLOTS = 4, CUDA_FETCH_SLOTS = 3, CUDA_GRAPHS = 32 };
 #define CUDA_SLOT_BYTES ((size_t)4 << 20)
 
 struct cuda_slot {
@@ -48,6 +48,8 @@ struct cuda_device {
     struct cuda_block *blocks;
     struct cuda_slot slot[CUDA_SLOTS];
     unsigned next_slot;
+    cudaStream_t fetch_stream; /* of fetch.c, with slots of its own */
+    struct cuda_slot fetch_slot[CUDA_FETCH_SLOTS];
     struct cuda_workspace work;
     struct attention *attention;
     struct gemm *gemm;

@@ -1,6 +1,6 @@
 # The plugin's sources, with paths from the project's root: what nvcc and cc compile into libddp_cuda.so, and what
 # tests/standins/cuda compiles for a CPU.
-set(DDP_CUDA_SOURCES cuda.c error.c memory.c transfer.c graph.c gemm/gemm.c gemm/gemm_choices.c gemm/gemm_layer.c gemm/gemm_plan.c gemm/gemm_time.c muon.c operations.c profile.c profile_ops.c plugin_entry.c
+set(DDP_CUDA_SOURCES cuda.c error.c fetch.c memory.c transfer.c graph.c gemm/gemm.c gemm/gemm_choices.c gemm/gemm_layer.c gemm/gemm_plan.c gemm/gemm_time.c muon.c operations.c profile.c profile_ops.c plugin_entry.c
     kernels/flat.cu kernels/dense.cu kernels/embed.cu kernels/norm.cu kernels/norm_grad.cu kernels/loss.cu kernels/muon.cu kernels/optim.cu kernels/digest.cu attention.c kernels/attention.cu kernels/attention_plain.cu)
 # With cuDNN's header, and without it.
 set(DDP_CUDA_CUDNN_SOURCES cudnn/attention_cudnn.c cudnn/cudnn_attention.c cudnn/cudnn_engine.c cudnn/cudnn_faults.c cudnn/cudnn_graph.c cudnn/cudnn_load.c)

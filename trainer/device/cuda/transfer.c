@@ -9,10 +9,10 @@
 
 enum { AHEAD = 2 }; /* copies in flight of a download; less than CUDA_SLOTS */
 
-enum err_code cuda_slots_open(struct cuda_device *c, struct err *e)
+enum err_code cuda_slots_open(struct cuda_slot *slots, int count, struct err *e)
 {
-    for (int i = 0; i < CUDA_SLOTS; i++) {
-        struct cuda_slot *s = &c->slot[i];
+    for (int i = 0; i < count; i++) {
+        struct cuda_slot *s = &slots[i];
         cudaError_t code = cudaHostAlloc(&s->pinned, CUDA_SLOT_BYTES, cudaHostAllocDefault);
         if (code == cudaSuccess)
             code = cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming);
@@ -22,19 +22,18 @@ enum err_code cuda_slots_open(struct cuda_device *c, struct err *e)
     return ERR_OK;
 }
 
-void cuda_slots_close(struct cuda_device *c)
+void cuda_slots_close(struct cuda_slot *slots, int count)
 {
-    for (int i = 0; i < CUDA_SLOTS; i++) {
-        if (c->slot[i].done)
-            (void)cudaEventDestroy(c->slot[i].done);
-        if (c->slot[i].pinned)
-            (void)cudaFreeHost(c->slot[i].pinned);
-        c->slot[i] = (struct cuda_slot){0};
+    for (int i = 0; i < count; i++) {
+        if (slots[i].done)
+            (void)cudaEventDestroy(slots[i].done);
+        if (slots[i].pinned)
+            (void)cudaFreeHost(slots[i].pinned);
+        slots[i] = (struct cuda_slot){0};
     }
 }
 
-/* The bytes of the piece that begins at offset `from`. */
-static size_t transfer_piece(size_t bytes, size_t from)
+size_t cuda_slot_piece(size_t bytes, size_t from)
 {
     return bytes - from < CUDA_SLOT_BYTES ? bytes - from : CUDA_SLOT_BYTES;
 }
@@ -58,7 +57,7 @@ void cuda_upload(struct device *d, void *to, const void *from_host, size_t bytes
 {
     struct cuda_device *c = cuda_of(d);
     for (size_t from = 0; from < bytes && cuda_ready(c); from += CUDA_SLOT_BYTES) {
-        size_t n = transfer_piece(bytes, from);
+        size_t n = cuda_slot_piece(bytes, from);
         struct cuda_slot *s = next_slot(c);
         if (!s)
             return;
@@ -84,13 +83,13 @@ static bool transfer_fetch(struct cuda_device *c, char *to, const char *from, si
         if (i < pieces) {
             size_t at = i * CUDA_SLOT_BYTES;
             struct cuda_slot *s = under_way[i % (AHEAD + 1)] = next_slot(c);
-            if (!s || !slot_copy(c, s, s->pinned, from + at, transfer_piece(bytes, at),
+            if (!s || !slot_copy(c, s, s->pinned, from + at, cuda_slot_piece(bytes, at),
                                  cudaMemcpyDeviceToHost, "copying from the GPU"))
                 return false;
         }
         size_t at = (i - AHEAD) * CUDA_SLOT_BYTES;
         if (i >= AHEAD &&
-            !slot_drain(c, under_way[(i - AHEAD) % (AHEAD + 1)], to + at, transfer_piece(bytes, at)))
+            !slot_drain(c, under_way[(i - AHEAD) % (AHEAD + 1)], to + at, cuda_slot_piece(bytes, at)))
             return false;
     }
     return true;

@@ -234,6 +234,80 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state)
     strcpy(fixture_dir, whole);
 }
 
+/* ---- a state that the saver copies itself */
+
+struct copy_gate {
+    struct gate gate; /* first, because the other callbacks get this one */
+    enum err_code answer;
+};
+
+static enum err_code copy_when_open(void *arg, float *state, struct err *e)
+{
+    struct copy_gate *g = arg;
+    gate_pass(&g->gate);
+    if (g->answer)
+        return err_set(e, g->answer, "the device has failed");
+    fixture_fill(state, 3.0f);
+    return ERR_OK;
+}
+
+static struct saver *copying_saver_open(struct copy_gate *g, enum err_code answer)
+{
+    struct saver *s = NULL;
+    struct err e = {0};
+    *g = (struct copy_gate){{.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER}, answer};
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .writer = true,
+                                  .layout = &fixture_layout,
+                                  .copy = copy_when_open,
+                                  .commit = commit_when_open,
+                                  .failed = note_failure,
+                                  .arg = g};
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    return s;
+}
+
+static void the_owner_goes_on_while_the_state_is_copied(void **state)
+{
+    struct copy_gate g;
+    struct saver *s = copying_saver_open(&g, ERR_OK);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct err e = {0};
+    (void)state;
+    fixture_fill(saver_state(s), 1.0f);
+    saver_submit_copy(s, &place);
+    assert_true(saver_copies(s) && saver_busy(s));
+    gate_open(&g.gate);
+    saver_await_copy(s);
+    assert_false(saver_copies(s));
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_true(saver_state(s)[0] == 3.0f);
+    assert_true(fixture_file_exists("step-10-g1/COMMITTED.json"));
+    place.step = 20;
+    saver_submit(s, &place, 0); /* staged by the owner: nothing is copied */
+    assert_false(saver_copies(s));
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    saver_close(s);
+}
+
+static void a_copy_that_fails_is_no_snapshot(void **state)
+{
+    struct copy_gate g;
+    struct saver *s = copying_saver_open(&g, ERR_INTERNAL);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct err e = {0};
+    (void)state;
+    saver_submit_copy(s, &place);
+    gate_open(&g.gate);
+    saver_await_copy(s);
+    assert_int_equal(saver_wait(s, &e), ERR_INTERNAL);
+    assert_false(fixture_file_exists("step-10-g1"));
+    saver_close(s);
+    assert_int_equal(g.gate.failures, 1);
+    assert_int_equal(g.gate.failed_step, 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +317,8 @@ int main(void)
         SNAPSHOT_TEST(a_snapshot_without_an_answer_is_not_removed),
         SNAPSHOT_TEST(a_failed_write_leaves_no_part),
         SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
+        SNAPSHOT_TEST(the_owner_goes_on_while_the_state_is_copied),
+        SNAPSHOT_TEST(a_copy_that_fails_is_no_snapshot),
         SNAPSHOT_TEST(a_directory_that_cannot_be_written_is_an_error),
     };
     log_init("test_saver", LOG_ERROR);

@@ -1,0 +1,64 @@
+/* Copies to the host beside computing, on a stream of its own, in pieces through pinned slots. The host's memory may be ordinary. Two
+ * pieces are copied to their slots while a third one is emptied. The calling thread is not the owner's, so it neither reads nor sets
+ * the device's error. What it copies depends on no peer, so the wait for a piece ends. */
+#include "trainer/device/cuda/fetch.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "trainer/device/cuda/error.h"
+#include "trainer/device/cuda/transfer.h"
+
+enum { FETCH_AHEAD = CUDA_FETCH_SLOTS - 1 }; /* pieces in flight while another one is emptied */
+#define FETCH_PAUSE_NS 20000                 /* a piece takes 80,000 ns or more */
+
+enum err_code cuda_fetch_open(struct cuda_device *c, struct err *e)
+{
+    cudaError_t code = cudaStreamCreateWithFlags(&c->fetch_stream, cudaStreamNonBlocking);
+    if (code != cudaSuccess)
+        return cuda_error(code, "opening the GPU", e);
+    return cuda_slots_open(c->fetch_slot, CUDA_FETCH_SLOTS, e);
+}
+
+void cuda_fetch_close(struct cuda_device *c)
+{
+    cuda_slots_close(c->fetch_slot, CUDA_FETCH_SLOTS);
+    if (c->fetch_stream)
+        (void)cudaStreamDestroy(c->fetch_stream);
+}
+
+static cudaError_t fetch_start(const struct cuda_device *c, const struct cuda_slot *s, const void *from,
+                               size_t bytes)
+{
+    cudaError_t code = cudaMemcpyAsync(s->pinned, from, bytes, cudaMemcpyDeviceToHost, c->fetch_stream);
+    return code == cudaSuccess ? cudaEventRecord(s->done, c->fetch_stream) : code;
+}
+
+static cudaError_t fetch_end(const struct cuda_slot *s, void *to, size_t bytes)
+{
+    cudaError_t code;
+    while ((code = cudaEventQuery(s->done)) == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+        nanosleep(&(struct timespec){.tv_nsec = FETCH_PAUSE_NS}, NULL);
+    }
+    if (code == cudaSuccess)
+        memcpy(to, s->pinned, bytes);
+    return code;
+}
+
+enum err_code cuda_fetch(struct device *d, void *to_host, const void *from, size_t bytes, struct err *e)
+{
+    const struct cuda_device *c = cuda_of(d);
+    const size_t pieces = (bytes + CUDA_SLOT_BYTES - 1) / CUDA_SLOT_BYTES;
+    cudaError_t code = cudaSuccess;
+    for (size_t i = 0; i < pieces + FETCH_AHEAD && code == cudaSuccess; i++) {
+        const size_t next = i * CUDA_SLOT_BYTES, last = (i - FETCH_AHEAD) * CUDA_SLOT_BYTES;
+        if (i < pieces)
+            code = fetch_start(c, &c->fetch_slot[i % CUDA_FETCH_SLOTS], (const char *)from + next,
+                               cuda_slot_piece(bytes, next));
+        if (i >= FETCH_AHEAD && code == cudaSuccess)
+            code = fetch_end(&c->fetch_slot[(i - FETCH_AHEAD) % CUDA_FETCH_SLOTS], (char *)to_host + last,
+                             cuda_slot_piece(bytes, last));
+    }
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "copying the state from the GPU", e);
+}
