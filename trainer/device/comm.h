@@ -14,6 +14,8 @@
  *
  * Threads: the owner's, except abort, which any thread may call at any time between open and close. */
 
+#define COMM_MARKS 64
+
 struct comm;
 struct comm_config {
     const uint8_t *id; /* made by make_id on rank 0; the same on every rank */
@@ -48,17 +50,22 @@ struct comm_ops {
      * beside those that it is given later. If the device already has an error, its data is not valid: returns
      * that error and ends the group. Other errors as check. */
     enum err_code (*allreduce)(struct comm *c, float *data, size_t count, struct err *e);
-    /* The two halves of such a sum, in place. Rank r's part is data[offsets[r], offsets[r + 1]); it becomes the sum over ranks,
-     * and the rest is not defined afterwards; or each rank gets the others' parts. */
+    /* A half of such a sum, in place. Rank r's part is data[offsets[r], offsets[r + 1]); it becomes the sum over ranks,
+     * and the rest is not defined afterwards. */
     enum err_code (*reduce_scatter)(struct comm *c, float *data, const size_t *offsets, struct err *e);
     /* The same sums of values that are rounded to bf16, and added up as bf16: half the bytes. */
     enum err_code (*allreduce_bf16)(struct comm *c, float *data, size_t count, struct err *e);
     enum err_code (*reduce_scatter_bf16)(struct comm *c, float *data, const size_t *offsets, struct err *e);
-    enum err_code (*gather)(struct comm *c, float *data, const size_t *offsets, struct err *e);
+    /* Rank r's part is data[from[r], to[r]), and each rank gets the others'. */
+    enum err_code (*gather)(struct comm *c, float *data, const size_t *from, const size_t *to, struct err *e);
     enum err_code (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct err *e);
     /* Operations that the device is given after join run after all collectives before it. The host does not
      * wait. */
     enum err_code (*join)(struct comm *c, struct err *e);
+    /* mark: remembers the collectives before it as number `mark`, below COMM_MARKS. join_mark: as join, for these alone, so that the
+     * device goes on beside later ones. A number may be used again. */
+    enum err_code (*mark)(struct comm *c, int mark, struct err *e);
+    enum err_code (*join_mark)(struct comm *c, int mark, struct err *e);
     /* Whether a collective that was started has not ended. If none is left, nothing on the device waits for a peer. */
     bool (*busy)(struct comm *c);
     /* For how long the device has stood still in joins, of those that it has passed; its own clock measures that. */

@@ -250,6 +250,37 @@ static void parts_check(struct where *w)
         CHECK(host[i] == (i < 1000 ? (float)(i % 100 + rank) : (float)(i % 100 * n + n * (n - 1) / 2)));
 }
 
+/* Parts that come in pieces: the device goes on with the first ones while others are on their way. */
+static void pieces_check(struct where *w)
+{
+    enum { PIECES = 5, SIZE = 40 };
+    struct err e = {0};
+    float host[COUNT], *data = new_array(w);
+    const int rank = w->rank, n = w->ranks;
+
+    for (int i = 0; i < PIECES; i++) {
+        size_t from[MOST_RANKS], to[MOST_RANKS];
+
+        for (int r = 0; r < n; r++) {
+            from[r] = (size_t)(r * PIECES + i) * SIZE;
+            to[r] = from[r] + (r == 1 ? SIZE / 2 : SIZE);
+        }
+        CHECK(coll_gather_ranges(w->group, data, from, to, &e) == ERR_OK);
+        CHECK(coll_mark(w->group, i, &e) == ERR_OK);
+    }
+    for (int i = 0; i < PIECES; i++) {
+        CHECK(coll_join_mark(w->group, i, &e) == ERR_OK);
+        dev_download(&device.base, host, data, sizeof(host));
+        CHECK(dev_wait(&device.base, &e) == ERR_OK);
+        for (int k = 0; k < n * SIZE; k++) {
+            const int r = k / SIZE, at = (r * PIECES + i) * SIZE + k % SIZE;
+            const bool gathered = r != 1 || k % SIZE < SIZE / 2;
+
+            CHECK(host[at] == (float)(at % 100 + (gathered ? r : rank)));
+        }
+    }
+}
+
 /* Sums as bf16, whole and by parts: by the device's own collectives or through the host. */
 static void half_check(struct where *w)
 {
@@ -324,6 +355,7 @@ static void good_life(struct where *w)
     CHECK(!coll_overlaps(w->group));
     sums_check(w);
     parts_check(w);
+    pieces_check(w);
     half_check(w);
     broadcast_check(w);
     group_leave(w);

@@ -454,6 +454,16 @@ bool coll_overlaps(const struct coll_group *g)
     return g->ops->overlaps && !g->device;
 }
 
+int coll_world_size(const struct coll_group *g)
+{
+    return g->layout.world_size;
+}
+
+int coll_nodes(const struct coll_group *g)
+{
+    return g->layout.nodes;
+}
+
 int64_t coll_joined_ns(const struct coll_group *g)
 {
     struct comm *c = atomic_load(&g->comm);

@@ -116,12 +116,19 @@ MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
  *
  * coll_reduce_scatter: a rank's part becomes the sum over ranks; the rest of its data is not defined afterwards. The sum has
  * the bits of coll_allreduce on one node, with `tree`, and with two nodes; on more nodes a part is added up in the order of
- * nodes, beginning behind the node that owns it. coll_gather: each rank gets the others' parts. */
+ * nodes, beginning behind the node that owns it. coll_gather: each rank gets the others' parts. coll_gather_ranges: the same, where
+ * rank r's part is [from[r], to[r]) of the data, world_size numbers each; parts do not overlap, and what is in none stays as it is. */
 MUST_CHECK enum err_code coll_reduce_scatter(struct coll_group *g, float *data, const size_t *offsets,
                                              struct err *e);
 MUST_CHECK enum err_code coll_reduce_scatter_bf16(struct coll_group *g, float *data, const size_t *offsets,
                                                   struct err *e);
 MUST_CHECK enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e);
+MUST_CHECK enum err_code coll_gather_ranges(struct coll_group *g, float *data, const size_t *from,
+                                            const size_t *to, struct err *e);
+/* coll_mark remembers what has been started so far; coll_join_mark is the coll_join of that. There are COMM_MARKS marks
+ * (trainer/device/comm.h), numbered from 0. */
+MUST_CHECK enum err_code coll_mark(struct coll_group *g, int mark, struct err *e);
+MUST_CHECK enum err_code coll_join_mark(struct coll_group *g, int mark, struct err *e);
 /* Broadcasts rank root's data, in place. The data may be in any host memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
                                         struct err *e);
@@ -144,6 +151,8 @@ MUST_CHECK enum err_code coll_barrier(struct coll_group *g, struct err *e);
  * on shared memory, where it would compete for the same core. The same on every rank. */
 bool coll_overlaps(const struct coll_group *g);
 
+int coll_world_size(const struct coll_group *g);
+int coll_nodes(const struct coll_group *g);
 /* Nanoseconds for which the device has stood still for sums of its own collectives, by its own clock; -1: it has none. */
 int64_t coll_joined_ns(const struct coll_group *g);
 /* Since coll_open: bytes this rank sent (TCP) or read from peers (shared memory), and nanoseconds spent

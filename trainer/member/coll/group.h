@@ -78,8 +78,9 @@ struct coll_ops {
     /* See coll_reduce_scatter; the data is offsets[world_size] floats at `at`. */
     enum err_code (*reduce_scatter)(struct coll_group *g, const struct coll_array *array, size_t at,
                                     const size_t *offsets, struct err *e);
+    /* See coll_gather_ranges. */
     enum err_code (*gather)(struct coll_group *g, const struct coll_array *array, size_t at,
-                            const size_t *offsets, struct err *e);
+                            const size_t *from, const size_t *to, struct err *e);
     /* The same sums, which cross the wire as bf16; not by the tree. */
     enum err_code (*allreduce_bf16)(struct coll_group *g, const struct coll_array *array, size_t at,
                                     size_t count, struct err *e);

@@ -109,7 +109,7 @@ static enum err_code parts_sum(struct coll_group *g, void *const *maps, const si
     }
     if (!g->ring)
         return ERR_OK;
-    part_slices_plan(&p, g, 0, offsets);
+    part_slices_plan(&p, g, 0, offsets, offsets + 1);
     for (int i = 0; i < l->world_size; i++)
         node_sum(g, maps, p.ranges[i].lo, p.ranges[i].hi);
     if (ring_reduce_scatter(g, maps[l->local], &p.chunks, DEVICE_BF16, e))

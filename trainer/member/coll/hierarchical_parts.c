@@ -10,7 +10,6 @@
 #include "trainer/member/coll/sum.h"
 #include "trainer/member/coll/tree.h"
 
-#include "base/digest.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -20,20 +19,21 @@ void part_slices_release(struct part_slices *p)
     free(p->ranges);
 }
 
-void part_slices_plan(struct part_slices *p, const struct coll_group *g, size_t at, const size_t *offsets)
+void part_slices_plan(struct part_slices *p, const struct coll_group *g, size_t at, const size_t *from,
+                      const size_t *to)
 {
     const struct coll_layout *l = &g->layout;
 
     p->ranges = xcalloc((size_t)l->world_size, sizeof(*p->ranges));
     for (int i = 0; i < l->world_size; i++) {
-        const size_t *part = offsets + l->ranks[i];
+        const size_t lo = from[l->ranks[i]], hi = to[l->ranks[i]];
 
-        coll_slice(at + part[0], part[1] - part[0], l->rings, l->local, &p->ranges[i].lo, &p->ranges[i].hi);
+        coll_slice(at + lo, hi - lo, l->rings, l->local, &p->ranges[i].lo, &p->ranges[i].hi);
     }
     p->chunks = (struct ring_chunks){
         .ranges = p->ranges,
         .first = l->first,
-        .digest = digest64(0, offsets, ((size_t)l->world_size + 1) * sizeof(*offsets)),
+        .digest = coll_parts_digest(g, from, to),
     };
 }
 
@@ -89,7 +89,7 @@ static enum err_code scatter_slices(struct coll_group *g, const struct coll_arra
     const bool stream = coll_streams(g, offsets[g->layout.world_size]);
     CLEANUP(part_slices_release) struct part_slices p;
 
-    part_slices_plan(&p, g, at, offsets);
+    part_slices_plan(&p, g, at, offsets, offsets + 1);
     if (g->tree ? slices_sum_tree(g, array, &p, e) : slices_sum(g, array, &p, stream, e))
         return e->code;
     slices_pass(g, array, &p, true, stream);
@@ -97,26 +97,27 @@ static enum err_code scatter_slices(struct coll_group *g, const struct coll_arra
 }
 
 static enum err_code gather_slices(struct coll_group *g, const struct coll_array *array, size_t at,
-                                   const size_t *offsets, struct err *e)
+                                   const size_t *from, const size_t *to, struct err *e)
 {
     const struct coll_layout *l = &g->layout;
-    const bool stream = coll_streams(g, offsets[l->world_size]);
+    const bool stream = coll_streams(g, coll_parts_floats(g, from, to));
     CLEANUP(part_slices_release) struct part_slices p;
 
-    part_slices_plan(&p, g, at, offsets);
+    part_slices_plan(&p, g, at, from, to);
     slices_pass(g, array, &p, false, stream);
     if (ring_gather(g, array->maps[l->local], &p.chunks, e))
         return e->code;
-    for (int to = 0; to < l->locals; to++)
-        for (int i = 0; i < l->world_size && to != l->local; i++)
-            coll_sum(&array->maps[l->local], 1, &array->maps[to], 1, p.ranges[i].lo, p.ranges[i].hi, stream);
+    for (int other = 0; other < l->locals; other++)
+        for (int i = 0; i < l->world_size && other != l->local; i++)
+            coll_sum(&array->maps[l->local], 1, &array->maps[other], 1, p.ranges[i].lo, p.ranges[i].hi,
+                     stream);
     return ERR_OK;
 }
 
 enum err_code hierarchical_reduce_scatter(struct coll_group *g, const struct coll_array *array, size_t at,
                                           const size_t *offsets, struct err *e)
 {
-    if (g->shm && shared_memory_meet_parts(g, SHM_SCATTER, array, at, offsets, e))
+    if (g->shm && shared_memory_meet_parts(g, SHM_SCATTER, array, at, offsets, offsets + 1, e))
         return e->code;
     if (g->ring && scatter_slices(g, array, at, offsets, e))
         return e->code;
@@ -124,11 +125,11 @@ enum err_code hierarchical_reduce_scatter(struct coll_group *g, const struct col
 }
 
 enum err_code hierarchical_gather(struct coll_group *g, const struct coll_array *array, size_t at,
-                                  const size_t *offsets, struct err *e)
+                                  const size_t *from, const size_t *to, struct err *e)
 {
-    if (g->shm && shared_memory_meet_parts(g, SHM_GATHER, array, at, offsets, e))
+    if (g->shm && shared_memory_meet_parts(g, SHM_GATHER, array, at, from, to, e))
         return e->code;
-    if (g->ring && gather_slices(g, array, at, offsets, e))
+    if (g->ring && gather_slices(g, array, at, from, to, e))
         return e->code;
     return g->shm ? shm_barrier(g, e) : ERR_OK;
 }

@@ -47,17 +47,43 @@ enum err_code coll_reduce_scatter_bf16(struct coll_group *g, float *data, const 
     return scatter_start(g, data, offsets, DEVICE_BF16, e);
 }
 
-enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e)
+enum err_code coll_gather_ranges(struct coll_group *g, float *data, const size_t *from, const size_t *to,
+                                 struct err *e)
 {
     struct comm *c = atomic_load(&g->comm);
-    size_t at = 0;
-    const struct coll_array *a = coll_find_array(g, data, offsets[g->layout.world_size], &at);
+    size_t at = 0, end = 0;
 
+    for (int r = 0; r < g->layout.world_size; r++) {
+        BUG_ON(from[r] > to[r]);
+        end = to[r] > end ? to[r] : end;
+    }
+    const struct coll_array *a = coll_find_array(g, data, end, &at);
     BUG_ON(!a);
-    check_offsets(g, offsets);
     if (coll_call_begin(g, e))
         return e->code;
     if (c)
-        return g->device->comm->gather(c, data, offsets, e) ? coll_comm_failed(g, e) : ERR_OK;
-    return a->on_device ? staged_gather(g, a, at, offsets, e) : g->ops->gather(g, a, at, offsets, e);
+        return g->device->comm->gather(c, data, from, to, e) ? coll_comm_failed(g, e) : ERR_OK;
+    return a->on_device ? staged_gather(g, a, at, from, to, e) : g->ops->gather(g, a, at, from, to, e);
+}
+
+enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e)
+{
+    check_offsets(g, offsets);
+    return coll_gather_ranges(g, data, offsets, offsets + 1, e);
+}
+
+enum err_code coll_mark(struct coll_group *g, int mark, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    BUG_ON(mark < 0 || mark >= COMM_MARKS);
+    return c && g->device->comm->mark(c, mark, e) ? coll_comm_failed(g, e) : ERR_OK;
+}
+
+enum err_code coll_join_mark(struct coll_group *g, int mark, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    BUG_ON(mark < 0 || mark >= COMM_MARKS);
+    return c && g->device->comm->join_mark(c, mark, e) ? coll_comm_failed(g, e) : ERR_OK;
 }

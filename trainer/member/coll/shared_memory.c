@@ -90,11 +90,26 @@ static enum err_code shared_memory_allreduce(struct coll_group *g, const struct 
     return shm_barrier(g, e);
 }
 
-enum err_code shared_memory_meet_parts(struct coll_group *g, uint64_t kind, const struct coll_array *array,
-                                       size_t at, const size_t *offsets, struct err *e)
+uint64_t coll_parts_digest(const struct coll_group *g, const size_t *from, const size_t *to)
 {
-    size_t bytes = ((size_t)g->layout.world_size + 1) * sizeof(*offsets);
-    struct shm_intent intent = {kind, (uint64_t)(array - g->arrays), at, digest64(0, offsets, bytes)};
+    const size_t bytes = (size_t)g->layout.world_size * sizeof(*from);
+
+    return digest64(digest64(0, from, bytes), to, bytes);
+}
+
+size_t coll_parts_floats(const struct coll_group *g, const size_t *from, const size_t *to)
+{
+    size_t sum = 0;
+
+    for (int r = 0; r < g->layout.world_size; r++)
+        sum += to[r] - from[r];
+    return sum;
+}
+
+enum err_code shared_memory_meet_parts(struct coll_group *g, uint64_t kind, const struct coll_array *array,
+                                       size_t at, const size_t *from, const size_t *to, struct err *e)
+{
+    struct shm_intent intent = {kind, (uint64_t)(array - g->arrays), at, coll_parts_digest(g, from, to)};
 
     shm_begin(g);
     return shm_meet(g, &intent, e);
@@ -107,7 +122,7 @@ static enum err_code ranks_reduce_scatter(struct coll_group *g, const struct col
     const int n = g->layout.locals, local = g->layout.local;
     const size_t lo = at + offsets[local], hi = at + offsets[local + 1];
 
-    if (shared_memory_meet_parts(g, SHM_SCATTER, array, at, offsets, e))
+    if (shared_memory_meet_parts(g, SHM_SCATTER, array, at, offsets, offsets + 1, e))
         return e->code;
     shared_memory_sum(g, array->maps, &array->maps[local], 1, lo, hi, coll_streams(g, offsets[n]));
     g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
@@ -116,19 +131,19 @@ static enum err_code ranks_reduce_scatter(struct coll_group *g, const struct col
 
 /* Nobody changes its part before all ranks have copied it. */
 static enum err_code ranks_gather(struct coll_group *g, const struct coll_array *array, size_t at,
-                                  const size_t *offsets, struct err *e)
+                                  const size_t *from, const size_t *to, struct err *e)
 {
     const int n = g->layout.locals, local = g->layout.local;
+    const bool stream = coll_streams(g, coll_parts_floats(g, from, to));
     float *mine = array->maps[local];
 
-    if (shared_memory_meet_parts(g, SHM_GATHER, array, at, offsets, e))
+    if (shared_memory_meet_parts(g, SHM_GATHER, array, at, from, to, e))
         return e->code;
     for (int i = 1; i < n; i++) {
-        int from = (local + i) % n;
+        int other = (local + i) % n;
 
-        coll_sum(&array->maps[from], 1, &mine, 1, at + offsets[from], at + offsets[from + 1],
-                 coll_streams(g, offsets[n]));
-        g->bytes += (offsets[from + 1] - offsets[from]) * sizeof(float);
+        coll_sum(&array->maps[other], 1, &mine, 1, at + from[other], at + to[other], stream);
+        g->bytes += (to[other] - from[other]) * sizeof(float);
     }
     return shm_barrier(g, e);
 }

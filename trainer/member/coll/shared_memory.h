@@ -15,10 +15,13 @@ MUST_CHECK enum err_code shared_memory_allgather(struct coll_group *g, const voi
 MUST_CHECK enum err_code shared_memory_meet(struct coll_group *g, const struct coll_array *array, size_t at,
                                             size_t count, struct err *e);
 
-/* The same for a call by parts. kind: SHM_SCATTER or SHM_GATHER. */
+/* The same for a call by parts: rank r's is [from[r], to[r]). kind: SHM_SCATTER or SHM_GATHER. */
 MUST_CHECK enum err_code shared_memory_meet_parts(struct coll_group *g, uint64_t kind,
                                                   const struct coll_array *array, size_t at,
-                                                  const size_t *offsets, struct err *e);
+                                                  const size_t *from, const size_t *to, struct err *e);
+/* Of the parts of all ranks: a number by which ranks compare them, and their floats together. */
+uint64_t coll_parts_digest(const struct coll_group *g, const size_t *from, const size_t *to);
+size_t coll_parts_floats(const struct coll_group *g, const size_t *from, const size_t *to);
 
 /* Adds up the arrays of this node's ranks, in the group's order (rank order, or the tree's). */
 void shared_memory_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo,

@@ -17,6 +17,13 @@ static enum err_code single_parts(struct coll_group *g, const struct coll_array 
     return ERR_OK;
 }
 
+static enum err_code single_gather(struct coll_group *g, const struct coll_array *array, size_t at,
+                                   const size_t *from, const size_t *to, struct err *e)
+{
+    (void)g, (void)array, (void)at, (void)from, (void)to, (void)e;
+    return ERR_OK;
+}
+
 static enum err_code single_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     (void)g, (void)data, (void)size, (void)root, (void)e;
@@ -51,7 +58,7 @@ const struct coll_ops coll_single_ops = {
     .reduce_scatter = single_parts,
     .allreduce_bf16 = single_allreduce,
     .reduce_scatter_bf16 = single_parts,
-    .gather = single_parts,
+    .gather = single_gather,
     .broadcast = single_broadcast,
     .allgather = single_allgather,
     .exchange = single_exchange,

@@ -40,8 +40,8 @@ enum err_code staged_reduce_scatter(struct coll_group *g, const struct coll_arra
     return ERR_OK;
 }
 
-enum err_code staged_gather(struct coll_group *g, const struct coll_array *a, size_t at,
-                            const size_t *offsets, struct err *e)
+enum err_code staged_gather(struct coll_group *g, const struct coll_array *a, size_t at, const size_t *from,
+                            const size_t *to, struct err *e)
 {
     const struct device_ops *ops = g->device->ops;
     const int world = g->layout.world_size, rank = g->layout.rank;
@@ -50,10 +50,13 @@ enum err_code staged_gather(struct coll_group *g, const struct coll_array *a, si
     if (world == 1)
         return ERR_OK;
     staged = a->maps[g->layout.local] + at;
-    ops->download(g->device, staged + offsets[rank], a->on_device + at + offsets[rank],
-                  (offsets[rank + 1] - offsets[rank]) * sizeof(float));
-    if (ops->wait(g->device, e) || g->ops->gather(g, a, at, offsets, e))
+    ops->download(g->device, staged + from[rank], a->on_device + at + from[rank],
+                  (to[rank] - from[rank]) * sizeof(float));
+    if (ops->wait(g->device, e) || g->ops->gather(g, a, at, from, to, e))
         return e->code;
-    ops->upload(g->device, a->on_device + at, staged, offsets[world] * sizeof(float));
+    for (int r = 0; r < world; r++)
+        if (r != rank && to[r] > from[r])
+            ops->upload(g->device, a->on_device + at + from[r], staged + from[r],
+                        (to[r] - from[r]) * sizeof(float));
     return ERR_OK;
 }

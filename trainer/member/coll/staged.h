@@ -10,6 +10,6 @@ MUST_CHECK enum err_code staged_allreduce(struct coll_group *g, const struct col
 MUST_CHECK enum err_code staged_reduce_scatter(struct coll_group *g, const struct coll_array *a, size_t at,
                                                const size_t *offsets, enum device_type wire, struct err *e);
 MUST_CHECK enum err_code staged_gather(struct coll_group *g, const struct coll_array *a, size_t at,
-                                       const size_t *offsets, struct err *e);
+                                       const size_t *from, const size_t *to, struct err *e);
 
 #endif

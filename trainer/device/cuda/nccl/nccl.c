@@ -219,8 +219,8 @@ static bool parts_are_equal(const struct comm *c, const size_t *offsets)
     return true;
 }
 
-static ncclResult_t parts_each(struct comm *c, void *data, const size_t *offsets, ncclDataType_t type,
-                               bool sum)
+static ncclResult_t parts_each(struct comm *c, void *data, const size_t *from, const size_t *to,
+                               ncclDataType_t type, bool sum)
 {
     const size_t size = type == ncclBfloat16 ? sizeof(uint16_t) : sizeof(float);
     ncclResult_t rc = c->lib->group_start(), end;
@@ -228,8 +228,8 @@ static ncclResult_t parts_each(struct comm *c, void *data, const size_t *offsets
     if (rc != ncclSuccess)
         return rc;
     for (int r = 0; r < c->ranks && rc == ncclSuccess; r++) {
-        char *at = (char *)data + offsets[r] * size;
-        size_t count = offsets[r + 1] - offsets[r];
+        char *at = (char *)data + from[r] * size;
+        size_t count = to[r] - from[r];
 
         if (count && sum)
             rc = c->lib->reduce(at, at, count, type, ncclSum, r, c->nccl, c->stream);
@@ -245,7 +245,7 @@ static ncclResult_t parts_sum(struct comm *c, void *data, const size_t *offsets,
     const size_t size = type == ncclBfloat16 ? sizeof(uint16_t) : sizeof(float);
 
     if (!parts_are_equal(c, offsets))
-        return parts_each(c, data, offsets, type, true);
+        return parts_each(c, data, offsets, offsets + 1, type, true);
     return c->lib->reduce_scatter(data, (char *)data + offsets[c->rank] * size, offsets[1], type, ncclSum,
                                   c->nccl, c->stream);
 }
@@ -305,17 +305,22 @@ static enum err_code reduce_scatter_bf16(struct comm *c, float *data, const size
     return sum_bf16(c, data, offsets[c->ranks], offsets, e);
 }
 
-static enum err_code gather(struct comm *c, float *data, const size_t *offsets, struct err *e)
+static enum err_code gather(struct comm *c, float *data, const size_t *from, const size_t *to, struct err *e)
 {
+    bool equal = true, some = false;
     ncclResult_t rc;
 
-    if (offsets[c->ranks] == 0)
+    /* NCCL's own call needs parts of one size, side by side. */
+    for (int r = 0; r < c->ranks; r++) {
+        equal &= from[r] == (size_t)r * to[0] && to[r] == (size_t)(r + 1) * to[0];
+        some |= to[r] > from[r];
+    }
+    if (!some)
         return ERR_OK;
     if (comm_begin(c, e))
         return e->code;
-    rc = parts_are_equal(c, offsets)
-             ? c->lib->gather(data + offsets[c->rank], data, offsets[1], ncclFloat, c->nccl, c->stream)
-             : parts_each(c, data, offsets, ncclFloat, false);
+    rc = equal ? c->lib->gather(data + from[c->rank], data, to[0], ncclFloat, c->nccl, c->stream)
+               : parts_each(c, data, from, to, ncclFloat, false);
     return comm_end(c, rc, "an all-gather", e);
 }
 
@@ -331,7 +336,24 @@ static enum err_code join(struct comm *c, struct err *e)
 {
     if (nccl_check(c, e))
         return e->code;
-    cudaError_t rc = c->put ? nccl_join(c) : cudaSuccess;
+    cudaError_t rc = c->put ? nccl_join(c, c->after) : cudaSuccess;
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
+}
+
+static enum err_code mark(struct comm *c, int number, struct err *e)
+{
+    if (nccl_check(c, e))
+        return e->code;
+    cudaError_t rc = cudaEventRecord(c->marks[number], c->stream);
+    c->marks_set[number] = true;
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
+}
+
+static enum err_code join_mark(struct comm *c, int number, struct err *e)
+{
+    if (nccl_check(c, e))
+        return e->code;
+    cudaError_t rc = c->marks_set[number] ? nccl_join(c, c->marks[number]) : cudaSuccess;
     return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
@@ -363,6 +385,8 @@ const struct comm_ops nccl_comm_ops = {
     .gather = gather,
     .broadcast = broadcast,
     .join = join,
+    .mark = mark,
+    .join_mark = join_mark,
     .busy = comm_busy,
     .joined_ns = nccl_joined_ns,
     .check = nccl_check,

@@ -11,6 +11,8 @@ cudaError_t nccl_join_open(struct comm *c)
         if (!rc)
             rc = cudaEventCreateWithFlags(&c->joins[i].to, cudaEventDefault);
     }
+    for (int i = 0; !rc && i < COMM_MARKS; i++)
+        rc = cudaEventCreateWithFlags(&c->marks[i], cudaEventDisableTiming);
     return rc;
 }
 
@@ -22,6 +24,9 @@ void nccl_join_release(struct comm *c)
         if (c->joins[i].to)
             (void)cudaEventDestroy(c->joins[i].to);
     }
+    for (int i = 0; i < COMM_MARKS; i++)
+        if (c->marks[i])
+            (void)cudaEventDestroy(c->marks[i]);
 }
 
 /* Adds the times of the joins that the device has passed, in their order. */
@@ -37,7 +42,7 @@ static void joins_collect(struct comm *c)
     (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
 }
 
-cudaError_t nccl_join(struct comm *c)
+cudaError_t nccl_join(struct comm *c, cudaEvent_t to)
 {
     joins_collect(c);
     /* The host waits for the device at the end of each step, so there is usually a free pair of events. Without one,
@@ -46,7 +51,7 @@ cudaError_t nccl_join(struct comm *c)
         c->joins_made - c->joins_read < NCCL_JOINS ? &c->joins[c->joins_made % NCCL_JOINS] : NULL;
     cudaError_t rc = j ? cudaEventRecord(j->from, c->compute) : cudaSuccess;
     if (!rc)
-        rc = cudaStreamWaitEvent(c->compute, c->after, 0);
+        rc = cudaStreamWaitEvent(c->compute, to, 0);
     if (!rc && j)
         rc = cudaEventRecord(j->to, c->compute);
     c->joins_made += !rc && j;

@@ -8,7 +8,7 @@
 
 cudaError_t nccl_join_open(struct comm *c);
 void nccl_join_release(struct comm *c);
-cudaError_t nccl_join(struct comm *c);
-int64_t nccl_joined_ns(struct comm *c); /* as comm.h's joined_ns */
+cudaError_t nccl_join(struct comm *c, cudaEvent_t to); /* to: on the communicator's stream */
+int64_t nccl_joined_ns(struct comm *c);                /* as comm.h's joined_ns */
 
 #endif

@@ -12,7 +12,7 @@
 
 /* The communicator, and the ways of waiting for it. Shared by the files of this folder. */
 
-enum { NCCL_JOINS = 8, NCCL_ROOM = 1 << 23 };
+enum { NCCL_JOINS = 128, NCCL_ROOM = 1 << 23 };
 struct nccl_joined {
     cudaEvent_t from, to; /* on the device's stream, before and after its wait */
 };
@@ -36,6 +36,9 @@ struct comm {
     bool marked, more;
     int64_t marked_ms;
     int stall_ms;
+
+    cudaEvent_t marks[COMM_MARKS]; /* of comm_ops.mark, on the stream */
+    bool marks_set[COMM_MARKS];
 
     /* Joins that are measured: [joins_read, joins_made) have not been read yet. */
     struct nccl_joined joins[NCCL_JOINS];
