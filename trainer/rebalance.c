@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/worker/metric.h"
+#include "trainer/parameters.h"
 #include "trainer/rank_number.h"
 
 #define FIRST_STEPS 4      /* of a generation, before the first decision */
@@ -216,6 +217,8 @@ enum err_code rebalance_deal(struct trainer *t, struct err *e)
     const int world = t->formation.world_size;
     if (!rebalance_is_on(t) || t->engine.step < b->check_step)
         return ERR_OK;
+    if (parameters_await(t, e))
+        return e->code;
     struct rebalance_work *all = xcalloc((size_t)world, sizeof(*all));
     enum err_code code = coll_allgather(t->formation.group, &b->work, sizeof(b->work), all, e);
     if (!code && speeds_take(b, all, world)) {

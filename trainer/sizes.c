@@ -61,7 +61,7 @@ static double gathered_bytes(const struct engine *n, int world)
     const double whole = (double)(n->model->count + TAIL_FLOATS) * sizeof(float);
     const double steps = (double)n->spec->log_every;
     struct packed p;
-    if (!packed_open(&p, n, 0, world))
+    if (!packed_open(&p, n, 0, world, NULL, 0))
         return whole;
     const double packed = (double)(p.offsets[world] * sizeof(float));
     packed_release(&p);

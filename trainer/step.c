@@ -165,13 +165,8 @@ static enum err_code round_goes_on(const struct trainer *t, struct err *e)
 static bool exchange_parameters(struct trainer *t, const struct step *s, struct err *lost)
 {
     const int64_t began = clock_mono_ns();
-    const bool packed = parameters_are_packed(t);
-    if (packed)
-        sync_hold_gather(t->formation.sync);
-    else
-        t->engine.partial = false; /* all parameters come, or the run ends here */
     const bool exchanged = sync_after_step(t->formation.sync, s->local, s->global, lost) == ERR_OK &&
-                           (!packed || parameters_exchange(t, lost) == ERR_OK);
+                           parameters_exchange(t, lost) == ERR_OK;
     if (sync_votes_each_step(t->formation.sync))
         t->interval.exposed_ns += clock_mono_ns() - began;
     return exchanged;
@@ -204,7 +199,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     if (!idle) {
         rebalance_step_begin(t);
         /* Parts of the gradients are being summed when the backward pass ends. */
-        if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) ||
+        if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) || parameters_await(t, e) ||
             rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) || exchange_gradients(t, e) ||
             await_gradients(t, e) || sum_part_squares(t, s, e) || phase_fails(t, "step.update", e))
             return e->code;

@@ -63,6 +63,15 @@ struct rebalance {                  /* balance.h */
 
 #define LIVE_ROUNDS_KEPT 8
 
+struct gather {                 /* of parameters, in pieces: parameters.h */
+    size_t lanes, count;        /* as in sync_pieces; count 0: parameters do not come in pieces */
+    size_t *cuts, *packed_cuts; /* of the parameters, and where these are in the packed array */
+    size_t *parts;
+    bool packed;
+    size_t arrived;   /* pieces that were waited for and taken */
+    struct err error; /* of the wait for a piece */
+};
+
 struct run_mark { /* a place of the run */
     int64_t step, epoch;
 };
@@ -100,6 +109,7 @@ struct trainer {
     struct rebalance rebalance;
     struct packed packed; /* if `packs`: how parameters are sent: parameters.h */
     bool packs;
+    struct gather gather;
     struct sync_facts facts; /* `sync: auto`: what the choice follows from; world_size 0: none was made */
 
     /* The state of the run. */

@@ -103,5 +103,24 @@ def muon_killed_and_resumed(directory):
     killed_and_resumed(directory, MUON)
 
 
+def parameters_come_beside_the_next_pass(directory):
+    """Between steps at which parameters are compared, they come in pieces beside the next forward pass. A seed lets NCCL's stream run far
+    behind and far ahead. The bits are those of a run that compares parameters after each step, so that it waits."""
+    write_text(directory)
+    language = GPT.replace("path: input", f"path: {directory}/input")
+    wide = DEEP.replace(str(SIZES), "[12, 520, 520, 3]").replace("OPTIMIZER", "{type: sgd, lr: 1.0e-2, momentum: 0.9, clip: 0.5}")  # two pieces
+    for name, text, world, seeds in (("gpt", job_text(language, steps=4, precision="bf16", extra="shard: optimizer\n  accumulate: 2"), 2, "12"),
+                                     ("mlp", job_text(wide, steps=4, extra="shard: optimizer"), 3, "1")):
+        waits = losses(run(f"{directory}/{name}", text, world))
+        for seed in seeds:
+            at, counts = f"{directory}/{name}-{seed}", f"{directory}/counts-{name}-{seed}"
+            beside = run(at, text.replace("log_every: 1", "log_every: 4"), world, env={"DDP_EMULATED_SEED": seed, "DDP_STANDIN_NCCL_COUNTS": counts})
+            told = losses(beside)
+            assert told == {s: waits[s] for s in told} and len(told) < 4, (told, waits)
+            assert snapshot_bits(at, "out") == snapshot_bits(f"{directory}/{name}", "out"), (name, seed)
+            assert name == "gpt" or all(c["broadcasts"] > 3 * 2 for c in counted(counts)), counted(counts)  # three steps in two pieces
+
+
 sweep("emulated shard", (parts_have_the_bits_of_the_whole, killed_and_resumed, eight_parts_have_the_bits_of_the_whole,
-                         matrices_are_gathered_as_bf16, muon_killed_and_resumed))
+                         matrices_are_gathered_as_bf16, muon_killed_and_resumed,
+                         parameters_come_beside_the_next_pass))

@@ -126,6 +126,24 @@ def matrices_travel_as_bf16(directory):
         assert data_alone(f"{directory}/2/plain/out", name) == data_alone(f"{directory}/resumed/out", name), name
 
 
+def parameters_come_in_pieces(directory):
+    """Between nodes parameters come in pieces while the next forward pass computes. The bits are those of a run that waits for all of
+    them after each step (log_every: 1)."""
+    write_text(directory)
+    large = "{type: mlp, sizes: [13, 600, 600, 7], activation: tanh}"
+    for world, nodes in ((2, 2), (3, 3), (4, 2)):
+        texts = {f"gpt-{log}": gpt("optimizer", directory, steps=12, log=log, every=5).replace("layers: 2, heads: 3, width: 27", "layers: 6, heads: 3, width: 96")
+                 for log in (1, 7)}
+        texts.update({f"mlp-{log}": job("optimizer", steps=12, every=5, model_text=large).replace("log_every: 5", f"log_every: {log}") for log in (1, 7)})
+        for name, text in texts.items():
+            run(f"{directory}/{world}-{name}", text, world, nodes)
+        for name in ("gpt", "mlp"):
+            same_files(f"{directory}/{world}-{name}-1/out", f"{directory}/{world}-{name}-7/out")
+        if nodes == 2:
+            run(f"{directory}/{world}-plain", texts["mlp-7"].replace("shard: optimizer", "shard: none"), world, nodes)
+            same_files(f"{directory}/{world}-plain/out", f"{directory}/{world}-mlp-7/out")
+
+
 def killed_and_resumed(directory, optimizer=CLIPPED, model_text=ODD):
     """Kills a rank while a snapshot is committed. The next generation ends with the bits of a run that was not cut off."""
     text = job("optimizer", optimizer, steps=120, every=11, model_text=model_text)
@@ -203,6 +221,6 @@ def a_stop_and_a_standalone_run(directory):
         assert data_alone(f"{directory}/stop/out", name) == data_alone(f"{directory}/plain/out", name), name
 
 
-sweep("shard", [matrices_travel_as_bf16, matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
+sweep("shard", [matrices_travel_as_bf16, parameters_come_in_pieces, matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,
                 a_divided_run_is_that_of_whole_optimizers, memory_and_bytes_are_as_computed, killed_and_resumed,
                 whole_to_divided_and_back, the_same_bits_in_every_world, portions_of_a_step_may_differ, a_stop_and_a_standalone_run])

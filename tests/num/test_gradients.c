@@ -191,6 +191,132 @@ static void gradients_check(enum loss_type loss, enum activation_type type, size
     problem_release(&p);
 }
 
+/* ---- parameters that arrive while the forward pass runs */
+
+struct arrival {
+    const float *all;
+    const uint16_t *all_narrowed; /* NULL: the model has no bf16 weights */
+    float *params, *grads;
+    uint16_t *narrowed;
+    size_t count, arrived;
+    int calls;
+};
+
+/* Brings what the pass asks for, and nothing more. The rest of the parameters is not a number. */
+static void parameters_arrive(void *arg, size_t end)
+{
+    struct arrival *a = arg;
+    assert_true(end <= a->count);
+    for (size_t i = 0; i < a->count; i++)
+        assert_true(isnan(a->grads[i])); /* data that is on its way may be there */
+    a->calls++;
+    if (end <= a->arrived)
+        return;
+    memcpy(a->params + a->arrived, a->all + a->arrived, (end - a->arrived) * sizeof(float));
+    if (a->all_narrowed)
+        memcpy(a->narrowed + a->arrived, a->all_narrowed + a->arrived,
+               (end - a->arrived) * sizeof(*a->narrowed));
+    a->arrived = end;
+}
+
+static void fill_nan(float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = NAN;
+}
+
+static float *device_floats(struct device *d, size_t count)
+{
+    void *p = NULL;
+    struct err e = {0};
+    assert_int_equal(device_alloc(d, count * sizeof(float), "floats", &p, &e), ERR_OK);
+    return p;
+}
+
+/* Trains once with all parameters and once with parameters that arrive. sent_narrow: the bf16 weights arrive, too. */
+static void arrival_check(struct model *m, struct device *d, struct model_batch b, int layers,
+                          bool sent_narrow)
+{
+    struct device_tally want = {0}, got = {0};
+    float *all = device_floats(d, m->count), *late = device_floats(d, m->count);
+    float *grads[2] = {device_floats(d, m->count), device_floats(d, m->count)};
+    uint16_t *narrowed = m->narrowed ? xcalloc(m->count, sizeof(*narrowed)) : NULL;
+    model_init(m, all, 11);
+    b.set_grads = true;
+    for (int i = 0; i < 2; i++)
+        fill_nan(grads[i], m->count);
+    model_train(m, all, grads[0], &b, 0.25f, &want, NULL, NULL);
+    if (narrowed)
+        memcpy(narrowed, m->narrowed, m->count * sizeof(*narrowed));
+    fill_nan(late, m->count);
+    if (sent_narrow)
+        memset(m->narrowed, 0xff, m->count * sizeof(*narrowed));
+    struct arrival a = {all, sent_narrow ? narrowed : NULL, late, grads[1], m->narrowed, m->count, 0, 0};
+    b.need = parameters_arrive;
+    b.need_arg = &a;
+    b.same_params = sent_narrow;
+    model_train(m, late, grads[1], &b, 0.25f, &got, NULL, NULL);
+    assert_true(a.calls > layers && a.arrived == m->count);
+    assert_true(want.loss == got.loss && want.correct == got.correct);
+    assert_memory_equal(grads[0], grads[1], m->count * sizeof(float));
+    /* A rank without samples waits before it sets the gradients to zero. */
+    fill_nan(grads[1], m->count);
+    a.arrived = 0;
+    a.calls = 0;
+    b.rows = 0;
+    model_train(m, late, grads[1], &b, 0.25f, &got, NULL, NULL);
+    assert_true(a.calls == 1 && a.arrived == m->count && grads[1][0] == 0.0f);
+    d->ops->free(d, all);
+    d->ops->free(d, late);
+    d->ops->free(d, grads[0]);
+    d->ops->free(d, grads[1]);
+    free(narrowed);
+}
+
+static void nothing_is_read_before_it_has_arrived(void **state)
+{
+    struct device *d = NULL;
+    struct model *m = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    for (size_t layers = 1; layers <= 4; layers++) {
+        struct problem p;
+        problem_init(&p, LOSS_CROSS_ENTROPY, ACTIVATION_TANH, layers);
+        assert_int_equal(model_open(&m, &p.spec, p.loss, p.sizes[0], p.sizes[layers], ROWS, 0, d, &e),
+                         ERR_OK);
+        arrival_check(m, d, (struct model_batch){.x = p.x, .label = p.label, .rows = ROWS}, (int)layers - 1,
+                      false);
+        model_free(m);
+        problem_release(&p);
+    }
+    for (int way = 0; way < 16; way++) {
+        const bool bf16 = way & 2, sent_narrow = way & 4;
+        struct train_spec spec = {.model = {.type = MODEL_GPT,
+                                            .layers = 3,
+                                            .heads = 2,
+                                            .width = 16,
+                                            .context = 5,
+                                            .tied = !(way & 1),
+                                            .activation = ACTIVATION_GELU_TANH},
+                                  .precision = bf16 ? PRECISION_BF16 : PRECISION_FP32,
+                                  .recompute = way & 8 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE};
+        int32_t token[2 * 5], label[2 * 5];
+        if (sent_narrow && !bf16)
+            continue;
+        for (int i = 0; i < 2 * 5; i++) {
+            token[i] = i * 7 % 20;
+            label[i] = i * 11 % 20;
+        }
+        if (model_open(&m, &spec, LOSS_CROSS_ENTROPY, 5, 20, 2, 0, d, &e))
+            fail_msg("%s", e.msg);
+        arrival_check(m, d, (struct model_batch){.token = token, .label = label, .rows = 2},
+                      bf16 && !sent_narrow ? 0 : 3, sent_narrow);
+        model_free(m);
+    }
+    device_close(d);
+}
+
 static void every_loss_activation_and_depth(void **state)
 {
     static const enum activation_type types[] = {ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH,
@@ -224,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_loss_activation_and_depth),
+        cmocka_unit_test(nothing_is_read_before_it_has_arrived),
         cmocka_unit_test(model_and_data_must_have_the_same_widths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,7 @@ uint64_t digest_array(struct engine *n, const float *array, size_t count)
 
 uint64_t digest_params(struct engine *n)
 {
-    BUG_ON(n->partial);
+    BUG_ON(n->partial || n->await);
     return n->block_sums ? digest_by_sums(n) : digest_array(n, n->params.data, n->model->count);
 }
 

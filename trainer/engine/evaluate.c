@@ -32,7 +32,7 @@ static enum err_code evaluate_shard(struct engine *n, const float *params, struc
 enum err_code evaluate_shards(struct engine *n, const float *params, struct evaluate_counts *out,
                               struct err *e)
 {
-    BUG_ON(n->partial);
+    BUG_ON(n->partial || n->await);
     n->narrowed &= params == n->params.data; /* evaluating rounds these parameters for the model's products */
     for (int j = 0; j < n->shards; j++) {
         engine_take_shard(n, j);

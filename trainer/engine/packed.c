@@ -13,10 +13,11 @@ static size_t piece_floats(const struct packed_piece *piece)
     return piece->half && lines < piece->count ? lines : piece->count;
 }
 
-/* Adds [from, end) to the part of `rank`, which is the last one so far. Adjacent tensors of one kind are one piece. */
-static void packed_add(struct packed *p, int rank, size_t from, size_t end, bool half)
+/* Adds [from, end) to the part of `rank`, which is the last one so far. Adjacent tensors of one kind are one piece, unless there is a
+ * cut between them. */
+static void packed_add(struct packed *p, int rank, size_t from, size_t end, bool half, bool cut)
 {
-    const bool begins = p->piece_count == p->first[rank];
+    const bool begins = cut || p->piece_count == p->first[rank];
     struct packed_piece *last = begins ? NULL : &p->pieces[p->piece_count - 1];
     if (from >= end)
         return;
@@ -29,7 +30,22 @@ static void packed_add(struct packed *p, int rank, size_t from, size_t end, bool
     p->offsets[rank + 1] = last->at + piece_floats(last);
 }
 
-bool packed_open(struct packed *p, const struct engine *n, int rank, int world_size)
+static void packed_add_cut(struct packed *p, int rank, size_t from, size_t end, bool half, const size_t *cuts,
+                           size_t cut_count)
+{
+    bool cut = false;
+    for (size_t i = 0; i < cut_count; i++) {
+        if (cuts[i] < from || cuts[i] >= end)
+            continue;
+        packed_add(p, rank, from, cuts[i], half, cut);
+        cut = true;
+        from = cuts[i];
+    }
+    packed_add(p, rank, from, end, half, cut);
+}
+
+bool packed_open(struct packed *p, const struct engine *n, int rank, int world_size, const size_t *cuts,
+                 size_t cut_count)
 {
     const struct model *m = n->model;
     const size_t world = (size_t)world_size;
@@ -48,7 +64,8 @@ bool packed_open(struct packed *p, const struct engine *n, int rank, int world_s
             const struct model_tensor *t = &m->tensors[i];
             const size_t next = i + 1 < m->tensor_count ? t[1].offset : m->count; /* with the gap */
             const size_t from = t->offset > parts[r] ? t->offset : parts[r];
-            packed_add(p, r, from, next < parts[r + 1] ? next : parts[r + 1], t->narrow_only);
+            packed_add_cut(p, r, from, next < parts[r + 1] ? next : parts[r + 1], t->narrow_only, cuts,
+                           cut_count);
         }
     }
     p->first[world] = p->piece_count;
@@ -70,6 +87,14 @@ static void *narrowed_at(const struct engine *n, size_t at)
     return (char *)n->model->narrowed + at * device_size(DEVICE_BF16);
 }
 
+size_t packed_at(const struct packed *p, size_t cut)
+{
+    for (size_t i = 0; i < p->piece_count; i++)
+        if (p->pieces[i].from >= cut)
+            return p->pieces[i].at;
+    return p->offsets[p->world_size];
+}
+
 void packed_put(const struct packed *p, struct engine *n)
 {
     const struct device_ops *ops = n->device->ops;
@@ -83,11 +108,13 @@ void packed_put(const struct packed *p, struct engine *n)
     }
 }
 
-void packed_take(const struct packed *p, struct engine *n)
+void packed_take(const struct packed *p, struct engine *n, size_t lo, size_t hi)
 {
     const struct device_ops *ops = n->device->ops;
     for (size_t i = 0; i < p->piece_count; i++) {
         const struct packed_piece *piece = &p->pieces[i];
+        if (piece->from < lo || piece->from >= hi)
+            continue;
         const float *from = n->grads.data + piece->at;
         const bool own = i >= p->first[p->rank] && i < p->first[p->rank + 1];
         if (piece->half) {
@@ -98,5 +125,4 @@ void packed_take(const struct packed *p, struct engine *n)
             ops->copy(n->device, n->params.data + piece->from, from, piece->count * sizeof(float));
         ops->narrow(n->device, narrowed_at(n, piece->from), from, piece->count);
     }
-    n->narrowed = n->partial = true;
 }

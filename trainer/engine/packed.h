@@ -23,11 +23,16 @@ struct packed {
     int rank, world_size;
 };
 
-/* Returns false if parameters are not packed: the optimizer is whole, or the model has no bf16 copy, or there is one rank. */
-bool packed_open(struct packed *p, const struct engine *n, int rank, int world_size);
+/* cuts: offsets of parameters where the packed array can be divided into pieces that come one after the other, in rising order, multiples of
+ * 16. Returns false if parameters are not packed: the optimizer is whole, or the model has no bf16 copy, or there is one rank. */
+bool packed_open(struct packed *p, const struct engine *n, int rank, int world_size, const size_t *cuts,
+                 size_t cut_count);
 void packed_release(struct packed *p); /* one that is not open, too */
+size_t packed_at(const struct packed *p,
+                 size_t cut); /* where the parameters behind a cut begin in the packed array */
 void packed_put(const struct packed *p, struct engine *n);
-/* After the gather. The next pass finds its bf16 weights made. */
-void packed_take(const struct packed *p, struct engine *n);
+/* After the gather. Takes the parameters [lo, hi), which are cuts, the first or the last; then the bf16 weights of these are
+ * made. The caller sets engine.narrowed and engine.partial. */
+void packed_take(const struct packed *p, struct engine *n, size_t lo, size_t hi);
 
 #endif

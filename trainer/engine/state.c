@@ -17,7 +17,7 @@ size_t state_bytes(const struct engine *n)
 void state_out(const struct engine *n, float *state)
 {
     size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->whole_floats;
-    BUG_ON(n->partial);
+    BUG_ON(n->partial || n->await);
     n->device->ops->download(n->device, state, n->params.data, bytes);
     if (n->optim->floats > 0 && !n->optim->part)
         n->device->ops->download(n->device, state + count, n->optim->state, n->optim->floats * sizeof(float));

@@ -95,15 +95,15 @@ static bool seen_before(struct engine *n, uint64_t key)
 }
 
 /* Work is recorded when it comes up for the second time. So work that comes up only once is not recorded, and
- * the first time has set up everything that is needed. Work during which pieces are reported cannot be
- * recorded. */
+ * the first time has set up everything that is needed. Work during which pieces are reported, or parameters
+ * are waited for, is not recorded, nor replaced by what was. */
 static void train_micro_batch(struct backward *b, float *grads, const struct model_batch *batch,
                               model_ready_fn ready)
 {
     struct engine *n = b->n;
     const struct device_ops *ops = n->device->ops;
     float scale = 1.0f / (float)b->route->divisor;
-    uint64_t key = ready ? 0 : recording_key(b, grads, batch);
+    uint64_t key = ready || batch->need ? 0 : recording_key(b, grads, batch);
     if (key && ops->replay(n->device, key))
         return;
     bool record = key && !n->plain && seen_before(n, key);
@@ -134,6 +134,8 @@ static enum err_code shard_backward(struct backward *b, float *grads, model_read
         batch.same_params = b->same_params;
         BUG_ON(n->partial && !b->same_params);
         batch.set_grads = i == 0;
+        batch.need = n->await;
+        batch.need_arg = n->await_arg;
         train_micro_batch(b, grads, &batch, last ? ready : NULL);
         b->same_params |= batch.rows > 0;
         if (!last)

@@ -34,8 +34,10 @@ static void pass_init(struct pass *p, struct model *m, const float *params, cons
     p->weights = params;
     if (p->type != DEVICE_BF16)
         return;
-    if (!b->same_params)
+    if (!b->same_params) {
+        model_need(b, m->count);
         p->ops->narrow(p->d, m->narrowed, params, m->count);
+    }
     p->weights = m->narrowed;
 }
 
@@ -239,18 +241,27 @@ static struct device_embedding embedding_call(const struct pass *p)
                                      .kept = p->kept};
 }
 
+/* Parameters lie in the order of the forward pass. A layer ends with the norm of the next one, or with the last norm. */
+static size_t layer_end(const struct gpt *g, int64_t layer)
+{
+    return layer + 1 < g->s.layers ? g->layers[layer + 1].qkv.weight : g->last.shift + (size_t)g->s.width;
+}
+
 static void gpt_forward(const struct pass *p)
 {
     struct gpt *g = p->g;
     struct gpt_layer *first = &g->layers[0];
     struct device_embedding h = embedding_call(p);
     struct device_dropout none = {0};
+    model_need(p->b, first->qkv.weight);
     p->ops->embed(p->d, &h, p->params + g->wte, p->params + g->wpe, first->x1);
     norm_forward(p, &first->norm1, first->x1, NULL, first->x1, 0, none, first->stats1, first->y1);
     for (int64_t i = 0; i < g->s.layers; i++) {
+        model_need(p->b, layer_end(g, i));
         gpt_attention_forward(p, i);
         mlp_block_forward(p, i);
     }
+    model_need(p->b, g->base.count);
 }
 
 /* ---- head: a chunk of tokens at a time, so that their logits never exist all at once */
@@ -493,9 +504,9 @@ void gpt_train(struct model *m, const float *params, float *grads, const struct 
     p.ready = ready;
     p.arg = arg;
     BUG_ON(p.dropping && !b->sample);
+    gpt_forward(&p);
     if (b->set_grads)
         gradients_begin(&p);
-    gpt_forward(&p);
     head_loss(&p, scale, tally);
     gpt_backward(&p);
 }

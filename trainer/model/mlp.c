@@ -143,6 +143,7 @@ static void mlp_forward(struct model *m, const float *params, const struct model
     const float *x = b->x;
     for (size_t i = 0; i < n->layer_count; i++) {
         struct layer *l = &n->layers[i];
+        model_need(b, i + 1 < n->layer_count ? l[1].weight : m->count);
         /* z (rows,out) = x (rows,in) W^T, W (out,in) */
         struct device_linear h = {
             .type = DEVICE_F32,
@@ -262,9 +263,9 @@ static void mlp_backward(struct model *m, const float *params, float *grads, con
 static void mlp_train(struct model *m, const float *params, float *grads, const struct model_batch *b,
                       float scale, struct device_tally *tally, model_ready_fn ready, void *arg)
 {
+    mlp_forward(m, params, b);
     if (b->set_grads)
         m->device->ops->zero(m->device, grads, m->count * sizeof(float));
-    mlp_forward(m, params, b);
     mlp_loss(m, mlp_of(m)->grad[0], b, scale, tally);
     mlp_backward(m, params, grads, b, ready, arg);
 }

@@ -116,6 +116,7 @@ void model_train(struct model *m, const float *params, float *grads, const struc
         m->ops->train(m, params, grads, b, scale, tally, ready, arg);
         return;
     }
+    model_need(b, m->count);
     if (b->set_grads) /* a rank without samples: its gradients must not be those of the step before */
         m->device->ops->zero(m->device, grads, m->count * sizeof(float));
     if (ready)

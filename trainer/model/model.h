@@ -26,6 +26,9 @@ struct model_tensor {
     bool narrow_only; /* if the model has a bf16 copy, nothing else of this tensor is read */
 };
 
+/* Called before a pass reads parameters below `end`, or sets gradients, all of which are free after a call with model->count. */
+typedef void (*model_need_fn)(void *arg, size_t end);
+
 /* A micro-batch in device memory. rows may be 0.
  *
  * A row is a sample of the data set: for mlp one sample, for gpt a window of `context` tokens, whose labels
@@ -43,8 +46,16 @@ struct model_batch {
     int64_t step;
     /* `narrowed` holds these parameters: they are those of this model's last pass, or the optimizer has written both. */
     bool same_params;
-    bool set_grads; /* training sets grads, whatever they hold, instead of adding to them */
+    bool set_grads;     /* training sets grads, whatever they hold, instead of adding to them */
+    model_need_fn need; /* for training; NULL: all parameters are there */
+    void *need_arg;
 };
+
+static inline void model_need(const struct model_batch *b, size_t end)
+{
+    if (b->need)
+        b->need(b->need_arg, end);
+}
 
 struct model;
 struct model_ops {

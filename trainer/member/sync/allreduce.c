@@ -4,7 +4,7 @@
  * same on every rank.
  *
  * With config.parts a bucket is reduced to the ranks that own a part of it, and after the optimizer's step each rank gathers
- * the other ranks' parameters. The tail with loss and votes is summed for all, and always as floats. */
+ * the other ranks' parameters, at once or in pieces that come before the next step's buckets. The tail with loss and votes is summed for all, and always as floats. */
 #include "trainer/member/sync/bucket.h"
 #include "trainer/member/sync/strategy.h"
 
@@ -135,6 +135,40 @@ static enum err_code allreduce_gather(struct sync *s, struct err *e)
     return coll_gather(s->group, s->config.params, a->parts, e) ? e->code : coll_join(s->group, e);
 }
 
+/* Every lane ends where a part ends, so of each part a piece has one range at most. */
+static void allreduce_gather_pieces(struct sync *s, const struct sync_pieces *p)
+{
+    const struct allreduce *a = s->own;
+    const size_t world = (size_t)s->config.world_size;
+
+    for (size_t i = 0; i < p->count; i++) {
+        size_t *from = xcalloc(2 * world, sizeof(*from)), *to = from + world;
+
+        for (size_t l = 0; l < p->lanes; l++) {
+            const size_t *lane = p->cuts + l * (p->count + 1);
+
+            for (size_t r = 0; r < world; r++) {
+                const size_t lo = clamped(p->parts[r], lane[i], lane[i + 1]);
+                const size_t hi = clamped(p->parts[r + 1], lane[i], lane[i + 1]);
+
+                BUG_ON(hi > lo && to[r] > from[r]);
+                if (hi > lo) {
+                    from[r] = lo;
+                    to[r] = hi;
+                }
+            }
+        }
+        bucket_put_gather(a->runner, p->array, from);
+    }
+}
+
+static enum err_code allreduce_await_pieces(struct sync *s, size_t count, struct err *e)
+{
+    const struct allreduce *a = s->own;
+
+    return bucket_wait_gathers(a->runner, count, e);
+}
+
 const struct sync_ops sync_allreduce_ops = {
     .name = "allreduce",
     .local_steps = false,
@@ -143,4 +177,6 @@ const struct sync_ops sync_allreduce_ops = {
     .grads_ready = allreduce_grads_ready,
     .before_step = allreduce_before_step,
     .gather = allreduce_gather,
+    .gather_pieces = allreduce_gather_pieces,
+    .await_pieces = allreduce_await_pieces,
 };

@@ -1,6 +1,7 @@
 #include "trainer/member/sync/bucket.h"
 
 #include "base/mem.h"
+#include "trainer/device/comm.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -9,8 +10,10 @@
 struct bucket {
     float *data;
     size_t count;
-    size_t *offsets; /* owned; NULL: all ranks get the whole sum */
+    size_t *offsets; /* owned; NULL: all ranks get the whole sum. Of a gather: both ends of the parts */
     enum device_type wire;
+    bool gathers;
+    int number; /* of a gather since the last wait */
 };
 
 struct bucket_runner {
@@ -21,6 +24,7 @@ struct bucket_runner {
     pthread_cond_t changed;
     struct bucket *queue; /* buckets [done, put) are not summed yet; bucket_wait empties the queue */
     size_t done, put, cap;
+    int gathers; /* since the last bucket_wait; the owner's */
     bool closing;
     struct err error; /* the first error */
 };
@@ -29,6 +33,10 @@ static enum err_code bucket_sum(struct coll_group *g, const struct bucket *b, st
 {
     const bool half = b->wire == DEVICE_BF16;
 
+    if (b->gathers)
+        return coll_gather_ranges(g, b->data, b->offsets, b->offsets + b->count, e)
+                   ? e->code
+                   : coll_mark(g, b->number, e);
     if (b->offsets)
         return (half ? coll_reduce_scatter_bf16 : coll_reduce_scatter)(g, b->data, b->offsets, e);
     return (half ? coll_start_bf16 : coll_start)(g, b->data, b->count, e);
@@ -58,7 +66,7 @@ static void *bucket_serve(void *arg)
         pthread_mutex_unlock(&r->lock);
         run_one(r, b);
         pthread_mutex_lock(&r->lock);
-        if (++r->done == r->put)
+        if (++r->done == r->put || b.gathers)
             pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
@@ -131,12 +139,38 @@ void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets, enu
     queue_put(r, (struct bucket){.data = data, .offsets = offsets, .wire = wire});
 }
 
+void bucket_put_gather(struct bucket_runner *r, float *data, size_t *ranges)
+{
+    BUG_ON(r->gathers == COMM_MARKS);
+    queue_put(r, (struct bucket){.data = data,
+                                 .count = (size_t)coll_world_size(r->group),
+                                 .offsets = ranges,
+                                 .gathers = true,
+                                 .number = r->gathers++});
+}
+
+enum err_code bucket_wait_gathers(struct bucket_runner *r, size_t count, struct err *e)
+{
+    BUG_ON(count > (size_t)r->gathers);
+    if (count == 0)
+        return ERR_OK;
+    pthread_mutex_lock(&r->lock);
+    while (r->threaded && r->done < count && r->done < r->put)
+        pthread_cond_wait(&r->changed, &r->lock);
+    const enum err_code code = r->error.code;
+    if (code)
+        *e = r->error;
+    pthread_mutex_unlock(&r->lock);
+    return code ? code : coll_join_mark(r->group, (int)count - 1, e);
+}
+
 enum err_code bucket_wait(struct bucket_runner *r, struct err *e)
 {
     pthread_mutex_lock(&r->lock);
     while (r->done < r->put)
         pthread_cond_wait(&r->changed, &r->lock);
     r->done = r->put = 0;
+    r->gathers = 0;
     if (r->error.code)
         *e = r->error;
     pthread_mutex_unlock(&r->lock);

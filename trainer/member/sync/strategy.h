@@ -32,9 +32,11 @@ struct sync_ops {
 
     void (*grads_ready)(struct sync *s, size_t offset, size_t count);
     enum err_code (*before_step)(struct sync *s, struct err *e);
-    /* Each rank gets the parameters that others have updated: config.parts. Called after a step that is not a local one, also
-     * without parts; NULL: nothing is to be done. */
+    /* With config.parts. Each rank gets the parameters that others have updated. gather_pieces, await_pieces: see
+     * sync_gather_pieces. */
     enum err_code (*gather)(struct sync *s, struct err *e);
+    void (*gather_pieces)(struct sync *s, const struct sync_pieces *pieces);
+    enum err_code (*await_pieces)(struct sync *s, size_t count, struct err *e);
 
     void (*at_step)(struct sync *s, int64_t step);
     void (*start)(struct sync *s); /* called after the parameters were copied to s->shared */
@@ -70,7 +72,7 @@ struct sync {
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
     bool ending;       /* sync_end_round was called */
     bool held;         /* sync_hold_round was called */
-    bool gather_held;  /* sync_hold_gather was called */
+    size_t pieces;     /* of a gather, for which the owner has not waited yet */
     int64_t waited_ns;
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */

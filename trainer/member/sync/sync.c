@@ -226,14 +226,41 @@ void sync_end_round(struct sync *s, int64_t waited_ns)
     s->waited_ns = waited_ns;
 }
 
-void sync_hold_gather(struct sync *s)
-{
-    s->gather_held = true;
-}
-
 enum err_code sync_gather(struct sync *s, struct err *e)
 {
+    BUG_ON(s->pieces);
     return s->ops->gather(s, e);
+}
+
+bool sync_gathers_beside(const struct sync *s)
+{
+    return coll_overlaps(s->group) || coll_joined_ns(s->group) >= 0;
+}
+
+size_t sync_gather_lanes(const struct sync *s)
+{
+    const int ends = coll_joined_ns(s->group) >= 0 ? s->config.world_size : coll_nodes(s->group);
+
+    return ends == 2 ? 2 : 1;
+}
+
+void sync_gather_pieces(struct sync *s, const struct sync_pieces *pieces)
+{
+    BUG_ON(s->pieces);
+    s->pieces = pieces->count;
+    s->ops->gather_pieces(s, pieces);
+}
+
+enum err_code sync_await_pieces(struct sync *s, size_t count, struct err *e)
+{
+    if (!s->pieces)
+        return ERR_OK;
+    BUG_ON(count > s->pieces);
+    if (s->ops->await_pieces(s, count, e))
+        return e->code;
+    if (count == s->pieces)
+        s->pieces = 0;
+    return ERR_OK;
 }
 
 void sync_hold_round(struct sync *s)
@@ -291,13 +318,13 @@ enum err_code sync_exchange(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
-    const bool held = s->held, gathers = !s->gather_held;
+    const bool held = s->held;
 
-    s->held = s->gather_held = false;
+    s->held = false;
     s->next_step++;
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
-        return gathers && s->ops->gather ? s->ops->gather(s, e) : ERR_OK;
+        return ERR_OK;
     s->state.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;
@@ -310,6 +337,8 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
 
 enum err_code sync_join(struct sync *s, struct err *e)
 {
+    if (sync_await_pieces(s, s->pieces, e))
+        return e->code;
     if (!s->under_way.steps)
         return ERR_OK;
     return exchange_join(s, e) ? e->code : votes_keep(s, e);

@@ -17,6 +17,7 @@
  *     sync_before_step      makes the gradients ready for the optimizer
  *     optimizer
  *     sync_after_step       makes the parameters ready for the next forward pass
+ *     sync_gather           the same if each rank has updated a part of them, or sync_gather_pieces
  *
  * Weights. Gradients are sums over samples divided by sync_divisor(). If the strategy adds up the ranks'
  * gradients, each rank divides by the samples of the whole step. If ranks step on their own, each divides by
@@ -109,9 +110,26 @@ void sync_end_round(struct sync *s, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
-/* sync_config.parts: the next sync_after_step does not gather the parameters. sync_gather does it between two steps. */
-void sync_hold_gather(struct sync *s);
+/* sync_config.parts. After sync_after_step, or later between two steps: each rank gets the parameters that the others have
+ * updated. */
 MUST_CHECK enum err_code sync_gather(struct sync *s, struct err *e);
+/* The same in pieces that come one after the other while the caller goes on: of `array`, which is attached to the group. Rank r has
+ * array[parts[r], parts[r + 1]). The array is divided into lanes, and each lane into `count` pieces: piece i is all
+ * [cuts[l (count + 1) + i], cuts[l (count + 1) + i + 1]). Between two lanes a part ends. count: at most COMM_MARKS. */
+struct sync_pieces {
+    float *array;
+    const size_t *parts, *cuts;
+    size_t lanes, count;
+};
+/* Whether pieces come beside computing. If not, sync_gather is faster. */
+bool sync_gathers_beside(const struct sync *s);
+/* In how many lanes the links between ranks are used best. With one, a piece crosses the group from its owner. Between two nodes only one
+ * direction is in use then, so the second node's parts get a lane of their own. */
+size_t sync_gather_lanes(const struct sync *s);
+void sync_gather_pieces(struct sync *s, const struct sync_pieces *pieces);
+/* Waits for the first `count` pieces. On a device they come before the operations that it is given next. When it has waited for all
+ * of them, as sync_join does, too, the owner may make collective calls again. */
+MUST_CHECK enum err_code sync_await_pieces(struct sync *s, size_t count, struct err *e);
 
 /* The next sync_after_step makes no exchange even if the round is over; in that case sync_round_due is true. Call it when the
  * ranks stop within a round, or when an error keeps them from agreeing whether to stop. Not allowed with overlap. */
@@ -126,8 +144,8 @@ bool sync_catches_up(const struct sync *s);
 /* Steps of the round, or of the present fragment's round, that follow the next one; of a number of steps. */
 int64_t sync_steps_after_next(const struct sync *s);
 
-/* Waits for an exchange that is under way between two steps, and applies its result. The owner calls this
- * before it makes a collective call of its own. Does nothing if no exchange is under way. */
+/* Waits for an exchange that is under way between two steps, and applies its result; also for the pieces of a gather. The owner calls
+ * this before it makes a collective call of its own. Does nothing if no exchange is under way. */
 MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);
 /* True if the round's steps are complete but its exchange failed in the previous group, and sync_load has restored the
  * round. */

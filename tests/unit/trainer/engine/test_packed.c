@@ -50,8 +50,22 @@ struct rank {
     float *before; /* the parameters, before others' came */
 };
 
+/* Where the packed array is cut into pieces. */
+struct cuts {
+    size_t at[6], count;
+};
+
+static void random_cuts(const struct model *m, struct cuts *c)
+{
+    c->count = random_below(6);
+    for (size_t i = 0; i < c->count; i++) {
+        const size_t from = i ? c->at[i - 1] : 0;
+        c->at[i] = from + 16 * random_below((m->count - from) / 16 + 1);
+    }
+}
+
 static void rank_open(struct rank *k, struct device *d, const struct train_spec *spec, struct optim *o,
-                      const struct model *m, int rank, int world)
+                      const struct model *m, const struct cuts *cuts, int rank, int world)
 {
     struct err e;
     k->m = *m;
@@ -65,7 +79,7 @@ static void rank_open(struct rank *k, struct device *d, const struct train_spec 
         k->before[i] = k->n.params.data[i] = (float)(random_below(2000000)) / 1e6f - 1.0f;
     for (size_t i = 0; i < TAIL_FLOATS; i++)
         k->n.grads.data[m->count + i] = (float)i;
-    assert_true(packed_open(&k->p, &k->n, rank, world));
+    assert_true(packed_open(&k->p, &k->n, rank, world, cuts->at, cuts->count));
 }
 
 static void rank_close(struct rank *k)
@@ -93,7 +107,6 @@ static void rank_check(const struct rank *all, int rank, const size_t *parts)
     }
     for (size_t i = 0; i < TAIL_FLOATS; i++)
         assert_true(k->n.grads.data[k->m.count + i] == (float)i);
-    assert_true(k->n.narrowed && k->n.partial);
 }
 
 static void world_gathers(struct device *d, const struct train_spec *spec, const struct model *m, int world)
@@ -101,20 +114,28 @@ static void world_gathers(struct device *d, const struct train_spec *spec, const
     struct optim o = {.part = true};
     struct rank *all = xcalloc((size_t)world, sizeof(*all));
     size_t *parts = xcalloc((size_t)world + 1, sizeof(*parts));
+    struct cuts cuts;
+    random_cuts(m, &cuts);
     for (int r = 0; r < world; r++) {
-        rank_open(&all[r], d, spec, &o, m, r, world);
+        rank_open(&all[r], d, spec, &o, m, &cuts, r, world);
         packed_put(&all[r].p, &all[r].n);
         assert_memory_equal(all[r].p.offsets, all[0].p.offsets, ((size_t)world + 1) * sizeof(size_t));
     }
+    /* A piece of the packed array after the other; what is in none before it stays as it is. */
     const size_t *offsets = all[0].p.offsets;
-    for (int to = 0; to < world; to++)
-        for (int from = 0; from < world; from++)
-            if (to != from)
-                memcpy(all[to].n.grads.data + offsets[from], all[from].n.grads.data + offsets[from],
-                       (offsets[from + 1] - offsets[from]) * sizeof(float));
     assert_true(engine_divide(&all[0].n, world, parts));
-    for (int r = 0; r < world; r++)
-        packed_take(&all[r].p, &all[r].n);
+    for (size_t i = 0; i <= cuts.count; i++) {
+        const size_t lo = i ? cuts.at[i - 1] : 0, hi = i < cuts.count ? cuts.at[i] : m->count;
+        const size_t from = packed_at(&all[0].p, lo), end = packed_at(&all[0].p, hi);
+        assert_true(from <= end && (hi < m->count || end == offsets[world]));
+        for (int to = 0; to < world; to++)
+            for (int r = 0; r < world; r++)
+                for (size_t at = from; at < end && to != r; at++)
+                    if (at >= offsets[r] && at < offsets[r + 1])
+                        all[to].n.grads.data[at] = all[r].n.grads.data[at];
+        for (int r = 0; r < world; r++)
+            packed_take(&all[r].p, &all[r].n, lo, hi);
+    }
     for (int r = 0; r < world; r++)
         rank_check(all, r, parts);
     for (int r = 0; r < world; r++)
@@ -154,11 +175,11 @@ static void nothing_is_packed_without_need(void **state)
     uint16_t half;
     (void)state;
     random_model(&m, tensors);
-    assert_false(packed_open(&p, &n, 0, 2)); /* no bf16 copy */
+    assert_false(packed_open(&p, &n, 0, 2, NULL, 0)); /* no bf16 copy */
     m.narrowed = &half;
-    assert_false(packed_open(&p, &n, 0, 1));
+    assert_false(packed_open(&p, &n, 0, 1, NULL, 0));
     n.optim = &whole;
-    assert_false(packed_open(&p, &n, 0, 2));
+    assert_false(packed_open(&p, &n, 0, 2, NULL, 0));
     packed_release(&p);
 }
 
