@@ -68,6 +68,32 @@ static double gathered_bytes(const struct engine *n, int world)
     return ((steps - 1) * packed + whole) / steps;
 }
 
+static double layer_count(const struct engine *n)
+{
+    const bool gpt = n->spec->model.type == MODEL_GPT;
+    return gpt ? (double)n->spec->model.layers : (double)(n->model->tensor_count / 2);
+}
+
+/* What is sent of the parameters before the first matrix of the second layer. */
+static double gathered_first_bytes(const struct engine *n)
+{
+    const struct model *m = n->model;
+    size_t matrices = 0, seen = 0;
+    double bytes = 0;
+    for (size_t i = 0; i < m->tensor_count; i++)
+        matrices += m->tensors[i].matrices > 0;
+    const size_t each = matrices / (size_t)layer_count(n),
+                 first = each > 0 ? each : 1; /* an mlp's head is none */
+    for (size_t i = 0; i < m->tensor_count && seen <= first; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        seen += t->matrices > 0;
+        if (seen <= first)
+            bytes += (double)(t->count *
+                              (t->narrow_only && m->narrowed ? device_size(DEVICE_BF16) : sizeof(float)));
+    }
+    return bytes;
+}
+
 static void sizes_take(const struct engine *n, int world, bool gpu, struct plan_sizes *out)
 {
     const double samples = (double)engine_portion(n, 0, true) * n->shards;
@@ -84,6 +110,9 @@ static void sizes_take(const struct engine *n, int world, bool gpu, struct plan_
         .tokens = n->train->windows ? (double)n->train->in : 0,
         .flops = model_flops(n->model, 1) * samples,
         .gathered_bytes = gathered_bytes(n, world),
+        .layers = layer_count(n),
+        .gathered_first_bytes = gathered_first_bytes(n),
+        .gathered_beside = 1.0 - 1.0 / (double)n->spec->log_every,
         .update_floats = update_floats(n->optim),
         .parameter_bytes = (double)m.parameters,
         .gradient_bytes = (double)m.gradients,

@@ -15,11 +15,27 @@ static const struct {
     const char *name;
     size_t offset;
 } fields[] = {
-    FIELD(parameters),       FIELD(arrays),          FIELD(rows),           FIELD(micro_batches),
-    FIELD(samples),          FIELD(tokens),          FIELD(flops),          FIELD(gathered_bytes),
-    FIELD(update_floats),    FIELD(parameter_bytes), FIELD(gradient_bytes), FIELD(optimizer_bytes),
-    FIELD(activation_bytes), FIELD(batch_bytes),     FIELD(data_bytes),     FIELD(strategy_bytes),
-    FIELD(workspace_bytes),  FIELD(sum_bytes),
+    FIELD(parameters),
+    FIELD(arrays),
+    FIELD(rows),
+    FIELD(micro_batches),
+    FIELD(samples),
+    FIELD(tokens),
+    FIELD(flops),
+    FIELD(gathered_bytes),
+    FIELD(layers),
+    FIELD(gathered_first_bytes),
+    FIELD(gathered_beside),
+    FIELD(update_floats),
+    FIELD(parameter_bytes),
+    FIELD(gradient_bytes),
+    FIELD(optimizer_bytes),
+    FIELD(activation_bytes),
+    FIELD(batch_bytes),
+    FIELD(data_bytes),
+    FIELD(strategy_bytes),
+    FIELD(workspace_bytes),
+    FIELD(sum_bytes),
 };
 
 void plan_sizes_print(const struct plan_sizes *s, struct buf *out)

@@ -18,6 +18,10 @@ struct plan_sizes {
     double flops;         /* of a rank in a step: model_flops (trainer/model/model.h) */
     double
         gathered_bytes; /* shard: optimizer: of all parameters as ranks send them after an update, the mean over steps */
+    double layers;
+    /* Of the gathered bytes: what comes before the second layer; and the fraction of the steps in which parameters may come beside the
+     * next forward pass. */
+    double gathered_first_bytes, gathered_beside;
     double update_floats; /* floats that the optimizer reads or writes for each parameter */
     /* Bytes of a rank. On a GPU they are device memory. */
     double parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, batch_bytes, data_bytes;

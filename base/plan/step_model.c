@@ -32,6 +32,27 @@ static double update_s(const struct plan_sizes *sizes, const struct plan_machine
     return m->memory_rate > 0 ? sizes->parameters * sizes->update_floats * sizeof(float) / m->memory_rate : 0;
 }
 
+/* The time of a step for which ranks stand still while parameters are gathered. `whole_s`: of a gather in one call.
+ *
+ * In pieces only one rank sends at a time, so the ring's link to it is idle. The forward pass of the first micro-batch needs the last piece
+ * when it comes to the last layer. Two ends send each other their halves at once, so all is needed when it comes to the last layer of
+ * the first half. The first layer is waited for in any case. */
+static double gather_exposed_s(const struct plan_sizes *sizes, const struct plan_machine *m, double whole_s,
+                               double passes_s)
+{
+    const double ends = (double)(m->gpu ? m->ranks : m->nodes);
+
+    if (ends < 2 || sizes->gathered_bytes <= 0)
+        return whole_s;
+    const bool two = ends < 3;
+    const double pieces_s = two ? whole_s : whole_s * ends / (ends - 1);
+    const double first_s = pieces_s * sizes->gathered_first_bytes / sizes->gathered_bytes * (two ? 2 : 1);
+    const double forward_s = passes_s / 3 / fmax(sizes->micro_batches, 1);
+    const double before = fmax((two ? 0.5 : 1) - 1 / fmax(sizes->layers, 1), 0);
+    const double beside_s = fmax(fmin(first_s, pieces_s), pieces_s - before * forward_s);
+    return sizes->gathered_beside * beside_s + (1 - sizes->gathered_beside) * whole_s;
+}
+
 /* A round of a given time has as many steps as fit. `overlap` steps run while the round's exchange is under way. */
 static double round_exposed_s(const struct sync_facts *f, const struct sync_spec *sync)
 {
@@ -68,9 +89,10 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
     if (m->ranks > 1 && sync->type != SYNC_ALLREDUCE) {
         p.exposed_s = round_exposed_s(&f, sync);
     } else if (m->ranks > 1 && shard == SHARD_OPTIMIZER) {
-        /* The sums of gradients run beside backward; parameters are gathered after the update, when nothing else runs. */
+        /* The sums of gradients run beside backward, and the gather of parameters beside the next forward pass. */
         f.allreduce_ms /= 2;
-        p.exposed_s = sync_cost_ms(&f, sync) / 1e3 + gather_s;
+        p.exposed_s = sync_cost_ms(&f, sync) / 1e3 +
+                      gather_exposed_s(sizes, m, gather_s, fmax(p.compute_s - p.update_s, 0));
         p.exchange_s = p.exchange_s / 2 + gather_s;
     } else if (m->ranks > 1) {
         p.exposed_s = sync_cost_ms(&f, sync) / 1e3;

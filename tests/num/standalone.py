@@ -112,6 +112,8 @@ def sizes_are_those_of_the_run(directory):
     assert 1 / 8 <= part["optimizer_bytes"] / sizes["optimizer_bytes"] < 1 / 7 and part["samples"] == 256, (part, sizes)
     saved = 4 / 5 * 2 * 2 * 12 * 16 * 16  # after four of five steps, two bytes for each element of two layers' matrices
     assert abs(sizes["gathered_bytes"] - part["gathered_bytes"] - saved) < saved / 50 and sizes["gathered_bytes"] == 4 * sizes["arrays"], (part, sizes)
+    # The embeddings and the first of two layers come first; after one step in five parameters are compared.
+    assert part["layers"] == 2 and 0 < part["gathered_first_bytes"] < part["gathered_bytes"] and abs(part["gathered_beside"] - 0.8) < 1e-9, part
     done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--gpu-memory", "80000000000"], cwd=directory,
                           capture_output=True, text=True, timeout=60)
     gpu = json.loads(done.stdout)

@@ -145,6 +145,41 @@ static void equations(void **state)
     assert_true(fabs(p.exchange_s - 35 / 0.95) < 1e-9);
 }
 
+/* Eight layers; 10 MB come before the second one. Parameters come beside the next forward pass, a third of a micro-batch's
+ * passes, in three of four steps. The sums of gradients are half of the all-reduce, of which backward hides half of the step. */
+static void parameters_come_beside_the_forward_pass(void **state)
+{
+    const struct sync_spec sync = {.type = SYNC_ALLREDUCE};
+    struct plan_sizes beside = sizes;
+    (void)state;
+    beside.gathered_first_bytes = 10e6;
+    beside.gathered_beside = 0.75;
+    beside.layers = 8;
+    for (int nodes = 2; nodes <= 4; nodes++)
+        for (int micro = 1; micro <= 4; micro += 3)
+            for (double link = 1e7; link < 1e10; link *= 10) {
+                const struct plan_machine m = {
+                    .nodes = nodes, .ranks = nodes, .step_s = 0.2, .link = link, .memory_rate = 1e10};
+                const double update = 0.028 / nodes, compute = 0.2 - 0.028 + update;
+                const double half = 40e6 * (nodes - 1) / nodes / 0.95 / link; /* one half of an all-reduce */
+                const double pieces = nodes > 2 ? 40e6 / 0.95 / link : half;
+                const double first = 10e6 / 0.95 / link, forward = 0.172 / 3 / micro;
+                const double waits = fmax(first, pieces - forward * (nodes > 2 ? 7.0 / 8 : 3.0 / 8));
+                const double hidden = fmin((1 - 1048576 / 10e6) * half, compute / 2);
+                struct plan_step p;
+                beside.micro_batches = micro;
+                plan_step(&beside, &m, &sync, SHARD_OPTIMIZER, &p);
+                assert_true(fabs(p.exchange_s - 2 * half) < 1e-9);
+                assert_true(fabs(p.exposed_s - (half - hidden + 0.75 * waits + 0.25 * half)) < 1e-9);
+            }
+    /* Ranks of one node add up and copy themselves, and nothing runs beside. */
+    const struct plan_machine one = {
+        .nodes = 1, .ranks = 2, .step_s = 0.2, .memory_rate = 1e10, .inside = 1e10};
+    struct plan_step p;
+    plan_step(&beside, &one, &sync, SHARD_OPTIMIZER, &p);
+    assert_true(fabs(p.exposed_s - 0.004) < 1e-9);
+}
+
 static void sizes_as_text(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -172,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equations),
+        cmocka_unit_test(parameters_come_beside_the_forward_pass),
         cmocka_unit_test(sizes_as_text),
         cmocka_unit_test(gpus),
     };
