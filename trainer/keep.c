@@ -291,8 +291,9 @@ static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
     return d->ops->wait(d, e);
 }
 
-/* Whether the state can be copied beside the next step. With rounds, what follows this step changes parameters, too. The moments of
- * a part go through the gradients, which the next step needs. The digest of a rank's part is needed at once. */
+/* Whether the state can be copied beside the next step. With rounds, what follows this step changes parameters, too.
+ * With shard: optimizer, moments are sent through the array of the gradients, which the next step needs. The digest
+ * of a rank's part is needed at once. */
 static bool copies_beside(const struct trainer *t, bool differ)
 {
     return !differ && !t->engine.optim->part && sync_votes_each_step(t->formation.sync) &&

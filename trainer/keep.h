@@ -11,8 +11,9 @@ size_t keep_bytes(const struct trainer *t); /* returns the memory of staged copi
 /* Collective if ranks differ. last: waits for the writer, and returns its error if the snapshot could not be
  * committed. */
 MUST_CHECK enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e);
-/* A snapshot of which ranks have the same state is copied from the device by the thread that writes it, while the next forward and
- * backward pass run: they change neither parameters nor moments. Waits until the copy is made. Called before an update. */
+/* If all ranks have the same state, the thread that writes a snapshot also copies the state from the device, while
+ * the next forward and backward pass run. These passes change neither parameters nor moments. keep_await_copy waits
+ * until the copy is complete. Called before an update. */
 void keep_await_copy(struct trainer *t);
 /* Waits until the previous snapshot is written, so that the next one, which must not be left out, is taken.
  */

@@ -22,11 +22,11 @@ void outer_put(const struct trainer *t, struct snapshot_place *out)
 
 enum err_code outer_take(struct trainer *t, const struct snapshot_place *place, struct err *e)
 {
-    /* Those of a plain mean, or without momentum, are for other arrays than this run has. */
+    /* Values of a plain mean, or without momentum, belong to other arrays than this run has. */
     if (!(place->outer_lr > 0) || !(place->outer_momentum > 0))
         return ERR_OK;
-    /* Also if the job file has its own: a coordinator with an older database brings back a job file without them, and then all
-     * ranks must fall back to the same. */
+    /* Keep the values also if the job file has its own. A coordinator with an older database may bring back a job
+     * file without them, and then all ranks must use the same values. */
     t->outer_lr = place->outer_lr;
     t->outer_momentum = place->outer_momentum;
     if (!t->spec->sync.outer_auto)

@@ -27,7 +27,7 @@ bool rebalance_hold_piece(struct trainer *t, size_t offset,
                           size_t count); /* true: reported later, in the same order */
 MUST_CHECK enum err_code rebalance_gradients_done(struct trainer *t, struct err *e);
 void rebalance_step_end(struct trainer *t, int64_t local_samples);
-/* The step has waited for so long, neither computing nor for other ranks. */
+/* The step has waited for `ns`. In this time it neither computed nor waited for other ranks. */
 void rebalance_waited(struct trainer *t, int64_t ns);
 
 /* After a step, before the snapshot that is due there. Collective in some steps: divides the samples anew if that is due. */

@@ -74,7 +74,7 @@ static double layer_count(const struct engine *n)
     return gpt ? (double)n->spec->model.layers : (double)(n->model->tensor_count / 2);
 }
 
-/* What is sent of the parameters before the first matrix of the second layer. */
+/* The bytes in which ranks send the parameters before the first matrix of the second layer. */
 static double gathered_first_bytes(const struct engine *n)
 {
     const struct model *m = n->model;

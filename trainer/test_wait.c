@@ -62,7 +62,8 @@ void test_wait_copy(const struct trainer *t)
     hold_while_file_exists(t, "DDP_TEST_HOLD_COPY", t->engine.step);
 }
 
-/* Also called in a child that has no other threads but the locks of those of its parent: it uses nothing that locks. */
+/* Also called in a child process, which has one thread but inherits the locks of its parent's threads. So it must not
+ * take a lock. */
 static bool test_file_has(const char *path, const char *words)
 {
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);

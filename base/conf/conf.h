@@ -43,7 +43,7 @@ struct conf_field {
     bool (*parse)(const char *text, void *at);
     const char *expected; /* CONF_PARSED, for messages: "a range such as 1-9" */
     enum err_code (*fn)(const struct conf_node *node, void *at, struct err *e);
-    const char *since; /* the release that brought the key, for the reference; NULL: 0.1.0, the first */
+    const char *since; /* the first release with the key, for the reference; NULL: 0.1.0, the first release */
 };
 
 struct conf_doc;

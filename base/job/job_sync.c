@@ -15,7 +15,8 @@
 
 #define GRACE_AUTO "auto"
 #define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
-/* A warm start of this part of the run, followed by so many rounds, allows more outer momentum. */
+/* If the warm start covers at least this part of the run, and at least this many rounds follow, more outer momentum
+ * is allowed. */
 #define WARM_PART 0.1
 #define WARM_ROUNDS 40
 

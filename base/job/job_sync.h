@@ -6,7 +6,8 @@
 
 /* The map `sync` below `train`. */
 
-/* Agreement of a round (trainer/member/sync/sync.h): if it is lower in so many rounds in a row, the rounds are too long. */
+/* Rounds are too long if their agreement (trainer/member/sync/sync.h) is below SYNC_LOW_AGREEMENT in SYNC_LOW_ROUNDS
+ * rounds in a row. */
 #define SYNC_LOW_AGREEMENT 0.1
 #define SYNC_LOW_ROUNDS 5
 

@@ -333,8 +333,8 @@ static enum err_code check_arrays(const struct train_spec *from, const struct tr
     return job_sync_check_change(&from->sync, &to->sync, e);
 }
 
-/* The run may use other values than this job file implies: those of the snapshot from which it was resumed. So a key that is left
- * out has no value that this function could keep. */
+/* A resumed run uses the values of its snapshot, which may differ from those that the job file implies. So this
+ * function does not know the value of a key that is left out, and cannot keep it. */
 static enum err_code check_outer(const struct conf_doc *doc, const struct sync_spec *before,
                                  const struct sync_spec *after, struct err *e)
 {

@@ -19,8 +19,8 @@ struct plan_sizes {
     double
         gathered_bytes; /* shard: optimizer: of all parameters as ranks send them after an update, the mean over steps */
     double layers;
-    /* Of the gathered bytes: what comes before the second layer; and the fraction of the steps in which parameters may come beside the
-     * next forward pass. */
+    /* The gathered bytes before the second layer; and the fraction of the steps in which parameters may arrive during
+     * the next forward pass. */
     double gathered_first_bytes, gathered_beside;
     double update_floats; /* floats that the optimizer reads or writes for each parameter */
     /* Bytes of a rank. On a GPU they are device memory. */

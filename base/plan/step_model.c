@@ -32,11 +32,13 @@ static double update_s(const struct plan_sizes *sizes, const struct plan_machine
     return m->memory_rate > 0 ? sizes->parameters * sizes->update_floats * sizeof(float) / m->memory_rate : 0;
 }
 
-/* The time of a step for which ranks stand still while parameters are gathered. `whole_s`: of a gather in one call.
+/* The time of a step in which ranks only wait for the gather of parameters. `whole_s`: the time of a gather in one
+ * call.
  *
- * In pieces only one rank sends at a time, so the ring's link to it is idle. The forward pass of the first micro-batch needs the last piece
- * when it comes to the last layer. Two ends send each other their halves at once, so all is needed when it comes to the last layer of
- * the first half. The first layer is waited for in any case. */
+ * If parameters are gathered in pieces, only one rank sends at a time, so the ring's link to that rank is idle. The
+ * forward pass of the first micro-batch needs the last piece when it comes to the last layer. Two ends send each
+ * other their halves at the same time, so the pass needs all pieces when it comes to the last layer of the first
+ * half. It always waits for the first layer. */
 static double gather_exposed_s(const struct plan_sizes *sizes, const struct plan_machine *m, double whole_s,
                                double passes_s)
 {

@@ -162,7 +162,7 @@ struct job_round {
     int64_t number, steps, samples;
 };
 
-/* Of averaging. A program of one's own may report some of the names of its metrics, but hardly these three. */
+/* Whether the job averages. A user's program may report metrics with some of these names, but hardly all three. */
 static bool job_reports_rounds(const Ddp__V1__JobStatus *job, struct job_round *out)
 {
     return job_count_metric(job, "round", &out->number) &&

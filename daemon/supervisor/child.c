@@ -96,8 +96,9 @@ int child_detach(const struct passwd *user, pid_t parent)
 {
     sigset_t all;
 
-    /* The supervisor sends a stop as soon as the process group exists. The kernel would drop a signal that the
-     * supervisor ignores, and the child ignores it until signals_reset. A blocked signal waits. */
+    /* The supervisor sends a stop as soon as the process group exists. Until signals_reset the child ignores the
+     * signals that the supervisor ignores, and the kernel would drop such a signal. A blocked signal stays pending
+     * instead. */
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     setsid();

@@ -264,8 +264,8 @@ static struct holds holds_now(void)
                           device_bytes(), memory_resident()};
 }
 
-/* Also after eras that failed to form: every rank that could be lost was there when the group was opened on the device, so rank 0's
- * id was taken, and its socket ended with the group. */
+/* This also holds after eras that failed to form. Every rank that could be lost had come when the group was opened on
+ * the device. So all ranks had taken rank 0's id, and its socket ended with the group. */
 static void holds_no_more(const struct holds *first)
 {
     const struct holds now = holds_now();

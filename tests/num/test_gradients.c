@@ -202,7 +202,7 @@ struct arrival {
     int calls;
 };
 
-/* Brings what the pass asks for, and nothing more. The rest of the parameters is not a number. */
+/* Brings the parameters that the pass asks for, and no others. The other parameters are NAN. */
 static void parameters_arrive(void *arg, size_t end)
 {
     struct arrival *a = arg;

@@ -190,12 +190,12 @@ struct proc {
     bool holds, late;
     bool disowned; /* an operator has wrongly declared it dead */
     bool hung;     /* its GPU is lost: it waits until it is killed */
-    /* stuck.c. 'R': it computes for ever, 'T': it is stopped, 'D': it waits in the kernel; 0: none of these. stuck_next: it will be in
-     * its next step. */
+    /* stuck.c. 'R': it computes for ever, 'T': it is stopped, 'D': it waits in the kernel; 0: none of these.
+     * stuck_next: the same, for its next step. */
     char stuck, stuck_next;
     int64_t stuck_since, worked_until,
         wrote_at;                   /* until when it has computed, and when it wrote or reported last */
-    int64_t told_idle, told_silent; /* what its agent has said last: since when; 0: it is not */
+    int64_t told_idle, told_silent; /* since when it is idle or silent, as its agent said last; 0: it is not */
     int64_t commit_step,
         failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
 };

@@ -1,5 +1,6 @@
-/* Ranks that make no progress: they compute for ever, are stopped, or wait in the kernel. Their jobs have a stall_timeout, so the
- * coordinator must find them by what the agents say of quiet workers, and go on without them. */
+/* Ranks that make no progress: they compute for ever, are stopped, or wait in the kernel. Their jobs have a
+ * stall_timeout, so the coordinator must find them from the agents' reports of quiet workers, and go on without
+ * them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,8 +45,8 @@ void stuck_start(struct sim *sim)
         sim_plan(sim, sim_range(sim, 0, 20000), hold_rank);
 }
 
-/* Ranks that all compute for ever look like ranks in a long computation, and are left alone. Where one has ended already, the others
- * have made their last step. */
+/* If all ranks compute for ever, they look like ranks in a long computation, and the coordinator leaves them alone.
+ * If one has already ended, the others have made their last step. */
 static bool others_wait(const struct sim *sim, const struct proc *me)
 {
     bool any = false;
@@ -158,9 +159,9 @@ static void check_named(struct sim *sim, const struct generation_record *g)
     const struct proc *named = handover_find_proc(sim, g->job, g->failed_spawn);
 
     if (client_job(sim, g->job)
-            ->gpus_each) /* there ranks may compute while they wait, so none of two stands out */
+            ->gpus_each) /* on GPUs ranks may compute while they wait, so the coordinator cannot choose between two */
         return;
-    /* A rank that has worked a moment ago and not written for long may as well be the one. */
+    /* A rank that worked a moment ago, but has not written for long, may also be named. */
     if (!named || named->state != PROC_RUNNING || named->stuck || named->hung ||
         named->worked_until > sim->now - WORKED_MS)
         return;

@@ -25,7 +25,7 @@ struct machine *worker_machine(struct sim *sim, const struct item *item, struct 
     return m;
 }
 
-/* The same for what the thread of Watch does: it goes on while the main thread computes for ever. */
+/* The same for the thread of Watch, which goes on while the main thread computes for ever. */
 static struct machine *watching_machine(struct sim *sim, const struct item *item, struct proc **p)
 {
     struct machine *m = &sim->machines[item->a];

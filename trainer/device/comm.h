@@ -50,8 +50,8 @@ struct comm_ops {
      * beside those that it is given later. If the device already has an error, its data is not valid: returns
      * that error and ends the group. Other errors as check. */
     enum err_code (*allreduce)(struct comm *c, float *data, size_t count, struct err *e);
-    /* A half of such a sum, in place. Rank r's part is data[offsets[r], offsets[r + 1]); it becomes the sum over ranks,
-     * and the rest is not defined afterwards. */
+    /* One half of such a sum (a reduce-scatter), in place. Rank r's part is data[offsets[r], offsets[r + 1]); it
+     * becomes the sum over ranks, and the rest is not defined afterwards. */
     enum err_code (*reduce_scatter)(struct comm *c, float *data, const size_t *offsets, struct err *e);
     /* The same sums of values that are rounded to bf16, and added up as bf16: half the bytes. */
     enum err_code (*allreduce_bf16)(struct comm *c, float *data, size_t count, struct err *e);
@@ -62,8 +62,8 @@ struct comm_ops {
     /* Operations that the device is given after join run after all collectives before it. The host does not
      * wait. */
     enum err_code (*join)(struct comm *c, struct err *e);
-    /* mark: remembers the collectives before it as number `mark`, below COMM_MARKS. join_mark: as join, for these alone, so that the
-     * device goes on beside later ones. A number may be used again. */
+    /* mark: remembers the collectives before it as number `mark`, below COMM_MARKS. join_mark: as join, but for these
+     * alone. The device does not wait for later collectives. A number may be used again. */
     enum err_code (*mark)(struct comm *c, int mark, struct err *e);
     enum err_code (*join_mark)(struct comm *c, int mark, struct err *e);
     /* Whether a collective that was started has not ended. If none is left, nothing on the device waits for a peer. */

@@ -104,7 +104,7 @@ struct device_attention {
     struct device_tokens n;
     int64_t heads;
     struct device_dropout dropout;
-    enum device_type type, kept; /* type: to which a device whose kept type is float may round the factors of products */
+    enum device_type type, kept; /* type: a device whose kept type is float may round the factors of products to it */
     const void *qkv; /* (tokens,3 width) kept: q, k and v of a token, each ordered by head */
     void *o;         /* (tokens,width) kept; backward reads it */
     float *lse;      /* (rows,heads,context): log of the sum of e^score; backward reads it */
@@ -239,9 +239,9 @@ struct device_ops {
     void (*upload)(struct device *d, void *to, const void *from_host, size_t bytes);
     /* Waits for the data. After an error, sets to_host to zero. */
     void (*download)(struct device *d, void *to_host, const void *from, size_t bytes);
-    /* Optional. Copies to the host beside the operations that the device is given meanwhile, and returns when the data is there. The
-     * caller has waited for the operations that have written the memory, and gives the device none that changes it. Any thread may
-     * call it, one at a time. `wait` does not return its error. */
+    /* Optional. Copies to the host while the device computes, and returns when the data is there. The caller has
+     * waited for the operations that wrote the memory, and meanwhile gives the device no operation that changes it.
+     * Any thread may call it, one at a time. `wait` does not return its error. */
     enum err_code (*fetch)(struct device *d, void *to_host, const void *from, size_t bytes, struct err *e);
     void (*copy)(struct device *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct device *d, void *to, size_t bytes);

@@ -113,8 +113,8 @@ struct engine {
     bool narrowed;
     /* The parameters lack the last update of other ranks' matrices, which are only in the model's bf16 copy (packed.h). */
     bool partial;
-    /* Parameters of other ranks are still on their way, some of them maybe to the gradients (packed.h). The forward pass calls this
-     * before it reads parameters below `end`. NULL: all are there. */
+    /* Parameters of other ranks have not all arrived; some may arrive in the memory of the gradients (packed.h). The
+     * forward pass calls this before it reads parameters below `end`. NULL: all are there. */
     model_need_fn await;
     void *await_arg;
     bool plain;                      /* the device failed to record once, so nothing is recorded any more */

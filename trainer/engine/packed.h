@@ -3,12 +3,13 @@
 
 #include "trainer/engine/engine.h"
 
-/* shard: optimizer with precision: bf16. After an update, ranks need each other's matrices only as bf16, because nothing but
- * products reads them (model_tensor.narrow_only), and all other parameters as floats. A rank packs its part in the memory of the
- * gradients, which are not needed between two steps: matrices as bf16, the rest as floats, in the order of the parameters. The
- * caller gathers the parts, and each rank unpacks them: bf16 to model->narrowed, which products read, floats to the parameters.
+/* shard: optimizer with precision: bf16. After an update, ranks need each other's matrices only as bf16, because
+ * nothing but products reads them (model_tensor.narrow_only), and all other parameters as floats. A rank packs its
+ * part in the memory of the gradients, which are not needed between two steps: matrices as bf16, the rest as floats,
+ * in the order of the parameters. The caller gathers the parts, and each rank unpacks them: bf16 to model->narrowed,
+ * which products read, floats to the parameters.
  *
- * From then on engine.partial is set: of the matrices of other ranks, the parameters are those of an earlier step. */
+ * From then on engine.partial is set: the float parameters of other ranks' matrices are those of an earlier step. */
 struct packed_piece {
     size_t from, count; /* of the parameters */
     size_t at;          /* in the packed array, in floats */
@@ -23,8 +24,9 @@ struct packed {
     int rank, world_size;
 };
 
-/* cuts: offsets of parameters where the packed array can be divided into pieces that come one after the other, in rising order, multiples of
- * 16. Returns false if parameters are not packed: the optimizer is whole, or the model has no bf16 copy, or there is one rank. */
+/* cuts: offsets of parameters, rising, multiples of 16. There the packed array can be divided into pieces that arrive
+ * one after the other. Returns false if parameters are not packed: the optimizer is whole, or the model has no bf16
+ * copy, or there is one rank. */
 bool packed_open(struct packed *p, const struct engine *n, int rank, int world_size, const size_t *cuts,
                  size_t cut_count);
 void packed_release(struct packed *p); /* one that is not open, too */

@@ -26,7 +26,8 @@ struct model_tensor {
     bool narrow_only; /* if the model has a bf16 copy, nothing else of this tensor is read */
 };
 
-/* Called before a pass reads parameters below `end`, or sets gradients, all of which are free after a call with model->count. */
+/* Called before a pass reads parameters below `end`, or sets gradients. After a call with model->count it may set all
+ * gradients. */
 typedef void (*model_need_fn)(void *arg, size_t end);
 
 /* A micro-batch in device memory. rows may be 0.

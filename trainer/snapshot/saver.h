@@ -46,8 +46,8 @@ float *saver_model(struct saver *s);
 struct snapshot_part *saver_parts(struct saver *s);
 /* Starts writing what was staged. Not while busy. part_samples: see snapshot_part_write. */
 void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples);
-/* The same, without parts, of a state that config.copy stages first, on the saver's thread. What it reads stays as it is while
- * saver_copies. If it fails, the snapshot fails. */
+/* The same, without parts, of a state that config.copy stages first, on the saver's thread. The memory that
+ * config.copy reads must not change while saver_copies returns true. If the copy fails, the snapshot fails. */
 void saver_submit_copy(struct saver *s, const struct snapshot_place *place);
 bool saver_copies(struct saver *s);
 void saver_await_copy(struct saver *s);

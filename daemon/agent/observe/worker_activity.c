@@ -10,9 +10,9 @@
 #define IDLE_MS 1500    /* without CPU time, until it counts as idle */
 #define SILENT_MS 30000 /* without output or report, until it counts as silent */
 #define MOVED_MS 500    /* a time that differs by more is told again */
-#define CPU_RATIO 4     /* CPU time that grows or shrinks by more than this factor is told again ... */
+#define CPU_RATIO 4     /* CPU time that grows or shrinks by more than this factor is reported again ... */
 #define CPU_SLACK 100   /* ... if it differs by more than about this, too; permille of a core */
-#define CPU_PAUSE 5000  /* ms from the last message to one that tells only of CPU time */
+#define CPU_PAUSE 5000  /* ms from the last message to a message with only a change of CPU time */
 
 void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at)
 {
@@ -66,8 +66,9 @@ static bool time_moved(int64_t a, int64_t b)
     return (!a != !b) || llabs((long long)(a - b)) > MOVED_MS;
 }
 
-/* The coordinator compares the ranks of a job by ratio (stall.c), and acts on the result only with a stall_timeout. The CPU time of a
- * worker with several threads may change in each sample. So there is a pause, which a short stall_timeout shortens. */
+/* The coordinator compares the ranks of a job by ratio (stall.c), and acts on the result only with a stall_timeout.
+ * The CPU time of a worker with several threads may change in each sample. So changes of CPU time are sent with
+ * pauses. A short stall_timeout shortens the pause. */
 static bool cpu_moved(const struct worker_activity *a, int cpu, int64_t stall_timeout_ms, int64_t now)
 {
     const int64_t quarter = stall_timeout_ms / 4;

@@ -26,7 +26,8 @@ struct worker_activity {
     /* The start times that the coordinator was told last; 0: it was told that the worker is not idle, or
      * silent. */
     int64_t told_idle, told_silent;
-    /* Of the last sample that has them: what it waits in, and how likely for no peer. */
+    /* From the last sample that has them: the call in which it waits, and how likely it is that it waits for no
+     * peer. */
     char call[PROCESS_CALL], target[PROCESS_TARGET], stack[SAMPLE_STACK_TEXT];
     int own_wait, told_own; /* told_own: what the coordinator was told last */
     int cpu_permille;       /* of one core, in the last counted sample */

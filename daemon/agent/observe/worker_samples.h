@@ -25,7 +25,7 @@ struct worker_sample {
     int64_t job, spawn, pid;
     char *log_dir; /* of this worker; holds stdout.log and stderr.log */
     bool detail;
-    bool wait;    /* what it waits in is wanted, and its kernel stack */
+    bool wait;    /* the caller wants the call in which it waits, and its kernel stack */
     bool measure; /* what all its processes use is wanted */
     char *cgroup; /* its cgroup; NULL: none. Has also processes that are not its descendants */
     /* out */

@@ -4,11 +4,12 @@
 #include "base/worker/metric.h"
 #include "daemon/coordinator/core/model.h"
 
-/* Where a job's metrics come from, whether its loss still moves, and whether ranks that average still agree. If the loss is
- * constant or not a number for CURVES_STILL_STEPS steps, the event nothing_learned is recorded once in the generation, and the
- * job has a note until the loss moves. If the agreement of ranks was low in SYNC_LOW_ROUNDS rounds in a row
- * (base/job/job_sync.h), the event low_agreement is recorded once, and once after each change by `ddpctl tune`. The job has a
- * note until a round's agreement is higher. The count of rounds begins again with a generation, and with such a change. */
+/* Where a job's metrics come from, whether its loss still moves, and whether ranks that average still agree. If the
+ * loss is constant or not a number for CURVES_STILL_STEPS steps, the event nothing_learned is recorded once in the
+ * generation, and the job has a note until the loss moves. If the agreement of ranks was low in SYNC_LOW_ROUNDS
+ * rounds in a row (base/job/job_sync.h), the event low_agreement is recorded once, and once after each change by
+ * `ddpctl tune`. The job has a note until a round's agreement is higher. The count of rounds begins at 0 in each
+ * generation, and after each such change. */
 #define CURVES_STILL_STEPS 100
 /* A few losses, rounded to four digits, may be equal by chance; so many are not. */
 #define CURVES_STILL_REPORTS 10

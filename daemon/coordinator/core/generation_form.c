@@ -128,8 +128,9 @@ static struct spawn *form_spawn(struct core *core, struct generation *g, const s
     return s;
 }
 
-/* What it did in the last generation does not count in the new one: it may have been idle and silent because it waited for the
- * others, and it has to come to its exchange again. But if it stays idle or silent, its node does not say so again. */
+/* What it did in the last generation does not count in the new one: it may have been idle and silent because it
+ * waited for the others, and it must reach its exchange again. But if it stays idle or silent, its node does not
+ * report that again. */
 static struct spawn *take_survivor(const struct core *core, struct spawn *s)
 {
     s->idle_since = s->idle_since ? core->now.boot_ms : 0;

@@ -99,7 +99,7 @@ static void keep_offers(struct spawn *s, const struct core_event *event)
     }
 }
 
-/* Replaces *to. Workers may say anything, so the text is cut. */
+/* Replaces *to. Workers may send a text of any length, so it is cut. */
 static void keep_text(char **to, const char *text)
 {
     free(*to);
@@ -325,9 +325,9 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
         answer_join(core, g->ranks[i].spawn, CORE_JOIN_READY);
 }
 
-/* Lets the generation wait on, for survivors that compute: "generation 2 waits longer than 60 s for rank 3 on box1, which still
- * computes". With stall_timeout, stall.c replaces a survivor that computes without a line for that long. Without, the wait has no
- * limit. */
+/* Lets the generation wait on, for survivors that compute: "generation 2 waits longer than 60 s for rank 3 on box1,
+ * which still computes". With stall_timeout, stall.c replaces a survivor that computes without a line for that long.
+ * Without stall_timeout, the wait has no limit. */
 static void await_computing_survivors(struct core *core, struct generation *g)
 {
     const struct job *job = g->job;

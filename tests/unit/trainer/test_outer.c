@@ -1,5 +1,5 @@
-/* The outer optimizer of a run whose job file has none: it stays as it was when the run began, whatever a user tunes and whoever is
- * replaced, until a user sets another one. */
+/* The outer optimizer of a run whose job file has none: it stays as it was when the run began until a user sets
+ * another one. Other changes by `ddpctl tune`, and replaced ranks, do not change it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

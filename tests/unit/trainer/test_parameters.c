@@ -55,7 +55,8 @@ static void member_train(struct ranks *r, int rank)
     if (scene->lost && victim)
         _exit(0);
     if (scene->lost) {
-        /* What the lost rank had not sent is missing in the next forward pass, else its gradients are. */
+        /* Either the next forward pass lacks the parameters that the lost rank had not sent, or the next sum lacks
+         * its gradients. */
         RANK_CHECK(trainer_step(&t, &s, &epoch_ended, &e) == ERR_ABORTED);
         RANK_CHECK(t.engine.step == 2);
     } else {

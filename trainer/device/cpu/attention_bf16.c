@@ -9,7 +9,7 @@
  * The left factors are rows of bf16, whose neighbours are pairs already: q, d_o, and strips p and ds of (STRIP, span). For
  * p^T and ds^T, whose sums go over queries, strips hold pairs of queries: (STRIP / 2, span) words.
  *
- * Tokens and columns that do not exist are zero in all of these, so products need no other limits. */
+ * Tokens and columns that do not exist are zero in all of these, so products need no special case for them. */
 #include "trainer/device/cpu/dropout.h"
 #include "trainer/device/cpu/sets.h"
 #include "trainer/device/cpu/transpose.h"

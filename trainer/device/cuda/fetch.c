@@ -1,6 +1,7 @@
-/* Copies to the host beside computing, on a stream of its own, in pieces through pinned slots. The host's memory may be ordinary. Two
- * pieces are copied to their slots while a third one is emptied. The calling thread is not the owner's, so it neither reads nor sets
- * the device's error. What it copies depends on no peer, so the wait for a piece ends. */
+/* Copies to the host beside computing, on a stream of its own, in pieces through pinned slots. The host's memory may
+ * be ordinary. Two pieces are copied to their slots while a third one is emptied. The calling thread is not the
+ * owner's, so it neither reads nor sets the device's error. The copied memory does not depend on a peer, so the wait
+ * for a piece always ends. */
 #include "trainer/device/cuda/fetch.h"
 
 #include <string.h>

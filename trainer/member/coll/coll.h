@@ -125,8 +125,8 @@ MUST_CHECK enum err_code coll_reduce_scatter_bf16(struct coll_group *g, float *d
 MUST_CHECK enum err_code coll_gather(struct coll_group *g, float *data, const size_t *offsets, struct err *e);
 MUST_CHECK enum err_code coll_gather_ranges(struct coll_group *g, float *data, const size_t *from,
                                             const size_t *to, struct err *e);
-/* coll_mark remembers what has been started so far; coll_join_mark is the coll_join of that. There are COMM_MARKS marks
- * (trainer/device/comm.h), numbered from 0. */
+/* coll_mark remembers the calls that were started so far. coll_join_mark is coll_join for these calls alone. There
+ * are COMM_MARKS marks (trainer/device/comm.h), numbered from 0. */
 MUST_CHECK enum err_code coll_mark(struct coll_group *g, int mark, struct err *e);
 MUST_CHECK enum err_code coll_join_mark(struct coll_group *g, int mark, struct err *e);
 /* Broadcasts rank root's data, in place. The data may be in any host memory. */

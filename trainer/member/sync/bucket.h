@@ -17,8 +17,8 @@ void bucket_close(struct bucket_runner *r); /* waits for the bucket that is bein
 void bucket_put(struct bucket_runner *r, float *data, size_t count, enum device_type wire);
 /* A bucket of which each rank needs its part only. Takes over offsets, as of coll_reduce_scatter. */
 void bucket_put_parts(struct bucket_runner *r, float *data, size_t *offsets, enum device_type wire);
-/* A gather, as of coll_gather_ranges. Takes over ranges: first where the ranks' parts begin, then where they end. Nothing but
- * gathers was given since the last bucket_wait, and at most COMM_MARKS of them. */
+/* A gather, as of coll_gather_ranges. Takes over ranges: first where the ranks' parts begin, then where they end.
+ * Since the last bucket_wait the caller has given only gathers, at most COMM_MARKS of them. */
 void bucket_put_gather(struct bucket_runner *r, float *data, size_t *ranges);
 /* Waits until all buckets are summed. On a device it is enough that the sums come before the operations that
  * the device is given next. */

@@ -113,18 +113,20 @@ MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, 
 /* sync_config.parts. After sync_after_step, or later between two steps: each rank gets the parameters that the others have
  * updated. */
 MUST_CHECK enum err_code sync_gather(struct sync *s, struct err *e);
-/* The same in pieces that come one after the other while the caller goes on: of `array`, which is attached to the group. Rank r has
- * array[parts[r], parts[r + 1]). The array is divided into lanes, and each lane into `count` pieces: piece i is all
- * [cuts[l (count + 1) + i], cuts[l (count + 1) + i + 1]). Between two lanes a part ends. count: at most COMM_MARKS. */
+/* The same for `array`, which is attached to the group, in pieces that arrive one after the other while the caller
+ * goes on. Rank r has array[parts[r], parts[r + 1]). The array is divided into lanes, and each lane into `count`
+ * pieces: piece i is all [cuts[l (count + 1) + i], cuts[l (count + 1) + i + 1]). Each lane ends where a part ends.
+ * count: at most COMM_MARKS. */
 struct sync_pieces {
     float *array;
     const size_t *parts, *cuts;
     size_t lanes, count;
 };
-/* Whether pieces come beside computing. If not, sync_gather is faster. */
+/* Whether pieces arrive while the caller computes. If not, sync_gather is faster. */
 bool sync_gathers_beside(const struct sync *s);
-/* In how many lanes the links between ranks are used best. With one, a piece crosses the group from its owner. Between two nodes only one
- * direction is in use then, so the second node's parts get a lane of their own. */
+/* The number of lanes that uses the links between ranks best. With one lane, a piece crosses the group from its
+ * owner. Between two nodes only one direction of the link is then in use, so the second node's parts get a lane of
+ * their own. */
 size_t sync_gather_lanes(const struct sync *s);
 void sync_gather_pieces(struct sync *s, const struct sync_pieces *pieces);
 /* Waits for the first `count` pieces. On a device they come before the operations that it is given next. When it has waited for all
@@ -144,8 +146,9 @@ bool sync_catches_up(const struct sync *s);
 /* Steps of the round, or of the present fragment's round, that follow the next one; of a number of steps. */
 int64_t sync_steps_after_next(const struct sync *s);
 
-/* Waits for an exchange that is under way between two steps, and applies its result; also for the pieces of a gather. The owner calls
- * this before it makes a collective call of its own. Does nothing if no exchange is under way. */
+/* Waits for an exchange that is under way between two steps, and applies its result. Also waits for the pieces of a
+ * gather. The owner calls this before it makes a collective call of its own. Does nothing if no exchange is under
+ * way. */
 MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);
 /* True if the round's steps are complete but its exchange failed in the previous group, and sync_load has restored the
  * round. */

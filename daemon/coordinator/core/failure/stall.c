@@ -3,8 +3,9 @@
  *   - a worker is stopped or stuck in the kernel, and has used no CPU time for the whole time; or
  *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
  * either. Which rank the others wait for depends on how they wait (find_awaited): the ranks of a train job sleep in
- * their collectives, while those of a command may spin there. With `stall_timeout` that ends the
- * generation, and counts as a restart unless other ranks go on. Without, it is only shown, and hooks hear of it after a while.
+ * their collectives, while those of a command may spin there. With `stall_timeout` a standstill ends
+ * the generation, and counts as a restart unless other ranks go on. Without `stall_timeout` it is only shown, and hooks
+ * are told of it after TOLD_AFTER_MS.
  *
  * A survivor (survivors.c) that computes for ever does not stand still by itself, but the generation that is to form with
  * it does. So with `stall_timeout` a survivor that has not joined is replaced, too, when it has been silent for that long
@@ -26,8 +27,8 @@
 #include "daemon/coordinator/core/placement/quorum.h"
 
 #define SAID_AFTER_MS 60000  /* status shows a standstill after this time, if stall_timeout is not shorter */
-#define TOLD_AFTER_MS 600000 /* hooks hear of it after this time, if there is no stall_timeout */
-#define WAITED_MS 5000       /* a rank that was idle so shortly before has waited in the collective */
+#define TOLD_AFTER_MS 600000 /* hooks are told of it after this time, if there is no stall_timeout */
+#define WAITED_MS 5000       /* a rank that was idle in the last 5 s counts as one that waited in the collective */
 #define BUSY_RATIO 8 /* a rank that uses less than this part (1 / 8) of the busiest one's CPU time waits */
 #define COMPUTES_CPU 250      /* a rank that waits uses less, even on a slow machine; permille of a core */
 #define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
@@ -37,8 +38,8 @@ static bool worker_is_heard(const struct spawn *s)
     return s && !s->r.dead && s->node && s->node->session;
 }
 
-/* Whether what its node said of it last still holds. If the node has not been heard of for a while, it may be cut off, or this
- * coordinator may not receive: then news lies unread. */
+/* Whether what its node said of it last still holds. If no message of the node has come for a while, the node may be
+ * cut off. Or this coordinator may not receive, and newer messages are still unread. */
 static bool worker_is_seen(const struct core *core, const struct spawn *s)
 {
     return worker_is_heard(s) && core->now.boot_ms - s->node->heard_ms < core->config.node_timeout_ms * 3 / 4;
@@ -127,9 +128,9 @@ static void standstill_add(struct standstill *found, const struct spawn *s, bool
     found->own = s;
 }
 
-/* The rank that stands out among those that live; NULL: none does. In this order: one that waits in something that is no
- * collective; the only one that computes, while the others sleep in the collective; the only one that sleeps, while the
- * others spin in it. waited: the ended rank slept before its end, and did not spin. */
+/* The living rank for which the others wait; NULL: not known. In this order: a rank that waits in a call that is not
+ * a collective; the only one that computes, while the others sleep in the collective; the only one that sleeps, while
+ * the others spin in it. waited: the ended rank slept before its end, and did not spin. */
 static const struct spawn *standstill_choose(const struct standstill *found, bool waited)
 {
     if (found->own_count)
@@ -139,8 +140,8 @@ static const struct spawn *standstill_choose(const struct standstill *found, boo
     return found->idle_count == 1 ? found->idle : NULL;
 }
 
-/* The CPU time of a rank that is not idle, in permille of a core. Agents of older versions do not say it (0). Their ranks count as
- * computing. */
+/* The CPU time of a rank that is not idle, in permille of a core. Agents of older versions do not report it (0).
+ * Their ranks count as computing. */
 static int rank_cpu(const struct spawn *s)
 {
     return s->cpu_permille ? s->cpu_permille : COMPUTES_CPU;
@@ -182,15 +183,17 @@ static const struct spawn *find_awaited(const struct core *core, const struct ge
         standstill_add(&found, s, s->idle_since || rank_uses_little(s, busiest));
         gpus |= strv_len(s->r.gpu_uuids) > 0;
     }
-    /* A trainer's own collectives sleep, so who sleeps waits for who computes. If one of the sleepers were ended instead, the next
-     * generation would wait for this rank again. But if no rank computes much, the ranks that are not idle may wait for one that
-     * sleeps in something else. */
+    /* A rank of a trainer sleeps in its own collectives, so the ranks that sleep wait for the rank that computes. If
+     * one of the sleepers were ended instead, the next generation would wait for this rank again. But if no rank
+     * computes much, the ranks that are not idle may wait for a rank that sleeps in a call that is not a
+     * collective. */
     if (train && !gpus && busiest && (rank_cpu(busiest) >= COMPUTES_CPU || !found.own_count))
         return busiest;
     /* On GPUs a trainer sleeps between two looks at the device, whatever it waits for. */
     if (train && gpus)
         found.own_count = 0;
-    /* The ranks of a command, and NCCL's threads, may spin in a collective. So a busy rank stands out only among several that sleep. */
+    /* The ranks of a command, and NCCL's threads, may spin in a collective. So a busy rank is named only if several
+     * others sleep. */
     return standstill_choose(&found, found.idle_count > 1);
 }
 
@@ -226,9 +229,9 @@ static const struct spawn *find_culprit(const struct core *core, const struct ge
     return awaited ? awaited : worst;
 }
 
-/* Returns the survivor that keeps its new generation from forming for the longest time, and in `from` since when; NULL: none.
- * join_timeout bounds how long replacements may take to start, and also ends survivors that sleep: a call of theirs may have been
- * lost. */
+/* Returns the survivor that keeps its new generation from forming for the longest time, and in `from` since when;
+ * NULL: none. join_timeout bounds how long replacements may take to start, and also ends survivors that sleep,
+ * because one of their calls may have been lost. */
 static const struct spawn *find_absentee(const struct core *core, const struct generation *g, int64_t *from)
 {
     const struct spawn *worst = NULL;
@@ -273,7 +276,7 @@ static const struct spawn *find_stalled(const struct core *core, const struct jo
 static void describe_place(const struct spawn *s, struct buf *out)
 {
     if (!s->idle_since)
-        return; /* it computes: what it was in when it last slept says nothing */
+        return; /* it computes: the call in which it last slept says nothing */
     if (*s->waits_in)
         buf_printf(out, ", in %s", s->waits_in);
     if (*s->waits_in && *s->waits_for)

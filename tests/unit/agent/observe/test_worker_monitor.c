@@ -194,8 +194,8 @@ static void an_idle_worker_is_reported_once_per_session(void **state)
     sleeper_end(pid);
 }
 
-/* A child of the worker waits for the child of a vfork, in state D. What it waits in is told, with the stack if this account may read
- * it, and not what the worker itself waits in. */
+/* A child of the worker waits for the child of a vfork, in state D. The agent reports the call in which the child
+ * waits, and its stack if this account may read it, not the call of the worker itself. */
 static void a_worker_in_the_kernel_is_reported_with_its_place(void **state)
 {
     struct fixture *f = *state;

@@ -9,13 +9,14 @@
 #include "base/job/job_variant.h"
 #include "base/mem.h"
 
-/* Prints every key of the job file for scripts/reference, from the tables in base/job: a line for each key and type of
- * its map, with tabs between path, type, values, default and release.
+/* Prints every key of the job file for scripts/reference, from the tables in base/job: a line for each key and type
+ * of its map, with tabs between path, type, values, default and release.
  *
- * The tables are static there. Each of the job files below makes the parser read one map. The linker puts the functions
- * __wrap_conf_read and __wrap_conf_read_map in the way of conf_read and conf_read_map (CMakeLists.txt), and these see the
- * table, and the values that the map has without the key: its defaults. A key that a function of its own reads has no type
- * in its table. Its values are what the parser expects when it refuses a wrong one, and its default is in `told`. */
+ * The tables are static there. Each of the job files below makes the parser read one map. The linker replaces calls
+ * of conf_read and conf_read_map by calls of __wrap_conf_read and __wrap_conf_read_map (CMakeLists.txt). These
+ * functions see the table, and the values that the map has without the key: its defaults. A key that has its own
+ * parsing function has no type in its table. Its values are what the parser expects when it refuses a wrong one, and
+ * its default is in `told`. */
 
 #define FIRST_RELEASE "0.1.0"
 #define MODEL "  model: {type: linear, in: 20, out: 1}\n"

@@ -11,8 +11,9 @@
  * every wait in here calls `watch`, too. Afterwards `close` aborts the communicator in a thread of its own, with a
  * deadline (nccl_close.c).
  *
- * A thread of NCCL waits behind each id, in the process that made it, until as many ranks have come as the group has. If a rank
- * is lost before, that thread and its socket stay until the process ends: no call gives an id back (NCCL 2.28 to 2.30). */
+ * A thread of NCCL waits behind each id, in the process that made it, until as many ranks have come as the group has.
+ * If a rank is lost before that, the thread and its socket stay until the process ends, because no call releases an
+ * id (NCCL 2.28 to 2.30). */
 #include "trainer/device/cuda/nccl/nccl.h"
 
 #include <stdlib.h>

@@ -80,7 +80,8 @@ static void an_idle_rank_counts_when_all_are_silent(void **state)
     assert_true(fixture_said(f, "makes no progress"));
 }
 
-/* Ranks of a command may spin in a collective, too, so one of two says nothing: the idle one is named, as above. */
+/* Ranks of a command may spin in a collective, too, so a busy rank beside one idle rank proves nothing. The idle rank
+ * is named, as above. */
 static void a_busy_rank_stands_out_among_several_that_sleep(void **state)
 {
     struct core_fixture *f = *state;
@@ -94,7 +95,7 @@ static void a_busy_rank_stands_out_among_several_that_sleep(void **state)
     assert_true(fixture_said(f, "rank 1 on box1 (pid 102) computes without output or report for "));
 }
 
-/* Rank 2 waits, although it is no idle rank. */
+/* Rank 2 waits, although it is not idle. */
 static void a_rank_that_uses_little_cpu_time_counts_as_asleep(void **state)
 {
     struct core_fixture *f = *state;

@@ -66,7 +66,7 @@ static void the_rank_that_computes_is_replaced(void **state)
     assert_replaced(f, job, 2);
 }
 
-/* Who waits looks now and then whether its peers are alive, and the machine is slow. */
+/* A rank that waits checks now and then whether its peers are alive, and the machine is slow. */
 static void of_two_busy_ranks_the_busier_one_is_replaced(void **state)
 {
     struct core_fixture *f = *state;
@@ -155,7 +155,7 @@ static void on_gpus_one_busy_rank_stands_out_only_among_several_that_sleep(void 
     int64_t job = staying_job(f, "device: cuda\n" FOUR LIMIT SAVED);
     say_activity(f, "box1", job, quiet, 4);
     fixture_pass_beating(f, 22000, "box1");
-    assert_replaced(f, job, 3); /* none stands out, so it is the first that fell asleep */
+    assert_replaced(f, job, 3); /* no rank stands out, so the rank that fell asleep first is named */
 }
 
 /* Its program reads and computes; it does not wait for others. */
@@ -214,7 +214,7 @@ static void nobody_is_named_while_a_rank_is_out_of_sight(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-/* The coordinator does not receive: the ranks may write again, and the news of that lies unread. */
+/* The coordinator does not receive. The ranks may write again, and the messages about that are still unread. */
 static void nobody_is_named_by_old_news(void **state)
 {
     struct core_fixture *f = *state;
@@ -320,7 +320,7 @@ static void a_stopped_survivor_is_replaced_too(void **state)
     assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_KILL);
 }
 
-/* A long evaluation that reports is waited for, as before. */
+/* The generation waits for a long evaluation that reports, as before. */
 static void a_survivor_that_reports_is_waited_for(void **state)
 {
     struct core_fixture *f = *state;
@@ -343,7 +343,7 @@ static void a_survivor_that_reports_is_waited_for(void **state)
     core_job_status_release(&status);
 }
 
-/* A replacement that starts slowly is what join_timeout is for. */
+/* join_timeout bounds the start of a slow replacement. */
 static void a_replacement_that_has_not_joined_is_no_stall(void **state)
 {
     struct core_fixture *f = *state;

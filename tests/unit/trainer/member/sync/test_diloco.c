@@ -291,7 +291,8 @@ static void count_bytes(struct ranks *r, int rank)
     coll_close(group);
 }
 
-/* What the transport of rank 0 has sent in 50 steps of a model of 262,144 parameters, with all that an exchange needs besides. */
+/* What the transport of rank 0 has sent in 50 steps of a model of 262,144 parameters, with all other data of an
+ * exchange. */
 static int bytes_of_50_steps(const struct sync_spec *spec)
 {
     struct ranks r = {.world = 4, .node_of = {0, 1, 2, 3}, .arg = spec, .pairs = sync_wants_pairs(spec, 4)};
