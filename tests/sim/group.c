@@ -37,9 +37,21 @@ static const struct rank_record *find_absent(const struct sim *sim, const struct
     return NULL;
 }
 
+/* After a restore the records may lack the generation, and still nobody makes a step without a member that is stuck. */
+static bool has_stuck_member(const struct sim *sim, const struct proc *me)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
+            const struct proc *p = sim->machines[i].procs[k];
+            if (p->job == me->job && p->generation == me->generation && p->state == PROC_RUNNING && p->stuck)
+                return true;
+        }
+    return false;
+}
+
 bool group_is_whole(const struct sim *sim, const struct proc *me)
 {
-    return !find_absent(sim, me);
+    return !find_absent(sim, me) && !has_stuck_member(sim, me);
 }
 
 /* A step is a sum over all ranks of a generation that the coordinator has made. So a rank that has lost a peer makes no step
