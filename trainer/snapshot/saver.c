@@ -18,7 +18,9 @@ struct saver {
     pthread_t thread;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
-    bool busy, copies, closing, ended;
+    bool busy, closing, ended;
+    bool copies, copying; /* the state of the snapshot is still to be staged; some thread stages it */
+    struct err copied;    /* of the owner's copy */
     struct snapshot_place place;
     int64_t part_samples;
     struct err result; /* result of the last snapshot that ended */
@@ -74,17 +76,29 @@ static enum err_code saver_save(struct saver *s, const struct snapshot_place *pl
     return ERR_OK;
 }
 
-/* Stages the state, if the caller has not done that. */
+/* Stages the state, with the lock held before and after. */
+static void stage_locked(struct saver *s, struct err *e)
+{
+    s->copying = true;
+    pthread_mutex_unlock(&s->lock);
+    (void)s->config.copy(s->config.arg, s->stage, e);
+    pthread_mutex_lock(&s->lock);
+    s->copies = s->copying = false;
+    pthread_cond_broadcast(&s->moved);
+}
+
+/* Stages the state, if the owner has not done that. */
 static enum err_code saver_copy(struct saver *s, struct err *e)
 {
-    if (!saver_copies(s))
-        return ERR_OK;
-    const enum err_code code = s->config.copy(s->config.arg, s->stage, e);
     pthread_mutex_lock(&s->lock);
-    s->copies = false;
-    pthread_cond_broadcast(&s->moved);
+    while (s->copying) /* by the owner */
+        pthread_cond_wait(&s->moved, &s->lock);
+    if (s->copies)
+        stage_locked(s, e);
+    else
+        *e = s->copied;
     pthread_mutex_unlock(&s->lock);
-    return code;
+    return e->code;
 }
 
 static void *saver_main(void *arg)
@@ -214,6 +228,7 @@ static void saver_begin(struct saver *s, const struct snapshot_place *place, int
     s->place = *place;
     s->part_samples = part_samples;
     s->copies = copies;
+    s->copied = (struct err){0};
     s->busy = true;
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);
@@ -241,6 +256,9 @@ bool saver_copies(struct saver *s)
 void saver_await_copy(struct saver *s)
 {
     pthread_mutex_lock(&s->lock);
+    /* The thread may still report the failure of the snapshot before, which can take as long as the coordinator is away. */
+    if (s->copies && !s->copying)
+        stage_locked(s, &s->copied);
     while (s->copies)
         pthread_cond_wait(&s->moved, &s->lock);
     pthread_mutex_unlock(&s->lock);

@@ -46,10 +46,11 @@ float *saver_model(struct saver *s);
 struct snapshot_part *saver_parts(struct saver *s);
 /* Starts writing what was staged. Not while busy. part_samples: see snapshot_part_write. */
 void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples);
-/* The same, without parts, of a state that config.copy stages first, on the saver's thread. The memory that
- * config.copy reads must not change while saver_copies returns true. If the copy fails, the snapshot fails. */
+/* The same, without parts, of a state that config.copy stages first, on the saver's thread or in saver_await_copy. The
+ * memory that config.copy reads must not change while saver_copies returns true. If the copy fails, the snapshot fails. */
 void saver_submit_copy(struct saver *s, const struct snapshot_place *place);
 bool saver_copies(struct saver *s);
+/* Waits for the copy, or makes it if the saver's thread has not begun it. */
 void saver_await_copy(struct saver *s);
 /* Waits until the saver is idle. Returns the error of the last snapshot, if it failed. */
 MUST_CHECK enum err_code saver_wait(struct saver *s, struct err *e);

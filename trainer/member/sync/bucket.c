@@ -42,14 +42,16 @@ static enum err_code bucket_sum(struct coll_group *g, const struct bucket *b, st
     return (half ? coll_start_bf16 : coll_start)(g, b->data, b->count, e);
 }
 
-/* After an error the group is over, so the remaining buckets only leave the queue. */
-static void run_one(struct bucket_runner *r, struct bucket b)
+/* Only the thread that runs buckets sets r->error; with a thread, others read it under the lock. After an error the group
+ * is over, so the remaining buckets only leave the queue. */
+static struct err run_one(const struct bucket_runner *r, struct bucket b)
 {
-    struct err e = {0};
+    struct err e = r->error;
 
-    if (!r->error.code && bucket_sum(r->group, &b, &e))
-        r->error = e;
+    if (!e.code)
+        (void)!bucket_sum(r->group, &b, &e);
     free(b.offsets);
+    return e;
 }
 
 static void *bucket_serve(void *arg)
@@ -64,8 +66,9 @@ static void *bucket_serve(void *arg)
         }
         struct bucket b = r->queue[r->done];
         pthread_mutex_unlock(&r->lock);
-        run_one(r, b);
+        struct err e = run_one(r, b);
         pthread_mutex_lock(&r->lock);
+        r->error = e;
         if (++r->done == r->put || b.gathers)
             pthread_cond_broadcast(&r->changed);
     }
@@ -119,7 +122,7 @@ void bucket_close(struct bucket_runner *r)
 static void queue_put(struct bucket_runner *r, struct bucket b)
 {
     if (!r->threaded) {
-        run_one(r, b);
+        r->error = run_one(r, b);
         return;
     }
     pthread_mutex_lock(&r->lock);

@@ -187,7 +187,7 @@ static const struct spawn *find_awaited(const struct core *core, const struct ge
      * one of the sleepers were ended instead, the next generation would wait for this rank again. But if no rank
      * computes much, the ranks that are not idle may wait for a rank that sleeps in a call that is not a
      * collective. */
-    if (train && !gpus && busiest && (rank_cpu(busiest) >= COMPUTES_CPU || !found.own_count))
+    if (train && !gpus && busiest && (rank_cpu(busiest) >= COMPUTES_CPU || found.own_count != 1))
         return busiest;
     /* On GPUs a trainer sleeps between two looks at the device, whatever it waits for. */
     if (train && gpus)

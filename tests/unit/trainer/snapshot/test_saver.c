@@ -308,6 +308,45 @@ static void a_copy_that_fails_is_no_snapshot(void **state)
     assert_int_equal(g.gate.failed_step, 10);
 }
 
+static enum err_code copy_at_once(void *arg, float *state, struct err *e)
+{
+    (void)arg;
+    (void)e;
+    fixture_fill(state, 3.0f);
+    return ERR_OK;
+}
+
+/* As above, but the next state is copied by the saver, whose thread still reports the failure. */
+static void the_next_copy_does_not_wait_for_the_report_of_a_failure(void **state)
+{
+    struct gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .writer = true,
+                                  .layout = &fixture_layout,
+                                  .copy = copy_at_once,
+                                  .commit = commit_when_open,
+                                  .failed = note_failure,
+                                  .arg = &g};
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct saver *s = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    saver_state(s)[0] = NAN;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_OUT_OF_RANGE);
+    place.step = 20;
+    saver_submit_copy(s, &place);
+    saver_await_copy(s);
+    assert_true(saver_state(s)[0] == 3.0f);
+    gate_open(&g);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_true(fixture_file_exists("step-20-g1/COMMITTED.json"));
+    saver_close(s);
+    assert_int_equal(g.failures, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +358,7 @@ int main(void)
         SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
         SNAPSHOT_TEST(the_owner_goes_on_while_the_state_is_copied),
         SNAPSHOT_TEST(a_copy_that_fails_is_no_snapshot),
+        SNAPSHOT_TEST(the_next_copy_does_not_wait_for_the_report_of_a_failure),
         SNAPSHOT_TEST(a_directory_that_cannot_be_written_is_an_error),
     };
     log_init("test_saver", LOG_ERROR);

@@ -118,6 +118,19 @@ static void a_rank_that_computes_much_comes_before_one_that_sleeps_outside_a_col
     assert_replaced(f, job, 1);
 }
 
+/* Two ranks that sleep outside a collective do not stand out, so the rank that computes is named although it gets little time. */
+static void a_rank_that_computes_a_little_is_replaced_if_several_sleep_outside_a_collective(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR LIMIT SAVED);
+    const struct quiet quiet[] = {
+        {0, 9000, 9500}, {1, -1, 9500, 0, 0, 200}, {2, 9000, 9500, 0, 3}, {3, 9000, 9500, 0, 3}};
+
+    say_activity(f, "box1", job, quiet, 4);
+    fixture_pass_beating(f, 25000, "box1");
+    assert_replaced(f, job, 1);
+}
+
 static void a_rank_that_computes_on_a_busy_machine_is_replaced(void **state)
 {
     struct core_fixture *f = *state;
@@ -368,6 +381,7 @@ int main(void)
         TEST(the_rank_that_sleeps_outside_a_collective_is_replaced),
         TEST(a_rank_that_sleeps_outside_is_replaced_if_the_waiting_ranks_are_not_idle),
         TEST(a_rank_that_computes_much_comes_before_one_that_sleeps_outside_a_collective),
+        TEST(a_rank_that_computes_a_little_is_replaced_if_several_sleep_outside_a_collective),
         TEST(a_rank_that_computes_on_a_busy_machine_is_replaced),
         TEST(a_rank_that_computes_on_a_node_with_an_older_agent_is_replaced),
         TEST(on_gpus_one_busy_rank_stands_out_only_among_several_that_sleep),

@@ -139,6 +139,7 @@ static void member_step(struct ranks *r, struct sync *s, const struct sync_confi
     for (size_t i = PARAMS; i < COUNT; i++) /* loss and votes, for all ranks */
         RANK_CHECK(c->grads[i] == summed_gradient(r->world, step, i));
     RANK_OK(sync_after_step(s, 1, r->world, &e), &e);
+    RANK_OK(sync_gather(s, &e), &e);
     for (size_t i = 0; i < PARAMS; i++)
         RANK_CHECK(c->params[i] == summed_gradient(r->world, step, i));
 }
