@@ -27,7 +27,7 @@ static bool rebalance_is_on(const struct trainer *t)
 
 /* ---- measuring */
 
-void rebalance_step_begin(struct trainer *t)
+enum err_code rebalance_step_begin(struct trainer *t, struct err *e)
 {
     struct rebalance *b = &t->rebalance;
     const int64_t step = t->engine.step;
@@ -35,8 +35,12 @@ void rebalance_step_begin(struct trainer *t)
     b->timed = rebalance_is_on(t) && step > b->began_step &&
                (t->engine.device->host || b->check_step - step <= TIMED_STEPS);
     b->holds = b->timed && !t->engine.device->host;
+    /* Parameters that still arrive would be counted as computing: such a device waits for them within its own work. */
+    if (b->holds && (parameters_await(t, e) || t->engine.device->ops->wait(t->engine.device, e)))
+        return e->code;
     b->began_ns = clock_mono_ns();
     b->exposed_ns = t->interval.exposed_ns;
+    return ERR_OK;
 }
 
 /* How long this rank has computed in the step, without the time in which it waited for others. */

@@ -22,7 +22,7 @@ void rebalance_end(struct trainer *t);
 
 /* Around the computation of a step. A device that computes asynchronously is timed in few steps, because that costs time: then
  * pieces of the gradients are held back until all of them are there. */
-void rebalance_step_begin(struct trainer *t);
+MUST_CHECK enum err_code rebalance_step_begin(struct trainer *t, struct err *e);
 bool rebalance_hold_piece(struct trainer *t, size_t offset,
                           size_t count); /* true: reported later, in the same order */
 MUST_CHECK enum err_code rebalance_gradients_done(struct trainer *t, struct err *e);

@@ -197,11 +197,11 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     /* At the end of the run, a rank may be dealt no samples, and then only takes part in the exchange. */
     bool idle = timed && !s->local;
     if (!idle) {
-        rebalance_step_begin(t);
         /* Parts of the gradients are being summed when the backward pass ends. */
-        if (phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) || parameters_await(t, e) ||
-            rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) || exchange_gradients(t, e) ||
-            await_gradients(t, e) || sum_part_squares(t, s, e) || phase_fails(t, "step.update", e))
+        if (rebalance_step_begin(t, e) || phase_fails(t, "step.begin", e) || step_backward(n, s, &route, e) ||
+            parameters_await(t, e) || rebalance_gradients_done(t, e) || phase_fails(t, "step.sum", e) ||
+            exchange_gradients(t, e) || await_gradients(t, e) || sum_part_squares(t, s, e) ||
+            phase_fails(t, "step.update", e))
             return e->code;
         keep_await_copy(t);
         step_update(n, s);

@@ -127,6 +127,29 @@ static void a_fetch_does_not_wait_for_computing(void **state)
     close_with_hanging_work(d, beside);
 }
 
+static void a_fetch_from_a_gpu_that_hangs_fails(void **state)
+{
+    char got[8] = "";
+    cudaStream_t beside;
+    struct device *d = open_with_hanging_work(&beside);
+    struct err e = {0};
+    void *memory = NULL;
+    (void)state;
+    assert_int_equal(d->ops->alloc(d, sizeof(got), &memory, &e), ERR_OK);
+    assert_int_equal(emulated_enqueue(cuda_of(d)->fetch_stream, "hangs", run_until_peer_is_back, "", 1),
+                     cudaSuccess);
+    cuda_of(d)->fetch_patience_ns = 1000000;
+    assert_int_equal(d->ops->fetch(d, got, memory, sizeof(got), &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.msg, "nothing has come"));
+    peer_hangs = false;
+    if (d->ops->wait(d, &e))
+        fail_msg("%s", e.msg);
+    d->ops->free(d, memory);
+    peer_hangs = true;
+    assert_int_equal(emulated_enqueue(beside, "hangs", run_until_peer_is_back, "", 1), cudaSuccess);
+    close_with_hanging_work(d, beside);
+}
+
 static void an_invalid_workspace_limit_is_refused(void **state)
 {
     static const char *const wrong[] = {"", "-1", "512M", "1048577", "99999999999999999999"};
@@ -156,6 +179,7 @@ int main(void)
         cmocka_unit_test(a_growing_workspace_does_not_wait),
         cmocka_unit_test(choosing_algorithms_does_not_wait),
         cmocka_unit_test(a_fetch_does_not_wait_for_computing),
+        cmocka_unit_test(a_fetch_from_a_gpu_that_hangs_fails),
         cmocka_unit_test(an_invalid_workspace_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,7 @@ struct cuda_device {
     struct cuda_slot slot[CUDA_SLOTS];
     unsigned next_slot;
     cudaStream_t fetch_stream; /* of fetch.c, with slots of its own */
+    int64_t fetch_patience_ns; /* how long a copy waits for a piece */
     struct cuda_slot fetch_slot[CUDA_FETCH_SLOTS];
     struct cuda_workspace work;
     struct attention *attention;
