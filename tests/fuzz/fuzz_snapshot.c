@@ -2,9 +2,32 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "trainer/snapshot/divided.h"
 #include "trainer/snapshot/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* As of a part with divided moments: the ranges lie in the tensors of the layout, and are as long as the file's tensors. */
+static void parse_ranges(struct safetensors *f)
+{
+    static const int64_t matrix[] = {2, 3}, vector[] = {2};
+    static const struct snapshot_tensor tensors[] = {{"a", 2, matrix, 0, 6}, {"a.b", 1, vector, 16, 2}};
+    static const char *const moments[] = {"m", "b.m"};
+    static const struct snapshot_layout layout = {
+        .tensors = tensors, .tensor_count = 2, .count = 32, .moments = moments, .moment_count = 2};
+    struct divided_file d = {.f = f};
+    struct err e = {0};
+
+    if (divided_parse(&d, &layout, &e))
+        BUG_ON(!e.code || !e.msg[0]);
+    for (size_t i = 0; i < d.ranges.count; i++) {
+        const struct snapshot_range *r = &d.ranges.list[i];
+        const size_t count = tensors[r->tensor].count;
+        BUG_ON(r->moment > 1 || r->count == 0 || r->first >= count || r->count > count - r->first);
+        BUG_ON(r->count * sizeof(float) != f->tensors[i].to - f->tensors[i].from);
+    }
+    divided_release(&d.ranges);
+}
 
 /* The first two bytes give the size of the data behind the header; the rest is the header. If it parses, the
  * tensors follow each other without gaps and fill the data. */
@@ -32,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             end = t->to;
         }
         BUG_ON(end != f.data_size);
+        parse_ranges(&f);
     }
     json_release(&f.metadata);
     free(f.tensors);

@@ -140,6 +140,7 @@ enum err_code snapshot_examine(const char *dir, struct snapshot_found *f, struct
     if (check_committed(f, e) || snapshot_read_place(f->path, &place, e))
         return e->code;
     f->parts = place.parts;
+    f->divided = place.divided;
     if (snapshot_parts_check(dir, f->path, &place, true, &f->elsewhere, e))
         return e->code;
     f->read = true;
@@ -190,6 +191,7 @@ enum err_code snapshot_look_over(const char *dir, struct snapshot_found *f, stru
         return e->code;
     snprintf(f->digest, sizeof(f->digest), "%s", json_get_text(root, "digest", ""));
     f->parts = place.parts;
+    f->divided = place.divided;
     f->committed = true;
     return ERR_OK;
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "trainer/snapshot/divided.h"
 #include "trainer/snapshot/tensors.h"
 
 #define PARTS_LIMIT ((size_t)16 << 20)
@@ -22,6 +23,9 @@
 void snapshot_parts_print(struct buf *out, const struct snapshot_part *parts, size_t count)
 {
     struct jout o = {.buf = out};
+    bool divided = false;
+    for (size_t i = 0; i < count; i++)
+        divided |= parts[i].count > 0;
     jout_open(&o, NULL, '{');
     jout_open(&o, "parts", '[');
     for (size_t i = 0; i < count; i++) {
@@ -31,6 +35,10 @@ void snapshot_parts_print(struct buf *out, const struct snapshot_part *parts, si
         jout_text(&o, "digest", digest);
         jout_int(&o, "home", parts[i].home);
         jout_text(&o, "node", parts[i].node);
+        if (divided) {
+            jout_int(&o, "first", parts[i].first);
+            jout_int(&o, "count", parts[i].count);
+        }
         jout_close(&o, '}');
     }
     jout_close(&o, ']');
@@ -44,8 +52,11 @@ static bool part_parse(const json_t *item, int64_t count, struct snapshot_part *
     char *end = NULL;
     out->digest = strtoull(digest, &end, 16);
     out->home = json_get_int(item, "home", -1);
+    out->first = json_get_int(item, "first", 0);
+    out->count = json_get_int(item, "count", 0);
     snprintf(out->node, sizeof(out->node), "%s", node);
-    return *digest && !*end && out->home >= 0 && out->home < count;
+    return *digest && !*end && out->home >= 0 && out->home < count && out->first >= 0 && out->count >= 0 &&
+           out->count <= INT64_MAX - out->first;
 }
 
 enum err_code snapshot_parts_read(const char *path, const struct snapshot_place *place,
@@ -85,7 +96,7 @@ char *snapshot_parts_dir(const char *dir, const struct snapshot_place *place)
                      (long long)place->generation, (long long)place->job);
 }
 
-static char *part_path(const char *dir, const struct snapshot_place *place, int part)
+char *snapshot_part_path(const char *dir, const struct snapshot_place *place, int part)
 {
     CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
     return xasprintf("%s/rank-%05d.safetensors", at, part);
@@ -93,7 +104,7 @@ static char *part_path(const char *dir, const struct snapshot_place *place, int 
 
 bool snapshot_part_exists(const char *dir, const struct snapshot_place *place, int part)
 {
-    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(free_text) char *path = snapshot_part_path(dir, place, part);
     return file_exists(path);
 }
 
@@ -125,18 +136,34 @@ uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snap
     return digest_numbers(all, samples, &place->behind);
 }
 
-enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
-                                  const struct snapshot_place *place, int part, const float *state,
-                                  int64_t samples, int64_t *bytes, struct err *e)
+uint64_t snapshot_part_digest_divided(const struct snapshot_ranges *ranges, const float *moments)
+{
+    const struct snapshot_behind none = {0};
+    return digest_numbers(divided_digest(ranges, moments), 0, &none);
+}
+
+/* What a part is written from. */
+struct part_source {
+    const struct snapshot_ranges *ranges; /* of divided moments; NULL: of a state */
+    const float *values;
+    size_t floats;
+    int64_t samples;
+};
+
+static enum err_code part_write(const char *dir, const struct snapshot_layout *l,
+                                const struct snapshot_place *place, int part, const struct part_source *from,
+                                int64_t *bytes, struct err *e)
 {
     CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
-    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(free_text) char *path = snapshot_part_path(dir, place, part);
     CLEANUP(free_text) char *tmp = xasprintf("%s/.tmp-rank-%05d", at, part);
     struct stat st = {0};
-    if (snapshot_check_finite(place, state, snapshot_floats(l), e) || snapshot_check_name(dir, place, e) ||
+    if (snapshot_check_finite(place, from->values, from->floats, e) || snapshot_check_name(dir, place, e) ||
         file_mkdirs(at, 0755, e))
         return e->code;
-    if (snapshot_write_tensors(tmp, l, place, samples, part_choice(place), state, e)) {
+    if (from->ranges
+            ? divided_write(tmp, l, place, from->ranges, from->values, e)
+            : snapshot_write_tensors(tmp, l, place, from->samples, part_choice(place), from->values, e)) {
         unlink(tmp); /* on a full disk the next snapshot needs its room */
         return e->code;
     }
@@ -150,11 +177,28 @@ enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout 
     return ERR_OK;
 }
 
+enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
+                                  const struct snapshot_place *place, int part, const float *state,
+                                  int64_t samples, int64_t *bytes, struct err *e)
+{
+    const struct part_source from = {.values = state, .floats = snapshot_floats(l), .samples = samples};
+    return part_write(dir, l, place, part, &from, bytes, e);
+}
+
+enum err_code snapshot_part_write_divided(const char *dir, const struct snapshot_layout *l,
+                                          const struct snapshot_place *place, int part,
+                                          const struct snapshot_ranges *ranges, const float *moments,
+                                          int64_t *bytes, struct err *e)
+{
+    const struct part_source from = {.ranges = ranges, .values = moments, .floats = ranges->floats};
+    return part_write(dir, l, place, part, &from, bytes, e);
+}
+
 enum err_code snapshot_part_remove(const char *dir, const struct snapshot_place *place, int part,
                                    struct err *e)
 {
     CLEANUP(free_text) char *at = snapshot_parts_dir(dir, place);
-    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(free_text) char *path = snapshot_part_path(dir, place, part);
     if (unlink(path) < 0 && errno != ENOENT && errno != ENOTDIR)
         return err_sys(e, errno, "cannot remove %s", path);
     rmdir(at); /* the last rank of this directory succeeds */
@@ -185,6 +229,16 @@ static enum err_code part_read_numbers(const struct safetensors *f, int64_t *sam
     if (*text)
         *behind = (struct snapshot_behind){steps, epoch, position, all};
     return ERR_OK;
+}
+
+enum err_code snapshot_part_check(const struct safetensors *f, uint64_t digest,
+                                  const struct snapshot_part *want, struct err *e)
+{
+    struct snapshot_behind behind;
+    int64_t samples = 0;
+    if (part_read_numbers(f, &samples, &behind, e))
+        return e->code;
+    return digest_numbers(digest, samples, &behind) == want->digest ? ERR_OK : part_damaged(f->path, e);
 }
 
 /* Checks the file's own tensors, which may be more than the layout has. */
@@ -218,7 +272,7 @@ enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *
                                  const struct snapshot_part *want, float *state, int64_t *samples,
                                  struct snapshot_behind *behind, struct err *e)
 {
-    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(free_text) char *path = snapshot_part_path(dir, place, part);
     CLEANUP(close_part) struct safetensors *f = NULL;
     if (safetensors_open(&f, path, e) || part_read_numbers(f, samples, behind, e) ||
         snapshot_read_tensors(f, l, part_choice(place), state, e))
@@ -231,7 +285,7 @@ enum err_code snapshot_part_read(const char *dir, const struct snapshot_layout *
 static enum err_code part_check(const char *dir, const struct snapshot_place *place, int part,
                                 const struct snapshot_part *want, bool whole, struct err *e)
 {
-    CLEANUP(free_text) char *path = part_path(dir, place, part);
+    CLEANUP(free_text) char *path = snapshot_part_path(dir, place, part);
     CLEANUP(close_part) struct safetensors *f = NULL;
     struct snapshot_behind behind;
     int64_t samples;
@@ -270,7 +324,7 @@ enum err_code snapshot_parts_check(const char *dir, const char *path, const stru
     for (int r = 0; r < (int)place->parts; r++) {
         bool here = snapshot_part_exists(dir, place, r);
         if (!here && parts[r].home == home) {
-            CLEANUP(free_text) char *at = part_path(dir, place, r);
+            CLEANUP(free_text) char *at = snapshot_part_path(dir, place, r);
             strv_free(away);
             return err_set(e, ERR_NOT_FOUND, "%s: %s is missing", path, at);
         }

@@ -10,7 +10,8 @@
  *
  * into snapshot.dir of its node: moments, own arrays of the strategy (error feedback), samples of the open round, and
  * within a round its parameters; also its own place, if it was stopped before the newest rank. No state crosses the
- * network. The directory lies beside step-<N>-g<generation>, which holds what ranks share, because several processes
+ * network. With divided moments (shard: optimizer), a part holds the moments of the parameters that the rank updates, and nothing
+ * else (divided.h). The directory lies beside step-<N>-g<generation>, which holds what ranks share, because several processes
  * write parts, and each part appears by a rename of its own.
  *
  * The ranks agree on parts.json before anything is written: for each part a digest of its numbers, the node, and the
@@ -29,6 +30,8 @@ struct snapshot_part {
     uint64_t digest;
     int64_t home;
     char node[SNAPSHOT_NODE];
+    /* Divided moments: the parameters whose moments the part holds, in the order of the model's tensors. Else 0. */
+    int64_t first, count;
 };
 
 void snapshot_parts_print(struct buf *out, const struct snapshot_part *parts, size_t count);
@@ -39,6 +42,7 @@ MUST_CHECK enum err_code snapshot_parts_read(const char *path, const struct snap
 
 /* The caller frees. dir: snapshot.dir. */
 char *snapshot_parts_dir(const char *dir, const struct snapshot_place *place);
+char *snapshot_part_path(const char *dir, const struct snapshot_place *place, int part);
 bool snapshot_part_exists(const char *dir, const struct snapshot_place *place, int part);
 
 /* Of what a part keeps of the state, and of place->behind. */
@@ -48,6 +52,13 @@ uint64_t snapshot_part_digest(const struct snapshot_layout *l, const struct snap
 MUST_CHECK enum err_code snapshot_part_write(const char *dir, const struct snapshot_layout *l,
                                              const struct snapshot_place *place, int part, const float *state,
                                              int64_t samples, int64_t *bytes, struct err *e);
+/* The same of divided moments. moments: ranges->floats floats. */
+struct snapshot_ranges;
+uint64_t snapshot_part_digest_divided(const struct snapshot_ranges *ranges, const float *moments);
+MUST_CHECK enum err_code snapshot_part_write_divided(const char *dir, const struct snapshot_layout *l,
+                                                     const struct snapshot_place *place, int part,
+                                                     const struct snapshot_ranges *ranges,
+                                                     const float *moments, int64_t *bytes, struct err *e);
 /* A part that does not exist counts as removed. */
 MUST_CHECK enum err_code snapshot_part_remove(const char *dir, const struct snapshot_place *place, int part,
                                               struct err *e);

@@ -33,10 +33,14 @@ static enum err_code saver_write(struct saver *s, const struct snapshot_place *p
     const struct saver_config *c = &s->config;
     const struct snapshot_part *parts = place->parts ? s->parts : NULL;
     int64_t bytes = 0;
-    if (parts && snapshot_part_write(s->dir, c->layout, place, c->part, s->stage, part_samples, &bytes, e))
+    if (place->divided &&
+        snapshot_part_write_divided(s->dir, c->layout, place, c->part, c->ranges, s->stage, &bytes, e))
         return e->code;
-    if (c->writer &&
-        snapshot_write(s->dir, c->layout, place, s->stage, parts ? saver_model(s) : NULL, parts, files, e))
+    if (parts && !place->divided &&
+        snapshot_part_write(s->dir, c->layout, place, c->part, s->stage, part_samples, &bytes, e))
+        return e->code;
+    if (c->writer && snapshot_write(s->dir, c->layout, place, place->divided ? NULL : s->stage,
+                                    parts ? saver_model(s) : NULL, parts, files, e))
         return e->code;
     files->bytes += bytes;
     return ERR_OK;
@@ -159,9 +163,9 @@ enum err_code saver_open(struct saver **out, const struct saver_config *config, 
     struct saver *s = xcalloc(1, sizeof(*s));
     s->config = *config;
     s->dir = xstrdup(config->dir);
-    s->floats = snapshot_floats(config->layout);
+    s->floats = config->ranges ? config->ranges->floats : snapshot_floats(config->layout);
     s->bytes = (s->floats + (config->parts && config->writer ? config->layout->count : 0)) * sizeof(float);
-    s->stage = calloc(1, s->bytes);
+    s->stage = calloc(1, s->bytes + 1); /* the part of a rank may be empty */
     s->parts = config->parts ? xcalloc((size_t)config->parts, sizeof(*s->parts)) : NULL;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
@@ -222,7 +226,7 @@ struct snapshot_part *saver_parts(struct saver *s)
 static void saver_begin(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
                         bool copies)
 {
-    BUG_ON(place->parts && place->parts != s->config.parts);
+    BUG_ON((place->parts && place->parts != s->config.parts) || place->divided != (s->config.ranges != NULL));
     pthread_mutex_lock(&s->lock);
     BUG_ON(s->busy);
     s->place = *place;

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_SNAPSHOT_SAVER_H
 #define DDP_TRAINER_SNAPSHOT_SAVER_H
 
+#include "trainer/snapshot/divided.h"
 #include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/snapshot.h"
 
@@ -23,10 +24,12 @@ struct saver_config {
     int64_t keep, keep_best;
     int64_t after;                        /* snapshots of generations up to this one are not removed */
     const struct snapshot_layout *layout; /* borrowed for the saver's life */
-    int64_t parts;                        /* number of parts if ranks differ, else 0 */
-    int part;                             /* this rank's part */
-    bool writer;                          /* writes what ranks share; otherwise parts only */
-    saver_copy_fn copy;                   /* for saver_submit_copy; else NULL */
+    int64_t parts; /* number of parts if ranks differ or have divided the moments, else 0 */
+    /* Divided moments: those of this rank; borrowed for the saver's life. NULL: the state of a rank has all moments. */
+    const struct snapshot_ranges *ranges;
+    int part;           /* this rank's part */
+    bool writer;        /* writes what ranks share; otherwise parts only */
+    saver_copy_fn copy; /* for saver_submit_copy; else NULL */
     saver_commit_fn commit;
     saver_failed_fn failed; /* or NULL */
     void *arg;              /* argument of all three */
@@ -39,7 +42,7 @@ void saver_close(struct saver *s); /* waits for the snapshot that is being writt
 bool saver_busy(struct saver *s);
 size_t saver_bytes(const struct saver *s); /* size of the staged copy */
 /* The staged memory, which the caller fills while the saver is not busy: snapshot_floats() floats of the
- * state; with parts also the parameters of the model, layout->count floats (NULL if this rank is no writer), and the
+ * state, or with divided moments ranges->floats floats; with parts also the parameters of the model, layout->count floats (NULL if this rank is no writer), and the
  * list of parts. */
 float *saver_state(struct saver *s);
 float *saver_model(struct saver *s);

@@ -102,6 +102,8 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
         jout_text(o, "ddp.order", text);
     if (place->own_params)
         jout_text(o, "ddp.own_params", "1");
+    if (place->divided)
+        jout_text(o, "ddp.divided", "1");
     snprintf(text, sizeof(text), "%lld %lld", (long long)place->turn, (long long)place->turn_steps);
     if (place->turn)
         jout_text(o, "ddp.turn", text);
@@ -189,23 +191,28 @@ static size_t count_chosen(const struct snapshot_layout *l, enum snapshot_choice
     return count;
 }
 
+enum err_code snapshot_write_described(const char *path, const struct safetensor *tensors, size_t count,
+                                       const struct snapshot_place *place, int64_t part_samples,
+                                       struct err *e)
+{
+    CLEANUP(buf_release) struct buf metadata = {0};
+    print_metadata(&metadata, place, part_samples);
+    if (fault_hit("snapshot.file"))
+        return err_set(e, ERR_INTERNAL, "%s: fault before it was written", path);
+    return safetensors_write(path, tensors, count, metadata.data, e);
+}
+
 enum err_code snapshot_write_tensors(const char *path, const struct snapshot_layout *l,
                                      const struct snapshot_place *place, int64_t part_samples,
                                      enum snapshot_choice choice, const float *state, struct err *e)
 {
-    CLEANUP(buf_release) struct buf metadata = {0};
     size_t count = 0;
     struct safetensor *tensors = xcalloc(count_chosen(l, choice, true) + 1, sizeof(*tensors));
     for (int moment = -1; moment < (int)l->moment_count; moment++)
         for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++)
             if (snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE)
                 tensor_describe(&tensors[count++], l, i, moment, state);
-    print_metadata(&metadata, place, part_samples);
-    if (fault_hit("snapshot.file")) {
-        free(tensors);
-        return err_set(e, ERR_INTERNAL, "%s: fault before it was written", path);
-    }
-    enum err_code code = safetensors_write(path, tensors, count, metadata.data, e);
+    enum err_code code = snapshot_write_described(path, tensors, count, place, part_samples, e);
     free(tensors);
     return code;
 }
@@ -330,7 +337,7 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     CLEANUP(free_text)
     char *path = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
     struct err ignored;
-    if (snapshot_check_finite(place, state, snapshot_floats(l), e) ||
+    if ((state && snapshot_check_finite(place, state, snapshot_floats(l), e)) ||
         (model && snapshot_check_finite(place, model, l->count, e)))
         return e->code;
     if (snapshot_check_name(dir, place, e) || file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) ||
@@ -483,6 +490,7 @@ static enum err_code read_judgement(const struct safetensors *f, struct snapshot
         return err_set(e, ERR_DATA_LOSS, "%s: metadata of the validation loss is damaged", f->path);
     p->best_step = number;
     p->own_params = json_get_text(f->metadata, "ddp.own_params", NULL) != NULL;
+    p->divided = json_get_text(f->metadata, "ddp.divided", NULL) != NULL;
     number = 0;
     if (data && sscanf(data, "%lld %llx", &number, &digest) != 2)
         return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.data' is damaged", f->path);

@@ -14,9 +14,10 @@
  *   run.json                 which run: cluster, job, generation (run.h)
  *   config.json, vocab.json  files that other tools need beside the parameters, if the layout has them
  *   algorithms.txt           which algorithms computed products, if they were chosen (DDP_CUDA_TUNE)
- *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if there are none, or if ranks differ
+ *   optimizer.safetensors    moments, "<tensor>.<moment>"; missing if there are none, or if the parts hold them
  *   shared.safetensors       if ranks differ: those arrays that are equal on all of them
- *   parts.json               if ranks differ: the list of the snapshot's parts, which lie elsewhere (parts.h)
+ *   parts.json               if ranks differ, or have divided the moments: the list of the snapshot's parts, which lie elsewhere
+ *                            (parts.h)
  *   COMMITTED.json           job, generation, step and the sha256 of each file; written at the commit
  *   LOAD_FAILED              why a run could not load it; not under the digest
  *
@@ -100,6 +101,7 @@ struct snapshot_place {
         outer_momentum; /* in use; outer_lr 0: another strategy than diloco, or an older snapshot */
     int64_t parts;      /* number of rank files: 0 or world_size */
     int64_t own_params; /* 1: the parts hold parameters, too, because a round is open */
+    bool divided;       /* each part holds moments that no other part has: divided.h */
     bool judged;        /* val_loss was measured at this step */
     double val_loss;
     int64_t best_step; /* step with the lowest validation loss so far; 0: none. best_loss: that loss */
@@ -135,8 +137,8 @@ MUST_CHECK enum err_code snapshot_check_name(const char *dir, const struct snaps
                                              struct err *e);
 
 /* Writes a snapshot below dir. state: snapshot_floats() floats. parts: the place->parts parts, if ranks differ, else
- * NULL; then the parameters are those of `model`, and only the shared moments are written. OUT_OF_RANGE: a value is not
- * finite. */
+ * NULL; then the parameters are those of `model`, and only the shared moments are written. With divided moments there are none, and
+ * state may be NULL. OUT_OF_RANGE: a value is not finite. */
 struct snapshot_part;
 MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                                         const struct snapshot_place *place, const float *state,
@@ -186,6 +188,7 @@ struct snapshot_found {
     bool committed;   /* its COMMITTED.json names exactly these bytes */
     bool read;        /* false: it is old, so its files were only looked at. Read them before they are used */
     int64_t parts;    /* number of its parts; 0: it has none */
+    bool divided;     /* it cannot be loaded without all of them */
     char **elsewhere; /* nodes that wrote parts which are not in this directory; NULL: all are here */
 };
 struct snapshot_list {

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_SNAPSHOT_TENSORS_H
 #define DDP_TRAINER_SNAPSHOT_TENSORS_H
 
+#include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/safetensors.h"
 #include "trainer/snapshot/snapshot.h"
 
@@ -22,10 +23,17 @@ MUST_CHECK enum err_code snapshot_write_tensors(const char *path, const struct s
                                                 const struct snapshot_place *place, int64_t part_samples,
                                                 enum snapshot_choice choice, const float *state,
                                                 struct err *e);
+/* The same for tensors that the caller describes. */
+MUST_CHECK enum err_code snapshot_write_described(const char *path, const struct safetensor *tensors,
+                                                  size_t count, const struct snapshot_place *place,
+                                                  int64_t part_samples, struct err *e);
 MUST_CHECK enum err_code snapshot_read_tensors(const struct safetensors *f, const struct snapshot_layout *l,
                                                enum snapshot_choice choice, float *state, struct err *e);
 MUST_CHECK enum err_code snapshot_metadata_int(const struct safetensors *f, const char *key, int64_t *out,
                                                struct err *e);
+/* DATA_LOSS: the file of a part, whose tensors have this digest, is not what `want` describes. */
+MUST_CHECK enum err_code snapshot_part_check(const struct safetensors *f, uint64_t digest,
+                                             const struct snapshot_part *want, struct err *e);
 /* OUT_OF_RANGE. */
 MUST_CHECK enum err_code snapshot_check_finite(const struct snapshot_place *place, const float *state,
                                                size_t floats, struct err *e);

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "tests/unit/trainer/snapshot/snapshot_fixture.h"
 #include "trainer/snapshot/saver.h"
 
@@ -193,6 +194,43 @@ static void a_failed_write_leaves_no_part(void **state)
     saver_close(s);
 }
 
+/* Divided moments: this rank has three floats of them, and is no writer. */
+static void a_rank_stages_and_writes_its_own_moments_only(void **state)
+{
+    struct gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .open = true};
+    struct snapshot_range range = {.moment = 1, .first = 2, .count = 3};
+    struct snapshot_ranges ranges = {.list = &range, .count = 1, .floats = 3};
+    struct snapshot_place place = fixture_place_of_parts(10, 1, false);
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .parts = PARTS,
+                                  .part = 1,
+                                  .ranges = &ranges,
+                                  .layout = &fixture_layout,
+                                  .commit = commit_when_open,
+                                  .arg = &g};
+    struct divided_file file;
+    struct saver *s = NULL;
+    struct err e = {0};
+    (void)state;
+    place.divided = true;
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    assert_int_equal(saver_bytes(s), 3 * sizeof(float));
+    assert_null(saver_model(s));
+    for (int i = 0; i < 3; i++)
+        saver_state(s)[i] = (float)i;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_false(fixture_file_exists("step-10-g1"));
+    CLEANUP(free_text) char *path = snapshot_part_path(fixture_dir, &place, 1);
+    assert_int_equal(divided_open(&file, path, &fixture_layout, &e), ERR_OK);
+    assert_int_equal(file.ranges.count, 1);
+    assert_int_equal(file.ranges.list[0].moment, 1);
+    assert_int_equal(file.ranges.list[0].first, 2);
+    divided_close(&file);
+    saver_close(s);
+}
+
 /* The snapshots fail before their commit, so that only the report of the failure waits for the gate. */
 static void the_next_snapshot_does_not_wait_for_the_report_of_a_failure(void **state)
 {
@@ -355,6 +393,7 @@ int main(void)
         SNAPSHOT_TEST(a_refused_snapshot_with_parts_is_removed),
         SNAPSHOT_TEST(a_snapshot_without_an_answer_is_not_removed),
         SNAPSHOT_TEST(a_failed_write_leaves_no_part),
+        SNAPSHOT_TEST(a_rank_stages_and_writes_its_own_moments_only),
         SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
         SNAPSHOT_TEST(the_owner_goes_on_while_the_state_is_copied),
         SNAPSHOT_TEST(a_copy_that_fails_is_no_snapshot),
