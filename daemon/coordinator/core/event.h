@@ -60,6 +60,7 @@ struct core_offer {         /* a snapshot that a joining process could load */
     bool committed;         /* it has a COMMITTED.json, which the process has checked */
     int parts;              /* that ranks wrote; 0: none */
     char *const *elsewhere; /* nodes that wrote the parts that this process does not see; NULL: none */
+    bool needs_all;         /* it cannot be loaded without all of its parts */
 };
 
 /* A quiet worker: milliseconds without CPU time, and without output; -1: it is not idle, or not silent. */

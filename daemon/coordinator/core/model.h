@@ -195,7 +195,9 @@ struct job {
         char *said;       /* the last reason, so that it becomes only one event */
         char **found;     /* nodes that have the snapshots; the job continues on one of them */
         char **lacks;     /* nodes that should have parts of them, and had not; NULL: none */
-        char **avoid;     /* of these, nodes on which the job is not placed, because a user made it smaller */
+        bool
+            needs_all; /* these nodes must be in the next generation: nothing continues without their parts */
+        char **avoid;  /* of these, nodes on which the job is not placed, because a user made it smaller */
     } lost;
     struct pending_parts parts;
     struct snapshot_fault *snapshot_faults; /* snapshot_faults.c: by node */

@@ -64,8 +64,9 @@ static void worker_join(struct rpc_call *rpc, const void *message, void *user)
     struct core_offer *offers = pool_alloc(&pool, m->n_offers * sizeof *offers);
     for (size_t i = 0; i < m->n_offers; i++) {
         const Ddp__V1__StateOffer *o = m->offers[i];
-        offers[i] = (struct core_offer){o->job,  o->generation, o->step,  o->digest,
-                                        o->path, o->committed,  o->parts, worker_names(&pool, o)};
+        offers[i] = (struct core_offer){o->job,      o->generation, o->step,  o->digest,
+                                        o->path,     o->committed,  o->parts, worker_names(&pool, o),
+                                        o->needs_all};
     }
     struct core_event event = worker_event(rpc, CORE_JOIN, call_open(s, rpc, CALL_JOIN, true)->handle);
     event.join.generation = m->generation;

@@ -62,6 +62,7 @@ static void request_init(struct request *q, const struct link *r, const struct l
         q->offers[i].parts = o->parts;
         q->offers[i].elsewhere = (char **)(uintptr_t)o->elsewhere;
         q->offers[i].n_elsewhere = strv_len(o->elsewhere);
+        q->offers[i].needs_all = o->needs_all;
         q->list[i] = &q->offers[i];
     }
     q->texts = join->unusable ? strv_dup(join->unusable) : NULL;

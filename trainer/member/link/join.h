@@ -13,6 +13,7 @@ struct link_offer {
     bool committed;         /* it has a COMMITTED.json, which this process has checked */
     int parts;              /* that ranks wrote; 0: none */
     char *const *elsewhere; /* nodes that wrote the parts that this process does not see; NULL: none */
+    bool needs_all;         /* it cannot be loaded without all of its parts */
 };
 struct link_committed { /* a snapshot of this job that the coordinator has committed */
     int64_t generation, step;

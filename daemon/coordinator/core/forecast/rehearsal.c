@@ -129,6 +129,8 @@ struct job *rehearsal_add_waiting(struct rehearsal *r, const struct job *from)
     job->lost.said = xstrdup(from->lost.said);
     job->lost.pause_ms = from->lost.pause_ms;
     job->lost.found = from->lost.found ? strv_dup(from->lost.found) : NULL;
+    job->lost.lacks = from->lost.lacks ? strv_dup(from->lost.lacks) : NULL;
+    job->lost.needs_all = from->lost.needs_all;
     job->lost.avoid = from->lost.avoid ? strv_dup(from->lost.avoid) : NULL;
     return job;
 }

@@ -9,7 +9,8 @@
  * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
  * says so. A snapshot with parts that some node of the generation lacks counts as lost (offered_parts.h), also if the
  * coordinator has no record of it: another coordinator may have committed it. The wait for it ends when those nodes have
- * their files again, or are gone or drained, or when a user resizes the job. */
+ * their files again, or are gone or drained, or when a user resizes the job. If a snapshot needs all of its parts, only the return of
+ * those nodes ends the wait, and the job is placed with one of them. */
 #include "daemon/coordinator/core/snapshots/lost_snapshots.h"
 
 #include <inttypes.h>
@@ -104,6 +105,33 @@ static const char *describe_node_state(const struct core *core, const char *name
     return node->r.drain ? "drained" : "not among the job's nodes";
 }
 
+static bool generation_has_node(const struct generation *g, const char *name)
+{
+    return first_rank_on(g, name) != NULL;
+}
+
+/* "step 20 in /out lacks the parts that box2 (lost), box3 wrote" */
+static void describe_lacking(const struct core *core, const struct generation *g, int64_t step,
+                             char *const *lacking, struct buf *text)
+{
+    buf_printf(text, "step %s in %s lacks the parts that", text_count(step).text,
+               g->job->spec.train.snapshot.dir);
+    for (char *const *name = lacking; name && *name; name++) {
+        buf_printf(text, "%s %s", name == lacking ? "" : ",", *name);
+        if (!generation_has_node(g, *name))
+            buf_printf(text, " (%s)", describe_node_state(core, *name));
+    }
+    buf_puts(text, " wrote");
+}
+
+/* What some rank offers of the snapshot needs all parts, and nodes outside of the generation have some of them. The caller frees. */
+static char **list_lacking_others(const struct generation *g, const char *digest)
+{
+    const struct core_offer *offer = offered_parts_find(g, digest);
+
+    return offer && offer->needs_all ? offered_parts_lacking(g, digest) : NULL;
+}
+
 /* "/data/run/snap on box2 has none, step 1,200 was committed there at 14:02" */
 static void describe_missing(const struct core *core, const struct generation *g,
                              const struct snapshot_record *expected, bool any, struct buf *text)
@@ -121,6 +149,7 @@ static void describe_missing(const struct core *core, const struct generation *g
         buf_printf(text, "on %s %.*s", holder->r.node, PROBLEM_CHARS, problem);
     if (!expected)
         return;
+    char **lacking = holder ? NULL : list_lacking_others(g, expected->digest);
     const struct text step = text_count(expected->step);
     const struct text at = text_clock(expected->committed_ms, core->now.wall_ms, false);
     if (problem || changed) {
@@ -130,6 +159,10 @@ static void describe_missing(const struct core *core, const struct generation *g
                    step.text, at.text);
         if (!any)
             buf_puts(text, "; is the file system mounted?");
+    } else if (lacking) {
+        describe_lacking(core, g, expected->step, lacking, text);
+        buf_puts(text, ", and needs all of its parts");
+        strv_free(lacking);
     } else { /* the generation is on other nodes: name those that committed it, and what is wrong with them */
         buf_printf(text, "step %s was committed on", step.text);
         for (char **name = expected->nodes; name && *name; name++)
@@ -140,18 +173,17 @@ static void describe_missing(const struct core *core, const struct generation *g
 }
 
 /* A snapshot that may not be in the records. "step 20 in /out lacks the parts that box2 wrote" */
-static void describe_refused(const struct generation *g, const struct core_offer *refused, struct buf *text)
+static void describe_refused(const struct core *core, const struct generation *g,
+                             const struct core_offer *refused, struct buf *text)
 {
     char **names = offered_parts_lacking(g, refused->digest);
     const struct rank *rank = names ? first_rank_on(g, names[0]) : NULL;
     const char *problem = rank ? rank_problem(rank, NULL, false) : NULL;
 
-    buf_printf(text, "step %s in %s lacks the parts that", text_count(refused->step).text,
-               g->job->spec.train.snapshot.dir);
-    for (char **name = names; name && *name; name++)
-        buf_printf(text, "%s %s", name == names ? "" : ",", *name);
-    buf_puts(text, " wrote");
-    if (problem)
+    describe_lacking(core, g, refused->step, names, text);
+    if (names && !rank)
+        buf_puts(text, ", and needs all of its parts");
+    else if (problem)
         buf_printf(text, ": on %s %.*s", rank->r.node, PROBLEM_CHARS, problem);
     else
         buf_puts(text, "; is the file system mounted there?");
@@ -166,6 +198,7 @@ static void forget_lost(struct job *job)
     strv_free(job->lost.avoid);
     free(job->went_back);
     job->went_back = job->lost.said = NULL;
+    job->lost.needs_all = false;
     job->lost.found = job->lost.lacks = job->lost.avoid = NULL;
     job->lost.look_at = job->lost.pause_ms = 0;
 }
@@ -181,7 +214,7 @@ static void say_older_source(struct core *core, const struct generation *g,
     if (expected && snapshots_source_older(g, expected))
         describe_missing(core, g, expected, true, &text);
     else
-        describe_refused(g, refused, &text);
+        describe_refused(core, g, refused, &text);
     emit_event(core, job, "snapshot_older", "%s", text.data);
     text_set(&job->went_back, "%s", text.data);
 }
@@ -193,6 +226,14 @@ static char **lost_list_lacking(const struct generation *g, const struct snapsho
     const char *digest = expected ? expected->digest : refused ? refused->digest : NULL;
 
     return digest ? offered_parts_lacking(g, digest) : NULL;
+}
+
+static bool lost_needs_all(const struct generation *g, const struct snapshot_record *expected,
+                           const struct core_offer *refused)
+{
+    const struct core_offer *offer = expected ? offered_parts_find(g, expected->digest) : refused;
+
+    return offer && offer->needs_all;
 }
 
 static void wait_for_snapshots(struct core *core, struct generation *g, bool only_tries_show,
@@ -237,15 +278,16 @@ bool lost_snapshots_check(struct core *core, struct generation *g, const struct 
     if (expected || !refused)
         describe_missing(core, g, expected, false, &text);
     else
-        describe_refused(g, refused, &text);
+        describe_refused(core, g, refused, &text);
     if (fails) {
         generation_fail(core, g, &(struct failure_cause){.fatal = true, .exit_code = 125, .text = text.data});
         return true;
     }
     strv_free(job->lost.lacks);
     job->lost.lacks = lost_list_lacking(g, expected, refused);
+    job->lost.needs_all = lost_needs_all(g, expected, refused);
     buf_puts(&text, text.data[text.len - 1] == '?' ? "" : ";");
-    if (job->lost.lacks)
+    if (job->lost.lacks && !job->lost.needs_all)
         advice_print_without(core, job, g->r.node_count, job->lost.lacks, &text);
     buf_printf(&text, " `ddpctl restart %" PRId64 " --from-scratch` starts again at step 0", job->r.id);
     wait_for_snapshots(core, g, unknown, text.data);
@@ -300,9 +342,15 @@ void lost_snapshots_node_back(struct core *core)
     }
 }
 
-/* A node that lacked parts has not found them yet, and will be in the next generation. */
+/* A node that lacked parts has not found them yet, and will be in the next generation. If all parts are needed: none of these nodes
+ * has found its parts; some of them may share a directory, so one may do. */
 static bool parts_still_lack(const struct core *core, const struct job *job)
 {
+    for (char **name = job->lost.needs_all ? job->lost.lacks : NULL; name && *name; name++)
+        if (names_contain(job->lost.found, *name))
+            return false;
+    if (job->lost.needs_all && job->lost.lacks)
+        return true;
     for (char **name = job->lost.lacks; name && *name; name++) {
         const struct node *node = core_find_node(core, *name);
         if (node && !node_gone(node) && !node->r.drain && !names_contain(job->lost.found, *name))
@@ -332,6 +380,7 @@ void lost_snapshots_retry(struct job *job)
     strv_free(steal(job->lost.found));
     strv_free(steal(job->lost.lacks));
     strv_free(steal(job->lost.avoid));
+    job->lost.needs_all = false;
     job->lost.look_at = job->lost.pause_ms = 0;
 }
 
@@ -340,7 +389,7 @@ void lost_snapshots_resized(struct job *job)
     const struct generation *g = job_current(job);
 
     /* No node of the job has its snapshots, so no number of nodes helps. */
-    if (!lost_snapshots_waits(job) || !job->lost.lacks)
+    if (!lost_snapshots_waits(job) || !job->lost.lacks || job->lost.needs_all)
         return;
     char **lacking = steal(job->lost.lacks);
     lost_snapshots_retry(job);
@@ -357,10 +406,12 @@ bool lost_snapshots_on_node(const struct job *job, const struct node *node)
 
 bool lost_snapshots_has_place(const struct job *job, const struct placement_choice *chosen, size_t count)
 {
+    char *const *wanted = job->lost.needs_all && job->lost.lacks ? job->lost.lacks : job->lost.found;
+
     if (!job->lost.found)
         return true;
     for (size_t i = 0; i < count; i++)
-        if (lost_snapshots_on_node(job, chosen[i].node))
+        if (names_contain(wanted, chosen[i].node->r.name) && lost_snapshots_on_node(job, chosen[i].node))
             return true;
     return false;
 }

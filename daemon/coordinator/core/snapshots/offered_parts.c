@@ -4,7 +4,9 @@
  *   snapshot but from an older whole one; if there is none, the rules for lost snapshots apply (lost_snapshots.c). Its
  *   file system may be missing for a moment only, so its ranks must not lose their state without a word.
  * - A node that is not in the generation is not waited for. The parts that it wrote are dropped: the ranks that take the
- *   place of its ranks start from the shared model and the moments of other ranks. An event says so. */
+ *   place of its ranks start from the shared model and the moments of other ranks. An event says so.
+ * - If each part holds moments that no other part has (needs_all), nothing can be dropped: also the parts of nodes that are not in
+ *   the generation must be here. */
 #include "daemon/coordinator/core/snapshots/offered_parts.h"
 
 #include <inttypes.h>
@@ -89,8 +91,14 @@ static bool *parts_find_here(const struct generation *g)
     return here;
 }
 
-/* Nodes, in the generation or not, whose parts are away. */
-static char **parts_list_away(const struct generation *g, const char *digest, bool in_generation)
+enum parts_of {
+    PARTS_OF_MEMBERS,
+    PARTS_OF_OTHERS,
+    PARTS_OF_ALL
+}; /* nodes, by whether they are in the generation */
+
+/* The nodes of these whose parts are away. */
+static char **parts_list_away(const struct generation *g, const char *digest, enum parts_of of)
 {
     struct name_numbers first;
     bool *away = parts_find_away(g, digest, &first), *here = parts_find_here(g);
@@ -99,7 +107,7 @@ static char **parts_list_away(const struct generation *g, const char *digest, bo
 
     for (size_t i = 0; i < first.count; i++) {
         const uint32_t number = first.list[i];
-        if (!away[number] || here[number] != in_generation)
+        if (!away[number] || (of != PARTS_OF_ALL && here[number] != (of == PARTS_OF_MEMBERS)))
             continue;
         if (!names)
             names = xcalloc(first.count + 1, sizeof(*names));
@@ -113,7 +121,9 @@ static char **parts_list_away(const struct generation *g, const char *digest, bo
 
 char **offered_parts_lacking(const struct generation *g, const char *digest)
 {
-    return parts_list_away(g, digest, true);
+    const struct core_offer *offer = offered_parts_find(g, digest);
+
+    return parts_list_away(g, digest, offer && offer->needs_all ? PARTS_OF_ALL : PARTS_OF_MEMBERS);
 }
 
 static void say_number_of_parts(struct core *core, const struct generation *g, int64_t step, int parts)
@@ -140,11 +150,11 @@ void offered_parts_say(struct core *core, const struct generation *g)
     const struct core_offer *offer = g->r.source_rank >= 0 ? offered_parts_find(g, g->r.source_digest) : NULL;
     CLEANUP(buf_release) struct buf text = {0};
 
-    if (!offer || !offer->parts)
+    if (!offer || !offer->parts || offer->needs_all)
         return;
     if (offer->parts != g->r.world_size)
         say_number_of_parts(core, g, offer->step, offer->parts);
-    char **gone = parts_list_away(g, offer->digest, false);
+    char **gone = parts_list_away(g, offer->digest, PARTS_OF_OTHERS);
     if (!gone)
         return;
     for (char **node = gone; *node; node++)

@@ -8,8 +8,8 @@
 
 /* The spawn has joined its generation with these offers, which are copied. It has none before. */
 void offered_parts_keep(struct spawn *s, const struct core_offer *offers, size_t count);
-/* Nodes of the generation that wrote parts of this snapshot which no rank offers: they lack them, or theirs are damaged. In
- * the order of the parts. The caller frees; NULL: none, and the generation may start from this snapshot. All ranks have
+/* Nodes of the generation that wrote parts of this snapshot which no rank offers: they lack them, or theirs are damaged. If the
+ * snapshot needs all of its parts, also such nodes that are not in the generation. In the order of the parts. The caller frees; NULL: none, and the generation may start from this snapshot. All ranks have
  * joined. Takes time in proportion to what the offers hold. */
 char **offered_parts_lacking(const struct generation *g, const char *digest);
 /* The offer of the snapshot with this digest, by the lowest rank; NULL: none. */

@@ -192,6 +192,125 @@ static void a_job_waits_for_the_node_that_lacks_its_parts(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
 }
 
+/* Each part holds moments that no other part has. */
+static struct core_offer divided_offer(int64_t job, int64_t step, char *const *elsewhere)
+{
+    struct core_offer offer = part_offer(job, step, elsewhere);
+
+    offer.needs_all = true;
+    return offer;
+}
+
+/* box2 is lost, and box3 takes its place. */
+static void lose_box2(struct core_fixture *f, int64_t job)
+{
+    fixture_pass_beating(f, 20000, "box1 box3");
+    assert_int_equal(fixture_node_state(f, "box2"), NODE_LOST);
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box3");
+    fixture_pass_beating(f, 2000, "box1 box3");
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box3");
+    assert_int_equal(fixture_generation(f, job)->world_size, 2);
+}
+
+/* Averaging drops the parts of box2. Divided moments cannot be dropped. An older snapshot has no parts. */
+static void divided_moments_need_the_parts_of_lost_nodes_too(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    struct core_offer one[] = {divided_offer(job, 20, on_box2), part_offer(job, 10, NULL)};
+
+    one[1].parts = 0;
+    lose_box2(f, job);
+    fixture_join_with(f, job, 0, one, 2);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_int_equal(fixture_generation(f, job)->source_step, 10);
+    assert_true(
+        fixture_said(f, "went back to step 10: step 20 in /out lacks the parts that box2 (lost) wrote, and "
+                        "needs all of its parts"));
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+/* There is no older snapshot. Nothing goes on without the moments of box2, so no such command is named. */
+static void a_job_waits_for_a_lost_node_with_moments(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    const struct core_offer one = divided_offer(job, 20, on_box2), two = divided_offer(job, 20, on_box1);
+
+    lose_box2(f, job);
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(strstr(fixture_waits(f, job),
+                           "step 20 in /out lacks the parts that box2 (lost) wrote, and needs all of "
+                           "its parts; `ddpctl restart 1 --from-scratch`"));
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box3");
+    const int64_t generation = core_job(f->core, job)->generation;
+    fixture_pass_beating(f, 90000, "box1 box3");
+    fixture_looked(f, job, "box1", true);
+    assert_false(fixture_said(f, "box1 has its snapshots")); /* it has, but not those that are missing */
+    fixture_pass_beating(f, 90000, "box1 box3");
+    assert_int_equal(core_job(f->core, job)->generation, generation);
+    fixture_node(f, "box2", 1);
+    fixture_looked(f, job, "box1", true);
+    assert_int_equal(core_job(f->core, job)->generation, generation);
+    fixture_looked(f, job, "box2", true);
+    assert_int_equal(core_job(f->core, job)->generation, generation + 1);
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+/* The node has its parts again, but another job uses its slot. The other node with parts is no use alone, nor is a smaller job. */
+static void a_job_is_not_placed_without_the_node_that_has_moments(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    const struct core_offer one = divided_offer(job, 20, on_box2);
+
+    lose_box2(f, job);
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_true(waits_for_them(f, job));
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box3");
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    assert_true(waits_for_them(f, job));
+    assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
+    const int64_t generation = core_job(f->core, job)->generation;
+    fixture_node(f, "box2", 1);
+    const int64_t other = fixture_submit(f, "only_nodes: [box2]\n");
+    assert_int_equal(fixture_job(f, other), JOB_STARTING);
+    fixture_looked(f, job, "box1", true);
+    fixture_looked(f, job, "box2", true);
+    assert_int_equal(core_job(f->core, job)->generation, generation);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+}
+
+/* The moments are cut again for other numbers of ranks: nothing is dropped, and nothing is said of it. */
+static void divided_moments_fit_any_number_of_ranks(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_with_parts(f, "");
+    struct core_offer one = divided_offer(job, 20, NULL);
+
+    one.parts = 5;
+    kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &one, 1);
+    fixture_join_with(f, job, 1, NULL, 0);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    assert_false(fixture_said(f, "dropped"));
+    assert_false(fixture_said(f, "continue"));
+}
+
 static void on_lost_snapshots_fail_counts_for_parts(void **state)
 {
     struct core_fixture *f = *state;
@@ -607,6 +726,10 @@ int main(void)
         TEST(parts_of_all_nodes_make_a_snapshot_whole),
         TEST(a_job_waits_for_the_node_that_lacks_its_parts),
         TEST(on_lost_snapshots_fail_counts_for_parts),
+        TEST(divided_moments_need_the_parts_of_lost_nodes_too),
+        TEST(a_job_waits_for_a_lost_node_with_moments),
+        TEST(a_job_is_not_placed_without_the_node_that_has_moments),
+        TEST(divided_moments_fit_any_number_of_ranks),
         TEST(the_parts_of_a_lost_node_are_dropped),
         TEST(a_job_of_fixed_size_may_continue_on_fewer_nodes),
         TEST(a_smaller_job_leaves_out_the_nodes_that_lack_parts),
