@@ -1,7 +1,8 @@
 /* If all ranks have the same state (all-reduce, or a world of one), a snapshot is that state, and writers write it. If
  * each rank has a state of its own (parameters until the round ends, moments even then), the writers write the shared
  * model, and each rank writes its own part where it is: only digests of the parts cross the network
- * (trainer/snapshot/parts.h). */
+ * (trainer/snapshot/parts.h). If ranks have divided the moments among them (shard: optimizer), the writers write the parameters, and
+ * each rank writes its moments as its part (trainer/snapshot/divided.h). */
 #include "trainer/keep.h"
 
 #include <stdio.h>
@@ -24,21 +25,24 @@
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
 
-/* The rank that writes the shared files of this rank's directory: a writer of its node, else rank 0. */
-static enum err_code find_home(struct trainer *t, bool writer, struct err *e)
+/* The rank that writes the shared files of this rank's directory: a writer of its node, else rank 0. *writers: how many there are, one
+ * for each directory. */
+static enum err_code find_home(struct trainer *t, bool writer, int *writers, struct err *e)
 {
     const struct formation *f = &t->formation;
     bool *all = xcalloc((size_t)f->world_size, sizeof(*all));
     enum err_code code = coll_allgather(f->group, &writer, sizeof(writer), all, e);
-    t->home = 0;
-    for (int r = 0; !code && r < f->world_size; r++)
+    t->home = *writers = 0;
+    for (int r = 0; !code && r < f->world_size; r++) {
+        *writers += all[r];
         if (all[r] && f->info.peers[r].node_rank == f->info.peers[f->rank].node_rank)
             t->home = r;
+    }
     free(all);
     return code;
 }
 
-static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *e)
+static enum err_code choose_writer(struct trainer *t, bool *writer, int *writers, struct err *e)
 {
     CLEANUP(free_text)
     char *mark = xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)link_place(t->link)->job,
@@ -51,7 +55,7 @@ static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *
         return e->code;
     if (t->formation.rank != 0 && t->config->local_rank == 0)
         *writer = !file_exists(mark);
-    if (find_home(t, *writer, e))
+    if (find_home(t, *writer, writers, e))
         return e->code;
     if (t->formation.rank == 0)
         unlink(mark);
@@ -128,14 +132,28 @@ static void mark_unanswered(const struct trainer *t)
     }
 }
 
+/* Whether each rank writes its part of the moments. A part exists once, so where nodes have directories of their own, a node that is
+ * lost takes moments with it. There each writer writes a whole copy, unless the job wants parts. */
+static bool snapshot_divides(const struct trainer *t, int writers)
+{
+    const enum moments_type kept = t->spec->snapshot.moments;
+    return t->engine.optim->part && t->engine.optim->whole_floats > 0 && t->formation.world_size > 1 &&
+           (kept == MOMENTS_PARTS || (kept == MOMENTS_AUTO && writers == 1));
+}
+
 enum err_code keep_open(struct trainer *t, struct err *e)
 {
     bool writer = false, differ = sync_ranks_differ(t->formation.sync);
+    int writers = 0;
+    t->divides = false;
     if (!t->snapshot_dir)
         return ERR_OK;
-    if (choose_writer(t, &writer, e))
+    if (choose_writer(t, &writer, &writers, e))
         return e->code;
-    if (!writer && !differ)
+    t->divides = snapshot_divides(t, writers);
+    if (t->divides)
+        state_ranges(&t->engine, &t->ranges);
+    if (!writer && !differ && !t->divides)
         return ERR_OK;
     /* Done before this generation writes its first snapshot. */
     if (writer && set_aside(t, e))
@@ -148,7 +166,8 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         .keep_best = t->spec->snapshot.keep_best,
         .after = t->formation.info.scratch_generation,
         .layout = &t->engine.layout,
-        .parts = differ ? t->formation.world_size : 0,
+        .parts = differ || t->divides ? t->formation.world_size : 0,
+        .ranges = t->divides ? &t->ranges : NULL,
         .part = t->formation.rank,
         .writer = t->writer = writer,
         .copy = copy_state,
@@ -163,6 +182,7 @@ void keep_close(struct trainer *t)
 {
     saver_close(t->saver);
     t->saver = NULL;
+    divided_release(&t->ranges);
 }
 
 size_t keep_bytes(const struct trainer *t)
@@ -201,8 +221,14 @@ static enum err_code list_parts(struct trainer *t, const struct snapshot_place *
 {
     const struct formation *f = &t->formation;
     const char *node = f->info.peers[f->rank].node;
+    const struct optim *o = t->engine.optim;
     struct snapshot_part mine = {.home = t->home};
-    mine.digest = snapshot_part_digest(&t->engine.layout, place, saver_state(t->saver), local_samples);
+    if (t->divides) {
+        mine.digest = snapshot_part_digest_divided(&t->ranges, saver_state(t->saver));
+        mine.first = (int64_t)divided_parameters_before(&t->engine.layout, o->first);
+        mine.count = (int64_t)divided_parameters_before(&t->engine.layout, o->first + o->count) - mine.first;
+    } else
+        mine.digest = snapshot_part_digest(&t->engine.layout, place, saver_state(t->saver), local_samples);
     snprintf(mine.node, sizeof(mine.node), "%s", node ? node : "");
     return coll_allgather(f->group, &mine, sizeof(mine), saver_parts(t->saver), e);
 }
@@ -221,7 +247,8 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
         out->turn_steps = round->turn_steps;
     }
     outer_put(t, out);
-    out->parts = differ ? t->formation.world_size : 0;
+    out->parts = differ || t->divides ? t->formation.world_size : 0;
+    out->divided = t->divides;
     out->own_params = differ && !sync_settled(t->formation.sync);
     snprintf(out->cluster, sizeof(out->cluster), "%s", link_place(t->link)->cluster);
 }
@@ -248,7 +275,7 @@ static enum err_code place_agree(struct trainer *t, struct snapshot_place *place
     return ERR_OK;
 }
 
-/* shard: optimizer. Brings the moments together, one after the other, in the memory of the gradients, which are not needed
+/* shard: optimizer, whole copies. Brings the moments together, one after the other, in the memory of the gradients, which are not needed
  * between two steps; the writers copy them out of it. So a snapshot is the same as without `shard`. */
 static enum err_code stage_moments(struct trainer *t, float *moments, struct err *e)
 {
@@ -276,14 +303,29 @@ static enum err_code stage_moments(struct trainer *t, float *moments, struct err
     return code;
 }
 
+/* shard: optimizer, parts. This rank's moments, and the parameters if it is a writer. */
+static enum err_code stage_part(struct trainer *t, struct err *e)
+{
+    const struct engine *n = &t->engine;
+    const struct device_ops *ops = n->device->ops;
+    if (n->optim->floats > 0)
+        ops->download(n->device, saver_state(t->saver), n->optim->state, n->optim->floats * sizeof(float));
+    if (saver_model(t->saver))
+        ops->download(n->device, saver_model(t->saver), n->params.data, n->model->count * sizeof(float));
+    return ops->wait(n->device, e);
+}
+
 /* Copies to host memory. Downloads of a device that failed leave zeros, which must not become a snapshot. */
 static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
 {
     struct device *d = t->engine.device;
-    float *state = t->saver ? saver_state(t->saver) : NULL;
+    float *state = t->saver && !t->divides ? saver_state(t->saver) : NULL;
+    if (t->divides)
+        return stage_part(t, e);
     if (state)
         state_out(&t->engine, state);
-    if (t->engine.optim->part && stage_moments(t, state ? state + t->engine.model->count : NULL, e))
+    if (t->engine.optim->part && t->formation.world_size > 1 &&
+        stage_moments(t, state ? state + t->engine.model->count : NULL, e))
         return e->code;
     if (differ && saver_model(t->saver))
         d->ops->download(d, saver_model(t->saver), sync_shared(t->formation.sync),
@@ -329,7 +371,8 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
         saver_submit_copy(t->saver, &place);
         return ERR_OK;
     }
-    if (stage_state(t, differ, e) || (differ && list_parts(t, &place, round.local_samples, e)))
+    if (stage_state(t, differ, e) ||
+        ((differ || t->divides) && list_parts(t, &place, round.local_samples, e)))
         return e->code;
     if (t->saver)
         saver_submit(t->saver, &place, round.local_samples);

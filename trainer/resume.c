@@ -8,6 +8,7 @@
 #include "trainer/engine/describe.h"
 #include "trainer/engine/state.h"
 #include "trainer/outer.h"
+#include "trainer/resume_divided.h"
 #include "trainer/resume_parts.h"
 #include "trainer/snapshot/parts.h"
 
@@ -50,8 +51,8 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
             if (f->committed != committed || (!committed && (t->config->standalone || !offer_job(t, f))))
                 continue;
             out->offers[out->count++] =
-                (struct link_offer){offer_job(t, f), f->generation, f->step,       f->digest,
-                                    f->path,         f->committed,  (int)f->parts, f->elsewhere};
+                (struct link_offer){offer_job(t, f), f->generation, f->step,      f->digest, f->path,
+                                    f->committed,    (int)f->parts, f->elsewhere, f->divided};
         }
     return ERR_OK;
 }
@@ -149,13 +150,14 @@ static enum err_code state_room(const struct trainer *t, float **state, struct e
     return *state ? ERR_OK : err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
 }
 
-/* From the source's device to the others'. */
-static enum err_code state_spread(struct trainer *t, struct err *e)
+/* From the source's device to the others'. moments: also those of an optimizer that has all of them. */
+static enum err_code state_spread(struct trainer *t, bool moments, struct err *e)
 {
     struct state_array arrays[STATE_ARRAYS_MAX];
     size_t count = state_arrays(&t->engine, arrays);
     for (size_t i = 0; i < count; i++)
-        if (coll_broadcast_floats(t->formation.group, arrays[i].data, arrays[i].count,
+        if ((moments || arrays[i].data != t->engine.optim->state) &&
+            coll_broadcast_floats(t->formation.group, arrays[i].data, arrays[i].count,
                                   t->formation.info.source_rank, e))
             return e->code;
     return t->engine.device->ops->wait(t->engine.device, e);
@@ -190,7 +192,9 @@ static enum err_code share_state(struct trainer *t, float *state, struct err *fo
                           e);
 }
 
-static enum err_code restore_same(struct trainer *t, const char *path, float **state, struct err *e)
+/* apart: the moments are not in the shared files. */
+static enum err_code restore_shared(struct trainer *t, const char *path, bool apart, float **state,
+                                    struct err *e)
 {
     bool source = t->formation.rank == t->formation.info.source_rank;
     struct err found = {0};
@@ -200,10 +204,15 @@ static enum err_code restore_same(struct trainer *t, const char *path, float **s
         return e->code;
     if (source)
         state_in(&t->engine, *state);
-    if (state_spread(t, e) || moments_spread(t, *state, e))
+    if (state_spread(t, !apart, e) || (!apart && moments_spread(t, *state, e)))
         return e->code;
     sync_start(t->formation.sync);
     return ERR_OK;
+}
+
+static enum err_code restore_same(struct trainer *t, const char *path, float **state, struct err *e)
+{
+    return restore_shared(t, path, false, state, e);
 }
 
 static enum err_code restore_old_parts(struct trainer *t, const char *path,
@@ -258,7 +267,10 @@ static enum err_code restore_state(struct trainer *t, const char *path, const st
         parts = xcalloc((size_t)place->parts, sizeof(*parts));
     if (!code && listed)
         code = coll_broadcast(t->formation.group, parts, (size_t)place->parts * sizeof(*parts), source, e);
-    if (!code && listed)
+    if (!code && listed && place->divided)
+        code =
+            restore_shared(t, path, true, state, e) || restore_divided(t, place, parts, e) ? e->code : ERR_OK;
+    else if (!code && listed)
         code = restore_same(t, path, state, e) || state_room(t, state, e)
                    ? e->code
                    : restore_parts(t, place, parts, *state, e);

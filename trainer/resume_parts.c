@@ -134,8 +134,7 @@ static void plan_strike(const struct trainer *t, struct parts_plan *p, int rank,
             p->has[r * p->parts + part] = false;
 }
 
-/* Whether another copy may do: the file is damaged or lost, not the model another one. */
-static bool copy_is_bad(const struct err *found)
+bool parts_copy_is_bad(const struct err *found)
 {
     return found->code && found->code != ERR_FAILED_PRECONDITION && found->code != ERR_RESOURCE_EXHAUSTED;
 }
@@ -210,7 +209,7 @@ static enum err_code note_read(const struct trainer *t, struct parts_plan *p, in
     if (!found->code)
         return ERR_OK;
     *last = *found;
-    if (copy_is_bad(found)) {
+    if (parts_copy_is_bad(found)) {
         plan_strike(t, p, p->reader[rank], p->part[rank]);
         return ERR_OK;
     }

@@ -19,4 +19,7 @@
 MUST_CHECK enum err_code restore_parts(struct trainer *t, const struct snapshot_place *place,
                                        const struct snapshot_part *parts, float *state, struct err *e);
 
+/* Whether another copy of a part may do: the file is damaged or lost, not the model another one. */
+bool parts_copy_is_bad(const struct err *found);
+
 #endif

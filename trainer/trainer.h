@@ -100,8 +100,11 @@ struct trainer {
     bool source_unread;
     struct saver *saver; /* NULL: this rank writes no snapshots */
     bool writer;         /* writes what ranks share */
-    int home;            /* the rank that writes it into this rank's directory */
-    double peak_flops;   /* sum over all ranks' devices; 0: not measured */
+    /* Each rank writes its part of the moments (shard: optimizer); ranges: those of this rank. */
+    bool divides;
+    struct snapshot_ranges ranges;
+    int home;          /* the rank that writes it into this rank's directory */
+    double peak_flops; /* sum over all ranks' devices; 0: not measured */
     struct memory_sizes sizes;
     bool told_sizes;
     struct sync_spec sync; /* how this formation keeps in step: the job's, or the choice of `sync: auto` */

@@ -58,6 +58,7 @@ enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };
 enum balance_type { BALANCE_EQUAL, BALANCE_SPEED };
 enum shard_type { SHARD_NONE, SHARD_OPTIMIZER };
+enum moments_type { MOMENTS_AUTO, MOMENTS_PARTS, MOMENTS_WHOLE };
 enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD, REPRODUCIBLE_NONE };
 enum recompute_type { RECOMPUTE_NONE, RECOMPUTE_BLOCK };
 enum lost_type { LOST_WAIT, LOST_FAIL };
@@ -125,6 +126,9 @@ struct train_spec {
         struct job_every every;
         int64_t keep;
         int64_t keep_best; /* additional snapshots, those with the best validation loss; 0 */
+        /* shard: optimizer: each rank writes its part of the moments, or each writer writes all; auto: parts if one directory holds
+         * all of them */
+        enum moments_type moments;
     } snapshot;
     enum resume_type resume;
     struct {

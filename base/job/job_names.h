@@ -15,6 +15,7 @@ extern const char *const job_precision_names[];
 extern const char *const job_recompute_names[];
 extern const char *const job_balance_names[];
 extern const char *const job_shard_names[];
+extern const char *const job_moments_names[];
 extern const char *const job_reproducible_names[];
 extern const char *const job_activation_names[];
 extern const char *const job_loss_names[];

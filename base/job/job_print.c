@@ -295,6 +295,8 @@ static void print_snapshot(struct buf *out, const struct train_spec *t)
     buf_printf(out, "\n    keep: %lld\n", (long long)t->snapshot.keep);
     if (t->snapshot.keep_best)
         buf_printf(out, "    keep_best: %lld\n", (long long)t->snapshot.keep_best);
+    if (t->snapshot.moments != MOMENTS_AUTO)
+        buf_printf(out, "    moments: %s\n", job_moments_names[t->snapshot.moments]);
 }
 
 static void print_arithmetic(struct buf *out, const struct train_spec *t)

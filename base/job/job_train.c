@@ -19,6 +19,7 @@ const char *const job_precision_names[] = {"fp32", "bf16", NULL};
 const char *const job_balance_names[] = {"equal", "speed", NULL};
 const char *const job_recompute_names[] = {"none", "block", NULL};
 const char *const job_shard_names[] = {"none", "optimizer", NULL};
+const char *const job_moments_names[] = {"auto", "parts", "whole", NULL};
 const char *const job_reproducible_names[] = {"layout", "world", "none", NULL};
 
 #define AT(member) offsetof(struct train_spec, member)
@@ -169,6 +170,7 @@ static const struct conf_field snapshot_fields[] = {
     {"every", CONF_CUSTOM, AT(snapshot.every), .fn = read_every},
     {"keep", CONF_INT, AT(snapshot.keep), JOB_FROM_ONE},
     {"keep_best", CONF_INT, AT(snapshot.keep_best), JOB_FROM_ZERO},
+    {"moments", CONF_ENUM, AT(snapshot.moments), .names = job_moments_names},
     {0},
 };
 static const struct conf_field eval_fields[] = {
@@ -297,6 +299,9 @@ static enum err_code check_snapshot(const struct train_spec *t, const struct con
     if (t->snapshot.keep_best && t->eval.every.count == 0)
         return conf_fail(conf_get(conf_get(map, "snapshot"), "keep_best"), e,
                          "'keep_best' needs validation losses: set 'eval.every'");
+    if (t->snapshot.moments != MOMENTS_AUTO && t->shard == SHARD_NONE)
+        return conf_fail(conf_get(conf_get(map, "snapshot"), "moments"), e,
+                         "'snapshot.moments' applies to 'shard: optimizer' only");
     return ERR_OK;
 }
 

@@ -171,8 +171,8 @@ def several_ranks_like_one(directory):
     whole = train(directory, text.replace("parts", "whole"), world=2)
     parts = train(directory, text + "  shard: optimizer\n", world=2, DDP_STANDIN_NCCL_COUNTS=counts)
     assert parts == whole and snapshot_bits(directory, "parts") == snapshot_bits(directory, "whole"), (parts, whole)
-    # In each step a sum of the tail, the parts of each bucket, and one gather; two gathers for the snapshot.
-    assert all(c["sums"] == 5 and c["scatters"] >= 5 and c["gathers"] + c["broadcasts"] >= 7 for c in counted(counts)), counted(counts)
+    # In each step a sum of the tail, the parts of each bucket, and one gather. The moments stay where they are.
+    assert all(c["sums"] == 5 and c["scatters"] >= 5 and c["gathers"] + c["broadcasts"] >= 5 for c in counted(counts)), counted(counts)
     # Between the steps at which parameters are compared, matrices travel as bf16: the same bits.
     packed = train(directory, text.replace("parts", "packed").replace("log_every: 1", "log_every: 3") + "  shard: optimizer\n", world=2)
     assert packed == {s: whole[s] for s in packed} and len(packed) < 4, (packed, whole)

@@ -3,7 +3,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "num"))
-from world import BIN, World, data_alone, newest  # noqa: E402
+from world import BIN, World, state_bits  # noqa: E402
 
 PLUGIN = os.path.join(os.environ.get("DDP_BUILD", os.path.join(BIN, "..")), "lib", "ddp_emulated", "libddp_cuda.so")
 JOB = """
@@ -25,7 +25,6 @@ GPT = """model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16, dropout
   data: {type: text, path: input.txt}
   optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.1, clip: 0.5}
   eval: {every: 5, batches: 2}"""
-FILES = ("model.safetensors", "optimizer.safetensors")
 
 os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, CUDA_VISIBLE_DEVICES="GPU-emulated")
 os.environ.pop("DDP_EMULATED_SEED", None)
@@ -57,8 +56,7 @@ def largest_difference(one, other):
 
 
 def snapshot_bits(directory, out):
-    return [data_alone(f"{directory}/{out}", name) for name in FILES
-            if os.path.exists(os.path.join(newest(f"{directory}/{out}"), name))]
+    return state_bits(f"{directory}/{out}")
 
 
 def counted(path):

@@ -167,6 +167,22 @@ def tensors(directory, name="model.safetensors"):
     return data[8 + struct.unpack("<Q", data[:8])[0]:]
 
 
+def moments(directory):
+    """The bytes of all moments of the newest snapshot, by name. Ranks that divide the optimizer have written ranges of them, each rank
+    into a file of its own."""
+    at, found = newest(directory), {}
+    files = glob.glob(os.path.join(at, "optimizer.safetensors")) or sorted(glob.glob(os.path.join(directory, "parts-%s-j*" % os.path.basename(at), "*")))
+    for path in files:
+        with open(path, "rb") as f:
+            data = f.read()
+        begin = 8 + struct.unpack("<Q", data[:8])[0]
+        for name, t in json.loads(data[8:begin]).items():
+            if name != "__metadata__":
+                first, end = t["data_offsets"]
+                found[name.partition("[")[0]] = found.get(name.partition("[")[0], b"") + data[begin + first:begin + end]
+    return b"".join(found[name] for name in sorted(found))
+
+
 def floats_apart(one, other):
     """The largest difference of two sets of floats, relative to the largest of them."""
     a, b = array.array("f"), array.array("f")

@@ -9,7 +9,6 @@ from stage_nccl import gpt_lines, points_of, start_cluster, train_together, wait
 from suite import Failed, check
 
 MOST = {2: 1e-6, 4: 1e-5}  # largest relative difference of losses, by ranks: the sum of two ranks has one order only
-FILES = ("model.safetensors", "optimizer.safetensors")
 SLACK_MIB = 64  # of memory: the driver gives it out in blocks
 
 
@@ -23,7 +22,7 @@ def equal_to_whole(run, ranks):
         for shard in ("none", "optimizer"):
             out = run.path(shard)
             losses, weights = train_together(c, run, shard, lines_of(run, shard, steps, out, steps), ranks, out)
-            seen[shard] = losses, weights, jobs.tensors(out, FILES[1])
+            seen[shard] = losses, weights, jobs.moments(out)
     apart = jobs.difference(seen["optimizer"][0], seen["none"][0])
     found = {"ranks": ranks, "losses_apart": apart, "parameters_apart": jobs.floats_apart(seen["optimizer"][1], seen["none"][1]),
              "moments_apart": jobs.floats_apart(seen["optimizer"][2], seen["none"][2]), "same_bits": seen["optimizer"] == seen["none"]}
@@ -55,9 +54,9 @@ def shard_killed(run):
         resumed = re.search(r"state from snapshot step (\d+)", c.ddpctl("events", job).out)
     if status["restarts_used"] != 1 or not resumed:
         raise Failed("%d restarts for one kill, %s" % (status["restarts_used"], resumed.group() if resumed else "and no snapshot was read"))
-    for name in FILES:
-        if jobs.tensors(out, name) != jobs.tensors(whole, name):
-            raise Failed("%s differs from that of an undisturbed run" % name)
+    for name, state in (("model", jobs.tensors), ("optimizer", jobs.moments)):
+        if state(out) != state(whole):
+            raise Failed("the %s differs from that of an undisturbed run" % name)
     return {"steps": steps, "resumed_after": int(resumed.group(1))}
 
 

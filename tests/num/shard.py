@@ -10,9 +10,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from language_text import write_text  # noqa: E402
 from shard_jobs import (  # noqa: E402
-    ADAMW, CLIPPED, COUNT, DEEP, DEEP_SIZES, FILES, MUON, MUON_CLIPPED, ODD, SGD, TINY, array_bytes, close, gpt, job, kill_and_resume, losses,
-    moments, moved_a_step, muon_parts, parts_of, run, same_files, sizes, small_bytes, state_of, step_bytes)
-from world import BIN, World, data_alone, difference, model, newest, sweep  # noqa: E402
+    ADAMW, CLIPPED, COUNT, DEEP, DEEP_SIZES, MUON, MUON_CLIPPED, ODD, SGD, TINY, array_bytes, close, gpt, job, kill_and_resume, losses,
+    moved_a_step, muon_parts, parts_of, run, same_state, sizes, small_bytes, state_of, step_bytes)
+from world import BIN, World, difference, model, moments, newest, state_bits, sweep  # noqa: E402
 
 
 def a_divided_run_is_that_of_whole_optimizers(directory):
@@ -26,14 +26,14 @@ def a_divided_run_is_that_of_whole_optimizers(directory):
         divided = run(at + "/divided", job("optimizer", optimizer, model_text=model_text), world, nodes)
         assert close(losses(plain), losses(divided)), (losses(plain), losses(divided))
         if nodes <= 2 and optimizer != CLIPPED:
-            same_files(at + "/plain/out", at + "/divided/out")
+            same_state(at + "/plain/out", at + "/divided/out")
         far = max(difference(model(at + "/plain/out"), model(at + "/divided/out")),
                   difference(moments(at + "/plain/out"), moments(at + "/divided/out")))
         worst = max(worst, far)
         assert far < 1e-6, (world, nodes, far)
         if nodes > 2:
             run(at + "/again", job("optimizer", optimizer, model_text=model_text), world, nodes)
-            same_files(at + "/divided/out", at + "/again/out")
+            same_state(at + "/divided/out", at + "/again/out")
     return f"largest relative difference {worst:.1e}"
 
 
@@ -55,7 +55,7 @@ def matrices_of_muon_stay_whole(directory):
         divided = run(at + "/divided", job("optimizer", optimizer, model_text=DEEP), world, nodes)
         assert close(losses(plain), losses(divided)), (losses(plain), losses(divided))
         if optimizer == MUON:
-            same_files(at + "/plain/out", at + "/divided/out")
+            same_state(at + "/plain/out", at + "/divided/out")
         worst = max(worst, difference(model(at + "/plain/out"), model(at + "/divided/out")),
                     difference(moments(at + "/plain/out"), moments(at + "/divided/out")))
         assert worst < 1e-5, (world, nodes, worst)
@@ -111,19 +111,18 @@ def matrices_travel_as_bf16(directory):
         told = [x[:2] for x in losses(packed)]
         assert len(told) >= 6 and told == [x[:2] for x in losses(floats) if x[0] in dict(told)], told
         assert packed.last("val_loss") == floats.last("val_loss")
-        same_files(f"{at}/floats/out", f"{at}/packed/out")
+        same_state(f"{at}/floats/out", f"{at}/packed/out")
         if optimizer != CLIPPED:
             plain = run(f"{at}/plain", gpt("none", directory, optimizer, tied=tied), world, nodes)
             assert [x[:2] for x in losses(plain)] == told
-            same_files(f"{at}/plain/out", f"{at}/packed/out")
+            same_state(f"{at}/plain/out", f"{at}/packed/out")
         if optimizer == CLIPPED:  # both runs exchange squares after each step
             saved = sum(floats.last("sync_bytes", r) - packed.last("sync_bytes", r) for r in range(world))
             wanted, small = bytes_of_16_steps(packed, world), 16 * world * world * 300
             assert abs(saved - wanted) < small < wanted / 2, (world, saved, wanted, small)
     for i, shard in enumerate(("none", "optimizer", "none")):
         run(f"{directory}/resumed", gpt(shard, directory, steps=(6, 13, 20)[i]), 2, generation=i + 1)
-    for name in FILES:
-        assert data_alone(f"{directory}/2/plain/out", name) == data_alone(f"{directory}/resumed/out", name), name
+    same_state(f"{directory}/2/plain/out", f"{directory}/resumed/out")
 
 
 def parameters_come_in_pieces(directory):
@@ -138,10 +137,10 @@ def parameters_come_in_pieces(directory):
         for name, text in texts.items():
             run(f"{directory}/{world}-{name}", text, world, nodes)
         for name in ("gpt", "mlp"):
-            same_files(f"{directory}/{world}-{name}-1/out", f"{directory}/{world}-{name}-7/out")
+            same_state(f"{directory}/{world}-{name}-1/out", f"{directory}/{world}-{name}-7/out")
         if nodes == 2:
             run(f"{directory}/{world}-plain", texts["mlp-7"].replace("shard: optimizer", "shard: none"), world, nodes)
-            same_files(f"{directory}/{world}-plain/out", f"{directory}/{world}-mlp-7/out")
+            same_state(f"{directory}/{world}-plain/out", f"{directory}/{world}-mlp-7/out")
 
 
 def killed_and_resumed(directory, optimizer=CLIPPED, model_text=ODD):
@@ -151,7 +150,7 @@ def killed_and_resumed(directory, optimizer=CLIPPED, model_text=ODD):
     whole, cut, committed = f"{directory}/whole", f"{directory}/cut", {}
     run(whole, text, 4, 2)
     kill_and_resume(cut, text, 4, 2, committed)
-    same_files(whole + "/out", cut + "/out")
+    same_state(whole + "/out", cut + "/out")
 
 
 def muon_killed_and_resumed(directory):
@@ -159,7 +158,7 @@ def muon_killed_and_resumed(directory):
 
 
 def whole_to_divided_and_back(directory, optimizer=ADAMW, model_text=ODD):
-    """Snapshots are those of whole optimizers, so each run may go on in the other way, in a world of the same size or of any other. It
+    """Each run may go on in the other way, in a world of the same size or of any other. It
     has the bits of a run of whole optimizers in the same worlds. (A run in one world only differs: other numbers of ranks add up
     gradients in another order, and AdamW divides a rounding by the size of the gradient. This is not the work of `shard`.)"""
     run(f"{directory}/plain", job("none", optimizer, steps=60, model_text=model_text), 2)
@@ -169,8 +168,7 @@ def whole_to_divided_and_back(directory, optimizer=ADAMW, model_text=ODD):
             run(f"{directory}/{name}", job(shard, optimizer, steps=15 * (i + 1), model_text=model_text), world, 1 + (world == 4),
                 snapshots=committed, generation=i + 1)
         assert len(committed) == 4, committed
-    for file in FILES:
-        assert data_alone(f"{directory}/alternating/out", file) == data_alone(f"{directory}/whole/out", file), file
+    same_state(f"{directory}/alternating/out", f"{directory}/whole/out")
     far = difference(model(f"{directory}/plain/out"), model(f"{directory}/alternating/out"))
     assert far < 1e-5, far
     return f"relative difference to a run in one world {far:.1e}"
@@ -185,7 +183,7 @@ def the_same_bits_in_every_world(directory):
     for world, nodes, shard in ((1, 1, "optimizer"), (2, 1, "optimizer"), (4, 2, "optimizer")):
         at = f"{directory}/{world}-{nodes}-{shard}"
         run(at, job(shard, CLIPPED, more="  reproducible: world\n").replace("global_batch: 60", "global_batch: 64"), world, nodes)
-        bits = [data_alone(at + "/out", name) for name in FILES]
+        bits = state_bits(at + "/out")
         first = first or bits
         assert bits == first, (world, nodes)
 
@@ -195,7 +193,7 @@ def portions_of_a_step_may_differ(directory):
     for shard in ("none", "optimizer"):
         w = run(f"{directory}/{shard}", job(shard, more="  balance: speed\n"), 3, env=env)
         assert [w.last("balance_samples", r) for r in range(3)] == [30, 10, 20]
-    same_files(f"{directory}/none/out", f"{directory}/optimizer/out")
+    same_state(f"{directory}/none/out", f"{directory}/optimizer/out")
 
 
 def a_stop_and_a_standalone_run(directory):
@@ -205,8 +203,7 @@ def a_stop_and_a_standalone_run(directory):
         f.write(text)
     subprocess.run([f"{BIN}/ddp-trainer", "--standalone", "job.yaml"], cwd=directory, check=True, capture_output=True, timeout=60)
     run(f"{directory}/one", job("none", steps=20), 1)
-    for name in FILES:
-        assert data_alone(f"{directory}/out", name) == data_alone(f"{directory}/one/out", name), name
+    same_state(f"{directory}/out", f"{directory}/one/out")
     committed = {}
     with World(f"{directory}/stop", job("optimizer", steps=10**6), world=2, snapshots=committed) as w:
         w.until_step(20)
@@ -217,8 +214,7 @@ def a_stop_and_a_standalone_run(directory):
     run(f"{directory}/plain", job("none", steps=step), 2)
     with open(os.path.join(newest(f"{directory}/stop/out"), "COMMITTED.json")) as f:
         assert json.load(f)["step"] == step
-    for name in FILES:
-        assert data_alone(f"{directory}/stop/out", name) == data_alone(f"{directory}/plain/out", name), name
+    same_state(f"{directory}/stop/out", f"{directory}/plain/out")
 
 
 sweep("shard", [matrices_travel_as_bf16, parameters_come_in_pieces, matrices_of_muon_stay_whole, muon_killed_and_resumed, muon_whole_to_divided_and_back,

@@ -1,11 +1,11 @@
-"""Jobs with `shard: optimizer`, how tests run them, and what a rank should hold: for shard.py and shard_many.py."""
+"""Jobs with `shard: optimizer`, how tests run them, and what a rank should hold: for shard.py, shard_many.py and shard_snapshots.py."""
 import os
 import re
 import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import World, newest, raw, tensors  # noqa: E402
+from world import World, state_bits  # noqa: E402
 
 JOB = """
 name: t
@@ -33,11 +33,11 @@ DEEP_SIZES = [13, 37, 61, 29, 23, 31, 17, 7]
 DEEP = f"{{type: mlp, sizes: {DEEP_SIZES}, activation: tanh}}"
 COUNT = 800 + 64 + 432 + 16  # its floats: each tensor begins at a line of 16
 TINY = "{type: linear, in: 20, out: 1}"  # fewer parameters than one part may have
-FILES = ("model.safetensors", "optimizer.safetensors")
 
 
-def job(shard, optimizer=ADAMW, steps=20, every=1000, model_text=ODD, more=""):
-    return JOB.format(shard=shard, optimizer=optimizer, steps=steps, every=every, model=model_text) + more
+def job(shard, optimizer=ADAMW, steps=20, every=1000, model_text=ODD, more="", kept="auto"):
+    text = JOB.format(shard=shard, optimizer=optimizer, steps=steps, every=every, model=model_text) + more
+    return text if kept == "auto" else text.replace("keep_best: 1", f"keep_best: 1, moments: {kept}")
 
 
 def gpt(shard, directory, optimizer=ADAMW, steps=20, tied="true", log=5, every=9):
@@ -62,13 +62,9 @@ def close(a, b):
     return all(x[0] == y[0] and abs(x[1] - y[1]) < 1e-6 and abs(x[2] - y[2]) < 1e-6 * x[2] for x, y in zip(a, b, strict=True))
 
 
-def same_files(a, b):
-    for name in FILES:
-        assert raw(a, name) == raw(b, name), f"{name} differs"
-
-
-def moments(directory):
-    return tensors(os.path.join(newest(directory), "optimizer.safetensors"))
+def same_state(a, b):
+    """The same bits of all parameters and moments, wherever these lie."""
+    assert state_bits(a) == state_bits(b), f"{a} and {b} differ"
 
 
 def sizes(w, rank, name):

@@ -4,6 +4,7 @@ of different nodes connect by TCP on loopback."""
 import concurrent.futures
 import glob
 import json
+import math
 import os
 import signal
 import struct
@@ -38,13 +39,21 @@ class Rendezvous:
         # step -> commit requests by rank, until all ranks have sent one; None: a rank could not write its part
         self.parts = {}
         self.counts_parts = True  # False: behaves like a coordinator of an older version, which does not count parts
+        self.refuses_incomplete = True  # as the coordinator does; False: the trainers notice it themselves
         self.at_commit = None  # called with the request when a snapshot is committed, before the reply
+
+    def lacks_parts(self, digest):
+        """Whether the snapshot needs all of its parts, and some of them lie in no rank's directory."""
+        offers = [o for r in self.joined.values() for o in r.offers if o.digest == digest]
+        return offers[0].needs_all and bool(set.intersection(*(set(o.elsewhere) for o in offers)))
 
     def source(self):
         """Returns the newest committed offer, of the lowest rank that has it."""
         best = None
         for rank in sorted(self.joined):
             for offer in self.joined[rank].offers:
+                if self.refuses_incomplete and self.lacks_parts(offer.digest):
+                    continue
                 known = self.snapshots.get((offer.generation, offer.step)) == offer.digest
                 if (known or offer.committed and (offer.job == self.job or self.go_on)) and \
                         (best is None or (offer.generation, offer.step) > (best[1].generation, best[1].step)):
@@ -152,11 +161,12 @@ class World:
     """Runs a job file's text at a world size; `directory` is its working directory."""
 
     def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False,
-                 faults=None, cluster="c1", env=None, node_names=None):
+                 faults=None, cluster="c1", env=None, node_names=None, refuses_incomplete=True):
         self.directory, self.world, self.nodes = directory, world, nodes
         self.rendezvous = Rendezvous(world, nodes, generation, job_id, {} if snapshots is None else snapshots)
         self.job_id, self.generation, self.own_dirs = job_id, generation, own_dirs
         self.rendezvous.node_names = node_names or [f"node{i}" for i in range(nodes)]
+        self.rendezvous.refuses_incomplete = refuses_incomplete
         self.rendezvous.go_on = "resume: continue" in job
         self.temporary = tempfile.TemporaryDirectory(prefix="ddp-run-")
         self.job_file = os.path.join(self.temporary.name, "job.yaml")
@@ -321,6 +331,38 @@ def part(directory, rank):
     """Returns the file of a rank's part of the newest snapshot."""
     at, = glob.glob(os.path.join(directory, f"parts-{os.path.basename(newest(directory))}-j*", f"rank-{rank:05d}.safetensors"))
     return whole_file(at)
+
+
+def moments(*directories):
+    """Returns {name: (shape, floats)} of the moments of the newest snapshot, also if its ranks have divided them. The parts may be in
+    several directories, each of which has the shared files. Nothing if each rank has moments of its own, or if there are none."""
+    at = newest(directories[0])
+    whole, parts = os.path.join(at, "optimizer.safetensors"), os.path.join(at, "parts.json")
+    if os.path.exists(whole):
+        return tensors(whole)
+    if not os.path.exists(parts) or b'"count"' not in whole_file(parts):
+        return {}
+    paths = [p for d in directories for p in glob.glob(os.path.join(d, f"parts-{os.path.basename(at)}-j*", "rank-*"))]
+    pieces, out = {}, {}
+    for path in sorted(paths, key=os.path.basename):
+        for name, (shape, floats) in tensors(path).items():
+            bare, _, cut = name.partition("[")
+            pieces.setdefault(bare, []).append((int(cut.split(":")[0]) if cut else 0, floats))
+    for name, found in pieces.items():
+        shape = model(directories[0])[name.rpartition(".")[0]][0]
+        floats = ()
+        for first, more in sorted(found):
+            assert first == len(floats), f"{name}: a hole or two copies at {first}"
+            floats += more
+        assert len(floats) == math.prod(shape), name
+        out[name] = shape, floats
+    return out
+
+
+def state_bits(*directories):
+    """Returns the data of the newest snapshot: parameters and moments, wherever they lie."""
+    found = moments(*directories)
+    return [data_alone(directories[0])] + [(name, struct.pack(f"<{len(found[name][1])}f", *found[name][1])) for name in sorted(found)]
 
 
 def difference(a, b):

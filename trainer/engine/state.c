@@ -19,7 +19,7 @@ void state_out(const struct engine *n, float *state)
     size_t count = n->model->count, bytes = count * sizeof(float), at = count + n->optim->whole_floats;
     BUG_ON(n->partial || n->await);
     n->device->ops->download(n->device, state, n->params.data, bytes);
-    if (n->optim->floats > 0 && !n->optim->part)
+    if (n->optim->floats > 0 && n->optim->floats == n->optim->whole_floats)
         n->device->ops->download(n->device, state + count, n->optim->state, n->optim->floats * sizeof(float));
     for (size_t i = 0; i < n->extra_count; i++)
         if (n->extras[i].kept) {
@@ -52,6 +52,38 @@ void state_moment_in(struct engine *n, const struct optim_array *a, const float 
 {
     if (a->count > 0)
         n->device->ops->copy(n->device, n->optim->state + a->own, array + a->first, a->count * sizeof(float));
+}
+
+/* Adds what the optimizer has of a moment of a tensor, which begins at float `from` of a whole state's moments. */
+static void range_add(const struct optim *o, const struct snapshot_range *range, size_t from,
+                      struct snapshot_ranges *out)
+{
+    struct optim_array arrays[OPTIM_MOMENTS];
+    const size_t count = optim_arrays(o, arrays), end = from + range->count;
+    for (size_t i = 0; i < count; i++) {
+        const size_t begin = arrays[i].at + arrays[i].first, stop = begin + arrays[i].count;
+        const size_t lo = from > begin ? from : begin, hi = end < stop ? end : stop;
+        struct snapshot_range own = *range;
+        if (lo >= hi)
+            continue;
+        own.first = lo - from;
+        own.count = hi - lo;
+        own.at = arrays[i].own + (lo - begin);
+        divided_add(out, &own);
+    }
+}
+
+void state_ranges(const struct engine *n, struct snapshot_ranges *out)
+{
+    *out = (struct snapshot_ranges){.floats = n->optim->floats};
+    for (size_t moment = 0; moment < n->optim->state_count; moment++)
+        for (size_t i = 0; i < n->layout.tensor_count; i++) {
+            const struct snapshot_range whole = {
+                .moment = moment, .tensor = i, .count = n->layout.tensors[i].count};
+            const size_t at = n->places[moment * n->layout.tensor_count + i];
+            if (at != SNAPSHOT_NONE)
+                range_add(n->optim, &whole, at - n->model->count, out);
+        }
 }
 
 void state_in(struct engine *n, const float *state)

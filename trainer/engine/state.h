@@ -2,14 +2,16 @@
 #define DDP_TRAINER_ENGINE_STATE_H
 
 #include "trainer/engine/engine.h"
+#include "trainer/snapshot/divided.h"
 
 /* The engine's state as snapshots keep it: parameters, then moments, then kept extra arrays, in host memory,
  * snapshot_floats(&n->layout) of them; and the place in the run. */
 
-/* With shard: optimizer, an engine holds the moments of its own part only (optim->part). state_in and state_in_own then take
- * that part of the state. The others treat it as described below. */
+/* With shard: optimizer, an engine holds the moments of its own part only (optim->part), which are all of them in a world of one rank.
+ * state_in and state_in_own then take that part of the state. The others treat it as described below. */
 size_t state_bytes(const struct engine *n);
-/* Copies the state out; valid after the device's next wait. Not the moments of a part: they come by state_moment_out. */
+/* Copies the state out; valid after the device's next wait. Not the moments of a part that lacks some: they come by
+ * state_moment_out. */
 void state_out(const struct engine *n, float *state);
 void state_in(struct engine *n, const float *state);
 /* Only what a rank has of its own, of a part: its parameters if `params`; the optimizer's moments; the own arrays of the
@@ -27,6 +29,8 @@ size_t state_arrays(const struct engine *n, struct state_array out[STATE_ARRAYS_
 bool state_can_fetch(const struct engine *n);
 MUST_CHECK enum err_code state_fetch(const struct engine *n, const struct state_array *array, float *to,
                                      struct err *e);
+/* The moments that this engine has, by tensor; `at` counts from the optimizer's state. The caller frees by divided_release. */
+void state_ranges(const struct engine *n, struct snapshot_ranges *out);
 /* Of a part: moves its share of an array of moments to its place in the whole array, in device memory, or from there. */
 void state_moment_out(const struct engine *n, const struct optim_array *a, float *array);
 void state_moment_in(struct engine *n, const struct optim_array *a, const float *array);

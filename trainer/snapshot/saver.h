@@ -42,8 +42,8 @@ void saver_close(struct saver *s); /* waits for the snapshot that is being writt
 bool saver_busy(struct saver *s);
 size_t saver_bytes(const struct saver *s); /* size of the staged copy */
 /* The staged memory, which the caller fills while the saver is not busy: snapshot_floats() floats of the
- * state, or with divided moments ranges->floats floats; with parts also the parameters of the model, layout->count floats (NULL if this rank is no writer), and the
- * list of parts. */
+ * state, or with divided moments ranges->floats floats; with parts also the parameters of the model, layout->count
+ * floats (NULL if this rank is no writer), and the list of parts. */
 float *saver_state(struct saver *s);
 float *saver_model(struct saver *s);
 struct snapshot_part *saver_parts(struct saver *s);

@@ -367,6 +367,7 @@ static void print_round_trip(void **state)
         "capture: {pattern: \"loss (?<loss>\\\\S+)\"}\ncommand: [ls]\n",
         TRAIN "  balance: speed\n",
         TRAIN "  shard: optimizer\n",
+        TRAIN "  shard: optimizer\n  snapshot: {dir: o, moments: parts}\n",
         TRAIN "  measure: 4s\n",
         TRAIN "  reproducible: none\n  sync: auto\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
@@ -397,6 +398,7 @@ static void print_round_trip(void **state)
         assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);
         assert_int_equal(two.store, one.store);
         assert_int_equal(two.train.recompute, one.train.recompute);
+        assert_int_equal(two.train.snapshot.moments, one.train.snapshot.moments);
         assert_true(two.idle.gpu == one.idle.gpu && two.idle.after_ms == one.idle.after_ms &&
                     two.idle.then == one.idle.then);
         assert_int_equal(two.max_restarts, one.max_restarts);

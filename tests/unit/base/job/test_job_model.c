@@ -152,6 +152,10 @@ static void language_model_errors(void **state)
                "job.yaml:6:11: invalid value for 'shards': expected a power of two, got '6'");
     refuse_job(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
                "job.yaml:6:35: 'keep_best' needs validation losses: set 'eval.every'");
+    refuse_job(TRAIN "  snapshot: {dir: out, moments: whole}\n",
+               "job.yaml:6:33: 'snapshot.moments' applies to 'shard: optimizer' only");
+    refuse_job(TRAIN "  shard: optimizer\n  snapshot: {dir: out, moments: half}\n",
+               "job.yaml:7:33: invalid value for 'moments': expected auto, parts or whole, got 'half'");
 }
 
 int main(void)
