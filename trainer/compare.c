@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
-#include "trainer/live_round.h"
 #include "trainer/parameters.h"
+#include "trainer/round/live_round.h"
 
 /* Returns how many ranks have the same digest as rank r. */
 static int digest_holders(const uint64_t *all, int world, int r)

@@ -7,7 +7,7 @@
  *
  * An interrupted step has changed nothing: parameters change only after the sum, and the place moves at the end. A rank
  * may have finished the sum that others have not; then its state is the newest, and the others take it. Within rounds of
- * averaging ranks have states of their own, which they keep (live_round.h).
+ * averaging ranks have states of their own, which they keep (round/live_round.h).
  *
  * A later generation may fail, too, at any of these calls. Its ABORTED leads back to the first of them. */
 #include "trainer/generations.h"
@@ -20,8 +20,8 @@
 #include "trainer/measure.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
-#include "trainer/quorum.h"
 #include "trainer/resume.h"
+#include "trainer/round/quorum.h"
 
 #define VERDICT_MS 15000 /* longer than the time in which the coordinator notices a lost node */
 

@@ -17,10 +17,10 @@
 #include "trainer/engine/state.h"
 #include "trainer/member/link/commit.h"
 #include "trainer/member/link/watch.h"
-#include "trainer/outer.h"
 #include "trainer/parameters.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
+#include "trainer/round/outer.h"
 #include "trainer/test_wait.h"
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */

@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "trainer/live_round.h"
 #include "trainer/member/link/watch.h"
-#include "trainer/outer.h"
 #include "trainer/peer_loss.h"
+#include "trainer/round/live_round.h"
+#include "trainer/round/outer.h"
 
 #define FLOATS_AT_ONCE ((size_t)1 << 20)
 

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "trainer/engine/describe.h"
 #include "trainer/engine/state.h"
-#include "trainer/outer.h"
 #include "trainer/resume_divided.h"
 #include "trainer/resume_parts.h"
+#include "trainer/round/outer.h"
 #include "trainer/snapshot/parts.h"
 
 /* ---- what this rank could load */

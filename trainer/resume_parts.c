@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/state.h"
-#include "trainer/round_stop.h"
+#include "trainer/round/round_stop.h"
 
 /* Which part each rank takes, and who reads it. Every rank makes the same plan. */
 struct parts_plan {

@@ -11,11 +11,11 @@
 #include "trainer/keep.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/parameters.h"
-#include "trainer/quorum.h"
 #include "trainer/rebalance.h"
-#include "trainer/round_stop.h"
+#include "trainer/round/quorum.h"
+#include "trainer/round/round_stop.h"
+#include "trainer/round/timed_round.h"
 #include "trainer/test_wait.h"
-#include "trainer/timed_round.h"
 #include "trainer/tune.h"
 
 static enum err_code phase_fails(const struct trainer *t, const char *phase, struct err *e)

@@ -28,7 +28,7 @@ struct interval { /* counters since the last report */
     uint64_t wait_ns;
 };
 
-struct timed_round { /* timed_round.h */
+struct timed_round { /* round/timed_round.h */
     bool open;
     int64_t began_ns, steps;    /* steps of this rank */
     struct share_count *counts; /* of the last round, by rank; NULL: the generation has not made one */
@@ -119,7 +119,7 @@ struct trainer {
     struct sync_state round; /* the round that the last formation left open */
     bool carried;            /* this formation's strategy has it, or has begun anew */
     bool in_round;           /* this formation goes on from memory within a round */
-    bool stopped_within;     /* the ranks stop within a round, maybe at different steps: round_stop.h */
+    bool stopped_within;     /* the ranks stop within a round, maybe at different steps: round/round_stop.h */
     bool apart;              /* this formation has resumed at different steps of a round */
     int64_t
         behind; /* steps of the round that this rank has yet to make, and the newest rank of a live generation has made */

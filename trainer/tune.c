@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/tuning.h"
-#include "trainer/outer.h"
+#include "trainer/round/outer.h"
 
 #define TEXT_MOST (1 << 20) /* as base/conf/conf.h allows */
 

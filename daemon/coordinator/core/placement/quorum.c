@@ -8,7 +8,7 @@
  * A late member keeps its process, slot and token, and goes on with its own steps. It is not a member of an open
  * generation. When it arrives at its exchange, it reports that it holds there, and the others hold before their next
  * exchange. When all of them have arrived, or a quorum and the grace has passed, the next generation forms with the late
- * member, and the exchange includes its change (trainer/live_round.h). Nothing is charged.
+ * member, and the exchange includes its change (trainer/round/live_round.h). Nothing is charged.
  *
  * Failure modes:
  * - A late member that dies, is idle for long, writes nothing for stall_timeout or is on a lost node is replaced by a hand-over

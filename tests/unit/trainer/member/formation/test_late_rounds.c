@@ -16,8 +16,8 @@
 
 #include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
-#include "trainer/live_round.h"
 #include "trainer/resume.h"
+#include "trainer/round/live_round.h"
 #include "trainer/step.h"
 
 enum { WORLD = 3, EVERY = 6, BATCH = 4, FIRST = 11, LATE = 1, FLOATS = 1024, NOBODY = -1 };

@@ -17,8 +17,8 @@
 #include "trainer/engine/state.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/resume.h"
+#include "trainer/round/timed_round.h"
 #include "trainer/step.h"
-#include "trainer/timed_round.h"
 
 enum { WORLD = 3, EVERY = 6, STEPS = 4 * EVERY + 2, FIRST = 11, GENERATIONS = 8 };
 

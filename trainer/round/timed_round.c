@@ -1,4 +1,4 @@
-#include "trainer/timed_round.h"
+#include "trainer/round/timed_round.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-#ifndef DDP_TRAINER_OUTER_H
-#define DDP_TRAINER_OUTER_H
+#ifndef DDP_TRAINER_ROUND_OUTER_H
+#define DDP_TRAINER_ROUND_OUTER_H
 
 #include "trainer/trainer.h"
 

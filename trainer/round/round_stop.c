@@ -1,4 +1,4 @@
-#include "trainer/round_stop.h"
+#include "trainer/round/round_stop.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-#ifndef DDP_TRAINER_TIMED_ROUND_H
-#define DDP_TRAINER_TIMED_ROUND_H
+#ifndef DDP_TRAINER_ROUND_TIMED_ROUND_H
+#define DDP_TRAINER_ROUND_TIMED_ROUND_H
 
 #include "trainer/engine/step.h"
 #include "trainer/trainer.h"

@@ -13,8 +13,8 @@
 #include "base/job/job_tune.h"
 #include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
-#include "trainer/outer.h"
 #include "trainer/resume.h"
+#include "trainer/round/outer.h"
 #include "trainer/tune.h"
 
 enum { WORLD = 3, NEW = 2, FIRST = 11 };

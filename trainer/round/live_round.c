@@ -1,4 +1,4 @@
-#include "trainer/live_round.h"
+#include "trainer/round/live_round.h"
 
 #include <math.h>
 #include <string.h>

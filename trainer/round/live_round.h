@@ -1,5 +1,5 @@
-#ifndef DDP_TRAINER_LIVE_ROUND_H
-#define DDP_TRAINER_LIVE_ROUND_H
+#ifndef DDP_TRAINER_ROUND_LIVE_ROUND_H
+#define DDP_TRAINER_ROUND_LIVE_ROUND_H
 
 #include "trainer/live.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/quorum.h"
+#include "trainer/round/quorum.h"
 
 #include "base/clock.h"
 #include "base/log.h"

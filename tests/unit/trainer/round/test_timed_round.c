@@ -17,8 +17,8 @@
 #include "trainer/engine/state.h"
 #include "trainer/member/sync/strategy.h"
 #include "trainer/resume.h"
+#include "trainer/round/timed_round.h"
 #include "trainer/step.h"
-#include "trainer/timed_round.h"
 
 #define SECOND 1000000000LL
 

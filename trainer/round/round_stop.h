@@ -1,5 +1,5 @@
-#ifndef DDP_TRAINER_ROUND_STOP_H
-#define DDP_TRAINER_ROUND_STOP_H
+#ifndef DDP_TRAINER_ROUND_ROUND_STOP_H
+#define DDP_TRAINER_ROUND_ROUND_STOP_H
 
 #include "trainer/engine/step.h"
 #include "trainer/trainer.h"

@@ -1,5 +1,5 @@
-#ifndef DDP_TRAINER_QUORUM_H
-#define DDP_TRAINER_QUORUM_H
+#ifndef DDP_TRAINER_ROUND_QUORUM_H
+#define DDP_TRAINER_ROUND_QUORUM_H
 
 #include "trainer/trainer.h"
 

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "trainer/engine/step.h"
 #include "trainer/member/sync/strategy.h"
-#include "trainer/round_stop.h"
+#include "trainer/round/round_stop.h"
 
 #define MS 1000000LL
 

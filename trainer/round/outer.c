@@ -1,4 +1,4 @@
-#include "trainer/outer.h"
+#include "trainer/round/outer.h"
 
 #include "base/log.h"
 
