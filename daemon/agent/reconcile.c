@@ -34,7 +34,8 @@ static bool exit_is_wanted(const Ddp__V1__GroupWish *group, int64_t spawn)
 
 bool reconcile_pending(const Ddp__V1__GroupWish *group, const Ddp__V1__SpawnWish *spawn)
 {
-    return spawn->stop == DDP__V1__STOP_MODE__STOP_NONE && spawn->generation == group->generation;
+    return spawn->stop == DDP__V1__STOP_MODE__STOP_NONE && !spawn->keep_only &&
+           spawn->generation == group->generation;
 }
 
 static void actions_add(struct actions *out, struct action action)

@@ -19,8 +19,8 @@ enum core_stop {
 
 /* A node's whole wish. Texts are borrowed from the core; release frees the arrays. A group is a job's workers
  * on this node. Every spawn in it is not known dead: start it unless it was ever started (an exited one is
- * reported again, never started again), and keep its exit record; exit records of spawns that are not in the
- * wish may be deleted. */
+ * reported again, never started again) or is only to be kept, and keep its exit record; exit records of spawns
+ * that are not in the wish may be deleted. */
 struct core_wish_spawn {
     int64_t spawn;
     /* Its newest membership. The node needs it only if it has not started the spawn yet. */
@@ -32,7 +32,8 @@ struct core_wish_spawn {
     const uint8_t *token; /* 32 bytes */
     char *const *gpu_uuids;
     enum core_stop stop;
-    struct { /* to what the process of a command asked for (worker_asks.c); all zero: nothing */
+    bool keep_only; /* do not start it; if it exists, it runs on */
+    struct {        /* to what the process of a command asked for (worker_asks.c); all zero: nothing */
         int64_t commit, allowed, stop_step;
         const char *error;
         bool stale, agrees;

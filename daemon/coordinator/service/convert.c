@@ -342,6 +342,7 @@ static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct co
     out->first_local_rank = s->first_local_rank;
     out->cpu_slot = s->cpu_slot;
     out->stop = (Ddp__V1__StopMode)s->stop;
+    out->keep_only = s->keep_only;
     if (kind == JOB_TRAIN) { /* only native workers make calls */
         out->token.data = (uint8_t *)(uintptr_t)s->token;
         out->token.len = 32;

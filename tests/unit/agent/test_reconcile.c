@@ -166,6 +166,21 @@ static void a_stopped_spawn_that_never_started_does_not_start(void **state)
     assert_false(reconcile_pending(&group, &a));
 }
 
+static void a_spawn_to_keep_only_runs_on_and_is_not_started(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), b = spawn_wish(2, 1, 0), *spawns[] = {&a, &b};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact fact;
+    const struct spawn_fact *there = fact_known(7, &fact, 1, SPAWN_RUNNING);
+
+    (void)state;
+    a.keep_only = b.keep_only = true;
+    CLEANUP(actions_release) struct actions out = run_wish(&wish, &there, 1);
+    assert_int_equal(out.count, 0);
+    assert_false(reconcile_pending(&group, &b)); /* facts do not call it starting */
+}
+
 static void unwanted_spawns_are_killed_or_forgotten(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(3, 0, 0), *spawns[] = {&a};
@@ -229,6 +244,7 @@ int main(void)
         cmocka_unit_test(nothing_starts_without_a_lease_or_before_the_supervisor_has_synced),
         cmocka_unit_test(stops_are_passed_on),
         cmocka_unit_test(a_stopped_spawn_that_never_started_does_not_start),
+        cmocka_unit_test(a_spawn_to_keep_only_runs_on_and_is_not_started),
         cmocka_unit_test(unwanted_spawns_are_killed_or_forgotten),
         cmocka_unit_test(without_a_wish_nothing_is_touched),
         cmocka_unit_test(starts_come_before_forgets),
