@@ -528,6 +528,7 @@ static struct down *copy_wish(struct sim *sim, const char *node)
                 .gpus = gpu_bits(sim, s->gpu_uuids),
                 .native = g->kind == JOB_TRAIN,
                 .stop = s->stop,
+                .keep_only = s->keep_only,
             };
             memcpy(w->token, s->token, sizeof(w->token));
         }

@@ -193,6 +193,7 @@ static void restore_backup(struct sim *sim)
         sim->durable.epoch = 1000000 + sim->now;
     sim->restores++;
     sim->restored_at = sim->now;
+    machine_note_restored(sim);
     sim->answer_count = 0;
     host_start(sim);
 }

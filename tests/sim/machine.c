@@ -125,6 +125,41 @@ static void check_start(struct sim *sim, const struct machine *m, const struct p
         }
 }
 
+static void note_start(struct sim *sim, int64_t job, int64_t spawn, const uint8_t token[32], int restores)
+{
+    sim->starts = array_grow(sim->starts, sim->start_count, &sim->start_cap, sizeof(*sim->starts));
+    struct sim_start *start = &sim->starts[sim->start_count++];
+    *start = (struct sim_start){.job = job, .spawn = spawn, .restores = restores};
+    memcpy(start->token, token, sizeof(start->token));
+}
+
+void machine_note_restored(struct sim *sim)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->spawn_count; i++)
+        note_start(sim, r->spawns[i].job, r->spawns[i].spawn, r->spawns[i].token, sim->restores);
+}
+
+/* Checks that the worker was not started before, and that a restored coordinator starts no worker of the records that it began
+ * with: that worker may have ended since the backup. */
+static void check_first_start(struct sim *sim, const struct machine *m, const struct proc *fresh)
+{
+    for (size_t i = 0; i < sim->start_count; i++) {
+        const struct sim_start *start = &sim->starts[i];
+        if (start->job != fresh->job || start->spawn != fresh->spawn ||
+            memcmp(start->token, fresh->token, sizeof(fresh->token)) != 0)
+            continue;
+        if (!start->restores)
+            sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " is started a second time", m->name, fresh->job,
+                     fresh->spawn);
+        else if (m->wish->restores >= start->restores)
+            sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " of the restored records is started", m->name,
+                     fresh->job, fresh->spawn);
+    }
+    note_start(sim, fresh->job, fresh->spawn, fresh->token, 0);
+}
+
 static void check_proc_lease(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
@@ -212,6 +247,7 @@ static void start_proc(struct sim *sim, struct machine *m, const struct wished *
         proc_exit(sim, m, p, 0, 9);
         return;
     }
+    check_first_start(sim, m, p);
     check_start(sim, m, p);
     struct item *lease = sim_plan(sim, p->lease_from + p->lease_ms, check_proc_lease);
     struct item *up = sim_plan(sim, sim->now + sim_range(sim, 5, 300), proc_running);
@@ -304,7 +340,7 @@ void machine_apply(struct sim *sim, struct machine *m)
         struct proc *p = machine_proc(m, w->job, w->spawn);
         if (p)
             stop_proc(sim, m, p, w->stop);
-        else if (w->stop == CORE_STOP_NONE) /* a spawn that is to stop is not started */
+        else if (w->stop == CORE_STOP_NONE && !w->keep_only) /* a spawn that is to stop is not started */
             start_proc(sim, m, w);
     }
     agent_facts(sim, m);

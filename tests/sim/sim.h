@@ -21,7 +21,7 @@
  *               or goes on with a lost GPU. Survivors of a generation hold their slots only while their job is
  *               about to go on.
  *   machine.c   A slot never has two living processes. A command job never has two living generations. No
- *               exit record is lost.
+ *               worker is started twice, and none of restored records is started. No exit record is lost.
  *   worker.c    All members of a generation get the same answer to Join. A generation goes on from the newest
  *               state that one of its members has in memory. No node of a generation lacks its parts of the
  *               snapshot that the generation starts from; a job waits for its snapshots only while it has no
@@ -204,7 +204,7 @@ struct wished {
     int rank, local_rank, world_size, cpu_slot;
     uint64_t gpus;
     uint8_t token[32];
-    bool native;
+    bool native, keep_only;
     enum core_stop stop;
 };
 struct card { /* `content` is its index in sim.contents */
@@ -272,6 +272,7 @@ struct machine {
 bool sim_gpus(const struct sim *sim); /* returns whether most machines of this run have GPUs */
 void machine_init(struct sim *sim, int index);
 void machine_release(struct machine *m);
+void machine_note_restored(struct sim *sim); /* the records are a backup's */
 void machine_power_off(struct sim *sim, struct machine *m);
 void machine_power_on(struct sim *sim, struct machine *m, bool wiped);
 void machine_apply(struct sim *sim, struct machine *m); /* makes the processes match the wish on disk */
@@ -400,6 +401,12 @@ struct sim {
         int index;
     } * requests;
     size_t request_count, request_cap;
+    struct sim_start { /* a worker that a machine has started, or that this restore brought */
+        int64_t job, spawn;
+        uint8_t token[32];
+        int restores; /* how many restores there had been; 0: it was started */
+    } * starts;
+    size_t start_count, start_cap;
     struct copy *parted; /* all snapshots with parts that were begun */
     size_t parted_count, parted_cap;
     struct told *told;

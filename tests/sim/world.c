@@ -140,6 +140,7 @@ void sim_free(struct sim *sim)
     free(sim->parted);
     free(sim->told);
     free(sim->requests);
+    free(sim->starts);
     for (size_t i = 0; i < sim->content_count; i++)
         records_release(&sim->contents[i].records);
     free(sim->contents);

@@ -137,6 +137,9 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
         const struct spawn_fact *fact = find_fact(event, s);
+        /* An agent that has an older wish calls spawns of that wish starting. */
+        if (fact && (current || fact_was_started(fact)))
+            s->doubtful = false;
         if (fact && fact->state == SPAWN_EXITED)
             exits[count++] = (struct exit){s, fact};
         if (fact && fact_was_started(fact))

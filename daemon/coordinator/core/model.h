@@ -19,8 +19,10 @@ struct spawn {
     struct rank *rank;       /* the one that it holds in the newest generation that has it; see rank_give */
     struct node *node;       /* NULL once the node was forgotten */
     int64_t wished_revision; /* revision of the first wish of this epoch that lists this spawn; 0: none yet */
-    uint64_t join_call;      /* the call that waits in Join; 0: none */
-    int64_t join_at;         /* when the waiting Join is answered PENDING */
+    /* The record is from before a restore, or from a card, and the node has not shown the process yet (adopt.c). */
+    bool doubtful;
+    uint64_t join_call;           /* the call that waits in Join; 0: none */
+    int64_t join_at;              /* when the waiting Join is answered PENDING */
     const struct rank *joined_as; /* its rank when it called Join; its offers are of then; NULL: not yet */
     struct core_offer *offers;    /* without `elsewhere` */
     /* `elsewhere` of each offer, as numbers in the table offer_nodes of the generation that it joined */

@@ -102,6 +102,7 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
             .stop = spawn_is_between(s) ? CORE_STOP_NONE
                     : s->killed         ? CORE_STOP_KILL
                                         : s->rank->generation->stop,
+            .keep_only = s->doubtful,
         };
         if (s->job->spec.kind == JOB_COMMAND)
             answer_worker(&group->spawns[group->spawn_count - 1], s);

@@ -8,6 +8,10 @@
  * since the worker may be from before the backup. New jobs get numbers beyond those that the lost records may
  * have given out.
  *
+ * No worker of restored records or of a card is started: it may have ended since, and its slot or its place in
+ * the job may belong to another. If its node has it, it runs on. If the node still does not have it after the
+ * coordinator has learned, it is dead (facts.c).
+ *
  * A card is merged with what we know of its job (card_merge.c), by rules that do not depend on the order in
  * which cards come: of two generations or states the further one counts, a worker that either side calls dead
  * is dead, and snapshots are put together. Of two revisions of the job file the later one counts, whichever side
@@ -78,6 +82,35 @@ static void hold_job(struct core *core, struct job *job)
     core_wake(core, job->not_before);
 }
 
+/* The numbers of the spawns that may be started, in order, and 0. NULL: there is no job. */
+static int64_t *spawns_without_doubt(const struct job *job)
+{
+    int64_t *list = job ? xcalloc(job->spawn_count + 1, sizeof(*list)) : NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; job && i < job->spawn_count; i++)
+        if (!job->spawns[i]->doubtful)
+            list[count++] = job->spawns[i]->r.spawn;
+    return list;
+}
+
+/* Doubts all spawns but these, until their nodes show them. A generation that forms has time after that. */
+static void doubt_spawns(struct core *core, struct job *job, const int64_t *but)
+{
+    struct generation *g = job_current(job);
+
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        struct spawn *s = job->spawns[i];
+        while (but && *but && *but < s->r.spawn)
+            but++;
+        s->doubtful = !but || *but != s->r.spawn;
+    }
+    if (g && g->join_at && g->join_at <= core->learning_until) {
+        g->join_at = core->learning_until + job->spec.join_timeout_ms;
+        core_wake(core, g->join_at);
+    }
+}
+
 static void leave_gap(struct core *core, int64_t to)
 {
     if (!core->gap_from) /* an earlier gap stays open: cards of its jobs may still come */
@@ -92,8 +125,10 @@ void adopt_go_on(struct core *core)
     core->learning_until = core->now.boot_ms + core->config.return_ms;
     core_wake(core, core->learning_until);
     for (size_t i = 0; i < core->job_count; i++)
-        if (!job_finished(core->jobs[i]))
+        if (!job_finished(core->jobs[i])) {
             hold_job(core, core->jobs[i]);
+            doubt_spawns(core, core->jobs[i], NULL);
+        }
     core_await_nodes(core);
 }
 
@@ -313,6 +348,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     end_unstarted_spawns(core, hello->node, &ours, &merged);
     /* before the job is built, because its spawns point at their nodes */
     expect_nodes(core, &merged);
+    int64_t *proven = spawns_without_doubt(job);
     if (job)
         drop_job(core, job);
     BUG_ON(load_job_whole(core, &merged, &e) != ERR_OK);
@@ -327,6 +363,8 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     /* other nodes may have later cards of it */
     if (!job_finished(job))
         hold_job(core, job);
+    doubt_spawns(core, job, proven);
+    free(proven);
     end_generation_of_dead(core, job);
     job_settle(core, job);
 }

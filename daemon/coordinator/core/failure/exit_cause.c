@@ -114,7 +114,11 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     cause->spawn = s;
     cause->charged = true;
     cause->exit_code = 125;
-    if (!fact || fact->lost) {
+    if (!fact && s->doubtful) {
+        /* It has ended since the backup, or was never started. A restored database is not the fault of the job. */
+        cause->charged = false;
+        buf_printf(text, "rank %d of the restored records does not exist on %s", s->rank->r.rank, s->r.node);
+    } else if (!fact || fact->lost) {
         /* Nobody knows how the worker ended, so it may be its own fault. */
         buf_printf(text, "rank %d on %s was lost: its exit was not seen", s->rank->r.rank, s->r.node);
     } else if (fact->port_busy) {
