@@ -80,7 +80,7 @@ static enum err_code saver_save(struct saver *s, const struct snapshot_place *pl
     return ERR_OK;
 }
 
-/* Stages the state, with the lock held before and after. */
+/* Stages the state. The caller holds the lock, which is released during the copy. */
 static void stage_locked(struct saver *s, struct err *e)
 {
     s->copying = true;

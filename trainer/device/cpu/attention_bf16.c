@@ -152,7 +152,7 @@ static void half_lay_out(struct half_head *s, const struct device_attention *h, 
     s->dss = s->ps + strip / PAIR;
 }
 
-/* Rounds (context,size) floats whose rows lie ld apart to rows (whole,wide). */
+/* Rounds `from`, (context,size) floats with ld floats from row to row, to bf16: `to` is (whole,wide). */
 static void rows_narrow(const struct half_head *s, uint16_t *to, const float *from, int64_t ld)
 {
     for (int64_t t = 0; t < s->context; t++)
@@ -276,7 +276,7 @@ static void rows_blank(uint16_t *row, int64_t from, int64_t to)
         _mm256_storeu_si256((__m256i *)(void *)(row + j), _mm256_setzero_si256());
 }
 
-/* Makes a row of p, e^(score - top), from a query's scores, with zeros up to column `end`. Returns the sum of the row before
+/* Computes a query's row of p, which is e^(score - top), and fills it with zeros up to column `end`. Returns the sum of the row before
  * dropout, and sets *lse to the log of the sum of e^score. */
 static float half_soften(const struct half_head *s, int64_t query, int64_t i, int64_t end, float *lse)
 {
