@@ -22,6 +22,7 @@
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
 #include "trainer/round/quorum.h"
+#include "trainer/signals.h"
 
 #define VERDICT_MS 15000 /* longer than the time in which the coordinator notices a lost node */
 

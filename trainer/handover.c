@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/signals.h"
 
 /* The longest wait for the coordinator, which answers within milliseconds when the last rank waits. Ranks that have gone
  * on meanwhile are taken out of their step when the generation ends, and repeat it. */

@@ -16,11 +16,11 @@
 #include "trainer/round/quorum.h"
 #include "trainer/round/round_stop.h"
 #include "trainer/sample_log.h"
+#include "trainer/signals.h"
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 #include "trainer/tune.h"
 
-volatile int trainer_stop_signal, trainer_running;
 
 /* ---- what is due */
 

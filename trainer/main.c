@@ -3,7 +3,6 @@
  * (EXIT_NODE_TROUBLE): the node allows too few open files; 75 (EXIT_PEER_LOST): a peer was lost, or the
  * generation is over, and this process does not go on (generations.h); 143: stopped by SIGTERM alone, after a snapshot. */
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,34 +18,12 @@
 #include "trainer/generations.h"
 #include "trainer/member/link/tuning.h"
 #include "trainer/options.h"
-#include "trainer/peer_loss.h"
+#include "trainer/signals.h"
 #include "trainer/sizes.h"
 #include "trainer/trainer.h"
 
 #define FILES_WANTED                                                                                         \
     128 /* connecting to the peers takes about 70 (trainer/member/coll/handshake.c), gRPC 20 */
-
-/* Before training starts there is no state to save, so SIGTERM ends the process at once. */
-static void on_term(int signal_number)
-{
-    if (!trainer_running)
-        _exit(128 + signal_number);
-    trainer_stop_signal = signal_number;
-    peer_loss_wake();
-}
-
-static void catch_signals(bool standalone)
-{
-    struct sigaction term = {.sa_handler = on_term, .sa_flags = SA_RESTART};
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGTERM, &term, NULL);
-    if (standalone)
-        sigaction(SIGINT, &term, NULL);
-    sigaction(SIGPIPE, &ignore, NULL);
-    /* A batch system sends these to all processes of a step; ddpctl run handles them. */
-    sigaction(SIGUSR1, &ignore, NULL);
-    sigaction(SIGUSR2, &ignore, NULL);
-}
 
 /* OpenMP's threads spin between matrix products unless the environment forbids it before the library is
  * loaded. With several workers on a machine that costs up to half the speed. So a worker that was started
@@ -182,9 +159,8 @@ int main(int argc, char **argv)
     if (options.sizes)
         return sizes_print(&options);
     int code = EXIT_USAGE;
-    catch_signals(options.standalone);
     (void)limits_raise_files();
-    if (limits_want_files(FILES_WANTED, &e)) {
+    if (signals_open(options.standalone, &e) || limits_want_files(FILES_WANTED, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
         return EXIT_NODE_TROUBLE;
     }

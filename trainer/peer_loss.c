@@ -9,20 +9,20 @@
 
 #include "base/clock.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/signals.h"
 
 #define ASK_MS 5000 /* how often a survivor asks a silent coordinator again */
 
-/* Opened once and never closed, since the Watch thread and a signal handler may write to it at any time. */
+/* Opened once and never closed, since the Watch thread and the one that waits for signals may write to it at any time. */
 static atomic_int wake_fd = -1;
 
 void peer_loss_wake(void)
 {
-    int saved = errno, fd = atomic_load(&wake_fd);
+    int fd = atomic_load(&wake_fd);
     uint64_t one = 1;
     if (fd >= 0 && write(fd, &one, sizeof(one)) < 0) {
         /* the counter is full, so the waiter is awake already */
     }
-    errno = saved;
 }
 
 static int wake_open(void)

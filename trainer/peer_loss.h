@@ -17,6 +17,6 @@ bool peer_loss_await(struct trainer *t, int timeout_ms, struct link_member *as);
 /* Sleeps until something may have changed, at most until end_ms on the monotonic clock. Returns whether time is left.
  * end_ms < 0: no limit. */
 bool peer_loss_sleep(int64_t end_ms);
-void peer_loss_wake(void); /* from a signal handler or any thread */
+void peer_loss_wake(void); /* from any thread */
 
 #endif

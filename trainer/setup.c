@@ -20,6 +20,7 @@
 #include "trainer/round/live_round.h"
 #include "trainer/round/outer.h"
 #include "trainer/round/timed_round.h"
+#include "trainer/signals.h"
 #include "trainer/trainer.h"
 #include "trainer/tune.h"
 

@@ -15,6 +15,7 @@
 #include "trainer/round/quorum.h"
 #include "trainer/round/round_stop.h"
 #include "trainer/round/timed_round.h"
+#include "trainer/signals.h"
 #include "trainer/test_wait.h"
 #include "trainer/tune.h"
 

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/signals.h"
 
 #define LOOK_NS 20000000 /* waits look this often whether they are over */
 

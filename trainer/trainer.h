@@ -183,7 +183,4 @@ void trainer_close(struct trainer *t); /* after trainer_leave */
 /* In loop.c. Trains to the end, or until the ranks agree to stop. */
 MUST_CHECK enum err_code trainer_run(struct trainer *t, struct err *e);
 
-extern volatile int trainer_stop_signal; /* the signal's number; set by the handler of SIGTERM */
-extern volatile int trainer_running;     /* nonzero while there is a state to save */
-
 #endif

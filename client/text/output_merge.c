@@ -335,9 +335,8 @@ void output_merge_tick(struct output_merge *m, int64_t now_ms)
 static int64_t merge_count_lines(const char *data, size_t len)
 {
     int64_t lines = 0;
-    for (const char *at = data, *end = data + len; at < end && (at = memchr(at, '\n', (size_t)(end - at)));
-         at++)
-        lines++;
+    for (size_t i = 0; i < len; i++)
+        lines += data[i] == '\n';
     return lines;
 }
 

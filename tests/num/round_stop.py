@@ -92,7 +92,8 @@ def a_stop_does_not_wait_for_the_round(directory):
                     w.kill(1, number)
                 else:
                     ask_to_stop(w)
-                assert w.wait() == ([143, 143] if number else [0, 0])
+                got = w.wait()
+                assert got == ([143, 143] if number else [0, 0]), (got, [r.err[-2000:] for r in w.ranks])
                 last = [c.step for c in w.rendezvous.commits]
                 assert len(last) == 1 and 20 <= last[0] < 100000, last
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/signals.h"
 
 /* The longest time for which a rank holds for a returning rank. The coordinator takes the returning rank in when the last rank
  * has arrived. A rank that arrived much earlier need not hold until then, because the last one does. */

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/signals.h"
 
 /* A round that ends so soon ends first: then ranks have the least of their own to keep. */
 #define REST_NS 1000000000

@@ -22,6 +22,7 @@
 #include "trainer/generations.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/signals.h"
 
 enum { FIRST = 4, GENERATIONS = 500 };
 

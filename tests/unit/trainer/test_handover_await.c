@@ -13,6 +13,7 @@
 #include "trainer/handover.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/signals.h"
 
 enum { HEAR_MS = 1000 }; /* the limit of a rank that has heard no number */
 

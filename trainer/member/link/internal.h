@@ -18,7 +18,7 @@ struct link {
     bool has_coordinator;
     struct link_channel *channel; /* the newest channel; guarded by `lock` */
     char *refused;                /* an address that cannot be used; kept so that it is logged once */
-    const volatile int *stop_signal;
+    const atomic_int *stop_signal;
     atomic_int committing; /* number of commits in progress; a stop waits for them only for a limited time */
     atomic_bool given_up;
     int fd; /* for progress lines; -1: they are not written */

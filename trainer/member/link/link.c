@@ -261,7 +261,7 @@ void link_pause(struct link *r, int *tries)
     pthread_mutex_unlock(&r->lock);
 }
 
-void link_heed_signal(struct link *r, const volatile int *number)
+void link_heed_signal(struct link *r, const atomic_int *number)
 {
     BUG_ON(r->watching); /* the Watch thread reads it without a lock */
     r->stop_signal = number;

@@ -1,6 +1,8 @@
 #ifndef DDP_TRAINER_MEMBER_LINK_WATCH_H
 #define DDP_TRAINER_MEMBER_LINK_WATCH_H
 
+#include <stdatomic.h>
+
 #include "trainer/member/link/link.h"
 
 /* Watch: the coordinator says whether this process's generation goes on, is to stop, or is over; and to a process that
@@ -15,7 +17,7 @@ typedef void (*link_over_fn)(void *arg, int64_t generation);
 MUST_CHECK enum err_code link_watch(struct link *r, link_over_fn over, void *arg, struct err *e);
 void link_unwatch(struct link *r); /* when it returns, `over` is not running and is not called any more */
 /* number: nonzero once a signal has asked this worker to end. Call it before the first link_watch. */
-void link_heed_signal(struct link *r, const volatile int *number);
+void link_heed_signal(struct link *r, const atomic_int *number);
 /* Whether the worker was asked to stop while the coordinator was away, so that snapshots stay uncommitted. */
 bool link_given_up(const struct link *r);
 /* Two levels of the generation that was joined last; joining the next one clears them. */

@@ -18,6 +18,7 @@
 #include "trainer/member/sync/strategy.h"
 #include "trainer/resume.h"
 #include "trainer/round/timed_round.h"
+#include "trainer/signals.h"
 #include "trainer/step.h"
 
 #define SECOND 1000000000LL

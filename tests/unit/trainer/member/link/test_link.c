@@ -371,7 +371,7 @@ static void calls_and_watch_follow_the_coordinator(void **state)
 
 static void a_stop_does_not_wait_for_a_coordinator_that_is_away(void **state)
 {
-    static volatile int number;
+    static atomic_int number;
     struct link *link;
     struct err e = {0};
 
