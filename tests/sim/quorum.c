@@ -169,12 +169,12 @@ static const struct rank_record *next_rank(const struct sim *sim, const struct c
     return NULL;
 }
 
-/* The changes hold the ends of this generation and of the next one, and revoke the spawn in between: the first end left it out as
- * late, and the second one dropped it. */
-static bool dropped_by_next(const struct change *changes, size_t count, const struct change *end,
-                            int64_t spawn)
+/* The first end left the spawn out as late. The changes then also hold its death, or the end of the next generation,
+ * which dropped it. */
+static bool left_out_first(const struct change *changes, size_t count, const struct change *end,
+                           int64_t spawn)
 {
-    bool formed = false, dropped = false;
+    bool formed = false, revoked = false;
 
     for (size_t i = 0; i < count; i++) {
         const struct change *c = &changes[i];
@@ -182,11 +182,13 @@ static bool dropped_by_next(const struct change *changes, size_t count, const st
             c->generation->number == end->generation_number + 1)
             formed = true;
         else if (c->kind == CHANGE_SPAWN_PUT && c->spawn->job == end->id && c->spawn->spawn == spawn &&
-                 c->spawn->revoked)
-            dropped = formed;
-        else if (c->kind == CHANGE_GENERATION_MOVE && c->id == end->id && c->to == GENERATION_CLOSED &&
-                 c->generation_number == end->generation_number + 1)
-            return dropped;
+                 formed) {
+            if (c->spawn->dead)
+                return true;
+            revoked = c->spawn->revoked;
+        } else if (c->kind == CHANGE_GENERATION_MOVE && c->id == end->id && c->to == GENERATION_CLOSED &&
+                   c->generation_number == end->generation_number + 1)
+            return revoked;
     }
     return false;
 }
@@ -200,9 +202,9 @@ static int count_left_out(const struct sim *sim, const struct change *changes, s
 
     for (size_t at = 0; (rank = next_rank(sim, end, &at, 0));) {
         const struct spawn_record *s = durable_spawn(&sim->durable, end->id, rank->spawn);
-        const bool told = s->revoked && !dropped_by_next(changes, count_changes, end, rank->spawn);
-        count +=
-            !handover_is_member(sim, end->id, end->generation_number + 1, rank->spawn) && !told && !s->dead;
+        const bool told =
+            (s->revoked || s->dead) && !left_out_first(changes, count_changes, end, rank->spawn);
+        count += !handover_is_member(sim, end->id, end->generation_number + 1, rank->spawn) && !told;
     }
     return count;
 }
