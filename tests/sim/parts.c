@@ -109,8 +109,7 @@ void parts_check_wait(struct sim *sim, const struct change *c)
         return;
     int64_t step = whole_offer(sim, job->id, job->generation);
     if (step >= 0)
-        sim_fail(sim, "job %" PRId64 " waits for its snapshots, and step %" PRId64 " is whole", job->id,
-                 step);
+        sim_fail(sim, "job %" PRId64 ": step %" PRId64 " is whole, but it %s", job->id, step, c->text);
 }
 
 void parts_check_start(struct sim *sim, const struct proc *p, const struct reply *reply)

@@ -142,10 +142,16 @@ static size_t offers_of(struct sim *sim, const struct machine *m, const struct p
     return count;
 }
 
-/* Machines on which the generation has processes. */
+/* Machines on which the generation has processes. Restored records may be older than the generation. */
 static uint64_t machines_of(const struct sim *sim, const struct proc *p)
 {
     uint64_t bits = 0;
+
+    for (int k = 0; k < sim->machine_count && !durable_generation(&sim->durable, p->job, p->generation); k++)
+        for (size_t i = 0; i < sim->machines[k].proc_count; i++) {
+            const struct proc *other = sim->machines[k].procs[i];
+            bits |= other->job == p->job && other->generation == p->generation ? UINT64_C(1) << k : 0;
+        }
 
     for (size_t i = 0; i < sim->durable.r.rank_count; i++) {
         const struct rank_record *rank = &sim->durable.r.ranks[i];
