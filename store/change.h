@@ -95,7 +95,8 @@ struct records {
         RECORDS_NEW,
         /* an older copy, or possibly one: nodes may have newer records, and jobs with larger numbers */
         RECORDS_RESTORED,
-        /* was RECORDS_RESTORED; the coordinator is still learning from nodes, and next_job is already raised */
+        /* was RECORDS_RESTORED; the coordinator is still learning from nodes, or doubts a worker, and next_job is already
+         * raised */
         RECORDS_LEARNING,
         RECORDS_NUMBERED, /* an older copy, but next_job is above all numbers that were assigned */
     } age;

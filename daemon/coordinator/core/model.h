@@ -285,6 +285,7 @@ struct core {
     int64_t next_job, wake_at, retain_at, restarts, generations;
     int64_t deaf_from, deaf_until; /* the last stretch in which we could not receive */
     int64_t learning_until;        /* 0: the records are not known to be older than the nodes' */
+    bool records_doubted;          /* the store says RECORDS_LEARNING */
     int64_t gap_from, gap_to;      /* job numbers that lost records may have given out; 0: none */
     int64_t *removed; /* numbers of the gap whose jobs came back and were then removed by retention */
     size_t removed_count, removed_cap;

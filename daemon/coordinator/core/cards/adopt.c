@@ -94,11 +94,32 @@ static int64_t *spawns_without_doubt(const struct job *job)
     return list;
 }
 
+/* A restart must continue to doubt (adopt_go_on). */
+static void doubt_records(struct core *core)
+{
+    if (core->records_doubted)
+        return;
+    core->records_doubted = true;
+    emit_meta(core, "restored", RECORDS_LEARNING);
+}
+
+static bool spawn_is_doubted(const struct core *core)
+{
+    for (size_t i = 0; i < core->job_count; i++)
+        for (size_t k = 0; k < core->jobs[i]->spawn_count; k++) {
+            const struct spawn *s = core->jobs[i]->spawns[k];
+            if (s->doubtful && !s->r.revoked && !s->r.dead)
+                return true;
+        }
+    return false;
+}
+
 /* Doubts all spawns but these, until their nodes show them. A generation that forms has time after that. */
 static void doubt_spawns(struct core *core, struct job *job, const int64_t *but)
 {
     struct generation *g = job_current(job);
 
+    doubt_records(core);
     for (size_t i = 0; i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
         while (but && *but && *but < s->r.spawn)
@@ -122,6 +143,7 @@ static void leave_gap(struct core *core, int64_t to)
 
 void adopt_go_on(struct core *core)
 {
+    doubt_records(core);
     core->learning_until = core->now.boot_ms + core->config.return_ms;
     core_wake(core, core->learning_until);
     for (size_t i = 0; i < core->job_count; i++)
@@ -138,7 +160,6 @@ void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)
     if (core->learning_until)
         return;
     log_warn("records_are_older", "epoch=%" PRId64 " next_job=%" PRId64, core->config.epoch, core->next_job);
-    emit_meta(core, "restored", RECORDS_LEARNING); /* a restart must continue to learn (adopt_go_on) */
     if (!numbered)
         leave_gap(core, core->next_job + NUMBERS_APART);
     for (size_t i = 0; i < core->job_count; i++) {
@@ -160,12 +181,15 @@ void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)
 
 void adopt_tick(struct core *core)
 {
-    if (!core->learning_until || core->now.boot_ms < core->learning_until)
-        return;
-    core->learning_until = 0;
-    emit_meta(core, "restored", RECORDS_NEW);
-    mark_all_wishes(core); /* from now on the answers count as proof of what is absent */
-    core_capacity_changed(core);
+    if (core->learning_until && core->now.boot_ms >= core->learning_until) {
+        core->learning_until = 0;
+        mark_all_wishes(core); /* from now on the answers count as proof of what is absent */
+        core_capacity_changed(core);
+    }
+    if (core->records_doubted && !core->learning_until && !spawn_is_doubted(core)) {
+        core->records_doubted = false;
+        emit_meta(core, "restored", RECORDS_NEW);
+    }
 }
 
 bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head)

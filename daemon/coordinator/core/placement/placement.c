@@ -378,13 +378,42 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     return BLOCKED;
 }
 
-/* A job that drains still holds its slots and is not placed yet. The nodes that it will continue on are
- * reserved in advance, so that no job of this pass takes them. */
-static void reserve_for_drained(const struct core *core, struct placement_choice *list)
+static bool job_drains(const struct job *job)
+{
+    return job->drained_ms && job->r.state == JOB_RECOVERING && generation_open(job_current(job));
+}
+
+/* A job that drains still holds its slots and is not placed yet. If the nodes that it was stopped for are free or its own, they are
+ * kept from jobs that are handed over in this pass. Returns whether they are. */
+static bool reserve_targets(const struct core *core, const struct job *job, struct placement_choice *list)
+{
+    size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), CAPACITY_AGAIN, list),
+           kept = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (names_contain(job->targets, list[i].node->r.name))
+            list[kept++] = list[i];
+    if (!kept || kept < strv_len(job->targets))
+        return false;
+    for (size_t i = 0; i < kept; i++)
+        capacity_reserve(job, list[i].node, &list[i]);
+    return true;
+}
+
+/* reserved: for each job, whether reserve_targets was done. */
+static void reserve_all_targets(const struct core *core, bool *reserved, struct placement_choice *list)
+{
+    for (size_t i = 0; i < core->job_count; i++)
+        reserved[i] = job_drains(core->jobs[i]) && reserve_targets(core, core->jobs[i], list);
+}
+
+/* For the other jobs that drain: the nodes that they will continue on are reserved in advance, so that no job of this pass takes
+ * them. */
+static void reserve_for_drained(const struct core *core, const bool *reserved, struct placement_choice *list)
 {
     for (size_t i = 0; i < core->job_count; i++) {
         const struct job *job = core->jobs[i];
-        if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
+        if (reserved[i] || !job_drains(job))
             continue;
         size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), CAPACITY_LATER, list);
         count = choose_to_reserve(job, list, count);
@@ -561,6 +590,7 @@ void placement_run(struct core *core)
 {
     struct job **turn = xcalloc(core->job_count + 1, sizeof(struct job *));
     struct placement_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
+    bool *reserved = xcalloc(core->job_count + 1, sizeof(*reserved));
     const struct job *head = NULL;
     size_t count = 0, behind = 0;
 
@@ -568,8 +598,9 @@ void placement_run(struct core *core)
     round_close_all(core);
     for (size_t i = 0; i < core->node_count; i++)
         capacity_count(core->nodes[i]);
+    reserve_all_targets(core, reserved, list);
     hand_jobs_over(core, list);
-    reserve_for_drained(core, list);
+    reserve_for_drained(core, reserved, list);
     for (size_t i = 0; i < core->job_count; i++)
         if (placement_wants(core->jobs[i]))
             turn[count++] = core->jobs[i];
@@ -591,4 +622,5 @@ void placement_run(struct core *core)
         elastic_grow(core, turn[i]);
     free(turn);
     free(list);
+    free(reserved);
 }

@@ -147,6 +147,8 @@ static void keep_change(struct core_fixture *f, const struct change *c)
         r->removed[r->removed_count++] = c->id;
         break;
     case CHANGE_META:
+        if (!strcmp(c->name, "restored"))
+            r->age = (enum records_age)c->id;
         if (!strcmp(c->name, "gap_from"))
             r->gap_from = c->id;
         if (!strcmp(c->name, "gap_to"))

@@ -86,6 +86,27 @@ static void a_worker_of_restored_records_runs_on_and_is_not_started(void **state
     assert_true(may_start(f, "box2", job, fixture_spawn(f, job, 1)));
 }
 
+/* box2 has not reported its workers when the coordinator has learned, and restarts. */
+static void a_restart_does_not_end_the_doubt(void **state)
+{
+    struct core_fixture *f = *state;
+    const int64_t job = job_on_both(f, "nodes: 2\nprocs_per_node: 1\n");
+
+    restore(f);
+    say_hello(f);
+    fixture_all_run(f, "box1");
+    fixture_pass_beating(f, LEARN_MS, BOTH);
+    assert_int_equal(f->kept.age, RECORDS_LEARNING);
+    fixture_restart(f);
+    say_hello(f);
+    assert_false(may_start(f, "box2", job, 2));
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    fixture_pass_beating(f, LEARN_MS, BOTH);
+    assert_int_equal(f->kept.age, RECORDS_NEW);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
 /* The agent still has a wish from before the restore. It calls the spawns of that wish starting, before it starts them. */
 static void the_plans_of_an_older_wish_prove_nothing(void **state)
 {
@@ -164,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_new_worker_is_started),
         TEST(a_worker_of_restored_records_runs_on_and_is_not_started),
+        TEST(a_restart_does_not_end_the_doubt),
         TEST(the_plans_of_an_older_wish_prove_nothing),
         TEST(learning_is_no_time_to_join_in),
         TEST(a_card_brings_no_doubt_about_workers_that_nodes_have_shown),

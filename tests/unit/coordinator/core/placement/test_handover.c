@@ -124,6 +124,27 @@ static void a_job_that_finds_no_other_node_is_drained(void **state)
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
 }
 
+/* The other job was stopped to grow to box4, which is free until its workers have ended. */
+static void a_job_leaves_the_nodes_of_one_that_drains(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, "nodes: 1:2\nprocs_per_node: 1\n" SAVED);
+
+    fixture_node(f, "box3", 1);
+    int64_t other = fixture_submit(f, "nodes: 1:2\nprocs_per_node: 1\n");
+    fixture_form(f, other);
+    fixture_node(f, "box4", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
+    assert_int_equal(fixture_stop(f, other, 0), CORE_STOP_TERM);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_int_equal(fixture_generation(f, job)->node_count, 1);
+    fixture_all_obey(f, "box3");
+    assert_int_equal(fixture_generation(f, other)->node_count, 2);
+}
+
 /* Without snapshots a stop would lose all, so the job stays, as before. It tries again when there may be another node. */
 static void a_job_without_snapshots_stays_on_a_drained_node(void **state)
 {
@@ -491,6 +512,7 @@ int main(void)
         TEST(a_worker_without_a_rank_is_not_signalled),
         TEST(a_drained_node_is_left),
         TEST(a_job_that_finds_no_other_node_is_drained),
+        TEST(a_job_leaves_the_nodes_of_one_that_drains),
         TEST(a_job_without_snapshots_stays_on_a_drained_node),
         TEST(a_resize_that_is_taken_back_stops_nothing),
         TEST(an_undrain_stops_nothing),
