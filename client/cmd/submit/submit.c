@@ -1,11 +1,37 @@
 #include "client/cmd/submit/submit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/paths.h"
 #include "client/cmd/submit/follow.h"
 #include "client/reply_json.h"
+
+/* A batch system takes options from such lines of a script. The job would have one node and no time limit here. */
+static void submit_warn_directives(const char *word, const char *workdir)
+{
+    CLEANUP(free_text) char *path = paths_join(workdir, word);
+    CLEANUP(buf_release) struct buf talk = {0};
+    char head[4096] = "";
+    struct stat st;
+    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+
+    if (!f)
+        return;
+    head[fread(head, 1, sizeof head - 1, f)] = '\0';
+    fclose(f);
+    const char *line = strstr(head, "\n#SBATCH ") ? "#SBATCH" : strstr(head, "\n#PBS ") ? "#PBS" : NULL;
+    if (!line || strncmp(head, "#!", 2) != 0)
+        return;
+    buf_printf(&talk,
+               "ddpctl: warning: ddp does not read the lines %s of %s; give their values as options: "
+               "`ddpctl submit --help`\n",
+               line, word);
+    stderr_put(&talk);
+}
 
 /* Checks the script on this machine, in the working directory that the job has there. */
 static enum err_code submit_check_script(const struct command_form *form, const char *word, const char *text,
@@ -14,7 +40,11 @@ static enum err_code submit_check_script(const struct command_form *form, const 
     CLEANUP(job_release) struct job_spec spec = {0};
     if (job_parse(&spec, text, strlen(text), "job file", e) != ERR_OK)
         return e->code;
-    return command_words_check(form, word, spec.workdir, false, e);
+    if (command_words_check(form, word, spec.workdir, false, e) != ERR_OK)
+        return e->code;
+    if (!form->module)
+        submit_warn_directives(word, spec.workdir);
+    return ERR_OK;
 }
 
 void submit_warn_units(const struct job_flags *flags)
