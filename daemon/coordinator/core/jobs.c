@@ -58,7 +58,9 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
                        former->r.id, sm_name(&job_sm, former->r.state));
     if (former && !snapshots_newest(former))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "job %" PRId64 " has no committed snapshot to continue from", former->r.id);
+                       "job %" PRId64 " has no committed snapshot to continue from; to run it again: "
+                       "`ddpctl show %" PRId64 " | ddpctl submit /dev/stdin`",
+                       former->r.id, former->r.id);
     if (!owner || owner == former)
         return ERR_OK;
     /* Two running jobs must not write into one directory. A finished job's snapshots are continued only if

@@ -143,10 +143,15 @@ static struct job *find_resizable_job(struct core *core, const struct core_event
 
     if (!job)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->resize.job);
-    else if (job_finished(job))
+    else if (job_finished(job) && snapshots_newest(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
                   "job %" PRId64 " has ended (%s); `ddpctl resume %" PRId64
                   "` continues from its last snapshot",
+                  job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
+    else if (job_finished(job))
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "job %" PRId64 " has ended (%s); to run it again: `ddpctl show %" PRId64
+                  " | ddpctl submit /dev/stdin`",
                   job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
     else if (job->r.state == JOB_STOPPING || restart_rule_waits(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is stopping", job->r.id);

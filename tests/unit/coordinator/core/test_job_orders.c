@@ -77,6 +77,11 @@ static void a_job_on_hold_starts_when_it_is_released(void **state)
     assert_int_equal(fixture_order(f, CORE_HOLD, job, 0, false), ERR_OK);
     assert_int_equal(fixture_order(f, CORE_HOLD, other, 0, false), ERR_FAILED_PRECONDITION);
     assert_string_equal(refusal_of(f), "job 2 has ended (succeeded)");
+    assert_int_equal(fixture_restart_job(f, other),
+                     ERR_FAILED_PRECONDITION); /* it has no snapshot to resume from */
+    assert_string_equal(refusal_of(f),
+                        "job 2 has ended (succeeded); to run it again: `ddpctl show 2 | ddpctl submit "
+                        "/dev/stdin`");
     assert_true(fixture_said(f, "released by ana"));
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_null(strstr(core_job(f->core, job)->job_file, "hold"));
