@@ -199,7 +199,8 @@ static void backup_list_pattern(const char *dir, const char *pattern, struct bac
     *count = 0;
     for (struct dirent *entry = d ? readdir(d) : NULL; entry; entry = readdir(d)) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, entry->d_name);
-        if (fnmatch(pattern, entry->d_name, 0) != 0)
+        /* A coordinator's own database is not a copy: the directory of backups may be that of the state. */
+        if (fnmatch(pattern, entry->d_name, 0) != 0 || strcmp(entry->d_name, "ddp.db") == 0)
             continue;
         list = array_grow(list, *count, &cap, sizeof *list);
         *count += backup_describe(path, &list[*count]);
@@ -214,6 +215,11 @@ static void backup_list_pattern(const char *dir, const char *pattern, struct bac
 void backup_list(const char *dir, struct backup **out, size_t *count)
 {
     backup_list_pattern(dir, "ddp-[0-9]*Z.db", out, count);
+}
+
+void backup_list_all(const char *dir, struct backup **out, size_t *count)
+{
+    backup_list_pattern(dir, "*.db", out, count);
 }
 
 void backup_list_rescued(const char *state, struct backup **out, size_t *count)

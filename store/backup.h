@@ -22,12 +22,14 @@ char *backup_name(const char *dir);
  * goes to a temporary file beside `to`, which is synced, checked and renamed. DATA_LOSS: the database is
  * damaged or behind ddp.mark; such a copy is not kept. */
 MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
-/* The readable backups in dir, newest first; none if the directory does not exist. */
+/* The readable backups in dir that have a name of backup_name, newest first; none if there is no such directory. */
 void backup_list(const char *dir, struct backup **out, size_t *count);
+/* Likewise, with the backups to which a user gave another name that ends in .db. */
+void backup_list_all(const char *dir, struct backup **out, size_t *count);
 /* What was saved of databases that were deleted while in use, likewise. */
 void backup_list_rescued(const char *state, struct backup **out, size_t *count);
 void backups_free(struct backup *list, size_t count);
-/* Removes the oldest backups in dir until `keep` are left. */
+/* Removes the oldest backups of backup_list in dir until `keep` are left. */
 MUST_CHECK enum err_code backup_prune(const char *dir, size_t keep, struct err *e);
 
 /* Replaces the database of a stopped coordinator by a copy (FAILED_PRECONDITION: it runs). The present

@@ -40,7 +40,7 @@ void restore_print_choices(const struct config *c)
     CLEANUP(free_text) char *dir = config_backup_dir(c);
     struct backup *list, *rescued;
     size_t count, rescues;
-    backup_list(dir, &list, &count);
+    backup_list_all(dir, &list, &count);
     backup_list_rescued(c->state, &rescued, &rescues);
     fprintf(stderr, "Possible causes: a damaged disk, a damaged write-ahead log (ddp.db-wal), a deleted file,"
                     " or an older copy in its place.\n"

@@ -196,7 +196,9 @@ static void prune_keeps_the_newest_backups(void **state)
     }
     CLEANUP(free_text) char *dir = xasprintf("%s/b", (char *)*state);
     CLEANUP(free_text) char *mine = xasprintf("%s/b/notes", (char *)*state);
+    CLEANUP(free_text) char *named = xasprintf("%s/b/monday.db", (char *)*state);
     assert_int_equal(file_write_atomic(mine, "x", 1, 0600, &e), ERR_OK);
+    must_back_up(*state, named);
     assert_int_equal(backup_prune(dir, 2, &e), ERR_OK);
     struct backup *list;
     size_t count;
@@ -205,6 +207,11 @@ static void prune_keeps_the_newest_backups(void **state)
     assert_int_equal(list[0].jobs, 5);
     assert_int_equal(list[1].jobs, 4);
     assert_true(file_exists(mine));
+    backups_free(list, count);
+    /* The backup that a user made is listed for `restore`, and never removed. */
+    backup_list_all(dir, &list, &count);
+    assert_int_equal(count, 3);
+    assert_string_equal(list[0].path, named);
     backups_free(list, count);
     store_close(s);
 }
