@@ -44,7 +44,7 @@ static double gather_exposed_s(const struct plan_sizes *sizes, const struct plan
 {
     const double ends = (double)(m->gpu ? m->ranks : m->nodes);
 
-    if (ends < 2 || sizes->gathered_bytes <= 0)
+    if (ends < 2 || sizes->gathered_bytes <= 0 || m->host_sums)
         return whole_s;
     const bool two = ends < 3;
     const double pieces_s = two ? whole_s : whole_s * ends / (ends - 1);
@@ -83,7 +83,7 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
     struct sync_facts f = {
         .compute_ms = p.compute_s * 1e3,
         .allreduce_ms = p.exchange_s * 1e3,
-        .overlap = sync_overlap(sizes->arrays, m->nodes > 1 || m->gpu),
+        .overlap = sync_overlap(sizes->arrays, (m->nodes > 1 || m->gpu) && !m->host_sums),
         .bytes = bytes,
         .nodes = (int)m->nodes,
         .world_size = (int)m->ranks,

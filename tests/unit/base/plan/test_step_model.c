@@ -180,6 +180,30 @@ static void parameters_come_beside_the_forward_pass(void **state)
     assert_true(fabs(p.exposed_s - 0.004) < 1e-9);
 }
 
+/* Without NCCL, backward and forward passes of GPUs hide nothing. */
+static void sums_through_the_host_hide_nothing(void **state)
+{
+    const struct sync_spec sync = {.type = SYNC_ALLREDUCE};
+    struct plan_machine m = {
+        .nodes = 4, .ranks = 4, .gpu = true, .step_s = 0.2, .link = 1e9, .memory_rate = 1e10};
+    struct plan_sizes beside = sizes;
+    struct plan_step nccl, host;
+    (void)state;
+    beside.gathered_first_bytes = 10e6;
+    beside.gathered_beside = 0.75;
+    beside.layers = 8;
+    beside.micro_batches = 1;
+    for (enum shard_type shard = SHARD_NONE; shard <= SHARD_OPTIMIZER; shard++) {
+        m.host_sums = false;
+        plan_step(&beside, &m, &sync, shard, &nccl);
+        m.host_sums = true;
+        plan_step(&beside, &m, &sync, shard, &host);
+        assert_true(nccl.exposed_s < 0.75 * nccl.exchange_s);
+        assert_true(fabs(host.exchange_s - nccl.exchange_s) < 1e-9);
+        assert_true(fabs(host.exposed_s - host.exchange_s) < 1e-9);
+    }
+}
+
 static void sizes_as_text(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -208,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equations),
         cmocka_unit_test(parameters_come_beside_the_forward_pass),
+        cmocka_unit_test(sums_through_the_host_hide_nothing),
         cmocka_unit_test(sizes_as_text),
         cmocka_unit_test(gpus),
     };
