@@ -12,7 +12,9 @@
 #define MOVED_MS 500    /* a time that differs by more is told again */
 #define CPU_RATIO 4     /* CPU time that grows or shrinks by more than this factor is reported again ... */
 #define CPU_SLACK 100   /* ... if it differs by more than about this, too; permille of a core */
-#define CPU_PAUSE 5000  /* ms from the last message to a message with only a change of CPU time */
+#define CPU_COMPUTES                                                                                         \
+    250 /* ... or if it crosses this, above which the coordinator says that a rank computes (stall.c) */
+#define CPU_PAUSE 5000 /* ms from the last message to a message with only a change of CPU time */
 
 void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at)
 {
@@ -66,7 +68,7 @@ static bool time_moved(int64_t a, int64_t b)
     return (!a != !b) || llabs((long long)(a - b)) > MOVED_MS;
 }
 
-/* The coordinator compares the ranks of a job by ratio (stall.c), and acts on the result only with a stall_timeout.
+/* The coordinator compares the ranks of a job by ratio and with CPU_COMPUTES (stall.c), and acts on the result only with a stall_timeout.
  * The CPU time of a worker with several threads may change in each sample. So changes of CPU time are sent with
  * pauses. A short stall_timeout shortens the pause. */
 static bool cpu_moved(const struct worker_activity *a, int cpu, int64_t stall_timeout_ms, int64_t now)
@@ -75,6 +77,8 @@ static bool cpu_moved(const struct worker_activity *a, int cpu, int64_t stall_ti
 
     if (!stall_timeout_ms || now - a->told_at < (quarter < CPU_PAUSE ? quarter : CPU_PAUSE))
         return false;
+    if ((cpu >= CPU_COMPUTES) != (a->told_cpu >= CPU_COMPUTES))
+        return true;
     return cpu > CPU_RATIO * a->told_cpu + CPU_SLACK || a->told_cpu > CPU_RATIO * cpu + CPU_SLACK;
 }
 

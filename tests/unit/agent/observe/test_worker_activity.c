@@ -1,5 +1,6 @@
 #include "tests/unit/base/check.h"
 
+#include "base/mem.h"
 #include "daemon/agent/observe/worker_activity.h"
 
 #define WALL 1000000 /* the wall clock is this much ahead of the boot clock */
@@ -126,6 +127,28 @@ static void what_a_silent_worker_uses_is_told(void **state)
     assert_true(news);
 }
 
+/* The coordinator takes a rank that uses a quarter of a core for one that computes, so the agent tells of less change there. */
+static void a_worker_that_crosses_a_quarter_of_a_core_is_told(void **state)
+{
+    static const struct {
+        int permille;
+        bool told;
+    } rows[] = {{50, true}, {249, false}, {250, true}, {300, false}, {249, true}, {100, false}, {260, true}};
+    struct worker_activity a = {0};
+    int64_t at = 7000, cpu_ms = 1;
+    bool news;
+
+    (void)state;
+    activity_sample(&a, 1000, cpu_ms, 0, 1000);
+    activity_sample(&a, at - 1000, cpu_ms += 10, 0, 1000);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++, at += 3000) { /* more than a quarter of stall_timeout */
+        activity_sample(&a, at - 1000, cpu_ms, 0, 1000);
+        activity_sample(&a, at, cpu_ms += rows[i].permille, 0, 1000);
+        assert_int_equal(activity_told(&a, 10000, at, &news).cpu_permille, rows[i].permille);
+        assert_int_equal(news, rows[i].told);
+    }
+}
+
 /* Threads of a silent worker compute now and then. Each message costs the coordinator a look at all jobs. */
 static void a_worker_that_uses_more_and_less_is_told_seldom(void **state)
 {
@@ -229,6 +252,7 @@ int main(void)
         cmocka_unit_test(what_an_idle_worker_waits_in_is_told),
         cmocka_unit_test(silence_ends_with_output_or_a_report),
         cmocka_unit_test(what_a_silent_worker_uses_is_told),
+        cmocka_unit_test(a_worker_that_crosses_a_quarter_of_a_core_is_told),
         cmocka_unit_test(a_worker_that_uses_more_and_less_is_told_seldom),
         cmocka_unit_test(a_message_for_another_worker_tells_of_this_one_too),
         cmocka_unit_test(without_a_stall_timeout_its_use_is_told_once),
