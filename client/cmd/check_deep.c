@@ -123,11 +123,27 @@ static void deep_print_json(const struct deep_result *r, const struct findings *
     buf_putc(out, '\n');
 }
 
-static void deep_print_screen(const struct deep_result *r, const struct findings *found, char *const *drained,
-                              struct buf *out)
+/* An operator decides whether a node goes: its jobs may prefer a slow node to none. */
+static void deep_print_orders(const struct findings *found, struct buf *out)
+{
+    for (size_t i = 0; i < found->count; i++) {
+        const char *node = found->items[i].node;
+        CLEANUP(free_text) char *reason = deep_reason(found, node);
+        if (!*node || deep_seen_before(found, i))
+            continue;
+        term_printf_safe(out, "to keep %s from further jobs: ddpctl drain %s --reason '%s'", node, node,
+                         reason);
+        buf_putc(out, '\n');
+    }
+}
+
+static void deep_print_screen(const struct deep_result *r, const struct findings *found, bool drain,
+                              char *const *drained, struct buf *out)
 {
     const struct term term = term_of(STDOUT_FILENO);
     screen_deep(r, found, &term, out);
+    if (!drain)
+        deep_print_orders(found, out);
     for (; drained && *drained; drained++) {
         term_printf_safe(out, "%s is drained: `ddpctl undrain %s` takes it back", *drained, *drained);
         buf_putc(out, '\n');
@@ -173,7 +189,7 @@ int check_deep(struct link *link, const struct check_deep_options *o, const char
     if (json)
         deep_print_json(&result, &found, drained, &out);
     else
-        deep_print_screen(&result, &found, drained, &out);
+        deep_print_screen(&result, &found, o->drain, drained, &out);
     strv_free(drained);
     const bool printed = stdout_put(&out);
     if (code != ERR_OK)
