@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "trainer/device/rates.h"
+#include "trainer/measure_network.h"
 
 #define ROUNDS 9
 #define CPUINFO_MOST ((size_t)8 << 20)
@@ -18,6 +19,7 @@
 struct measured {
     char device[96], model[96];
     double median[RATE_COUNT], best[RATE_COUNT]; /* 0: the device does not have it */
+    struct network_rates network;
 };
 
 /* "AMD EPYC 7763 64-Core Processor": devices of one model should be equally fast. */
@@ -35,8 +37,7 @@ static void measure_find_model(const struct device *d, char *out, size_t cap)
     memmove(out, out + strspn(out, " "), strlen(out + strspn(out, " ")) + 1);
 }
 
-/* Sleeps so long that the work since `from` takes `slower` times as long. */
-static void measure_idle(int64_t from, double slower)
+void measure_idle(int64_t from, double slower)
 {
     const int64_t left = (int64_t)((double)(clock_mono_ns() - from) * (slower - 1.0));
     const struct timespec pause = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
@@ -115,6 +116,10 @@ static void measure_print(const struct trainer *t, const struct measured *all)
             jout_real(&o, device_rate_names[rate], all[r].median[rate]);
             jout_real(&o, best, all[r].best[rate]);
         }
+        if (all[r].network.median > 0.0) {
+            jout_real(&o, "allreduce", all[r].network.median);
+            jout_real(&o, "allreduce_best", all[r].network.best);
+        }
         jout_close(&o, '}');
         printf("%.*s\n", (int)line.len, line.data);
     }
@@ -137,7 +142,7 @@ enum err_code trainer_measure(struct trainer *t, struct err *e)
     if (!code)
         code = measure_rounds(t, &rates, &mine, e);
     rates_close(&rates);
-    if (code)
+    if (code || network_measure(t, measure_slower(t), &mine.network, e))
         return e->code;
     snprintf(mine.device, sizeof(mine.device), "%s", device->ops->name);
     measure_find_model(device, mine.model, sizeof(mine.model));

@@ -33,7 +33,8 @@ static const struct option_spec options[] = {
     {.name = "deep",
      .type = OPTION_FLAG,
      DEEP(deep),
-     .help = "measure the free nodes by a job, in place of the checks above, and name slow GPUs and CPUs"},
+     .help =
+         "measure the free nodes by a job, in place of the checks above, and name slow GPUs, CPUs and links"},
     {.name = "only-nodes",
      .type = OPTION_TEXT,
      DEEP(only),
@@ -46,7 +47,7 @@ static const struct option_spec options[] = {
      .value = "PERCENT",
      .min = 1,
      .max = 99,
-     .help = "with --deep: what stays below this share of the median of its peers is slow",
+     .help = "with --deep: a rate below this share of the median of its peers is slow",
      .default_text = "80"},
     {.name = "seconds",
      .type = OPTION_REAL,
@@ -54,7 +55,7 @@ static const struct option_spec options[] = {
      .value = "S",
      .min = 0.1,
      .max = 600,
-     .help = "with --deep: how long the nodes are measured",
+     .help = "with --deep: how long the devices are measured, and then again the network",
      .default_text = "5"},
     {.name = "drain",
      .type = OPTION_FLAG,
@@ -225,18 +226,19 @@ const struct command cmd_check = {
              "check --deep [JOB.yaml] [--drain]",
     .summary = "check that the nodes can run a job, before it runs",
     .help =
-        "On each node, as the user that jobs run as, checks the working directory, the data (size and content,\n"
+        "Checks each node, as the user that jobs run as: the working directory, the data (size and content,\n"
         "compared between nodes), the interpreter and scripts, versions, the clock, and free memory and disk.\n"
-        "Then tries ports between every two nodes, over the addresses that workers use: one of the range for\n"
+        "Then it tries ports between every two nodes, over the addresses that workers use: one of the range for\n"
         "MASTER_PORT, and one that the kernel chooses. It also measures how fast each node sends to the next.\n"
         "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n\n"
-        "For files above 8 MiB the size and three blocks are compared. Without a job only the nodes are\n"
-        "checked. The role operate is needed. When an operator submits a job, `ddpctl submit` does the quick part of\n"
+        "Of files above 8 MiB, the size and three blocks are compared. Without a job only the nodes are checked.\n"
+        "This needs the role `operate`. When an operator submits a job, `ddpctl submit` does the quick part of\n"
         "this check and prints warnings.\n\n"
-        "--deep runs a job on the free nodes. It measures matrix products, memory and copies of each GPU, or of each\n"
-        "slot of a node without GPUs. Each rate is printed beside the median of its peers: those of the same model.\n"
-        "A GPU or slot that stays below 80 % of it in all rounds is a problem. Nodes that run jobs are left out.\n"
-        "--drain keeps a node with such a problem from further jobs. --deep needs the role submit, --drain operate.\n\n"
+        "With --deep, a job measures the free nodes instead: matrix products, memory and copies of each GPU, or\n"
+        "of each slot of a node without GPUs, and all-reduces between nodes. Each rate is printed beside the\n"
+        "median of its peers: those of the same model. A rate that stays below 80 % of it in all rounds is a\n"
+        "problem, and the command that keeps the node from further jobs is printed; --drain does it at once.\n"
+        "Nodes that run jobs are left out. --deep needs the role `submit`, --drain the role `operate`.\n\n"
         "  ddpctl check --deep\n"
         "  ddpctl check --deep --drain --only-nodes box1,box2,box3",
     .options = options,

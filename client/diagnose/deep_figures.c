@@ -13,6 +13,8 @@
 #define CPU_SPEED                                                                                            \
     "look for a limit of processor time (`cat /sys/fs/cgroup/cpu.max`), heat, a saving mode, or another program"
 #define GPU_LINK "compare the PCIe link with that of its peers: `nvidia-smi -q | grep -A 9 'GPU Link Info'`"
+#define CABLE                                                                                                \
+    "compare the speed and the errors of the network card with its peers': `ethtool DEVICE`, `ip -s link`"
 
 const struct deep_rate_kind deep_rate_kinds[DEEP_RATES] = {
     {"matrix", "multiplies", "multiply",
@@ -23,6 +25,8 @@ const struct deep_rate_kind deep_rate_kinds[DEEP_RATES] = {
      "look for memory modules in too few slots, or another program"},
     {"upload", "copies from the host", "copy from the host", GPU_LINK, ""},
     {"download", "copies to the host", "copy to the host", GPU_LINK, ""},
+    {"allreduce", "exchanges data with other nodes", "exchange data with other nodes",
+     CABLE ", `ibstat`, `nvidia-smi topo -m`", CABLE},
 };
 
 enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t len, struct err *e)
@@ -64,11 +68,16 @@ static void deep_compare_place(const struct deep_figures *f, struct deep_place *
     for (size_t k = 0; k < DEEP_RATES; k++) {
         struct deep_rate *rate = &p->rates[k];
         size_t count = 0;
-        for (size_t i = 0; i < f->count; i++)
-            if (deep_are_peers(p, &f->places[i]))
+        p->peers = 0;
+        for (size_t i = 0; i < f->count; i++) {
+            if (!deep_are_peers(p, &f->places[i]))
+                continue;
+            p->peers++;
+            if (f->places[i].rates[k].median > 0.0)
                 of_peers[count++] = f->places[i].rates[k].median;
+        }
         qsort(of_peers, count, sizeof(*of_peers), deep_compare_reals);
-        p->peers = count;
+        rate->peer_count = count;
         rate->peers = count % 2 ? of_peers[count / 2]
                       : count   ? (of_peers[count / 2 - 1] + of_peers[count / 2]) / 2.0
                                 : 0.0;
@@ -104,10 +113,10 @@ static char *deep_say(const struct deep_figures *f, size_t first, size_t k)
         buf_printf(&text, " to %s", fmt_percent(most).text);
     if (count > 1)
         buf_puts(&text, " of the median of their peers");
-    else if (p->peers == 1)
+    else if (p->rates[k].peer_count == 1)
         buf_puts(&text, " of the rate of its only peer");
     else
-        buf_printf(&text, " of the median of its %zu peers", p->peers);
+        buf_printf(&text, " of the median of its %zu peers", p->rates[k].peer_count);
     return buf_steal(&text);
 }
 

@@ -10,9 +10,9 @@
  * of the median of its peers' rates in every round: its best round is compared with their medians. So a device that another program
  * has disturbed for a while is not accused. */
 
-#define DEEP_RATES 4
+#define DEEP_RATES 5
 
-/* How a rate is named in the trainer's lines (trainer/device/rates.h) and in sentences. */
+/* How a rate is named in the trainer's lines (trainer/measure.h) and in sentences. */
 struct deep_rate_kind {
     const char *name;
     const char *does, *do_; /* "GPU 2 multiplies", "GPUs 2 and 3 multiply" */
@@ -22,7 +22,8 @@ extern const struct deep_rate_kind deep_rate_kinds[DEEP_RATES];
 
 struct deep_rate {
     double median, best; /* of the rounds; 0: the device does not have this rate */
-    double peers;        /* the median of the peers' medians; 0: there are no peers */
+    double peers;        /* the median of the peers' medians; 0: no peer has this rate */
+    size_t peer_count;   /* that have it */
     bool slow;
 };
 struct deep_place { /* a GPU or a slot */

@@ -14,7 +14,7 @@
 #include "client/rank_output.h"
 
 #define LOOK_MS 200
-#define LIMIT_MS 60000 /* of a job, in addition to the time of measuring */
+#define LIMIT_MS 120000 /* of a job, in addition to the time of measuring */
 
 static void deep_skip(struct deep_result *r, const char *node, char *why)
 {
@@ -107,7 +107,7 @@ static void deep_job_text(const struct deep_ask *ask, char *const *nodes, bool g
         "procs_per_node: %s\ndevice: %s\nmax_restarts: 0\nmax_replacements: 0\ntime_limit: %lldms\n"
         "train:\n  model: {type: linear, in: 1, out: 1}\n  data: {type: synthetic, samples: 1, in: 1, out: 1}\n"
         "  batch: 1\n  steps: 1\n  eval: {every: never}\n  measure: %lldms\n",
-        gpus ? "gpu" : "cpu", gpus ? "cuda" : "cpu", (long long)(LIMIT_MS + ask->measure_ms),
+        gpus ? "gpu" : "cpu", gpus ? "cuda" : "cpu", (long long)(LIMIT_MS + 2 * ask->measure_ms),
         (long long)ask->measure_ms);
 }
 

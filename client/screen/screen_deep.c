@@ -17,6 +17,8 @@ static const struct table_column columns[] = {
     {"OF PEERS", true, .optional = true},
     {"TO HOST GB/S", true, .optional = true},
     {"OF PEERS", true, .optional = true},
+    {"ALL-REDUCE GB/S", true, .optional = true},
+    {"OF PEERS", true, .optional = true},
 };
 
 static void deep_place_row(struct table *t, const struct deep_place *p)

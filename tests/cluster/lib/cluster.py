@@ -439,10 +439,10 @@ class Network:
     def heal(self, name):
         self.ip("link", "set", self.device[name], "master", self.bridge)
 
-    def limit(self, mbit):
-        """Limits what every node sends and receives. Returns what tc says if it cannot; else None."""
+    def limit(self, mbit, names=None):
+        """Limits what the nodes send and receive; default: all nodes. Returns what tc says if it cannot; else None."""
         rate = ["root", "tbf", "rate", "%dmbit" % mbit, "burst", "64k", "latency", "50ms"]
-        for name in self.space:
+        for name in names or self.space:
             inside = ["nsenter", "--net=/run/netns/" + self.space[name]]
             for where, device in ((inside, "eth0"), ([], self.device[name])):
                 done = subprocess.run([*where, "tc", "qdisc", "replace", "dev", device, *rate], text=True, stderr=subprocess.PIPE)

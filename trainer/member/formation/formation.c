@@ -76,9 +76,9 @@ int formation_connect_ms(int world_size, bool pairs)
     return CONNECT_MS + (CONNECT_RANK_MS + (pairs ? CONNECT_PAIR_MS : 0)) * world_size;
 }
 
-/* Returns NULL if there is no relay. */
-static const struct coll_relay *find_relay(const struct link_group *info, struct coll_relay *out)
+const struct coll_relay *formation_find_relay(const struct formation *f, struct coll_relay *out)
 {
+    const struct link_group *info = &f->info;
     if (!info->relay_host)
         return NULL;
     *out = (struct coll_relay){.address.port = info->relay_port};
@@ -110,7 +110,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
         .bf16 = c->sync.type == SYNC_ALLREDUCE && c->sync.wire == WIRE_BF16,
         .pairs = pairs,
         .device = c->device,
-        .relay = find_relay(info, &relay),
+        .relay = formation_find_relay(f, &relay),
         .timeout_ms = formation_connect_ms(f->world_size, pairs),
     };
     memcpy(config.key, info->key, sizeof(config.key));

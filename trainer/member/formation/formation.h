@@ -68,6 +68,8 @@ MUST_CHECK enum err_code formation_form(struct formation *f, const struct format
                                         struct err *e);
 /* The longest time for forming the group, in ms. A lost peer ends it earlier. pairs: as in coll_config. */
 int formation_connect_ms(int world_size, bool pairs);
+/* For coll_config.relay. NULL: there is no relay. */
+const struct coll_relay *formation_find_relay(const struct formation *f, struct coll_relay *out);
 /* Closes the strategy and opens it by config's keys, in the same group. No exchange may be under way. config->extra: at
  * least the arrays of sync_arrays. */
 MUST_CHECK enum err_code formation_open_sync(struct formation *f, const struct formation_config *config,

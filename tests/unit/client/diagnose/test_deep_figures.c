@@ -85,6 +85,49 @@ static void not_accused(void **state)
     expect_findings(&f, NULL, 0);
 }
 
+static void add_linked(struct deep_figures *f, const char *node, int index, const char *device, double rate)
+{
+    struct err e;
+    CLEANUP(free_text)
+    char *line =
+        xasprintf("{\"rank\":%zu,\"node\":\"%s\",\"local_rank\":%d,\"device\":\"%s\",\"model\":\"M\","
+                  "\"matrix\":1e12,\"matrix_best\":1e12,\"allreduce\":%g,\"allreduce_best\":%g}",
+                  f->count, node, index, device, rate, rate);
+    if (deep_figures_add(f, line, strlen(line), &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+/* On CPUs one rank of a node is measured: the other slots are no peers of it. */
+static void a_node_with_a_slow_link(void **state)
+{
+    static const char *const wanted[] = {
+        "box2: slot 0 exchanges data with other nodes at 10 % of the median of its 2 peers"};
+    static const char *const nodes[] = {"box1", "box2", "box3"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        add_linked(&f, nodes[i / 2], i % 2, "cpu", i % 2 ? 0.0 : i == 2 ? 1e8 : 1e9);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+static void gpus_with_slow_network_cards(void **state)
+{
+    static const char *const wanted[] = {
+        "box2: GPUs 0 and 1 exchange data with other nodes at 20 % to 25 % of the median of their peers"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 12; i++)
+        add_linked(&f,
+                   i < 4   ? "box1"
+                   : i < 8 ? "box2"
+                           : "box3",
+                   i % 4, "cuda",
+                   i == 4   ? 5e9
+                   : i == 5 ? 4e9
+                            : 20e9);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
 static void a_line_that_is_no_json(void **state)
 {
     struct deep_figures f = {0};
@@ -102,6 +145,8 @@ int main(void)
         cmocka_unit_test(several_slots_are_one_finding),
         cmocka_unit_test(two_nodes),
         cmocka_unit_test(not_accused),
+        cmocka_unit_test(a_node_with_a_slow_link),
+        cmocka_unit_test(gpus_with_slow_network_cards),
         cmocka_unit_test(a_line_that_is_no_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
