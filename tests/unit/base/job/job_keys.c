@@ -66,7 +66,7 @@ static const struct {
     {"gpus_per_proc", "1", true},
     {"only_nodes", "all nodes", false},
     {"time_limit", "no limit", false},
-    {"idle", "GPUs may be idle", false},
+    {"idle", "nothing happens while GPUs are idle", false},
     {"idle.after", "30m", false},
     {"env", "no variables", false},
     {"workdir", "the directory in which you submit", false},
@@ -95,7 +95,7 @@ static const struct {
     {"train.eval", "each epoch, all batches", false},
     {"train.eval.every", "1 epoch", true},
     {"train.eval.batches", "all", true},
-    {"train.measure", "the job trains", false},
+    {"train.measure", "nothing is measured: the job trains", false},
     {"train.schedule", "{type: constant}", true},
     {"train.model.activation", "gelu_tanh", true}, /* of a gpt: the others have theirs in the table */
     {"train.model.vocab", "the number of symbols of the text; required for tokens", false},
