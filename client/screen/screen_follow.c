@@ -274,7 +274,9 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
     v->ended = true;
     if (!v->brief && !v->own && strcmp(job->state, "failed") == 0)
         follow_put_last_lines(v, job, out);
-    if (!v->brief || (v->tells_end && job_status_succeeded(job) && strcmp(job->kind, "train") == 0)) {
+    const bool cancelled = strcmp(job->state, "cancelled") == 0;
+    if (!v->brief ||
+        (v->tells_end && (job_status_succeeded(job) || cancelled) && strcmp(job->kind, "train") == 0)) {
         follow_end_line(v, job, &line);
         follow_put_line(v, out, line.data);
     } else if (strcmp(job->state, "failed") == 0 && !job->failure) {
@@ -283,11 +285,15 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
         buf_putc(out, '\n');
     }
     screen_not_restarted(job, v->brief || v->streams ? "ddpctl: " : "", out);
-    if (v->brief || v->own)
+    const bool resumable = cancelled && job->snapshot && job->snapshot->committed_ms;
+    if (v->brief || v->own) { /* of ddpctl run, whose coordinator ends with the job */
+        if (resumable && v->tells_end && strcmp(job->kind, "train") == 0)
+            buf_puts(out, "   to continue, type the command again with --set train.resume=continue\n");
         return;
+    }
     if (strcmp(job->state, "failed") == 0)
         screen_next(job, out);
-    else if (strcmp(job->state, "cancelled") == 0 && job->snapshot && job->snapshot->committed_ms)
+    else if (resumable)
         buf_printf(out, "   ddpctl resume %lld\n", (long long)job->job);
 }
 

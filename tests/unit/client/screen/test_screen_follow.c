@@ -331,6 +331,27 @@ static void test_brief_prints_the_end_of_training(void **state)
     assert_string_equal(out.data, "ddpctl: succeeded in 9m41s: val 89.1 %, 1 restart, out/step-5000\n");
 }
 
+/* A run that was interrupted can be continued, and says how. */
+static void test_brief_prints_the_end_of_cancelled_training(void **state)
+{
+    (void)state;
+    char cancelled[] = "cancelled", by_ana[] = "by ana";
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    v.brief = v.tells_end = true;
+    sample_running(&job);
+    update_at(&v, 0, &job, &out);
+    sample_succeeded(&job);
+    job.state = cancelled;
+    job.reason = by_ana;
+    update_at(&v, 10, &job, &out);
+    assert_string_equal(out.data,
+                        "ddpctl: cancelled after 9m41s: val 89.1 %, 1 restart, out/step-5000: by ana\n"
+                        "   to continue, type the command again with --set train.resume=continue\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_view_yields_to_output),
         cmocka_unit_test(test_message_is_not_said_twice),
         cmocka_unit_test(test_brief_prints_the_end_of_training),
+        cmocka_unit_test(test_brief_prints_the_end_of_cancelled_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
