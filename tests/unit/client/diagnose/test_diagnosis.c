@@ -25,7 +25,7 @@ struct rank_row {
     int64_t idle, quiet, report; /* milliseconds; `report` is NEVER if no report came */
     bool ended;
     int code, signal;
-    bool oom;
+    bool oom, lost;
     int64_t ended_ms;
     const char *message;
     double step_ms, wait_ms;
@@ -378,6 +378,14 @@ static const struct pattern patterns[] = {
      DIAGNOSIS_FAILED,
      0,
      "rank 0 on n1 ran out of memory, the kernel killed it"},
+    {"its supervisor is gone, too",
+     "failed",
+     "",
+     {{NULL, "", "", NEVER, NEVER, NEVER, .ended = true, .lost = true, .ended_ms = 5000}},
+     1,
+     DIAGNOSIS_FAILED,
+     0,
+     "rank 0 on n1 was lost with its supervisor, as when a machine restarts: exit status unknown"},
     {"what its error file says",
      "failed",
      "",
@@ -455,6 +463,7 @@ static void add_rank(struct fixture *f, int i, const struct rank_row *row)
     w->code = row->code;
     w->signal = row->signal;
     w->out_of_memory = row->oom;
+    w->lost = row->lost;
     w->ended_ms = row->ended_ms;
     w->message = TEXT(row->message ? row->message : "");
     w->probed = row->state != NULL;
