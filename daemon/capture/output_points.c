@@ -128,9 +128,23 @@ static int64_t step_of_unstepped(struct output_points *o, const struct metric_li
     return ++o->record_step;
 }
 
+static struct metric *line_find_loss(struct metric_line *line)
+{
+    for (size_t i = 0; i < line->count; i++)
+        if (strcmp(line->metrics[i].name, "loss") == 0)
+            return &line->metrics[i];
+    return NULL;
+}
+
 static void stepped_take(struct output_points *o, struct shape_values *v)
 {
+    struct metric *const loss = line_find_loss(&v->line);
+
+    /* Beside lines for steps, "Epoch 3 | avg loss 0.7" is a mean. It must not replace the loss of the last step. */
+    if (loss && !v->line.has_step && o->step_losses)
+        snprintf(loss->name, sizeof(loss->name), "loss_epoch");
     if (v->line.has_step) {
+        o->step_losses |= loss != NULL;
         held_put(o, false);
         v->line.step = step_of_run(o, v);
         o->record_step = v->line.step;

@@ -277,6 +277,23 @@ static void lines_without_a_step_are_numbered(void **state)
     reader_end(&r);
 }
 
+static void the_mean_of_an_epoch_does_not_replace_the_loss_of_a_step(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    reader_begin(&r);
+    reader_write(&r, false, "epoch 0 step 10 loss 2.5\nEpoch 0 done | avg loss 3.5 | 1.2s\n");
+    reader_expect(&r,
+                  "{\"step\":10,\"epoch\":0,\"loss\":2.5}\n{\"step\":10,\"epoch\":0,\"loss_epoch\":3.5}\n");
+    reader_end(&r);
+
+    reader_begin(&r); /* alone it is the loss */
+    reader_write(&r, false, "Epoch 0 done | avg loss 3.5\nEpoch 1 done | avg loss 3\n");
+    reader_expect(&r, "{\"step\":1,\"epoch\":0,\"loss\":3.5}\n{\"step\":2,\"epoch\":1,\"loss\":3}\n");
+    reader_end(&r);
+}
+
 static void records_have_the_step_of_the_bar(void **state)
 {
     struct reader r;
@@ -374,6 +391,7 @@ int main(void)
         cmocka_unit_test(a_bar_of_rich_is_read_with_its_column),
         cmocka_unit_test(lines_without_a_step_are_numbered),
         cmocka_unit_test(the_steps_of_the_run_are_told),
+        cmocka_unit_test(the_mean_of_an_epoch_does_not_replace_the_loss_of_a_step),
         cmocka_unit_test(records_have_the_step_of_the_bar),
         cmocka_unit_test(a_value_that_is_not_a_number_is_null),
         cmocka_unit_test(standard_error_counts_for_bars_only),
