@@ -133,6 +133,7 @@ static enum err_code check_survey_nodes(struct preflight_survey *survey, struct 
         return e->code;
     if (s->text && job_parse(&spec, s->text, strlen(s->text), "job file", e) != ERR_OK)
         return e->code;
+    survey->preflight.nodes_only = !s->text;
     if (s->text)
         preflight_place_init(&spec, s->env, true, &place);
     if (s->text)

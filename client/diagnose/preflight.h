@@ -14,6 +14,7 @@ struct preflight {
     const Ddp__V1__CheckAnswer **listens, **links;
     size_t count;
     const char *version; /* the coordinator's; NULL: not compared */
+    bool nodes_only;     /* there is no job, so no working directory was checked */
 };
 
 struct finding {

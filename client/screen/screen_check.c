@@ -88,7 +88,10 @@ static void check_node_row(struct table *t, const struct preflight *f, size_t i)
     check_clock_cell(t, a);
     table_cell(t, STYLE_NONE, text_bytes(p->memory_free).text);
     table_cell(t, STYLE_NONE, text_bytes(p->disk_free).text);
-    check_cell(t, !*p->workdir_problem, *p->workdir_problem ? "missing" : "ok");
+    if (f->nodes_only)
+        check_cell(t, true, "-");
+    else
+        check_cell(t, !*p->workdir_problem, *p->workdir_problem ? "missing" : "ok");
     check_data_cell(t, p);
     check_interpreter_cell(t, p);
     check_cell(t, true, a->version);

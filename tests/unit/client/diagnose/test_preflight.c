@@ -356,6 +356,18 @@ static void test_screen(void **state)
 }
 
 /* The request that is sent to a node. */
+static void test_screen_without_a_job(void **state)
+{
+    struct fixture *f = *state;
+    const struct term plain = {0};
+    CLEANUP(buf_release) struct buf with = {0}, without = {0};
+    screen_check(&f->preflight, &f->found, &plain, &with);
+    assert_non_null(strstr(with.data, "120 GB  ok "));
+    f->preflight.nodes_only = true;
+    screen_check(&f->preflight, &f->found, &plain, &without);
+    assert_non_null(strstr(without.data, "120 GB  - "));
+}
+
 static void test_request_for_a_job(void **state)
 {
     static const char train[] =
@@ -413,6 +425,7 @@ int main(void)
         TEST(test_file_that_only_others_have),
         TEST(test_versions),
         TEST(test_interpreters),
+        TEST(test_screen_without_a_job),
         TEST(test_uids),
         TEST(test_clock),
         TEST(test_clock_behind_a_slow_answer),
