@@ -98,7 +98,9 @@ static const Ddp__V1__CheckPath *preflight_find_path(const Ddp__V1__CheckPlaceRe
 
 static bool preflight_same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__CheckPath *b)
 {
-    return a->bytes == b->bytes && a->files == b->files && strcmp(a->digest, b->digest) == 0;
+    /* without a digest, only sizes are known: from a quick check, or from an older agent */
+    return a->bytes == b->bytes && a->files == b->files &&
+           (!*a->digest || !*b->digest || strcmp(a->digest, b->digest) == 0);
 }
 
 /* The node whose copy of the path is the most common one, the first of equals: the others are reported as
@@ -171,6 +173,25 @@ static void preflight_check_absent(const struct preflight *f, size_t node, struc
     }
 }
 
+/* A virtual environment that only some nodes have: PATH then leads to another Python, with other packages. Its
+ * ranks fail at an import, or hang in the first collective of another version of PyTorch. */
+static void preflight_check_interpreter(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *mine = preflight_place_at(f, node), *first = NULL;
+    size_t where = 0;
+    for (; where < node && !(first && *first->interpreter); where++)
+        first = preflight_place_at(f, where);
+    if (!first || !*first->interpreter || !*mine->interpreter ||
+        strcmp(first->interpreter, mine->interpreter) == 0)
+        return;
+    if (strcmp(first->interpreter_version, mine->interpreter_version) != 0)
+        return; /* the finding about versions names the paths */
+    findings_add(out, f->nodes[node]->name,
+                 xasprintf("the command is %s here, %s on %s", mine->interpreter, first->interpreter,
+                           f->nodes[where - 1]->name),
+                 xstrdup("make the virtual environment on each node, under the same path"));
+}
+
 static void preflight_check_place(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node);
@@ -183,6 +204,7 @@ static void preflight_check_place(const struct preflight *f, size_t node, struct
     if (*p->interpreter_problem)
         findings_add(out, name, xasprintf("%s", p->interpreter_problem),
                      xstrdup("install it, or give its full path"));
+    preflight_check_interpreter(f, node, out);
     if (*p->name_problem)
         findings_add(out, name, xstrdup(p->name_problem),
                      xstrdup("add the coordinator's name to /etc/hosts, or check /etc/resolv.conf"));

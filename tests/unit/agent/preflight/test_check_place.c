@@ -129,6 +129,27 @@ static void of_much_data_only_the_first_files_are_read(void **state)
     check_place_free(c);
 }
 
+static void scripts_are_compared_by_content_without_being_asked(void **state)
+{
+    struct place *p = *state;
+    char *command[] = {TEXT("sh"), TEXT("train.py")};
+    char first[65];
+
+    put_file(p, "train.py", "lr = 0.1", 8);
+    p->ask.workdir = p->dir;
+    p->ask.command = command;
+    p->ask.n_command = 2;
+    struct check_place *c = check_place_look(&p->ask, &p->got);
+    assert_int_equal(snprintf(first, sizeof(first), "%s", p->got.paths[0]->digest), 64);
+    check_place_free(c);
+
+    put_file(p, "train.py", "lr = 0.2", 8);
+    c = check_place_look(&p->ask, &p->got);
+    assert_int_equal(p->got.paths[0]->bytes, 8);
+    assert_string_not_equal(p->got.paths[0]->digest, first);
+    check_place_free(c);
+}
+
 static void missing_files_are_named(void **state)
 {
     struct place *p = *state;
@@ -186,8 +207,11 @@ int main(void)
 {
 #define PLACE(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
     const struct CMUnitTest tests[] = {
-        PLACE(data_differs_by_content_and_by_name),        PLACE(large_files_are_sampled_in_three_places),
-        PLACE(of_much_data_only_the_first_files_are_read), PLACE(missing_files_are_named),
+        PLACE(data_differs_by_content_and_by_name),
+        PLACE(large_files_are_sampled_in_three_places),
+        PLACE(of_much_data_only_the_first_files_are_read),
+        PLACE(missing_files_are_named),
+        PLACE(scripts_are_compared_by_content_without_being_asked),
         PLACE(the_jobs_own_path_finds_the_interpreter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -273,6 +273,21 @@ static void test_interpreters(void **state)
     expect_finding(f, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
 }
 
+static void test_virtual_environment_on_some_nodes(void **state)
+{
+    struct fixture *f = *state;
+    f->results[2].interpreter = TEXT("/home/ana/venv/bin/python3");
+    expect_finding(f, "box3", "the command is /home/ana/venv/bin/python3 here, /usr/bin/python3 on box1");
+}
+
+static void test_sizes_of_agents_without_digests(void **state)
+{
+    struct fixture *f = *state;
+    f->paths[1].digest = TEXT("");
+    preflight_check(&f->preflight, &f->found);
+    assert_int_equal(f->found.count, 0);
+}
+
 static void test_uids(void **state)
 {
     struct fixture *f = *state;
@@ -426,6 +441,8 @@ int main(void)
         TEST(test_versions),
         TEST(test_interpreters),
         TEST(test_screen_without_a_job),
+        TEST(test_virtual_environment_on_some_nodes),
+        TEST(test_sizes_of_agents_without_digests),
         TEST(test_uids),
         TEST(test_clock),
         TEST(test_clock_behind_a_slow_answer),
