@@ -15,14 +15,29 @@
 
 /* Tests the messages for a coordinator that cannot be reached. */
 
-static struct err explain_error(const char *address, enum err_code code, const char *msg)
+static struct err explain_error_from(const char *from, const char *address, enum err_code code,
+                                     const char *msg)
 {
-    const struct link link = {.target = {.address = (char *)(uintptr_t)address, .from = "--coordinator"}};
+    const struct link link = {.target = {.address = (char *)(uintptr_t)address, .from = from}};
     struct err e;
     err_set(&e, code, "%s", msg);
     const enum err_code said = link_explain(&link, &e);
     assert_int_equal(said, e.code);
     return e;
+}
+
+static struct err explain_error(const char *address, enum err_code code, const char *msg)
+{
+    return explain_error_from("--coordinator", address, code, msg);
+}
+
+static void test_no_address_given(void **state)
+{
+    (void)state;
+    struct err e = explain_error_from("the default", "unix:/none", ERR_UNAVAILABLE,
+                                      "failed to connect; last error: UNKNOWN: No such file");
+    assert_non_null(strstr(e.msg, "no coordinator is named, and unix:/none does not answer (UNKNOWN: No"));
+    assert_non_null(strstr(e.msg, "set DDP_COORDINATOR=HOST:29600 to the coordinator's machine, or start"));
 }
 
 static void test_unreachable(void **state)
@@ -96,9 +111,8 @@ static void test_owner_of_the_port(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unreachable),
-        cmocka_unit_test(test_foreign_socket),
-        cmocka_unit_test(test_other_errors),
+        cmocka_unit_test(test_no_address_given),  cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_foreign_socket),    cmocka_unit_test(test_other_errors),
         cmocka_unit_test(test_owner_of_the_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
