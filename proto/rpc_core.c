@@ -1,6 +1,8 @@
 #include "proto/rpc_core.h"
 
+#include <dlfcn.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +13,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
+
+#define ABSEIL_MOST 9 /* Debian 12 has Abseil "debian3" */
 
 void rpc_tag_arm(struct rpc_tag *tag)
 {
@@ -160,6 +164,23 @@ static void log_of_grpc(gpr_log_func_args *args)
     log_line(level, "grpc", "message=%s", LOG_Q(args->message));
 }
 
+/* Debian builds Abseil, which gRPC takes its locks from, with a search for deadlocks in each lock. Other builds have
+ * this function too, under other names, but search only if someone asks for it. */
+static void locks_stop_search(void)
+{
+    void (*set_mode)(int) = NULL;
+
+    for (int version = 1; version <= ABSEIL_MOST && !set_mode; version++) {
+        char name[96];
+        snprintf(name, sizeof(name),
+                 "_ZN4absl7debian%d29SetMutexDeadlockDetectionModeENS0_15OnDeadlockCycleE", version);
+        void *symbol = dlsym(RTLD_DEFAULT, name);
+        memcpy(&set_mode, &symbol, sizeof(symbol)); /* ISO C has no cast to a function pointer */
+    }
+    if (set_mode)
+        set_mode(0); /* kIgnore */
+}
+
 /* gRPC's own resolver (c-ares) asks the name servers even for names of /etc/hosts, and waits for the
  * answer. The native resolver is getaddrinfo. gRPC reads this variable once, when it is first initialized;
  * it is removed afterwards, so that child processes do not see it. */
@@ -169,6 +190,7 @@ static void grpc_init_first(void)
     const bool ours = !getenv(name);
 
     gpr_set_log_function(log_of_grpc);
+    locks_stop_search();
     if (ours)
         setenv(name, "native", 1);
     grpc_init();

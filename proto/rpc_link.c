@@ -13,7 +13,8 @@
 
 #define MAX_RECEIVE ((int64_t)16 * 1024 * 1024)
 #define KEEPALIVE_MS 10000
-#define CONNECT_MS 2000 /* one attempt */
+#define WINDOW ((int64_t)1024 * 1024) /* bytes of a stream that a server may send ahead */
+#define CONNECT_MS 2000               /* one attempt */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_LAST_MS 1000
 
@@ -45,6 +46,9 @@ static grpc_channel *channel_make(const char *target, const struct rpc_channel_o
         channel_arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS),
         channel_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, BACKOFF_LAST_MS),
         channel_arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
+        /* gRPC would measure the bandwidth by a ping for each small message. The window is fixed instead. */
+        channel_arg_int(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        channel_arg_int(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, WINDOW),
         {.type = GRPC_ARG_STRING,
          .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
          .value.string = (char *)(o->tls_name ? o->tls_name : "")},

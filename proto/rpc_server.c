@@ -22,6 +22,7 @@
 #define LINGER_MS 100
 #define IDLE_MS 120000
 #define STREAMS_A_CONNECTION 1000
+#define WINDOW ((int64_t)256 * 1024) /* bytes of a stream that a client may send ahead */
 
 static grpc_arg server_arg_int(const char *key, int64_t value)
 {
@@ -47,6 +48,10 @@ static grpc_server *server_make(const struct rpc_server_options *o)
                        IDLE_MS), /* a connection without calls still occupies a descriptor */
         server_arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_A_CONNECTION),
         server_arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
+        /* gRPC would measure the bandwidth of each agent's connection by a ping for each heartbeat. The window is
+         * fixed instead. */
+        server_arg_int(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        server_arg_int(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, WINDOW),
     };
     grpc_channel_args args = {.num_args = ARRAY_LEN(list), .args = list};
 
