@@ -32,8 +32,10 @@ struct session {
     struct rpc_session *stream; /* NULL: waiting for the next try */
     uv_timer_t *timer;          /* next heartbeat, or next try */
     bool welcomed, leaving, closing;
-    bool renewing; /* the stream ends because of session_renew: no failure to log */
-    int64_t heartbeat_ms, backoff_ms;
+    bool renewing;        /* the stream ends because of session_renew: no failure to log */
+    int64_t heartbeat_ms; /* of the welcome */
+    int64_t beat_ms;      /* the interval now: of the last acknowledgement */
+    int64_t backoff_ms;
     int64_t sequence, acked, hello_sent;
     int64_t sent[IN_FLIGHT]; /* by sequence */
     int64_t *cards_due;      /* jobs whose cards the coordinator wants before its welcome */
@@ -102,7 +104,7 @@ static void on_session_timer(uv_timer_t *timer)
         return;
     }
     heartbeat_send(s);
-    session_timer_set(s, s->heartbeat_ms);
+    session_timer_set(s, s->beat_ms);
 }
 
 static void session_send_hello(struct session *s)
@@ -149,9 +151,21 @@ static void session_welcome(struct session *s, const Ddp__V1__Welcome *w)
     s->backoff_ms = BACKOFF_FIRST_MS;
     if (w->heartbeat_ms > 0)
         s->heartbeat_ms = w->heartbeat_ms;
+    s->beat_ms = s->heartbeat_ms;
     s->events.on_log_tail_rate(s->events.user, w->log_tail_rate);
     s->events.on_ack(s->events.user, s->hello_sent);
     session_timer_set(s, s->heartbeat_ms);
+}
+
+/* A wish may bring workers, and heartbeats renew their leases. So a node that has sent heartbeats less often sends one now, and
+ * the next ones at the usual interval. */
+static void session_beat_usually(struct session *s)
+{
+    if (s->beat_ms == s->heartbeat_ms)
+        return;
+    s->beat_ms = s->heartbeat_ms;
+    heartbeat_send(s);
+    session_timer_set(s, s->beat_ms);
 }
 
 static void heartbeat_acknowledge(struct session *s, int64_t sequence)
@@ -211,9 +225,11 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
         break;
     case DDP__V1__AGENT_DOWN__BODY_ACK:
         s->events.on_log_tail_rate(s->events.user, down->ack->log_tail_rate);
+        s->beat_ms = down->ack->heartbeat_ms > 0 ? down->ack->heartbeat_ms : s->heartbeat_ms;
         heartbeat_acknowledge(s, down->ack->sequence);
         break;
     case DDP__V1__AGENT_DOWN__BODY_WISH:
+        session_beat_usually(s);
         s->events.on_wish(s->events.user, down->wish);
         break;
     case DDP__V1__AGENT_DOWN__BODY_LOG_READ:

@@ -8,7 +8,8 @@
 #include "proto/ddp.pb-c.h"
 
 /* The agent's stream to the coordinator. Happy path: it dials, sends a hello, hears the welcome, and then
- * sends a heartbeat every heartbeat_ms, each of which the coordinator acknowledges. When the stream ends,
+ * sends a heartbeat every heartbeat_ms, each of which the coordinator acknowledges. An acknowledgement may name a
+ * longer interval, which lasts until the next wish. When the stream ends,
  * when the welcome does not come, or when four heartbeats are not acknowledged, it dials again, after 0.1 s
  * and up to 5 s. It never gives up. Loop thread. */
 

@@ -125,6 +125,8 @@ static void on_message(struct rpc_session *session, const void *message, void *u
         open_more(load);
     } else if (down->body_case == DDP__V1__AGENT_DOWN__BODY_ACK) {
         agent->acked = down->ack->sequence;
+        if (down->ack->heartbeat_ms > 0)
+            uv_timer_set_repeat(&agent->timer, (uint64_t)down->ack->heartbeat_ms);
         load->acks++;
     } else if (down->body_case == DDP__V1__AGENT_DOWN__BODY_WISH) {
         load->wishes++;

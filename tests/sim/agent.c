@@ -288,28 +288,42 @@ static void connect_agent(struct sim *sim, struct item *item)
     send_up(sim, m, new_up(CORE_HELLO, 0));
 }
 
+static void beat_once(struct sim *sim, struct machine *m)
+{
+    struct up *up = new_up(CORE_HEARTBEAT, 0);
+
+    up->sequence = ++m->sequence;
+    up->sick = m->sick;
+    up->lost = m->lost;
+    m->refused = m->refused && sim->now < m->account_at;
+    up->refused = m->refused;
+    m->sent[up->sequence % 64] = sim->now;
+    send_up(sim, m, up);
+}
+
+static void send_heartbeat(struct sim *sim, struct item *item);
+
+static void plan_heartbeat(struct sim *sim, struct machine *m)
+{
+    struct item *next =
+        sim_plan(sim, sim->now + sim_range(sim, m->beat_ms * 9 / 10, m->beat_ms * 11 / 10), send_heartbeat);
+
+    next->a = m->index;
+    next->b = m->life;
+    next->c = ++m->beats;
+}
+
 static void send_heartbeat(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
 
-    if (!agent_alive(m, item->b))
+    if (!agent_alive(m, item->b) || item->c != m->beats)
         return;
     if (m->session >= 0 && sim->now - m->heard > PATIENCE_MS)
         agent_break(sim, m);
-    if (m->welcomed) {
-        struct up *up = new_up(CORE_HEARTBEAT, 0);
-        up->sequence = ++m->sequence;
-        up->sick = m->sick;
-        up->lost = m->lost;
-        m->refused = m->refused && sim->now < m->account_at;
-        up->refused = m->refused;
-        m->sent[up->sequence % 64] = sim->now;
-        send_up(sim, m, up);
-    }
-    struct item *next = sim_plan(
-        sim, sim->now + sim_range(sim, HEARTBEAT_MS * 9 / 10, HEARTBEAT_MS * 11 / 10), send_heartbeat);
-    next->a = m->index;
-    next->b = m->life;
+    if (m->welcomed)
+        beat_once(sim, m);
+    plan_heartbeat(sim, m);
 }
 
 void agent_start(struct sim *sim, struct machine *m)
@@ -320,6 +334,8 @@ void agent_start(struct sim *sim, struct machine *m)
     struct item *item = sim_plan(sim, sim->now + sim_range(sim, 0, HEARTBEAT_MS), send_heartbeat);
     item->a = m->index;
     item->b = m->life;
+    item->c = ++m->beats;
+    m->beat_ms = HEARTBEAT_MS;
     machine_apply(sim, m); /* the wish on disk counts until a newer one comes */
 }
 
@@ -410,7 +426,7 @@ void agent_goodbye(struct sim *sim, struct machine *m)
 struct down { /* a wish, if there is one, follows in the same allocation */
     enum core_effect_kind kind;
     int session;
-    int64_t sequence, job;
+    int64_t sequence, job, heartbeat_ms;
     size_t wish_size;
 };
 
@@ -447,10 +463,17 @@ static void down_arrives(struct sim *sim, struct item *item)
     m->heard = sim->now;
     if (down->kind == EFFECT_WELCOME) {
         m->welcomed = m->activity_due = true;
+        m->beat_ms = HEARTBEAT_MS;
         take_acknowledgement(sim, m, s->hello_sent); /* a welcome acknowledges the hello */
     } else if (down->kind == EFFECT_ACK) {
+        m->beat_ms = down->heartbeat_ms;
         take_acknowledgement(sim, m, m->sent[down->sequence % 64]);
     } else if (down->kind == EFFECT_WISH) {
+        if (m->welcomed && m->beat_ms != HEARTBEAT_MS) { /* the wish may bring workers */
+            m->beat_ms = HEARTBEAT_MS;
+            beat_once(sim, m);
+            plan_heartbeat(sim, m);
+        }
         take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
     } else if (down->kind == EFFECT_CLEAR_GPU_FAULTS) {
         m->sick = 0;
@@ -553,6 +576,7 @@ void agent_down(struct sim *sim, const struct core_effect *effect)
     down->kind = effect->kind;
     down->session = (int)at;
     down->sequence = effect->sequence;
+    down->heartbeat_ms = effect->heartbeat_ms;
     down->job = effect->job;
     int64_t when = sim->now + sim_delay(sim);
     s->down_at = when > s->down_at ? when : s->down_at;

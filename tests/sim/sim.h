@@ -260,6 +260,7 @@ struct machine {
     int session;             /* its index; -1: none */
     bool welcomed, drained;
     int64_t last_ack_sent, heard, sequence, sent[64];
+    int64_t beat_ms, beats; /* interval of heartbeats; how many were planned: only the newest is sent */
     int64_t turned_away;    /* when its last attempt to connect failed */
     struct wish_copy *wish; /* the newest, on disk */
     struct card cards[MAX_JOBS];

@@ -25,7 +25,7 @@ enum core_effect_kind {
     EFFECT_WELCOME,          /* session */
     EFFECT_REFUSE,           /* session, err: end it with this status */
     EFFECT_CLOSE,            /* session: the agent has a newer session; end this one with ABORTED */
-    EFFECT_ACK,              /* session, sequence: renews the node's leases */
+    EFFECT_ACK,              /* session, sequence, heartbeat_ms: renews the node's leases */
     EFFECT_CLEAR_GPU_FAULTS, /* session: the operator has cleared the faults of the node's GPUs */
     EFFECT_WISH,             /* session, node: send core_wish(node) */
     EFFECT_DELETE_LOGS,      /* session, job: the job was deleted, and its log files on this node go too */
@@ -38,7 +38,8 @@ struct core_effect {
     enum core_effect_kind kind;
     uint64_t call, session;
     int64_t job, generation, sequence, revision;
-    int64_t handover; /* the number of the one that members are to wait for between two steps; 0: none */
+    int64_t heartbeat_ms; /* of an acknowledgement: the node's interval from now on */
+    int64_t handover;     /* the number of the one that members are to wait for between two steps; 0: none */
     int rank;
     enum core_join_state state;
     bool existed, member, wait, stop, pending, tune;

@@ -377,7 +377,7 @@ static void session_on_message(struct rpc_call *rpc, const void *message)
     }
     if (x->waiting) { /* the core does not know this session */
         if (up->body_case == DDP__V1__AGENT_UP__BODY_HEARTBEAT)
-            effects_ack(x, up->heartbeat->sequence);
+            effects_ack(x, up->heartbeat->sequence, 0);
         return;
     }
     switch (up->body_case) {

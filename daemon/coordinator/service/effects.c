@@ -297,12 +297,13 @@ static void effect_welcome(struct service *s, struct agent_session *session)
     logs_node_changed(s, session->node);
 }
 
-void effects_ack(struct agent_session *session, int64_t sequence)
+void effects_ack(struct agent_session *session, int64_t sequence, int64_t heartbeat_ms)
 {
     struct err e = {0};
     Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     ack.sequence = sequence;
+    ack.heartbeat_ms = (int32_t)heartbeat_ms;
     ack.log_tail_rate = log_tails_rate(session->service);
     down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
     down.ack = &ack;
@@ -361,7 +362,7 @@ static void effect_run_on_session(struct service *s, const struct core_effect *f
         effect_delete_logs(session, f->job);
         return;
     case EFFECT_ACK:
-        effects_ack(session, f->sequence);
+        effects_ack(session, f->sequence, f->heartbeat_ms);
         return;
     case EFFECT_LOOK:
         snapshot_query_send(session, f->job);

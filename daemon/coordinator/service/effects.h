@@ -15,6 +15,6 @@ void effects_run(struct service *s, const struct core_out *out);
 /* For sessions that wait for a durable epoch; the core does not know them: a welcome with the former epoch,
  * and the acknowledgement of a heartbeat, which renews leases. */
 void effects_welcome_waiting(struct service *s, struct agent_session *session);
-void effects_ack(struct agent_session *session, int64_t sequence);
+void effects_ack(struct agent_session *session, int64_t sequence, int64_t heartbeat_ms);
 
 #endif

@@ -148,6 +148,8 @@ static void session_message(struct rpc_call *call, const void *message)
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
     Ddp__V1__Welcome welcome = DDP__V1__WELCOME__INIT;
+    Ddp__V1__Wish wish = DDP__V1__WISH__INIT;
+    const struct fixture *f = rpc_call_service_user(call);
     struct err e;
 
     if (!up) {
@@ -156,12 +158,17 @@ static void session_message(struct rpc_call *call, const void *message)
     }
     if (up->body_case == DDP__V1__AGENT_UP__BODY_HEARTBEAT) {
         ack.sequence = up->heartbeat->sequence;
+        ack.heartbeat_ms = f->options.ack_ms;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
         down.ack = &ack;
     } else if (up->body_case == DDP__V1__AGENT_UP__BODY_HELLO) {
         welcome.cluster_id = up->hello->node;
+        welcome.heartbeat_ms = f->options.welcome_ms;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_WELCOME;
         down.welcome = &welcome;
+    } else if (up->body_case == DDP__V1__AGENT_UP__BODY_ACTIVITY) {
+        down.body_case = DDP__V1__AGENT_DOWN__BODY_WISH;
+        down.wish = &wish;
     } else {
         rpc_call_fail_with(call, ERR_FAILED_PRECONDITION, "goodbye");
         return;
@@ -205,8 +212,6 @@ static void *serve_loop(void *user)
     return NULL;
 }
 
-static struct rpc_service services[2];
-
 static void fixture_setup(struct fixture *f, const struct fixture_options *options)
 {
     struct rpc_server_options o = {
@@ -231,10 +236,10 @@ static void fixture_setup(struct fixture *f, const struct fixture_options *optio
     f->stop.data = f;
     if (rpc_server_create(&f->server, &o, &e))
         fail_msg("%s", e.msg);
-    services[0] = (struct rpc_service){&ddp__v1__cluster__descriptor, cluster_methods, f};
-    services[1] = (struct rpc_service){&ddp__v1__agent__descriptor, agent_methods, f};
-    rpc_server_add_service(f->server, &services[0]);
-    rpc_server_add_service(f->server, &services[1]);
+    f->services[0] = (struct rpc_service){&ddp__v1__cluster__descriptor, cluster_methods, f};
+    f->services[1] = (struct rpc_service){&ddp__v1__agent__descriptor, agent_methods, f};
+    rpc_server_add_service(f->server, &f->services[0]);
+    rpc_server_add_service(f->server, &f->services[1]);
     if (options->unix_path && rpc_server_listen_unix(f->server, options->unix_path, &e))
         fail_msg("%s", e.msg);
     if (options->tcp && rpc_server_listen_tcp(f->server, options->tcp, options->tls, &f->port, &e))

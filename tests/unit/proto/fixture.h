@@ -26,8 +26,8 @@
  *               job -2: one message, then the stream stays open
  *               job -3: ABORTED after two messages
  *   CancelJob   has no handler here: calls end with UNIMPLEMENTED
- *   Session     acknowledges each heartbeat, answers a hello with a welcome, fails the stream on a goodbye,
- *               and ends it on half close */
+ *   Session     acknowledges each heartbeat, answers a hello with a welcome and an activity with a wish, fails the
+ *               stream on a goodbye, and ends it on half close */
 struct fixture_options {
     const char *unix_path; /* unix_path, tcp or both are given */
     const char *tcp;       /* such as "127.0.0.1:0" */
@@ -35,12 +35,14 @@ struct fixture_options {
     rpc_auth_fn auth;
     size_t send_queue, max_receive;
     int64_t keepalive_ms, keepalive_timeout_ms, grace_ms;
+    int welcome_ms, ack_ms; /* the intervals of heartbeats in welcomes and acknowledgements */
 };
 struct fixture {
     uv_loop_t loop;
     uv_async_t stop;
     pthread_t thread;
     struct rpc_server *server;
+    struct rpc_service services[2];
     struct fixture_options options;
     int port;
     char target[64]; /* address of the TCP port */

@@ -99,6 +99,29 @@ static void the_newest_session_wins(void **state)
     assert_non_null(to_session(f, fresh, EFFECT_ACK));
 }
 
+/* What the acknowledgement of a heartbeat says about the next ones. */
+static int64_t beat_interval(struct core_fixture *f, uint64_t session)
+{
+    core_event(f->core, &(struct core_event){.kind = CORE_HEARTBEAT, .session = session}, f->now, &f->out);
+    return to_session(f, session, EFFECT_ACK)->heartbeat_ms;
+}
+
+static void nodes_without_workers_beat_less_often_in_a_crowd(void **state)
+{
+    struct core_fixture *f = *state;
+
+    f->config.crowd = 2;
+    fixture_restart(f);
+    const uint64_t first = fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    assert_int_equal(beat_interval(f, first), 3000);
+    const uint64_t last = fixture_node(f, "box3", 1);
+    assert_int_equal(beat_interval(f, first), 4000);
+    fixture_form(f, fixture_submit(f, "nodes: 2\n"));
+    assert_int_equal(beat_interval(f, first), 3000);
+    assert_int_equal(beat_interval(f, last), 4000);
+}
+
 static void a_second_instance_is_refused_while_workers_may_live(void **state)
 {
     struct core_fixture *f = *state;
@@ -480,6 +503,7 @@ int main(void)
         TEST(silence_makes_a_node_suspect_and_then_lost),
         TEST(a_closed_stream_does_not_lose_the_node),
         TEST(the_newest_session_wins),
+        TEST(nodes_without_workers_beat_less_often_in_a_crowd),
         TEST(a_second_instance_is_refused_while_workers_may_live),
         TEST(other_clusters_and_newer_epochs_are_refused),
         TEST(invalid_hellos_do_no_harm),
