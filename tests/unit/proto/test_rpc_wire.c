@@ -14,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "fixture.h"
 

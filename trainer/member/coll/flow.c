@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/member/coll/half.h"
+#include "trainer/member/coll/send_buffer.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
 
@@ -296,6 +297,8 @@ struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces)
 
     f->out = out;
     f->in = in;
+    if (out >= 0)
+        send_buffer_limit(out);
     f->send.pieces = xcalloc(pieces + 1, sizeof(struct piece));
     f->receive.pieces = xcalloc(pieces + 1, sizeof(struct piece));
     f->scratch = xmalloc(SCRATCH);
