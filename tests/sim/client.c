@@ -118,6 +118,7 @@ static void make_job(struct sim *sim, int index)
         job->stays && !job->shards && !job->gpus_each && max * per_node > 2 && max * per_node <= 8;
     if (few_ranks && (sim->seed / 2 + (uint64_t)index) % 2)
         job->quorum = 2 + (int64_t)(sim->seed % (uint64_t)(max * per_node - 1));
+    job->divided = job->stays && !job->quorum && (sim->seed / 4 + (uint64_t)index) % 2;
     if (job->stays && sim_chance(sim, 0.4))
         buf_printf(&text, "max_replacements: %" PRId64 "\n", sim_range(sim, job->quorum ? 1 : 0, 3));
     stuck_choose_limit(sim, job);

@@ -174,11 +174,12 @@ struct proc {
     int64_t attempt, watch_attempt, watch_arrived, step, next_snapshot;
     int64_t heard; /* the order of the last word of its watch */
     bool ready, leaving;
-    bool stays;           /* it goes on in the next generation when its own has failed */
-    bool live;            /* it has the state of its step in memory, from this generation or an earlier one */
-    bool waits;           /* its generation is over, and it waits for the next */
-    bool severed;         /* the connections to its peers are lost */
-    bool broken;          /* it has noticed that */
+    bool stays;   /* it goes on in the next generation when its own has failed */
+    bool live;    /* it has the state of its step in memory, from this generation or an earlier one */
+    bool held;    /* of a job with divided state: that of all ranks, since a hand-over, until its next step */
+    bool waits;   /* its generation is over, and it waits for the next */
+    bool severed; /* the connections to its peers are lost */
+    bool broken;  /* it has noticed that */
     bool waits_for_peers; /* it is told to wait for members that have not noticed it */
     int64_t formed;       /* how often its generation was ready */
     /* Hand-overs: the one that it has heard of, the last one for which it has waited, and whether it waits now. */
@@ -194,8 +195,9 @@ struct proc {
      * stuck_next: the same, for its next step. */
     char stuck, stuck_next;
     int64_t stuck_since, worked_until,
-        wrote_at;                   /* until when it has computed, and when it wrote or reported last */
-    int64_t told_idle, told_silent; /* since when it is idle or silent, as its agent said last; 0: it is not */
+        wrote_at; /* until when it has computed, and when it wrote or reported last */
+    int64_t told_idle,
+        told_silent; /* since when it is idle or silent, as its agent said last; 0: it is not */
     int64_t commit_step,
         failed_step; /* with parts: the snapshot that it commits, or could not write; 0: none */
 };
@@ -331,10 +333,11 @@ struct sim_job {
     char id[32];
     char file[1600];
     bool native, doomed, no_snapshots;
-    int error;              /* the exit code with which a doomed job fails */
-    bool restart_any;       /* restart_on: any */
-    bool varied;            /* a doomed job says something else each time */
-    bool stays;             /* its workers can go on in the next generation */
+    int error;        /* the exit code with which a doomed job fails */
+    bool restart_any; /* restart_on: any */
+    bool varied;      /* a doomed job says something else each time */
+    bool stays;       /* its workers can go on in the next generation */
+    bool divided;     /* a lost rank takes its part of the state with it, so nobody has the state any more */
     bool resized_often;     /* all of them can, and it runs longer, so that it is handed over now and then */
     int64_t survived_since; /* since when survivors wait without a reason; 0: they do not */
     bool parts;             /* its ranks differ, and each node has its own part of a snapshot */

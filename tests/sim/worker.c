@@ -446,6 +446,7 @@ static void train_step(struct sim *sim, struct item *item)
         if (stuck_begins(sim, p))
             return;
         p->step += 20;
+        p->held = false;
         p->worked_until = sim->now;
         if (!job->quorum)
             group_check_step(sim, p);
@@ -533,8 +534,12 @@ static void generation_joined(struct sim *sim, struct machine *m, struct proc *p
 }
 
 /* Its generation is over. Calls about it are given up. */
-static void leave_generation(struct proc *p)
+static void leave_generation(const struct sim *sim, struct proc *p)
 {
+    const struct sim_job *job = client_job(sim, p->job);
+
+    p->held |= p->handover_waits;
+    p->live &= p->held || !job || !job->divided;
     p->attempt++;
     p->ready = false;
     p->waits = true;
@@ -552,7 +557,7 @@ static void join_next_generation(struct sim *sim, struct machine *m, struct proc
     if (!p->stays)
         sim_fail(sim, "spawn %" PRId64 "/%" PRId64 " is to go on, and has not said that it can", p->job,
                  p->spawn);
-    leave_generation(p);
+    leave_generation(sim, p);
     p->generation = reply->generation;
     p->rank = reply->rank;
     p->waits = false;
@@ -565,10 +570,10 @@ static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, c
         join_next_generation(sim, m, p, reply);
     else if (reply->wait && !reply->member && reply->late && !p->late) {
         const bool stands = p->arrived != 0;
-        leave_generation(p);
+        leave_generation(sim, p);
         quorum_is_late(sim, m, p, stands);
     } else if (reply->wait && !reply->member && !reply->late)
-        leave_generation(p);
+        leave_generation(sim, p);
     else if (reply->wait && !reply->member)
         ; /* it has heard so */
     else if (!reply->member)
@@ -645,7 +650,7 @@ void worker_reply(struct sim *sim, const struct reply *reply)
     }
     if (reply->err.code == ERR_ABORTED && p->stays) {
         if (reply->kind != CORE_COMMIT_SNAPSHOT)
-            leave_generation(p);
+            leave_generation(sim, p);
         return; /* Watch says what comes next */
     }
     if (p->stuck)

@@ -7,6 +7,9 @@
  * its local rank on its node, and new processes (replacements) get the other ranks. All join, and the survivor
  * with the newest state broadcasts it. So no file is read, no completed step is lost, and nothing is charged.
  *
+ * With `shard: optimizer` a lost rank takes its moments with it. Then no survivor has a state when it joins, and all ranks, in the same
+ * processes, begin at the newest snapshot (rendezvous.c, choose_source). Nothing is charged either.
+ *
  * Failure modes: if the job cannot be placed as soon as its old workers are dead, its survivors are stopped, since
  * they must not hold slots that others wait for (placement.c). The same happens to a survivor that gets no rank
  * (generation_form.c), or whose job is stopped (generation_end.c). A survivor may be in a computation that takes
@@ -112,6 +115,20 @@ int64_t survivors_count_replacements(const struct core *core, const struct job *
     return count;
 }
 
+/* The step that generation i has to pass for its work to count. Survivors without a state begin at a snapshot again; steps that a failed
+ * generation had made already are no progress then. */
+static int64_t steps_before(const struct job *job, size_t i)
+{
+    const struct generation_record *g = &job->generations[i]->r;
+    const struct generation_record *before = i > 0 ? &job->generations[i - 1]->r : NULL;
+    const int64_t source = g->source_rank >= 0 ? g->source_step : 0;
+
+    if (!before || before->state != GENERATION_FAILED || !before->has_step || before->last_step < source ||
+        job->r.scratch_generation >= before->number)
+        return source;
+    return before->last_step;
+}
+
 bool survivors_may_go_on(const struct job *job, const struct spawn *culprit)
 {
     int in_vain = 0;
@@ -124,7 +141,7 @@ bool survivors_may_go_on(const struct job *job, const struct spawn *culprit)
         return false;
     for (size_t i = job->generation_count; i-- > 0; in_vain++) {
         const struct generation_record *g = &job->generations[i]->r;
-        int64_t from = g->source_rank >= 0 ? g->source_step : 0;
+        int64_t from = steps_before(job, i);
         if (g->state == GENERATION_CLOSED || (g->has_step && g->last_step > from) || reached > from)
             break;
         reached = from;

@@ -227,6 +227,24 @@ static void failures_without_a_step_are_charged_in_the_end(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
 }
 
+/* Survivors without a state make the same steps again and again, and die at the same one. */
+static void steps_that_are_made_again_do_not_count(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    for (int generation = 1; generation <= 4; generation++) {
+        fixture_exit(f, job, 2, 0, 9);
+        assert_int_equal(staying_record(f, job)->restarts_used, 0);
+        staying_job_rejoin(f, job, 0);
+        assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+        fixture_report(f, job, 0, 20, "loss", 0.5);
+    }
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(staying_record(f, job)->restarts_used, 1);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+}
+
 /* Ranks report only every few steps. What a generation has done without a report shows in the state that the next one goes on from. */
 static void steps_that_nobody_reported_count(void **state)
 {
@@ -261,6 +279,7 @@ int main(void)
         TEST(a_culprit_seen_late_is_no_restart_yet),
         TEST(a_broken_group_has_no_survivors),
         TEST(failures_without_a_step_are_charged_in_the_end),
+        TEST(steps_that_are_made_again_do_not_count),
         TEST(steps_that_nobody_reported_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
