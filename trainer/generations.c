@@ -9,6 +9,9 @@
  * may have finished the sum that others have not; then its state is the newest, and the others take it. Within rounds of
  * averaging ranks have states of their own, which they keep (round/live_round.h).
  *
+ * With shard: optimizer the moments of a lost rank are gone. Then no rank has a state when it joins, and trainer_restore reads the newest
+ * snapshot. If nobody was lost, the moments are handed over (moments.h).
+ *
  * A later generation may fail, too, at any of these calls. Its ABORTED leads back to the first of them. */
 #include "trainer/generations.h"
 

@@ -17,6 +17,7 @@
 #include "trainer/engine/state.h"
 #include "trainer/member/link/commit.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/moments.h"
 #include "trainer/parameters.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
@@ -275,34 +276,6 @@ static enum err_code place_agree(struct trainer *t, struct snapshot_place *place
     return ERR_OK;
 }
 
-/* shard: optimizer, whole copies. Brings the moments together, one after the other, in the memory of the gradients, which are not needed
- * between two steps; the writers copy them out of it. So a snapshot is the same as without `shard`. */
-static enum err_code stage_moments(struct trainer *t, float *moments, struct err *e)
-{
-    struct engine *n = &t->engine;
-    const int world = t->formation.world_size;
-    struct optim_array arrays[OPTIM_MOMENTS];
-    const size_t array_count = optim_arrays(n->optim, arrays);
-    size_t *parts = xcalloc((size_t)world + 1, sizeof(*parts)),
-           *cuts = xcalloc((size_t)world + 1, sizeof(*cuts));
-    enum err_code code = ERR_OK;
-    (void)engine_divide(n, world, parts);
-    for (size_t i = 0; !code && i < array_count; i++) {
-        for (int r = 0; r <= world; r++)
-            cuts[r] = optim_array_cut(n->optim, i, parts[r]);
-        state_moment_out(n, &arrays[i], n->grads.data);
-        code = coll_gather(t->formation.group, n->grads.data, cuts, e);
-        if (!code)
-            code = coll_join(t->formation.group, e);
-        if (!code && moments)
-            n->device->ops->download(n->device, moments + arrays[i].at, n->grads.data,
-                                     arrays[i].whole * sizeof(float));
-    }
-    free(parts);
-    free(cuts);
-    return code;
-}
-
 /* shard: optimizer, parts. This rank's moments, and the parameters if it is a writer. */
 static enum err_code stage_part(struct trainer *t, struct err *e)
 {
@@ -324,8 +297,9 @@ static enum err_code stage_state(struct trainer *t, bool differ, struct err *e)
         return stage_part(t, e);
     if (state)
         state_out(&t->engine, state);
+    /* The writers copy whole moments, so a snapshot is the same as without `shard`. */
     if (t->engine.optim->part && t->formation.world_size > 1 &&
-        stage_moments(t, state ? state + t->engine.model->count : NULL, e))
+        moments_gather(t, state ? state + t->engine.model->count : NULL, e))
         return e->code;
     if (differ && saver_model(t->saver))
         d->ops->download(d, saver_model(t->saver), sync_shared(t->formation.sync),

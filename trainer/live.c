@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/moments.h"
 #include "trainer/peer_loss.h"
 #include "trainer/round/live_round.h"
 #include "trainer/round/outer.h"
@@ -133,8 +134,24 @@ static enum err_code state_share(struct trainer *t, const struct snapshot_place 
             return e->code;
     if (n->device->ops->wait(n->device, e))
         return e->code;
-    if (take)
+    if (take) {
+        n->partial = false; /* these parameters came as floats */
         state_take_place(n, place);
+    }
+    n->whole = true;
+    return ERR_OK;
+}
+
+/* shard: optimizer. The world may have another size, so that each rank has another part. */
+static enum err_code parts_share(struct trainer *t, int source, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const bool held = moments_held(t);
+    if (t->formation.rank == source && !held)
+        return err_set(e, ERR_INTERNAL, "rank %d is the source, but it does not hold the moments", source);
+    n->whole = held; /* a rank that holds none depends on the source until it has its part */
+    if (moments_spread(t, t->held.data, source, e))
+        return e->code;
     n->whole = true;
     return ERR_OK;
 }
@@ -168,7 +185,8 @@ static enum err_code share_from(struct trainer *t, const struct live_claim *all,
     if (f->rank == source)
         run_put(t, &run);
     if (coll_broadcast(f->group, &run, sizeof(run), source, e) ||
-        (!rounds && missing && state_share(t, &run.place, before != step, e)) || run_take(t, &run, e) ||
+        (!rounds && missing && state_share(t, &run.place, before != step, e)) ||
+        (t->engine.optim->part && parts_share(t, source, e)) || run_take(t, &run, e) ||
         (rounds && live_round_share(t, all, source, &run, e)))
         return e->code;
     t->owed = work_is_owed(t, all, step);

@@ -10,6 +10,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/handover.h"
 #include "trainer/keep.h"
+#include "trainer/moments.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
 #include "trainer/round/live_round.h"
@@ -20,7 +21,6 @@
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 #include "trainer/tune.h"
-
 
 /* ---- what is due */
 
@@ -177,9 +177,9 @@ static enum err_code step_serve(struct trainer *t, struct step *s, const struct 
     t->served_step = t->engine.step;
     if (!t->sync.every_ms || sync_voted(t->formation.sync))
         mark_served(t);
-    if (s->tail[TAIL_HANDOVER] > 0.0f && !*stopped && !engine_finished(&t->engine))
-        return handover_await(t, e);
-    return ERR_OK;
+    if (s->tail[TAIL_HANDOVER] == 0.0f || *stopped || engine_finished(&t->engine))
+        return ERR_OK;
+    return moments_hold(t, e) || handover_await(t, e) ? e->code : ERR_OK;
 }
 
 /* What the generation before had not done after its last step, and the exchange that had failed then. Votes that a lost
@@ -231,6 +231,7 @@ static enum err_code run_generation(struct trainer *t, struct err *e)
         if (trainer_step(t, &s, &at_start, e))
             return e->code;
         sample_log_end(t, &log);
+        moments_release(t); /* they belong to the step before */
         t->interval.steps += t->engine.step - before.step;
         t->interval.samples += s.global;
         /* A round of a given time makes many steps at once, some of them maybe before the group went on within it. */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "trainer/engine/describe.h"
 #include "trainer/engine/state.h"
+#include "trainer/moments.h"
 #include "trainer/resume_divided.h"
 #include "trainer/resume_parts.h"
 #include "trainer/round/outer.h"
@@ -163,27 +164,6 @@ static enum err_code state_spread(struct trainer *t, bool moments, struct err *e
     return t->engine.device->ops->wait(t->engine.device, e);
 }
 
-/* shard: optimizer. Each rank takes its part of the moments, which pass through the memory of the gradients. state: the
- * source's, in host memory. */
-static enum err_code moments_spread(struct trainer *t, const float *state, struct err *e)
-{
-    struct engine *n = &t->engine;
-    const size_t count = n->model->count;
-    const bool source = t->formation.rank == t->formation.info.source_rank;
-    struct optim_array arrays[OPTIM_MOMENTS];
-    const size_t array_count = n->optim->part ? optim_arrays(n->optim, arrays) : 0;
-    for (size_t i = 0; i < array_count; i++) {
-        const struct optim_array *a = &arrays[i];
-        if (source)
-            n->device->ops->upload(n->device, n->grads.data, state + count + a->at, a->whole * sizeof(float));
-        if (coll_broadcast_floats(t->formation.group, n->grads.data, a->whole, t->formation.info.source_rank,
-                                  e))
-            return e->code;
-        state_moment_in(n, a, n->grads.data);
-    }
-    return n->device->ops->wait(n->device, e);
-}
-
 static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
 {
     if (formation_agree(&t->formation, t->formation.info.source_rank, found, e))
@@ -204,7 +184,9 @@ static enum err_code restore_shared(struct trainer *t, const char *path, bool ap
         return e->code;
     if (source)
         state_in(&t->engine, *state);
-    if (state_spread(t, !apart, e) || (!apart && moments_spread(t, *state, e)))
+    if (state_spread(t, !apart, e) || (!apart && t->engine.optim->part &&
+                                       moments_spread(t, source ? *state + t->engine.model->count : NULL,
+                                                      t->formation.info.source_rank, e)))
         return e->code;
     sync_start(t->formation.sync);
     return ERR_OK;

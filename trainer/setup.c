@@ -13,6 +13,7 @@
 #include "trainer/keep.h"
 #include "trainer/live.h"
 #include "trainer/member/link/watch.h"
+#include "trainer/moments.h"
 #include "trainer/parameters.h"
 #include "trainer/peer_loss.h"
 #include "trainer/rebalance.h"
@@ -81,6 +82,7 @@ enum err_code trainer_open(struct trainer *t, struct trainer_config *config, str
 void trainer_close(struct trainer *t)
 {
     link_close(t->link);
+    moments_release(t);
     free(t->snapshot_dir);
     if (t->room)
         t->engine.device->ops->free(t->engine.device, t->room);
@@ -147,10 +149,6 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 
 static bool strategy_stays(const struct trainer *t)
 {
-    /* A lost rank takes its part of the moments with it. */
-    if (t->spec->shard == SHARD_OPTIMIZER)
-        return false;
-
     const struct sync_spec *s = &t->spec->sync;
     if (s->type == SYNC_AUTO) {
         if (!t->chosen.facts.world_size)
@@ -164,12 +162,14 @@ static bool strategy_stays(const struct trainer *t)
 bool trainer_stays(const struct trainer *t)
 {
     const struct job_spec *job = &t->config->job;
-    return strategy_stays(t) && !t->outdated && job->max_replacements > 0 && link_has_coordinator(t->link);
+    return strategy_stays(t) && !t->outdated && !t->no_room && job->max_replacements > 0 &&
+           link_has_coordinator(t->link);
 }
 
 /* The state of an earlier generation is not what the group starts with. */
 static void forget_run(struct trainer *t)
 {
+    moments_release(t);
     state_forget(&t->engine);
     t->round = (struct sync_state){0};
     memset(t->made_in, 0, sizeof(t->made_in));
@@ -346,6 +346,7 @@ bool trainer_leave(struct trainer *t)
     struct err e = {0};
     timed_round_release(t);
     rebalance_end(t);
+    moments_leave(t);
     parameters_close(t);
     keep_close(t); /* first, because its commits use the link and belong to this generation */
     const int64_t generation = t->formation.info.generation;

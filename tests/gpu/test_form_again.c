@@ -1,7 +1,10 @@
 /* Tests that processes with GPUs go on in one generation after another: members are killed, new ones come, and the others keep
  * their state in device memory. The GPU is emulated, and a stand-in for NCCL sums. The ranks do the coordinator's part
  * themselves, from a plan that all know. Without losses the same plan gives the same bits. One process, the witness, lives
- * through all generations and must hold no more at the end than at the beginning. */
+ * through all generations and must hold no more at the end than at the beginning.
+ *
+ * With shard: optimizer the moments of a lost rank are gone, so members leave in order only, or are lost while a group forms. Each
+ * generation has another size, and so each rank another part of the moments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +27,7 @@
 #include "tests/unit/base/check.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
 #include "trainer/engine/memory.h"
+#include "trainer/moments.h"
 #include "trainer/resume.h"
 #include "trainer/step.h"
 
@@ -72,7 +76,7 @@ _Static_assert((int)ERAS_MOST <= (int)MEETING_ROUNDS, "each era has a round of i
 struct scene {
     const struct plan *plan;
     const char *sync; /* of the job file */
-    bool disturbed;
+    bool disturbed, divided;
 };
 
 static unsigned draw(uint64_t *seed, unsigned below)
@@ -112,14 +116,15 @@ static unsigned pick_one(uint64_t *seed, unsigned from)
     return 1u << lowest_of(from);
 }
 
-static void era_draw(uint64_t *seed, const struct era *before, struct era *era, bool one_sum)
+static void era_draw(uint64_t *seed, const struct era *before, struct era *era, bool one_sum, bool divided)
 {
     const int world = size_of(era->members);
 
     do
         era->end = (enum end)draw(seed, ENDS);
-    while (era->end == FORMING &&
-           (!before || before->ahead)); /* the only newest state could be lost with that member */
+    while ((era->end == FORMING &&
+            (!before || before->ahead)) || /* the only newest state could be lost with that member */
+           (divided && era->end != IN_ORDER && era->end != FORMING));
     era->steps = era->end == FORMING ? 0 : (int)draw(seed, 3);
     era->steps += !before; /* without a step there is no state yet */
     if (era->end != IN_ORDER || (world > 2 && draw(seed, 2)))
@@ -138,7 +143,7 @@ static void era_draw(uint64_t *seed, const struct era *before, struct era *era, 
 }
 
 /* one_sum: a step has one sum, so a rank that has it finishes the step. */
-static void plan_draw(struct plan *plan, int count, uint64_t seed, bool one_sum)
+static void plan_draw(struct plan *plan, int count, uint64_t seed, bool one_sum, bool divided)
 {
     unsigned members = 0x7; /* three ranks */
 
@@ -147,7 +152,7 @@ static void plan_draw(struct plan *plan, int count, uint64_t seed, bool one_sum)
         struct era *era = &plan->eras[g];
 
         era->members = members;
-        era_draw(&seed, g ? &plan->eras[g - 1] : NULL, era, one_sum);
+        era_draw(&seed, g ? &plan->eras[g - 1] : NULL, era, one_sum, divided);
         members &= ~era->lost;
         for (int wanted = 2 + (int)draw(&seed, SLOTS - 1); size_of(members) < wanted;)
             members |= pick_one(&seed, ~members & ((1u << SLOTS) - 1));
@@ -299,6 +304,15 @@ static void era_train(struct trainer *t, const struct era *era, int slot, bool d
     t->served_step = t->engine.step;
 }
 
+/* What ranks do before a hand-over. */
+static void era_hold(struct trainer *t)
+{
+    struct err e = {0};
+
+    RANK_OK(moments_hold(t, &e), &e);
+    RANK_CHECK(moments_held(t));
+}
+
 /* Returns false if the process ends with the era. */
 static bool era_live(struct ranks *r, struct trainer *t, int g, int slot)
 {
@@ -321,6 +335,8 @@ static bool era_live(struct ranks *r, struct trainer *t, int g, int slot)
     RANK_CHECK(t->engine.whole);
     board_of(r)->hash[g][slot] = meeting_hash(t);
     era_train(t, era, slot, scene->disturbed);
+    if (scene->divided)
+        era_hold(t);
     return !has_slot(era->lost, slot);
 }
 
@@ -419,14 +435,14 @@ static void plan_run(struct ranks *r)
 }
 
 /* Runs the plan with losses and without. */
-static void both_give_the_same_bits(int count, uint64_t seed, const char *sync, bool one_sum)
+static void both_give_the_same_bits(int count, uint64_t seed, const char *sync, bool one_sum, bool divided)
 {
     static struct plan plan;
     struct ranks ranks[2];
 
-    plan_draw(&plan, count, seed, one_sum);
+    plan_draw(&plan, count, seed, one_sum, divided);
     for (int i = 0; i < 2; i++) {
-        const struct scene scene = {.plan = &plan, .sync = sync, .disturbed = i};
+        const struct scene scene = {.plan = &plan, .sync = sync, .disturbed = i, .divided = divided};
         struct err e = {0};
 
         ranks[i] = (struct ranks){.world = 0, .arg = &scene};
@@ -454,14 +470,20 @@ static int eras_wanted(void)
 static void members_are_lost_and_come_and_the_bits_stay(void **state)
 {
     (void)state;
-    both_give_the_same_bits(eras_wanted(), 7, "{type: allreduce}", true);
+    both_give_the_same_bits(eras_wanted(), 7, "{type: allreduce}", true, false);
 }
 
 /* Each group has memory on the device for these sums. Loss and votes are a sum of their own, as floats. */
 static void the_same_with_gradients_as_bf16(void **state)
 {
     (void)state;
-    both_give_the_same_bits(eras_wanted(), 8, "{type: allreduce, wire: bf16}", false);
+    both_give_the_same_bits(eras_wanted(), 8, "{type: allreduce, wire: bf16}", false, false);
+}
+
+static void the_same_with_an_optimizer_in_parts(void **state)
+{
+    (void)state;
+    both_give_the_same_bits(eras_wanted(), 9, "{type: allreduce}\n  shard: optimizer", true, true);
 }
 
 int main(void)
@@ -469,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_lost_and_come_and_the_bits_stay),
         cmocka_unit_test(the_same_with_gradients_as_bf16),
+        cmocka_unit_test(the_same_with_an_optimizer_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,7 +223,7 @@ static enum err_code open_optim(struct engine *n, int rank, int world_size, stru
     return optim_alloc(n->optim, e);
 }
 
-/* A rank with another part of the optimizer has to read its moments from a snapshot. */
+/* Another part of the optimizer has no moments yet: the owner brings them. The number of updates is that of the parameters. */
 static enum err_code open_optim_again(struct engine *n, int rank, int world_size, struct err *e)
 {
     size_t *offsets = xcalloc((size_t)world_size + 1, sizeof(*offsets));
@@ -232,12 +232,13 @@ static enum err_code open_optim_again(struct engine *n, int rank, int world_size
     free(offsets);
     if (n->optim->part == divided && n->optim->first == first && n->optim->count == end - first)
         return ERR_OK;
-    if (n->whole)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "with shard: optimizer, a process cannot go on with another rank or world size");
+    const int64_t steps = n->optim->steps;
     optim_free(n->optim);
     n->optim = NULL;
-    return open_optim(n, rank, world_size, e);
+    if (open_optim(n, rank, world_size, e))
+        return e->code;
+    n->optim->steps = steps;
+    return ERR_OK;
 }
 
 static enum err_code open_state(struct engine *n, int rank, int world_size, struct err *e)

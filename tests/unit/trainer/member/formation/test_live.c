@@ -18,6 +18,7 @@
 #include "trainer/choose_sync.h"
 #include "trainer/engine/memory.h"
 #include "trainer/engine/state.h"
+#include "trainer/moments.h"
 #include "trainer/resume.h"
 #include "trainer/step.h"
 
@@ -153,6 +154,78 @@ static void all_end_as_if_no_rank_had_been_lost(void **state)
         ranks_release(&whole);
         ranks_release(&lost);
     }
+}
+
+/* ---- shard: optimizer */
+
+static void hold_and_go_on(struct ranks *r, int rank)
+{
+    const struct scene *scene = r->arg;
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    live_open(&t, &config, scene);
+    form_first(r, &t, rank, WORLD);
+    meeting_train(&t, BEFORE);
+    RANK_OK(moments_hold(&t, &e), &e);
+    RANK_CHECK(moments_held(&t));
+    leave_or_die(r, &t, &config, rank);
+    RANK_OK(form_second(r, &t, rank, &e), &e);
+    RANK_CHECK(t.engine.whole && t.engine.step == BEFORE && t.engine.optim->steps == BEFORE);
+    meeting_train(&t, AFTER);
+    RANK_CHECK(!moments_held(&t)); /* they were those of a step before */
+    r->shared->hash[rank] = meeting_hash(&t);
+    meeting_close_trainer(&t, &config);
+}
+
+static const char *const divided[] = {
+    "  shard: optimizer\n",
+    "  shard: optimizer\n  schedule: {type: cosine, warmup: 4}\n",
+};
+
+static void ranks_that_hold_all_moments_end_as_if_no_rank_had_left(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(divided); i++) {
+        const struct scene scene = {.more = divided[i]};
+        struct ranks whole = {.world = WORLD, .arg = &scene}, held = whole;
+
+        assert_true(ranks_run(&whole, train_undisturbed));
+        assert_true(ranks_run(&held, hold_and_go_on));
+        for (int r = 0; r < WORLD; r++)
+            assert_true(held.shared->hash[r] == whole.shared->hash[r]);
+        ranks_release(&whole);
+        ranks_release(&held);
+    }
+}
+
+/* Nothing is whole without the moments of the lost rank, also if all ranks still have equal parameters. */
+static void lose_moments(struct ranks *r, int rank)
+{
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    live_open(&t, &config, r->arg);
+    form_first(r, &t, rank, WORLD);
+    meeting_train(&t, BEFORE);
+    RANK_OK(moments_hold(&t, &e), &e);
+    meeting_train(&t, 1); /* what it holds is too old now */
+    RANK_CHECK(trainer_leave(&t));
+    RANK_CHECK(!t.engine.whole);
+    RANK_CHECK(form_second(r, &t, rank, &e) == ERR_INTERNAL);
+    meeting_close_trainer(&t, &config);
+}
+
+static void without_all_moments_no_state_is_whole(void **state)
+{
+    const struct scene scene = {.more = divided[0]};
+    struct ranks ranks = {.world = WORLD, .arg = &scene};
+
+    (void)state;
+    assert_true(ranks_run(&ranks, lose_moments));
+    ranks_release(&ranks);
 }
 
 /* ---- what differs */
@@ -576,6 +649,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_end_as_if_no_rank_had_been_lost),
+        cmocka_unit_test(ranks_that_hold_all_moments_end_as_if_no_rank_had_left),
+        cmocka_unit_test(without_all_moments_no_state_is_whole),
         cmocka_unit_test(a_rank_at_the_same_step_keeps_its_state_so_that_a_difference_is_found),
         cmocka_unit_test(a_source_without_a_state_is_refused),
         cmocka_unit_test(another_version_ends_a_live_generation_but_not_the_job),

@@ -1,0 +1,117 @@
+#include "trainer/moments.h"
+
+#include <stdlib.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/engine/state.h"
+#include "trainer/member/link/watch.h"
+#include "trainer/parameters.h"
+#include "trainer/peer_loss.h"
+
+enum err_code moments_gather(struct trainer *t, float *moments, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const int world = t->formation.world_size;
+    struct optim_array arrays[OPTIM_MOMENTS];
+    const size_t array_count = optim_arrays(n->optim, arrays);
+    size_t *parts = xcalloc((size_t)world + 1, sizeof(*parts)),
+           *cuts = xcalloc((size_t)world + 1, sizeof(*cuts));
+    enum err_code code = ERR_OK;
+    (void)engine_divide(n, world, parts);
+    for (size_t i = 0; !code && i < array_count; i++) {
+        for (int r = 0; r <= world; r++)
+            cuts[r] = optim_array_cut(n->optim, i, parts[r]);
+        state_moment_out(n, &arrays[i], n->grads.data);
+        if (world > 1)
+            code = coll_gather(t->formation.group, n->grads.data, cuts, e);
+        if (!code && world > 1)
+            code = coll_join(t->formation.group, e);
+        if (!code && moments)
+            n->device->ops->download(n->device, moments + arrays[i].at, n->grads.data,
+                                     arrays[i].whole * sizeof(float));
+    }
+    free(parts);
+    free(cuts);
+    return code;
+}
+
+enum err_code moments_spread(struct trainer *t, const float *moments, int from, struct err *e)
+{
+    struct engine *n = &t->engine;
+    struct optim_array arrays[OPTIM_MOMENTS];
+    const size_t array_count = optim_arrays(n->optim, arrays);
+    for (size_t i = 0; i < array_count; i++) {
+        const struct optim_array *a = &arrays[i];
+        if (t->formation.rank == from)
+            n->device->ops->upload(n->device, n->grads.data, moments + a->at, a->whole * sizeof(float));
+        if (coll_broadcast_floats(t->formation.group, n->grads.data, a->whole, from, e))
+            return e->code;
+        state_moment_in(n, a, n->grads.data);
+    }
+    return n->device->ops->wait(n->device, e);
+}
+
+/* ---- between two generations */
+
+/* Whether no rank lacks memory. *room: NULL on a rank that holds nothing. */
+static enum err_code hold_agree(struct trainer *t, bool wants, float **room, bool *all_have, struct err *e)
+{
+    const struct formation *f = &t->formation;
+    const size_t bytes = (t->engine.optim->whole_floats + 1) * sizeof(**room);
+    *room = wants && !fault_hit("moments.hold") ? malloc(bytes) : NULL;
+    const bool mine = !wants || *room;
+    bool *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    *all_have = true;
+    for (int r = 0; !code && r < f->world_size; r++)
+        *all_have &= all[r];
+    free(all);
+    return code;
+}
+
+enum err_code moments_hold(struct trainer *t, struct err *e)
+{
+    struct engine *n = &t->engine;
+    float *room = NULL;
+    bool all_have = true;
+    moments_release(t);
+    if (!n->optim->part || t->no_room)
+        return ERR_OK;
+    enum err_code code = sync_join(t->formation.sync, e) || parameters_complete(t, e) ? e->code : ERR_OK;
+    /* Whichever nodes stay, one of their ranks has all moments. */
+    if (!code)
+        code = hold_agree(t, t->config->local_rank == 0, &room, &all_have, e);
+    if (!code && !all_have) {
+        log_warn("moments_not_held", "rank=%d step=%lld why=\"a rank has no memory for them\"",
+                 t->formation.rank, (long long)n->step);
+        t->no_room = true;
+        link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
+    } else if (!code && (moments_gather(t, room, e) || n->device->ops->wait(n->device, e)))
+        code = e->code;
+    if (code || !all_have) {
+        free(room);
+        return code;
+    }
+    t->held = (struct held_moments){room, n->step};
+    return ERR_OK;
+}
+
+bool moments_held(const struct trainer *t)
+{
+    return t->held.data && t->held.step == t->engine.step && t->engine.whole;
+}
+
+void moments_release(struct trainer *t)
+{
+    free(t->held.data);
+    t->held = (struct held_moments){0};
+}
+
+void moments_leave(struct trainer *t)
+{
+    struct engine *n = &t->engine;
+    if (n->optim && n->optim->part && !moments_held(t))
+        n->whole = false;
+}
