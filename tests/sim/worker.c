@@ -649,7 +649,7 @@ void worker_reply(struct sim *sim, const struct reply *reply)
         return;
     }
     if (reply->err.code == ERR_ABORTED && p->stays) {
-        if (reply->kind != CORE_COMMIT_SNAPSHOT)
+        if (reply->kind != CORE_COMMIT_SNAPSHOT && reply->kind != CORE_SNAPSHOT_FAILED)
             leave_generation(sim, p);
         return; /* Watch says what comes next */
     }
