@@ -50,16 +50,17 @@ def no_thread_that_computes_runs_a_handler(directory):
         assert got == [143, 143], (got, [r.err[-2000:] for r in w.ranks])
 
 
-def many_signals_change_nothing(directory):
-    """Those that a batch system sends to every process of a step."""
-    with World(directory, JOB.replace("10000000", "300"), world=2, nodes=2) as w:
-        w.until_step(2)
+def repeated_signals_stop_as_one_does(directory):
+    """A batch system repeats SIGTERM, so that signals also come in the last products and while the snapshot is written."""
+    with World(directory, JOB, world=2, nodes=2) as w:
+        w.until_step(20)
         while any(r.process.poll() is None for r in w.ranks):
             for r in w.ranks:
+                r.process.send_signal(signal.SIGTERM)
                 r.process.send_signal(signal.SIGUSR1)
-                r.process.send_signal(signal.SIGCONT)
         got = w.wait()
-        assert got == [0, 0], (got, [r.err[-2000:] for r in w.ranks])
+        assert got == [143, 143], (got, [r.err[-2000:] for r in w.ranks])
+        assert w.rendezvous.commits, "no snapshot"
 
 
-sweep("signals", [no_thread_that_computes_runs_a_handler, many_signals_change_nothing])
+sweep("signals", [no_thread_that_computes_runs_a_handler, repeated_signals_stop_as_one_does])

@@ -31,6 +31,7 @@
 #include "daemon/coordinator/core/cards/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/failure/restart_rule.h"
+#include "daemon/coordinator/core/failure/stall.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/model.h"
@@ -82,15 +83,14 @@ static void hold_job(struct core *core, struct job *job)
     core_wake(core, job->not_before);
 }
 
-/* The numbers of the spawns that may be started, in order, and 0. NULL: there is no job. */
-static int64_t *spawns_without_doubt(const struct job *job)
+/* What is known of the spawns beside their records: copies in the order of their numbers, of which no pointer may be used. An
+ * empty one ends the list. NULL: there is no job. */
+static struct spawn *copy_spawns(const struct job *job)
 {
-    int64_t *list = job ? xcalloc(job->spawn_count + 1, sizeof(*list)) : NULL;
-    size_t count = 0;
+    struct spawn *list = job ? xcalloc(job->spawn_count + 1, sizeof(*list)) : NULL;
 
     for (size_t i = 0; job && i < job->spawn_count; i++)
-        if (!job->spawns[i]->doubtful)
-            list[count++] = job->spawns[i]->r.spawn;
+        list[i] = *job->spawns[i];
     return list;
 }
 
@@ -114,17 +114,21 @@ static bool spawn_is_doubted(const struct core *core)
     return false;
 }
 
-/* Doubts all spawns but these, until their nodes show them. A generation that forms has time after that. */
-static void doubt_spawns(struct core *core, struct job *job, const int64_t *but)
+/* Doubts all spawns until their nodes show them, but not those that were shown before the job was made anew from a card. Of these
+ * the nodes do not repeat either what they have said. A generation that forms has time after that. */
+static void doubt_spawns(struct core *core, struct job *job, const struct spawn *before)
 {
     struct generation *g = job_current(job);
 
     doubt_records(core);
     for (size_t i = 0; i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
-        while (but && *but && *but < s->r.spawn)
-            but++;
-        s->doubtful = !but || *but != s->r.spawn;
+        while (before && before->r.spawn && before->r.spawn < s->r.spawn)
+            before++;
+        const bool known = before && before->r.spawn == s->r.spawn;
+        s->doubtful = !known || before->doubtful;
+        if (known)
+            stall_carry_over(s, before);
     }
     if (g && g->join_at && g->join_at <= core->learning_until) {
         g->join_at = core->learning_until + job->spec.join_timeout_ms;
@@ -372,7 +376,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     end_unstarted_spawns(core, hello->node, &ours, &merged);
     /* before the job is built, because its spawns point at their nodes */
     expect_nodes(core, &merged);
-    int64_t *proven = spawns_without_doubt(job);
+    struct spawn *before = copy_spawns(job);
     if (job)
         drop_job(core, job);
     BUG_ON(load_job_whole(core, &merged, &e) != ERR_OK);
@@ -387,8 +391,8 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     /* other nodes may have later cards of it */
     if (!job_finished(job))
         hold_job(core, job);
-    doubt_spawns(core, job, proven);
-    free(proven);
+    doubt_spawns(core, job, before);
+    free(before);
     end_generation_of_dead(core, job);
     job_settle(core, job);
 }

@@ -28,8 +28,8 @@
 
 #define SAID_AFTER_MS 60000  /* status shows a standstill after this time, if stall_timeout is not shorter */
 #define TOLD_AFTER_MS 600000 /* hooks are told of it after this time, if there is no stall_timeout */
-#define WAITED_MS 5000       /* a rank that was idle in the last 5 s counts as one that waited in the collective */
-#define BUSY_RATIO 8 /* a rank that uses less than this part (1 / 8) of the busiest one's CPU time waits */
+#define WAITED_MS 5000 /* a rank that was idle in the last 5 s counts as one that waited in the collective */
+#define BUSY_RATIO 8   /* a rank that uses less than this part (1 / 8) of the busiest one's CPU time waits */
 #define COMPUTES_CPU 250      /* a rank that waits uses less, even on a slow machine; permille of a core */
 #define RELEASE_EVERY_MS 5000 /* time between two checks of workers that SIGKILL did not end */
 
@@ -53,6 +53,19 @@ void stall_forget(struct node *node)
         s->idle_since = s->silent_since = 0;
         s->proc_state = 0;
     }
+}
+
+void stall_carry_over(struct spawn *to, const struct spawn *from)
+{
+    to->idle_since = from->idle_since;
+    to->silent_since = from->silent_since;
+    to->idle_until = from->idle_until;
+    to->proc_state = from->proc_state;
+    to->own_wait = from->own_wait;
+    to->cpu_permille = from->cpu_permille;
+    memcpy(to->waits_in, from->waits_in, sizeof(to->waits_in));
+    memcpy(to->waits_for, from->waits_for, sizeof(to->waits_for));
+    memcpy(to->stack, from->stack, sizeof(to->stack));
 }
 
 static int64_t boot_since(const struct core *core, int64_t age)

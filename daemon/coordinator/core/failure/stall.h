@@ -7,6 +7,8 @@
 /* Workers that stand still; stall.c describes what counts as standing still. Times: boot ms. */
 void stall_apply(struct core *core, struct node *node, const struct core_event *event);
 void stall_forget(struct node *node); /* its session ended, so the state of its workers is unknown */
+/* The worker's job was made anew, and its node does not say again how it stands. */
+void stall_carry_over(struct spawn *to, const struct spawn *from);
 void stall_tick(struct core *core, struct job *job);
 int64_t stall_deadline(const struct core *core, const struct job *job); /* INT64_MAX: none */
 /* Gives up the workers that SIGKILL did not end because they are stuck in the kernel, and drains their nodes.

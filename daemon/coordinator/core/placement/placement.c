@@ -395,6 +395,7 @@ static bool reserve_targets(const struct core *core, const struct job *job, stru
             list[kept++] = list[i];
     if (!kept || kept < strv_len(job->targets))
         return false;
+    kept = choose_to_reserve(job, list, kept); /* a user may have made the job smaller meanwhile */
     for (size_t i = 0; i < kept; i++)
         capacity_reserve(job, list[i].node, &list[i]);
     return true;

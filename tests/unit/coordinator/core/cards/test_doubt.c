@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define BOTH "box1 box2"
@@ -159,6 +160,35 @@ static void hello_with_card(struct core_fixture *f, const struct records *card)
     core_event(f->core, &event, f->now, &f->out);
 }
 
+static const struct spawn *find_spawn(const struct core_fixture *f, int64_t job, int64_t spawn)
+{
+    return job_find_spawn(core_find_job(f->core, job), spawn);
+}
+
+/* box1 says once that its worker is silent. The job is then made anew from box3's card. */
+static void a_card_does_not_hide_a_silent_worker(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+    const int64_t job = job_on_both(f, "nodes: 2\nprocs_per_node: 1\n");
+    const struct core_activity silent = {
+        .job = job, .spawn = 1, .idle_ms = -1, .silent_ms = 100, .cpu_permille = 900};
+    struct core_event event = {.kind = CORE_ACTIVITY, .activity = {.spawns = &silent, .count = 1}};
+
+    assert_true(core_card(f->core, job, &card));
+    card.generations[0].state = GENERATION_RUNNING;
+    card.jobs[0].state = JOB_RUNNING;
+    restore(f);
+    event.session = fixture_hello(f, "box1", "box1", 2, 0);
+    fixture_all_run(f, "box1");
+    core_event(f->core, &event, f->now, &f->out);
+    const int64_t since = find_spawn(f, job, 1)->silent_since;
+    assert_int_not_equal(since, 0);
+    hello_with_card(f, &card);
+    assert_int_equal(find_spawn(f, job, 1)->silent_since, since);
+    assert_int_equal(find_spawn(f, job, 1)->cpu_permille, 900);
+}
+
 /* box3 has had workers of the job, and keeps a card of it. */
 static void a_card_brings_no_doubt_about_workers_that_nodes_have_shown(void **state)
 {
@@ -188,6 +218,7 @@ int main(void)
         TEST(a_restart_does_not_end_the_doubt),
         TEST(the_plans_of_an_older_wish_prove_nothing),
         TEST(learning_is_no_time_to_join_in),
+        TEST(a_card_does_not_hide_a_silent_worker),
         TEST(a_card_brings_no_doubt_about_workers_that_nodes_have_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

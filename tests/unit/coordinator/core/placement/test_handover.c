@@ -145,6 +145,26 @@ static void a_job_leaves_the_nodes_of_one_that_drains(void **state)
     assert_int_equal(fixture_generation(f, other)->node_count, 2);
 }
 
+/* The same, but its user has made the other job smaller meanwhile, so box4 is free. */
+static void a_job_takes_what_another_needs_no_more(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO SAVED);
+
+    fixture_node(f, "box3", 1);
+    int64_t other = fixture_submit(f, "nodes: 1:2\nprocs_per_node: 1\n");
+    fixture_form(f, other);
+    fixture_node(f, "box4", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
+    assert_int_equal(fixture_stop(f, other, 0), CORE_STOP_TERM);
+    assert_int_equal(fixture_resize(f, other, 1, 1), ERR_OK);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_string_equal(fixture_node_of(f, job, 1), "box4");
+}
+
 /* Without snapshots a stop would lose all, so the job stays, as before. It tries again when there may be another node. */
 static void a_job_without_snapshots_stays_on_a_drained_node(void **state)
 {
@@ -513,6 +533,7 @@ int main(void)
         TEST(a_drained_node_is_left),
         TEST(a_job_that_finds_no_other_node_is_drained),
         TEST(a_job_leaves_the_nodes_of_one_that_drains),
+        TEST(a_job_takes_what_another_needs_no_more),
         TEST(a_job_without_snapshots_stays_on_a_drained_node),
         TEST(a_resize_that_is_taken_back_stops_nothing),
         TEST(an_undrain_stops_nothing),
