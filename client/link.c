@@ -139,12 +139,12 @@ enum err_code link_explain(const struct link *link, struct err *e)
     case ERR_DEADLINE_EXCEEDED: /* the name server may be the one that does not answer */
         if (was.code == ERR_DEADLINE_EXCEEDED && link_explain_name(t, e) != ERR_OK)
             return e->code;
-        /* This may be a node of a cluster. A second coordinator on it would be the wrong remedy. */
+        /* This machine may be a node of a cluster. To start a second coordinator here would be the wrong remedy. */
         if (t->from && strcmp(t->from, "the default") == 0)
             return err_set(e, ERR_UNAVAILABLE,
                            "no coordinator is named, and %s does not answer (%.160s): set "
                            "DDP_COORDINATOR=HOST:29600 to the coordinator's machine, or start "
-                           "ddp-coordinator on this one",
+                           "ddp-coordinator on this machine",
                            t->address, link_last_cause(was.msg));
         return err_set(
             e, ERR_UNAVAILABLE,

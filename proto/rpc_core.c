@@ -164,8 +164,8 @@ static void log_of_grpc(gpr_log_func_args *args)
     log_line(level, "grpc", "message=%s", LOG_Q(args->message));
 }
 
-/* Debian builds Abseil, which gRPC takes its locks from, with a search for deadlocks in each lock. Other builds have
- * this function too, under other names, but search only if someone asks for it. */
+/* gRPC uses the locks of Abseil. Debian's build of Abseil searches for deadlocks whenever a lock is taken. Other builds
+ * have this function under other names, but do not search unless a program turns the search on. */
 static void locks_stop_search(void)
 {
     void (*set_mode)(int) = NULL;

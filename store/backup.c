@@ -199,7 +199,7 @@ static void backup_list_pattern(const char *dir, const char *pattern, struct bac
     *count = 0;
     for (struct dirent *entry = d ? readdir(d) : NULL; entry; entry = readdir(d)) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, entry->d_name);
-        /* A coordinator's own database is not a copy: the directory of backups may be that of the state. */
+        /* The backup directory may be the state directory, whose ddp.db is the database itself and not a backup. */
         if (fnmatch(pattern, entry->d_name, 0) != 0 || strcmp(entry->d_name, "ddp.db") == 0)
             continue;
         list = array_grow(list, *count, &cap, sizeof *list);

@@ -22,9 +22,9 @@ char *backup_name(const char *dir);
  * goes to a temporary file beside `to`, which is synced, checked and renamed. DATA_LOSS: the database is
  * damaged or behind ddp.mark; such a copy is not kept. */
 MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
-/* The readable backups in dir that have a name of backup_name, newest first; none if there is no such directory. */
+/* The readable backups in dir with names that backup_name made, newest first; none if there is no such directory. */
 void backup_list(const char *dir, struct backup **out, size_t *count);
-/* Likewise, with the backups to which a user gave another name that ends in .db. */
+/* Likewise, but also the backups to which a user gave another name, if it ends in .db. */
 void backup_list_all(const char *dir, struct backup **out, size_t *count);
 /* What was saved of databases that were deleted while in use, likewise. */
 void backup_list_rescued(const char *state, struct backup **out, size_t *count);

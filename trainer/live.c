@@ -142,14 +142,14 @@ static enum err_code state_share(struct trainer *t, const struct snapshot_place 
     return ERR_OK;
 }
 
-/* shard: optimizer. The world may have another size, so that each rank has another part. */
+/* shard: optimizer. The world size may have changed, and with it the part of each rank. */
 static enum err_code parts_share(struct trainer *t, int source, struct err *e)
 {
     struct engine *n = &t->engine;
     const bool held = moments_held(t);
     if (t->formation.rank == source && !held)
         return err_set(e, ERR_INTERNAL, "rank %d is the source, but it does not hold the moments", source);
-    n->whole = held; /* a rank that holds none depends on the source until it has its part */
+    n->whole = held; /* without them, this rank depends on the source until it has its part */
     if (moments_spread(t, t->held.data, source, e))
         return e->code;
     n->whole = true;

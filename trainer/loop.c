@@ -231,7 +231,7 @@ static enum err_code run_generation(struct trainer *t, struct err *e)
         if (trainer_step(t, &s, &at_start, e))
             return e->code;
         sample_log_end(t, &log);
-        moments_release(t); /* they belong to the step before */
+        moments_release(t); /* held moments belong to the previous step */
         t->interval.steps += t->engine.step - before.step;
         t->interval.samples += s.global;
         /* A round of a given time makes many steps at once, some of them maybe before the group went on within it. */

@@ -11,14 +11,14 @@
 #include "trainer/device/comm.h"
 #include "trainer/measure.h"
 
-#define ROUNDS_MOST 4 /* so many partners of a node tell whether the node is slow */
+#define ROUNDS_MOST 4 /* this many partners are enough to tell whether a node is slow */
 #define WINDOWS 5     /* in a round */
-/* The same on all ranks, because small arrays are slower. */
+/* Sizes of an all-reduce. All ranks use the same one, because small arrays have lower rates. */
 #define HOST_FLOATS ((size_t)256 << 10)
 #define AWAY_FLOATS ((size_t)8 << 20)
 #define CALLS_MOST 10000 /* in a window */
 
-/* ---- who meets whom */
+/* ---- which nodes are paired in a round */
 
 int network_rounds(int nodes)
 {
@@ -133,7 +133,7 @@ static int network_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The first call also opens channels. The second one tells how many fit into a window. */
+/* The first call also opens channels. The time of the second call tells how many calls fit into a window. */
 static enum err_code node_pair_run(struct node_pair *p, int64_t time_ns, struct network_rates *out,
                                    struct err *e)
 {

@@ -55,7 +55,7 @@ enum err_code moments_spread(struct trainer *t, const float *moments, int from, 
 
 /* ---- between two generations */
 
-/* Whether no rank lacks memory. *room: NULL on a rank that holds nothing. */
+/* *all_have: whether each rank that wants memory got it. *room: NULL on a rank that holds nothing. */
 static enum err_code hold_agree(struct trainer *t, bool wants, float **room, bool *all_have, struct err *e)
 {
     const struct formation *f = &t->formation;
@@ -80,7 +80,7 @@ enum err_code moments_hold(struct trainer *t, struct err *e)
     if (!n->optim->part || t->no_room)
         return ERR_OK;
     enum err_code code = sync_join(t->formation.sync, e) || parameters_complete(t, e) ? e->code : ERR_OK;
-    /* Whichever nodes stay, one of their ranks has all moments. */
+    /* One rank of each node holds all moments, so it does not matter which nodes stay. */
     if (!code)
         code = hold_agree(t, t->config->local_rank == 0, &room, &all_have, e);
     if (!code && !all_have) {

@@ -4,7 +4,7 @@
 #include "trainer/trainer.h"
 
 /* shard: optimizer. Each rank has the moments of its part only. These functions bring the moments of all ranks together, and divide them
- * again. They pass through the array of the gradients, which is not needed between two steps. All ranks of the group make the same
+ * again. The moments pass through the array of the gradients, which is not needed between two steps. All ranks of the group make the same
  * calls; an optimizer without parts needs none of them. */
 
 /* moments: of a whole state, in host memory, valid after the device's next wait; NULL: this rank does not want them. */
@@ -12,8 +12,8 @@ MUST_CHECK enum err_code moments_gather(struct trainer *t, float *moments, struc
 /* Each rank takes its part. moments: of a whole state; only rank `from` reads them. */
 MUST_CHECK enum err_code moments_spread(struct trainer *t, const float *moments, int from, struct err *e);
 
-/* Before the members change and nobody is lost: one rank of each node holds all moments in host memory, until the next step. If one
- * of them has no memory for that, nobody holds any, and this process does not stay any more (trainer_stays). */
+/* Call it before the members change, if no rank is lost. One rank of each node then holds all moments in host memory until the next
+ * step. If one of these ranks has too little memory, no rank holds any, and this process no longer stays (trainer_stays). */
 MUST_CHECK enum err_code moments_hold(struct trainer *t, struct err *e);
 /* Whether this rank holds the moments that belong to its parameters. */
 bool moments_held(const struct trainer *t);

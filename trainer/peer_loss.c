@@ -13,7 +13,7 @@
 
 #define ASK_MS 5000 /* how often a survivor asks a silent coordinator again */
 
-/* Opened once and never closed, since the Watch thread and the one that waits for signals may write to it at any time. */
+/* Opened once and never closed, since the Watch thread and the signal thread may write to it at any time. */
 static atomic_int wake_fd = -1;
 
 void peer_loss_wake(void)

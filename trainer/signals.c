@@ -9,8 +9,8 @@
 
 atomic_int trainer_stop_signal, trainer_running;
 
-/* The number is stored before the look at trainer_running. A thread that clears trainer_running and then reads the number
- * therefore sees it, or the process ends here. */
+/* Stores the number before it reads trainer_running. So a thread that clears trainer_running and then reads the number sees
+ * the signal, or this process ends here. */
 static void *signals_main(void *arg)
 {
     sigset_t *set = arg;

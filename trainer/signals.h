@@ -11,7 +11,7 @@
 extern atomic_int trainer_stop_signal; /* the number of the signal that asked this process to stop, or 0 */
 extern atomic_int trainer_running;     /* nonzero while there is a state to save */
 
-/* Call it before any other thread starts, because threads inherit what is blocked. Without a state to save, a signal
+/* Call it before any other thread starts, because threads inherit the blocked signals. Without a state to save, a signal
  * ends the process at once. */
 MUST_CHECK enum err_code signals_open(bool standalone, struct err *e);
 

@@ -74,7 +74,7 @@ struct gather {                 /* of parameters, in pieces: parameters.h */
 
 struct held_moments { /* shard: optimizer, between two generations: moments.h */
     float *data;      /* of a whole state; NULL: none */
-    int64_t step;     /* after which they are */
+    int64_t step;     /* the step after which these are the moments */
 };
 
 struct run_mark { /* a place of the run */
@@ -96,7 +96,7 @@ struct trainer {
     /* The choice that the engine's state follows. A generation that fails before it has a choice leaves it as it is. */
     struct live_choice chosen;
     bool outdated; /* it met a process of another version */
-    bool no_room;  /* for moments that a rank would hold */
+    bool no_room;  /* a rank lacks the memory to hold moments */
     struct held_moments held;
     /* Device memory for a part of a state that is sent to other ranks, and that this rank does not take; NULL: not needed yet. */
     void *room;

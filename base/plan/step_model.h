@@ -12,8 +12,8 @@
 struct plan_machine {
     int64_t nodes, ranks; /* ranks: of all nodes; the same number on each */
     bool gpu;
-    bool
-        host_sums; /* GPUs whose sums and gathers go through the host's memory, not by NCCL: nothing runs beside them */
+    /* GPUs sum and gather through host memory, without NCCL. No pass overlaps with these exchanges. */
+    bool host_sums;
     double step_s; /* of a rank alone, measured; 0: from `rate` */
     double rate; /* floating-point operations per second that a rank reaches in forward and backward passes */
     double memory_rate; /* bytes per second that a rank reads and writes in the optimizer's update */

@@ -123,7 +123,7 @@ static void deep_print_json(const struct deep_result *r, const struct findings *
     buf_putc(out, '\n');
 }
 
-/* An operator decides whether a node goes: its jobs may prefer a slow node to none. */
+/* The check only suggests a drain. An operator decides, because a slow node may be better than none. */
 static void deep_print_orders(const struct findings *found, struct buf *out)
 {
     for (size_t i = 0; i < found->count; i++) {

@@ -55,7 +55,7 @@ static const struct option_spec options[] = {
      .value = "S",
      .min = 0.1,
      .max = 600,
-     .help = "with --deep: how long the devices are measured, and then again the network",
+     .help = "with --deep: how long to measure the devices, and then the network",
      .default_text = "5"},
     {.name = "drain",
      .type = OPTION_FLAG,
@@ -237,8 +237,8 @@ const struct command cmd_check = {
         "this check and prints warnings.\n\n"
         "With --deep, a job measures the free nodes instead: matrix products, memory and copies of each GPU, or\n"
         "of each slot of a node without GPUs, and all-reduces between nodes. Each rate is printed beside the\n"
-        "median of its peers: those of the same model. A rate that stays below 80 % of it in all rounds is a\n"
-        "problem, and the command that keeps the node from further jobs is printed; --drain does it at once.\n"
+        "median of its peers, which are of the same model. A rate that stays below 80 % of this median in all\n"
+        "rounds is a problem. ddpctl then prints the command that drains the node; --drain drains it at once.\n"
         "Nodes that run jobs are left out. --deep needs the role `submit`, --drain the role `operate`.\n\n"
         "  ddpctl check --deep\n"
         "  ddpctl check --deep --drain --only-nodes box1,box2,box3",

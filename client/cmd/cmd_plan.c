@@ -160,8 +160,7 @@ static enum err_code plan_place_ranks(struct plan *p, const struct plan_options 
                        (long long)m->ranks, (long long)per_node);
     m->nodes = m->ranks / per_node;
     m->gpu = o->gpus || o->gpu || job->device == JOB_DEVICE_CUDA;
-    m->host_sums =
-        m->gpu && job->train.reproducible == REPRODUCIBLE_WORLD; /* NCCL's sums have another order */
+    m->host_sums = m->gpu && job->train.reproducible == REPRODUCIBLE_WORLD; /* NCCL adds in another order */
     m->hop_s = o->latency > 0 ? o->latency : m->gpu ? HOP_GPU : HOP_TCP;
     m->link = o->link / 8;
     if (m->nodes > 1 && m->link <= 0)

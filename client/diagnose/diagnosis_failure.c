@@ -19,9 +19,11 @@ static void failure_put_exit(struct buf *out, const Ddp__V1__WorkerProbe *w, boo
 {
     const char *name = w->signal ? sigabbrev_np(w->signal) : NULL;
     if (w->lost)
-        buf_puts(out,
-                 several ? "were lost with their supervisors, as when a machine restarts: exit status unknown"
-                         : "was lost with its supervisor, as when a machine restarts: exit status unknown");
+        buf_puts(
+            out,
+            several
+                ? "were lost with their supervisors, perhaps because a machine restarted: exit status unknown"
+                : "was lost with its supervisor, perhaps because the machine restarted: exit status unknown");
     else if (w->out_of_memory)
         buf_printf(out, "ran out of memory, the kernel killed %s", several ? "them" : "it");
     else if (w->signal)

@@ -98,7 +98,7 @@ static const Ddp__V1__CheckPath *preflight_find_path(const Ddp__V1__CheckPlaceRe
 
 static bool preflight_same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__CheckPath *b)
 {
-    /* without a digest, only sizes are known: from a quick check, or from an older agent */
+    /* a quick check or an older agent gives no digest, so only the sizes are compared */
     return a->bytes == b->bytes && a->files == b->files &&
            (!*a->digest || !*b->digest || strcmp(a->digest, b->digest) == 0);
 }
@@ -173,8 +173,8 @@ static void preflight_check_absent(const struct preflight *f, size_t node, struc
     }
 }
 
-/* A virtual environment that only some nodes have: PATH then leads to another Python, with other packages. Its
- * ranks fail at an import, or hang in the first collective of another version of PyTorch. */
+/* On a node that lacks the virtual environment, PATH leads to another Python with other packages. The ranks there
+ * fail at an import. With another version of PyTorch they hang in the first collective. */
 static void preflight_check_interpreter(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckPlaceResult *mine = preflight_place_at(f, node), *first = NULL;

@@ -17,7 +17,7 @@ struct follow_view {
     const Ddp__V1__ProbeJobReply *probe;
     bool (*seen)(void *user, int rank);
     void *seen_by;
-    bool tells_end; /* brief, but a train job that ends without a failure gets its last line */
+    bool tells_end; /* brief, but prints the last line of a train job that does not fail */
     /* private: what was printed so far */
     bool headed, drawn, ended, away, yielded;
     int64_t first_ms, starting_ms, last_line_ms, last_step, generation, failed_generation;

@@ -34,7 +34,7 @@ struct session {
     bool welcomed, leaving, closing;
     bool renewing;        /* the stream ends because of session_renew: no failure to log */
     int64_t heartbeat_ms; /* of the welcome */
-    int64_t beat_ms;      /* the interval now: of the last acknowledgement */
+    int64_t beat_ms;      /* the current interval, from the last acknowledgement */
     int64_t backoff_ms;
     int64_t sequence, acked, hello_sent;
     int64_t sent[IN_FLIGHT]; /* by sequence */

@@ -3,8 +3,8 @@
  * themselves, from a plan that all know. Without losses the same plan gives the same bits. One process, the witness, lives
  * through all generations and must hold no more at the end than at the beginning.
  *
- * With shard: optimizer the moments of a lost rank are gone, so members leave in order only, or are lost while a group forms. Each
- * generation has another size, and so each rank another part of the moments. */
+ * With shard: optimizer the moments of a lost rank are gone. So here members only leave in order, or are lost while a group forms.
+ * Each generation has another size, so each rank has another part of the moments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -169,8 +169,8 @@ static const struct rank_record *next_rank(const struct sim *sim, const struct c
     return NULL;
 }
 
-/* The first end left the spawn out as late. The changes then also hold its death, or the end of the next generation,
- * which dropped it. */
+/* Whether the first end left the spawn out because it was late. Then the changes also hold its death, or the end of the
+ * next generation, which dropped the spawn. */
 static bool left_out_first(const struct change *changes, size_t count, const struct change *end,
                            int64_t spawn)
 {

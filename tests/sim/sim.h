@@ -176,7 +176,7 @@ struct proc {
     bool ready, leaving;
     bool stays;   /* it goes on in the next generation when its own has failed */
     bool live;    /* it has the state of its step in memory, from this generation or an earlier one */
-    bool held;    /* of a job with divided state: that of all ranks, since a hand-over, until its next step */
+    bool held;    /* divided state: it holds that of all ranks, from a hand-over until its next step */
     bool waits;   /* its generation is over, and it waits for the next */
     bool severed; /* the connections to its peers are lost */
     bool broken;  /* it has noticed that */
@@ -262,7 +262,7 @@ struct machine {
     int session;             /* its index; -1: none */
     bool welcomed, drained;
     int64_t last_ack_sent, heard, sequence, sent[64];
-    int64_t beat_ms, beats; /* interval of heartbeats; how many were planned: only the newest is sent */
+    int64_t beat_ms, beats; /* interval of heartbeats; number planned, of which only the newest is sent */
     int64_t turned_away;    /* when its last attempt to connect failed */
     struct wish_copy *wish; /* the newest, on disk */
     struct card cards[MAX_JOBS];

@@ -223,7 +223,8 @@ static enum err_code open_optim(struct engine *n, int rank, int world_size, stru
     return optim_alloc(n->optim, e);
 }
 
-/* Another part of the optimizer has no moments yet: the owner brings them. The number of updates is that of the parameters. */
+/* If the rank now has another part of the optimizer, the part is opened without moments: the caller must fill them in. The number
+ * of updates stays, because it belongs to the parameters. */
 static enum err_code open_optim_again(struct engine *n, int rank, int world_size, struct err *e)
 {
     size_t *offsets = xcalloc((size_t)world_size + 1, sizeof(*offsets));

@@ -10,7 +10,7 @@
 #include "client/cmd/submit/follow.h"
 #include "client/reply_json.h"
 
-/* A batch system takes options from such lines of a script. The job would have one node and no time limit here. */
+/* A batch system reads options from such lines of a script. ddp ignores them, so the job gets one node and no time limit. */
 static void submit_warn_directives(const char *word, const char *workdir)
 {
     CLEANUP(free_text) char *path = paths_join(workdir, word);
@@ -27,7 +27,7 @@ static void submit_warn_directives(const char *word, const char *workdir)
     if (!line || strncmp(head, "#!", 2) != 0)
         return;
     buf_printf(&talk,
-               "ddpctl: warning: ddp does not read the lines %s of %s; give their values as options: "
+               "ddpctl: warning: ddp does not read the %s lines of %s; give their values as options: "
                "`ddpctl submit --help`\n",
                line, word);
     stderr_put(&talk);

@@ -13,7 +13,7 @@
 #define CPU_RATIO 4     /* CPU time that grows or shrinks by more than this factor is reported again ... */
 #define CPU_SLACK 100   /* ... if it differs by more than about this, too; permille of a core */
 #define CPU_COMPUTES                                                                                         \
-    250 /* ... or if it crosses this, above which the coordinator says that a rank computes (stall.c) */
+    250 /* ... or if it crosses this limit, from which the coordinator says that a rank computes (stall.c) */
 #define CPU_PAUSE 5000 /* ms from the last message to a message with only a change of CPU time */
 
 void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at)

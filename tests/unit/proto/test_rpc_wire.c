@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "fixture.h"
 
-/* What a session costs on the wire. A proxy between client and server counts HTTP/2 frames. */
+/* How many HTTP/2 frames a session takes. A proxy between client and server counts HTTP/2 frames. */
 
 #define BEATS 20
 #define QUIET_MS 600000 /* no keepalive in this test */

@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* This machine and its neighbours. The least that net.core.wmem_max allows for the buffer on common systems is 416 KB,
- * which at this round trip is 8 GB/s, more than a CPU sends over one connection. */
+/* The longest round trip of a short path: within this machine or to its neighbours. On common systems net.core.wmem_max
+ * allows a buffer of at least 416 KB. At this round trip that is enough for 8 GB/s, more than a CPU sends over one
+ * connection. */
 #define SHORT_US 50
 #define SHORT_BYTES (512 * 1024)
 

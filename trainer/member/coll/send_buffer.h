@@ -3,9 +3,9 @@
 
 #include <stdint.h>
 
-/* How much a TCP connection may hold that its peer has not acknowledged. The kernel lets the buffer grow to megabytes. On
- * a short path that is far more than the path needs, and so much that the bytes have left the CPU's cache when they are
- * copied out again. */
+/* Limits how many bytes a TCP connection holds until its peer acknowledges them. The kernel lets this send buffer grow to
+ * megabytes. A short path needs far less. The bytes of a large buffer have left the CPU's cache by the time the kernel
+ * copies them out again. */
 
 /* Bytes for SO_SNDBUF; 0: the kernel decides. rtt_us: the shortest round trip of the path. */
 int send_buffer_for_path(uint32_t rtt_us);

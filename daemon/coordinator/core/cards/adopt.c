@@ -94,7 +94,7 @@ static struct spawn *copy_spawns(const struct job *job)
     return list;
 }
 
-/* A restart must continue to doubt (adopt_go_on). */
+/* Records the doubt, so that the coordinator still doubts the spawns after a restart (adopt_go_on). */
 static void doubt_records(struct core *core)
 {
     if (core->records_doubted)

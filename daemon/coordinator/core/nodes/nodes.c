@@ -270,9 +270,9 @@ void nodes_settle(struct core *core, struct node *node)
     core_wake(core, node->steady_ms);
 }
 
-/* Most of the work of a coordinator of thousands of idle nodes is their heartbeats. Those of a node without workers
- * renew no lease, so they may come less often. Two of them, each up to 10 % late, still come before the node counts as
- * lost. */
+/* A coordinator with thousands of idle nodes spends most of its work on their heartbeats. Heartbeats of a node without
+ * workers renew no lease, so they may be less frequent. Two of them, each up to 10 % late, still arrive before the node
+ * counts as lost. */
 static int64_t node_heartbeat_ms(const struct core *core, const struct node *node)
 {
     const int64_t often = core->config.heartbeat_ms, seldom = core->config.node_timeout_ms * 4 / 9;

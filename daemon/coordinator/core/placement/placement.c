@@ -383,8 +383,8 @@ static bool job_drains(const struct job *job)
     return job->drained_ms && job->r.state == JOB_RECOVERING && generation_open(job_current(job));
 }
 
-/* A job that drains still holds its slots and is not placed yet. If the nodes that it was stopped for are free or its own, they are
- * kept from jobs that are handed over in this pass. Returns whether they are. */
+/* A job that drains still holds its slots and is not placed yet. If the nodes that it was stopped for are free or its own, this
+ * reserves them, so that no job that is handed over in this pass takes them. Returns whether they are reserved. */
 static bool reserve_targets(const struct core *core, const struct job *job, struct placement_choice *list)
 {
     size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), CAPACITY_AGAIN, list),
@@ -401,15 +401,14 @@ static bool reserve_targets(const struct core *core, const struct job *job, stru
     return true;
 }
 
-/* reserved: for each job, whether reserve_targets was done. */
+/* reserved: for each job, whether its targets are reserved. */
 static void reserve_all_targets(const struct core *core, bool *reserved, struct placement_choice *list)
 {
     for (size_t i = 0; i < core->job_count; i++)
         reserved[i] = job_drains(core->jobs[i]) && reserve_targets(core, core->jobs[i], list);
 }
 
-/* For the other jobs that drain: the nodes that they will continue on are reserved in advance, so that no job of this pass takes
- * them. */
+/* Reserves in advance the nodes on which the other jobs that drain will continue, so that no job of this pass takes these nodes. */
 static void reserve_for_drained(const struct core *core, const bool *reserved, struct placement_choice *list)
 {
     for (size_t i = 0; i < core->job_count; i++) {

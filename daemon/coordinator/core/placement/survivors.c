@@ -8,7 +8,7 @@
  * with the newest state broadcasts it. So no file is read, no completed step is lost, and nothing is charged.
  *
  * With `shard: optimizer` a lost rank takes its moments with it. Then no survivor has a state when it joins, and all ranks, in the same
- * processes, begin at the newest snapshot (rendezvous.c, choose_source). Nothing is charged either.
+ * processes, begin at the newest snapshot (rendezvous.c, choose_source). This does not count as a restart either.
  *
  * Failure modes: if the job cannot be placed as soon as its old workers are dead, its survivors are stopped, since
  * they must not hold slots that others wait for (placement.c). The same happens to a survivor that gets no rank
@@ -115,8 +115,8 @@ int64_t survivors_count_replacements(const struct core *core, const struct job *
     return count;
 }
 
-/* The step that generation i has to pass for its work to count. Survivors without a state begin at a snapshot again; steps that a failed
- * generation had made already are no progress then. */
+/* The step that generation i must pass to make progress. Survivors without a state begin at a snapshot again, and then repeat steps
+ * that a failed generation had already made. Such steps are no progress. */
 static int64_t steps_before(const struct job *job, size_t i)
 {
     const struct generation_record *g = &job->generations[i]->r;

@@ -127,7 +127,7 @@ static void what_a_silent_worker_uses_is_told(void **state)
     assert_true(news);
 }
 
-/* The coordinator takes a rank that uses a quarter of a core for one that computes, so the agent tells of less change there. */
+/* To the coordinator, a rank computes if it uses a quarter of a core. So the agent reports even small changes across this limit. */
 static void a_worker_that_crosses_a_quarter_of_a_core_is_told(void **state)
 {
     static const struct {

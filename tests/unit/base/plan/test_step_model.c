@@ -180,7 +180,7 @@ static void parameters_come_beside_the_forward_pass(void **state)
     assert_true(fabs(p.exposed_s - 0.004) < 1e-9);
 }
 
-/* Without NCCL, backward and forward passes of GPUs hide nothing. */
+/* Without NCCL, the passes of GPUs do not overlap with exchanges. */
 static void sums_through_the_host_hide_nothing(void **state)
 {
     const struct sync_spec sync = {.type = SYNC_ALLREDUCE};

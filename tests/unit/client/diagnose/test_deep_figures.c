@@ -97,7 +97,7 @@ static void add_linked(struct deep_figures *f, const char *node, int index, cons
         fail_msg("%s", e.msg);
 }
 
-/* On CPUs one rank of a node is measured: the other slots are no peers of it. */
+/* On CPUs one rank of each node is measured. The other slots are not its peers. */
 static void a_node_with_a_slow_link(void **state)
 {
     static const char *const wanted[] = {

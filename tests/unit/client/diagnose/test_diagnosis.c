@@ -385,7 +385,7 @@ static const struct pattern patterns[] = {
      1,
      DIAGNOSIS_FAILED,
      0,
-     "rank 0 on n1 was lost with its supervisor, as when a machine restarts: exit status unknown"},
+     "rank 0 on n1 was lost with its supervisor, perhaps because the machine restarted: exit status unknown"},
     {"what its error file says",
      "failed",
      "",

@@ -331,7 +331,7 @@ static void test_brief_prints_the_end_of_training(void **state)
     assert_string_equal(out.data, "ddpctl: succeeded in 9m41s: val 89.1 %, 1 restart, out/step-5000\n");
 }
 
-/* A run that was interrupted can be continued, and says how. */
+/* When a run is interrupted, ddpctl says how to continue it. */
 static void test_brief_prints_the_end_of_cancelled_training(void **state)
 {
     (void)state;

@@ -87,7 +87,7 @@ static void a_worker_of_restored_records_runs_on_and_is_not_started(void **state
     assert_true(may_start(f, "box2", job, fixture_spawn(f, job, 1)));
 }
 
-/* box2 has not reported its workers when the coordinator has learned, and restarts. */
+/* When the time to learn is over, box2 has not reported its workers. Then the coordinator restarts. */
 static void a_restart_does_not_end_the_doubt(void **state)
 {
     struct core_fixture *f = *state;

@@ -227,7 +227,7 @@ static void failures_without_a_step_are_charged_in_the_end(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
 }
 
-/* Survivors without a state make the same steps again and again, and die at the same one. */
+/* Survivors without a state repeat the same steps, and each generation fails at the same step. */
 static void steps_that_are_made_again_do_not_count(void **state)
 {
     struct core_fixture *f = *state;

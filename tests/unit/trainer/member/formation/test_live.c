@@ -174,7 +174,7 @@ static void hold_and_go_on(struct ranks *r, int rank)
     RANK_OK(form_second(r, &t, rank, &e), &e);
     RANK_CHECK(t.engine.whole && t.engine.step == BEFORE && t.engine.optim->steps == BEFORE);
     meeting_train(&t, AFTER);
-    RANK_CHECK(!moments_held(&t)); /* they were those of a step before */
+    RANK_CHECK(!moments_held(&t)); /* the held moments were those of an earlier step */
     r->shared->hash[rank] = meeting_hash(&t);
     meeting_close_trainer(&t, &config);
 }
@@ -200,7 +200,7 @@ static void ranks_that_hold_all_moments_end_as_if_no_rank_had_left(void **state)
     }
 }
 
-/* Nothing is whole without the moments of the lost rank, also if all ranks still have equal parameters. */
+/* Without the moments of the lost rank no state is whole, even if all ranks still have equal parameters. */
 static void lose_moments(struct ranks *r, int rank)
 {
     struct trainer_config config;
@@ -211,7 +211,7 @@ static void lose_moments(struct ranks *r, int rank)
     form_first(r, &t, rank, WORLD);
     meeting_train(&t, BEFORE);
     RANK_OK(moments_hold(&t, &e), &e);
-    meeting_train(&t, 1); /* what it holds is too old now */
+    meeting_train(&t, 1); /* the held moments are too old now */
     RANK_CHECK(trainer_leave(&t));
     RANK_CHECK(!t.engine.whole);
     RANK_CHECK(form_second(r, &t, rank, &e) == ERR_INTERNAL);
