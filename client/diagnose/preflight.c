@@ -103,18 +103,31 @@ static bool preflight_same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__C
            (!*a->digest || !*b->digest || strcmp(a->digest, b->digest) == 0);
 }
 
+/* Counts the nodes whose copy of the path equals this node's. 0: this node has no digest, and a copy of the same
+ * size has one. Two copies with different digests both equal a copy without any, so that copy would hide that
+ * they differ. */
+static int preflight_count_alike(const struct preflight *f, size_t node, const char *path)
+{
+    const Ddp__V1__CheckPath *mine = preflight_find_path(preflight_place_at(f, node), path);
+    int alike = 0;
+    for (size_t i = 0; mine && i < f->count; i++) {
+        const Ddp__V1__CheckPath *theirs = preflight_find_path(preflight_place_at(f, i), path);
+        if (!theirs || !preflight_same_content(mine, theirs))
+            continue;
+        if (!*mine->digest && *theirs->digest)
+            return 0;
+        alike++;
+    }
+    return alike;
+}
+
 /* The node whose copy of the path is the most common one, the first of equals: the others are reported as
  * different from it. -1: no node has the path. */
 static int preflight_reference_node(const struct preflight *f, const char *path)
 {
     int best = -1, most = 0;
     for (size_t i = 0; i < f->count; i++) {
-        const Ddp__V1__CheckPath *mine = preflight_find_path(preflight_place_at(f, i), path);
-        int alike = 0;
-        for (size_t k = 0; mine && k < f->count; k++) {
-            const Ddp__V1__CheckPath *theirs = preflight_find_path(preflight_place_at(f, k), path);
-            alike += theirs && preflight_same_content(mine, theirs);
-        }
+        const int alike = preflight_count_alike(f, i, path);
         if (alike > most) {
             most = alike;
             best = (int)i;
@@ -173,6 +186,12 @@ static void preflight_check_absent(const struct preflight *f, size_t node, struc
     }
 }
 
+static bool preflight_is_python(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    return strncmp(slash ? slash + 1 : program, "python", strlen("python")) == 0;
+}
+
 /* On a node that lacks the virtual environment, PATH leads to another Python with other packages. The ranks there
  * fail at an import. With another version of PyTorch they hang in the first collective. */
 static void preflight_check_interpreter(const struct preflight *f, size_t node, struct findings *out)
@@ -184,12 +203,16 @@ static void preflight_check_interpreter(const struct preflight *f, size_t node, 
     if (!first || !*first->interpreter || !*mine->interpreter ||
         strcmp(first->interpreter, mine->interpreter) == 0)
         return;
-    if (strcmp(first->interpreter_version, mine->interpreter_version) != 0)
-        return; /* the finding about versions names the paths */
+    /* The finding about versions names the path. It needs both versions: a cold file system may be too slow for one. */
+    if (*first->interpreter_version && *mine->interpreter_version &&
+        strcmp(first->interpreter_version, mine->interpreter_version) != 0)
+        return;
     findings_add(out, f->nodes[node]->name,
                  xasprintf("the command is %s here, %s on %s", mine->interpreter, first->interpreter,
                            f->nodes[where - 1]->name),
-                 xstrdup("make the virtual environment on each node, under the same path"));
+                 xstrdup(preflight_is_python(mine->interpreter)
+                             ? "make the virtual environment on each node, under the same path"
+                             : "install it on each node, under the same path"));
 }
 
 static void preflight_check_place(const struct preflight *f, size_t node, struct findings *out)

@@ -280,6 +280,36 @@ static void test_virtual_environment_on_some_nodes(void **state)
     expect_finding(f, "box3", "the command is /home/ana/venv/bin/python3 here, /usr/bin/python3 on box1");
 }
 
+/* Python on a cold file system may not name its version in time. */
+static void test_interpreters_without_a_version(void **state)
+{
+    struct fixture *f = *state;
+    f->results[2].interpreter = TEXT("/home/ana/venv/bin/python3");
+    f->results[2].interpreter_version = TEXT("");
+    expect_finding(f, "box3", "the command is /home/ana/venv/bin/python3 here, /usr/bin/python3 on box1");
+    assert_string_equal(f->found.items[0].fix,
+                        "make the virtual environment on each node, under the same path");
+}
+
+static void test_programs_under_different_paths(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t i = 0; i < NODES; i++) {
+        f->results[i].interpreter = TEXT(i == 1 ? "/opt/python/train" : "/usr/bin/train");
+        f->results[i].interpreter_version = TEXT("");
+    }
+    expect_finding(f, "box2", "the command is /opt/python/train here, /usr/bin/train on box1");
+    assert_string_equal(f->found.items[0].fix, "install it on each node, under the same path");
+}
+
+static void test_a_copy_without_digest_is_no_reference(void **state)
+{
+    struct fixture *f = *state;
+    f->paths[0].digest = TEXT("");
+    f->paths[2].digest = TEXT("bb");
+    expect_finding(f, "box3", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
+}
+
 static void test_sizes_of_agents_without_digests(void **state)
 {
     struct fixture *f = *state;
@@ -442,6 +472,9 @@ int main(void)
         TEST(test_interpreters),
         TEST(test_screen_without_a_job),
         TEST(test_virtual_environment_on_some_nodes),
+        TEST(test_interpreters_without_a_version),
+        TEST(test_programs_under_different_paths),
+        TEST(test_a_copy_without_digest_is_no_reference),
         TEST(test_sizes_of_agents_without_digests),
         TEST(test_uids),
         TEST(test_clock),
