@@ -26,6 +26,8 @@
 #define WHOLE_MAX (8 << 20) /* bytes; of larger files only the first, middle and last block are read */
 #define BLOCK (1 << 20)
 #define READ_MAX (128 << 20) /* most bytes read for one path; of further files only the sizes count */
+#define QUICK_MAX                                                                                            \
+    (16 << 20) /* most bytes read for all arguments of the command if contents are not asked for */
 #define VERSION_MS 3000
 
 struct check_place {
@@ -337,12 +339,16 @@ static void workdir_check(struct check_place *p, const char *workdir, Ddp__V1__C
 
 /* ---- the whole answer */
 
-/* A script that was changed on one node only often has the same size. Reading a small file takes no time. */
-static bool file_is_small(const char *path)
+/* A script that was changed on one node only often has the same size. Reading a few small files takes no time.
+ * Returns whether to read this one, and takes its size from *left. */
+static bool file_is_small(const char *path, int64_t *left)
 {
     struct stat st;
 
-    return !stat(path, &st) && S_ISREG(st.st_mode) && st.st_size <= BLOCK;
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size > BLOCK || st.st_size > *left)
+        return false;
+    *left -= st.st_size;
+    return true;
 }
 
 static void environment_apply(const Ddp__V1__CheckPlace *ask)
@@ -354,6 +360,8 @@ static void environment_apply(const Ddp__V1__CheckPlace *ask)
 
 static void paths_check(struct check_place *p, const Ddp__V1__CheckPlace *ask, Ddp__V1__CheckPlaceResult *out)
 {
+    int64_t left = QUICK_MAX;
+
     p->paths = xcalloc(ask->n_paths + ask->n_command + 1, sizeof(*p->paths));
     for (size_t i = 0; i < ask->n_paths; i++)
         path_check(p, ask->paths[i], ask->hash, &p->paths[p->path_count++]);
@@ -361,7 +369,7 @@ static void paths_check(struct check_place *p, const Ddp__V1__CheckPlace *ask, D
         CLEANUP(free_text) char *path = NULL;
 
         if (argument_is_file(ask->workdir, ask->command[i], &path))
-            path_check(p, path, ask->hash || file_is_small(path), &p->paths[p->path_count++]);
+            path_check(p, path, ask->hash || file_is_small(path, &left), &p->paths[p->path_count++]);
     }
     out->n_paths = p->path_count;
     p->list = out->paths = xcalloc(p->path_count + 1, sizeof(Ddp__V1__CheckPath *));

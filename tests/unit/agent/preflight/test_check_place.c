@@ -150,6 +150,34 @@ static void scripts_are_compared_by_content_without_being_asked(void **state)
     check_place_free(c);
 }
 
+static void of_many_scripts_only_the_first_are_read(void **state)
+{
+    struct place *p = *state;
+    enum { FILES = 18, READ = 16 };
+    char *text = xcalloc(1, 1 << 20), *command[1 + FILES + 1] = {TEXT("sh")}, names[FILES][8];
+
+    for (int i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%02d.py", i);
+        put_file(p, names[i], text, 1 << 20);
+        command[1 + i] = names[i];
+    }
+    p->ask.workdir = p->dir;
+    p->ask.command = command;
+    p->ask.n_command = 1 + FILES;
+    struct check_place *c = check_place_look(&p->ask, &p->got);
+    for (int i = 0; i < FILES; i++) {
+        assert_int_equal(strlen(p->got.paths[i]->digest), i < READ ? 64 : 0);
+        assert_int_equal(p->got.paths[i]->bytes, 1 << 20);
+    }
+    check_place_free(c);
+
+    p->ask.hash = true; /* asked for, all are read */
+    c = check_place_look(&p->ask, &p->got);
+    assert_int_equal(strlen(p->got.paths[FILES - 1]->digest), 64);
+    check_place_free(c);
+    free(text);
+}
+
 static void missing_files_are_named(void **state)
 {
     struct place *p = *state;
@@ -212,6 +240,7 @@ int main(void)
         PLACE(of_much_data_only_the_first_files_are_read),
         PLACE(missing_files_are_named),
         PLACE(scripts_are_compared_by_content_without_being_asked),
+        PLACE(of_many_scripts_only_the_first_are_read),
         PLACE(the_jobs_own_path_finds_the_interpreter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
