@@ -128,23 +128,29 @@ static int64_t step_of_unstepped(struct output_points *o, const struct metric_li
     return ++o->record_step;
 }
 
-static struct metric *line_find_loss(struct metric_line *line)
+static struct metric *line_find(struct metric_line *line, const char *name)
 {
     for (size_t i = 0; i < line->count; i++)
-        if (strcmp(line->metrics[i].name, "loss") == 0)
+        if (strcmp(line->metrics[i].name, name) == 0)
             return &line->metrics[i];
     return NULL;
 }
 
+/* Beside losses of steps, "Epoch 3 | avg loss 0.7" is a mean. It must not replace the loss of the last step. A line that
+ * names both tells them apart itself. */
+static void mean_rename(struct output_points *o, struct shape_values *v)
+{
+    struct metric *const loss = line_find(&v->line, "loss");
+
+    if (loss && o->step_losses && !v->line.has_step && v->has_epoch && !line_find(&v->line, "loss_epoch"))
+        snprintf(loss->name, sizeof(loss->name), "loss_epoch");
+}
+
 static void stepped_take(struct output_points *o, struct shape_values *v)
 {
-    struct metric *const loss = line_find_loss(&v->line);
-
-    /* Beside lines for steps, "Epoch 3 | avg loss 0.7" is a mean. It must not replace the loss of the last step. */
-    if (loss && !v->line.has_step && o->step_losses)
-        snprintf(loss->name, sizeof(loss->name), "loss_epoch");
+    mean_rename(o, v);
     if (v->line.has_step) {
-        o->step_losses |= loss != NULL;
+        o->step_losses |= line_find(&v->line, "loss") != NULL;
         held_put(o, false);
         v->line.step = step_of_run(o, v);
         o->record_step = v->line.step;
@@ -252,6 +258,7 @@ static void bar_take(struct output_points *o, struct shape_values *v)
     bar_track(o, v);
     if (!v->line.count)
         return;
+    o->step_losses |= line_find(&v->line, "loss") != NULL;
     const bool of_the_pass_before = v->line.step == 0;
     v->line.step = step_of_run(o, v);
     if (of_the_pass_before) {

@@ -39,7 +39,7 @@ struct output_points {
     struct shape_values rich; /* the bar of rich whose metrics may go on in the next lines; rest NULL: none */
     char rest[OUTPUT_REST_MOST]; /* its metrics so far */
     bool rich_stream;            /* the stream that it is on */
-    bool step_losses;            /* lines with a step name the loss */
+    bool step_losses;            /* lines with a step, or bars, name the loss */
     bool stepped, trained;       /* a step, or a loss of training, has been read: evaluations belong to it */
     struct metric_line held;     /* a validation loss before that; count 0: none */
     int held_turns;

@@ -288,6 +288,16 @@ static void the_mean_of_an_epoch_does_not_replace_the_loss_of_a_step(void **stat
                   "{\"step\":10,\"epoch\":0,\"loss\":2.5}\n{\"step\":10,\"epoch\":0,\"loss_epoch\":3.5}\n");
     reader_end(&r);
 
+    reader_begin(&r); /* the steps are those of a bar */
+    reader_write(&r, true, "\r 10%|#   | 50/500 [00:10<01:30, 5.0it/s, loss=2.5]");
+    reader_write(&r, true, "\r 10%|#   | 51/500 [00:10<01:30, 5.0it/s, loss=2.25]\n");
+    reader_expect(&r, "{\"step\":50,\"loss\":2.5,\"steps\":500}\n{\"step\":51,\"loss\":2.25}\n");
+    reader_write(&r, false, "Epoch 0 done | avg loss 3.5\n");
+    reader_expect(&r, "{\"step\":51,\"epoch\":0,\"loss_epoch\":3.5}\n");
+    reader_write(&r, false, "Epoch 1 done | loss 2 | loss_epoch 3\n"); /* a line names a metric once */
+    reader_expect(&r, "{\"step\":51,\"epoch\":1,\"loss\":2,\"loss_epoch\":3}\n");
+    reader_end(&r);
+
     reader_begin(&r); /* alone it is the loss */
     reader_write(&r, false, "Epoch 0 done | avg loss 3.5\nEpoch 1 done | avg loss 3\n");
     reader_expect(&r, "{\"step\":1,\"epoch\":0,\"loss\":3.5}\n{\"step\":2,\"epoch\":1,\"loss\":3}\n");
