@@ -10,9 +10,34 @@
 #include "client/cmd/submit/follow.h"
 #include "client/reply_json.h"
 
-/* A batch system reads options from such lines of a script. ddp ignores them, so the job gets one node and no time limit. */
-static void submit_warn_directives(const char *word, const char *workdir)
+/* The script of ./job.sh, or of `bash -l job.sh`. NULL: there is none. */
+static const char *submit_find_script(char *const *words)
 {
+    static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh"};
+    const char *slash = strrchr(words[0], '/'), *name = slash ? slash + 1 : words[0];
+    bool shell = false;
+    for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+        shell = shell || strcmp(name, shells[i]) == 0;
+    while (shell && *++words && **words == '-')
+        if ((*words)[1] != '-' && strchr(*words, 'c')) /* -c, -lc: a command */
+            return NULL;
+    return *words;
+}
+
+static bool head_has_directive(const char *head, const char *line)
+{
+    for (const char *at = strstr(head, line); at; at = strstr(at + 1, line))
+        if (at > head && at[-1] == '\n' && (at[strlen(line)] == ' ' || at[strlen(line)] == '\t'))
+            return true;
+    return false;
+}
+
+/* A batch system reads options from such lines of a script. ddp ignores them, so the job gets one node and no time limit. */
+static void submit_warn_directives(char *const *words, const char *workdir)
+{
+    const char *word = submit_find_script(words);
+    if (!word)
+        return;
     CLEANUP(free_text) char *path = paths_join(workdir, word);
     CLEANUP(buf_release) struct buf talk = {0};
     char head[4096] = "";
@@ -23,7 +48,9 @@ static void submit_warn_directives(const char *word, const char *workdir)
         return;
     head[fread(head, 1, sizeof head - 1, f)] = '\0';
     fclose(f);
-    const char *line = strstr(head, "\n#SBATCH ") ? "#SBATCH" : strstr(head, "\n#PBS ") ? "#PBS" : NULL;
+    const char *line = head_has_directive(head, "#SBATCH") ? "#SBATCH"
+                       : head_has_directive(head, "#PBS")  ? "#PBS"
+                                                           : NULL;
     if (!line || strncmp(head, "#!", 2) != 0)
         return;
     buf_printf(&talk,
@@ -34,16 +61,16 @@ static void submit_warn_directives(const char *word, const char *workdir)
 }
 
 /* Checks the script on this machine, in the working directory that the job has there. */
-static enum err_code submit_check_script(const struct command_form *form, const char *word, const char *text,
-                                         struct err *e)
+static enum err_code submit_check_script(const struct command_form *form, char *const *words,
+                                         const char *text, struct err *e)
 {
     CLEANUP(job_release) struct job_spec spec = {0};
     if (job_parse(&spec, text, strlen(text), "job file", e) != ERR_OK)
         return e->code;
-    if (command_words_check(form, word, spec.workdir, false, e) != ERR_OK)
+    if (command_words_check(form, words[0], spec.workdir, false, e) != ERR_OK)
         return e->code;
     if (!form->module)
-        submit_warn_directives(word, spec.workdir);
+        submit_warn_directives(words, spec.workdir);
     return ERR_OK;
 }
 
@@ -81,7 +108,7 @@ enum err_code submit_text(const struct option_arguments *args, const struct comm
     all.store = job_text_store(flags, command_words_are_python(form, args->tail[0]));
     enum err_code code = job_text_from_command(words, &all, &made, e);
     strv_free(words);
-    if (code != ERR_OK || submit_check_script(form, args->tail[0], made, e) != ERR_OK)
+    if (code != ERR_OK || submit_check_script(form, args->tail, made, e) != ERR_OK)
         return e->code;
     *text = steal(made);
     return ERR_OK;
