@@ -216,8 +216,8 @@ void preflight_survey_warn(struct link *link, const char *job_file, char *const 
     if (job_parse(&spec, job_file, strlen(job_file), "job file", &e) != ERR_OK || !survey_is_allowed(link) ||
         preflight_survey_nodes(&s, link, NULL, 0, &ignored, &e) != ERR_OK || !s.preflight.count)
         return;
-    preflight_place_init(&spec, env, false,
-                         &place); /* contents of small scripts only: reading data takes too long here */
+    /* only the contents of small scripts: reading data takes too long here */
+    preflight_place_init(&spec, env, false, &place);
     enum err_code code = preflight_survey_places(&s, link, &place, CHEAP_MS, &e);
     preflight_place_release(&place);
     if (code != ERR_OK)
