@@ -23,7 +23,7 @@ static size_t run_failure_find_alike(const Ddp__V1__JobStatus *job, size_t i, bo
     return count;
 }
 
-/* "ddpctl: ended after the first failure: ranks 0, 3-7 killed by signal 15, rank 2 exited with code 1" */
+/* "ddpctl: ended after rank 1 had failed: ranks 0, 3-7 killed by signal 15, rank 2 exited with code 1" */
 static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, struct buf *out)
 {
     int *ranks = xcalloc(job->n_ranks + 1, sizeof(*ranks));
@@ -36,7 +36,10 @@ static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, str
             more += count;
             continue;
         }
-        buf_puts(out, named++ ? ", " : "ddpctl: ended after the first failure: ");
+        if (named++)
+            buf_puts(out, ", ");
+        else
+            buf_printf(out, "ddpctl: ended after rank %d had failed: ", job->failure->rank);
         rank_list_put(out, ranks, count);
         buf_putc(out, ' ');
         term_puts_safe(out, job->ranks[i]->detail);

@@ -148,11 +148,11 @@ static void test_peers_are_listed_as_consequences(void **state)
     assert_memory_equal(f.out.data, wanted, strlen(wanted));
     assert_null(strchr(f.out.data, '\033'));
     assert_non_null(
-        strstr(f.out.data, "ddpctl: ended after the first failure: ranks 0, 3-11 exited with code 1\n"));
+        strstr(f.out.data, "ddpctl: ended after rank 1 had failed: ranks 0, 3-11 exited with code 1\n"));
     f.seen = is_seen;
     print_failure(&f);
     assert_string_equal(f.out.data,
-                        "ddpctl: ended after the first failure: ranks 0, 3-11 exited with code 1\n");
+                        "ddpctl: ended after rank 1 had failed: ranks 0, 3-11 exited with code 1\n");
     f.failure.generation = 1; /* an earlier generation */
     buf_clear(&f.out);
     print_failure(&f);
@@ -173,7 +173,7 @@ static void test_peers_that_ended_in_many_ways(void **state)
     }
     print_failure(&f);
     assert_non_null(strstr(
-        f.out.data, "after the first failure: rank 1 exited with code 1, rank 2 exited with code 2, "));
+        f.out.data, "after rank 0 had failed: rank 1 exited with code 1, rank 2 exited with code 2, "));
     assert_non_null(strstr(f.out.data, "rank 8 exited with code 8, and 7 more\n"));
     failed_end(&f);
 }
