@@ -179,7 +179,7 @@ static bool backup_describe(const char *path, struct backup *out)
     struct stat st;
     struct err e;
 
-    if (stat(path, &st) != 0 || backup_open_source(&db, path, &e) != ERR_OK ||
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || backup_open_source(&db, path, &e) != ERR_OK ||
         content_read(db, &content, &e) != ERR_OK || content.schema == 0)
         return false;
     *out = (struct backup){.path = xstrdup(path),
@@ -190,7 +190,32 @@ static bool backup_describe(const char *path, struct backup *out)
     return true;
 }
 
-static void backup_list_pattern(const char *dir, const char *pattern, struct backup **out, size_t *count)
+static bool backup_name_is_automatic(const char *name)
+{
+    return fnmatch("ddp-[0-9]*Z.db", name, 0) == 0;
+}
+
+/* Left out: unfinished copies, and databases that a restore or a loss has set aside. */
+static bool backup_name_is_possible(const char *name)
+{
+    return name[0] != '.' && fnmatch("*.tmp", name, 0) != 0 && fnmatch("ddp.db.*-[0-9]*Z", name, 0) != 0;
+}
+
+static bool backup_name_is_rescued(const char *name)
+{
+    return fnmatch("ddp.db.rescued-*Z", name, 0) == 0;
+}
+
+static bool backup_is_file(const char *path, const struct stat *file)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+}
+
+/* except: a file that is none of them; NULL: there is no such file. */
+static void backup_list_names(const char *dir, bool (*wanted)(const char *name), const struct stat *except,
+                              struct backup **out, size_t *count)
 {
     struct backup *list = NULL;
     size_t cap = 0;
@@ -199,11 +224,13 @@ static void backup_list_pattern(const char *dir, const char *pattern, struct bac
     *count = 0;
     for (struct dirent *entry = d ? readdir(d) : NULL; entry; entry = readdir(d)) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, entry->d_name);
-        /* The backup directory may be the state directory, whose ddp.db is the database itself and not a backup. */
-        if (fnmatch(pattern, entry->d_name, 0) != 0 || strcmp(entry->d_name, "ddp.db") == 0)
+        if (!wanted(entry->d_name) || (except && backup_is_file(path, except)))
             continue;
         list = array_grow(list, *count, &cap, sizeof *list);
-        *count += backup_describe(path, &list[*count]);
+        if (!backup_describe(path, &list[*count]))
+            continue;
+        list[*count].automatic = backup_name_is_automatic(entry->d_name);
+        (*count)++;
     }
     if (d)
         closedir(d);
@@ -214,17 +241,21 @@ static void backup_list_pattern(const char *dir, const char *pattern, struct bac
 
 void backup_list(const char *dir, struct backup **out, size_t *count)
 {
-    backup_list_pattern(dir, "ddp-[0-9]*Z.db", out, count);
+    backup_list_names(dir, backup_name_is_automatic, NULL, out, count);
 }
 
-void backup_list_all(const char *dir, struct backup **out, size_t *count)
+void backup_list_all(const char *dir, const char *state, struct backup **out, size_t *count)
 {
-    backup_list_pattern(dir, "*.db", out, count);
+    CLEANUP(free_text) char *own = xasprintf("%s/ddp.db", state);
+    struct stat st;
+
+    /* The backup directory may be the state directory, whose ddp.db is the database itself and not a backup. */
+    backup_list_names(dir, backup_name_is_possible, stat(own, &st) == 0 ? &st : NULL, out, count);
 }
 
 void backup_list_rescued(const char *state, struct backup **out, size_t *count)
 {
-    backup_list_pattern(state, "ddp.db.rescued-*Z", out, count);
+    backup_list_names(state, backup_name_is_rescued, NULL, out, count);
 }
 
 void backups_free(struct backup *list, size_t count)

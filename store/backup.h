@@ -1,6 +1,7 @@
 #ifndef DDP_STORE_BACKUP_H
 #define DDP_STORE_BACKUP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@
 
 struct backup {
     char *path;
+    bool automatic;  /* it has a name of backup_name */
     int64_t time_ms; /* when it was made */
     int64_t sequence, jobs, last_job;
 };
@@ -24,8 +26,8 @@ char *backup_name(const char *dir);
 MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
 /* The readable backups in dir with names that backup_name made, newest first; none if there is no such directory. */
 void backup_list(const char *dir, struct backup **out, size_t *count);
-/* Likewise, but also the backups to which a user gave another name, if it ends in .db. */
-void backup_list_all(const char *dir, struct backup **out, size_t *count);
+/* Likewise, but also the backups to which a user gave another name. The database of `state` is not a backup. */
+void backup_list_all(const char *dir, const char *state, struct backup **out, size_t *count);
 /* What was saved of databases that were deleted while in use, likewise. */
 void backup_list_rescued(const char *state, struct backup **out, size_t *count);
 void backups_free(struct backup *list, size_t count);

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "store/backup.h"
 
-#define BACKUPS_SHOWN 5
+#define AUTOMATIC_SHOWN 5 /* of backups that were not made by hand, the newest */
 
 enum err_code backup_command(const struct config *c, const char *file, struct err *e)
 {
@@ -27,33 +27,39 @@ enum err_code restore_command(const struct config *c, const char *file, struct e
     return ERR_OK;
 }
 
-static void backups_print(const struct backup *list, size_t count)
+static void backups_put(const struct backup *list, size_t count, struct buf *out)
 {
-    for (size_t i = 0; i < count && i < BACKUPS_SHOWN; i++)
-        fprintf(stderr, "    %s  (%lld min old, %lld jobs, the last is number %lld)\n", list[i].path,
-                (long long)((clock_wall_ms() - list[i].time_ms) / 60000), (long long)list[i].jobs,
-                (long long)list[i].last_job);
+    size_t automatic = 0;
+    for (size_t i = 0; i < count; i++) {
+        automatic += list[i].automatic;
+        if (list[i].automatic && automatic > AUTOMATIC_SHOWN)
+            continue;
+        buf_printf(out, "    %s  (%lld min old, %lld jobs, the last is number %lld)\n", list[i].path,
+                   (long long)((clock_wall_ms() - list[i].time_ms) / 60000), (long long)list[i].jobs,
+                   (long long)list[i].last_job);
+    }
+    if (automatic > AUTOMATIC_SHOWN)
+        buf_printf(out, "    and %zu older automatic backups\n", automatic - AUTOMATIC_SHOWN);
 }
 
-void restore_print_choices(const struct config *c)
+void restore_put_choices(const struct config *c, struct buf *out)
 {
     CLEANUP(free_text) char *dir = config_backup_dir(c);
     struct backup *list, *rescued;
     size_t count, rescues;
-    backup_list_all(dir, &list, &count);
+    backup_list_all(dir, c->state, &list, &count);
     backup_list_rescued(c->state, &rescued, &rescues);
-    fprintf(stderr, "Possible causes: a damaged disk, a damaged write-ahead log (ddp.db-wal), a deleted file,"
-                    " or an older copy in its place.\n"
-                    "To continue, use the same --state or --config with one of these commands:\n");
+    buf_puts(out, "Possible causes: a damaged disk, a damaged write-ahead log (ddp.db-wal), a deleted file,"
+                  " or an older copy in its place.\n"
+                  "To continue, use the same --state or --config with one of these commands:\n");
     /* First the commits that were saved from a deleted database: no backup is newer. */
     if (rescues)
-        fprintf(stderr,
-                "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
-    backups_print(rescued, rescues);
-    fprintf(stderr, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,
-            count ? "" : " none");
-    backups_print(list, count);
-    fprintf(stderr, "  ddp-coordinator --accept-loss    continues without the missing commits\n");
+        buf_puts(out, "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
+    backups_put(rescued, rescues, out);
+    buf_printf(out, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,
+               count ? "" : " none");
+    backups_put(list, count, out);
+    buf_puts(out, "  ddp-coordinator --accept-loss    continues without the missing commits\n");
     backups_free(list, count);
     backups_free(rescued, rescues);
 }

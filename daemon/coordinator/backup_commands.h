@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_COORDINATOR_BACKUP_COMMANDS_H
 #define DDP_DAEMON_COORDINATOR_BACKUP_COMMANDS_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "daemon/coordinator/config.h"
 
@@ -12,7 +13,8 @@ MUST_CHECK enum err_code backup_command(const struct config *c, const char *file
  * coordinator runs. */
 MUST_CHECK enum err_code restore_command(const struct config *c, const char *file, struct err *e);
 
-/* Prints to stderr how to continue after DATA_LOSS: the copies that can be restored, and --accept-loss. */
-void restore_print_choices(const struct config *c);
+/* Appends how to continue after DATA_LOSS: the copies that can be restored, and --accept-loss. Of the automatic
+ * backups only the newest are named. */
+void restore_put_choices(const struct config *c, struct buf *out);
 
 #endif

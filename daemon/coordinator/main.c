@@ -126,7 +126,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "ddp-coordinator: %s\n", e.msg);
     /* `restore` can also return DATA_LOSS, but its own message tells what is wrong with the backup. */
     if (code == ERR_DATA_LOSS && !line.args.count) {
-        restore_print_choices(&config);
+        CLEANUP(buf_release) struct buf choices = {0};
+        restore_put_choices(&config, &choices);
+        fputs(choices.data, stderr);
         failure = EXIT_DATA_LOST;
     }
     config_release(&config);

@@ -209,9 +209,42 @@ static void prune_keeps_the_newest_backups(void **state)
     assert_true(file_exists(mine));
     backups_free(list, count);
     /* The backup that a user made is listed for `restore`, and never removed. */
-    backup_list_all(dir, &list, &count);
+    backup_list_all(dir, *state, &list, &count);
     assert_int_equal(count, 3);
     assert_string_equal(list[0].path, named);
+    assert_false(list[0].automatic);
+    assert_true(list[1].automatic);
+    backups_free(list, count);
+    store_close(s);
+}
+
+/* A copy may have any name, also that of the database. Only the state's own database is not a copy. */
+static void backups_with_any_name_are_listed(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/b", (char *)*state);
+    CLEANUP(free_text) char *same = xasprintf("%s/b/ddp.db", (char *)*state);
+    CLEANUP(free_text) char *plain = xasprintf("%s/b/before-upgrade", (char *)*state);
+    CLEANUP(free_text) char *half = xasprintf("%s/b/monday.db.tmp", (char *)*state);
+    CLEANUP(free_text) char *aside = xasprintf("%s/b/ddp.db.replaced-20260101T000000Z", (char *)*state);
+    CLEANUP(free_text) char *pipe = xasprintf("%s/b/pipe.db", (char *)*state); /* opening it would block */
+    CLEANUP(free_text) char *beside = xasprintf("%s/copy", (char *)*state);
+    struct store *s = must_open(*state);
+    struct backup *list;
+    size_t count;
+    must_back_up(*state, same);
+    must_back_up(*state, plain);
+    must_back_up(*state, half);
+    must_back_up(*state, aside);
+    must_back_up(*state, beside);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    backup_list_all(dir, *state, &list, &count);
+    assert_int_equal(count, 2);
+    assert_true(strcmp(list[0].path, same) == 0 || strcmp(list[1].path, same) == 0);
+    assert_true(strcmp(list[0].path, plain) == 0 || strcmp(list[1].path, plain) == 0);
+    backups_free(list, count);
+    backup_list_all(*state, *state, &list, &count); /* the directory of the state */
+    assert_int_equal(count, 1);
+    assert_string_equal(list[0].path, beside);
     backups_free(list, count);
     store_close(s);
 }
@@ -227,6 +260,7 @@ int main(void)
         TEST(restore_refuses_files_that_are_not_backups),
         TEST(backup_refuses_a_database_that_lost_commits),
         TEST(prune_keeps_the_newest_backups),
+        TEST(backups_with_any_name_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
