@@ -60,6 +60,11 @@ void coll_abort(struct coll_group *g, int64_t generation)
     }
 }
 
+int coll_stop_fd(const struct coll_group *g)
+{
+    return g->stop.event;
+}
+
 /* ---- forming */
 
 static const struct coll_ops *group_kind(const struct coll_layout *l)

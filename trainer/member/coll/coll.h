@@ -86,11 +86,16 @@ MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener
 /* Ends the group's work on its device; coll_close does this, too. DEADLINE_EXCEEDED, also on every later
  * call: the work did not end, so the process must exit without touching the device again. */
 MUST_CHECK enum err_code coll_end(struct coll_group *g, struct err *e);
+/* Ends the device's own collectives alone, because a device has one communicator at a time. Aborts still reach the group, which can
+ * still be used for values of the host. ABORTED: the group is over. */
+MUST_CHECK enum err_code coll_leave_device(struct coll_group *g, struct err *e);
 void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 
 /* Sets a flag and wakes every waiter. Ignored if `generation` is older than the group's. Must not run during
  * coll_close: a thread that cannot exclude this uses coll_listener_abort. */
 void coll_abort(struct coll_group *g, int64_t generation);
+/* Any thread, until coll_close: a descriptor for poll(2) that becomes readable when the group is over. Must not be read. */
+int coll_stop_fd(const struct coll_group *g);
 
 /* Attaches the array to the group: from here on collectives work on it without a copy, and the ranks of a
  * node map each other's arrays. Collective: same sizes and order on every rank. The caller keeps the array

@@ -217,3 +217,17 @@ enum err_code coll_end(struct coll_group *g, struct err *e)
         log_warn("group_end", "why=%s", LOG_Q(said.msg));
     return end_late(g, e);
 }
+
+enum err_code coll_leave_device(struct coll_group *g, struct err *e)
+{
+    struct coll_listener *l = g->listener;
+
+    /* An abort must not use the communicator while it is closed, so none reaches the group until that is done. */
+    if (coll_end(g, e))
+        return e->code;
+    g->listener = l;
+    if (!l || coll_listener_begin(l, g, e) == ERR_OK)
+        return ERR_OK;
+    coll_fail(g);
+    return e->code;
+}
