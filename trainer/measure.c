@@ -19,7 +19,6 @@
 struct measured {
     char device[96], model[96];
     double median[RATE_COUNT], best[RATE_COUNT]; /* 0: the device does not have it */
-    struct network_rates network;
 };
 
 /* "AMD EPYC 7763 64-Core Processor": devices of one model should be equally fast. */
@@ -116,14 +115,48 @@ static void measure_print(const struct trainer *t, const struct measured *all)
             jout_real(&o, device_rate_names[rate], all[r].median[rate]);
             jout_real(&o, best, all[r].best[rate]);
         }
-        if (all[r].network.median > 0.0) {
-            jout_real(&o, "allreduce", all[r].network.median);
-            jout_real(&o, "allreduce_best", all[r].network.best);
-        }
         jout_close(&o, '}');
         printf("%.*s\n", (int)line.len, line.data);
     }
     fflush(stdout);
+}
+
+static void measure_print_network(const struct trainer *t, const struct network_partners *all)
+{
+    for (int r = 0; r < t->formation.world_size; r++) {
+        CLEANUP(buf_release) struct buf line = {0};
+        struct jout o = {.buf = &line};
+        jout_open(&o, NULL, '{');
+        jout_int(&o, "rank", r);
+        jout_open(&o, "partners", '[');
+        for (int i = 0; i < all[r].count; i++) {
+            const struct network_partner *p = &all[r].list[i];
+            jout_open(&o, NULL, '{');
+            jout_int(&o, "rank", p->rank);
+            jout_real(&o, "allreduce", p->rate.median);
+            jout_real(&o, "allreduce_best", p->rate.best);
+            if (*p->why)
+                jout_text(&o, "error", p->why);
+            jout_close(&o, '}');
+        }
+        jout_close(&o, ']');
+        jout_close(&o, '}');
+        printf("%.*s\n", (int)line.len, line.data);
+    }
+    fflush(stdout);
+}
+
+static enum err_code measure_network(struct trainer *t, struct err *e)
+{
+    struct network_partners mine;
+    if (network_measure(t, measure_slower(t), &mine, e))
+        return e->code;
+    struct network_partners *all = xcalloc((size_t)t->formation.world_size, sizeof(*all));
+    const enum err_code code = coll_allgather(t->formation.group, &mine, sizeof(mine), all, e);
+    if (!code && t->formation.rank == 0)
+        measure_print_network(t, all);
+    free(all);
+    return code;
 }
 
 enum err_code trainer_measure(struct trainer *t, struct err *e)
@@ -142,7 +175,7 @@ enum err_code trainer_measure(struct trainer *t, struct err *e)
     if (!code)
         code = measure_rounds(t, &rates, &mine, e);
     rates_close(&rates);
-    if (code || network_measure(t, measure_slower(t), &mine.network, e))
+    if (code)
         return e->code;
     snprintf(mine.device, sizeof(mine.device), "%s", device->ops->name);
     measure_find_model(device, mine.model, sizeof(mine.model));
@@ -151,5 +184,6 @@ enum err_code trainer_measure(struct trainer *t, struct err *e)
     if (!code && t->formation.rank == 0)
         measure_print(t, all);
     free(all);
-    return code;
+    /* Printed already: if the network fails, the rates of the devices are not lost. */
+    return code ? code : measure_network(t, e);
 }

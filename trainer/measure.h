@@ -5,10 +5,11 @@
 
 /* `train.measure`, of the jobs that `ddpctl check --deep` submits: the ranks measure their machines and train nothing.
  *
- * All ranks measure the same thing at the same time, in rounds that begin with a barrier. They measure the rates of the device
- * (device/rates.h), and then, for the same time, all-reduces between nodes (measure_network.h). Rank 0 prints a JSON line for each
- * rank on stdout, with rank, node, local_rank, device and model. For each rate and for `allreduce`, the line has the median of the
- * rounds as NAME, and the best round as NAME_best.
+ * All ranks measure the same thing at the same time, in rounds, each of which begins with a barrier: first the rates of the device
+ * (device/rates.h), then, for as long again, all-reduces between nodes (measure_network.h). After the first part, rank 0 prints a JSON
+ * line for each rank on stdout: rank, node, local_rank, device, model, and for each rate the median of the rounds and the best of them,
+ * as NAME and NAME_best. After the second part, it prints another line for each rank: rank, and `partners`, a list of rank, allreduce
+ * and allreduce_best, and `error` where the rates are 0 because the two could not exchange data.
  *
  * For tests: with DDP_TEST_SLOW_NODE="box3:8" the ranks on that node are idle for seven eighths of the time that they measure. */
 MUST_CHECK enum err_code trainer_measure(struct trainer *t, struct err *e);

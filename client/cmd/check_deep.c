@@ -80,13 +80,15 @@ static void deep_print_place(struct jout *o, const struct deep_place *p)
     jout_int(o, "peers", (int64_t)p->peers);
     for (size_t k = 0; k < DEEP_RATES; k++) {
         const struct deep_rate *rate = &p->rates[k];
-        if (!(rate->median > 0.0))
+        if (!(rate->median > 0.0) && (k != DEEP_ALLREDUCE || !p->partner_count))
             continue;
         jout_open(o, deep_rate_kinds[k].name, '{');
         jout_real(o, "median", rate->median);
         jout_real(o, "best", rate->best);
         jout_real(o, "peers", rate->peers > 0.0 ? rate->peers : NAN);
         jout_bool(o, "slow", rate->slow);
+        if (k == DEEP_ALLREDUCE)
+            jout_int(o, "partners", (int64_t)p->partner_count);
         jout_close(o, '}');
     }
     jout_close(o, '}');
@@ -183,6 +185,9 @@ int check_deep(struct link *link, const struct check_deep_options *o, const char
         return interrupts_count() ? 128 + interrupt_signal() : error_print(&e);
     deep_figures_judge(&result.figures, (double)(o->below ? o->below : CHECK_DEEP_BELOW) / 100.0, &found);
     const enum err_code code = o->drain ? deep_drain(link, &found, &drained, &e) : ERR_OK;
+    if (result.unfinished)
+        findings_add(&found, "",
+                     xasprintf("all-reduces between nodes were not measured: %s", result.unfinished), NULL);
     if (!result.measured)
         findings_add(&found, "", xstrdup("no node could be measured"),
                      xstrdup("wait until nodes are free; `ddpctl nodes` lists them"));

@@ -29,11 +29,36 @@ const struct deep_rate_kind deep_rate_kinds[DEEP_RATES] = {
      CABLE ", `ibstat`, `nvidia-smi topo -m`", CABLE},
 };
 
+static void deep_take_partners(struct deep_place *p, const json_t *list)
+{
+    struct deep_rate *rate = &p->rates[DEEP_ALLREDUCE];
+    for (size_t i = 0; i < json_array_size(list) && p->partner_count < DEEP_PARTNERS; i++) {
+        const json_t *values = json_array_get(list, i);
+        struct deep_partner *partner = &p->partners[p->partner_count++];
+        const char *why = json_get_text(values, "error", NULL);
+        *partner = (struct deep_partner){.rank = json_get_int(values, "rank", 0),
+                                         .median = json_get_real(values, "allreduce", 0.0),
+                                         .best = json_get_real(values, "allreduce_best", 0.0),
+                                         .why = why ? xstrdup(why) : NULL};
+        rate->median = partner->median > rate->median ? partner->median : rate->median;
+        rate->best = partner->best > rate->best ? partner->best : rate->best;
+    }
+}
+
 enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t len, struct err *e)
 {
     CLEANUP(json_release) json_t *values = NULL;
     if (json_parse(line, len, LINE_MOST, &values, e) != ERR_OK)
         return err_wrap(e, "the measured rates");
+    const json_t *partners = json_object_get(values, "partners");
+    if (partners) {
+        for (size_t i = f->count; i-- > 0;)
+            if (f->places[i].rank == json_get_int(values, "rank", -1)) {
+                deep_take_partners(&f->places[i], partners);
+                return ERR_OK;
+            }
+        return err_set(e, ERR_INVALID_ARGUMENT, "the measured rates: a rank has partners but no device");
+    }
     f->places = array_grow(f->places, f->count, &f->cap, sizeof(*f->places));
     struct deep_place *p = &f->places[f->count++];
     *p = (struct deep_place){
@@ -43,7 +68,7 @@ enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t 
         .rank = json_get_int(values, "rank", 0),
         .index = json_get_int(values, "local_rank", 0),
     };
-    for (size_t k = 0; k < DEEP_RATES; k++) {
+    for (size_t k = 0; k < DEEP_ALLREDUCE; k++) {
         CLEANUP(free_text) char *best = xasprintf("%s_best", deep_rate_kinds[k].name);
         p->rates[k].median = json_get_real(values, deep_rate_kinds[k].name, 0.0);
         p->rates[k].best = json_get_real(values, best, 0.0);
@@ -62,9 +87,25 @@ static bool deep_are_peers(const struct deep_place *a, const struct deep_place *
     return a != b && a->gpu == b->gpu && !strcmp(a->model, b->model);
 }
 
+/* Whether the place has this rate. A rate of 0 is one, too, if all of several partners could not be reached. */
+static bool deep_has_rate(const struct deep_place *p, size_t k)
+{
+    return p->rates[k].median > 0.0 || (k == DEEP_ALLREDUCE && p->partner_count > 1);
+}
+
+/* The only partner of the place; NULL: it has several, or none. */
+static const struct deep_place *deep_only_partner(const struct deep_figures *f, const struct deep_place *p)
+{
+    for (size_t i = 0; p->partner_count == 1 && i < f->count; i++)
+        if (f->places[i].gpu == p->gpu && f->places[i].rank == p->partners[0].rank)
+            return &f->places[i];
+    return NULL;
+}
+
 static void deep_compare_place(const struct deep_figures *f, struct deep_place *p, double share)
 {
     double *of_peers = xcalloc(f->count + 1, sizeof(*of_peers));
+    const struct deep_place *partner = deep_only_partner(f, p);
     for (size_t k = 0; k < DEEP_RATES; k++) {
         struct deep_rate *rate = &p->rates[k];
         size_t count = 0;
@@ -73,7 +114,8 @@ static void deep_compare_place(const struct deep_figures *f, struct deep_place *
             if (!deep_are_peers(p, &f->places[i]))
                 continue;
             p->peers++;
-            if (f->places[i].rates[k].median > 0.0)
+            /* A pair is compared with other pairs. */
+            if (deep_has_rate(&f->places[i], k) && (k != DEEP_ALLREDUCE || &f->places[i] != partner))
                 of_peers[count++] = f->places[i].rates[k].median;
         }
         qsort(of_peers, count, sizeof(*of_peers), deep_compare_reals);
@@ -81,7 +123,8 @@ static void deep_compare_place(const struct deep_figures *f, struct deep_place *
         rate->peers = count % 2 ? of_peers[count / 2]
                       : count   ? (of_peers[count / 2 - 1] + of_peers[count / 2]) / 2.0
                                 : 0.0;
-        rate->slow = rate->median > 0.0 && rate->best < share * rate->peers;
+        rate->low = deep_has_rate(p, k) && rate->best < share * rate->peers;
+        rate->slow = rate->low && (k != DEEP_ALLREDUCE || p->partner_count > 1);
     }
     free(of_peers);
 }
@@ -130,6 +173,45 @@ static bool deep_is_said(const struct deep_figures *f, size_t at, size_t k)
     return false;
 }
 
+/* "GPU 3 of box1 and GPU 3 of box2" */
+static void deep_name_pair(const struct deep_place *a, const struct deep_place *b, struct buf *out)
+{
+    buf_printf(out, "%s %lld of %s and %s %lld of %s", a->gpu ? "GPU" : "slot", (long long)a->index, a->node,
+               b->gpu ? "GPU" : "slot", (long long)b->index, b->node);
+}
+
+/* Pairs of which nobody knows which of the two is to blame. The place comes before its partner, so a pair is said once. */
+static void deep_judge_pair(const struct deep_figures *f, const struct deep_place *p,
+                            const struct deep_partner *with, struct findings *found)
+{
+    const struct deep_rate *rate = &p->rates[DEEP_ALLREDUCE];
+    CLEANUP(buf_release) struct buf text = {0};
+    const struct deep_place *q = NULL;
+    for (size_t i = 0; i < f->count; i++)
+        if (f->places[i].gpu == p->gpu && f->places[i].rank == with->rank)
+            q = &f->places[i];
+    if (!q || rate->slow || q->rates[DEEP_ALLREDUCE].slow)
+        return;
+    const bool single = p->partner_count == 1 || q->partner_count == 1;
+    const struct deep_rate *other = &q->rates[DEEP_ALLREDUCE];
+    const bool low = (p->partner_count == 1 && rate->low) || (q->partner_count == 1 && other->low);
+    if (!(with->median > 0.0)) {
+        deep_name_pair(p, q, &text);
+        buf_printf(&text, " cannot exchange data: %s", with->why ? with->why : "no reason is known");
+        findings_add(found, "", buf_steal(&text),
+                     xstrdup("see whether the nodes reach each other: `ddpctl check`"));
+    } else if (single && low) {
+        const double peers = p->partner_count == 1 ? rate->peers : other->peers;
+        deep_name_pair(p, q, &text);
+        buf_printf(&text, " exchange data at %s of the median of other pairs",
+                   fmt_percent(with->median / peers).text);
+        findings_add(found, "", buf_steal(&text),
+                     xasprintf("measure them with a third node to learn which of the two is slow; %s",
+                               p->gpu ? deep_rate_kinds[DEEP_ALLREDUCE].gpu_fix
+                                      : deep_rate_kinds[DEEP_ALLREDUCE].cpu_fix));
+    }
+}
+
 void deep_figures_judge(struct deep_figures *f, double share, struct findings *found)
 {
     for (size_t i = 0; i < f->count; i++)
@@ -142,6 +224,10 @@ void deep_figures_judge(struct deep_figures *f, double share, struct findings *f
                 findings_add(found, p->node, deep_say(f, i, k),
                              xstrdup(p->gpu ? kind->gpu_fix : kind->cpu_fix));
         }
+    for (size_t i = 0; i < f->count; i++)
+        for (size_t k = 0; k < f->places[i].partner_count; k++)
+            if (f->places[i].rank < f->places[i].partners[k].rank)
+                deep_judge_pair(f, &f->places[i], &f->places[i].partners[k], found);
 }
 
 void deep_figures_release(struct deep_figures *f)
@@ -149,6 +235,8 @@ void deep_figures_release(struct deep_figures *f)
     for (size_t i = 0; i < f->count; i++) {
         free(f->places[i].node);
         free(f->places[i].model);
+        for (size_t k = 0; k < f->places[i].partner_count; k++)
+            free(f->places[i].partners[k].why);
     }
     free(f->places);
     *f = (struct deep_figures){0};

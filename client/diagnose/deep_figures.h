@@ -8,9 +8,15 @@
  *
  * The peers of a GPU or a slot are all others of the same model that one check measures. It is slow if a rate stays below a share
  * of the median of its peers' rates in every round: its best round is compared with their medians. So a device that another program
- * has disturbed for a while is not accused. */
+ * has disturbed for a while is not accused.
+ *
+ * All-reduces are measured with up to four partners on other nodes. The rate with the fastest of them counts, so it is low only if the
+ * GPU or slot is slow with all of them. With a single partner nobody knows which of the two is slow: then the finding is about the
+ * pair, and names no node that could be drained. */
 
 #define DEEP_RATES 5
+#define DEEP_ALLREDUCE 4 /* in deep_rate_kinds */
+#define DEEP_PARTNERS 4
 
 /* How a rate is named in the trainer's lines (trainer/measure.h) and in sentences. */
 struct deep_rate_kind {
@@ -23,8 +29,14 @@ extern const struct deep_rate_kind deep_rate_kinds[DEEP_RATES];
 struct deep_rate {
     double median, best; /* of the rounds; 0: the device does not have this rate */
     double peers;        /* the median of the peers' medians; 0: no peer has this rate */
-    size_t peer_count;   /* number of peers that have this rate */
-    bool slow;
+    size_t peer_count;   /* that have it */
+    bool low;            /* below the share of its peers */
+    bool slow;           /* low, and the place is to blame for it */
+};
+struct deep_partner {    /* another place, with which this one has made all-reduces */
+    int64_t rank;        /* in the same job */
+    double median, best; /* 0: they could not exchange data */
+    char *why;           /* in that case; else NULL */
 };
 struct deep_place { /* a GPU or a slot */
     char *node, *model;
@@ -33,16 +45,20 @@ struct deep_place { /* a GPU or a slot */
     int64_t index; /* GPU 2, slot 0 */
     size_t peers;
     struct deep_rate rates[DEEP_RATES];
+    struct deep_partner partners[DEEP_PARTNERS];
+    size_t partner_count;
 };
 struct deep_figures {
     struct deep_place *places;
     size_t count, cap;
 };
 
-/* Takes a line that rank 0 of a measuring job has printed. */
+/* Takes a line that rank 0 of a measuring job has printed: the rates of a device, which are a new place, or the partners of the last
+ * place of that rank. */
 MUST_CHECK enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t len,
                                           struct err *e);
-/* Compares all places, and adds a finding for each node and rate that is below `share` of its peers. */
+/* Compares all places, and adds a finding for each node and rate that is below `share` of its peers, and for each pair of nodes that
+ * is slow or could not exchange data, if neither of the two is to blame. */
 void deep_figures_judge(struct deep_figures *f, double share, struct findings *found);
 void deep_figures_release(struct deep_figures *f); /* for CLEANUP too */
 

@@ -14,7 +14,8 @@
 #include "client/rank_output.h"
 
 #define LOOK_MS 200
-#define LIMIT_MS 120000 /* of a job, in addition to the time of measuring */
+#define LIMIT_MS                                                                                             \
+    120000 /* of a job, in addition to three times the time of measuring (trainer/measure_network.c) */
 
 static void deep_skip(struct deep_result *r, const char *node, char *why)
 {
@@ -107,7 +108,7 @@ static void deep_job_text(const struct deep_ask *ask, char *const *nodes, bool g
         "procs_per_node: %s\ndevice: %s\nmax_restarts: 0\nmax_replacements: 0\ntime_limit: %lldms\n"
         "train:\n  model: {type: linear, in: 1, out: 1}\n  data: {type: synthetic, samples: 1, in: 1, out: 1}\n"
         "  batch: 1\n  steps: 1\n  eval: {every: never}\n  measure: %lldms\n",
-        gpus ? "gpu" : "cpu", gpus ? "cuda" : "cpu", (long long)(LIMIT_MS + 2 * ask->measure_ms),
+        gpus ? "gpu" : "cpu", gpus ? "cuda" : "cpu", (long long)(LIMIT_MS + 3 * ask->measure_ms),
         (long long)ask->measure_ms);
 }
 
@@ -194,15 +195,24 @@ static enum err_code deep_measure(struct link *link, const struct deep_ask *ask,
         stderr_put(&talk);
     }
     Ddp__V1__JobStatus *job;
-    enum err_code code = deep_await(link, number, &job, e);
-    if (!code && !job_status_succeeded(job))
-        code = err_set(e, ERR_FAILED_PRECONDITION, "job %lld, which measures, %s%s%s: see ddpctl why %lld",
-                       (long long)number, strcmp(job->state, "failed") ? "is cancelled" : "has failed",
-                       *job->reason ? ": " : "", job->reason, (long long)number);
-    if (!code)
-        code = rank_output_read(link, number, 0, &output, e);
+    struct err failed = {0};
+    if (deep_await(link, number, &job, e) != ERR_OK) {
+        rpc_free(job);
+        return e->code;
+    }
+    if (!job_status_succeeded(job))
+        (void)!err_set(&failed, ERR_FAILED_PRECONDITION,
+                       "job %lld, which measures, %s%s%s: see ddpctl why %lld", (long long)number,
+                       strcmp(job->state, "failed") ? "is cancelled" : "has failed", *job->reason ? ": " : "",
+                       job->reason, (long long)number);
+    enum err_code code = rank_output_read(link, number, 0, &output, e);
     if (!code)
         code = deep_take_output(&r->figures, job, &output, e);
+    /* The devices are measured first, so the job may have told their rates before it failed. */
+    if (failed.code && code)
+        code = err_set(e, failed.code, "%s", failed.msg);
+    else if (failed.code && !r->unfinished)
+        r->unfinished = xstrdup(failed.msg);
     rpc_free(job);
     r->measured += strv_len(nodes);
     return code;
@@ -232,5 +242,6 @@ void deep_result_release(struct deep_result *r)
         free(r->skipped[i].why);
     }
     free(r->skipped);
+    free(r->unfinished);
     *r = (struct deep_result){0};
 }

@@ -19,6 +19,7 @@ static const struct table_column columns[] = {
     {"OF PEERS", true, .optional = true},
     {"ALL-REDUCE GB/S", true, .optional = true},
     {"OF PEERS", true, .optional = true},
+    {"PARTNERS", true, .optional = true},
 };
 
 static void deep_place_row(struct table *t, const struct deep_place *p)
@@ -33,14 +34,15 @@ static void deep_place_row(struct table *t, const struct deep_place *p)
     for (size_t k = 0; k < DEEP_RATES; k++) {
         const struct deep_rate *rate = &p->rates[k];
         const double value = rate->median / 1e9;
+        const bool none = rate->median <= 0.0 && (k != DEEP_ALLREDUCE || !p->partner_count);
         table_cell(t, rate->slow ? STYLE_BAD : STYLE_NONE,
-                   rate->median <= 0.0 ? ""
-                   : k                 ? fmt_metric(value).text
-                                       : text_count((int64_t)value).text);
+                   none ? ""
+                   : k  ? fmt_metric(value).text
+                        : text_count((int64_t)value).text);
         table_cell(t, rate->slow ? STYLE_BAD : STYLE_DIM,
-                   rate->median > 0.0 && rate->peers > 0.0 ? fmt_percent(rate->median / rate->peers).text
-                                                           : "");
+                   !none && rate->peers > 0.0 ? fmt_percent(rate->median / rate->peers).text : "");
     }
+    table_cell(t, STYLE_DIM, p->partner_count ? text_count((int64_t)p->partner_count).text : "");
     table_end_row(t);
 }
 

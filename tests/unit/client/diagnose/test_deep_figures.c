@@ -85,16 +85,33 @@ static void not_accused(void **state)
     expect_findings(&f, NULL, 0);
 }
 
-static void add_linked(struct deep_figures *f, const char *node, int index, const char *device, double rate)
+static void add_line(struct deep_figures *f, char *line)
 {
     struct err e;
-    CLEANUP(free_text)
-    char *line =
-        xasprintf("{\"rank\":%zu,\"node\":\"%s\",\"local_rank\":%d,\"device\":\"%s\",\"model\":\"M\","
-                  "\"matrix\":1e12,\"matrix_best\":1e12,\"allreduce\":%g,\"allreduce_best\":%g}",
-                  f->count, node, index, device, rate, rate);
     if (deep_figures_add(f, line, strlen(line), &e) != ERR_OK)
         fail_msg("%s", e.msg);
+    free_text(&line);
+}
+
+static void add_linked(struct deep_figures *f, const char *node, int index, const char *device)
+{
+    add_line(f, xasprintf("{\"rank\":%zu,\"node\":\"%s\",\"local_rank\":%d,\"device\":\"%s\",\"model\":\"M\","
+                          "\"matrix\":1e12,\"matrix_best\":1e12}",
+                          f->count, node, index, device));
+}
+
+/* The rank's partners; 0: they could not exchange data; other < 0: there is no second one. */
+static void add_partners(struct deep_figures *f, int rank, int mate, double rate, int other,
+                         double other_rate)
+{
+    const char *error = ",\"error\":\"not done after 20 s\"";
+    CLEANUP(free_text)
+    char *second = other < 0 ? xstrdup("")
+                             : xasprintf(",{\"rank\":%d,\"allreduce\":%g,\"allreduce_best\":%g%s}", other,
+                                         other_rate, other_rate, other_rate > 0.0 ? "" : error);
+    add_line(
+        f, xasprintf("{\"rank\":%d,\"partners\":[{\"rank\":%d,\"allreduce\":%g,\"allreduce_best\":%g%s}%s]}",
+                     rank, mate, rate, rate, rate > 0.0 ? "" : error, second));
 }
 
 /* On CPUs one rank of each node is measured. The other slots are not its peers. */
@@ -106,7 +123,10 @@ static void a_node_with_a_slow_link(void **state)
     struct deep_figures f = {0};
     (void)state;
     for (int i = 0; i < 6; i++)
-        add_linked(&f, nodes[i / 2], i % 2, "cpu", i % 2 ? 0.0 : i == 2 ? 1e8 : 1e9);
+        add_linked(&f, nodes[i / 2], i % 2, "cpu");
+    add_partners(&f, 0, 2, 1e8, 4, 1e9);
+    add_partners(&f, 2, 0, 1e8, 4, 1e8);
+    add_partners(&f, 4, 0, 1e9, 2, 1e8);
     expect_findings(&f, wanted, ARRAY_LEN(wanted));
 }
 
@@ -114,17 +134,72 @@ static void gpus_with_slow_network_cards(void **state)
 {
     static const char *const wanted[] = {
         "box2: GPUs 0 and 1 exchange data with other nodes at 20 % to 25 % of the median of their peers"};
+    static const char *const nodes[] = {"box1", "box2", "box3"};
+    static const double slow[] = {5e9, 4e9, 20e9, 20e9};
     struct deep_figures f = {0};
     (void)state;
     for (int i = 0; i < 12; i++)
-        add_linked(&f,
-                   i < 4   ? "box1"
-                   : i < 8 ? "box2"
-                           : "box3",
-                   i % 4, "cuda",
-                   i == 4   ? 5e9
-                   : i == 5 ? 4e9
-                            : 20e9);
+        add_linked(&f, nodes[i / 4], i % 4, "cuda");
+    for (int i = 0; i < 4; i++) {
+        add_partners(&f, i, i + 4, slow[i], i + 8, 20e9);
+        add_partners(&f, i + 4, i, slow[i], i + 8, slow[i]);
+        add_partners(&f, i + 8, i, 20e9, i + 4, slow[i]);
+    }
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+/* Two nodes with two GPUs each, so each GPU has one partner. */
+static void a_slow_pair_accuses_no_node(void **state)
+{
+    static const char *const wanted[] = {
+        ": GPU 1 of box1 and GPU 1 of box2 exchange data at 25 % of the median of other pairs"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        add_linked(&f, i < 2 ? "box1" : "box2", i % 2, "cuda");
+    for (int i = 0; i < 4; i++)
+        add_partners(&f, i, i ^ 2, i % 2 ? 5e9 : 20e9, -1, 0.0);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+static void two_nodes_have_one_rate(void **state)
+{
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        add_linked(&f, i ? "box2" : "box1", 0, "cpu");
+    for (int i = 0; i < 2; i++)
+        add_partners(&f, i, 1 - i, 1e6, -1, 0.0);
+    expect_findings(&f, NULL, 0);
+}
+
+static void a_pair_that_cannot_connect_accuses_no_node(void **state)
+{
+    static const char *const wanted[] = {
+        ": slot 0 of box1 and slot 0 of box2 cannot exchange data: not done after 20 s"};
+    static const char *const nodes[] = {"box1", "box2", "box3"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        add_linked(&f, nodes[i], 0, "cpu");
+    add_partners(&f, 0, 1, 0.0, 2, 1e9);
+    add_partners(&f, 1, 0, 0.0, 2, 1e9);
+    add_partners(&f, 2, 0, 1e9, 1, 1e9);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+static void a_node_that_reaches_no_partner(void **state)
+{
+    static const char *const wanted[] = {
+        "box2: slot 0 exchanges data with other nodes at 0 % of the median of its 2 peers"};
+    static const char *const nodes[] = {"box1", "box2", "box3"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        add_linked(&f, nodes[i], 0, "cpu");
+    add_partners(&f, 0, 1, 0.0, 2, 1e9);
+    add_partners(&f, 1, 0, 0.0, 2, 0.0);
+    add_partners(&f, 2, 0, 1e9, 1, 0.0);
     expect_findings(&f, wanted, ARRAY_LEN(wanted));
 }
 
@@ -147,6 +222,10 @@ int main(void)
         cmocka_unit_test(not_accused),
         cmocka_unit_test(a_node_with_a_slow_link),
         cmocka_unit_test(gpus_with_slow_network_cards),
+        cmocka_unit_test(a_slow_pair_accuses_no_node),
+        cmocka_unit_test(two_nodes_have_one_rate),
+        cmocka_unit_test(a_pair_that_cannot_connect_accuses_no_node),
+        cmocka_unit_test(a_node_that_reaches_no_partner),
         cmocka_unit_test(a_line_that_is_no_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@
 #include "daemon/relay/relay_server.h"
 #include "tests/unit/base/check.h"
 #include "tests/unit/trainer/member/ranks.h"
+#include "trainer/node_pair.h"
 
 static const uint8_t key[RELAY_KEY] = "the key of this relay";
 
@@ -285,11 +286,60 @@ static void the_death_of_the_relay_ends_the_group(void **state)
     close(fd);
 }
 
+/* As the pairs of `train.measure`: of one job and generation, each with ranks 0 and 1. */
+static void sum_in_a_pair(struct ranks *r, int rank)
+{
+    const struct relay_process *p = r->arg;
+    struct coll_relay relay = {.address = {.host = "127.0.0.1", .port = p->port}};
+    const int half = r->world / 2, first = rank % half, second = first + half;
+    const struct coll_peer peers[2] = {{0, 0, 0, r->peers[first].address, r->peers[first].address_size},
+                                       {1, 1, 0, r->peers[second].address, r->peers[second].address_size}};
+    struct coll_config config;
+    struct coll_group *g;
+    struct err e = {0};
+    float *data;
+
+    ranks_config(r, rank, &config);
+    relay_make_ticket(relay.ticket, key, config.job, config.generation);
+    config.relay = &relay;
+    config.rank = rank == second;
+    config.world_size = 2;
+    config.peers = peers;
+    uint8_t generation_key[sizeof(config.key)];
+    memcpy(generation_key, config.key, sizeof(generation_key));
+    node_pair_make_key(config.key, generation_key, 0, first, second);
+    RANK_OK(coll_open(&g, r->listeners[rank], &config, &e), &e);
+    RANK_OK(coll_alloc(g, 1000, &data, &e), &e);
+    data[999] = (float)(1 << rank);
+    RANK_OK(coll_allreduce(g, data, 1000, &e), &e);
+    RANK_CHECK(data[999] == (float)((1 << first) + (1 << second)));
+    RANK_OK(coll_barrier(g, &e), &e);
+    coll_close(g);
+}
+
+static void pairs_of_one_generation_are_told_apart(void **state)
+{
+    struct ranks r = {.world = 12, .no_directory = true, .arg = relay_begin()};
+    uint16_t port;
+    int fd = bound_socket(&port);
+
+    (void)state;
+    ranks_prepare(&r);
+    for (int i = 0; i < r.world; i++)
+        move_address(r.addresses[i], port);
+    ranks_start(&r, sum_in_a_pair);
+    assert_true(ranks_finish(&r, -1));
+    assert_true(relay_finish((void *)(uintptr_t)r.arg).links >= 6);
+    ranks_release(&r);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unreachable_ranks_connect_by_relay),
         cmocka_unit_test(ranks_that_reach_each_other_use_no_relay),
+        cmocka_unit_test(pairs_of_one_generation_are_told_apart),
         cmocka_unit_test(only_unreachable_ranks_are_relayed),
         cmocka_unit_test(another_machine_at_the_address_is_not_taken_for_the_peer),
         cmocka_unit_test(a_wrong_ticket_is_named),
