@@ -29,7 +29,7 @@ extern const struct deep_rate_kind deep_rate_kinds[DEEP_RATES];
 struct deep_rate {
     double median, best; /* of the rounds; 0: the device does not have this rate */
     double peers;        /* the median of the peers' medians; 0: no peer has this rate */
-    size_t peer_count;   /* that have it */
+    size_t peer_count;   /* number of peers that have this rate */
     bool low;            /* below the share of its peers */
     bool slow;           /* low, and the place is to blame for it */
 };
