@@ -255,9 +255,10 @@ class Cluster:
         """Of their agent's environment, jobs see only the variables in this file. Sanitizers, fault points, emulated GPUs
         and close() need them."""
         path = os.path.join(self.dir, "agent-defaults.yaml")
-        with open(path, "w") as f:
+        with open(path + ".new", "w") as f:
             json.dump({"env": {k: v for k, v in self.env.items()
                                if k.startswith(("DDP_", "CUDA_")) or k.endswith("SAN_OPTIONS")}}, f)
+        os.replace(path + ".new", path)  # an agent that has just started may be reading it
         return path
 
     def wait_nodes(self, count, state="alive", timeout=20.0):
