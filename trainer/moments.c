@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/state.h"
@@ -55,12 +56,21 @@ enum err_code moments_spread(struct trainer *t, const float *moments, int from, 
 
 /* ---- between two generations */
 
+/* malloc grants memory that is not there, and the kernel kills the process that uses it. */
+static float *room_allocate(size_t bytes)
+{
+    const int64_t available = limits_read_memory("MemAvailable");
+    if (fault_hit("moments.hold") || (available && bytes > (size_t)available))
+        return NULL;
+    return malloc(bytes);
+}
+
 /* *all_have: whether each rank that wants memory got it. *room: NULL on a rank that holds nothing. */
 static enum err_code hold_agree(struct trainer *t, bool wants, float **room, bool *all_have, struct err *e)
 {
     const struct formation *f = &t->formation;
     const size_t bytes = (t->engine.optim->whole_floats + 1) * sizeof(**room);
-    *room = wants && !fault_hit("moments.hold") ? malloc(bytes) : NULL;
+    *room = wants ? room_allocate(bytes) : NULL;
     const bool mine = !wants || *room;
     bool *all = xcalloc((size_t)f->world_size, sizeof(*all));
     enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);

@@ -23,8 +23,9 @@ static size_t run_failure_find_alike(const Ddp__V1__JobStatus *job, size_t i, bo
     return count;
 }
 
-/* "ddpctl: ended after rank 1 had failed: ranks 0, 3-7 killed by signal 15, rank 2 exited with code 1" */
-static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, struct buf *out)
+/* "ddpctl: ended after rank 1 had failed: ranks 0, 3-7 killed by signal 15, rank 2 exited with code 1". earlier: one of
+ * them wrote an error before that. */
+static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, bool earlier, struct buf *out)
 {
     int *ranks = xcalloc(job->n_ranks + 1, sizeof(*ranks));
     size_t named = 0, more = 0;
@@ -38,6 +39,8 @@ static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, str
         }
         if (named++)
             buf_puts(out, ", ");
+        else if (earlier)
+            buf_puts(out, "ddpctl: other ranks that ended: ");
         else
             buf_printf(out, "ddpctl: ended after rank %d had failed: ", job->failure->rank);
         rank_list_put(out, ranks, count);
@@ -53,7 +56,7 @@ static void run_failure_put_peers(const Ddp__V1__JobStatus *job, bool *told, str
 
 /* Ranks that wrote the same as the first one did not fail as a consequence. listed: they have been named already. */
 static void run_failure_put_ends(const Ddp__V1__JobStatus *job, const struct failed_ranks *failed,
-                                 bool listed, struct buf *out)
+                                 bool listed, bool earlier, struct buf *out)
 {
     bool *told = xcalloc(job->n_ranks + 1, sizeof(*told));
     int *same = xcalloc(job->n_ranks + 1, sizeof(*same));
@@ -70,7 +73,7 @@ static void run_failure_put_ends(const Ddp__V1__JobStatus *job, const struct fai
         rank_list_put(out, same, count);
         buf_puts(out, " failed in the same way\n");
     }
-    run_failure_put_peers(job, told, out);
+    run_failure_put_peers(job, told, earlier, out);
     free(same);
     free(told);
 }
@@ -86,11 +89,12 @@ void run_failure_print(const struct run_failure *failure, struct buf *out)
     failed_ranks_find(&failed, job, failure->probe);
     failed.first_is_told = true;
     const bool listed = failed_ranks_print(&failed, "ddpctl: ", failure->seen, failure->user, out);
-    if (failure->first->rank >= 0 && failure->first->rank != f->rank &&
-        !failed_ranks_are_one(&failed, failure->first->rank)) {
+    const bool earlier = failure->first->rank >= 0 && failure->first->rank != f->rank &&
+                         !failed_ranks_are_one(&failed, failure->first->rank);
+    if (earlier) {
         buf_printf(out, "ddpctl: the first error was rank %d's: ", failure->first->rank);
         term_puts_safe(out, failure->first->message);
         buf_putc(out, '\n');
     }
-    run_failure_put_ends(job, &failed, listed, out);
+    run_failure_put_ends(job, &failed, listed, earlier, out);
 }

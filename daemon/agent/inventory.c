@@ -13,22 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/mem.h"
 #include "proto/rpc_address.h"
-
-static int64_t meminfo_read(const char *key)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[256];
-    int64_t kib = 0;
-
-    while (f && fgets(line, sizeof(line), f))
-        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), ": %" SCNd64, &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
-}
 
 void inventory_read(struct inventory *out)
 {
@@ -36,7 +23,7 @@ void inventory_read(struct inventory *out)
 
     out->cores =
         sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    out->memory_bytes = meminfo_read("MemTotal");
+    out->memory_bytes = limits_read_memory("MemTotal");
 }
 
 void inventory_measure(struct inventory_meter *meter, struct inventory_load *out)
@@ -56,7 +43,7 @@ void inventory_measure(struct inventory_meter *meter, struct inventory_load *out
         total += t[i];
     busy = total - t[3] - t[4]; /* idle, waiting for a disk */
     out->load = total > meter->total ? (double)(busy - meter->busy) / (double)(total - meter->total) : 0;
-    out->memory_free = meminfo_read("MemAvailable");
+    out->memory_free = limits_read_memory("MemAvailable");
     *meter = (struct inventory_meter){busy, total};
 }
 

@@ -104,7 +104,8 @@ static void on_session_timer(uv_timer_t *timer)
         return;
     }
     heartbeat_send(s);
-    session_timer_set(s, s->beat_ms);
+    /* Until one is acknowledged again they come at the usual interval, so that a dead stream is noticed in time. */
+    session_timer_set(s, s->sequence - s->acked > 1 ? s->heartbeat_ms : s->beat_ms);
 }
 
 static void session_send_hello(struct session *s)

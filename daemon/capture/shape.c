@@ -141,6 +141,13 @@ static void bar_metrics(const char *at, struct shape_values *out)
 }
 
 /* " 10%|####      | 50/500 [00:10<01:30,  5.0it/s, loss=0.3]" */
+/* "Validating: ", "Validation DataLoader 0: ", "eval: ", "Testing: ": what such a bar says is not the loss of training. */
+static bool bar_is_beside_training(const char *text)
+{
+    return strncasecmp(text, "val", 3) == 0 || strncasecmp(text, "eval", 4) == 0 ||
+           strncasecmp(text, "test", 4) == 0;
+}
+
 static bool bar_read(const char *text, struct shape_values *out)
 {
     const char *at = strstr(text, "%|"), *end;
@@ -161,7 +168,7 @@ static bool bar_read(const char *text, struct shape_values *out)
     at = at ? strchr(at, ',') : NULL; /* behind the time */
     if (at)
         bar_metrics(skip_spaces(at + 1), out);
-    if (!line_has_loss(&out->line))
+    if (!line_has_loss(&out->line) || bar_is_beside_training(text))
         out->line.count = 0;
     return true;
 }

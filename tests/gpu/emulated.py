@@ -354,11 +354,14 @@ def collectives_that_do_not_end(directory):
 
 
 def ranks_measure_their_devices(directory):
-    """`measure` prints the rates of each rank's device. A node that is idle for most of the time is slower in all of them."""
+    """`measure` prints the rates of each rank's device, and whom it met for all-reduces. A node that is idle for most of the time is
+    slower in all rates."""
     job = job_text(MLP, extra="measure: 200ms")
     with World(directory, job, world=2, nodes=2, env={1: {"DDP_TEST_SLOW_NODE": "node1:8"}}) as w:
         w.run()
-        lines = [json.loads(line) for line in w.ranks[0].out.splitlines()]
+        told = [json.loads(line.removeprefix("partners ")) for line in w.ranks[0].out.splitlines()]
+    lines = [x for x in told if "node" in x]
+    assert [(x["rank"], [p["rank"] for p in x["partners"]]) for x in told if "partners" in x] == [(0, [1]), (1, [0])], told
     assert [(x["rank"], x["node"], x["device"]) for x in lines] == [(0, "node0", "cuda"), (1, "node1", "cuda")], lines
     assert lines[0]["model"] == lines[1]["model"], lines
     for name in ("matrix", "memory", "upload", "download"):

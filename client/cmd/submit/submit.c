@@ -10,17 +10,28 @@
 #include "client/cmd/submit/follow.h"
 #include "client/reply_json.h"
 
+static bool word_is_one_of(const char *word, const char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, list[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The script of ./job.sh, or of `bash -l job.sh`. NULL: there is none. */
 static const char *submit_find_script(char *const *words)
 {
     static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh"};
-    const char *slash = strrchr(words[0], '/'), *name = slash ? slash + 1 : words[0];
-    bool shell = false;
-    for (size_t i = 0; i < ARRAY_LEN(shells); i++)
-        shell = shell || strcmp(name, shells[i]) == 0;
-    while (shell && *++words && **words == '-')
+    static const char *const with_value[] = {"-o", "+o", "-O", "+O", "--rcfile", "--init-file"};
+    const char *slash = strrchr(words[0], '/');
+    if (!word_is_one_of(slash ? slash + 1 : words[0], shells, ARRAY_LEN(shells)))
+        return words[0];
+    while (*++words && (**words == '-' || **words == '+')) {
         if ((*words)[1] != '-' && strchr(*words, 'c')) /* -c, -lc: a command */
             return NULL;
+        if (word_is_one_of(*words, with_value, ARRAY_LEN(with_value)) && words[1])
+            words++;
+    }
     return *words;
 }
 

@@ -58,6 +58,17 @@ static bool deaf_for_long(struct core *core, int64_t ms)
     return core->deaf_until - core->deaf_from >= core->config.node_timeout_ms / 2;
 }
 
+/* A coordinator with thousands of idle nodes spends most of its work on their heartbeats. Heartbeats of a node without
+ * workers renew no lease, so they may be less frequent. Two of them, each up to 10 % late, still arrive before the node
+ * counts as lost. */
+static int64_t node_heartbeat_ms(const struct core *core, const struct node *node)
+{
+    const int64_t often = core->config.heartbeat_ms, seldom = core->config.node_timeout_ms * 4 / 9;
+
+    return node->spawn_count == 0 && core->session_count > core->config.crowd && seldom > often ? seldom
+                                                                                                : often;
+}
+
 /* Time in which we could not receive does not count as a node's silence. An agent that could not connect, or
  * that hung up because it got no answer, has as much time to reconnect as after a start, because agents pause
  * between two tries. Strangers can keep the port full for any time, so a full port counts for a limited time
@@ -72,7 +83,7 @@ void nodes_deaf(struct core *core, const struct core_event *event)
 
         /* a full port only concerns nodes that must connect; a silent node's stream may be broken without our
          * knowledge, so it may be among them */
-        const bool away = !node->session || silent > 2 * core->config.heartbeat_ms;
+        const bool away = !node->session || silent > 2 * node_heartbeat_ms(core, node);
 
         if (node_gone(node) || (event->deaf.outside && (!away || silent > SHUT_MOST_MS)))
             continue;
@@ -268,17 +279,6 @@ void nodes_settle(struct core *core, struct node *node)
     node->alive_ms = core->now.boot_ms;
     node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
     core_wake(core, node->steady_ms);
-}
-
-/* A coordinator with thousands of idle nodes spends most of its work on their heartbeats. Heartbeats of a node without
- * workers renew no lease, so they may be less frequent. Two of them, each up to 10 % late, still arrive before the node
- * counts as lost. */
-static int64_t node_heartbeat_ms(const struct core *core, const struct node *node)
-{
-    const int64_t often = core->config.heartbeat_ms, seldom = core->config.node_timeout_ms * 4 / 9;
-
-    return node->spawn_count == 0 && core->session_count > core->config.crowd && seldom > often ? seldom
-                                                                                                : often;
 }
 
 void nodes_heartbeat(struct core *core, struct node *node, const struct core_event *event)

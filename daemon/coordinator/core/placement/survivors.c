@@ -116,17 +116,20 @@ int64_t survivors_count_replacements(const struct core *core, const struct job *
 }
 
 /* The step that generation i must pass to make progress. Survivors without a state begin at a snapshot again, and then repeat steps
- * that a failed generation had already made. Such steps are no progress. */
+ * that failed generations had already made. Such steps are no progress. With a state they can repeat one step of the generation before. */
 static int64_t steps_before(const struct job *job, size_t i)
 {
     const struct generation_record *g = &job->generations[i]->r;
-    const struct generation_record *before = i > 0 ? &job->generations[i - 1]->r : NULL;
-    const int64_t source = g->source_rank >= 0 ? g->source_step : 0;
+    int64_t most = g->source_rank >= 0 ? g->source_step : 0;
 
-    if (!before || before->state != GENERATION_FAILED || !before->has_step || before->last_step < source ||
-        job->r.scratch_generation >= before->number)
-        return source;
-    return before->last_step;
+    for (size_t left = core_generation_is_live(g) ? 1 : i; i-- > 0 && left-- > 0;) {
+        const struct generation_record *before = &job->generations[i]->r;
+        if (before->state != GENERATION_FAILED || job->r.scratch_generation >= before->number)
+            break;
+        if (before->has_step && before->last_step > most)
+            most = before->last_step;
+    }
+    return most;
 }
 
 bool survivors_may_go_on(const struct job *job, const struct spawn *culprit)

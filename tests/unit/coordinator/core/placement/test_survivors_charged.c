@@ -260,6 +260,24 @@ static void steps_that_nobody_reported_count(void **state)
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
 }
 
+/* The ranks come to another step each time, and one generation dies before it reports. */
+static void only_a_new_most_step_counts(void **state)
+{
+    struct core_fixture *f = *state;
+    static const int64_t reached[] = {10, 0, 20, 15};
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+
+    for (size_t i = 0; i < sizeof(reached) / sizeof(*reached); i++) {
+        fixture_exit(f, job, 2, 0, 9);
+        assert_int_equal(staying_record(f, job)->restarts_used, 0);
+        staying_job_rejoin(f, job, 0);
+        if (reached[i])
+            fixture_report(f, job, 0, reached[i], "loss", 0.5);
+    }
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(staying_record(f, job)->restarts_used, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -280,6 +298,7 @@ int main(void)
         TEST(a_broken_group_has_no_survivors),
         TEST(failures_without_a_step_are_charged_in_the_end),
         TEST(steps_that_are_made_again_do_not_count),
+        TEST(only_a_new_most_step_counts),
         TEST(steps_that_nobody_reported_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
