@@ -141,7 +141,7 @@ static void measure_print_network(const struct trainer *t, const struct network_
         }
         jout_close(&o, ']');
         jout_close(&o, '}');
-        printf("%.*s\n", (int)line.len, line.data);
+        printf("partners %.*s\n", (int)line.len, line.data);
     }
     fflush(stdout);
 }
@@ -152,7 +152,9 @@ static enum err_code measure_network(struct trainer *t, struct err *e)
     if (network_measure(t, measure_slower(t), &mine, e))
         return e->code;
     struct network_partners *all = xcalloc((size_t)t->formation.world_size, sizeof(*all));
-    const enum err_code code = coll_allgather(t->formation.group, &mine, sizeof(mine), all, e);
+    enum err_code code = coll_allgather(t->formation.group, &mine, sizeof(mine), all, e);
+    if (!code)
+        code = network_check_partners(all, t->formation.world_size, e);
     if (!code && t->formation.rank == 0)
         measure_print_network(t, all);
     free(all);
@@ -181,6 +183,10 @@ enum err_code trainer_measure(struct trainer *t, struct err *e)
     measure_find_model(device, mine.model, sizeof(mine.model));
     struct measured *all = xcalloc((size_t)t->formation.world_size, sizeof(*all));
     code = coll_allgather(group, &mine, sizeof(mine), all, e);
+    for (int r = 0; r < t->formation.world_size; r++) {
+        all[r].device[sizeof(all[r].device) - 1] = '\0';
+        all[r].model[sizeof(all[r].model) - 1] = '\0';
+    }
     if (!code && t->formation.rank == 0)
         measure_print(t, all);
     free(all);

@@ -69,7 +69,13 @@ static enum err_code network_say_hello(struct trainer *t, const struct coll_list
     mine.address_size = coll_listener_address(l, mine.address, sizeof(mine.address));
     if (comm && mate > t->formation.rank && comm->make_id(2, mine.id, sizeof(mine.id), &mine.id_size, e))
         return e->code;
-    return coll_allgather(t->formation.group, &mine, sizeof(mine), hellos, e);
+    if (coll_allgather(t->formation.group, &mine, sizeof(mine), hellos, e))
+        return e->code;
+    for (int r = 0; r < t->formation.world_size; r++)
+        if (hellos[r].address_size > sizeof(mine.address) || hellos[r].id_size > sizeof(mine.id))
+            return err_set(e, ERR_INTERNAL, "rank %d sends an address of %zu bytes and an id of %zu bytes", r,
+                           hellos[r].address_size, hellos[r].id_size);
+    return ERR_OK;
 }
 
 static enum err_code network_measure_pair(struct trainer *t, const struct network_plan *plan, int round,
@@ -126,13 +132,27 @@ static enum err_code network_round(struct trainer *t, const struct network_plan 
         /* If the generation is over, the next exchange of all ranks returns that. */
         if (network_measure_pair(t, plan, round, l, hellos, mate, &p->rate, &failed)) {
             p->rate = (struct pair_rate){0};
-            snprintf(p->why, sizeof(p->why), "%.255s", failed.msg);
+            /* The pair's group numbers its own ranks. */
+            snprintf(p->why, sizeof(p->why),
+                     "%.255s (in this pair, rank 0 is rank %d of the job and rank 1 is rank %d)", failed.msg,
+                     f->rank < mate ? f->rank : mate, f->rank < mate ? mate : f->rank);
             log_warn("pair_failed", "rank=%d partner=%d why=%s", f->rank, mate, LOG_Q(failed.msg));
         }
     }
     free(hellos);
     coll_listener_free(l);
     return code;
+}
+
+enum err_code network_check_partners(struct network_partners *all, int ranks, struct err *e)
+{
+    for (int r = 0; r < ranks; r++) {
+        if (all[r].count < 0 || all[r].count > NETWORK_PARTNERS)
+            return err_set(e, ERR_INTERNAL, "rank %d reports %d partners", r, all[r].count);
+        for (int i = 0; i < all[r].count; i++)
+            all[r].list[i].why[sizeof(all[r].list[i].why) - 1] = '\0';
+    }
+    return ERR_OK;
 }
 
 enum err_code network_measure(struct trainer *t, double slower, struct network_partners *out, struct err *e)

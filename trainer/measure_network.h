@@ -15,7 +15,7 @@
 struct network_partner {
     int rank;
     struct pair_rate rate; /* 0: it could not be measured */
-    char why[256];
+    char why[352];
 };
 struct network_partners {
     struct network_partner list[NETWORK_PARTNERS];
@@ -27,6 +27,8 @@ int network_rounds(int nodes);
 /* The node's partner in a round; -1: it has none, because the number of nodes is odd. */
 int network_partner(int node, int nodes, int round);
 
+/* Whether other ranks may have sent this. Also ends each `why`. */
+MUST_CHECK enum err_code network_check_partners(struct network_partners *all, int ranks, struct err *e);
 /* Collective. Ends the device's collectives of the formation first, because a device has one communicator at a time. A pair that
  * fails does not end the other pairs, nor later rounds. If the rounds take far longer than `measure_ms`, the last ones are left out.
  * slower: as in measure_idle. ABORTED: the generation is over. */

@@ -185,9 +185,9 @@ int check_deep(struct link *link, const struct check_deep_options *o, const char
         return interrupts_count() ? 128 + interrupt_signal() : error_print(&e);
     deep_figures_judge(&result.figures, (double)(o->below ? o->below : CHECK_DEEP_BELOW) / 100.0, &found);
     const enum err_code code = o->drain ? deep_drain(link, &found, &drained, &e) : ERR_OK;
-    if (result.unfinished)
-        findings_add(&found, "",
-                     xasprintf("all-reduces between nodes were not measured: %s", result.unfinished), NULL);
+    for (size_t i = 0; i < result.job_count; i++)
+        if (result.unfinished[i])
+            findings_add(&found, "", xstrdup(result.unfinished[i]), NULL);
     if (!result.measured)
         findings_add(&found, "", xstrdup("no node could be measured"),
                      xstrdup("wait until nodes are free; `ddpctl nodes` lists them"));

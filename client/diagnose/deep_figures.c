@@ -9,6 +9,7 @@
 #include "client/text/format.h"
 
 #define LINE_MOST ((size_t)64 << 10)
+#define PARTNERS_LINE "partners "
 
 #define CPU_SPEED                                                                                            \
     "look for a limit of processor time (`cat /sys/fs/cgroup/cpu.max`), heat, a saving mode, or another program"
@@ -48,6 +49,13 @@ static void deep_take_partners(struct deep_place *p, const json_t *list)
 enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t len, struct err *e)
 {
     CLEANUP(json_release) json_t *values = NULL;
+    const size_t prefix = strlen(PARTNERS_LINE);
+    if (len > prefix && !memcmp(line, PARTNERS_LINE, prefix)) {
+        line += prefix;
+        len -= prefix;
+    }
+    if (!len || *line != '{')
+        return ERR_OK;
     if (json_parse(line, len, LINE_MOST, &values, e) != ERR_OK)
         return err_wrap(e, "the measured rates");
     const json_t *partners = json_object_get(values, "partners");
@@ -55,6 +63,7 @@ enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t 
         for (size_t i = f->count; i-- > 0;)
             if (f->places[i].rank == json_get_int(values, "rank", -1)) {
                 deep_take_partners(&f->places[i], partners);
+                f->places[i].partners_known = true;
                 return ERR_OK;
             }
         return err_set(e, ERR_INVALID_ARGUMENT, "the measured rates: a rank has partners but no device");
@@ -180,6 +189,15 @@ static void deep_name_pair(const struct deep_place *a, const struct deep_place *
                b->gpu ? "GPU" : "slot", (long long)b->index, b->node);
 }
 
+/* Each of the two may tell a reason. A rank that only sees the end of the group does not know why the other has ended it. */
+static const char *deep_pair_why(const struct deep_partner *a, const struct deep_partner *b)
+{
+    const char *other = b ? b->why : NULL;
+    if (other && (!a->why || strstr(a->why, "the process group is over")))
+        return other;
+    return a->why ? a->why : "no reason is known";
+}
+
 /* Pairs of which nobody knows which of the two is to blame. The place comes before its partner, so a pair is said once. */
 static void deep_judge_pair(const struct deep_figures *f, const struct deep_place *p,
                             const struct deep_partner *with, struct findings *found)
@@ -194,14 +212,18 @@ static void deep_judge_pair(const struct deep_figures *f, const struct deep_plac
         return;
     const bool single = p->partner_count == 1 || q->partner_count == 1;
     const struct deep_rate *other = &q->rates[DEEP_ALLREDUCE];
+    const struct deep_partner *back = NULL; /* the pair as q has seen it */
+    for (size_t i = 0; i < q->partner_count; i++)
+        if (q->partners[i].rank == p->rank)
+            back = &q->partners[i];
     const bool low = (p->partner_count == 1 && rate->low) || (q->partner_count == 1 && other->low);
-    if (!(with->median > 0.0)) {
+    if (!(with->median > 0.0) || (back && !(back->median > 0.0))) {
         deep_name_pair(p, q, &text);
-        buf_printf(&text, " cannot exchange data: %s", with->why ? with->why : "no reason is known");
+        buf_printf(&text, " cannot exchange data: %s", deep_pair_why(with, back));
         findings_add(found, "", buf_steal(&text),
                      xstrdup("see whether the nodes reach each other: `ddpctl check`"));
     } else if (single && low) {
-        const double peers = p->partner_count == 1 ? rate->peers : other->peers;
+        const double peers = p->partner_count == 1 && rate->low ? rate->peers : other->peers;
         deep_name_pair(p, q, &text);
         buf_printf(&text, " exchange data at %s of the median of other pairs",
                    fmt_percent(with->median / peers).text);

@@ -47,6 +47,7 @@ struct deep_place { /* a GPU or a slot */
     struct deep_rate rates[DEEP_RATES];
     struct deep_partner partners[DEEP_PARTNERS];
     size_t partner_count;
+    bool partners_known; /* the job has told them, even if there are none */
 };
 struct deep_figures {
     struct deep_place *places;
@@ -54,7 +55,7 @@ struct deep_figures {
 };
 
 /* Takes a line that rank 0 of a measuring job has printed: the rates of a device, which are a new place, or the partners of the last
- * place of that rank. */
+ * place of that rank. Other lines are ignored. */
 MUST_CHECK enum err_code deep_figures_add(struct deep_figures *f, const char *line, size_t len,
                                           struct err *e);
 /* Compares all places, and adds a finding for each node and rate that is below `share` of its peers, and for each pair of nodes that

@@ -166,7 +166,7 @@ static enum err_code deep_take_output(struct deep_figures *f, const Ddp__V1__Job
     char *end;
     while (output->len && (end = memchr(output->data, '\n', output->len))) {
         const size_t len = (size_t)(end - output->data);
-        if (*output->data == '{' && deep_figures_add(f, output->data, len, e) != ERR_OK)
+        if (deep_figures_add(f, output->data, len, e) != ERR_OK)
             return e->code;
         buf_consume(output, len + 1);
     }
@@ -176,6 +176,26 @@ static enum err_code deep_take_output(struct deep_figures *f, const Ddp__V1__Job
                        f->count - first, (int)job->world_size, (long long)job->job);
     deep_number_places(f, first, job);
     return ERR_OK;
+}
+
+/* The job has measured the devices of the places from `first` on. Older trainers do not measure all-reduces. The caller frees it. */
+static char *deep_find_unfinished(const struct deep_figures *f, size_t first, size_t nodes,
+                                  const Ddp__V1__JobStatus *job)
+{
+    const long long number = job->job;
+    bool known = true;
+    for (size_t i = first; i < f->count; i++)
+        known = known && f->places[i].partners_known;
+    const bool missing = nodes > 1 && !known;
+    const char *prefix = missing ? "all-reduces between nodes were not measured: " : "";
+    if (job_status_succeeded(job))
+        return missing
+                   ? xasprintf("%sjob %lld did not report them; the nodes may have an older version of ddp",
+                               prefix, number)
+                   : NULL;
+    return xasprintf("%sjob %lld %s%s%s%s: see ddpctl why %lld", prefix, number,
+                     strcmp(job->state, "failed") ? "was cancelled" : "failed",
+                     missing ? "" : " after it had measured", *job->reason ? ": " : "", job->reason, number);
 }
 
 static enum err_code deep_measure(struct link *link, const struct deep_ask *ask, char *const *nodes,
@@ -205,14 +225,15 @@ static enum err_code deep_measure(struct link *link, const struct deep_ask *ask,
                        "job %lld, which measures, %s%s%s: see ddpctl why %lld", (long long)number,
                        strcmp(job->state, "failed") ? "is cancelled" : "has failed", *job->reason ? ": " : "",
                        job->reason, (long long)number);
+    const size_t first = r->figures.count;
     enum err_code code = rank_output_read(link, number, 0, &output, e);
     if (!code)
         code = deep_take_output(&r->figures, job, &output, e);
     /* The devices are measured first, so the job may have told their rates before it failed. */
     if (failed.code && code)
         code = err_set(e, failed.code, "%s", failed.msg);
-    else if (failed.code && !r->unfinished)
-        r->unfinished = xstrdup(failed.msg);
+    else if (!code)
+        r->unfinished[r->job_count - 1] = deep_find_unfinished(&r->figures, first, strv_len(nodes), job);
     rpc_free(job);
     r->measured += strv_len(nodes);
     return code;
@@ -242,6 +263,7 @@ void deep_result_release(struct deep_result *r)
         free(r->skipped[i].why);
     }
     free(r->skipped);
-    free(r->unfinished);
+    for (size_t i = 0; i < ARRAY_LEN(r->unfinished); i++)
+        free(r->unfinished[i]);
     *r = (struct deep_result){0};
 }

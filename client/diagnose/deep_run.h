@@ -24,7 +24,7 @@ struct deep_result {
     size_t measured; /* nodes */
     int64_t jobs[2];
     size_t job_count;
-    char *unfinished; /* why a job failed after it had measured the devices; NULL: none did */
+    char *unfinished[2]; /* of each job: what is missing although its devices were measured; NULL: nothing */
 };
 
 /* CANCELLED: the user has interrupted it (client/interrupts.h), and the job is cancelled. FAILED_PRECONDITION: a job could not start,

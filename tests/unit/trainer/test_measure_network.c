@@ -51,6 +51,21 @@ static void calls_out_of_range_are_an_error(void **state)
     assert_int_equal(node_pair_check_calls(NODE_PAIR_CALLS_MOST + 1, 1, &e), ERR_INTERNAL);
 }
 
+static void partners_out_of_range_are_an_error(void **state)
+{
+    static struct network_partners all[2];
+    struct err e;
+    (void)state;
+    all[1].count = NETWORK_PARTNERS;
+    memset(all[1].list[3].why, 'x', sizeof(all[1].list[3].why));
+    assert_int_equal(network_check_partners(all, 2, &e), ERR_OK);
+    assert_int_equal(strlen(all[1].list[3].why), sizeof(all[1].list[3].why) - 1);
+    all[1].count = NETWORK_PARTNERS + 1;
+    assert_int_equal(network_check_partners(all, 2, &e), ERR_INTERNAL);
+    all[1].count = -1;
+    assert_int_equal(network_check_partners(all, 2, &e), ERR_INTERNAL);
+}
+
 static void pair_config(const struct ranks *r, int rank, struct node_pair_config *out)
 {
     *out = (struct node_pair_config){
@@ -184,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_pair_meets_once),
         cmocka_unit_test(calls_out_of_range_are_an_error),
+        cmocka_unit_test(partners_out_of_range_are_an_error),
         cmocka_unit_test(a_pair_measures_its_rate),
         cmocka_unit_test(a_silent_partner_costs_the_limit_alone),
         cmocka_unit_test(an_abort_reaches_a_group_without_its_device),

@@ -110,8 +110,10 @@ static void add_partners(struct deep_figures *f, int rank, int mate, double rate
                              : xasprintf(",{\"rank\":%d,\"allreduce\":%g,\"allreduce_best\":%g%s}", other,
                                          other_rate, other_rate, other_rate > 0.0 ? "" : error);
     add_line(
-        f, xasprintf("{\"rank\":%d,\"partners\":[{\"rank\":%d,\"allreduce\":%g,\"allreduce_best\":%g%s}%s]}",
-                     rank, mate, rate, rate, rate > 0.0 ? "" : error, second));
+        f,
+        xasprintf(
+            "partners {\"rank\":%d,\"partners\":[{\"rank\":%d,\"allreduce\":%g,\"allreduce_best\":%g%s}%s]}",
+            rank, mate, rate, rate, rate > 0.0 ? "" : error, second));
 }
 
 /* On CPUs one rank of each node is measured. The other slots are not its peers. */
@@ -188,6 +190,56 @@ static void a_pair_that_cannot_connect_accuses_no_node(void **state)
     expect_findings(&f, wanted, ARRAY_LEN(wanted));
 }
 
+/* Only one rank of a pair may see that it fails. */
+static void a_pair_that_fails_for_one_rank(void **state)
+{
+    static const char *const wanted[] = {
+        ": slot 0 of box1 and slot 0 of box2 cannot exchange data: not done after 20 s"};
+    static const char *const nodes[] = {"box1", "box2", "box3"};
+    (void)state;
+    for (int failed = 0; failed < 2; failed++) {
+        struct deep_figures f = {0};
+        for (int i = 0; i < 3; i++)
+            add_linked(&f, nodes[i], 0, "cpu");
+        add_partners(&f, 0, 1, failed ? 1e9 : 0.0, 2, 1e9);
+        add_partners(&f, 1, 0, failed ? 0.0 : 1e9, 2, 1e9);
+        add_partners(&f, 2, 0, 1e9, 1, 1e9);
+        expect_findings(&f, wanted, ARRAY_LEN(wanted));
+    }
+}
+
+static void the_reason_of_the_rank_that_knows_it(void **state)
+{
+    static const char *const wanted[] = {
+        ": slot 0 of box1 and slot 0 of box2 cannot exchange data: not done after 20 s"};
+    struct deep_figures f = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        add_linked(&f, i ? "box2" : "box1", 0, "cpu");
+    add_line(&f,
+             xstrdup("partners {\"rank\":0,\"partners\":[{\"rank\":1,\"allreduce\":0,\"allreduce_best\":0,"
+                     "\"error\":\"the process group is over: a peer is gone\"}]}"));
+    add_partners(&f, 1, 0, 0.0, -1, 0.0);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+/* GPU 0 of box1 has no peers, so the rate of its pair is low only among the peers of its partner. */
+static void a_slow_pair_of_two_models(void **state)
+{
+    static const char *const wanted[] = {
+        ": GPU 0 of box1 and GPU 0 of box2 exchange data at 25 % of the median of other pairs"};
+    struct deep_figures f = {0};
+    (void)state;
+    add_line(&f,
+             xstrdup("{\"rank\":0,\"node\":\"box1\",\"local_rank\":0,\"device\":\"cuda\",\"model\":\"other\","
+                     "\"matrix\":1e12,\"matrix_best\":1e12}"));
+    for (int i = 1; i < 4; i++)
+        add_linked(&f, i < 2 ? "box1" : "box2", i % 2, "cuda");
+    for (int i = 0; i < 4; i++)
+        add_partners(&f, i, i ^ 2, i % 2 ? 20e9 : 5e9, -1, 0.0);
+    expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
 static void a_node_that_reaches_no_partner(void **state)
 {
     static const char *const wanted[] = {
@@ -201,6 +253,21 @@ static void a_node_that_reaches_no_partner(void **state)
     add_partners(&f, 1, 0, 0.0, 2, 0.0);
     add_partners(&f, 2, 0, 1e9, 1, 0.0);
     expect_findings(&f, wanted, ARRAY_LEN(wanted));
+}
+
+static void other_lines_are_ignored(void **state)
+{
+    struct deep_figures f = {0};
+    (void)state;
+    add_line(&f, xstrdup(""));
+    add_line(&f, xstrdup("partners of the company"));
+    add_line(&f, xstrdup("libfoo: a warning {1}"));
+    assert_int_equal(f.count, 0);
+    add_linked(&f, "box1", 0, "cpu");
+    assert_false(f.places[0].partners_known);
+    add_line(&f, xstrdup("partners {\"rank\":0,\"partners\":[]}"));
+    assert_true(f.places[0].partners_known);
+    deep_figures_release(&f);
 }
 
 static void a_line_that_is_no_json(void **state)
@@ -225,7 +292,11 @@ int main(void)
         cmocka_unit_test(a_slow_pair_accuses_no_node),
         cmocka_unit_test(two_nodes_have_one_rate),
         cmocka_unit_test(a_pair_that_cannot_connect_accuses_no_node),
+        cmocka_unit_test(a_pair_that_fails_for_one_rank),
+        cmocka_unit_test(the_reason_of_the_rank_that_knows_it),
+        cmocka_unit_test(a_slow_pair_of_two_models),
         cmocka_unit_test(a_node_that_reaches_no_partner),
+        cmocka_unit_test(other_lines_are_ignored),
         cmocka_unit_test(a_line_that_is_no_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
