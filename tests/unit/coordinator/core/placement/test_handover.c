@@ -124,18 +124,24 @@ static void a_job_that_finds_no_other_node_is_drained(void **state)
     assert_int_equal(fixture_reply(f, watch)->handover, 0);
 }
 
-/* The other job was stopped to grow to box4, which is free until its workers have ended. */
+/* A command on box3 is stopped to grow to box4, which is free until its workers have ended. */
+static int64_t command_that_drains(struct core_fixture *f)
+{
+    fixture_node(f, "box3", 1);
+    int64_t job = fixture_submit(f, "nodes: 1:2\nprocs_per_node: 1\n");
+    fixture_form(f, job);
+    fixture_node(f, "box4", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    return job;
+}
+
 static void a_job_leaves_the_nodes_of_one_that_drains(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, "nodes: 1:2\nprocs_per_node: 1\n" SAVED);
+    int64_t job = job_on_two_nodes(f, "nodes: 1:2\nprocs_per_node: 1\n" SAVED),
+            other = command_that_drains(f);
 
-    fixture_node(f, "box3", 1);
-    int64_t other = fixture_submit(f, "nodes: 1:2\nprocs_per_node: 1\n");
-    fixture_form(f, other);
-    fixture_node(f, "box4", 1);
-    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
-    assert_int_equal(fixture_stop(f, other, 0), CORE_STOP_TERM);
     fixture_operator(f, CORE_DRAIN, "box1");
     rank_waits(f, job, 0);
     rank_waits(f, job, 1);
@@ -145,18 +151,12 @@ static void a_job_leaves_the_nodes_of_one_that_drains(void **state)
     assert_int_equal(fixture_generation(f, other)->node_count, 2);
 }
 
-/* The same, but its user has made the other job smaller meanwhile, so box4 is free. */
+/* The command's user has made it smaller meanwhile, so box4 is free. */
 static void a_job_takes_what_another_needs_no_more(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = job_on_two_nodes(f, TWO SAVED);
+    int64_t job = job_on_two_nodes(f, TWO SAVED), other = command_that_drains(f);
 
-    fixture_node(f, "box3", 1);
-    int64_t other = fixture_submit(f, "nodes: 1:2\nprocs_per_node: 1\n");
-    fixture_form(f, other);
-    fixture_node(f, "box4", 1);
-    fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
-    assert_int_equal(fixture_stop(f, other, 0), CORE_STOP_TERM);
     assert_int_equal(fixture_resize(f, other, 1, 1), ERR_OK);
     fixture_operator(f, CORE_DRAIN, "box1");
     rank_waits(f, job, 0);
