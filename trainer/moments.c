@@ -65,7 +65,7 @@ static float *room_allocate(size_t bytes)
     return malloc(bytes);
 }
 
-/* *all_have: whether each rank that wants memory got it. *room: NULL on a rank that holds nothing. */
+/* Allocates *room on ranks that want it; NULL on the others. *all_have: no rank lacks the memory that it wants. */
 static enum err_code hold_agree(struct trainer *t, bool wants, float **room, bool *all_have, struct err *e)
 {
     const struct formation *f = &t->formation;

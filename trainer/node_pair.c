@@ -106,7 +106,7 @@ static enum err_code node_pair_decide(struct node_pair *p, int64_t least, int64_
     return node_pair_check_calls(*calls, least, e);
 }
 
-/* The time until both ranks have ended `calls` all-reduces. */
+/* Makes `calls` all-reduces, and measures the time until both ranks have made them. */
 static enum err_code node_pair_time(struct node_pair *p, int64_t calls, int64_t *took, struct err *e)
 {
     struct device *device = p->config->group.device;
@@ -125,7 +125,7 @@ static enum err_code node_pair_time(struct node_pair *p, int64_t calls, int64_t 
     return ERR_OK;
 }
 
-/* Chooses p->floats, and the calls of a window. */
+/* Chooses the size of the arrays (p->floats), and how many all-reduces fit into a window (*calls). */
 static enum err_code node_pair_probe(struct node_pair *p, size_t most, int64_t *calls, struct err *e)
 {
     const int64_t window = p->config->time_ns / WINDOWS;

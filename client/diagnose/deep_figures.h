@@ -7,8 +7,8 @@
  * measures, and screen_deep prints.
  *
  * The peers of a GPU or a slot are all others of the same model that one check measures. It is slow if a rate stays below a share
- * of the median of its peers' rates in every round: its best round is compared with their medians. So a device that another program
- * has disturbed for a while is not accused.
+ * of the median of its peers' rates in every round: its best round is compared with their medians. So a device is not
+ * called slow because another program used it for a while.
  *
  * All-reduces are measured with up to four partners on other nodes. The rate with the fastest of them counts, so it is low only if the
  * GPU or slot is slow with all of them. With a single partner nobody knows which of the two is slow: then the finding is about the

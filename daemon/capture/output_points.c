@@ -136,8 +136,8 @@ static struct metric *line_find(struct metric_line *line, const char *name)
     return NULL;
 }
 
-/* Beside losses of steps, "Epoch 3 | avg loss 0.7" is a mean. It must not replace the loss of the last step. A line that
- * names both tells them apart itself. */
+/* If a program prints losses of steps, the loss in "Epoch 3 | avg loss 0.7" is a mean. It must not replace the loss of the last
+ * step. A line that has both `loss` and `loss_epoch` needs no change. */
 static void mean_rename(struct output_points *o, struct shape_values *v)
 {
     struct metric *const loss = line_find(&v->line, "loss");

@@ -18,9 +18,9 @@ enum core_stop {
 }; /* the wire's numbers */
 
 /* A node's whole wish. Texts are borrowed from the core; release frees the arrays. A group is a job's workers
- * on this node. Every spawn in it is not known dead: start it unless it was ever started (an exited one is
- * reported again, never started again) or is only to be kept, and keep its exit record; exit records of spawns
- * that are not in the wish may be deleted. */
+ * on this node. None of its spawns is known to be dead. The node starts a spawn that it never started, unless keep_only is set. A
+ * spawn that has exited is reported again, and never started again. The node keeps the exit records of these spawns, and may delete
+ * all others. */
 struct core_wish_spawn {
     int64_t spawn;
     /* Its newest membership. The node needs it only if it has not started the spawn yet. */

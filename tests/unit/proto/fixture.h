@@ -26,8 +26,8 @@
  *               job -2: one message, then the stream stays open
  *               job -3: ABORTED after two messages
  *   CancelJob   has no handler here: calls end with UNIMPLEMENTED
- *   Session     acknowledges each heartbeat, answers a hello with a welcome and an activity with a wish, fails the
- *               stream on a goodbye, and ends it on half close */
+ *   Session     answers a heartbeat with an ack, a hello with a welcome, and an activity with a wish. A goodbye makes the
+ *               stream fail, and a half close ends it */
 struct fixture_options {
     const char *unix_path; /* unix_path, tcp or both are given */
     const char *tcp;       /* such as "127.0.0.1:0" */

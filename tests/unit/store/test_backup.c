@@ -208,7 +208,7 @@ static void prune_keeps_the_newest_backups(void **state)
     assert_int_equal(list[1].jobs, 4);
     assert_true(file_exists(mine));
     backups_free(list, count);
-    /* The backup that a user made is listed for `restore`, and never removed. */
+    /* A user's own backup is listed, and retention does not remove it. */
     backup_list_all(dir, *state, &list, &count);
     assert_int_equal(count, 3);
     assert_string_equal(list[0].path, named);

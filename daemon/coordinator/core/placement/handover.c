@@ -24,8 +24,8 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 
-/* How long members may take to their next step's end. They train meanwhile. With `shard: optimizer` they then also gather the
- * moments, which stops them for that time. */
+/* How long members may take to their next step's end. They train meanwhile. With `shard: optimizer` they then gather the
+ * moments, too, and do not train until that is done. */
 #define READY_MS 60000
 /* Time between two tries. */
 #define AGAIN_MS 10000

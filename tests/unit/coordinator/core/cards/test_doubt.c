@@ -11,7 +11,7 @@
 #define BOTH "box1 box2"
 #define LEARN_MS 31000
 
-static void restore(struct core_fixture *f)
+static void restart_restored(struct core_fixture *f)
 {
     f->kept.age = RECORDS_RESTORED;
     fixture_restart(f);
@@ -64,7 +64,7 @@ static void a_worker_of_restored_records_runs_on_and_is_not_started(void **state
     struct core_fixture *f = *state;
     const int64_t job = job_on_both(f, "nodes: 2\nprocs_per_node: 1\nmax_restarts: 0\n");
 
-    restore(f);
+    restart_restored(f);
     say_hello(f);
     assert_false(may_start(f, "box1", job, 1));
     assert_false(may_start(f, "box2", job, 2));
@@ -93,7 +93,7 @@ static void a_restart_does_not_end_the_doubt(void **state)
     struct core_fixture *f = *state;
     const int64_t job = job_on_both(f, "nodes: 2\nprocs_per_node: 1\n");
 
-    restore(f);
+    restart_restored(f);
     say_hello(f);
     fixture_all_run(f, "box1");
     fixture_pass_beating(f, LEARN_MS, BOTH);
@@ -116,7 +116,7 @@ static void the_plans_of_an_older_wish_prove_nothing(void **state)
     struct spawn_fact fact = {.job = job, .spawn = 1, .state = SPAWN_STARTING};
     struct core_event event = {.kind = CORE_FACTS};
 
-    restore(f);
+    restart_restored(f);
     event.session = fixture_hello(f, "box1", "box1", 2, 0);
     event.facts.facts = &fact;
     event.facts.count = 1;
@@ -133,7 +133,7 @@ static void learning_is_no_time_to_join_in(void **state)
     struct core_fixture *f = *state;
     const int64_t job = job_on_both(f, "nodes: 2\nprocs_per_node: 1\njoin_timeout: 20s\n" TRAIN);
 
-    restore(f);
+    restart_restored(f);
     say_hello(f);
     fixture_both_obey(f);
     fixture_pass_beating(f, LEARN_MS, BOTH);
@@ -178,7 +178,7 @@ static void a_card_does_not_hide_a_silent_worker(void **state)
     assert_true(core_card(f->core, job, &card));
     card.generations[0].state = GENERATION_RUNNING;
     card.jobs[0].state = JOB_RUNNING;
-    restore(f);
+    restart_restored(f);
     event.session = fixture_hello(f, "box1", "box1", 2, 0);
     fixture_all_run(f, "box1");
     core_event(f->core, &event, f->now, &f->out);
@@ -199,7 +199,7 @@ static void a_card_brings_no_doubt_about_workers_that_nodes_have_shown(void **st
     assert_true(core_card(f->core, job, &card));
     card.generations[0].state = GENERATION_RUNNING;
     card.jobs[0].state = JOB_RUNNING;
-    restore(f);
+    restart_restored(f);
     say_hello(f);
     fixture_all_run(f, "box1");
     hello_with_card(f, &card);
