@@ -1,8 +1,6 @@
 #include "base/limits.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -42,18 +40,4 @@ enum err_code limits_want_files(rlim_t wanted, struct err *e)
                    "%llu open files are needed, but the limit is %llu: raise the hard limit of the agent "
                    "(ulimit -n, LimitNOFILE= of its unit)",
                    (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
-}
-
-int64_t limits_read_memory(const char *key)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[256];
-    int64_t kib = 0;
-
-    while (f && fgets(line, sizeof(line), f))
-        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), ": %" SCNd64, &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
 }

@@ -1,7 +1,6 @@
 #ifndef DDP_BASE_LIMITS_H
 #define DDP_BASE_LIMITS_H
 
-#include <stdint.h>
 #include <sys/resource.h>
 
 #include "base/err.h"
@@ -16,7 +15,5 @@ void limits_restore_files(rlim_t soft);
 /* RESOURCE_EXHAUSTED if fewer than `wanted` open files are allowed; the message says how to raise the limit.
  */
 MUST_CHECK enum err_code limits_want_files(rlim_t wanted, struct err *e);
-/* Bytes that /proc/meminfo has for this key, such as "MemAvailable"; 0: unknown. */
-int64_t limits_read_memory(const char *key);
 
 #endif

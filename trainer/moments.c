@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
-#include "base/limits.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/state.h"
@@ -59,8 +59,9 @@ enum err_code moments_spread(struct trainer *t, const float *moments, int from, 
 /* malloc grants memory that is not there, and the kernel kills the process that uses it. */
 static float *room_allocate(size_t bytes)
 {
-    const int64_t available = limits_read_memory("MemAvailable");
-    if (fault_hit("moments.hold") || (available && bytes > (size_t)available))
+    struct host_memory memory;
+    host_memory_read(&memory);
+    if (fault_hit("moments.hold") || (memory.total && bytes > (size_t)memory.available))
         return NULL;
     return malloc(bytes);
 }

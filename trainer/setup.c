@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/compare.h"
@@ -308,6 +309,22 @@ void trainer_take_sizes(struct trainer *t)
                 t->formation.world_size > 1 ? t->config->local_world_size - 1 : 0);
 }
 
+/* malloc grants more than there is, and the kernel kills the rank later. */
+static void warn_of_memory(const struct trainer *t)
+{
+    const size_t ranks = (size_t)t->config->local_world_size,
+                 needed = (t->sizes.sum - t->sizes.peers) * (ranks ? ranks : 1);
+    struct host_memory memory;
+    if (!t->engine.device->host || t->config->local_rank)
+        return;
+    host_memory_read(&memory);
+    if (memory.total && needed > (size_t)memory.total)
+        log_warn("memory_short",
+                 "needed_bytes=%zu total_bytes=%lld why=\"the ranks on this node need more memory than the "
+                 "node or its cgroup has\"",
+                 needed, (long long)memory.total);
+}
+
 enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
 {
     struct engine *n = &t->engine;
@@ -327,6 +344,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     attention_log(n);
     trainer_take_sizes(t);
     memory_log(&t->sizes, n, f->rank);
+    warn_of_memory(t);
     t->interval = (struct interval){.since_ns = clock_mono_ns()}; /* the group's counters begin at 0 */
     return ERR_OK;
 }

@@ -13,23 +13,26 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/limits.h"
+#include "base/host_memory.h"
 #include "base/mem.h"
 #include "proto/rpc_address.h"
 
 void inventory_read(struct inventory *out)
 {
     cpu_set_t set;
+    struct host_memory memory;
 
     out->cores =
         sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    out->memory_bytes = limits_read_memory("MemTotal");
+    host_memory_read(&memory);
+    out->memory_bytes = memory.total;
 }
 
 void inventory_measure(struct inventory_meter *meter, struct inventory_load *out)
 {
     FILE *f = fopen("/proc/stat", "re");
     int64_t t[8] = {0}, total = 0, busy;
+    struct host_memory memory;
 
     if (f) {
         if (fscanf(f,
@@ -43,7 +46,8 @@ void inventory_measure(struct inventory_meter *meter, struct inventory_load *out
         total += t[i];
     busy = total - t[3] - t[4]; /* idle, waiting for a disk */
     out->load = total > meter->total ? (double)(busy - meter->busy) / (double)(total - meter->total) : 0;
-    out->memory_free = limits_read_memory("MemAvailable");
+    host_memory_read(&memory);
+    out->memory_free = memory.available;
     *meter = (struct inventory_meter){busy, total};
 }
 

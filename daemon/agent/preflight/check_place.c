@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/crypto/id.h"
+#include "base/host_memory.h"
 #include "base/isa.h"
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
@@ -295,18 +296,11 @@ static bool argument_is_file(const char *workdir, const char *argument, char **p
 
 static void memory_check(Ddp__V1__CheckPlaceResult *out)
 {
-    FILE *f = fopen("/proc/meminfo", "re");
-    long long kb;
-    char line[128];
+    struct host_memory memory;
 
-    while (f && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "MemTotal: %lld", &kb) == 1)
-            out->memory_bytes = kb * 1024;
-        if (sscanf(line, "MemAvailable: %lld", &kb) == 1)
-            out->memory_free = kb * 1024;
-    }
-    if (f)
-        fclose(f);
+    host_memory_read(&memory);
+    out->memory_bytes = memory.total;
+    out->memory_free = memory.available;
 }
 
 /* Whether the directory can be written, or can be made: then the nearest existing directory above it must be
