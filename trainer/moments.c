@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/host_memory.h"
 #include "base/log.h"
@@ -11,14 +12,68 @@
 #include "trainer/parameters.h"
 #include "trainer/peer_loss.h"
 
-enum err_code moments_gather(struct trainer *t, float *moments, struct err *e)
+/* Floats that ranks gather at once, so that they can say how far they are: within the coordinator's minute also over a link of 1
+ * Mbit/s. Pieces of a large world are larger, because each costs as many messages as there are ranks. */
+#define PIECE_FLOATS ((size_t)1 << 20)
+#define PIECE_FLOATS_OF_RANK ((size_t)1 << 14)
+#define TELL_MS 5000 /* time between two reports to the coordinator */
+
+struct gathering {
+    struct trainer *t;
+    size_t *from, *to; /* of each rank's part, in this piece */
+    bool told;         /* the coordinator is told how far the ranks are */
+    size_t floats;     /* gathered so far */
+    int64_t told_ms;
+};
+
+static void tell_gathered(struct gathering *g)
+{
+    const int64_t now = clock_mono_ns() / 1000000;
+    if (!g->told || (g->told_ms && now - g->told_ms < TELL_MS))
+        return;
+    g->told_ms = now;
+    link_set_gathered(g->t->link, 1 + (int64_t)(g->floats * sizeof(float)));
+}
+
+/* Piece i of n of the parts between these cuts. Each rank sends a piece of its part, so that all links are busy. */
+static enum err_code piece_gather(struct gathering *g, const size_t *cuts, size_t i, size_t n, struct err *e)
+{
+    struct coll_group *group = g->t->formation.group;
+    tell_gathered(g);
+    for (int r = 0; r < g->t->formation.world_size; r++) {
+        const size_t part = cuts[r + 1] - cuts[r];
+        g->from[r] = cuts[r] + part / n * i + (i < part % n ? i : part % n);
+        g->to[r] = g->from[r] + part / n + (i < part % n);
+        g->floats += g->to[r] - g->from[r];
+    }
+    return coll_gather_ranges(group, g->t->engine.grads.data, g->from, g->to, e) || coll_join(group, e)
+               ? e->code
+               : ERR_OK;
+}
+
+static enum err_code array_gather(struct gathering *g, const size_t *cuts, struct err *e)
+{
+    const size_t world = (size_t)g->t->formation.world_size, whole = cuts[world],
+                 most = world * PIECE_FLOATS_OF_RANK > PIECE_FLOATS ? world * PIECE_FLOATS_OF_RANK
+                                                                    : PIECE_FLOATS,
+                 n = whole / most + 1;
+    for (size_t i = 0; i < n; i++)
+        if (piece_gather(g, cuts, i, n, e))
+            return e->code;
+    return ERR_OK;
+}
+
+static enum err_code gather_arrays(struct trainer *t, float *moments, bool told, struct err *e)
 {
     struct engine *n = &t->engine;
     const int world = t->formation.world_size;
     struct optim_array arrays[OPTIM_MOMENTS];
-    const size_t array_count = optim_arrays(n->optim, arrays);
-    size_t *parts = xcalloc((size_t)world + 1, sizeof(*parts)),
-           *cuts = xcalloc((size_t)world + 1, sizeof(*cuts));
+    const size_t array_count = optim_arrays(n->optim, arrays), length = (size_t)world + 1;
+    size_t *parts = xcalloc(length, sizeof(*parts)), *cuts = xcalloc(length, sizeof(*cuts));
+    struct gathering g = {.t = t,
+                          .from = xcalloc(length, sizeof(*g.from)),
+                          .to = xcalloc(length, sizeof(*g.to)),
+                          .told = told && world > 1};
     enum err_code code = ERR_OK;
     (void)engine_divide(n, world, parts);
     for (size_t i = 0; !code && i < array_count; i++) {
@@ -26,16 +81,21 @@ enum err_code moments_gather(struct trainer *t, float *moments, struct err *e)
             cuts[r] = optim_array_cut(n->optim, i, parts[r]);
         state_moment_out(n, &arrays[i], n->grads.data);
         if (world > 1)
-            code = coll_gather(t->formation.group, n->grads.data, cuts, e);
-        if (!code && world > 1)
-            code = coll_join(t->formation.group, e);
+            code = array_gather(&g, cuts, e);
         if (!code && moments)
             n->device->ops->download(n->device, moments + arrays[i].at, n->grads.data,
                                      arrays[i].whole * sizeof(float));
     }
     free(parts);
     free(cuts);
+    free(g.from);
+    free(g.to);
     return code;
+}
+
+enum err_code moments_gather(struct trainer *t, float *moments, struct err *e)
+{
+    return gather_arrays(t, moments, false, e);
 }
 
 enum err_code moments_spread(struct trainer *t, const float *moments, int from, struct err *e)
@@ -94,12 +154,15 @@ enum err_code moments_hold(struct trainer *t, struct err *e)
     /* One rank of each node holds all moments, so it does not matter which nodes stay. */
     if (!code)
         code = hold_agree(t, t->config->local_rank == 0, &room, &all_have, e);
+    if (!code && all_have && t->formation.world_size > 1)
+        log_info("gathers_moments", "rank=%d step=%lld bytes=%zu", t->formation.rank, (long long)n->step,
+                 n->optim->whole_floats * sizeof(float));
     if (!code && !all_have) {
         log_warn("moments_not_held", "rank=%d step=%lld why=\"a rank has no memory for them\"",
                  t->formation.rank, (long long)n->step);
         t->no_room = true;
         link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
-    } else if (!code && (moments_gather(t, room, e) || n->device->ops->wait(n->device, e)))
+    } else if (!code && (gather_arrays(t, room, true, e) || n->device->ops->wait(n->device, e)))
         code = e->code;
     if (code || !all_have) {
         free(room);

@@ -51,6 +51,7 @@ struct spawn {
     bool stays;
     bool stays_unsaid; /* loaded, and it has not said so yet: until it does, it counts as one that stays */
     int64_t ready;     /* the hand-over for which it waits between two steps (handover.c); 0: none */
+    int64_t gathered;  /* bytes of state that it has gathered for a hand-over; 0: it does not gather */
     int64_t
         broken_generation; /* it has reported that the group of this generation is broken (broken_group.c); 0: none */
     int64_t
@@ -171,6 +172,7 @@ struct job {
         int64_t last;     /* number of the last request */
         int64_t until;    /* when it is given up */
         int64_t again_at; /* no other one is asked for before */
+        int failures;     /* how many in a row were given up */
         char *why;
         char **joining; /* names of the nodes that join: no others do; NULL: those that placement finds */
         char **leaving; /* names of the nodes that the job leaves to another job */

@@ -27,6 +27,7 @@
 #include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/broken_group.h"
+#include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/quorum.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshots/lost_snapshots.h"
@@ -473,9 +474,10 @@ static void keep_revision(struct core *core, const struct spawn *s, const struct
 }
 
 /* It waits between two steps, or goes on. Placement follows when the last member waits. */
-static void keep_readiness(struct core *core, struct spawn *s, int64_t ready)
+static void keep_readiness(struct core *core, struct spawn *s, int64_t ready, int64_t gathered)
 {
     s->ready = ready;
+    handover_note_gathered(core, s, gathered);
     if (ready && ready == s->job->handover.number)
         core_capacity_changed(core);
 }
@@ -514,7 +516,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
     bool current = w.spawn->rank->generation->r.number == event->watch.generation;
     if (current)
         keep_revision(core, w.spawn, event);
-    keep_readiness(core, w.spawn, current ? event->watch.ready : 0);
+    keep_readiness(core, w.spawn, current ? event->watch.ready : 0, current ? event->watch.gathered : 0);
     quorum_arrived(core, w.spawn, current ? event->watch.arrived : 0, current && event->watch.holds);
     if (!w.spawn->stays && spawn_is_between(w.spawn)) /* it counted as a survivor before it could say this */
         generation_lose_survivor(core, w.spawn, "this worker does not go on");

@@ -119,6 +119,7 @@ static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
     event.watch.broken = m->group_broken;
     event.watch.arrived = m->arrived;
     event.watch.holds = m->holds;
+    event.watch.gathered = m->gathered;
     event.watch.record = commit_queue_accepts(s, &ignored) == ERR_OK;
     commit_queue_event(s, &event);
 }

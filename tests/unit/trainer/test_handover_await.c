@@ -96,6 +96,26 @@ static void a_wait_ends_if_the_number_was_taken_back_before_it(void **state)
     waiter_goes_on(&w, 0);
 }
 
+/* The coordinator hears at once how far the ranks are, and then that this rank waits. */
+static void a_rank_says_how_much_it_has_gathered(void **state)
+{
+    struct waiter w;
+
+    (void)state;
+    waiter_open(&w, 0);
+    waiter_hears(&w, 7);
+    link_set_gathered(w.trainer.link, 1);
+    WAIT_FOR(fake.watched_gathered == 1);
+    link_set_gathered(w.trainer.link, 4001);
+    WAIT_FOR(fake.watched_gathered == 4001);
+    assert_int_equal(fake.watched_ready, 0);
+    waiter_wait(&w);
+    WAIT_FOR(fake.watched_ready == 7);
+    WAIT_FOR(fake.watched_gathered == 0);
+    waiter_hears(&w, 0);
+    waiter_goes_on(&w, 7);
+}
+
 static void a_rank_that_hears_no_number_remembers_the_last_one(void **state)
 {
     struct waiter w;
@@ -183,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_wait_ends_if_the_number_was_taken_back_before_it, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_rank_says_how_much_it_has_gathered, fake_coordinator_reset),
         cmocka_unit_test_setup(a_rank_that_hears_no_number_remembers_the_last_one, fake_coordinator_reset),
         cmocka_unit_test_setup(a_signal_ends_the_wait, fake_coordinator_reset),
         cmocka_unit_test_setup(a_late_vote_makes_a_rank_ready_for_the_same_number_again,

@@ -42,6 +42,7 @@ struct link {
     struct rpc_stream *stream; /* the open Watch; guarded by `lock`; NULL: none */
     atomic_bool stays;
     _Atomic int64_t handover, ready; /* watch.h: link_handover, link_set_ready */
+    _Atomic int64_t gathered;        /* watch.h: link_set_gathered */
     _Atomic int64_t broken;          /* the generation whose group no longer works; 0: none */
     _Atomic int64_t
         arrived; /* watch.h: link_set_arrived; the exchange times 2, plus 1 if this process holds there */

@@ -121,6 +121,7 @@ struct watch_state {
     int64_t revision;    /* of the job file: the stream has told the coordinator that it is in use */
     bool stays;          /* as the stream has told the coordinator */
     int64_t ready;       /* the same */
+    int64_t gathered;    /* the same */
     int64_t broken;      /* the same */
     int64_t arrived;     /* the same */
     int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
@@ -165,8 +166,8 @@ static bool watch_outdated(const struct link *r, const struct watch_state *w)
 {
     return w->generation != atomic_load(&r->generation) || w->revision != atomic_load(&r->tuning.used) ||
            w->stays != atomic_load(&r->stays) || w->ready != atomic_load(&r->ready) ||
-           w->broken != atomic_load(&r->broken) || w->arrived != atomic_load(&r->arrived) ||
-           atomic_load(&r->asked);
+           w->gathered != atomic_load(&r->gathered) || w->broken != atomic_load(&r->broken) ||
+           w->arrived != atomic_load(&r->arrived) || atomic_load(&r->asked);
 }
 
 static void stream_publish(struct link *r, struct rpc_stream *stream)
@@ -208,6 +209,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     q.stays = w->stays = atomic_load(&r->stays);
     atomic_store(&r->asked, false);
     q.ready = w->ready = atomic_load(&r->ready);
+    q.gathered = w->gathered = atomic_load(&r->gathered);
     w->broken = atomic_load(&r->broken);
     q.group_broken = w->broken == w->generation;
     w->arrived = atomic_load(&r->arrived);
@@ -326,7 +328,14 @@ int64_t link_handover(const struct link *r)
 
 void link_set_ready(struct link *r, int64_t number)
 {
+    atomic_store(&r->gathered, 0);
     if (atomic_exchange(&r->ready, number) != number)
+        link_watch_again(r);
+}
+
+void link_set_gathered(struct link *r, int64_t bytes)
+{
+    if (atomic_exchange(&r->gathered, bytes) != bytes)
         link_watch_again(r);
 }
 

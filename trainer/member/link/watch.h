@@ -50,6 +50,9 @@ enum link_word link_after(struct link *r, struct link_member *next);
 int64_t link_handover(const struct link *r);
 /* This process waits for that hand-over; 0: it goes on. The coordinator is told at once. */
 void link_set_ready(struct link *r, int64_t number);
+/* Before that, with shard: optimizer: the ranks have gathered so many bytes of the state, at least 1. The coordinator is told at once.
+ * link_set_ready ends it. */
+void link_set_gathered(struct link *r, int64_t bytes);
 /* The group of the last joined generation is broken. The coordinator is told at once, and in each Watch until the next
  * generation is joined. */
 void link_set_broken(struct link *r);

@@ -223,6 +223,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
     /* to shrink, it stops now; to grow, in the next placement pass; within the limits nothing happens */
     handover_reconsider(core, job);
     job->handover.again_at = 0;
+    job->handover.failures = 0;
     if (has_too_many && !handover_possible(job)) {
         CLEANUP(buf_release) struct buf why = {0};
         buf_printf(&why, "resize to %s", text_counted(count_nodes_left(g, max), "node").text);

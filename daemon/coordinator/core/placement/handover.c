@@ -9,7 +9,8 @@
  *
  * Failure modes: if the next generation cannot form, or members take too long, a job that must still leave its nodes is drained
  * with a snapshot. A job for which this no longer holds, or that has no snapshots, goes on as it was. A job that must
- * leave nodes is also drained if one of its members no longer stays. If a member dies meanwhile, that is an ordinary failure. A
+ * leave nodes is also drained if one of its members no longer stays. Members that gather their moments do not train. If they
+ * gather no more, any job with snapshots is drained: its processes end after the grace, and new ones begin at the last snapshot. If a member dies meanwhile, that is an ordinary failure. A
  * coordinator that restarts knows nothing of a hand-over: its members then go on. Whether a job has too many nodes, or a
  * drained one, is looked at in every placement pass, so that nothing has to be remembered. Members that hear nothing go
  * on after a while, too (trainer/handover.c). A collective that one of them then begins ends when the others leave the group. */
@@ -23,12 +24,16 @@
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/quorum.h"
+#include "daemon/coordinator/core/snapshots/snapshots.h"
 
-/* How long members may take to their next step's end. They train meanwhile. With `shard: optimizer` they then gather the
- * moments, too, and do not train until that is done. */
+/* How long members may take to their next step's end; slow steps get more. They train meanwhile. With `shard: optimizer` they then
+ * gather the moments, too, and do not train until that is done. Each time that they say how far they are, they have this time again. */
 #define READY_MS 60000
 /* Time between two tries. */
 #define AGAIN_MS 10000
+#define STEP_MS_MOST 86400000
+/* Both double after each failure, this many times, so that a job that is always too slow is not held up again and again. */
+#define DOUBLINGS_MOST 6
 
 bool handover_possible(const struct job *job)
 {
@@ -76,12 +81,31 @@ static int64_t next_number(const struct core *core, const struct job *job)
     return number > job->handover.last ? number : job->handover.last + 1;
 }
 
+static int64_t doubled(const struct job *job, int64_t ms)
+{
+    const int failures = job->handover.failures;
+
+    return ms << (failures < DOUBLINGS_MOST ? failures : DOUBLINGS_MOST);
+}
+
+/* The step that runs may have just begun, and the next one is the first that carries the votes. */
+static int64_t ready_limit_ms(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+    double step_ms = 0;
+
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->ms_per_step > step_ms)
+            step_ms = g->ranks[i].spawn->ms_per_step;
+    return doubled(job, READY_MS + (int64_t)(2 * (step_ms < STEP_MS_MOST ? step_ms : STEP_MS_MOST)));
+}
+
 bool handover_begin(struct core *core, struct job *job, const char *why, char **joining, char **leaving)
 {
     if (!handover_may_begin(core, job))
         return false;
     job->handover.number = job->handover.last = next_number(core, job);
-    job->handover.until = core->now.boot_ms + READY_MS;
+    job->handover.until = core->now.boot_ms + ready_limit_ms(job);
     text_set(&job->handover.why, "%s", why);
     strv_free(job->handover.joining);
     strv_free(job->handover.leaving);
@@ -139,12 +163,86 @@ static bool members_refuse(const struct job *job)
     return refuse;
 }
 
+/* No more members get ready, and no other one is asked for before a pause. */
+static void handover_withdraw(struct core *core, struct job *job)
+{
+    job->handover.number = 0;
+    job->handover.again_at = core->now.boot_ms + doubled(job, AGAIN_MS);
+    job->handover.failures++;
+    core_wake(core, job->handover.again_at);
+}
+
+/* The first member that does not wait yet; NULL: all wait. */
+static const struct spawn *unready_member(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->ready != job->handover.number)
+            return g->ranks[i].spawn;
+    return NULL;
+}
+
+/* What the members have gathered, as far as the slowest has said; 0: some do not gather yet. */
+static int64_t gathered_bytes(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->gathered < least)
+            least = g->ranks[i].spawn->gathered;
+    return least;
+}
+
+/* The members stand still in the midst of a collective. The next generation begins at a snapshot, on the nodes that it was to have. */
+static void restart_stuck(struct core *core, struct job *job, int64_t bytes)
+{
+    struct generation *g = job_current(job);
+    const struct snapshot_record *newest = snapshots_newest(job);
+    CLEANUP(buf_release) struct buf why = {0};
+    char **targets = NULL;
+
+    buf_printf(&why, "%s, but the hand-over stood still for %s after %s of the optimizer's state",
+               job->handover.why, text_duration(READY_MS).text, text_bytes(bytes > 1 ? bytes : 0).text);
+    if (newest)
+        buf_printf(&why, "; the job continues from its snapshot of step %s", text_count(newest->step).text);
+    generation_drain(core, g, why.data);
+    for (char **name = job->targets; name && *name; name++)
+        if (!names_contain(job->handover.leaving, *name))
+            targets = strv_append(targets, *name);
+    for (char **name = job->handover.joining; name && *name; name++)
+        targets = strv_append(targets, *name);
+    strv_free(job->targets);
+    job->targets = targets;
+}
+
+static void handover_time_out(struct core *core, struct job *job)
+{
+    const struct spawn *late = unready_member(job);
+    const int64_t bytes = gathered_bytes(job);
+
+    if (late && late->gathered && bytes && job_keeps_state(job)) {
+        handover_withdraw(core, job);
+        restart_stuck(core, job, bytes);
+        return;
+    }
+    handover_give_up(core, job);
+    if (job->r.state == JOB_RUNNING && late)
+        emit_event(core, job, "handover_given_up",
+                   "%s, but rank %d on %s %s in time: the job keeps its nodes, and is asked again in %s",
+                   job->handover.why, late->rank->r.rank, late->r.node,
+                   late->gathered ? "did not gather the optimizer's state"
+                                  : "did not come to the end of a step",
+                   text_duration(job->handover.again_at - core->now.boot_ms).text);
+}
+
 static void review_job(struct core *core, struct job *job)
 {
     CLEANUP(buf_release) struct buf why = {0};
 
     if (job->handover.number && core->now.boot_ms >= job->handover.until)
-        handover_give_up(core, job);
+        handover_time_out(core, job);
     if (job->r.state != JOB_RUNNING || job->handover.number)
         return;
     if (!must_leave_nodes(job, &why)) {
@@ -211,6 +309,7 @@ void handover_complete(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
+    job->handover.failures = 0;
     job->handed.generation = g->r.number + 1;
     job->handed.nodes = g->r.node_count;
     job->handed.since_ms = core->now.boot_ms;
@@ -224,13 +323,23 @@ void handover_give_up(struct core *core, struct job *job)
     /* A user may have changed the reason meanwhile. A job without snapshots would lose all by a stop. */
     bool drains = is_for_standing_reason(job) && must_leave_nodes(job, &why) && job_keeps_state(job);
 
-    job->handover.number = 0;
-    job->handover.again_at = core->now.boot_ms + AGAIN_MS;
-    core_wake(core, job->handover.again_at);
+    handover_withdraw(core, job);
     if (drains)
         generation_drain(core, job_current(job), why.data);
     else
         raise_handover_asked(core, job);
+}
+
+void handover_note_gathered(struct core *core, struct spawn *s, int64_t gathered)
+{
+    struct job *job = s->job;
+    const bool moved = gathered && gathered != s->gathered;
+
+    s->gathered = gathered;
+    if (!job->handover.number || !moved || job->handover.until >= core->now.boot_ms + READY_MS)
+        return;
+    job->handover.until = core->now.boot_ms + READY_MS;
+    core_wake(core, job->handover.until);
 }
 
 void handover_reconsider(struct core *core, struct job *job)

@@ -22,6 +22,8 @@ bool handover_allows(const struct job *job, const struct node *node); /* the job
 int64_t handover_most_nodes(const struct job *job);                   /* that it may have then */
 /* The next generation forms on these nodes within this call: the present one ends, and its members are free. */
 void handover_complete(struct core *core, struct job *job);
+/* The worker says how many bytes of state it has gathered for a hand-over; 0: it does not gather. */
+void handover_note_gathered(struct core *core, struct spawn *s, int64_t gathered);
 /* Called when the next generation cannot form. The members go on, or are drained. */
 void handover_give_up(struct core *core, struct job *job);
 /* Called when the job's limits or its nodes have changed. Takes back a hand-over that is not needed any more. */

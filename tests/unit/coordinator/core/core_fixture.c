@@ -610,6 +610,7 @@ static struct core_event watch_of(struct core_fixture *f, int64_t job, int64_t s
     event.watch.ready = f->ready;
     event.watch.broken = event.watch.record = f->broken;
     event.watch.arrived = f->arrived;
+    event.watch.gathered = f->gathered;
     event.watch.holds = f->holds;
     return event;
 }

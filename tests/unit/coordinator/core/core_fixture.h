@@ -22,6 +22,7 @@ struct core_fixture {
     int64_t ready;     /* said in the next Watches: the hand-over for which the worker waits */
     bool broken;       /* said in the next Watches */
     int64_t arrived;   /* the same: the exchange that it has come to */
+    int64_t gathered;  /* the same: bytes of state that it has gathered for a hand-over */
     bool holds;        /* and it stands still there */
     int64_t live_step; /* said in the next Joins: the worker has the state after this step in memory */
     const char *version, *computes; /* the same: of its program and its device */

@@ -298,6 +298,120 @@ static void a_handover_that_takes_too_long_is_given_up(void **state)
                          number); /* whoever still waits for the first one must see that it is over */
 }
 
+/* `shard: optimizer`: both ranks have gathered so many bytes of their moments. */
+static void ranks_gather(struct core_fixture *f, int64_t job, int64_t bytes)
+{
+    f->gathered = bytes;
+    for (int rank = 0; rank < 2; rank++)
+        fixture_watch(f, job, fixture_spawn(f, job, rank));
+    f->gathered = 0;
+}
+
+static void a_handover_has_time_as_long_as_its_ranks_gather(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    const int64_t number = handover_of(f, job);
+    for (int64_t i = 0; i < 10; i++) {
+        fixture_pass_beating(f, 50000, "box1 box2 box3");
+        ranks_gather(f, job, 1 + i * 1000);
+        assert_int_equal(handover_of(f, job), number);
+    }
+    rank_waits(f, job, 0);
+    rank_waits(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+}
+
+/* The ranks do not train meanwhile, so the job may not stay like this. */
+static void a_handover_that_stands_still_restarts_the_job(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    assert_int_equal(fixture_commit(f, job, 1, 1, 20, "aa"), ERR_OK);
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    ranks_gather(f, job, 1);
+    ranks_gather(f, job, 5000001);
+    fixture_pass_beating(f, 50000, "box1 box2 box3");
+    ranks_gather(f, job, 5000001); /* no more than before */
+    fixture_pass_beating(f, 11000, "box1 box2 box3");
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+    assert_true(fixture_said(
+        f, "box3 joins, but the hand-over stood still for 1m00s after 5.0 MB of the optimizer's state"
+           "; the job continues from its snapshot of step 20 (does not count as a restart)"));
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_int_equal(fixture_generation(f, job)->node_count, 3);
+}
+
+/* Else the same would begin again. */
+static void a_job_that_stood_still_leaves_its_nodes_to_the_other_one(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+    int64_t other = fixture_submit(f, "priority: 1\nprocs_per_node: 1\n" COMMAND);
+
+    ranks_gather(f, job, 1);
+    fixture_pass_beating(f, 61000, "box1 box2");
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+    assert_int_equal(fixture_job(f, other), JOB_STARTING);
+    assert_int_equal(fixture_generation(f, job)->node_count, 1);
+}
+
+/* A stop would lose all. It is tried again, less and less often. */
+static void a_job_without_snapshots_is_not_held_up_for_ever(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, TWO TRAIN);
+
+    assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
+    ranks_gather(f, job, 1);
+    fixture_pass_beating(f, 61000, "box1 box2");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(handover_of(f, job), 0);
+    assert_true(fixture_said(
+        f,
+        "resized, but rank 0 on box1 did not gather the optimizer's state in time: the job keeps its nodes, "
+        "and is asked again in 10 s"));
+    fixture_pass_beating(f, 11000, "box1 box2");
+    ranks_gather(f, job, 2);
+    fixture_pass_beating(f, 121000, "box1 box2");
+    assert_true(fixture_said(f, "asked again in 20 s"));
+    fixture_pass_beating(f, 11000, "box1 box2");
+    assert_int_equal(handover_of(f, job), 0);
+    fixture_pass_beating(f, 10000, "box1 box2");
+    assert_int_not_equal(handover_of(f, job), 0);
+}
+
+static void slow_steps_have_more_time(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_report(f, job, 1, 21, "ms_per_step", 100000);
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    const int64_t number = handover_of(f, job);
+    fixture_pass_beating(f, 250000, "box1 box2 box3");
+    assert_int_equal(handover_of(f, job), number);
+    fixture_pass_beating(f, 11000, "box1 box2 box3");
+    assert_int_equal(handover_of(f, job), 0);
+    assert_true(fixture_said(
+        f,
+        "box3 joins, but rank 0 on box1 did not come to the end of a step in time: the job keeps its nodes, "
+        "and is asked again in 10 s"));
+    fixture_pass_beating(f, 11000, "box1 box2 box3");
+    fixture_pass_beating(f, 510000, "box1 box2 box3"); /* and then twice as much */
+    assert_int_not_equal(handover_of(f, job), 0);
+}
+
 static void a_member_that_dies_meanwhile_is_an_ordinary_loss(void **state)
 {
     struct core_fixture *f = *state;
@@ -542,6 +656,11 @@ int main(void)
         TEST(a_job_on_one_node_is_drained),
         TEST(members_that_do_not_stay_are_drained),
         TEST(a_handover_that_takes_too_long_is_given_up),
+        TEST(a_handover_has_time_as_long_as_its_ranks_gather),
+        TEST(a_handover_that_stands_still_restarts_the_job),
+        TEST(a_job_that_stood_still_leaves_its_nodes_to_the_other_one),
+        TEST(a_job_without_snapshots_is_not_held_up_for_ever),
+        TEST(slow_steps_have_more_time),
         TEST(a_member_that_dies_meanwhile_is_an_ordinary_loss),
         TEST(a_restarted_coordinator_asks_again),
         TEST(cancelling_a_job_whose_members_wait_stops_it),

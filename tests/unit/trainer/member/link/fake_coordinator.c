@@ -160,6 +160,7 @@ static void fake_on_watch(struct rpc_call *call, const void *request, void *user
     fake.told_revision = (int)q->revision;
     fake.watched_stays = q->stays;
     fake.watched_ready = (int)q->ready;
+    fake.watched_gathered = (int)q->gathered;
     fake.watched_broken = q->group_broken;
     fake.watched_generation = (int)q->generation;
     atomic_fetch_add(&fake.watches, 1);

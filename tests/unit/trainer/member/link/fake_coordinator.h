@@ -46,7 +46,7 @@ extern struct fake_coordinator {
     atomic_bool joined_stays, watched_stays;        /* of the last Join and the last Watch */
     atomic_bool watched_broken;                     /* of the last Watch */
     atomic_int live_step, watched_generation;       /* the same */
-    atomic_int watched_ready;                       /* of the last Watch */
+    atomic_int watched_ready, watched_gathered;     /* of the last Watch */
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     atomic_int told_revision, told_step; /* by the last Watch: the revision in use, and since when */
