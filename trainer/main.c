@@ -101,15 +101,17 @@ static int sizes_print(const struct trainer_options *o)
 {
     CLEANUP(buf_release) struct buf out = {0};
     struct trainer_config config;
-    struct plan_sizes sizes;
+    struct plan_sizes sizes = {0};
     struct err e = {0};
     if (config_read(&config, o, &e) == ERR_OK &&
-        sizes_of_job(&config.job.train, (int)o->world, (size_t)o->gpu_memory, &sizes, &e) == ERR_OK) {
+        sizes_of_job(&config.job.train, (int)o->world, (int)(o->per_node ? o->per_node : o->world),
+                     (size_t)o->gpu_memory, &sizes, &e) == ERR_OK) {
         plan_sizes_print(&sizes, &out);
         printf("%s\n", out.data);
     } else {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     }
+    plan_sizes_release(&sizes);
     config_release(&config);
     return e.code == ERR_OK ? 0 : e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
 }

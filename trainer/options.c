@@ -28,6 +28,14 @@ static const struct option_spec options[] = {
      .max = 1 << 20,
      .help = "with --sizes: number of ranks",
      .default_text = "1"},
+    {.name = "per-node",
+     .type = OPTION_INT,
+     AT(per_node),
+     .value = "N",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "with --sizes: number of ranks of a node, which divides --world",
+     .default_text = "all"},
     {.name = "gpu-memory",
      .type = OPTION_INT,
      AT(gpu_memory),
@@ -92,7 +100,7 @@ static const struct option_spec options[] = {
 static const struct program program = {
     .name = "ddp-trainer",
     .usage = "ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]\n"
-             "ddp-trainer --sizes JOB.yaml [--world N] [--gpu-memory BYTES] [--set KEY=VALUE ...]\n"
+             "ddp-trainer --sizes JOB.yaml [--world N] [--gpu-memory BYTES] [OPTIONS]\n"
              "ddp-trainer --generate DIR [--prompt TEXT] [OPTIONS]\n"
              "ddp-trainer --plugin",
     .help =
@@ -113,8 +121,10 @@ static const char *options_misuse(const struct trainer_options *o, const struct 
         return takes_job ? "give only one job file" : "a job file needs --standalone or --sizes";
     if (o->set && !takes_job)
         return "--set needs --standalone or --sizes";
-    if (!o->sizes && (o->world || o->gpu_memory))
-        return "--world and --gpu-memory need --sizes";
+    if (!o->sizes && (o->world || o->per_node || o->gpu_memory))
+        return "--world, --per-node and --gpu-memory need --sizes";
+    if (o->per_node && (o->world ? o->world : 1) % o->per_node)
+        return "--per-node must divide --world";
     if (!o->generate &&
         (o->prompt || o->digest || o->tokens || o->top_k || o->seed >= 0 || o->temperature >= 0))
         return "--prompt, --tokens, --temperature, --top-k, --seed and --digest need --generate";

@@ -4,34 +4,15 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-
-#define PIECE ((size_t)1 << 18) /* floats of a piece, at least */
-/* Between two pieces a link is idle until both ends have woken up, which takes long if other processes use the cores. */
-#define PIECES_MOST 16
-#define LINE 16 /* floats */
-#define LANES 2 /* the most that sync_gather_lanes wants */
+#include "trainer/gather_cut.h"
 
 /* ---- pieces */
-
-static void lane_cut(size_t *cuts, size_t count, size_t begin, size_t end)
-{
-    const size_t each = ((end - begin + count - 1) / count + LINE - 1) / LINE * LINE;
-    for (size_t i = 0; i <= count; i++)
-        cuts[i] = begin + i * each < end ? begin + i * each : end;
-}
 
 /* Lanes end where a rank's part ends. */
 static void gather_plan(struct gather *g, size_t floats, int world)
 {
-    const size_t middle = g->parts[world / 2];
-    BUG_ON(g->lanes > LANES);
-    g->count = (floats + PIECE - 1) / PIECE;
-    g->count = g->count > PIECES_MOST ? PIECES_MOST : g->count;
-    g->cuts = xcalloc(LANES * (g->count + 1), sizeof(*g->cuts));
-    g->packed_cuts = xcalloc(LANES * (g->count + 1), sizeof(*g->packed_cuts));
-    lane_cut(g->cuts, g->count, 0, g->lanes == 1 ? floats : middle);
-    if (g->lanes > 1)
-        lane_cut(g->cuts + g->count + 1, g->count, middle, floats);
+    g->count = gather_cut(floats, g->lanes, g->parts[world / 2], &g->cuts);
+    g->packed_cuts = xcalloc(GATHER_LANES * (g->count + 1), sizeof(*g->packed_cuts));
 }
 
 void parameters_open(struct trainer *t)

@@ -9,6 +9,7 @@
 #include "trainer/engine/packed.h"
 #include "trainer/member/sync/sync.h"
 #include "trainer/model/gpt.h"
+#include "trainer/sizes_exchange.h"
 
 #define SAMPLES_MANY ((int64_t)1 << 40) /* more than any step takes, so every step is whole */
 
@@ -68,33 +69,7 @@ static double gathered_bytes(const struct engine *n, int world)
     return ((steps - 1) * packed + whole) / steps;
 }
 
-static double layer_count(const struct engine *n)
-{
-    const bool gpt = n->spec->model.type == MODEL_GPT;
-    return gpt ? (double)n->spec->model.layers : (double)(n->model->tensor_count / 2);
-}
-
-/* The bytes in which ranks send the parameters before the first matrix of the second layer. */
-static double gathered_first_bytes(const struct engine *n)
-{
-    const struct model *m = n->model;
-    size_t matrices = 0, seen = 0;
-    double bytes = 0;
-    for (size_t i = 0; i < m->tensor_count; i++)
-        matrices += m->tensors[i].matrices > 0;
-    const size_t each = matrices / (size_t)layer_count(n),
-                 first = each > 0 ? each : 1; /* an mlp's head is none */
-    for (size_t i = 0; i < m->tensor_count && seen <= first; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        seen += t->matrices > 0;
-        if (seen <= first)
-            bytes += (double)(t->count *
-                              (t->narrow_only && m->narrowed ? device_size(DEVICE_BF16) : sizeof(float)));
-    }
-    return bytes;
-}
-
-static void sizes_take(const struct engine *n, int world, bool gpu, struct plan_sizes *out)
+static void sizes_take(const struct engine *n, int world, int per_node, bool gpu, struct plan_sizes *out)
 {
     const double samples = (double)engine_portion(n, 0, true) * n->shards;
     const size_t strategy = n->extra_count * (n->model->count + TAIL_FLOATS) * sizeof(float);
@@ -110,8 +85,6 @@ static void sizes_take(const struct engine *n, int world, bool gpu, struct plan_
         .tokens = n->train->windows ? (double)n->train->in : 0,
         .flops = model_flops(n->model, 1) * samples,
         .gathered_bytes = gathered_bytes(n, world),
-        .layers = layer_count(n),
-        .gathered_first_bytes = gathered_first_bytes(n),
         .gathered_beside = 1.0 - 1.0 / (double)n->spec->log_every,
         .update_floats = update_floats(n->optim),
         .parameter_bytes = (double)m.parameters,
@@ -124,9 +97,10 @@ static void sizes_take(const struct engine *n, int world, bool gpu, struct plan_
         .workspace_bytes = (double)(m.workspace - strategy + libraries),
         .sum_bytes = (double)(m.sum - (gpu ? m.program + m.data : 0) + libraries),
     };
+    sizes_exchange(n, world, per_node, gpu, out);
 }
 
-enum err_code sizes_of_job(const struct train_spec *spec, int world, size_t gpu_memory,
+enum err_code sizes_of_job(const struct train_spec *spec, int world, int per_node, size_t gpu_memory,
                            struct plan_sizes *out, struct err *e)
 {
     struct sizing_device sizing;
@@ -140,7 +114,7 @@ enum err_code sizes_of_job(const struct train_spec *spec, int world, size_t gpu_
         n.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept, arrays[i].own};
     enum err_code code = sizes_open_data(&n, e) ? e->code : engine_take_share(&n, 0, world, e);
     if (!code)
-        sizes_take(&n, world, gpu_memory > 0, out);
+        sizes_take(&n, world, per_node, gpu_memory > 0, out);
     engine_close(&n);
     return code;
 }

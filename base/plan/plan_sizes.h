@@ -6,6 +6,14 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* Gradients that are summed together, or parameters that are gathered together. */
+struct plan_exchange {
+    double
+        at; /* gradients: the part of backward after which they are there; parameters: that of the forward pass before which all are needed */
+    double bytes,
+        link_bytes; /* of the array, and on the busiest link of a ring through all nodes, or through all GPUs */
+};
+
 /* What a train job needs of each rank, as `ddp-trainer --sizes` prints it and `ddpctl plan` reads it: one JSON object, whose keys
  * are the names of the fields. The trainer fills it in by the code that allocates when the job runs. */
 struct plan_sizes {
@@ -18,18 +26,21 @@ struct plan_sizes {
     double flops;         /* of a rank in a step: model_flops (trainer/model/model.h) */
     double
         gathered_bytes; /* shard: optimizer: of all parameters as ranks send them after an update, the mean over steps */
-    double layers;
-    /* The gathered bytes before the second layer; and the fraction of the steps in which parameters may arrive during
-     * the next forward pass. */
-    double gathered_first_bytes, gathered_beside;
+    double
+        gathered_beside; /* the fraction of the steps in which parameters may arrive during the next forward pass */
     double update_floats; /* floats that the optimizer reads or writes for each parameter */
     /* Bytes of a rank. On a GPU they are device memory. */
     double parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, batch_bytes, data_bytes;
     double strategy_bytes;  /* arrays of the strategy that keeps ranks in step */
     double workspace_bytes; /* of the device, and on a GPU of its libraries; bf16 weights */
     double sum_bytes;
+    /* Owned. buckets: of a step of all-reduce or of a divided optimizer, in their order; pieces: shard: optimizer, of the gather in pieces;
+     * none: it is made at once. */
+    struct plan_exchange *buckets, *pieces;
+    size_t bucket_count, piece_count;
 };
 
+void plan_sizes_release(struct plan_sizes *s);
 void plan_sizes_print(const struct plan_sizes *s, struct buf *out);
 /* DATA_LOSS: it is no such object, or a value is missing. */
 MUST_CHECK enum err_code plan_sizes_parse(const char *text, size_t len, struct plan_sizes *out,

@@ -5,7 +5,8 @@
 #include "base/job/sync_choice.h"
 
 #define PAYLOAD 0.95           /* of a link's rate: Ethernet, IP and TCP headers take the rest */
-#define BUCKET_BYTES 4194304.0 /* gradients that are exchanged together (trainer/member/sync/sync.c) */
+#define BUCKET_BYTES 4194304.0 /* gradients that are exchanged together (trainer/member/sync/bucket_cut.h) */
+#define FORWARD (1 / 3.0)      /* of the passes of a micro-batch */
 
 /* One all-reduce of `bytes`, if nothing else runs. */
 static double allreduce_s(const struct plan_machine *m, double bytes)
@@ -32,27 +33,51 @@ static double update_s(const struct plan_sizes *sizes, const struct plan_machine
     return m->memory_rate > 0 ? sizes->parameters * sizes->update_floats * sizeof(float) / m->memory_rate : 0;
 }
 
-/* The time of a step in which ranks only wait for the gather of parameters. `whole_s`: the time of a gather in one
- * call.
- *
- * If parameters are gathered in pieces, only one rank sends at a time, so the ring's link to that rank is idle. The
- * forward pass of the first micro-batch needs the last piece when it comes to the last layer. Two ends send each
- * other their halves at the same time, so the pass needs all pieces when it comes to the last layer of the first
- * half. It always waits for the first layer. */
+/* One exchange of a part of the array. An all-reduce goes twice around the ring, a sum by parts and a gather once. */
+static double exchange_s(const struct plan_machine *m, const struct plan_exchange *x, double rounds)
+{
+    double inside = 0, network = 0;
+
+    if (m->ranks > m->nodes)
+        inside = (m->gpu ? x->link_bytes : x->bytes * rounds / 2) / m->inside;
+    if (m->nodes > 1)
+        network = x->link_bytes / (m->link * PAYLOAD) + rounds * (double)(m->nodes - 1) * m->hop_s;
+    return m->gpu ? fmax(inside, network) : inside + network;
+}
+
+static bool overlaps(const struct plan_machine *m)
+{
+    return (m->nodes > 1 || m->gpu) && !m->host_sums;
+}
+
+/* The time in which ranks only wait for the sums of gradients. Buckets are summed one after the other, each as soon as backward has come
+ * to its end: that of the last micro-batch. */
+static double sums_exposed_s(const struct plan_sizes *sizes, const struct plan_machine *m, double passes_s,
+                             double rounds)
+{
+    const double backward_s = overlaps(m) ? (1 - FORWARD) * passes_s / fmax(sizes->micro_batches, 1) : 0;
+    double over_s = 0;
+
+    for (size_t i = 0; i < sizes->bucket_count; i++)
+        over_s = fmax(over_s, sizes->buckets[i].at * backward_s) + exchange_s(m, &sizes->buckets[i], rounds);
+    return fmax(over_s - backward_s, 0);
+}
+
+/* The same for the gather of parameters. whole_s: the time of a gather in one call, after which parameters are compared. In pieces they
+ * come in the order in which the forward pass of the first micro-batch needs them. */
 static double gather_exposed_s(const struct plan_sizes *sizes, const struct plan_machine *m, double whole_s,
                                double passes_s)
 {
-    const double ends = (double)(m->gpu ? m->ranks : m->nodes);
+    const double forward_s = FORWARD * passes_s / fmax(sizes->micro_batches, 1);
+    double over_s = 0, waited_s = 0;
 
-    if (ends < 2 || sizes->gathered_bytes <= 0 || m->host_sums)
+    if (!overlaps(m) || !sizes->piece_count)
         return whole_s;
-    const bool two = ends < 3;
-    const double pieces_s = two ? whole_s : whole_s * ends / (ends - 1);
-    const double first_s = pieces_s * sizes->gathered_first_bytes / sizes->gathered_bytes * (two ? 2 : 1);
-    const double forward_s = passes_s / 3 / fmax(sizes->micro_batches, 1);
-    const double before = fmax((two ? 0.5 : 1) - 1 / fmax(sizes->layers, 1), 0);
-    const double beside_s = fmax(fmin(first_s, pieces_s), pieces_s - before * forward_s);
-    return sizes->gathered_beside * beside_s + (1 - sizes->gathered_beside) * whole_s;
+    for (size_t i = 0; i < sizes->piece_count; i++) {
+        over_s += exchange_s(m, &sizes->pieces[i], 1);
+        waited_s = fmax(waited_s, over_s - sizes->pieces[i].at * forward_s);
+    }
+    return sizes->gathered_beside * waited_s + (1 - sizes->gathered_beside) * whole_s;
 }
 
 /* A round of a given time has as many steps as fit. `overlap` steps run while the round's exchange is under way. */
@@ -80,10 +105,10 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
         p.update_s = whole_s / (double)m->ranks;
         p.compute_s = fmax(p.compute_s - whole_s + p.update_s, 0);
     }
-    struct sync_facts f = {
+    const double passes_s = fmax(p.compute_s - p.update_s, 0);
+    const struct sync_facts f = {
         .compute_ms = p.compute_s * 1e3,
         .allreduce_ms = p.exchange_s * 1e3,
-        .overlap = sync_overlap(sizes->arrays, (m->nodes > 1 || m->gpu) && !m->host_sums),
         .bytes = bytes,
         .nodes = (int)m->nodes,
         .world_size = (int)m->ranks,
@@ -92,12 +117,12 @@ void plan_step(const struct plan_sizes *sizes, const struct plan_machine *m, con
         p.exposed_s = round_exposed_s(&f, sync);
     } else if (m->ranks > 1 && shard == SHARD_OPTIMIZER) {
         /* The sums of gradients run beside backward, and the gather of parameters beside the next forward pass. */
-        f.allreduce_ms /= 2;
-        p.exposed_s = sync_cost_ms(&f, sync) / 1e3 +
-                      gather_exposed_s(sizes, m, gather_s, fmax(p.compute_s - p.update_s, 0));
-        p.exchange_s = p.exchange_s / 2 + gather_s;
+        p.exposed_s = sums_exposed_s(sizes, m, passes_s, 1) + gather_exposed_s(sizes, m, gather_s, passes_s);
+        p.exchange_s = gather_s;
+        for (size_t i = 0; i < sizes->bucket_count; i++)
+            p.exchange_s += exchange_s(m, &sizes->buckets[i], 1);
     } else if (m->ranks > 1) {
-        p.exposed_s = sync_cost_ms(&f, sync) / 1e3;
+        p.exposed_s = sums_exposed_s(sizes, m, passes_s, 2);
     }
     p.step_s = p.compute_s + p.exposed_s;
     p.per_second = sizes->samples * (sizes->tokens > 0 ? sizes->tokens : 1) / p.step_s;

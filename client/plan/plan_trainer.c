@@ -126,17 +126,19 @@ static enum err_code plan_child_failed(const char *said, enum err_code code, str
     return err_set(e, code, "%.*s", (int)(said + len - line), line);
 }
 
-enum err_code plan_trainer_sizes(const char *job_text, int64_t ranks, double gpu_memory,
+enum err_code plan_trainer_sizes(const char *job_text, int64_t ranks, int64_t per_node, double gpu_memory,
                                  struct plan_sizes *out, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
     CLEANUP(free_text) char *world = xasprintf("%lld", (long long)ranks);
     CLEANUP(free_text) char *memory = xasprintf("%.0f", gpu_memory);
-    char *words[] = {(char *)(uintptr_t) "--world", world, NULL, memory, NULL};
+    CLEANUP(free_text) char *together = xasprintf("%lld", (long long)per_node);
+    char *words[] = {
+        (char *)(uintptr_t) "--world", world, (char *)(uintptr_t) "--per-node", together, NULL, memory, NULL};
     const int64_t deadline_ms = clock_mono_ns() / 1000000 + MEASURE_MOST_MS;
     struct plan_child c;
     if (gpu_memory > 0)
-        words[2] = (char *)(uintptr_t) "--gpu-memory";
+        words[4] = (char *)(uintptr_t) "--gpu-memory";
     enum err_code code = plan_child_start(&c, "--sizes", job_text, words, e);
     while (!code && plan_child_read(&c, &said, deadline_ms))
         ;

@@ -59,7 +59,8 @@ static enum err_code way_size(struct plan *p, size_t i, const char *text, struct
     way->sync = spec.train.sync;
     way->shard = spec.train.shard;
     way_name(way);
-    return plan_trainer_sizes(changed, p->machine.ranks, p->machine.gpu ? p->memory : 0, &way->sizes, e);
+    return plan_trainer_sizes(changed, p->machine.ranks, p->machine.ranks / p->machine.nodes,
+                              p->machine.gpu ? p->memory : 0, &way->sizes, e);
 }
 
 enum err_code plan_ways_size(struct plan *p, const char *text, struct err *e)
@@ -108,5 +109,7 @@ void plan_ways_step(struct plan *p)
 
 void plan_release(struct plan *p)
 {
+    for (size_t i = 0; i < PLAN_WAYS; i++)
+        plan_sizes_release(&p->ways[i].sizes);
     job_release(&p->job);
 }

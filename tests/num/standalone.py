@@ -112,8 +112,21 @@ def sizes_are_those_of_the_run(directory):
     assert 1 / 8 <= part["optimizer_bytes"] / sizes["optimizer_bytes"] < 1 / 7 and part["samples"] == 256, (part, sizes)
     saved = 4 / 5 * 2 * 2 * 12 * 16 * 16  # after four of five steps, two bytes for each element of two layers' matrices
     assert abs(sizes["gathered_bytes"] - part["gathered_bytes"] - saved) < saved / 50 and sizes["gathered_bytes"] == 4 * sizes["arrays"], (part, sizes)
-    # The embeddings and the first of two layers come first; after one step in five parameters are compared.
-    assert part["layers"] == 2 and 0 < part["gathered_first_bytes"] < part["gathered_bytes"] and abs(part["gathered_beside"] - 0.8) < 1e-9, part
+    # After one step in five parameters are compared. Ranks on one node gather all at once, and each adds up its part of one bucket.
+    assert abs(part["gathered_beside"] - 0.8) < 1e-9 and not part["pieces"] and len(part["buckets"]) == 1, part
+    # Four nodes: a GPT of 3.2 M parameters makes three buckets, from the end of the array, and 13 pieces of parameters from its start. A bucket
+    # that does not reach all four parts crosses the busiest link as a whole.
+    large = ["--set", "train.precision=fp32", "--set", "train.model={type: gpt, layers: 4, heads: 4, width: 256, context: 64, vocab: 300}"]
+    for shard in ("none", "optimizer"):
+        done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--world", "4", "--per-node", "1", "--set", f"train.shard={shard}", *large],
+                              cwd=directory, capture_output=True, text=True, timeout=60)
+        cut = json.loads(done.stdout)
+        buckets, pieces = cut["buckets"], cut["pieces"]
+        assert len(buckets) == 3 and sum(b["bytes"] for b in buckets) == 4 * cut["arrays"], cut
+        assert 0.3 < buckets[0]["at"] < buckets[1]["at"] < 0.9 and abs(buckets[2]["at"] - 1) < 1e-9, cut
+        assert [b["link_bytes"] for b in buckets] == [b["bytes"] * (1 if shard == "optimizer" else 1.5) for b in buckets], cut
+        assert len(pieces) == (13 if shard == "optimizer" else 0), cut
+        assert not pieces or sum(p["bytes"] for p in pieces) == 4 * (cut["arrays"] - 16) and pieces[0]["at"] == 0 < pieces[-1]["at"] < 1, cut
     done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--gpu-memory", "80000000000"], cwd=directory,
                           capture_output=True, text=True, timeout=60)
     gpu = json.loads(done.stdout)

@@ -137,12 +137,31 @@ static struct gpt_shape shape_of(int64_t width, int64_t heads, int64_t layers, i
 struct pieces {
     size_t end;
     int count;
+    struct model_unit units[64]; /* which `ddpctl plan` relies on; not used if there are no rows */
+    size_t left;
 };
+
+static struct pieces pieces_open(const struct model *m)
+{
+    struct pieces p = {.end = m->count};
+    double work = 0;
+    p.left = model_units(m, NULL);
+    assert_in_range(p.left, 1, ARRAY_LEN(p.units));
+    assert_int_equal(model_units(m, p.units), p.left);
+    assert_int_equal(p.units[0].begin, 0);
+    assert_int_equal(p.units[p.left - 1].need, m->count);
+    for (size_t i = 0; i < p.left; i++)
+        work += p.units[i].work;
+    assert_true(fabs(work - 1) < 1e-9);
+    return p;
+}
 
 static void tensor_ready(void *arg, size_t offset, size_t count)
 {
     struct pieces *p = arg;
     assert_int_equal(offset + count, p->end);
+    if (p->left)
+        assert_int_equal(offset, p->units[--p->left].begin);
     p->end = offset;
     p->count++;
 }
@@ -195,7 +214,7 @@ static void gradients_check(struct gpt_shape shape, int64_t rows, int samples, d
     struct err e = {0};
     struct device_tally tally = {0};
     problem_open(&p, shape, rows);
-    struct pieces pieces = {.end = p.m->count};
+    struct pieces pieces = pieces_open(p.m);
     double *wide = floats_widened(p.params, p.m->count);
     double want = reference_loss(p.m, &shape, wide, &p.b, shape.dropout > 0.0);
     model_train(p.m, p.params, p.grads, &p.b, 0.25f, &tally, tensor_ready, &pieces);

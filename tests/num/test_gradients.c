@@ -110,12 +110,31 @@ static void problem_release(struct problem *p)
 struct pieces {
     size_t end;
     int count;
+    struct model_unit units[64]; /* which `ddpctl plan` relies on; not used if there are no rows */
+    size_t left;
 };
+
+static struct pieces pieces_open(const struct model *m)
+{
+    struct pieces p = {.end = m->count};
+    double work = 0;
+    p.left = model_units(m, NULL);
+    assert_in_range(p.left, 1, ARRAY_LEN(p.units));
+    assert_int_equal(model_units(m, p.units), p.left);
+    assert_int_equal(p.units[0].begin, 0);
+    assert_int_equal(p.units[p.left - 1].need, m->count);
+    for (size_t i = 0; i < p.left; i++)
+        work += p.units[i].work;
+    assert_true(fabs(work - 1) < 1e-9);
+    return p;
+}
 
 static void tensor_ready(void *arg, size_t offset, size_t count)
 {
     struct pieces *p = arg;
     assert_int_equal(offset + count, p->end);
+    if (p->left)
+        assert_int_equal(offset, p->units[--p->left].begin);
     p->end = offset;
     p->count++;
 }
@@ -158,7 +177,7 @@ static void gradients_check(enum loss_type loss, enum activation_type type, size
     assert_int_equal(device_alloc(d, m->count * sizeof(float), "g", &grads, &e), ERR_OK);
     model_init(m, params, 11);
     struct model_batch b = {.x = p.x, .y = p.y, .label = p.label, .rows = ROWS};
-    struct pieces pieces = {.end = m->count};
+    struct pieces pieces = pieces_open(m);
     model_train(m, params, grads, &b, 0.25f, &tally, tensor_ready, &pieces);
     assert_int_equal(pieces.end, 0);
     assert_int_equal(pieces.count, layers);
@@ -200,13 +219,24 @@ struct arrival {
     uint16_t *narrowed;
     size_t count, arrived;
     int calls;
+    const struct model *model;
 };
+
+/* A unit of the model begins here. */
+static bool unit_needs(const struct model *m, size_t end)
+{
+    struct model_unit units[64];
+    for (size_t i = model_units(m, units); i-- > 0;)
+        if (units[i].need == end)
+            return true;
+    return false;
+}
 
 /* Brings the parameters that the pass asks for, and no others. The other parameters are NAN. */
 static void parameters_arrive(void *arg, size_t end)
 {
     struct arrival *a = arg;
-    assert_true(end <= a->count);
+    assert_true(end <= a->count && unit_needs(a->model, end));
     for (size_t i = 0; i < a->count; i++)
         assert_true(isnan(a->grads[i])); /* data that is on its way may be there */
     a->calls++;
@@ -251,7 +281,7 @@ static void arrival_check(struct model *m, struct device *d, struct model_batch 
     fill_nan(late, m->count);
     if (sent_narrow)
         memset(m->narrowed, 0xff, m->count * sizeof(*narrowed));
-    struct arrival a = {all, sent_narrow ? narrowed : NULL, late, grads[1], m->narrowed, m->count, 0, 0};
+    struct arrival a = {all, sent_narrow ? narrowed : NULL, late, grads[1], m->narrowed, m->count, 0, 0, m};
     b.need = parameters_arrive;
     b.need_arg = &a;
     b.same_params = sent_narrow;

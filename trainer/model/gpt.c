@@ -367,12 +367,32 @@ static double gpt_flops(const struct model *m, int64_t rows)
     return (6.0 * weights + 6.0 * layers * context * width) * context * (double)rows;
 }
 
+/* The embeddings, of each layer the attention and the MLP, and the head. */
+static size_t gpt_units(const struct model *m, struct model_unit *out)
+{
+    const struct gpt *g = gpt_of((struct model *)(uintptr_t)m);
+    const double width = (double)g->s.width;
+    size_t count = 0;
+    if (!out)
+        return 2 * (size_t)g->s.layers + 2;
+    out[count++] = (struct model_unit){.need = g->layers[0].qkv.weight};
+    for (int64_t i = 0; i < g->s.layers; i++) {
+        const struct gpt_layer *l = &g->layers[i];
+        const size_t need = gpt_layer_end(g, i);
+        out[count++] = (struct model_unit){l->norm1.gain, need, width * (4 * width + (double)g->s.context)};
+        out[count++] = (struct model_unit){l->norm2.gain, need, width * 8 * width};
+    }
+    out[count++] = (struct model_unit){g->last.gain, m->count, width * (double)g->s.vocab};
+    return count;
+}
+
 static const struct model_ops gpt_ops = {
     .free = gpt_free,
     .init = gpt_init,
     .evaluate = gpt_evaluate,
     .train = gpt_train,
     .flops = gpt_flops,
+    .units = gpt_units,
 };
 
 enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_t max_rows,

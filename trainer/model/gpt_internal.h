@@ -69,6 +69,12 @@ static inline struct gpt *gpt_of(struct model *m)
     return (struct gpt *)(void *)m;
 }
 
+/* Parameters lie in the order of the forward pass. A layer ends with the norm of the next one, or with the last norm. */
+static inline size_t gpt_layer_end(const struct gpt *g, int64_t layer)
+{
+    return layer + 1 < g->s.layers ? g->layers[layer + 1].qkv.weight : g->last.shift + (size_t)g->s.width;
+}
+
 /* The size of a chunk of logits in bytes, on a GPU with `memory` bytes. Training needs `needed` bytes with the smallest
  * chunks. Half of the remaining memory goes to larger chunks, up to a limit. */
 size_t gpt_logits_bytes(size_t memory, size_t needed);

@@ -241,12 +241,6 @@ static struct device_embedding embedding_call(const struct pass *p)
                                      .kept = p->kept};
 }
 
-/* Parameters lie in the order of the forward pass. A layer ends with the norm of the next one, or with the last norm. */
-static size_t layer_end(const struct gpt *g, int64_t layer)
-{
-    return layer + 1 < g->s.layers ? g->layers[layer + 1].qkv.weight : g->last.shift + (size_t)g->s.width;
-}
-
 static void gpt_forward(const struct pass *p)
 {
     struct gpt *g = p->g;
@@ -257,7 +251,7 @@ static void gpt_forward(const struct pass *p)
     p->ops->embed(p->d, &h, p->params + g->wte, p->params + g->wpe, first->x1);
     norm_forward(p, &first->norm1, first->x1, NULL, first->x1, 0, none, first->stats1, first->y1);
     for (int64_t i = 0; i < g->s.layers; i++) {
-        model_need(p->b, layer_end(g, i));
+        model_need(p->b, gpt_layer_end(g, i));
         gpt_attention_forward(p, i);
         mlp_block_forward(p, i);
     }

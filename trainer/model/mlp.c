@@ -278,12 +278,25 @@ static double mlp_flops(const struct model *m, int64_t rows)
     return 6.0 * weights * (double)rows;
 }
 
+static size_t mlp_units(const struct model *m, struct model_unit *out)
+{
+    const struct mlp *n = mlp_of((struct model *)(uintptr_t)m);
+    for (size_t i = 0; out && i < n->layer_count; i++) {
+        const struct layer *l = &n->layers[i];
+        out[i] = (struct model_unit){.begin = l->weight,
+                                     .need = i + 1 < n->layer_count ? l[1].weight : m->count,
+                                     .work = (double)(l->in * l->out)};
+    }
+    return n->layer_count;
+}
+
 static const struct model_ops mlp_ops = {
     .free = mlp_free,
     .init = mlp_init,
     .evaluate = mlp_evaluate,
     .train = mlp_train,
     .flops = mlp_flops,
+    .units = mlp_units,
 };
 
 enum err_code mlp_open(struct model **out, const int64_t *sizes, size_t size_count,

@@ -100,6 +100,17 @@ double model_flops(const struct model *m, int64_t rows)
     return m->ops->flops(m, rows);
 }
 
+size_t model_units(const struct model *m, struct model_unit *out)
+{
+    const size_t count = m->ops->units(m, out);
+    double sum = 0;
+    for (size_t i = 0; out && i < count; i++)
+        sum += out[i].work;
+    for (size_t i = 0; out && i < count; i++)
+        out[i].work /= sum;
+    return count;
+}
+
 void model_evaluate(struct model *m, const float *params, const struct model_batch *b,
                     struct device_tally *tally)
 {

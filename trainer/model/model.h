@@ -58,6 +58,13 @@ static inline void model_need(const struct model_batch *b, size_t end)
         b->need(b->need_arg, end);
 }
 
+/* A stretch of the forward pass. Before it, the pass needs the parameters below `need`. Backward reports the gradients from
+ * `begin` up to the next unit's begin as one piece. The first unit begins at 0. */
+struct model_unit {
+    size_t begin, need;
+    double work; /* operations, as a part of those of all units */
+};
+
 struct model;
 struct model_ops {
     void (*free)(struct model *m);
@@ -68,6 +75,7 @@ struct model_ops {
                   float scale, struct device_tally *tally,
                   void (*ready)(void *arg, size_t offset, size_t count), void *arg);
     double (*flops)(const struct model *m, int64_t rows);
+    size_t (*units)(const struct model *m, struct model_unit *out);
 };
 
 struct model {
@@ -113,6 +121,8 @@ void model_init(const struct model *m, float *params, uint64_t seed);
  * token, for causal attention (Chowdhery et al., arXiv 2204.02311, appendix B, halved for the mask).
  * Embedding look-ups count nothing. */
 double model_flops(const struct model *m, int64_t rows);
+/* Returns the number of units, in the order of the forward pass. out: room for all of them; NULL: they are only counted. */
+size_t model_units(const struct model *m, struct model_unit *out);
 
 /* Forward pass and loss. Adds the sums over the batch's rows to tally (device memory). */
 void model_evaluate(struct model *m, const float *params, const struct model_batch *b,

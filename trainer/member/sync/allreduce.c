@@ -1,11 +1,10 @@
-/* Sums gradients over all ranks at every step, in buckets, while backward makes them. Backward goes from the
- * end of the array to its start, so a piece usually ends where the piece before it begins. Pieces are
- * collected until they make a bucket. The bounds of buckets follow from the pieces alone, so they are the
+/* Sums gradients over all ranks at every step, in buckets (bucket_cut.h), while backward makes them. The bounds of buckets are the
  * same on every rank.
  *
  * With config.parts a bucket is reduced to the ranks that own a part of it, and after the optimizer's step each rank gathers
  * the other ranks' parameters, at once or in pieces that come before the next step's buckets. The tail with loss and votes is summed for all, and always as floats. */
 #include "trainer/member/sync/bucket.h"
+#include "trainer/member/sync/bucket_cut.h"
 #include "trainer/member/sync/strategy.h"
 
 #include "base/mem.h"
@@ -15,46 +14,11 @@
 
 struct allreduce {
     struct bucket_runner *runner;
-    /* Offset and number of floats of the pieces collected for the next bucket. */
-    size_t pending, pending_count;
+    struct bucket_cut cut;
     size_t covered;        /* floats handed over in this step */
-    size_t bucket;         /* floats in a bucket, at least */
     size_t *parts;         /* sync_config.parts; NULL: there are none */
     enum device_type wire; /* of gradients */
 };
-
-static enum err_code allreduce_open(struct sync *s, struct err *e)
-{
-    struct allreduce *a = s->own = xcalloc(1, sizeof(*a));
-    int thread = s->config.thread;
-
-    (void)e;
-    a->runner = bucket_open(s->group, thread < 0 ? coll_overlaps(s->group) : thread > 0);
-    a->bucket = s->config.bucket;
-    a->wire = s->config.spec.wire == WIRE_BF16 ? DEVICE_BF16 : DEVICE_F32;
-    if (s->config.parts) {
-        size_t bytes = ((size_t)s->config.world_size + 1) * sizeof(*a->parts);
-        a->parts = xmalloc(bytes);
-        memcpy(a->parts, s->config.parts, bytes);
-        /* A bucket lies in the parts of one or two ranks. Where ranks add up themselves, and nothing runs beside backward, each
-         * adds up its part of the whole. */
-        if (!coll_overlaps(s->group) && coll_joined_ns(s->group) < 0)
-            a->bucket = s->config.count;
-    }
-    s->config.parts = NULL; /* it was borrowed */
-    return ERR_OK;
-}
-
-static void allreduce_close(struct sync *s)
-{
-    struct allreduce *a = s->own;
-
-    if (a)
-        bucket_close(a->runner);
-    if (a)
-        free(a->parts);
-    free(a);
-}
 
 static size_t clamped(size_t x, size_t lo, size_t hi)
 {
@@ -62,8 +26,10 @@ static size_t clamped(size_t x, size_t lo, size_t hi)
 }
 
 /* Sums grads[at, end). */
-static void range_put(struct sync *s, struct allreduce *a, size_t at, size_t end)
+static void range_put(void *arg, size_t at, size_t end)
 {
+    struct sync *s = arg;
+    struct allreduce *a = s->own;
     const size_t world = (size_t)s->config.world_size, body = s->config.count - s->config.tail;
     const size_t tail = clamped(body, at, end);
     size_t *offsets;
@@ -86,26 +52,45 @@ static void range_put(struct sync *s, struct allreduce *a, size_t at, size_t end
     bucket_put_parts(a->runner, s->config.grads + at, offsets, a->wire);
 }
 
-static void pending_flush(struct sync *s, struct allreduce *a)
+static enum err_code allreduce_open(struct sync *s, struct err *e)
 {
-    if (a->pending_count)
-        range_put(s, a, a->pending, a->pending + a->pending_count);
-    a->pending_count = 0;
+    struct allreduce *a = s->own = xcalloc(1, sizeof(*a));
+    int thread = s->config.thread;
+
+    (void)e;
+    a->runner = bucket_open(s->group, thread < 0 ? coll_overlaps(s->group) : thread > 0);
+    a->cut = (struct bucket_cut){.bucket = s->config.bucket, .put = range_put, .arg = s};
+    a->wire = s->config.spec.wire == WIRE_BF16 ? DEVICE_BF16 : DEVICE_F32;
+    if (s->config.parts) {
+        size_t bytes = ((size_t)s->config.world_size + 1) * sizeof(*a->parts);
+        a->parts = xmalloc(bytes);
+        memcpy(a->parts, s->config.parts, bytes);
+        /* A bucket lies in the parts of one or two ranks. Where ranks add up themselves, and nothing runs beside backward, each
+         * adds up its part of the whole. */
+        if (!coll_overlaps(s->group) && coll_joined_ns(s->group) < 0)
+            a->cut.bucket = s->config.count;
+    }
+    s->config.parts = NULL; /* it was borrowed */
+    return ERR_OK;
+}
+
+static void allreduce_close(struct sync *s)
+{
+    struct allreduce *a = s->own;
+
+    if (a)
+        bucket_close(a->runner);
+    if (a)
+        free(a->parts);
+    free(a);
 }
 
 static void allreduce_grads_ready(struct sync *s, size_t offset, size_t count)
 {
     struct allreduce *a = s->own;
-    bool below = offset + count == a->pending, above = offset == a->pending + a->pending_count;
 
-    if (a->pending_count && !below && !above)
-        pending_flush(s, a);
-    if (!a->pending_count || below)
-        a->pending = offset;
-    a->pending_count += count;
     a->covered += count;
-    if (a->pending_count >= a->bucket)
-        pending_flush(s, a);
+    bucket_cut_piece(&a->cut, offset, count);
 }
 
 static enum err_code allreduce_before_step(struct sync *s, struct err *e)
@@ -114,14 +99,9 @@ static enum err_code allreduce_before_step(struct sync *s, struct err *e)
 
     BUG_ON(a->covered && a->covered != s->config.count);
     if (a->covered)
-        pending_flush(s, a);
-    /* If the caller reported no pieces, the whole array is summed in buckets, from the end. */
-    for (size_t left = a->covered ? 0 : s->config.count; left;) {
-        size_t part = left < a->bucket ? left : a->bucket;
-
-        left -= part;
-        range_put(s, a, left, left + part);
-    }
+        bucket_cut_end(&a->cut);
+    else
+        bucket_cut_whole(&a->cut, s->config.count); /* the caller reported no pieces */
     a->covered = 0;
     return bucket_wait(a->runner, e);
 }

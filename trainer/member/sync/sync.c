@@ -1,5 +1,6 @@
 /* The table of strategies, the step that they all share, and the rounds of the strategies that have
  * rounds. */
+#include "trainer/member/sync/bucket_cut.h"
 #include "trainer/member/sync/strategy.h"
 
 #include "base/clock.h"
@@ -12,8 +13,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DEFAULT_BUCKET (1u << 20) /* floats */
 
 static const struct sync_ops *const strategies[] = {
     [SYNC_ALLREDUCE] = &sync_allreduce_ops,
@@ -58,7 +57,7 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
     BUG_ON(config->tail > SYNC_MAX_TAIL);
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
-        s->config.bucket = DEFAULT_BUCKET;
+        s->config.bucket = BUCKET_FLOATS;
     if (room_open(s, e) || (ops->open && ops->open(s, e))) {
         sync_close(s);
         return e->code;

@@ -13,7 +13,7 @@
 #include "base/plan/gpu_table.h"
 #include "base/plan/step_model.h"
 
-/* 10 M parameters: 40 MB, ten buckets. A rank's step: 1e12 operations. */
+/* 10 M parameters: 40 MB, ten buckets of 4 MiB. A rank's step: 1e12 operations. */
 static const struct plan_sizes sizes = {.parameters = 10e6,
                                         .arrays = 10e6,
                                         .samples = 100,
@@ -49,8 +49,8 @@ static const struct model_row {
      SHARD_NONE,
      0.2,
      0.004 + 0.06e9 / 0.95e9 + 0.006,
-     (0.004 + 0.06e9 / 0.95e9 + 0.006) * 1048576 / 10e6},
-    {"a slow link hides half of a step at most",
+     0.001 + 0.015e9 / 0.95e9 + 0.0006}, /* the last bucket */
+    {"on a slow link, three quarters of backward are hidden",
      {.nodes = 2, .ranks = 2, .step_s = 0.2, .link = 1e6},
      {.type = SYNC_ALLREDUCE},
      SHARD_NONE,
@@ -70,14 +70,14 @@ static const struct model_row {
      SHARD_OPTIMIZER,
      0.2 - 0.014,
      30 / 0.95,
-     30 / 0.95 - 0.093},
+     30 / 0.95 - 0.086},
     {"parameters of a divided optimizer are gathered when nothing else runs",
      {.nodes = 2, .ranks = 2, .step_s = 0.2, .link = 1e6, .memory_rate = 1e10},
      {.type = SYNC_ALLREDUCE},
      SHARD_OPTIMIZER,
      0.2 - 0.014,
      40 / 0.95,
-     40 / 0.95 - 0.093},
+     40 / 0.95 - 0.086},
     {"rounds of 10 steps in fp32",
      {.nodes = 2, .ranks = 2, .step_s = 0.2, .link = 1e6},
      {.type = SYNC_AVERAGE, .every = 10},
@@ -119,16 +119,39 @@ static const struct model_row {
      SHARD_NONE,
      0.1 + 0.28e-3,
      75e6 / (0.95 * 5e10) + 2e-4,
-     (75e6 / (0.95 * 5e10) + 2e-4) * 1048576 / 10e6},
+     18.75e6 / (0.95 * 5e10) + 2e-5},
 };
+
+/* Three quarters of the gradients are there after a quarter of backward, and the rest at its end. Each end has a part of each bucket. In
+ * four pieces of parameters only one end sends at a time, or each of two. */
+static struct plan_sizes sizes_cut(const struct plan_machine *m, bool half, enum shard_type shard,
+                                   struct plan_exchange *buckets, struct plan_exchange *pieces)
+{
+    const double ends = (double)(m->gpu ? m->ranks : m->nodes), rounds = shard == SHARD_OPTIMIZER ? 1 : 2;
+    struct plan_sizes s = sizes;
+    for (int i = 0; i < 2; i++) {
+        const double bytes = (i ? 10e6 : 30e6) / (half ? 2 : 1);
+        buckets[i] = (struct plan_exchange){i ? 1 : 0.25, bytes, rounds * (ends - 1) / ends * bytes};
+    }
+    for (int i = 0; i < 4; i++)
+        pieces[i] = (struct plan_exchange){i / 4.0, 10e6, ends > 2 ? 10e6 : 5e6};
+    s.buckets = buckets;
+    s.bucket_count = 2;
+    s.pieces = pieces;
+    s.piece_count = 4;
+    return s;
+}
 
 static void equations(void **state)
 {
+    struct plan_exchange buckets[2], pieces[4];
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         const struct model_row *row = &rows[i];
         struct plan_step p;
-        plan_step(&sizes, &row->machine, &row->sync, row->shard, &p);
+        const struct plan_sizes cut =
+            sizes_cut(&row->machine, row->sync.wire == WIRE_BF16, row->shard, buckets, pieces);
+        plan_step(&cut, &row->machine, &row->sync, row->shard, &p);
         print_message("%s\n", row->what);
         assert_true(fabs(p.compute_s - (row->compute_s)) < 1e-9);
         assert_true(fabs(p.exchange_s - (row->exchange_s)) < 1e-9);
@@ -138,45 +161,44 @@ static void equations(void **state)
     }
     /* Parameters of which a half are matrices that travel as bf16. */
     const struct plan_machine two = {.nodes = 2, .ranks = 2, .step_s = 0.2, .link = 1e6};
-    struct plan_sizes packed = sizes;
+    struct plan_sizes packed = sizes_cut(&two, false, SHARD_OPTIMIZER, buckets, pieces);
     struct plan_step p;
     packed.gathered_bytes = 30e6;
     plan_step(&packed, &two, &(struct sync_spec){.type = SYNC_ALLREDUCE}, SHARD_OPTIMIZER, &p);
     assert_true(fabs(p.exchange_s - 35 / 0.95) < 1e-9);
 }
 
-/* Eight layers; 10 MB come before the second one. Parameters come beside the next forward pass, a third of a micro-batch's
- * passes, in three of four steps. The sums of gradients are half of the all-reduce, of which backward hides half of the step. */
+/* Parameters come beside the next forward pass, a third of a micro-batch's passes, in three of four steps. */
 static void parameters_come_beside_the_forward_pass(void **state)
 {
     const struct sync_spec sync = {.type = SYNC_ALLREDUCE};
-    struct plan_sizes beside = sizes;
+    struct plan_exchange buckets[2], pieces[4];
     (void)state;
-    beside.gathered_first_bytes = 10e6;
-    beside.gathered_beside = 0.75;
-    beside.layers = 8;
     for (int nodes = 2; nodes <= 4; nodes++)
         for (int micro = 1; micro <= 4; micro += 3)
             for (double link = 1e7; link < 1e10; link *= 10) {
                 const struct plan_machine m = {
                     .nodes = nodes, .ranks = nodes, .step_s = 0.2, .link = link, .memory_rate = 1e10};
-                const double update = 0.028 / nodes, compute = 0.2 - 0.028 + update;
+                struct plan_sizes beside = sizes_cut(&m, false, SHARD_OPTIMIZER, buckets, pieces);
                 const double half = 40e6 * (nodes - 1) / nodes / 0.95 / link; /* one half of an all-reduce */
-                const double pieces = nodes > 2 ? 40e6 / 0.95 / link : half;
-                const double first = 10e6 / 0.95 / link, forward = 0.172 / 3 / micro;
-                const double waits = fmax(first, pieces - forward * (nodes > 2 ? 7.0 / 8 : 3.0 / 8));
-                const double hidden = fmin((1 - 1048576 / 10e6) * half, compute / 2);
+                const double piece = pieces[0].link_bytes / 0.95 / link;
+                const double forward = 0.172 / 3 / micro, backward = 2 * forward;
+                const double waits = fmax(piece, 4 * piece - 0.75 * forward);
+                const double last = fmax(backward, 0.25 * backward + 0.75 * half) + 0.25 * half;
                 struct plan_step p;
+                beside.gathered_beside = 0.75;
                 beside.micro_batches = micro;
                 plan_step(&beside, &m, &sync, SHARD_OPTIMIZER, &p);
                 assert_true(fabs(p.exchange_s - 2 * half) < 1e-9);
-                assert_true(fabs(p.exposed_s - (half - hidden + 0.75 * waits + 0.25 * half)) < 1e-9);
+                assert_true(fabs(p.exposed_s - (last - backward + 0.75 * waits + 0.25 * half)) < 1e-9);
             }
     /* Ranks of one node add up and copy themselves, and nothing runs beside. */
     const struct plan_machine one = {
         .nodes = 1, .ranks = 2, .step_s = 0.2, .memory_rate = 1e10, .inside = 1e10};
+    struct plan_sizes together = sizes_cut(&one, false, SHARD_OPTIMIZER, buckets, pieces);
     struct plan_step p;
-    plan_step(&beside, &one, &sync, SHARD_OPTIMIZER, &p);
+    together.piece_count = 0;
+    plan_step(&together, &one, &sync, SHARD_OPTIMIZER, &p);
     assert_true(fabs(p.exposed_s - 0.004) < 1e-9);
 }
 
@@ -186,14 +208,13 @@ static void sums_through_the_host_hide_nothing(void **state)
     const struct sync_spec sync = {.type = SYNC_ALLREDUCE};
     struct plan_machine m = {
         .nodes = 4, .ranks = 4, .gpu = true, .step_s = 0.2, .link = 1e9, .memory_rate = 1e10};
-    struct plan_sizes beside = sizes;
+    struct plan_exchange buckets[2], pieces[4];
     struct plan_step nccl, host;
     (void)state;
-    beside.gathered_first_bytes = 10e6;
-    beside.gathered_beside = 0.75;
-    beside.layers = 8;
-    beside.micro_batches = 1;
     for (enum shard_type shard = SHARD_NONE; shard <= SHARD_OPTIMIZER; shard++) {
+        struct plan_sizes beside = sizes_cut(&m, false, shard, buckets, pieces);
+        beside.gathered_beside = 0.75;
+        beside.micro_batches = 1;
         m.host_sums = false;
         plan_step(&beside, &m, &sync, shard, &nccl);
         m.host_sums = true;
@@ -207,12 +228,25 @@ static void sums_through_the_host_hide_nothing(void **state)
 static void sizes_as_text(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
+    struct plan_exchange buckets[2], pieces[4];
+    const struct plan_machine m = {.nodes = 2, .ranks = 2};
+    const struct plan_sizes cut = sizes_cut(&m, false, SHARD_OPTIMIZER, buckets, pieces);
     struct plan_sizes back = {0};
     struct err e;
     (void)state;
-    plan_sizes_print(&sizes, &text);
+    plan_sizes_print(&cut, &text);
     assert_int_equal(plan_sizes_parse(text.data, text.len, &back, &e), ERR_OK);
-    assert_memory_equal(&back, &sizes, sizeof(sizes));
+    assert_memory_equal(&back, &cut, offsetof(struct plan_sizes, buckets));
+    assert_int_equal(back.bucket_count, 2);
+    assert_memory_equal(back.buckets, buckets, sizeof(buckets));
+    assert_int_equal(back.piece_count, 4);
+    assert_memory_equal(back.pieces, pieces, sizeof(pieces));
+    plan_sizes_release(&back);
+    char *piece = strstr(text.data, "\"link_bytes\"");
+    assert_non_null(piece);
+    piece[1] = 'x';
+    assert_int_equal(plan_sizes_parse(text.data, text.len, &back, &e), ERR_DATA_LOSS);
+    assert_string_equal(e.msg, "the sizes of a job lack 'buckets' or 'pieces'");
     assert_int_equal(plan_sizes_parse("{\"parameters\": 3}", 17, &back, &e), ERR_DATA_LOSS);
     assert_string_equal(e.msg, "the sizes of a job lack 'arrays'");
     assert_int_equal(plan_sizes_parse("3", 1, &back, &e), ERR_DATA_LOSS);
