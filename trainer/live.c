@@ -88,6 +88,7 @@ static void run_put(const struct trainer *t, struct live_run *run)
     run->snapshot_due = t->snapshot_due || lost;
     run->eval_due = t->eval_due || best_lost;
     run->round = t->round;
+    run->round_timed = live_round_timed(t);
     run->round_counted = t->round_counted;
     run->served = t->served;
     memcpy(run->made_in, t->made_in, sizeof(run->made_in));
@@ -206,7 +207,7 @@ enum err_code live_share(struct trainer *t, struct err *e)
                               .apart = t->round.apart,
                               .sent = t->round.sent.begun,
                               .exchanges = t->round.rounds,
-                              .round_steps = t->sync.every_ms ? 0 : t->round.steps,
+                              .round_steps = live_round_timed(t) ? 0 : t->round.steps,
                               .samples = t->engine.samples,
                               .dealt = t->engine.share.most > 0,
                               .sent_in = t->sent_in};

@@ -187,7 +187,7 @@ static enum err_code step_serve(struct trainer *t, struct step *s, const struct 
 static enum err_code step_catch_up(struct trainer *t, bool at_start, bool *stopped, struct err *e)
 {
     const struct run_mark last = {t->engine.step - 1, t->engine.cursor.epoch - at_start};
-    const struct run_mark before = live_has_rounds(t) && t->sync.every_ms ? t->served : last;
+    const struct run_mark before = live_has_rounds(t) && t->round_timed ? t->served : last;
     struct step s = {0};
     bool again = (live_has_rounds(t) || t->apart) && sync_round_due(t->formation.sync);
     if (again && trainer_exchange_again(t, &s, e))

@@ -130,13 +130,17 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
         t->round = (struct sync_state){0};
     if (trainer_compare_places(t, e))
         return e->code;
+    live_round_cut_short(t);
     /* The place may have moved within the round, to which no work belongs. */
-    if (live_has_rounds(t) && t->sync.every_ms && !t->owed)
+    if (live_has_rounds(t) && (t->round_timed || t->sync.every_ms) && !t->owed)
         t->served_step = t->engine.step;
     if (live_has_rounds(t) || (rounds && !live))
         sync_load(t->formation.sync, &t->round);
     else
         sync_start(t->formation.sync);
+    /* A round of steps that ends within a job of rounds of a given time. */
+    if (live_has_rounds(t) && !t->round_timed && t->sync.every_ms && t->round.steps)
+        sync_end_round(t->formation.sync, 0);
     if (live)
         sync_at_step(t->formation.sync, t->engine.step);
     t->carried = true;
@@ -332,7 +336,7 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     /* The last formation had rounds, so the shared model is in its array. */
     bool rounds = t->spec->sync.type != SYNC_AUTO || t->sync.type != SYNC_ALLREDUCE;
     t->digest_step = -1; /* the new group has not compared yet */
-    t->resumed = t->told_sizes = t->owed = t->in_round = t->carried = false;
+    t->resumed = t->told_sizes = t->owed = t->in_round = t->round_timed = t->carried = false;
     t->stopped_within = t->apart = false;
     t->behind = t->brought = t->late_samples = 0;
     if (!f->info.live)

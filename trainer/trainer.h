@@ -126,6 +126,7 @@ struct trainer {
     struct sync_state round; /* the round that the last formation left open */
     bool carried;            /* this formation's strategy has it, or has begun anew */
     bool in_round;           /* this formation goes on from memory within a round */
+    bool round_timed;        /* which is one of a given time: live_round_timed */
     bool stopped_within;     /* the ranks stop within a round, maybe at different steps: round/round_stop.h */
     bool apart;              /* this formation has resumed at different steps of a round */
     int64_t

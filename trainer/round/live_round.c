@@ -206,6 +206,22 @@ static void round_take_place(struct sync_state *round, const struct sync_state *
 
 /* ---- rounds of a given time */
 
+bool live_round_timed(const struct trainer *t)
+{
+    return t->engine.share.given || (t->sync.every_ms > 0 && !t->round.steps);
+}
+
+void live_round_cut_short(struct trainer *t)
+{
+    struct sync_state *round = &t->round;
+    if (!live_has_rounds(t) || t->round_timed == (t->sync.every_ms > 0))
+        return;
+    if (t->round_timed)
+        share_leave(&t->engine);
+    t->round_counted = round->least = 0;
+    round->steps = round->turn_steps = round->global_samples > 0 ? t->sync.every : 0;
+}
+
 /* Whether the rank has taken samples of an open round, and has the place at which the round began. */
 static bool claim_is_dealt(const struct trainer *t, const struct live_claim *c,
                            const struct live_claim *newest)
@@ -264,8 +280,9 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
     enum part mine = part_of(t, &all[f->rank], &all[source]);
     const bool late = mine == PART_LATE || mine == PART_COUNTED || mine == PART_DROPPED;
     const bool moved = round->rank != f->rank || round->world_size != f->world_size;
-    const bool timed = t->sync.every_ms > 0;
+    const bool timed = run->round_timed, ends = timed != (t->sync.every_ms > 0);
     t->in_round = true;
+    t->round_timed = timed;
     /* It was alone, and its parameters were the model. */
     if ((!run->round.shared && f->rank == source) || mine == PART_STARTS)
         sync_start(f->sync);
@@ -283,7 +300,8 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
         begin_at_shared(t);
         *round = round_of_new(&run->round);
     }
-    if (!timed && (mine == PART_NEW || late || moved)) {
+    /* A round that ends here ends at the step of the newest rank. */
+    if (!timed && (mine == PART_NEW || late || moved || ends)) {
         state_take_place(n, &run->place);
         round_take_place(round, &run->round);
     }

@@ -55,6 +55,7 @@ struct live_run {
     int64_t snapshot_age_ms, eval_age_ms, last_snapshot_step;
     bool snapshot_due, eval_due;
     struct sync_state round;
+    bool round_timed; /* live_round_timed */
     int64_t round_counted;
     struct run_mark served;
     int64_t made_in[LIVE_ROUNDS_KEPT];
@@ -67,6 +68,11 @@ int64_t live_late_samples(int64_t samples, int64_t age);
 /* Whether the generation goes on in a round. Valid from live_round_share on. */
 bool live_has_rounds(const struct trainer *t);
 
+/* Whether the round that this rank holds is one of a given time. `ddpctl tune` may have made a number of steps of `sync.every`
+ * since the round began, or the reverse. */
+bool live_round_timed(const struct trainer *t);
+/* After trainer_compare_places: a round that began before such a change cannot go on. It has been made, and its exchange is due. */
+void live_round_cut_short(struct trainer *t);
 /* Collective. run: of the newest rank, `source`. Afterwards each rank holds its part of the round, as t->round says. */
 MUST_CHECK enum err_code live_round_share(struct trainer *t, const struct live_claim *all, int source,
                                           const struct live_run *run, struct err *e);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/job/job_tune.h"
 #include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
 #include "trainer/engine/share.h"
@@ -48,6 +49,7 @@ static const struct strategy {
     int world, first_call; /* first_call: after the first step */
     int stride;            /* of the calls that are tried in the full run; 0: each is */
     const char *sizes;     /* of the model; NULL: as usual */
+    const char *tune;      /* the job is tuned so when the group is lost; NULL: it is not */
 } strategies[] = {
     {"{type: average, every: 6}", 3, 2},
     {"{type: diloco, every: 6, outer_lr: 1, outer_momentum: 0}", 3, 2},
@@ -68,6 +70,15 @@ static const struct strategy timed[] = {
     {"{type: diloco, every: 30s, wire: int4, warm: 10}", 3, 8},
 };
 #define TIMED_REPLACED 2
+/* Rounds that become longer, shorter, or of another kind when the group is lost within one. */
+static const struct strategy tuned[] = {
+    {"{type: diloco, every: 6, wire: int4}", 3, 2, .tune = "sync.every=30s"},
+    {"{type: average, every: 6}", 3, 2, .tune = "sync.every=30s"},
+    {"{type: diloco, every: 6}", 3, 2, .tune = "sync.every=2"},
+    {"{type: diloco, every: 6, wire: int4, warm: 10}", 3, 8, .tune = "sync.every=30s"},
+    {"{type: diloco, every: 30s, wire: int4}", 3, 2, .tune = "sync.every=7"},
+    {"{type: average, every: 30s}", 3, 2, .tune = "sync.every=1"},
+};
 static const int rounds_steps[WORLD] = {4, 2, 3}; /* as DDP_TEST_ROUND_STEPS has them */
 
 static bool is_timed(const struct strategy *s)
@@ -199,15 +210,31 @@ static int find_source(struct ranks *r, const struct trainer *t, int world)
     return source;
 }
 
+/* The caller frees. The newest job file, which the coordinator would send. */
+static char *newest_job_file(const struct trainer *t, const struct strategy *s)
+{
+    CLEANUP(job_tuned_release) struct job_tuned out = {0};
+    CLEANUP(free_text) char *text = job_print(&t->config->job);
+    const char *const assignments[] = {s->tune, NULL};
+    struct err e = {0};
+
+    if (!s->tune || generation == 0)
+        return NULL;
+    RANK_OK(job_tune(&out, text, (char *const *)(uintptr_t)assignments, &e), &e);
+    return xstrdup(out.text);
+}
+
 static enum err_code form_next(struct ranks *r, struct trainer *t, struct err *e)
 {
     const struct scene *scene = r->arg;
+    CLEANUP(free_text) char *newest = newest_job_file(t, scene->strategy);
     const struct meeting_place at = {.round = generation,
                                      .generation = FIRST + generation,
                                      .rank = own_rank,
                                      .world = scene->strategy->world,
                                      .live = generation > 0,
-                                     .source = find_source(r, t, scene->strategy->world)};
+                                     .source = find_source(r, t, scene->strategy->world),
+                                     .job_file = newest};
 
     return meeting_form(r, &board_of(r)->meeting, t, &at, e);
 }
@@ -362,6 +389,23 @@ static void rounds_of_a_given_time_go_on(void **state)
 
         for (scene.at_call = timed[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
              scene.at_call += stride_of(&timed[k], 1)) {
+            scene.dies = scene.at_call / 4 % 2;
+            lose_at_call(&scene);
+        }
+        ranks_release(&whole);
+    }
+}
+
+/* A round of another kind than the job now has cannot go on: it ends at once, and all agree on it. */
+static void a_job_that_is_tuned_within_a_round_goes_on(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(tuned); k++) {
+        struct scene scene = {.strategy = &tuned[k]};
+        struct ranks whole = scene_play(&scene);
+
+        for (scene.at_call = tuned[k].first_call; scene.at_call <= board_of(&whole)->calls - 3;
+             scene.at_call += stride_of(&tuned[k], 1)) {
             scene.dies = scene.at_call / 4 % 2;
             lose_at_call(&scene);
         }
@@ -529,6 +573,7 @@ int main(void)
         cmocka_unit_test(a_group_that_fails_at_any_call_changes_no_bit),
         cmocka_unit_test(a_rank_that_is_lost_at_any_call_is_replaced),
         cmocka_unit_test(rounds_of_a_given_time_go_on),
+        cmocka_unit_test(a_job_that_is_tuned_within_a_round_goes_on),
         cmocka_unit_test(a_replaced_rank_has_the_bits_of_one_that_was_told_so),
     };
     setenv("DDP_TEST_ROUND_STEPS", "4,2,3", 1);
