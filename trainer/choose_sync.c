@@ -126,12 +126,14 @@ static enum err_code link_time(struct trainer *t, struct sync_facts *f, struct e
     return ERR_OK;
 }
 
-static enum err_code facts_measure(struct trainer *t, struct sync_facts *f, struct err *e)
+/* compute_ms: as an earlier generation has measured it; 0: not known */
+static enum err_code facts_measure(struct trainer *t, double compute_ms, struct sync_facts *f, struct err *e)
 {
     const struct formation *m = &t->formation;
     size_t all = t->engine.params.count;
     bool behind = coll_overlaps(m->group) || t->engine.device->comm;
-    *f = (struct sync_facts){.bytes = (double)(all * sizeof(float)),
+    *f = (struct sync_facts){.compute_ms = compute_ms,
+                             .bytes = (double)(all * sizeof(float)),
                              .overlap = sync_overlap((double)all, behind),
                              .steps = engine_total_steps(&t->engine),
                              .world_size = m->world_size,
@@ -140,9 +142,9 @@ static enum err_code facts_measure(struct trainer *t, struct sync_facts *f, stru
         f->nodes = m->info.peers[r].node_rank >= f->nodes ? m->info.peers[r].node_rank + 1 : f->nodes;
     if (m->world_size < 2)
         return ERR_OK;
-    return compute_time(t, &f->compute_ms, e) || largest_of(t, &f->compute_ms, e) || link_time(t, f, e)
-               ? e->code
-               : ERR_OK;
+    if (!compute_ms && (compute_time(t, &f->compute_ms, e) || largest_of(t, &f->compute_ms, e)))
+        return e->code;
+    return link_time(t, f, e);
 }
 
 /* ---- going on by a choice */
@@ -241,25 +243,37 @@ enum err_code trainer_adopt_sync(struct trainer *t, const struct sync_spec *spec
     return ERR_OK;
 }
 
+/* Of the values that choices differ in. */
+static bool choice_is_same(const struct sync_spec *a, const struct sync_spec *b)
+{
+    return a->type == b->type && (a->type == SYNC_ALLREDUCE || (a->every == b->every && a->wire == b->wire));
+}
+
 enum err_code trainer_choose_sync(struct trainer *t, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
     struct sync_spec chosen;
-    /* A generation that goes on from memory in a world of the same size has the choice of the one before. */
-    if (t->spec->sync.type != SYNC_AUTO || engine_finished(&t->engine) || t->facts.world_size)
+    if (t->spec->sync.type != SYNC_AUTO || engine_finished(&t->engine))
         return ERR_OK;
-    if (facts_measure(t, &t->facts, e))
+    /* A generation that goes on from memory in a world of the same size goes on by the choice of the one before, and knows how
+     * long a step takes. Its link may be another, or may have become faster or slower. */
+    const bool known = t->facts.world_size > 0;
+    if (facts_measure(t, t->facts.compute_ms, &t->facts, e))
         return e->code;
     sync_choose(&t->facts, &chosen);
     /* Rank 0 decides, so that nothing depends on how each rank's CPU rounds. */
-    if (coll_broadcast(t->formation.group, &chosen, sizeof(chosen), 0, e) ||
-        trainer_adopt_sync(t, &chosen, e))
+    if (coll_broadcast(t->formation.group, &chosen, sizeof(chosen), 0, e))
+        return e->code;
+    const bool stays = known && choice_is_same(&chosen, &t->sync);
+    if (!stays && trainer_adopt_sync(t, &chosen, e))
         return e->code;
     t->chosen = (struct live_choice){chosen, t->facts};
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     sync_print_choice(&said, &t->facts, &chosen);
     if (t->formation.rank == 0)
         log_info("sync_chosen", "what=%s", LOG_Q(said.data));
+    if (stays)
+        return ERR_OK;
     /* Who writes snapshots follows from whether ranks differ. */
     keep_close(t);
     if (keep_open(t, e))

@@ -109,7 +109,7 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
         return e->code;
     if (t->spec->sync.type != SYNC_AUTO)
         return ERR_OK;
-    /* In a world of another size the choice may be another, too; trainer_choose_sync measures again. Ranks hold the same
+    /* trainer_choose_sync measures the link again, and in a world of another size also the step. Ranks hold the same
      * state, so nothing has to be made equal here, and the comparison of places can still find a bit that differs. */
     if (run->choice.facts.world_size == t->formation.world_size) {
         if (trainer_open_sync(t, &run->choice.sync, e))

@@ -413,7 +413,8 @@ static void choose_all_reduce(struct trainer *t, int world)
     struct err e = {0};
 
     RANK_OK(trainer_adopt_sync(t, &chosen, &e), &e);
-    t->facts = (struct sync_facts){.bytes = 4711.0, .world_size = world};
+    /* A step that takes so long makes all-reduce the choice on every link. */
+    t->facts = (struct sync_facts){.compute_ms = 123456.0, .bytes = 4711.0, .world_size = world};
     t->chosen = (struct live_choice){chosen, t->facts};
 }
 
@@ -443,19 +444,20 @@ static void take_the_choice_of_the_source(struct ranks *r, int rank)
         RANK_CHECK(trainer_leave(&t));
     }
     RANK_OK(meeting_form(r, meeting_of(r), &t, &second, &e), &e);
-    /* A choice for another world size does not hold: trainer_choose_sync will measure. */
+    /* A choice for another world size does not hold: trainer_choose_sync will measure all. */
     RANK_CHECK(t.facts.bytes == (*world == WORLD ? 4711.0 : 0.0));
     RANK_CHECK(t.facts.world_size == (*world == WORLD ? WORLD : 0));
     if (*world == WORLD) {
-        RANK_OK(trainer_choose_sync(&t, &e), &e); /* measures nothing */
-        RANK_CHECK(t.facts.bytes == 4711.0 && t.sync.type == SYNC_ALLREDUCE);
+        RANK_OK(trainer_choose_sync(&t, &e), &e); /* measures the link only */
+        RANK_CHECK(t.facts.compute_ms == 123456.0 && t.facts.allreduce_ms > 0);
+        RANK_CHECK(t.chosen.facts.allreduce_ms == t.facts.allreduce_ms && t.sync.type == SYNC_ALLREDUCE);
     }
     r->shared->hash[rank] = meeting_hash(&t);
     meeting_train(&t, 3);
     meeting_close_trainer(&t, &config);
 }
 
-static void a_choice_of_sync_auto_holds_while_the_world_has_the_same_size(void **state)
+static void a_group_of_the_same_size_measures_the_link_only(void **state)
 {
     (void)state;
     end_alike_in_both_worlds(take_the_choice_of_the_source);
@@ -656,7 +658,7 @@ int main(void)
         cmocka_unit_test(another_version_ends_a_live_generation_but_not_the_job),
         cmocka_unit_test(what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for),
         cmocka_unit_test(a_state_that_was_taken_owes_nothing_later),
-        cmocka_unit_test(a_choice_of_sync_auto_holds_while_the_world_has_the_same_size),
+        cmocka_unit_test(a_group_of_the_same_size_measures_the_link_only),
         cmocka_unit_test(a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form),
         cmocka_unit_test(an_update_that_does_not_count_leaves_no_state_to_go_on_with),
         cmocka_unit_test(a_state_that_is_forgotten_leaves_nothing_behind),
