@@ -136,7 +136,7 @@ static enum err_code check_quorum(const struct sync_spec *s, const struct conf_n
     if (s->every_ms)
         return conf_fail(
             conf_get(map, "every"), e,
-            "'quorum' needs 'every' as a number of steps: rounds of a given time never wait for a rank");
+            "'quorum' needs 'every' as a number of steps: rounds of a given time do not wait for slow ranks");
     if (s->fragments > 1 || s->overlap)
         return conf_fail(conf_get(map, split), e, "'quorum' and '%s' exclude each other: remove one of them",
                          split);

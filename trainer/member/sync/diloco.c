@@ -56,16 +56,19 @@ static bool diloco_wants(const struct sync_spec *c, size_t array)
 
 /* ---- fragments */
 
-/* The tensor whose middle lies behind f/F of all floats begins fragment f, so fragments are of similar size. */
-static void fragments_deal(struct diloco *d, size_t tensor_count, int64_t fragments, size_t all)
+/* The tensor whose middle lies behind f/F of all floats begins fragment f, so fragments are of similar size. Returns whether
+ * each has a tensor. */
+static bool fragments_deal(struct diloco *d, size_t tensor_count, int64_t fragments, size_t all)
 {
     size_t next = 0, seen = 0;
+    bool filled = true;
 
     for (int64_t f = 0; f < fragments; f++) {
         struct fragment *at = &d->fragments[f];
         double until = (double)all * (double)(f + 1) / (double)fragments;
 
         at->tensors = d->tensors + next;
+        at->count = 0;
         for (; next < tensor_count; next++, at->count++) {
             double middle = (double)seen + (double)d->tensors[next].count / 2;
 
@@ -73,7 +76,9 @@ static void fragments_deal(struct diloco *d, size_t tensor_count, int64_t fragme
                 break;
             seen += d->tensors[next].count;
         }
+        filled &= at->count > 0;
     }
+    return filled;
 }
 
 static void fragments_time(struct diloco *d, const struct sync_spec *c)
@@ -97,13 +102,18 @@ static enum err_code fragments_open(struct sync *s, struct diloco *d, struct err
     for (size_t i = 0; i < count; i++)
         all += d->tensors[i].count;
     d->fragments = xcalloc((size_t)fragments, sizeof(*d->fragments));
-    fragments_deal(d, count, fragments, all);
+    if (!fragments_deal(d, count, fragments, all)) {
+        int64_t most = fragments - 1;
+
+        while (!fragments_deal(d, count, most, all))
+            most--;
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "sync.fragments is %lld, but the model's %zu tensors can be divided into %lld parts at most: "
+            "set sync.fragments to %lld",
+            (long long)fragments, count, (long long)most, (long long)most);
+    }
     fragments_time(d, &c->spec);
-    for (int64_t f = 0; f < fragments; f++)
-        if (!d->fragments[f].count)
-            return err_set(e, ERR_INVALID_ARGUMENT,
-                           "sync.fragments is %lld, but the model's %zu tensors make only %lld parts",
-                           (long long)fragments, count, (long long)f);
     return ERR_OK;
 }
 

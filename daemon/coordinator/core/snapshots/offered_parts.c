@@ -135,8 +135,9 @@ static void say_number_of_parts(struct core *core, const struct generation *g, i
 
     if (world < parts)
         emit_event(core, g->job, "snapshot_parts",
-                   "step %s was saved by %d ranks, and %d continue: what %s had of their own is dropped",
-                   text_count(step).text, parts, world, ranks);
+                   "step %s was saved by %d ranks, and %d continue%s: what %s had of %s own is dropped",
+                   text_count(step).text, parts, world, world == 1 ? "s" : "", ranks,
+                   end - first == 1 ? "its" : "their");
     else
         emit_event(
             core, g->job, "snapshot_parts",

@@ -163,7 +163,7 @@ static void quorum_of_a_round(void **state)
         "job.yaml:7:42: invalid value for 'grace': expected auto or a time with its unit, such as 10s, got '1'");
     refuse_job(
         THREE TRAIN "  sync: {type: diloco, quorum: 2, every: 30s}\n",
-        "job.yaml:7:42: 'quorum' needs 'every' as a number of steps: rounds of a given time never wait for a rank");
+        "job.yaml:7:42: 'quorum' needs 'every' as a number of steps: rounds of a given time do not wait for slow ranks");
     refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 2, fragments: 2}\n",
                "job.yaml:7:46: 'quorum' and 'fragments' exclude each other: remove one of them");
     refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 2, overlap: 1}\n",

@@ -316,6 +316,43 @@ static void int4_every_50_steps_sends_a_350th_of_all_reduce(void **state)
     assert_true(much / little >= 350);
 }
 
+static void open_too_many_fragments(struct ranks *r, int rank)
+{
+    struct sync_spec spec = quadratic_setup(WIRE_FP32).spec;
+    struct member m = {.group = ranks_open(r, rank)};
+    struct sync_array own[SYNC_MAX_ARRAYS];
+    struct err e = {0};
+
+    spec.every = spec.fragments = 100;
+    m.config = (struct sync_config){.spec = spec,
+                                    .rank = rank,
+                                    .world_size = r->world,
+                                    .count = COUNT,
+                                    .tail = TAIL,
+                                    .tensors = quadratic_tensors,
+                                    .tensor_count = TENSORS,
+                                    .device = &plain_device};
+    RANK_OK(coll_alloc(m.group, COUNT, &m.config.params, &e), &e);
+    RANK_OK(coll_alloc(m.group, COUNT, &m.config.grads, &e), &e);
+    for (size_t i = 0; i < sync_arrays(&spec, own); i++)
+        RANK_OK(coll_alloc(m.group, COUNT, &m.config.arrays[i], &e), &e);
+    RANK_CHECK(sync_open(&m.sync, m.group, &m.config, &e) == ERR_INVALID_ARGUMENT);
+    RANK_CHECK(strstr(e.msg, "can be divided into 5 parts at most: set sync.fragments to 5"));
+    m.config.spec.fragments = 5;
+    RANK_OK(sync_open(&m.sync, m.group, &m.config, &e), &e);
+    sync_close(m.sync);
+    coll_close(m.group);
+}
+
+static void too_many_fragments_are_refused_with_the_most_possible(void **state)
+{
+    struct ranks r = quadratic_layouts[0];
+
+    (void)state;
+    assert_true(ranks_run(&r, open_too_many_fragments));
+    ranks_release(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +369,7 @@ int main(void)
         cmocka_unit_test(codes_are_a_part_of_the_bytes),
         cmocka_unit_test(bytes_do_not_grow_with_the_ranks),
         cmocka_unit_test(int4_every_50_steps_sends_a_350th_of_all_reduce),
+        cmocka_unit_test(too_many_fragments_are_refused_with_the_most_possible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
