@@ -42,9 +42,13 @@ enum err_code job_pick(const struct conf_node *map, const struct job_variant *al
     CLEANUP(buf_release) struct buf names = {0};
 
     if (!conf_is_map(map)) {
+        const char *name = all[0].name;
         char expected[64];
 
-        snprintf(expected, sizeof(expected), "a map such as {type: %s}", all[0].name);
+        for (size_t i = 0; conf_is_scalar(map) && i < count; i++)
+            if (all[i].fields && !strcmp(conf_scalar(map), all[i].name))
+                name = all[i].name;
+        snprintf(expected, sizeof(expected), "a map such as {type: %s}", name);
         return conf_refuse(map, kind, expected, e);
     }
     type = conf_get(map, "type");

@@ -133,6 +133,16 @@ static void any_bits_allow_the_clock(void **state)
 
 #define THREE "nodes: 3\n"
 
+static void a_strategy_without_its_map_is_refused_with_the_map(void **state)
+{
+    (void)state;
+    refuse_job(TRAIN "  sync: diloco\n",
+               "job.yaml:6:9: invalid value for 'sync': expected a map such as {type: diloco}, got 'diloco'");
+    refuse_job(
+        TRAIN "  sync: averge\n",
+        "job.yaml:6:9: invalid value for 'sync': expected a map such as {type: allreduce}, got 'averge'");
+}
+
 static void quorum_of_a_round(void **state)
 {
     CLEANUP(job_release) struct job_spec all;
@@ -237,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_printed_job_chooses_as_its_file_does),
         cmocka_unit_test(allreduce_keys),
         cmocka_unit_test(any_bits_allow_the_clock),
+        cmocka_unit_test(a_strategy_without_its_map_is_refused_with_the_map),
         cmocka_unit_test(quorum_of_a_round),
         cmocka_unit_test(rounds_of_a_given_time),
         cmocka_unit_test(strategy_by_measurement),
