@@ -8,9 +8,9 @@
 #include "trainer/device/device.h"
 
 /* Collectives that a device runs by itself, on its own memory: NCCL's, on a GPU. They are put on a queue of
- * their own beside the device's computing queue, and run while the caller goes on. While a collective runs, the device's wait
- * calls comm_ops->check, so it returns the error of an operation that failed, and notices that a peer is gone. A
- * device has at most one communicator at a time.
+ * their own beside the device's computing queue, and run while the caller goes on. While the computing queue stands behind a
+ * collective that has not ended, the device's wait calls comm_ops->check, so it returns the error of an operation that failed,
+ * and notices that a peer is gone. A device has at most one communicator at a time.
  *
  * Threads: the owner's, except abort, which any thread may call at any time between open and close. */
 
@@ -66,7 +66,8 @@ struct comm_ops {
      * alone. The device does not wait for later collectives. A number may be used again. */
     enum err_code (*mark)(struct comm *c, int mark, struct err *e);
     enum err_code (*join_mark)(struct comm *c, int mark, struct err *e);
-    /* Whether a collective that was started has not ended. If none is left, nothing on the device waits for a peer. */
+    /* Whether the device has not passed its last join. If it has, its own work waits for no peer, although collectives may run
+     * beside it. */
     bool (*busy)(struct comm *c);
     /* For how long the device has stood still in joins, of those that it has passed; its own clock measures that. */
     int64_t (*joined_ns)(struct comm *c);

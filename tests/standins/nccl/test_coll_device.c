@@ -397,6 +397,25 @@ static void peer_dies_during_own_work(struct where *w)
     group_leave(w);
 }
 
+/* The same beside a sum for which the device does not wait yet: steps that overlap an exchange are finished. */
+static void peer_dies_beside_own_work(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    ranks_meet(w);
+    CHECK(peers_form(w, &e) == ERR_OK);
+    sums_check(w);
+    float *data = new_array(w);
+    if (rank == w->ranks - 1)
+        kill(getpid(), SIGKILL);
+    setenv("DDP_STANDIN_NCCL_FAULT", "unnoticed-death", 1);
+    CHECK(coll_start(w->group, data, COUNT, &e) == ERR_OK);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    CHECK(device.check(device.arg, &e) == ERR_OK);
+    group_leave(w);
+}
+
 /* The exchange of a round fails only after it was queued on the device. This rank's parameters must be unchanged
  * then. */
 static void peer_dies_in_a_round(struct where *w)
@@ -611,6 +630,7 @@ static void test_dead_peer_does_not_cut_off_own_work(void **state)
 {
     (void)state;
     run_ranks(peer_dies_during_own_work, (struct where){.ranks = 3}, 2);
+    run_ranks(peer_dies_beside_own_work, (struct where){.ranks = 3}, 2);
 }
 
 static void test_dead_peer_ends_the_devices_wait(void **state)

@@ -89,7 +89,7 @@ static enum err_code make_id(int world_size, uint8_t *out, size_t cap, size_t *s
 static enum err_code comm_open_streams(struct comm *c, struct err *e)
 {
     int least = 0, greatest = 0;
-    cudaEvent_t *const events[] = {&c->before, &c->after, &c->mark};
+    cudaEvent_t *const events[] = {&c->before, &c->after, &c->mark, &c->passed};
     cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
 
     /* The highest priority: a collective's few blocks need not wait for a running computation. */
@@ -358,10 +358,9 @@ static enum err_code join_mark(struct comm *c, int number, struct err *e)
     return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
-/* `after` is recorded behind the last operation. */
 static bool comm_busy(struct comm *c)
 {
-    cudaError_t rc = c->put ? cudaEventQuery(c->after) : cudaSuccess;
+    cudaError_t rc = c->joined ? cudaEventQuery(c->passed) : cudaSuccess;
 
     if (rc == cudaErrorNotReady)
         (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */

@@ -162,7 +162,7 @@ static bool comm_finish(struct comm *c, int timeout_ms)
 
 static void comm_release(struct comm *c)
 {
-    const cudaEvent_t events[] = {c->before, c->after, c->mark};
+    const cudaEvent_t events[] = {c->before, c->after, c->mark, c->passed};
 
     for (size_t i = 0; i < ARRAY_LEN(events); i++)
         if (events[i])

@@ -55,6 +55,9 @@ cudaError_t nccl_join(struct comm *c, cudaEvent_t to)
     if (!rc && j)
         rc = cudaEventRecord(j->to, c->compute);
     c->joins_made += !rc && j;
+    if (!rc)
+        rc = cudaEventRecord(c->passed, c->compute);
+    c->joined = true;
     return rc;
 }
 

@@ -26,6 +26,8 @@ struct comm {
     cudaStream_t compute, stream;
     cudaEvent_t before, after; /* after the device's work; after the last operation on the stream */
     bool put;                  /* an operation was started, so `after` is recorded */
+    cudaEvent_t passed;        /* on the device's stream, behind the last join */
+    bool joined;               /* there was one, so `passed` is recorded */
     atomic_bool aborted;       /* set by any thread */
     struct err first_error;    /* stays until the communicator is closed */
     void *room;                /* device memory for NCCL_ROOM bf16; NULL: comm_config.bf16 is not set */
