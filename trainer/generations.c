@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "trainer/algorithms.h"
 #include "trainer/choose_sync.h"
+#include "trainer/engine/step.h"
 #include "trainer/measure.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
@@ -34,12 +35,12 @@ static bool peer_was_lost(const struct err *e)
     return e->code == ERR_ABORTED || e->code == ERR_CANCELLED;
 }
 
-/* A GPU may still report that its last wait was cut off. An error after that is its own, and becomes the process's. */
-static bool device_is_sound(struct trainer *t, struct err *e)
+/* A GPU may still report that its last wait was cut off. An error after that is this rank's own, and becomes the process's. */
+static bool rank_is_sound(struct trainer *t, struct err *e)
 {
-    const struct device_ops *ops = t->engine.device->ops;
     struct err cut_off, own;
-    if (ops->wait(t->engine.device, &cut_off) == ERR_OK || ops->wait(t->engine.device, &own) == ERR_OK)
+    (void)!t->engine.device->ops->wait(t->engine.device, &cut_off);
+    if (step_settle(&t->engine, &own) == ERR_OK)
         return true;
     *e = own;
     return false;
@@ -57,7 +58,7 @@ static bool generation_leave(struct trainer *t, struct link_member *as, struct e
         return false;
     log_info("goes_on", "gen=%lld rank=%d step=%lld why=%s", (long long)as->generation, as->rank,
              (long long)t->engine.step, LOG_Q(why->msg));
-    if (!trainer_leave(t) || !device_is_sound(t, why))
+    if (!trainer_leave(t) || !rank_is_sound(t, why))
         return false;
     /* From here to the first step there is nothing that a snapshot could take, so SIGTERM ends the process at once. */
     trainer_running = 0;

@@ -152,6 +152,12 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
     return ERR_OK;
 }
 
+/* Late members on GPUs have not been tested. If a rank cannot stay, the coordinator closes no round without others. */
+static bool quorum_is_unused(const struct trainer *t, const struct sync_spec *s)
+{
+    return s->quorum && !t->engine.device->host;
+}
+
 static bool strategy_stays(const struct trainer *t)
 {
     const struct sync_spec *s = &t->spec->sync;
@@ -160,8 +166,7 @@ static bool strategy_stays(const struct trainer *t)
             return false; /* before the choice, nothing is worth being kept */
         s = &t->chosen.sync;
     }
-    /* Rounds that are interrupted on a GPU have not been tested. */
-    return t->engine.device->host || s->type == SYNC_ALLREDUCE;
+    return !quorum_is_unused(t, s);
 }
 
 bool trainer_stays(const struct trainer *t)
@@ -344,6 +349,10 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
         (f->info.live && live_share(t, e)) || carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
+    if (f->rank == 0 && quorum_is_unused(t, &t->spec->sync))
+        log_warn(
+            "quorum_not_used",
+            "why=\"ranks on GPUs wait for all ranks, and restart from the last snapshot if one is lost\"");
     parameters_open(t);
     attention_log(n);
     trainer_take_sizes(t);

@@ -145,6 +145,7 @@ struct engine {
      * while an update is made that is not counted yet. */
     bool whole;
     double loss, lr, grad_norm;
+    bool loss_unread;         /* that of the last step is still in `outcome` */
     double val_loss, val_acc; /* results of the last evaluation, at val_step; NaN before the first one */
     double best_loss; /* lowest validation loss so far, at best_step; NaN and 0 before the first evaluation */
     int64_t val_step, best_step;

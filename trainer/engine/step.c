@@ -259,6 +259,7 @@ enum err_code step_end(struct engine *n, struct step *s, const struct step_agree
         n->grad_norm = optim_norm(n->optim);
     if (ops->wait(n->device, e))
         return e->code;
+    n->loss_unread = false;
     memset(s->tail, 0, sizeof(s->tail));
     if (agreed->voted)
         memcpy(s->tail, outcome.tail, sizeof(outcome.tail));
@@ -276,4 +277,19 @@ void step_count(struct engine *n, const struct step *s)
     engine_take_shard(n, 0);
     (void)sampler_advance(&n->sampler, &next);
     place_take(n, s, &next);
+    n->loss_unread = true;
+}
+
+enum err_code step_settle(struct engine *n, struct err *e)
+{
+    struct engine_outcome outcome = {0};
+    const bool unread = n->loss_unread;
+    n->loss_unread = false;
+    if (unread)
+        n->device->ops->download(n->device, &outcome, n->outcome, sizeof(outcome));
+    if (n->device->ops->wait(n->device, e))
+        return e->code;
+    if (unread)
+        n->loss = (double)outcome.loss;
+    return ERR_OK;
 }

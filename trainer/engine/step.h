@@ -51,7 +51,10 @@ MUST_CHECK enum err_code step_end(struct engine *n, struct step *s, const struct
                                   bool *epoch_ended, struct err *e);
 /* In place of step_end, when the group is lost after step_update: advances step, samples and cursor without waiting
  * for the device, whose wait would fail with the group. The update is queued, so it is part of the parameters when
- * the device can be waited for again. n->loss stays that of the step before. */
+ * the device can be waited for again. n->loss stays that of the step before until step_settle. */
 void step_count(struct engine *n, const struct step *s);
+/* After the group has ended: waits for the device, and reads the loss of a step that was counted without a wait. If this loss is
+ * not a number, the next step finds it. Returns the device's errors. */
+MUST_CHECK enum err_code step_settle(struct engine *n, struct err *e);
 
 #endif
