@@ -81,7 +81,7 @@ def ranks_together(figures):
     def line(what, *cells):
         return "  %-34s %s" % (what, "  ".join(cells))
     lines = []
-    kills = [(n, figures[name]) for n, name in ((2, "killed-rank"), (4, "killed-of-four")) if name in figures]
+    kills = [(n, figures[name]) for n, name in ((2, "killed-rank"), (3, "killed-in-rounds"), (4, "killed-of-four")) if name in figures]
     if kills:
         lines.append(line("from SIGKILL to the next step", *("%d ranks %s s" % (n, number(f.get("seconds_to_go_on"), "%.2f")) for n, f in kills),
                           "(aim 3 s)"))

@@ -120,12 +120,12 @@ def wire_bf16(run):
     return found
 
 
-def kill_one(run, ranks):
+def kill_one(run, ranks, more=()):
     """The other ranks keep their processes, form a communicator with a new one, and send it the state. The figure seconds_to_go_on is
     the time from SIGKILL until each rank of the next generation has reported a step."""
     out, every = run.path("out"), 5 if run.quick else 50
     with start_cluster(run, ranks) as c:
-        path = run.path("job.yaml", jobs.text(gpt_lines(run, 10 ** 6, out, every), procs=ranks, restarts=3))
+        path = run.path("job.yaml", jobs.text(gpt_lines(run, 10 ** 6, out, every) + list(more), procs=ranks, restarts=3))
         job = c.submit(path)
         before = {r["rank"]: r["pid"] for r in wait_for_snapshot(c, job, run, out)}
         os.kill(before[1], signal.SIGKILL)
@@ -155,6 +155,11 @@ def killed_rank(run):
 @check("nccl", "killed-of-four", "kill -9 of one of 4 ranks: the other three keep their processes", least=45)
 def killed_of_four(run):
     return kill_one(run, 4)
+
+
+@check("nccl", "killed-in-rounds", "kill -9 of one of 3 ranks with diloco: the others keep their processes and go on within the round", least=45)
+def killed_in_rounds(run):
+    return kill_one(run, 3, ["sync: {type: diloco, every: 4, wire: int4}"])
 
 
 @check("nccl", "order-none", "4 ranks with `reproducible: none` beside `layout`: losses, milliseconds of a step", least=40)
