@@ -152,27 +152,12 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
     return ERR_OK;
 }
 
-/* Late members on GPUs have not been tested. If a rank cannot stay, the coordinator closes no round without others. */
-static bool quorum_is_unused(const struct trainer *t, const struct sync_spec *s)
-{
-    return s->quorum && !t->engine.device->host;
-}
-
-static bool strategy_stays(const struct trainer *t)
-{
-    const struct sync_spec *s = &t->spec->sync;
-    if (s->type == SYNC_AUTO) {
-        if (!t->chosen.facts.world_size)
-            return false; /* before the choice, nothing is worth being kept */
-        s = &t->chosen.sync;
-    }
-    return !quorum_is_unused(t, s);
-}
-
 bool trainer_stays(const struct trainer *t)
 {
     const struct job_spec *job = &t->config->job;
-    return strategy_stays(t) && !t->outdated && !t->no_room && job->max_replacements > 0 &&
+    /* Before `sync: auto` has chosen, nothing is worth being kept. */
+    const bool chosen = t->spec->sync.type != SYNC_AUTO || t->chosen.facts.world_size > 0;
+    return chosen && !t->outdated && !t->no_room && job->max_replacements > 0 &&
            link_has_coordinator(t->link);
 }
 
@@ -349,10 +334,6 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     if (engine_take_share(n, f->rank, f->world_size, e) || form_group(t, watched, e) || tune_begin(t, e) ||
         (f->info.live && live_share(t, e)) || carry_round(t, rounds, e) || keep_open(t, e) || sum_peaks(t, e))
         return e->code;
-    if (f->rank == 0 && quorum_is_unused(t, &t->spec->sync))
-        log_warn(
-            "quorum_not_used",
-            "why=\"ranks on GPUs wait for all ranks, and restart from the last snapshot if one is lost\"");
     parameters_open(t);
     attention_log(n);
     trainer_take_sizes(t);

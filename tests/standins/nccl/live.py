@@ -7,7 +7,6 @@ grow     a second agent comes: the ranks keep their processes, and NCCL carries 
 average  one of four ranks is killed in its local steps, and each process of rank 2 in its third exchange, when it has the mean and has
          not applied it: the others keep their processes, and the job ends with as many exchanges as an undisturbed one
 diloco   the same with int4, before codes are sent, and with floats beside steps that overlap the exchange
-quorum   a rank of a job with a quorum is killed: the job ends, because it may not restart, and rank 0 has said why ranks do not stay
 
     live.py [CASE ...]
 """
@@ -142,15 +141,6 @@ def case_diloco():
     with cluster(4) as c:
         lose_in_rounds(c, "{type: diloco, every: 8, wire: int4}", "sum")
         lose_in_rounds(c, "{type: diloco, every: 8, overlap: 2}", "commit")
-
-
-def case_quorum():
-    with cluster(3) as c:
-        run = Run(c, 1, 3, "{type: diloco, every: 8, quorum: 2}")
-        os.kill(run.runs(1)[1], signal.SIGKILL)
-        c.wait_job(run.job, "failed", timeout=60)
-        assert "not restarted: max_restarts is 0" in c.ddpctl("events", run.job).out, c.describe(run.job)
-        assert "event=quorum_not_used" in c.logs(run.job, "--stderr", "--rank", "0"), c.describe(run.job)
 
 
 for name in sys.argv[1:] or ["lost", "grow"]:

@@ -132,10 +132,38 @@ static const float *outer_momentum_of(const struct engine *n)
     return NULL;
 }
 
-static void take_change(const struct trainer *t, const float *shared, float *out)
+static void take_array(const struct trainer *t, const float *from, float *out)
 {
+    t->engine.device->ops->download(t->engine.device, out, from, floats * sizeof(*out));
+}
+
+static void take_change(const struct trainer *t, float *out)
+{
+    float params[FLOATS];
+
+    take_array(t, sync_shared(t->formation.sync), out);
+    take_array(t, t->engine.params.data, params);
     for (size_t i = 0; i < floats; i++)
-        out[i] = shared[i] - ((const float *)t->engine.params.data)[i];
+        out[i] -= params[i];
+}
+
+static uint64_t moments_hash(const struct trainer *t)
+{
+    const size_t bytes = t->engine.optim->floats * sizeof(float);
+    float *moments = xcalloc(1, bytes);
+
+    t->engine.device->ops->download(t->engine.device, moments, t->engine.optim->state, bytes);
+    const uint64_t hash = ranks_hash(moments, bytes);
+    free(moments);
+    return hash;
+}
+
+static uint64_t shared_hash(const struct trainer *t)
+{
+    float shared[FLOATS];
+
+    take_array(t, sync_shared(t->formation.sync), shared);
+    return ranks_hash(shared, floats * sizeof(*shared));
 }
 
 static void check_return(struct ranks *r, const struct trainer *t, const float *change, uint64_t moments)
@@ -147,25 +175,27 @@ static void check_return(struct ranks *r, const struct trainer *t, const float *
     struct sync_state round;
 
     sync_save(t->formation.sync, &round);
-    take_change(t, sync_shared(t->formation.sync), now);
+    take_change(t, now);
     for (size_t i = 0; i < floats; i++)
         RANK_CHECK(fabsf(now[i] - scale * change[i]) < 1e-6f);
     RANK_CHECK(round.local_samples == (scene->heeds && !scene->within ? samples >> scene->missed : 0));
     RANK_CHECK(round.rounds == 2 + scene->missed);
-    RANK_CHECK(ranks_hash(t->engine.optim->state, t->engine.optim->floats * sizeof(float)) == moments);
+    RANK_CHECK(moments_hash(t) == moments);
 }
 
 /* The next exchange, by the formula, in double. */
 static void check_exchange(struct ranks *r, struct trainer *t, int rank)
 {
     struct board *b = board_of(r);
-    const float *shared = sync_shared(t->formation.sync), *momentum = outer_momentum_of(&t->engine);
+    float shared[FLOATS], momentum[FLOATS];
     struct sync_state round;
     struct err e = {0};
     double expected[FLOATS];
     int64_t all = 0;
 
-    take_change(t, shared, b->change[rank]);
+    take_array(t, sync_shared(t->formation.sync), shared);
+    take_array(t, outer_momentum_of(&t->engine), momentum);
+    take_change(t, b->change[rank]);
     sync_save(t->formation.sync, &round);
     b->samples[rank] = round.local_samples;
     RANK_OK(coll_barrier(t->formation.group, &e), &e);
@@ -181,6 +211,7 @@ static void check_exchange(struct ranks *r, struct trainer *t, int rank)
     }
     RANK_OK(coll_barrier(t->formation.group, &e), &e);
     make_exchange(t);
+    take_array(t, sync_shared(t->formation.sync), shared);
     for (size_t i = 0; i < floats; i++)
         RANK_CHECK(fabs((double)shared[i] - expected[i]) < 1e-5);
 }
@@ -217,19 +248,19 @@ static void rank_through(struct ranks *r, int rank)
     form_group(r, &t, 0, rank, WORLD);
     RANK_OK(trainer_restore(&t, &e), &e);
     meeting_train(&t, 3 * EVERY - 1);
-    take_change(&t, sync_shared(t.formation.sync), change);
+    take_change(&t, change);
     make_last_step(&t, scene->applied == NOBODY ? CUT_AT_WORDS
                        : scene->applied == rank ? CUT_NEVER
                                                 : CUT_AT_END);
     if (scene->applied != rank)
-        take_change(&t, sync_shared(t.formation.sync), change);
+        take_change(&t, change);
     RANK_CHECK(trainer_leave(&t));
-    const uint64_t moments = ranks_hash(t.engine.optim->state, t.engine.optim->floats * sizeof(float));
+    const uint64_t moments = moments_hash(&t);
     if (rank != LATE)
         go_on_without(r, &t, rank);
     come_back(r, &t, rank, change, moments);
     r->shared->hash[rank] = meeting_hash(&t);
-    r->shared->hash[WORLD + rank] = ranks_hash(sync_shared(t.formation.sync), floats * sizeof(float));
+    r->shared->hash[WORLD + rank] = shared_hash(&t);
     meeting_close_trainer(&t, &config);
 }
 
@@ -311,11 +342,6 @@ static void equal_arrivals_give_equal_bits(void **state)
     ranks_release(&second);
 }
 
-static uint64_t moments_hash(const struct trainer *t)
-{
-    return ranks_hash(t->engine.optim->state, t->engine.optim->floats * sizeof(float));
-}
-
 /* The exchange has succeeded on rank 0 only. A rank whose change is part of it keeps its moments; another begins with rank 0's. */
 static void rank_without_quorum(struct ranks *r, int rank)
 {
@@ -337,7 +363,7 @@ static void rank_without_quorum(struct ranks *r, int rank)
     form_group(r, &t, 1, rank, WORLD);
     RANK_CHECK((moments_hash(&t) == moments) == (rank != LATE || scene->heeds));
     meeting_train(&t, EVERY);
-    r->shared->hash[WORLD + rank] = ranks_hash(sync_shared(t.formation.sync), floats * sizeof(float));
+    r->shared->hash[WORLD + rank] = shared_hash(&t);
     meeting_close_trainer(&t, &config);
 }
 
