@@ -85,7 +85,7 @@ static void try_optimizers(struct side *s, const struct ops_shape *h)
     side_take_exact(s, "clip_scale", scale, 1);
     /* AdamW's v is an average of squares, so it is never negative */
     ops->activate(s->d, DEVICE_RELU, v, v, n);
-    struct device_adamw adamw = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, scale};
+    struct device_adamw adamw = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, scale, NULL};
     for (int i = 0; i < 2; i++, adamw.scale = NULL)
         ops->adamw(s->d, &adamw, p, g, m, v, n);
     side_take_exact(s, "adamw", p, h->width);
@@ -115,7 +115,7 @@ static void try_ranges(struct side *s, const struct ops_shape *h)
           *m = side_new_floats(s, 0.1f, n), *v = side_new_floats(s, 1.0f, n),
           *x = side_new_floats(s, 1.0f, n);
     uint16_t *narrow = side_new_noise(s, DEVICE_BF16, true, 1.0f, n);
-    struct device_adamw decays = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, NULL}, plain = decays;
+    struct device_adamw decays = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, NULL, NULL}, plain = decays;
     plain.weight_decay = 0.0f;
     ops->activate(s->d, DEVICE_RELU, v, v, (size_t)n);
     if (ops->adamw_ranges) {

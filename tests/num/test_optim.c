@@ -160,18 +160,88 @@ static void same_bits_on_every_instruction_set(void **state)
     for (int k = 0; k < count; k++) {
         struct random r = random_stream(1, 2);
         const float scale = 0.7f;
-        struct device_adamw a = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, &scale};
-        struct device_sgd s = {1e-2f, 0.9f, 0.01f, true, &scale};
+        struct device_adamw a = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, &scale, NULL};
+        struct device_sgd s = {1e-2f, 0.9f, 0.01f, true, &scale, NULL};
         for (int i = 0; i < 4 * N; i++)
             now[i / N][i % N] = random_float(&r);
         for (int t = 0; t < 20; t++) {
-            sets[k].kernels->adamw(&a, now[0], now[1], now[2], now[3], N);
-            sets[k].kernels->sgd(&s, now[0], now[1], now[2], N);
+            sets[k].kernels->adamw(&a, now[0], now[1], now[2], now[3], NULL, N);
+            sets[k].kernels->sgd(&s, now[0], now[1], now[2], NULL, N);
         }
         if (k == 0)
             memcpy(first, now, sizeof(now));
         assert_memory_equal(first, now, sizeof(now));
     }
+}
+
+/* Values whose narrowing is special: ties that go to the even neighbour, numbers that are not finite, and denormal ones. */
+static void special_floats(float *x, size_t n)
+{
+    static const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7fffff,
+                                    0x7f800000, 0xff800000, 0x7f800001, 0xffc00000, 0x7fbfffff,
+                                    0x00000001, 0x00008000, 0x80018000, 0x80000000};
+    for (size_t i = 0; i < n && i < 3 * ARRAY_LEN(bits); i += 3)
+        memcpy(&x[i], &bits[i / 3], sizeof(*x));
+}
+
+/* To nearest, a tie to the even neighbour; a NaN becomes a quiet one. */
+static uint16_t narrow_reference(float x)
+{
+    uint32_t bits, rest;
+    memcpy(&bits, &x, sizeof(bits));
+    rest = bits & 0xffff;
+    if (x != x)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits >> 16) + (rest > 0x8000 || (rest == 0x8000 && (bits >> 16 & 1))));
+}
+
+/* An update that narrows gives the bits of an update and of a pass that narrows, whatever the size, and writes no further. */
+static void narrowed_check(const struct cpu_kernels *k, size_t n, const struct device_adamw *a,
+                           const struct device_sgd *s)
+{
+    float two[2][4][N];
+    uint16_t half[N + 1], separate[N + 1];
+    struct random r = random_stream(n, 3);
+    for (int i = 0; i < 4 * N; i++)
+        two[0][i / N][i % N] = random_float(&r);
+    special_floats(two[0][0], N);
+    memcpy(two[1], two[0], sizeof(two[0]));
+    memset(half, 0x55, sizeof(half));
+    memset(separate, 0x55, sizeof(separate));
+    for (int fused = 0; fused < 2; fused++) {
+        float(*x)[N] = two[fused];
+        if (a)
+            k->adamw(a, x[0], x[1], x[2], x[3], fused ? half : NULL, n);
+        else
+            k->sgd(s, x[0], x[1], s->momentum > 0.0f ? x[2] : NULL, fused ? half : NULL, n);
+    }
+    k->narrow(separate, two[0][0], n);
+    assert_memory_equal(two[0], two[1], sizeof(two[0]));
+    assert_memory_equal(half, separate, sizeof(half));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(half[i], narrow_reference(two[1][0][i]));
+}
+
+static void an_update_narrows_as_a_pass_after_it(void **state)
+{
+    int count = 0;
+    const struct cpu_set *sets = cpu_sets(&count);
+    (void)state;
+    for (int k = 0; k < count; k++)
+        for (size_t n = 0; n <= N; n++) {
+            const float scale = 0.7f;
+            const struct device_adamw a = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, &scale, NULL};
+            /* Nothing changes, so the special numbers stay what they are. */
+            const struct device_adamw none = {0.0f, 0.9f, 0.999f, 1e-8f, 0.0f, 0.1f, 0.001f, NULL, NULL};
+            const struct device_sgd s[] = {{1e-2f, 0.9f, 0.01f, true, &scale, NULL},
+                                           {1e-2f, 0.9f, 0.01f, false, NULL, NULL},
+                                           {1e-2f, 0.0f, 0.01f, false, &scale, NULL},
+                                           {0.0f, 0.0f, 0.0f, false, NULL, NULL}};
+            narrowed_check(sets[k].kernels, n, &a, NULL);
+            narrowed_check(sets[k].kernels, n, &none, NULL);
+            for (size_t i = 0; i < ARRAY_LEN(s); i++)
+                narrowed_check(sets[k].kernels, n, NULL, &s[i]);
+        }
 }
 
 /* ---- muon */
@@ -220,11 +290,8 @@ static struct train_spec muon_spec(void)
     return s;
 }
 
-static struct optim *muon_open(const struct train_spec *spec, struct device *d)
+static void muon_describe(struct optim *o)
 {
-    struct err e = {0};
-    struct optim *o = NULL;
-    optim_open(&o, spec, muon_offset(ARRAY_LEN(muon_tensors)), d);
     for (size_t i = 0; i < ARRAY_LEN(muon_tensors); i++) {
         const struct muon_tensor *t = &muon_tensors[i];
         if (t->rows)
@@ -232,6 +299,14 @@ static struct optim *muon_open(const struct train_spec *spec, struct device *d)
         else
             optim_exempt(o, muon_offset(i), (size_t)t->cols);
     }
+}
+
+static struct optim *muon_open(const struct train_spec *spec, struct device *d)
+{
+    struct err e = {0};
+    struct optim *o = NULL;
+    optim_open(&o, spec, muon_offset(ARRAY_LEN(muon_tensors)), d);
+    muon_describe(o);
     assert_int_equal(optim_alloc(o, &e), ERR_OK);
     return o;
 }
@@ -479,6 +554,56 @@ static void muon_same_bits_on_every_instruction_set(void **state)
     free(m);
 }
 
+/* With [first, first + count) of the arrays, or all of them: updates write exactly these parameters as bf16. */
+static void optimizer_narrows(enum optimizer_type type, bool part, int threads)
+{
+    struct train_spec s = muon_spec();
+    struct device *d = NULL;
+    struct err e = {0};
+    const size_t blocks[] = {muon_offset(3), muon_offset(5), muon_offset(10)};
+    const size_t first = part ? blocks[0] : 0, all = muon_offset(ARRAY_LEN(muon_tensors));
+    const size_t end = part ? blocks[2] : all;
+    float *p = xcalloc(MUON_FLOATS, sizeof(*p)), *g = xcalloc(MUON_FLOATS, sizeof(*g));
+    uint16_t *half = xcalloc(all, sizeof(*half)), *separate = xcalloc(all, sizeof(*separate));
+    struct optim *o = NULL;
+    s.optimizer.type = type;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, threads, &e), ERR_OK);
+    optim_open(&o, &s, all, d);
+    muon_describe(o);
+    if (part)
+        optim_take_part(o, blocks, ARRAY_LEN(blocks) - 1);
+    assert_int_equal(optim_alloc(o, &e), ERR_OK);
+    muon_fill(p, 1);
+    assert_int_equal(optim_narrow_to(o, half), !part);
+    for (int step = 0; step < 2; step++) {
+        muon_fill(g, (uint64_t)step + 2);
+        optim_put_squares(o, 3.0);
+        optim_update(o, p, g, 0.02, false);
+        d->ops->narrow(d, separate + first, p + first, end - first);
+        assert_memory_equal(half, separate, all * sizeof(*half));
+    }
+    assert_false(optim_narrow_to(o, NULL));
+    optim_update(o, p, g, 0.02, false);
+    assert_memory_equal(half, separate, all * sizeof(*half));
+    optim_free(o);
+    device_close(d);
+    free(p);
+    free(g);
+    free(half);
+    free(separate);
+}
+
+static void every_optimizer_narrows_what_it_updates(void **state)
+{
+    static const enum optimizer_type types[] = {OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_MUON};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            optimizer_narrows(types[i], false, threads);
+            optimizer_narrows(types[i], true, threads);
+        }
+}
+
 /* Muon keeps one moment for a matrix and two for a vector. No memory is allocated for other moments. */
 static void muon_moments(void **state)
 {
@@ -539,6 +664,8 @@ int main(void)
         cmocka_unit_test(muon_updates_are_nearly_orthogonal),
         cmocka_unit_test(muon_gives_the_same_bits),
         cmocka_unit_test(muon_same_bits_on_every_instruction_set),
+        cmocka_unit_test(an_update_narrows_as_a_pass_after_it),
+        cmocka_unit_test(every_optimizer_narrows_what_it_updates),
         cmocka_unit_test(muon_moments),
         cmocka_unit_test(schedules_follow_their_formulas),
     };

@@ -104,7 +104,8 @@ struct device_attention {
     struct device_tokens n;
     int64_t heads;
     struct device_dropout dropout;
-    enum device_type type, kept; /* type: a device whose kept type is float may round the factors of products to it */
+    enum device_type type,
+        kept;        /* type: a device whose kept type is float may round the factors of products to it */
     const void *qkv; /* (tokens,3 width) kept: q, k and v of a token, each ordered by head */
     void *o;         /* (tokens,width) kept; backward reads it */
     float *lse;      /* (rows,heads,context): log of the sum of e^score; backward reads it */
@@ -186,11 +187,13 @@ struct device_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
     const float *scale;             /* device memory: factor of the gradient, for clipping; NULL: 1 */
+    void *narrowed; /* adamw: p is also written here as bf16, if the device narrows; NULL: it is not */
 };
 struct device_sgd {
     float lr, momentum, weight_decay;
     bool nesterov;
-    const float *scale; /* as in device_adamw */
+    const float *scale; /* as in device_adamw, as narrowed */
+    void *narrowed;
 };
 
 /* A matrix (rows,cols) in the flat arrays, whose row r begins at offset + r stride; scale: of its update. */
@@ -213,7 +216,8 @@ struct device_muon {
     enum device_type kept;                /* of x from one product to the next */
     const struct device_matrix *matrices; /* host */
     size_t count;
-    void *room; /* device memory of muon_bytes; what is in it is lost */
+    void *room;     /* device memory of muon_bytes; what is in it is lost */
+    void *narrowed; /* as in device_adamw; at the same places as p */
 };
 
 struct buf;
@@ -350,6 +354,7 @@ struct device {
     /* True: its memory is ordinary memory of this process, so upload and download are not needed. */
     bool host;
     enum device_type kept; /* see device_kept */
+    bool narrows;          /* sgd, adamw and muon can also write the parameters as bf16 */
     int threads;           /* number of CPU threads; 1 for other devices */
     size_t memory; /* this process's part of all its own memory, used or not; 0: unknown, or the host's */
     size_t logits_bytes; /* the user's limit for the logits that exist at the same time; 0: none is set */

@@ -95,13 +95,16 @@ size_t packed_at(const struct packed *p, size_t cut)
     return p->offsets[p->world_size];
 }
 
-void packed_put(const struct packed *p, struct engine *n)
+void packed_put(struct packed *p, struct engine *n)
 {
     const struct device_ops *ops = n->device->ops;
+    p->own_narrowed = n->optim->narrowed != NULL;
     for (size_t i = p->first[p->rank]; i < p->first[p->rank + 1]; i++) {
         const struct packed_piece *piece = &p->pieces[i];
         float *to = n->grads.data + piece->at;
-        if (piece->half)
+        if (piece->half && p->own_narrowed)
+            ops->copy(n->device, to, narrowed_at(n, piece->from), piece->count * device_size(DEVICE_BF16));
+        else if (piece->half)
             ops->narrow(n->device, to, n->params.data + piece->from, piece->count);
         else
             ops->copy(n->device, to, n->params.data + piece->from, piece->count * sizeof(float));
@@ -117,6 +120,8 @@ void packed_take(const struct packed *p, struct engine *n, size_t lo, size_t hi)
             continue;
         const float *from = n->grads.data + piece->at;
         const bool own = i >= p->first[p->rank] && i < p->first[p->rank + 1];
+        if (own && p->own_narrowed)
+            continue;
         if (piece->half) {
             ops->copy(n->device, narrowed_at(n, piece->from), from, piece->count * device_size(DEVICE_BF16));
             continue;

@@ -22,6 +22,7 @@ struct packed {
     size_t *first; /* by rank: its first piece; world_size + 1 of them */
     size_t piece_count, piece_cap;
     int rank, world_size;
+    bool own_narrowed; /* the update has put this rank's part in model->narrowed: optim_narrow_to */
 };
 
 /* cuts: offsets of parameters, rising, multiples of 16. There the packed array can be divided into pieces that arrive
@@ -32,7 +33,7 @@ bool packed_open(struct packed *p, const struct engine *n, int rank, int world_s
 void packed_release(struct packed *p); /* one that is not open, too */
 size_t packed_at(const struct packed *p,
                  size_t cut); /* where the parameters behind a cut begin in the packed array */
-void packed_put(const struct packed *p, struct engine *n);
+void packed_put(struct packed *p, struct engine *n);
 /* After the gather. Takes the parameters [lo, hi), which are cuts, the first or the last; then the bf16 weights of these are
  * made. The caller sets engine.narrowed and engine.partial. */
 void packed_take(const struct packed *p, struct engine *n, size_t lo, size_t hi);

@@ -210,7 +210,8 @@ void step_update(struct engine *n, struct step *s)
     optim_update(n->optim, n->params.data, n->grads.data, n->lr, s->measured);
     if (fault_hit("trainer.flip")) {
         flip_a_bit(n);
-        n->narrowed = false;
+        n->narrowed =
+            optim_narrow_to(n->optim, NULL); /* what the update has narrowed is no longer the same */
     }
 }
 

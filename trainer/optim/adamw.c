@@ -20,6 +20,7 @@ void optim_adamw_run(const struct optim *o, const struct optim_run *run, float *
                      double lr, const float *scale, float *m, float *v)
 {
     struct device_adamw h = adamw_of(o, run->decay, lr, scale);
+    h.narrowed = o->narrowed ? o->narrowed + run->offset : NULL;
     o->device->ops->adamw(o->device, &h, params + run->offset, grads + run->offset, m, v, run->count);
 }
 

@@ -26,6 +26,7 @@ static void muon_update_matrices(struct optim *o, float *params, const float *gr
     struct device_muon h = muon_of(o);
     h.lr = (float)lr;
     h.scale = scale;
+    h.narrowed = o->device->narrows ? o->narrowed : NULL;
     if (h.count > 0)
         o->device->ops->muon(o->device, &h, params, grads, o->state);
 }

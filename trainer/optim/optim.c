@@ -207,8 +207,9 @@ static enum err_code open_ranges(struct optim *o, struct err *e)
 
 bool optim_narrow_to(struct optim *o, void *bf16)
 {
-    o->narrowed = o->ops == &optim_adamw && o->ranges.count > 0 && !o->part ? bf16 : NULL;
-    return o->narrowed;
+    const bool can = o->device->narrows || (o->ops == &optim_adamw && o->ranges.count > 0 && !o->part);
+    o->narrowed = can && bf16 ? (uint16_t *)bf16 + o->first : NULL;
+    return o->narrowed && o->count == o->whole;
 }
 
 enum err_code optim_alloc(struct optim *o, struct err *e)

@@ -76,7 +76,7 @@ struct optim {
     struct optim_run *whole_runs; /* of a part: of the whole arrays; `second` is that of a whole state */
     size_t whole_run_count;
     struct device_ranges ranges;    /* the runs that AdamW updates, if the device takes them all at once */
-    void *narrowed;                 /* see optim_narrow_to */
+    uint16_t *narrowed;             /* see optim_narrow_to: from `first` on; NULL: nowhere */
     struct device_matrix *matrices; /* muon: the most work first */
     size_t matrix_count, matrix_cap;
     enum device_type kept; /* device_muon's */
@@ -93,8 +93,9 @@ void optim_free(struct optim *o); /* NULL is fine */
  * more than 0. The learning rate is an argument of each update. */
 void optim_tune(struct optim *o, const struct train_spec *spec);
 
-/* Says where each update also writes all parameters as bf16, in device memory that the caller owns; NULL: nowhere. Returns
- * false if it does not, because another optimizer than AdamW or another device updates them. */
+/* Says where each update also writes the parameters as bf16, in device memory of the size of the whole arrays that the caller owns;
+ * NULL: nowhere. A part writes its own. Returns whether each update writes all of them. Only a device that `narrows` can do it for
+ * every optimizer and for a part; others can for AdamW, if they have adamw_ranges. */
 bool optim_narrow_to(struct optim *o, void *bf16);
 
 /* Exempts params[offset, offset + count) from weight decay. */

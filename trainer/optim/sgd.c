@@ -9,6 +9,7 @@ static void sgd_update(struct optim *o, const struct optim_run *run, float *para
         .weight_decay = run->decay ? (float)o->weight_decay : 0.0f,
         .nesterov = o->nesterov,
         .scale = scale,
+        .narrowed = o->narrowed ? o->narrowed + run->offset : NULL,
     };
     float *v = o->state ? o->state + run->offset : NULL;
     o->device->ops->sgd(o->device, &h, params + run->offset, grads + run->offset, v, run->count);

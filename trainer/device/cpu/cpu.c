@@ -147,7 +147,8 @@ enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int
         return e->code;
     threads = threads > 0 ? threads : cores;
     struct cpu_device *c = xcalloc(1, sizeof(*c));
-    c->base = (struct device){.ops = &cpu_ops, .host = true, .kept = DEVICE_F32, .threads = threads};
+    c->base = (struct device){
+        .ops = &cpu_ops, .host = true, .kept = DEVICE_F32, .narrows = true, .threads = threads};
     c->bf16 = bf16;
     cpu_threads_open(&c->threads, threads);
     const enum isa isa = cpu_isa();

@@ -67,12 +67,13 @@ static void sgd_part(void *arg, int64_t part, int thread)
     struct cpu_work *w = arg;
     size_t from = (size_t)part * CPU_FLAT_PART;
     (void)thread;
-    w->k->sgd(w->h, w->to + from, w->x + from, w->v ? w->v + from : NULL, flat_part_count(w->n, part));
+    w->k->sgd(w->h, w->to + from, w->x + from, w->v ? w->v + from : NULL, w->narrow ? w->narrow + from : NULL,
+              flat_part_count(w->n, part));
 }
 
 void flat_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
 {
-    struct cpu_work w = {.h = h, .to = p, .x = g, .v = v, .n = n};
+    struct cpu_work w = {.h = h, .to = p, .x = g, .v = v, .narrow = h->narrowed, .n = n};
     work_run(d, &w, flat_parts(n), sgd_part);
 }
 
@@ -81,13 +82,14 @@ static void adamw_part(void *arg, int64_t part, int thread)
     struct cpu_work *w = arg;
     size_t from = (size_t)part * CPU_FLAT_PART;
     (void)thread;
-    w->k->adamw(w->h, w->to + from, w->x + from, w->m + from, w->v + from, flat_part_count(w->n, part));
+    w->k->adamw(w->h, w->to + from, w->x + from, w->m + from, w->v + from,
+                w->narrow ? w->narrow + from : NULL, flat_part_count(w->n, part));
 }
 
 void flat_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
                 size_t n)
 {
-    struct cpu_work w = {.h = h, .to = p, .x = g, .m = m, .v = v, .n = n};
+    struct cpu_work w = {.h = h, .to = p, .x = g, .m = m, .v = v, .narrow = h->narrowed, .n = n};
     work_run(d, &w, flat_parts(n), adamw_part);
 }
 

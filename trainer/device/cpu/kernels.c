@@ -62,7 +62,10 @@ static void k_activate_grad(enum device_activation kind, float *dx, const float 
 
 static void k_narrow(uint16_t *restrict to, const float *restrict x, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vec_store_bf16(to + i, vec_load(x + i), LANES);
+    for (; i < n; i++)
         to[i] = vec_narrow(x[i]);
 }
 
@@ -202,8 +205,15 @@ static void k_scale(float *x, size_t n, float by)
         x[i] *= by;
 }
 
-static void k_sgd(const struct device_sgd *h, float *restrict p, const float *restrict g, float *restrict v,
-                  size_t n)
+/* A block of parameters is narrowed after its update, while it is in the first cache. Loops that do both are not vectorized. */
+#define NARROW_BLOCK ((size_t)1024)
+static size_t block_count(size_t n, size_t from)
+{
+    return n - from < NARROW_BLOCK ? n - from : NARROW_BLOCK;
+}
+
+static void sgd_block(const struct device_sgd *h, float *restrict p, const float *restrict g,
+                      float *restrict v, size_t n)
 {
     const float lr = h->lr, mu = h->momentum, decay = h->weight_decay;
     const float scale = h->scale ? *h->scale : 1.0f;
@@ -224,8 +234,21 @@ static void k_sgd(const struct device_sgd *h, float *restrict p, const float *re
     }
 }
 
-static void k_adamw(const struct device_adamw *h, float *restrict p, const float *restrict g,
-                    float *restrict m, float *restrict v, size_t n)
+static void k_sgd(const struct device_sgd *h, float *p, const float *g, float *v, uint16_t *narrowed,
+                  size_t n)
+{
+    if (!narrowed) {
+        sgd_block(h, p, g, v, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i += NARROW_BLOCK) {
+        sgd_block(h, p + i, g + i, v ? v + i : NULL, block_count(n, i));
+        k_narrow(narrowed + i, p + i, block_count(n, i));
+    }
+}
+
+static void adamw_block(const struct device_adamw *h, float *restrict p, const float *restrict g,
+                        float *restrict m, float *restrict v, size_t n)
 {
     const float b1 = h->beta1, b2 = h->beta2, c1 = 1.0f - h->beta1, c2 = 1.0f - h->beta2;
     const float keep = 1.0f - h->lr * h->weight_decay, step = h->lr / h->correction1;
@@ -236,6 +259,19 @@ static void k_adamw(const struct device_adamw *h, float *restrict p, const float
         m[i] = b1 * m[i] + c1 * d;
         v[i] = b2 * v[i] + c2 * d * d;
         p[i] = keep * p[i] - step * m[i] / (sqrtf(v[i]) * root + eps);
+    }
+}
+
+static void k_adamw(const struct device_adamw *h, float *p, const float *g, float *m, float *v,
+                    uint16_t *narrowed, size_t n)
+{
+    if (!narrowed) {
+        adamw_block(h, p, g, m, v, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i += NARROW_BLOCK) {
+        adamw_block(h, p + i, g + i, m + i, v + i, block_count(n, i));
+        k_narrow(narrowed + i, p + i, block_count(n, i));
     }
 }
 

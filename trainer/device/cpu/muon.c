@@ -198,14 +198,16 @@ static void newton_normalize(const struct newton *n)
 }
 
 static void newton_put(const struct newton *n, const struct device_muon *h, const struct device_matrix *t,
-                       float *p)
+                       float *p, uint16_t *narrowed)
 {
     const float keep = 1.0f - h->lr * h->weight_decay, step = h->lr * t->scale;
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t c = 0; c < t->cols; c += LANES) {
-            float *at = p + r * t->stride + c;
-            vf old = floats_get(at, t->cols - c);
-            floats_put(at, keep * old - step * row_part_get(n, r, c), t->cols - c);
+            const int64_t at = r * t->stride + c, left = t->cols - c;
+            vf next = keep * floats_get(p + at, left) - step * row_part_get(n, r, c);
+            floats_put(p + at, next, left);
+            if (narrowed)
+                vec_store_bf16(narrowed + at, next, left < LANES ? left : LANES);
         }
 }
 
@@ -223,7 +225,7 @@ static void muon_update(const struct device_muon *h, const struct device_matrix 
         newton_polynomial(&n);
         newton_apply(&n);
     }
-    newton_put(&n, h, t, p + t->offset);
+    newton_put(&n, h, t, p + t->offset, h->narrowed ? (uint16_t *)h->narrowed + t->offset : NULL);
 }
 
 const struct cpu_muon DDP_MUON = {.update = muon_update};

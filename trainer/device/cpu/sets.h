@@ -22,8 +22,10 @@ struct cpu_kernels {
                 struct device_tally *tally);
     double (*sum_squares)(const float *x, size_t n);
     void (*scale)(float *x, size_t n, float by);
-    void (*sgd)(const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
-    void (*adamw)(const struct device_adamw *h, float *p, const float *g, float *m, float *v, size_t n);
+    /* narrowed: p after the update, as `narrow` rounds it; NULL: not written */
+    void (*sgd)(const struct device_sgd *h, float *p, const float *g, float *v, uint16_t *narrowed, size_t n);
+    void (*adamw)(const struct device_adamw *h, float *p, const float *g, float *m, float *v,
+                  uint16_t *narrowed, size_t n);
 };
 
 /* Operations on tokens from..to-1. sums: column sums of the part, in whole vectors of 16, `stride` apart. */

@@ -109,21 +109,33 @@ static void rank_check(const struct rank *all, int rank, const size_t *parts)
         assert_true(k->n.grads.data[k->m.count + i] == (float)i);
 }
 
-static void world_gathers(struct device *d, const struct train_spec *spec, const struct model *m, int world)
+/* As an update that narrows does: this rank's part is in its bf16 copy. */
+static void own_part_narrow(struct rank *k, const size_t *parts, int rank)
 {
-    struct optim o = {.part = true};
+    uint16_t *half = k->m.narrowed;
+    k->n.device->ops->narrow(k->n.device, half + parts[rank], k->n.params.data + parts[rank],
+                             parts[rank + 1] - parts[rank]);
+}
+
+static void world_gathers(struct device *d, const struct train_spec *spec, const struct model *m, int world,
+                          bool narrows)
+{
+    uint16_t some;
+    struct optim o = {.part = true, .narrowed = narrows ? &some : NULL};
     struct rank *all = xcalloc((size_t)world, sizeof(*all));
     size_t *parts = xcalloc((size_t)world + 1, sizeof(*parts));
     struct cuts cuts;
     random_cuts(m, &cuts);
     for (int r = 0; r < world; r++) {
         rank_open(&all[r], d, spec, &o, m, &cuts, r, world);
+        assert_true(engine_divide(&all[r].n, world, parts));
+        if (narrows)
+            own_part_narrow(&all[r], parts, r);
         packed_put(&all[r].p, &all[r].n);
         assert_memory_equal(all[r].p.offsets, all[0].p.offsets, ((size_t)world + 1) * sizeof(size_t));
     }
     /* A piece of the packed array after the other; what is in none before it stays as it is. */
     const size_t *offsets = all[0].p.offsets;
-    assert_true(engine_divide(&all[0].n, world, parts));
     for (size_t i = 0; i <= cuts.count; i++) {
         const size_t lo = i ? cuts.at[i - 1] : 0, hi = i < cuts.count ? cuts.at[i] : m->count;
         const size_t from = packed_at(&all[0].p, lo), end = packed_at(&all[0].p, hi);
@@ -158,8 +170,8 @@ static void each_value_comes_from_its_owner(void **state)
         random_state = seed * 1000;
         random_model(&m, tensors);
         for (int world = 2; world <= 9; world++)
-            world_gathers(d, &spec, &m, world);
-        world_gathers(d, &spec, &m, 100); /* more ranks than blocks */
+            world_gathers(d, &spec, &m, world, seed % 4 > 1);
+        world_gathers(d, &spec, &m, 100, seed % 4 > 1); /* more ranks than blocks */
     }
     device_close(d);
 }
