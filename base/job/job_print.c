@@ -317,6 +317,8 @@ static void print_arithmetic(struct buf *out, const struct train_spec *t)
         buf_printf(out, "  isa: %s\n", isa_names[t->isa]);
     if (t->threads)
         buf_printf(out, "  threads: %lld\n", (long long)t->threads);
+    if (!t->pin)
+        buf_puts(out, "  pin: false\n");
     if (t->init_from) {
         buf_puts(out, "  init_from: ");
         job_quote(out, t->init_from);

@@ -199,6 +199,7 @@ static const struct conf_field train_fields[] = {
     {"shards", CONF_CUSTOM, AT(shards), .fn = read_shards},
     {"isa", CONF_ENUM, AT(isa), .names = isa_names},
     {"threads", CONF_INT, AT(threads), .min = 1, .max = 1024},
+    {"pin", CONF_BOOL, AT(pin)},
     {"sync", CONF_CUSTOM, 0, .fn = job_sync_read},
     {"snapshot", CONF_STRUCT, 0, .fields = snapshot_fields},
     {"resume", CONF_ENUM, AT(resume), .names = job_resume_names},
@@ -340,6 +341,7 @@ void job_train_defaults(struct train_spec *t)
     t->snapshot.keep = 3;
     t->eval.every = (struct job_every){1, EVERY_EPOCHS};
     t->log_every = 10;
+    t->pin = true;
 }
 
 void job_train_release(struct train_spec *t)

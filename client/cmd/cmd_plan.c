@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/plan/gpu_table.h"
+#include "base/topology.h"
 #include "client/cmd/command.h"
 #include "client/cmd/submit/job_text.h"
 #include "client/interrupts.h"
@@ -206,7 +207,12 @@ static enum err_code plan_take_cpu(struct plan *p, const struct plan_options *o,
              o->step > 0 ? "a step as given" : "at the given rate");
     if (o->step > 0 || o->rate > 0)
         return ERR_OK;
-    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), local = m->ranks / m->nodes;
+    const int64_t local = m->ranks / m->nodes;
+    struct topology machine;
+    if (topology_read_own(&machine, e))
+        return e->code;
+    const int64_t cores = (int64_t)topology_cores(&machine);
+    topology_release(&machine);
     CLEANUP(free_text) char *alone = NULL;
     CLEANUP(free_text) char *directory = plan_temporary();
     struct err ignored;

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,29 @@ def lines_and_reports(directory):
     assert last["loss"] < 0.5 * first, (first, last["loss"])
     assert "event=sizes" in err and "parameters=515" in err, err  # 12 * 32 + 32 + 32 * 3 + 3
     assert "[GPU0]" not in run(directory, JOB.replace("  tutorial_lines: true\n", ""), "--set", "train.snapshot.dir=quiet")[1]
+
+
+def a_rank_stays_on_the_cores_that_it_is_given(directory):
+    """The rank is asked while it trains. Without `pin` it keeps what it was started with."""
+    one = min(os.sched_getaffinity(0))
+
+    def cores(*args):
+        shutil.rmtree(f"{directory}/endless", ignore_errors=True)
+        text = JOB.replace("epochs: 4", "epochs: 1000000").replace("out, every", "endless, every")
+        process = start(directory, text, *args, preexec_fn=lambda: os.sched_setaffinity(0, {one}))
+        try:
+            assert process.stdout.readline()  # a report: the threads exist
+            allowed = {os.sched_getaffinity(int(t)) == {one} for t in os.listdir(f"/proc/{process.pid}/task")}
+        finally:
+            process.send_signal(signal.SIGKILL)
+            err = process.communicate(timeout=60)[1]
+        assert allowed == {True}, allowed
+        return re.search(r"threads=(\S+) cores=(\S+) numa_nodes=(\S+)", err).groups()
+
+    threads, pinned, node = cores()
+    assert (threads, pinned) == ("1", str(one)) and node.isdigit(), (threads, pinned, node)
+    assert cores("--set", "train.pin=false") == ("1", "any", "any")
+    assert cores("--set", "train.threads=3") == ("3", str(one), node)
 
 
 def divided_moments_leave_memory(directory, text, parameters):
@@ -213,5 +237,5 @@ def out_of_memory_names_what(directory):
     assert code == 1 and "out of memory" in err and "optimizer state (" in err, (code, err)
 
 
-sweep("standalone", [lines_and_reports, sizes_are_those_of_the_run, goes_on_where_it_was, interrupt_keeps_a_snapshot, steps_take_the_time_that_a_test_sets, wrong_input,
+sweep("standalone", [lines_and_reports, a_rank_stays_on_the_cores_that_it_is_given, sizes_are_those_of_the_run, goes_on_where_it_was, interrupt_keeps_a_snapshot, steps_take_the_time_that_a_test_sets, wrong_input,
                      out_of_memory_names_what])

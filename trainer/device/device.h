@@ -356,6 +356,8 @@ struct device {
     enum device_type kept; /* see device_kept */
     bool narrows;          /* sgd, adamw and muon can also write the parameters as bf16 */
     int threads;           /* number of CPU threads; 1 for other devices */
+    /* For people: the hardware threads that this process is pinned to, and their NUMA nodes, "8-15" and "1". "": it is not pinned. */
+    char cores[96], numa_nodes[32];
     size_t memory; /* this process's part of all its own memory, used or not; 0: unknown, or the host's */
     size_t logits_bytes; /* the user's limit for the logits that exist at the same time; 0: none is set */
     bool chooses;        /* choose is to be used (DDP_CUDA_TUNE) */
@@ -369,8 +371,8 @@ static inline enum device_type device_kept(const struct device *d, enum device_t
 }
 
 /* Opens a device of this kind. local_ranks processes share this node's cores: this process is pinned to part
- * number local_rank of the cores that it may use. threads: number of compute threads; 0: one for each of its
- * cores. Call it before any other thread exists. A CUDA device is the first GPU that this process may see.
+ * number local_rank of the cores that it may use (cpu/pin.h); -1: it is not pinned. threads: number of compute threads; 0: as
+ * many as each part has cores. Call it before any other thread exists. A CUDA device is the first GPU that this process may see.
  * UNAVAILABLE: there is no GPU or no plugin for it (plugin.h); the message is one line. */
 MUST_CHECK enum err_code device_open(struct device **out, enum device_kind kind, int local_rank,
                                      int local_ranks, int threads, struct err *e);

@@ -50,5 +50,5 @@ enum err_code choose_device(struct device **out, const struct engine_config *con
     }
     if (cpu_limit_isa(config->spec->isa, e))
         return e->code;
-    return device_open(out, DEVICE_CPU, rank, ranks, threads, e);
+    return device_open(out, DEVICE_CPU, config->spec->pin ? rank : -1, ranks, threads, e);
 }

@@ -82,8 +82,9 @@ void memory_log(const struct memory_sizes *s, const struct engine *n, int rank)
         "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu optimizer_bytes=%zu "
         "activation_bytes=%zu workspace_bytes=%zu batch_bytes=%zu data_bytes=%zu snapshot_bytes=%zu "
         "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu bytes_per_parameter=%.6g state_bytes=%zu device=%s "
-        "threads=%d",
+        "threads=%d cores=%s numa_nodes=%s",
         rank, n->model->parameters, s->parameters, s->gradients, s->optimizer, s->activations, s->workspace,
         s->batch, s->data, s->snapshot, s->peers, s->program, s->sum, s->per_parameter, s->state,
-        LOG_Q(device), n->device->threads);
+        LOG_Q(device), n->device->threads, n->device->cores[0] ? n->device->cores : "any",
+        n->device->numa_nodes[0] ? n->device->numa_nodes : "any");
 }

@@ -139,16 +139,27 @@ static const struct device_ops cpu_ops = {
     .muon_bytes = flat_muon_bytes,
 };
 
+static void share_print(struct cpu_device *c, const struct cpu_share *share)
+{
+    CLEANUP(buf_release) struct buf cores = {0}, nodes = {0};
+    topology_print(share->cpus, share->count, &cores);
+    topology_print(share->nodes, share->node_count, &nodes);
+    snprintf(c->base.cores, sizeof(c->base.cores), "%s", cores.len ? cores.data : "");
+    snprintf(c->base.numa_nodes, sizeof(c->base.numa_nodes), "%s", nodes.len ? nodes.data : "");
+}
+
 enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads, struct err *e)
 {
-    int cores = 0, sets = 0;
+    int sets = 0;
     struct cpu_bf16 *bf16 = NULL;
-    if (cpu_pin(local_rank, local_ranks, &cores, e) || cpu_bf16_open(&bf16, e))
+    CLEANUP(cpu_share_release) struct cpu_share share = {0};
+    if (cpu_pin(&share, local_rank, local_ranks, threads, e) || cpu_bf16_open(&bf16, e))
         return e->code;
-    threads = threads > 0 ? threads : cores;
+    threads = threads > 0 ? threads : share.threads;
     struct cpu_device *c = xcalloc(1, sizeof(*c));
     c->base = (struct device){
         .ops = &cpu_ops, .host = true, .kept = DEVICE_F32, .narrows = true, .threads = threads};
+    share_print(c, &share);
     c->bf16 = bf16;
     cpu_threads_open(&c->threads, threads);
     const enum isa isa = cpu_isa();

@@ -1,10 +1,32 @@
 #ifndef DDP_TRAINER_DEVICE_CPU_PIN_H
 #define DDP_TRAINER_DEVICE_CPU_PIN_H
 
-#include "base/err.h"
+#include <stddef.h>
 
-/* Pins this process, and all threads that it starts later, to its part of the cores. Sets *threads to the
- * number of these cores. */
-MUST_CHECK enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err *e);
+#include "base/err.h"
+#include "base/topology.h"
+
+/* Which cores and which memory a rank uses. The ranks of a node are spread over its NUMA nodes, as evenly as that gives each
+ * rank the most cores of one NUMA node. If there are at least two NUMA nodes for each rank, a rank gets that many. A core is one
+ * hardware thread of it; the other ones are used only if there are more ranks than cores, or if the user asks for more threads
+ * than the rank has cores. */
+struct cpu_share {
+    int *cpus; /* hardware threads, by number */
+    size_t count;
+    int *nodes; /* NUMA nodes of these, by number */
+    size_t node_count;
+    int threads; /* the cores that every rank of this node has at least: this rank's compute threads, unless the user says how many */
+};
+
+/* wanted: threads that the user asks for; 0: none. */
+void cpu_share_choose(struct cpu_share *out, const struct topology *t, int local_rank, int local_ranks,
+                      int wanted);
+void cpu_share_release(struct cpu_share *s);
+
+/* Chooses this process's share and pins it there, with all threads that it starts later. Memory comes from the NUMA node of the
+ * thread that touches it first; if the share has several, from each in turn. local_rank -1: the process is not pinned, and only
+ * `threads` is chosen. */
+MUST_CHECK enum err_code cpu_pin(struct cpu_share *out, int local_rank, int local_ranks, int wanted,
+                                 struct err *e);
 
 #endif

@@ -63,6 +63,7 @@ static void train_defaults(void **state)
     assert_int_equal(t->log_every, 10);
     assert_int_equal(t->eval.every.unit, EVERY_EPOCHS);
     assert_false(t->tutorial_lines);
+    assert_true(t->pin);
     assert_int_equal(spec.max_replacements, 20);
 }
 
@@ -112,6 +113,7 @@ static void all_keys_are_read(void **state)
                "  precision: fp32\n"
                "  reproducible: layout\n"
                "  isa: avx2\n"
+               "  pin: false\n"
                "  sync: {type: average, every: 16}\n"
                "  snapshot: {dir: out, every: 15m, keep: 5}\n"
                "  resume: continue\n"
@@ -127,6 +129,7 @@ static void all_keys_are_read(void **state)
     assert_int_equal(t->model.activation, ACTIVATION_TANH);
     assert_int_equal(t->loss, LOSS_CROSS_ENTROPY);
     assert_true(t->data.pad);
+    assert_false(t->pin);
     assert_true(t->optimizer.betas[1] == 0.95);
     assert_int_equal(t->schedule.type, SCHEDULE_COSINE);
     assert_int_equal(t->batch, 0);
