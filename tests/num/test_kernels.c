@@ -121,6 +121,14 @@ static double reference_loss(const float *row, int64_t n, int32_t label)
     return log(sum);
 }
 
+static void tallies_add(struct device_tally *sum, const struct device_tally *rows, int count)
+{
+    for (int i = 0; i < count; i++) {
+        sum->loss += rows[i].loss;
+        sum->correct += rows[i].correct;
+    }
+}
+
 static void cross_entropy(void **state)
 {
     enum { ROWS = 33, CLASSES = 10, STRIDE = 13 };
@@ -132,7 +140,7 @@ static void cross_entropy(void **state)
     for (int i = 0; i < ROWS; i++)
         label[i] = i % CLASSES;
     for (int k = 0; k < table_count; k++) {
-        struct device_tally tally = {0};
+        struct device_tally tally = {0}, rows[ROWS];
         double want = 0.0, right = 0.0;
         memcpy(work, x, sizeof(x));
         struct device_classes h = {.type = DEVICE_F32,
@@ -145,7 +153,8 @@ static void cross_entropy(void **state)
                                    .dx = dx,
                                    .scale = 0.5f,
                                    .weight = 1.0};
-        tables[k]->cross_entropy(&h, 0, ROWS, &tally);
+        tables[k]->cross_entropy(&h, 0, ROWS, rows);
+        tallies_add(&tally, rows, ROWS);
         for (int i = 0; i < ROWS; i++) {
             const float *row = x + i * STRIDE;
             bool best = true;
@@ -175,7 +184,7 @@ static void a_nan_in_a_row_makes_its_loss_nan(void **state)
         for (int at = 0; at < 3; at++) {
             float x[3] = {1.0f, 2.0f, 3.0f};
             int32_t label = 1;
-            struct device_tally tally = {0};
+            struct device_tally tally;
             x[at] = bad[b];
             struct device_classes h = {
                 .classes = 3, .stride = 3, .label = &label, .x = x, .scale = 1.0f, .weight = 1.0};
@@ -209,14 +218,15 @@ static void rows_and_columns(void **state)
     float x[ROWS * COLS], y[ROWS * COLS], dx[ROWS * COLS], b[COLS], db[COLS];
     (void)state;
     for (int k = 0; k < table_count; k++) {
-        struct device_tally tally = {0};
+        struct device_tally tally = {0}, rows[ROWS];
         double want = 0.0;
         noise_fill(x, ROWS * COLS, 1.0f, 5);
         noise_fill(b, COLS, 1.0f, 6);
         memcpy(y, x, sizeof(x));
         tables[k]->bias(y, b, ROWS, COLS);
         tables[k]->column_sums(db, x, ROWS, COLS);
-        tables[k]->mse(dx, x, y, ROWS, COLS, 2.0f, &tally);
+        tables[k]->mse(dx, x, y, ROWS, COLS, 2.0f, rows);
+        tallies_add(&tally, rows, ROWS);
         for (int j = 0; j < COLS; j++) {
             assert_true(db[j] == (x[j] + x[COLS + j]) + x[2 * COLS + j]);
             for (int i = 0; i < ROWS; i++) {
@@ -230,6 +240,125 @@ static void rows_and_columns(void **state)
     }
 }
 
+/* ---- any number of threads */
+
+enum { TOKENS = 1500, WIDTH = 40, CLASSES = 77, COPIED = (3 << 20) + 5 };
+struct results {
+    float logits[TOKENS * CLASSES], dx[TOKENS * CLASSES], mse_dx[TOKENS * WIDTH], embedded[TOKENS * WIDTH],
+        x[TOKENS * WIDTH], y[TOKENS * WIDTH], stats[2 * TOKENS], biased[TOKENS * WIDTH];
+    struct device_tally entropy, mse;
+    char copied[COPIED + 1], zeroed[COPIED + 1];
+};
+
+static void losses_run(struct device *d, struct results *r, const float *noise)
+{
+    static int32_t label[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        label[i] = i * 7 % CLASSES;
+    memcpy(r->logits, noise, sizeof(r->logits));
+    struct device_classes h = {.rows = TOKENS,
+                               .classes = CLASSES,
+                               .stride = CLASSES,
+                               .label = label,
+                               .x = r->logits,
+                               .dx = r->dx,
+                               .scale = 0.5f,
+                               .weight = 0.3,
+                               .tally = &r->entropy};
+    d->ops->cross_entropy(d, &h);
+    d->ops->mse(d, r->mse_dx, noise, noise + 1, TOKENS, WIDTH, 0.5f, &r->mse);
+}
+
+static void layers_run(struct device *d, struct results *r, const float *noise)
+{
+    static int32_t token[TOKENS];
+    static const int64_t sample[3] = {4, 9, 2};
+    const struct device_tokens n = {3, TOKENS / 3, WIDTH};
+    for (int i = 0; i < TOKENS; i++)
+        token[i] = i * 11 % 50;
+    struct device_embedding e = {.n = n, .token = token, .vocab = 50, .dropout = {0.2f, 5, sample}};
+    d->ops->embed(d, &e, noise, noise + 50 * WIDTH, r->embedded);
+    struct device_norm h = {.n = n,
+                            .dropout = {0.2f, 6, sample},
+                            .residual = noise,
+                            .delta = noise + 3,
+                            .bias = noise,
+                            .gain = noise + 5,
+                            .shift = noise + 7,
+                            .x = r->x,
+                            .stats = r->stats,
+                            .y = r->y};
+    d->ops->norm(d, &h);
+    struct device_linear l = {
+        .rows = TOKENS, .in = 1, .out = WIDTH, .x = noise, .w = noise, .bias = noise + 9, .z = r->biased};
+    d->ops->linear(d, &l);
+}
+
+static void bytes_run(struct device *d, struct results *r)
+{
+    memset(r->zeroed, 1, sizeof(r->zeroed));
+    d->ops->zero(d, r->zeroed, COPIED);
+    for (int i = 0; i <= COPIED; i++)
+        assert_int_equal(r->zeroed[i], i == COPIED);
+    d->ops->copy(d, r->copied, r->dx, sizeof(r->dx));
+    assert_memory_equal(r->copied, r->dx, sizeof(r->dx));
+    d->ops->copy(d, r->copied, r->zeroed, COPIED);
+    assert_memory_equal(r->copied, r->zeroed, COPIED);
+    assert_int_equal(r->copied[COPIED], 0);
+}
+
+/* The tallies are those of at most 32 parts, added up in order: the bits of jobs that run since before. */
+static void tally_check(const struct results *r, const float *noise)
+{
+    static float work[TOKENS * CLASSES];
+    static struct device_tally rows[TOKENS];
+    static int32_t label[TOKENS];
+    struct device_tally all = {0};
+    for (int i = 0; i < TOKENS; i++)
+        label[i] = i * 7 % CLASSES;
+    memcpy(work, noise, sizeof(work));
+    struct device_classes h = {.rows = TOKENS,
+                               .classes = CLASSES,
+                               .stride = CLASSES,
+                               .label = label,
+                               .x = work,
+                               .scale = 0.5f,
+                               .weight = 0.3};
+    tables[0]->cross_entropy(&h, 0, TOKENS, rows);
+    for (int p = 0; p < 32; p++) {
+        struct device_tally part = {0};
+        tallies_add(&part, rows + TOKENS * p / 32, TOKENS * (p + 1) / 32 - TOKENS * p / 32);
+        tallies_add(&all, &part, 1);
+    }
+    assert_memory_equal(&all, &r->entropy, sizeof(all));
+}
+
+static void bits_do_not_depend_on_the_threads(void **state)
+{
+    static const int threads[] = {1, 2, 3, 5, 40};
+    struct results *first = xcalloc(1, sizeof(*first)), *now = xcalloc(1, sizeof(*now));
+    float *noise = xcalloc(TOKENS * CLASSES, sizeof(*noise));
+    (void)state;
+    noise_fill(noise, TOKENS * CLASSES, 3.0f, 8);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+        struct results *r = i ? now : first;
+        struct device *d = NULL;
+        struct err e;
+        memset(r, 0, sizeof(*r));
+        assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, threads[i], &e), ERR_OK);
+        losses_run(d, r, noise);
+        layers_run(d, r, noise);
+        bytes_run(d, r);
+        assert_int_equal(d->ops->wait(d, &e), ERR_OK);
+        tally_check(r, noise);
+        assert_memory_equal(first, r, sizeof(*r));
+        device_close(d);
+    }
+    free(first);
+    free(now);
+    free(noise);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_nan_in_a_row_makes_its_loss_nan),
         cmocka_unit_test(sum_of_squares),
         cmocka_unit_test(rows_and_columns),
+        cmocka_unit_test(bits_do_not_depend_on_the_threads),
     };
     find_tables();
     return cmocka_run_group_tests(tests, NULL, NULL);

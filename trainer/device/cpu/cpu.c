@@ -89,17 +89,12 @@ static void cpu_free(struct device *d, void *p)
     free(h);
 }
 
+/* Threads that are not the device's call these, too, such as the one that writes snapshots. */
 static void cpu_copy(struct device *d, void *to, const void *from, size_t bytes)
 {
     (void)d;
     if (to != from)
         memcpy(to, from, bytes);
-}
-
-static void cpu_zero(struct device *d, void *to, size_t bytes)
-{
-    (void)d;
-    memset(to, 0, bytes);
 }
 
 static const struct device_ops cpu_ops = {
@@ -110,8 +105,8 @@ static const struct device_ops cpu_ops = {
     .free = cpu_free,
     .upload = cpu_copy,
     .download = cpu_copy,
-    .copy = cpu_copy,
-    .zero = cpu_zero,
+    .copy = flat_copy,
+    .zero = flat_zero,
     .product = dense_product,
     .linear = sequence_linear,
     .narrow = dense_narrow,

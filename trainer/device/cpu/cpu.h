@@ -49,6 +49,12 @@ static inline int64_t cpu_parts(int64_t n)
 {
     return n > 1024 ? 32 : (n + 31) / 32;
 }
+/* The same where nothing is summed over the parts, so that all threads have equally many. */
+static inline int64_t cpu_even_parts(const struct cpu_device *c, int64_t n)
+{
+    const int64_t even = cpu_rounded(cpu_parts(n), c->threads.count);
+    return even < n ? even : n;
+}
 static inline int64_t cpu_part_start(int64_t n, int64_t parts, int64_t part)
 {
     return n * part / parts;

@@ -76,7 +76,7 @@ static void bias_part(void *arg, int64_t part, int thread)
 void dense_bias(struct device *d, float *y, const float *b, int64_t rows, int64_t cols)
 {
     struct cpu_work w = {.to = y, .x = b, .rows = rows, .cols = cols};
-    work_run(d, &w, cpu_parts(rows), bias_part);
+    work_run(d, &w, cpu_even_parts(cpu_of(d), rows), bias_part);
 }
 
 static void column_sums_part(void *arg, int64_t part, int thread)

@@ -1,9 +1,55 @@
 #include "trainer/device/cpu/flat.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "trainer/device/cpu/muon.h"
 #include "trainer/device/cpu/work.h"
+
+/* ---- bytes */
+
+#define BYTES_ALONE                                                                                          \
+    ((size_t)1 << 20) /* that one thread copies in less time than it takes to wake the others */
+
+struct bytes {
+    char *to;
+    const char *from; /* NULL: zeros */
+    size_t count, each;
+};
+
+static void bytes_part(void *arg, int64_t part, int thread)
+{
+    const struct bytes *b = arg;
+    const size_t at = (size_t)part * b->each, n = b->count - at < b->each ? b->count - at : b->each;
+    (void)thread;
+    if (b->from)
+        memcpy(b->to + at, b->from + at, n);
+    else
+        memset(b->to + at, 0, n);
+}
+
+/* One long piece for each thread: the C library does not keep long ones in the cache. */
+static void bytes_run(struct device *d, struct bytes *b)
+{
+    const struct cpu_threads *t = &cpu_of(d)->threads;
+    const size_t parts = b->count < BYTES_ALONE ? 1 : (size_t)t->count;
+    b->each = (b->count / parts + 4095) / 4096 * 4096;
+    if (b->count > 0)
+        cpu_threads_run(t, (int64_t)((b->count + b->each - 1) / b->each), bytes_part, b);
+}
+
+void flat_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    struct bytes b = {.to = to, .from = from, .count = bytes};
+    if (to != from)
+        bytes_run(d, &b);
+}
+
+void flat_zero(struct device *d, void *to, size_t bytes)
+{
+    struct bytes b = {.to = to, .count = bytes};
+    bytes_run(d, &b);
+}
 
 /* ---- flat arrays */
 

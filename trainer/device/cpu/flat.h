@@ -3,7 +3,10 @@
 
 #include "trainer/device/device.h"
 
-/* Operations on flat arrays: sums, clipping, and the optimizers' updates. */
+/* Operations on flat arrays: copies, sums, clipping, and the optimizers' updates. */
+
+void flat_copy(struct device *d, void *to, const void *from, size_t bytes);
+void flat_zero(struct device *d, void *to, size_t bytes);
 
 void flat_sum_squares(struct device *d, const float *x, size_t n, double *out);
 void flat_clip_scale(struct device *d, float *scale, const double *squares, double clip);

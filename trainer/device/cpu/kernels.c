@@ -147,15 +147,16 @@ static void row_pad(enum device_type type, void *dx, int64_t classes, int64_t st
 }
 
 static void k_cross_entropy(const struct device_classes *h, int64_t from, int64_t to,
-                            struct device_tally *tally)
+                            struct device_tally *rows)
 {
     for (int64_t i = from; i < to; i++) {
         float *row = (float *)h->x + i * h->stride;
         float top = row_top(row, h->classes), at_label = row[h->label[i]];
         bool correct = row_correct(row, top, h->label[i]);
         float sum = row_exp(row, h->classes, top);
-        tally->loss += h->weight * ((double)(top - at_label) + log((double)sum));
-        tally->correct += correct ? h->weight : 0.0;
+        rows[i - from] =
+            (struct device_tally){.loss = h->weight * ((double)(top - at_label) + log((double)sum)),
+                                  .correct = correct ? h->weight : 0.0};
         if (!h->dx)
             continue;
         void *dx = (char *)h->dx + (size_t)(i * h->stride) * device_size(h->type);
@@ -165,7 +166,7 @@ static void k_cross_entropy(const struct device_classes *h, int64_t from, int64_
 }
 
 static void k_mse(float *dx, const float *x, const float *y, int64_t rows, int64_t cols, float scale,
-                  struct device_tally *tally)
+                  struct device_tally *tallies)
 {
     float factor = 2.0f * scale / (float)cols;
     for (int64_t i = 0; i < rows; i++) {
@@ -176,7 +177,7 @@ static void k_mse(float *dx, const float *x, const float *y, int64_t rows, int64
             if (dx)
                 dx[i * cols + j] = diff * factor;
         }
-        tally->loss += sum / (double)cols;
+        tallies[i] = (struct device_tally){.loss = sum / (double)cols};
     }
 }
 

@@ -62,7 +62,7 @@ void sequence_linear(struct device *d, const struct device_linear *h)
         .kind = h->kind, .type = h->type, .a = h->a, .to = h->z, .x = h->bias, .n = h->rows, .cols = h->out};
     dense_product(d, &product);
     if (h->a)
-        sequence_run(d, &w, cpu_parts(h->rows), bias_activate_part);
+        sequence_run(d, &w, cpu_even_parts(cpu_of(d), h->rows), bias_activate_part);
     else
         dense_bias(d, h->z, h->bias, h->rows, h->out);
 }
@@ -108,7 +108,7 @@ void sequence_embed(struct device *d, const struct device_embedding *h, const fl
                     float *x)
 {
     struct work w = {.h = h, .x = wte, .y = wpe, .to = x, .n = h->n.rows * h->n.context};
-    sequence_run(d, &w, cpu_parts(w.n), embed_part);
+    sequence_run(d, &w, cpu_even_parts(cpu_of(d), w.n), embed_part);
 }
 
 static void embed_mask_part(void *arg, int64_t part, int thread)
@@ -136,7 +136,7 @@ void sequence_embed_grad(struct device *d, const struct device_embedding *h, flo
     BUG_ON(h->kept != DEVICE_F32);
     w.n = h->n.rows * h->n.context;
     if (h->dropout.p > 0.0f)
-        sequence_run(d, &w, cpu_parts(w.n), embed_mask_part);
+        sequence_run(d, &w, cpu_even_parts(cpu_of(d), w.n), embed_mask_part);
     w.stride = cpu_rounded((w.cols + threads - 1) / threads, 16);
     sequence_run(d, &w, (w.cols + w.stride - 1) / w.stride, embed_grad_part);
 }
@@ -156,7 +156,7 @@ void sequence_norm(struct device *d, const struct device_norm *h)
 {
     struct work w = {.h = h, .n = h->n.rows * h->n.context};
     BUG_ON(h->kept != DEVICE_F32);
-    sequence_run(d, &w, cpu_parts(w.n), norm_part);
+    sequence_run(d, &w, cpu_even_parts(cpu_of(d), w.n), norm_part);
 }
 
 static void norm_grad_part(void *arg, int64_t part, int thread)
@@ -256,7 +256,9 @@ enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, s
     int64_t parts = cpu_parts(s->n.rows * s->n.context), sums = parts * 4 * cpu_rounded(s->n.width, 16);
     int64_t floats = attention_for(c, s->type)->floats(s->n.context, s->n.width / s->heads);
     int64_t strips = c->threads.count * cpu_rounded(floats, 16);
-    if (!cpu_scratch(c, (size_t)(sums > strips ? sums : strips) * sizeof(float)))
+    size_t bytes = (size_t)(sums > strips ? sums : strips) * sizeof(float);
+    size_t tallies = (size_t)s->head_rows * sizeof(struct device_tally);
+    if (!cpu_scratch(c, bytes > tallies ? bytes : tallies))
         return d->ops->wait(d, e);
     if (s->type == DEVICE_BF16 && !has_bf16(c) && !cpu_grow(c, &c->wide, widened_bytes(s)))
         return d->ops->wait(d, e);

@@ -16,10 +16,11 @@ struct cpu_kernels {
     void (*activate_grad)(enum device_activation kind, float *dx, const float *dy, const float *x, size_t n);
     void (*narrow)(uint16_t *to, const float *x, size_t n);
     void (*widen)(float *to, const uint16_t *x, size_t n);
+    /* rows: the tally of each row */
     void (*cross_entropy)(const struct device_classes *h, int64_t from, int64_t to,
-                          struct device_tally *tally);
+                          struct device_tally *rows);
     void (*mse)(float *dx, const float *x, const float *y, int64_t rows, int64_t cols, float scale,
-                struct device_tally *tally);
+                struct device_tally *tallies);
     double (*sum_squares)(const float *x, size_t n);
     void (*scale)(float *x, size_t n, float by);
     /* narrowed: p after the update, as `narrow` rounds it; NULL: not written */
