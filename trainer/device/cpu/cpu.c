@@ -65,10 +65,10 @@ static enum err_code cpu_wait(struct device *d, struct err *e)
     return e->code;
 }
 
-/* Moments, weights in bf16 and activations lie in small pages where huge ones are not the system's default. Asking for huge ones
- * (MADV_HUGEPAGE) must save 2 % to be worth it. Runs of three steps in bf16, in alternation, on one core of Zen 4: user time with
- * them 0.99 and 1.04 of that without at 384 x 6, 1.01 at 124M, and 0.7 to 0.8 s more of system time to clear them. AdamW alone
- * saved 3 to 5 %. tests/bench/cpu_time measures it again. */
+/* Moments, weights in bf16 and activations lie in small pages where huge ones are not the system's default. It is not decided whether
+ * they should ask for huge ones (MADV_HUGEPAGE), which must save 2 %. On one core of Zen 4 that other programs used too, 384 x 6 in bf16,
+ * CPU time with them as a multiple of that without: a step 0.83 (tests/bench/cpu_time, three rounds) and 0.88 (one pair of eight steps),
+ * but user time of whole runs of three steps 0.99 and 1.04, and 1.01 at 124M; clearing them takes 0.2 to 0.8 s at the start. */
 static enum err_code cpu_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
     if (bytes > SIZE_MAX / 2)
