@@ -11,7 +11,7 @@
  * DDP_CUDA_PLUGIN if that is set, else from the program's directory, else from ../lib/ddp beside that
  * directory. It is loaded once and never unloaded. The library exports plugin_entry only. */
 
-#define PLUGIN_ABI 10 /* must grow with every change of this header, device.h or comm.h */
+#define PLUGIN_ABI 11 /* must grow with every change of this header, device.h or comm.h */
 #define PLUGIN_ENTRY "ddp_plugin"
 
 struct plugin {
