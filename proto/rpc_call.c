@@ -102,7 +102,9 @@ void rpc_call_pump(struct rpc_call *call)
         call->headers_sent = true;
         call->sending = true;
         rpc_call_ref(call);
-        rpc_batch(call->grpc, ops, count, &call->sent);
+        rpc_cq_batch(&call->server->cq, call->grpc, ops, count, &call->sent);
+        if (call->receive_due)
+            rpc_call_receive(call);
     }
     grpc_slice_unref(text);
 }
@@ -248,9 +250,9 @@ static void call_take_message(struct rpc_call *call)
     if (rpc_unpack_buffer(call->shape->input, &call->incoming, &message, &e)) {
         rpc_call_fail(call, &e);
     } else if (call->method->kind == RPC_BIDI) {
+        rpc_server_receive_later(call);
         call->method->on_message(call, message);
         rpc_free(message);
-        rpc_call_receive(call);
     } else {
         call->request = message;
         rpc_call_start(call, message);
@@ -281,9 +283,10 @@ void rpc_call_receive(struct rpc_call *call)
 
     if (call->receiving || rpc_call_over(call))
         return;
+    call->receive_due = false;
     call->receiving = true;
     rpc_call_ref(call);
-    rpc_batch(call->grpc, &op, 1, &call->received);
+    rpc_cq_batch(&call->server->cq, call->grpc, &op, 1, &call->received);
 }
 
 void rpc_call_closed(struct rpc_tag *tag, bool ok)

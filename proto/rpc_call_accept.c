@@ -175,7 +175,7 @@ static void call_begin(struct rpc_call *call)
     server->live_count++;
     call->deadline = gpr_convert_clock_type(call->details.deadline, GPR_CLOCK_MONOTONIC);
     call_read_peer(call);
-    rpc_batch(call->grpc, &op, 1, &call->closed);
+    rpc_cq_batch(&server->cq, call->grpc, &op, 1, &call->closed);
     if (call_route(call, path, &e))
         rpc_call_fail(call, &e);
     else if (call->method->kind == RPC_BIDI)

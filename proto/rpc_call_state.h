@@ -38,7 +38,9 @@ struct rpc_call {
     const ProtobufCMethodDescriptor *shape;
     void *request;
     struct outgoing *first, *last, *flying;
-    size_t queued; /* bytes, including the message that is being sent */
+    size_t queued;             /* bytes, including the message that is being sent */
+    struct rpc_call *due_next; /* rpc_server_receive_later */
+    bool receive_due, due_listed;
     bool receiving, sending, headers_sent, finish_asked, finish_sent, is_closed, started, wants_room;
     int status;
     char *status_text;

@@ -77,10 +77,12 @@ static void *cq_wait(void *user)
 
 /* ---- the loop's side ---- */
 
-static void wake_closed(uv_handle_t *handle)
+static void cq_handle_closed(uv_handle_t *handle)
 {
     struct rpc_cq *cq = handle->data;
 
+    if (--cq->closing)
+        return;
     pthread_mutex_destroy(&cq->lock);
     cq->on_closed(cq->closed_user);
 }
@@ -89,7 +91,20 @@ static void cq_ended(struct rpc_cq *cq)
 {
     pthread_join(cq->thread, NULL);
     grpc_completion_queue_destroy(cq->queue);
-    uv_close((uv_handle_t *)&cq->wake, wake_closed);
+    BUG_ON(cq->done_first);
+    cq->closing = 2;
+    uv_close((uv_handle_t *)&cq->wake, cq_handle_closed);
+    uv_close((uv_handle_t *)&cq->idle, cq_handle_closed);
+}
+
+static void tags_deliver(struct rpc_tag *tag)
+{
+    while (tag) {
+        struct rpc_tag *next = tag->next;
+
+        tag->done(tag, tag->ok);
+        tag = next;
+    }
 }
 
 static void cq_deliver(uv_async_t *wake)
@@ -103,14 +118,42 @@ static void cq_deliver(uv_async_t *wake)
     cq->first = cq->last = NULL;
     ended = cq->ended;
     pthread_mutex_unlock(&cq->lock);
-    while (tag) {
-        struct rpc_tag *next = tag->next;
-
-        tag->done(tag, tag->ok);
-        tag = next;
-    }
+    tags_deliver(tag);
     if (ended)
         cq_ended(cq);
+}
+
+static void cq_deliver_done(uv_idle_t *idle)
+{
+    struct rpc_cq *cq = idle->data;
+    struct rpc_tag *tag = cq->done_first;
+
+    /* It stays active for one turn more, in which the loop does not wait for events: a caller of uv_run(UV_RUN_ONCE) may wait
+     * for what is delivered here. */
+    if (!tag)
+        uv_idle_stop(idle);
+    cq->done_first = cq->done_last = NULL;
+    tags_deliver(tag);
+}
+
+void rpc_cq_batch(struct rpc_cq *cq, grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag)
+{
+    void *completed;
+    int ok;
+
+    grpc_completion_queue_thread_local_cache_init(cq->queue);
+    rpc_batch(call, ops, count, tag);
+    if (!grpc_completion_queue_thread_local_cache_flush(cq->queue, &completed, &ok))
+        return;
+    struct rpc_tag *done = completed;
+    rpc_tag_home(done);
+    done->ok = ok != 0;
+    done->next = NULL;
+    if (cq->done_first)
+        cq->done_last = cq->done_last->next = done;
+    else
+        cq->done_first = cq->done_last = done;
+    uv_idle_start(&cq->idle, cq_deliver_done);
 }
 
 void rpc_cq_init(struct rpc_cq *cq)
@@ -127,7 +170,8 @@ void rpc_cq_start(struct rpc_cq *cq, uv_loop_t *loop)
 
     failed = uv_async_init(loop, &cq->wake, cq_deliver);
     BUG_ON(failed);
-    cq->wake.data = cq;
+    uv_idle_init(loop, &cq->idle);
+    cq->wake.data = cq->idle.data = cq;
     sigfillset(&all); /* the loop's thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     failed = pthread_create(&cq->thread, NULL, cq_wait, cq);

@@ -29,7 +29,10 @@ void rpc_tag_home(struct rpc_tag *tag);
 /* Starts a batch; a refusal by gRPC is a bug of this program. */
 void rpc_batch(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag);
 
-/* A completion queue, the thread that waits in it, and the hand-over of completions to a libuv loop. */
+/* A completion queue, the thread that waits in it, and the hand-over of completions to a libuv loop.
+ *
+ * An operation that completes while it is started, as most sends do, does not take the way through the thread, which would
+ * wake the thread and then the loop. gRPC leaves it to the caller, and an idle handle delivers it in the loop's next turn. */
 struct rpc_cq {
     grpc_completion_queue *queue;
     pthread_t thread;
@@ -37,6 +40,10 @@ struct rpc_cq {
     pthread_mutex_t lock; /* over first, last, ended */
     struct rpc_tag *first, *last;
     bool ended;
+    /* of the loop's thread */
+    uv_idle_t idle;
+    struct rpc_tag *done_first, *done_last; /* completed while they were started */
+    unsigned closing;                       /* handles that are being closed */
     void (*on_closed)(void *user);
     void *closed_user;
 };
@@ -45,6 +52,8 @@ void rpc_cq_start(struct rpc_cq *cq, uv_loop_t *loop);
 /* From now on no operation may be started. The outstanding ones are still delivered, then the thread ends, then
  * on_closed is called. */
 void rpc_cq_close(struct rpc_cq *cq, void (*on_closed)(void *user), void *user);
+/* rpc_batch for a call on this queue. Loop thread, and the queue was started. */
+void rpc_cq_batch(struct rpc_cq *cq, grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag);
 void rpc_cq_release(struct rpc_cq *cq); /* for a queue whose thread was never started */
 
 /* Initializes gRPC; calls are counted, and the first one sets up gRPC's log. A server logs gRPC's own errors as

@@ -148,12 +148,30 @@ enum err_code rpc_server_listen_tcp(struct rpc_server *server, const char *text,
     return code;
 }
 
+static void server_turn_ends(uv_prepare_t *turn)
+{
+    struct rpc_server *server = turn->data;
+
+    uv_prepare_stop(turn);
+    while (server->due) {
+        struct rpc_call *call = server->due;
+
+        server->due = call->due_next;
+        call->due_listed = false;
+        if (call->receive_due) /* no send has done it */
+            rpc_call_receive(call);
+        rpc_call_unref(call);
+    }
+}
+
 void rpc_server_start(struct rpc_server *server)
 {
     BUG_ON(server->is_started);
     server->is_started = true;
     uv_timer_init(server->options.loop, &server->grace);
     server->grace.data = server;
+    uv_prepare_init(server->options.loop, &server->turn);
+    server->turn.data = server;
     rpc_cq_start(&server->cq, server->options.loop);
     grpc_server_start(server->grpc);
     for (int i = 0; i < ARMED_CALLS; i++)
@@ -162,6 +180,19 @@ void rpc_server_start(struct rpc_server *server)
         rpc_listener_start(listener);
     if (server->gate)
         rpc_gate_start(server->gate);
+}
+
+void rpc_server_receive_later(struct rpc_call *call)
+{
+    struct rpc_server *server = call->server;
+
+    call->receive_due = true;
+    if (call->due_listed)
+        return;
+    call->due_listed = true;
+    call->due_next = server->due;
+    server->due = rpc_call_ref(call);
+    uv_prepare_start(&server->turn, server_turn_ends);
 }
 
 /* ---- draining ---- */
@@ -175,7 +206,7 @@ void rpc_server_handle_closed(struct rpc_server *server)
     server->on_drained(server->drained_user);
 }
 
-static void grace_closed(uv_handle_t *handle)
+static void server_handle_closed(uv_handle_t *handle)
 {
     rpc_server_handle_closed(handle->data);
 }
@@ -191,7 +222,8 @@ static void server_try_end(struct rpc_server *server)
         return;
     grpc_server_destroy(server->grpc);
     server->grpc = NULL;
-    uv_close((uv_handle_t *)&server->grace, grace_closed);
+    uv_close((uv_handle_t *)&server->grace, server_handle_closed);
+    uv_close((uv_handle_t *)&server->turn, server_handle_closed);
     rpc_cq_close(&server->cq, server_queue_closed, server);
 }
 
@@ -260,7 +292,7 @@ void rpc_server_drain(struct rpc_server *server, int64_t grace_ms, void (*on_dra
     server->is_draining = true;
     server->on_drained = on_drained;
     server->drained_user = user;
-    server->closing = 2; /* the timer and the queue's */
+    server->closing = 3; /* the timer, the prepare handle, the queue's */
     rpc_listeners_close(server);
     if (server->gate)
         rpc_gate_shut(server->gate);

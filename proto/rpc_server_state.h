@@ -23,6 +23,8 @@ struct rpc_server {
     struct unix_peer *unix_peers; /* by descriptor */
     size_t unix_peer_count;
     unsigned health_watchers;
+    uv_prepare_t turn;    /* runs while there are calls in `due` */
+    struct rpc_call *due; /* calls whose next message is asked for at the end of this turn */
     struct rpc_call *calls;
     size_t call_count; /* armed ones too: all that must be gone before the queue is shut down */
     size_t live_count; /* arrived and not closed */
@@ -38,5 +40,8 @@ const struct rpc_service *rpc_server_find(const struct rpc_server *server, const
 void rpc_server_call_freed(struct rpc_server *server);
 void rpc_server_quiet(struct rpc_server *server); /* a call has closed */
 void rpc_server_handle_closed(struct rpc_server *server);
+/* Asks gRPC for the call's next message at the end of this turn of the loop, or with the call's next send. When gRPC is asked,
+ * it tells the client at once how much it has read. With a send, both take one write and one wake of each thread on the way. */
+void rpc_server_receive_later(struct rpc_call *call);
 
 #endif

@@ -70,7 +70,7 @@ static void session_drop_queue(struct rpc_session *session)
 static void session_start(struct rpc_session *session, const grpc_op *ops, size_t count, struct rpc_tag *tag)
 {
     session->out++;
-    rpc_batch(session->grpc, ops, count, tag);
+    rpc_cq_batch(session->client->cq, session->grpc, ops, count, tag);
 }
 
 /* An operation has completed; the last one ends the session. */

@@ -142,14 +142,44 @@ static void session_start(struct rpc_call *call, const void *request, void *user
     atomic_fetch_add(&f->started, 1);
 }
 
+static void beat_acknowledge(struct fixture *f, struct rpc_call *call, int64_t sequence)
+{
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
+    struct err e;
+
+    ack.sequence = sequence;
+    ack.heartbeat_ms = f->options.ack_ms;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
+    down.ack = &ack;
+    if (rpc_call_send(call, &down, &e))
+        rpc_call_fail(call, &e);
+}
+
+static void turn_ends(uv_check_t *turn)
+{
+    struct fixture *f = turn->data;
+
+    uv_check_stop(turn);
+    beat_acknowledge(f, f->late_call, f->late_sequence);
+    rpc_call_unref(f->late_call);
+}
+
+static void beat_acknowledge_later(struct fixture *f, struct rpc_call *call, int64_t sequence)
+{
+    BUG_ON(uv_is_active((uv_handle_t *)&f->turn));
+    f->late_call = rpc_call_ref(call);
+    f->late_sequence = sequence;
+    uv_check_start(&f->turn, turn_ends);
+}
+
 static void session_message(struct rpc_call *call, const void *message)
 {
     const Ddp__V1__AgentUp *up = message;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
-    Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
     Ddp__V1__Welcome welcome = DDP__V1__WELCOME__INIT;
     Ddp__V1__Wish wish = DDP__V1__WISH__INIT;
-    const struct fixture *f = rpc_call_service_user(call);
+    struct fixture *f = rpc_call_service_user(call);
     struct err e;
 
     if (!up) {
@@ -157,16 +187,16 @@ static void session_message(struct rpc_call *call, const void *message)
         return;
     }
     if (up->body_case == DDP__V1__AGENT_UP__BODY_HEARTBEAT) {
-        ack.sequence = up->heartbeat->sequence;
-        ack.heartbeat_ms = f->options.ack_ms;
-        down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
-        down.ack = &ack;
-    } else if (up->body_case == DDP__V1__AGENT_UP__BODY_HELLO) {
+        (f->options.late ? beat_acknowledge_later : beat_acknowledge)(f, call, up->heartbeat->sequence);
+        return;
+    }
+    if (up->body_case == DDP__V1__AGENT_UP__BODY_HELLO) {
         welcome.cluster_id = up->hello->node;
         welcome.heartbeat_ms = f->options.welcome_ms;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_WELCOME;
         down.welcome = &welcome;
     } else if (up->body_case == DDP__V1__AGENT_UP__BODY_ACTIVITY) {
+        f->options.ack_ms = 0; /* the wish has workers, so the next heartbeats come at the usual interval */
         down.body_case = DDP__V1__AGENT_DOWN__BODY_WISH;
         down.wish = &wish;
     } else {
@@ -195,6 +225,7 @@ static void on_drained(void *user)
     rpc_server_free(f->server);
     atomic_store(&f->drained, true);
     uv_close((uv_handle_t *)&f->stop, NULL);
+    uv_close((uv_handle_t *)&f->turn, NULL);
 }
 
 static void on_stop(uv_async_t *stop)
@@ -233,7 +264,8 @@ static void fixture_setup(struct fixture *f, const struct fixture_options *optio
     f->options = *options;
     uv_loop_init(&f->loop);
     uv_async_init(&f->loop, &f->stop, on_stop);
-    f->stop.data = f;
+    uv_check_init(&f->loop, &f->turn);
+    f->stop.data = f->turn.data = f;
     if (rpc_server_create(&f->server, &o, &e))
         fail_msg("%s", e.msg);
     f->services[0] = (struct rpc_service){&ddp__v1__cluster__descriptor, cluster_methods, f};

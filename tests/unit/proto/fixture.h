@@ -36,6 +36,8 @@ struct fixture_options {
     size_t send_queue, max_receive;
     int64_t keepalive_ms, keepalive_timeout_ms, grace_ms;
     int welcome_ms, ack_ms; /* the intervals of heartbeats in welcomes and acknowledgements */
+    bool
+        late; /* acknowledgements are sent at the end of the loop's turn, as the coordinator does; one client */
 };
 struct fixture {
     uv_loop_t loop;
@@ -44,6 +46,9 @@ struct fixture {
     struct rpc_server *server;
     struct rpc_service services[2];
     struct fixture_options options;
+    uv_check_t turn;
+    struct rpc_call *late_call; /* to which an acknowledgement is due */
+    int64_t late_sequence;
     int port;
     char target[64]; /* address of the TCP port */
     atomic_int started, ended, cancelled, attempts, sent;

@@ -23,6 +23,7 @@
 #define QUIET_MS 600000 /* no keepalive in this test */
 #define FRAME_DATA 0
 #define FRAME_PING 6
+#define FRAME_WINDOW_UPDATE 8
 #define PREFACE 24 /* bytes that a client sends before its first frame */
 
 struct direction {
@@ -30,6 +31,8 @@ struct direction {
     uint8_t head[9];
     size_t head_len;
     atomic_int frames[16]; /* by type */
+    bool after_update;     /* the last frame said how much of a stream was read */
+    atomic_int joined;     /* DATA frames directly after such a frame: both came with one write */
 };
 
 struct proxy {
@@ -55,6 +58,10 @@ static void frames_count(struct direction *d, const uint8_t *data, size_t len)
             d->head_len = 0;
             d->skip = (size_t)d->head[0] << 16 | (size_t)d->head[1] << 8 | d->head[2];
             atomic_fetch_add(&d->frames[d->head[3] & 15], 1);
+            if (d->head[3] == FRAME_DATA && d->after_update)
+                atomic_fetch_add(&d->joined, 1);
+            d->after_update =
+                d->head[3] == FRAME_WINDOW_UPDATE && d->head[8]; /* of a stream, not of the connection */
         }
     }
 }
@@ -162,11 +169,12 @@ static void on_closed(void *user)
     ((struct agent *)user)->closed = true;
 }
 
-static void no_pings_accompany_heartbeats(void **state)
+/* No pings accompany heartbeats, and what a server says about its window takes no write of its own. */
+static void a_heartbeat_takes_few_frames(void **state)
 {
     static const struct rpc_session_events events = {.on_message = on_message, .on_end = on_end};
     const struct fixture_options options = {
-        .tcp = "127.0.0.1:0", .keepalive_ms = QUIET_MS, .keepalive_timeout_ms = QUIET_MS};
+        .tcp = "127.0.0.1:0", .keepalive_ms = QUIET_MS, .keepalive_timeout_ms = QUIET_MS, .late = true};
     const struct rpc_channel_options quiet = {.keepalive_ms = QUIET_MS, .keepalive_timeout_ms = QUIET_MS};
     struct fixture server;
     struct proxy proxy;
@@ -198,12 +206,13 @@ static void no_pings_accompany_heartbeats(void **state)
     assert_true(proxy.up.frames[FRAME_DATA] >= BEATS && proxy.down.frames[FRAME_DATA] >= BEATS);
     assert_int_equal(proxy.up.frames[FRAME_PING], 0);
     assert_int_equal(proxy.down.frames[FRAME_PING], 0);
+    assert_in_range(proxy.down.joined, BEATS - 1, BEATS);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_pings_accompany_heartbeats),
+        cmocka_unit_test(a_heartbeat_takes_few_frames),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
