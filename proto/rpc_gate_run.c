@@ -76,23 +76,6 @@ void gate_log_drop(struct rpc_gate *gate, const struct rpc_relay *relay, const c
     gate->unlogged = 0;
 }
 
-static void gate_evict(struct rpc_gate *gate, struct rpc_connection *connection)
-{
-    struct rpc_relay *relay = (struct rpc_relay *)connection;
-
-    gate->report.evicted++;
-    /* An agent makes its first call as soon as it was greeted. So this connection may have been an agent
-     * if its call was not refused yet, or if it was greeted a moment ago. */
-    if (connection->stage > RPC_GREETED
-            ? !relay->refused
-            : connection->stage == RPC_GREETED && clock_boot_ms() - relay->since_ms < PROMPT_MS)
-        gate->refused_agent = true;
-    gate_log_drop(gate, relay, "too many connections without a token");
-    relay_close(relay, true);
-}
-
-/* ---- accepting ---- */
-
 static void peer_print(char *out, size_t size, const struct sockaddr_storage *peer)
 {
     const struct sockaddr_in *four = (const struct sockaddr_in *)peer;
@@ -110,6 +93,49 @@ static void peer_print(char *out, size_t size, const struct sockaddr_storage *pe
         snprintf(out, size, "[%s]:%d", text, ntohs(six->sin6_port));
     }
 }
+
+/* Under the lock. */
+static void gate_note_refusal(struct rpc_gate *gate, const struct sockaddr_storage *peer, const char *why)
+{
+    const int64_t now = clock_boot_ms();
+    char address[64] = "?";
+
+    gate->report.refused++;
+    gate->refused_agent = true;
+    gate->unlogged_refusals++;
+    if (gate->refusal_logged_ms && now - gate->refusal_logged_ms < DROP_LOG_MS)
+        return;
+    if (peer)
+        peer_print(address, sizeof(address), peer);
+    log_warn("connection_refused", "peer=%s connections=%zu why=%s refused=%llu", address,
+             gate->connections.total, LOG_Q(why), (unsigned long long)gate->unlogged_refusals);
+    gate->refusal_logged_ms = now;
+    gate->unlogged_refusals = 0;
+}
+
+static const char *gate_say_full(const struct rpc_gate *gate)
+{
+    return gate->connections.total >= gate->connections.limits.total
+               ? "all connections are in use: raise LimitNOFILE (ulimit -n), or connections.total if it is set"
+               : "all connections of this address are in use: raise connections.per_address";
+}
+
+static void gate_evict(struct rpc_gate *gate, struct rpc_connection *connection)
+{
+    struct rpc_relay *relay = (struct rpc_relay *)connection;
+
+    gate->report.evicted++;
+    /* An agent makes its first call as soon as it was greeted. So this connection may have been an agent
+     * if its call was not refused yet, or if it was greeted a moment ago. */
+    if (connection->stage > RPC_GREETED
+            ? !relay->refused
+            : connection->stage == RPC_GREETED && clock_boot_ms() - relay->since_ms < PROMPT_MS)
+        gate->refused_agent = true;
+    gate_log_drop(gate, relay, "too many connections without a token");
+    relay_close(relay, true);
+}
+
+/* ---- accepting ---- */
 
 static void socket_set_options(int fd, int64_t patience_ms)
 {
@@ -133,8 +159,7 @@ static void gate_accept_connection(struct rpc_gate *gate, struct rpc_tcp_listene
     /* At a limit another unauthenticated connection is dropped for this one, or this one is refused. */
     victim = rpc_connections_find_victim(&gate->connections, &origin, &full);
     if (full) {
-        gate->report.refused++;
-        gate->refused_agent = true;
+        gate_note_refusal(gate, peer, gate_say_full(gate));
     } else {
         if (victim)
             gate_evict(gate, victim);
@@ -162,8 +187,7 @@ static void gate_refuse_connection(struct rpc_gate *gate, int listener)
     close_fd(&fd);
     gate->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     pthread_mutex_lock(&gate->lock);
-    gate->report.refused++;
-    gate->refused_agent = true;
+    gate_note_refusal(gate, NULL, "the process is out of descriptors: raise LimitNOFILE (ulimit -n)");
     pthread_mutex_unlock(&gate->lock);
 }
 

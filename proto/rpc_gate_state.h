@@ -61,8 +61,8 @@ struct rpc_gate {
     /* since the last check a connection was refused that may be an agent's; under the lock */
     bool refused_agent;
     _Atomic int64_t checked_ms;
-    int64_t timeouts_ms, filled_ms, logged_ms, stop_ms;
-    uint64_t unlogged;
+    int64_t timeouts_ms, filled_ms, logged_ms, refusal_logged_ms, stop_ms;
+    uint64_t unlogged, unlogged_refusals; /* drops, refusals */
     uint8_t *scratch;
 };
 
