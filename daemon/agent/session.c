@@ -80,6 +80,8 @@ static void heartbeat_send(struct session *s)
     s->events.fill_heartbeat(s->events.user, &heartbeat);
     heartbeat.sequence = ++s->sequence;
     s->sent[s->sequence % IN_FLIGHT] = clock_boot_ms();
+    /* Until it is acknowledged, others follow at the usual interval, so that a dead stream is noticed in time. */
+    session_timer_set(s, s->heartbeat_ms);
     up.body_case = DDP__V1__AGENT_UP__BODY_HEARTBEAT;
     up.heartbeat = &heartbeat;
     if (session_send_up(s, &up, &e))
@@ -104,8 +106,6 @@ static void on_session_timer(uv_timer_t *timer)
         return;
     }
     heartbeat_send(s);
-    /* Until one is acknowledged again they come at the usual interval, so that a dead stream is noticed in time. */
-    session_timer_set(s, s->sequence - s->acked > 1 ? s->heartbeat_ms : s->beat_ms);
 }
 
 static void session_send_hello(struct session *s)
@@ -166,7 +166,6 @@ static void session_beat_usually(struct session *s)
         return;
     s->beat_ms = s->heartbeat_ms;
     heartbeat_send(s);
-    session_timer_set(s, s->beat_ms);
 }
 
 static void heartbeat_acknowledge(struct session *s, int64_t sequence)
@@ -174,6 +173,8 @@ static void heartbeat_acknowledge(struct session *s, int64_t sequence)
     if (sequence <= s->acked || sequence > s->sequence || s->sequence - sequence >= IN_FLIGHT)
         return;
     s->acked = sequence;
+    if (s->acked == s->sequence && s->beat_ms > s->heartbeat_ms)
+        session_timer_set(s, s->beat_ms);
     s->events.on_ack(s->events.user, s->sent[sequence % IN_FLIGHT]);
 }
 
@@ -329,7 +330,7 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
                            const struct session_events *events, struct err *e)
 {
     struct session *s = xcalloc(1, sizeof(*s));
-    struct rpc_channel_options options = {.token = settings->token};
+    struct rpc_channel_options options = {.token = settings->token, .keepalive_ms = SESSION_KEEPALIVE_MS};
     struct rpc_address address;
 
     if (rpc_address_parse(settings->coordinator, &address, e)) {

@@ -9,13 +9,16 @@
 
 /* The agent's stream to the coordinator. Happy path: it dials, sends a hello, hears the welcome, and then
  * sends a heartbeat every heartbeat_ms, each of which the coordinator acknowledges. An acknowledgement may name a
- * longer interval, which lasts until the next wish. When the stream ends,
- * when the welcome does not come, or when four heartbeats are not acknowledged, it dials again, after 0.1 s
- * and up to 5 s. It never gives up. Loop thread. */
+ * longer interval for the next one, which ends with the next wish. When the stream ends,
+ * when the welcome does not come, or when four heartbeats in a row, heartbeat_ms apart, are not acknowledged, it
+ * dials again, after 0.1 s and up to 5 s. It never gives up. Loop thread. */
 
 struct uv_loop_s;
 struct settings;
 struct session;
+
+/* gRPC's pings, for a connection that carries nothing else. A heartbeat is more frequent. */
+#define SESSION_KEEPALIVE_MS 20000
 
 struct session_events {
     void (*fill_hello)(void *user, Ddp__V1__Hello *hello); /* borrowed texts, valid during the call */

@@ -12,12 +12,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/agent/session.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_client.h"
 
-/* agent_load TARGET TOKEN-FILE COUNT [redial]: COUNT idle agents, each with a connection of its own. They
+/* agent_load TARGET TOKEN-FILE COUNT [redial] [first=N]: COUNT idle agents, each with a connection of its own. They
  * send Hello, and then heartbeats at the interval that the coordinator names. With `redial` a session that
- * ends is opened again after one to two seconds. Prints one JSON line about the sessions every second. Ends on
+ * ends is opened again after one to two seconds. first=N: the number of the first agent's name, so that two of
+ * these programs can share a coordinator. Prints one JSON line about the sessions every second. Ends on
  * SIGTERM. */
 
 #define OPENING 64 /* sessions that are being opened at the same time */
@@ -39,7 +41,7 @@ struct load {
     const char *target;
     struct rpc_channel_options options;
     struct agent *agents;
-    int count, opened, welcomed, ended;
+    int first, count, opened, welcomed, ended;
     bool redial;
     int64_t acks, wishes;
     struct err last;
@@ -74,7 +76,7 @@ static void say_hello(struct agent *agent)
     char name[64], session[ID_TEXT];
 
     id_text(session);
-    snprintf(name, sizeof(name), "load-%05d", agent->number);
+    snprintf(name, sizeof(name), "load-%05d", agent->load->first + agent->number);
     hello.node = name;
     hello.instance = name;
     hello.session = session;
@@ -92,7 +94,7 @@ static void say_hello(struct agent *agent)
 }
 
 static void open_more(struct load *load);
-static void session_redial(uv_timer_t *timer);
+static void agent_redial(uv_timer_t *timer);
 
 /* A real agent's answer to its first wish: no process runs here. */
 static void say_facts(struct agent *agent, const Ddp__V1__Wish *wish)
@@ -149,13 +151,13 @@ static void on_end(struct rpc_session *session, const struct err *status, void *
         id_random(&jitter, sizeof(jitter));
         agent->load->welcomed -= agent->welcomed;
         agent->welcomed = false;
-        uv_timer_start(&agent->timer, session_redial, 1000 + jitter % 1000, 0);
+        uv_timer_start(&agent->timer, agent_redial, 1000 + jitter % 1000, 0);
     }
 }
 
 static const struct rpc_session_events events = {.on_message = on_message, .on_end = on_end};
 
-static void session_redial(uv_timer_t *timer)
+static void agent_redial(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
 
@@ -223,9 +225,17 @@ int main(int argc, char **argv)
     struct rlimit files;
     struct err e;
 
-    load.redial = argc == 5 && strcmp(argv[4], "redial") == 0;
-    if (argc != 4 + load.redial || (load.count = atoi(argv[3])) < 1) {
-        fprintf(stderr, "usage: agent_load TARGET TOKEN-FILE COUNT [redial]\n");
+    bool good = argc >= 4 && (load.count = atoi(argv[3])) > 0;
+    for (int i = 4; i < argc && good; i++) {
+        if (strcmp(argv[i], "redial") == 0)
+            load.redial = true;
+        else if (strncmp(argv[i], "first=", 6) == 0)
+            load.first = atoi(argv[i] + 6);
+        else
+            good = false;
+    }
+    if (!good) {
+        fprintf(stderr, "usage: agent_load TARGET TOKEN-FILE COUNT [redial] [first=N]\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -240,6 +250,7 @@ int main(int argc, char **argv)
     token.data[strcspn(token.data, "\n")] = '\0';
     load.target = argv[1];
     load.options.token = token.data;
+    load.options.keepalive_ms = SESSION_KEEPALIVE_MS;
     load.agents = xcalloc((size_t)load.count, sizeof(*load.agents));
     uv_loop_init(&load.loop);
     uv_timer_init(&load.loop, &load.report);

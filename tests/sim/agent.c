@@ -284,7 +284,8 @@ static void connect_agent(struct sim *sim, struct item *item)
     sim->sessions[sim->session_count] = (struct session){.machine = m->index, .hello_sent = sim->now};
     m->session = (int)sim->session_count++;
     m->welcomed = false;
-    m->heard = sim->now;
+    m->heard = m->asked = sim->now;
+    m->acked = m->sequence;
     send_up(sim, m, new_up(CORE_HELLO, 0));
 }
 
@@ -292,6 +293,8 @@ static void beat_once(struct sim *sim, struct machine *m)
 {
     struct up *up = new_up(CORE_HEARTBEAT, 0);
 
+    if (m->acked == m->sequence)
+        m->asked = sim->now;
     up->sequence = ++m->sequence;
     up->sick = m->sick;
     up->lost = m->lost;
@@ -303,10 +306,10 @@ static void beat_once(struct sim *sim, struct machine *m)
 
 static void send_heartbeat(struct sim *sim, struct item *item);
 
-static void plan_heartbeat(struct sim *sim, struct machine *m)
+static void plan_heartbeat(struct sim *sim, struct machine *m, int64_t after)
 {
     struct item *next =
-        sim_plan(sim, sim->now + sim_range(sim, m->beat_ms * 9 / 10, m->beat_ms * 11 / 10), send_heartbeat);
+        sim_plan(sim, sim->now + sim_range(sim, after * 9 / 10, after * 11 / 10), send_heartbeat);
 
     next->a = m->index;
     next->b = m->life;
@@ -319,11 +322,13 @@ static void send_heartbeat(struct sim *sim, struct item *item)
 
     if (!agent_alive(m, item->b) || item->c != m->beats)
         return;
-    if (m->session >= 0 && sim->now - m->heard > PATIENCE_MS)
+    const int64_t from = m->heard > m->asked ? m->heard : m->asked;
+
+    if (m->session >= 0 && (!m->welcomed || m->acked < m->sequence) && sim->now - from > PATIENCE_MS)
         agent_break(sim, m);
     if (m->welcomed)
         beat_once(sim, m);
-    plan_heartbeat(sim, m);
+    plan_heartbeat(sim, m, HEARTBEAT_MS); /* the acknowledgement may name a longer interval */
 }
 
 void agent_start(struct sim *sim, struct machine *m)
@@ -467,12 +472,15 @@ static void down_arrives(struct sim *sim, struct item *item)
         take_acknowledgement(sim, m, s->hello_sent); /* a welcome acknowledges the hello */
     } else if (down->kind == EFFECT_ACK) {
         m->beat_ms = down->heartbeat_ms;
+        m->acked = down->sequence;
+        if (m->acked == m->sequence && m->beat_ms > HEARTBEAT_MS)
+            plan_heartbeat(sim, m, m->beat_ms);
         take_acknowledgement(sim, m, m->sent[down->sequence % 64]);
     } else if (down->kind == EFFECT_WISH) {
         if (m->welcomed && m->beat_ms != HEARTBEAT_MS) { /* the wish may bring workers */
             m->beat_ms = HEARTBEAT_MS;
             beat_once(sim, m);
-            plan_heartbeat(sim, m);
+            plan_heartbeat(sim, m, HEARTBEAT_MS);
         }
         take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
     } else if (down->kind == EFFECT_CLEAR_GPU_FAULTS) {

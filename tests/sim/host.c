@@ -38,7 +38,9 @@ void host_start(struct sim *sim)
     config.hooks = &every_event;
     config.hook_count = 1;
     config.keep_generations = 3;
-    config.crowd = sim->seed % 2 ? 1 : config.crowd; /* so that idle nodes send heartbeats less often */
+    if (sim->seed %
+        2) /* so that idle nodes send heartbeats less often: every 6 s if there are 3, 16 s if there are 8 */
+        config.idle_beats = 30;
     host->core = core_create(&config, &(struct core_env){random_bytes, sim});
     host->life++;
     host->crash_next = 0;

@@ -261,7 +261,8 @@ struct machine {
     int64_t unmounted_until; /* until this time, its snapshots cannot be read */
     int session;             /* its index; -1: none */
     bool welcomed, drained;
-    int64_t last_ack_sent, heard, sequence, sent[64];
+    int64_t last_ack_sent, heard, sequence, acked, sent[64];
+    int64_t asked;          /* when the first heartbeat was sent that is not acknowledged yet */
     int64_t beat_ms, beats; /* interval of heartbeats; number planned, of which only the newest is sent */
     int64_t turned_away;    /* when its last attempt to connect failed */
     struct wish_copy *wish; /* the newest, on disk */

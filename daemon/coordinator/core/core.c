@@ -50,7 +50,7 @@ void core_config_defaults(struct core_config *config)
         .epoch = 1,
         .heartbeat_ms = 3000,
         .node_timeout_ms = 9000,
-        .crowd = 1000,
+        .idle_beats = 36000,
         .return_ms = 30000,
         .join_wait_ms = 20000,
         .lease_margin_ms = 2000,

@@ -46,10 +46,10 @@ struct core_env {
 
 struct core_config {
     char cluster_id[ID_TEXT];
-    int64_t epoch;           /* grows at each start; the store counts it */
-    int64_t heartbeat_ms;    /* 3,000, told to agents */
-    int64_t node_timeout_ms; /* 9,000: a node is lost after this silence, and suspect after 3/4 of it */
-    size_t crowd; /* 1,000: with more nodes connected, those without workers send heartbeats less often */
+    int64_t epoch;            /* grows at each start; the store counts it */
+    int64_t heartbeat_ms;     /* 3,000, told to agents */
+    int64_t node_timeout_ms;  /* 9,000: a node is lost after this silence, and suspect after 3/4 of it */
+    int64_t idle_beats;       /* 36,000: heartbeats a minute of all nodes without workers (nodes/beats.h) */
     int64_t return_ms;        /* 30,000: no node is lost sooner after a start or a stall of the coordinator */
     int64_t join_wait_ms;     /* 20,000: how long a Join waits before PENDING */
     int64_t lease_margin_ms;  /* 2,000: from the end of a lease until its processes count as dead */

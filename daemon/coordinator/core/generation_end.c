@@ -670,7 +670,7 @@ void spawn_mark_dead(struct core *core, struct spawn *s)
     if (!s->r.ended_ms)
         s->r.ended_ms = core->now.wall_ms;
     if (s->node)
-        node_drop_spawn(s->node, s);
+        node_drop_spawn(core, s->node, s);
     if (!sm_terminal(&rank_sm, rank->r.state))
         emit_rank_move(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);

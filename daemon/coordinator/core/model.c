@@ -282,6 +282,8 @@ struct node *core_add_node(struct core *core, const struct node_record *record)
 
     node_record_copy(&node->r, record);
     node->revision = ++core->revision;
+    node->beat_ms = core->config.heartbeat_ms;
+    node->silence_ms = core->config.node_timeout_ms;
     core->nodes = array_grow(core->nodes, core->node_count, &core->node_cap, sizeof(struct node *));
     memmove(core->nodes + at + 1, core->nodes + at, (core->node_count - at) * sizeof(*core->nodes));
     core->nodes[at] = node;
@@ -316,6 +318,17 @@ void core_remove_node(struct core *core, struct node *node)
     free_node(node);
 }
 
+void node_expect(struct core *core, struct node *node)
+{
+    const int64_t counted = node->heard_ms + node->deaf_ms;
+    const int64_t most = core->now.boot_ms - counted + core->config.node_timeout_ms;
+
+    if (node->silence_ms <= most)
+        return;
+    node->silence_ms = most;
+    core_wake(core, counted + most * 3 / 4);
+}
+
 struct generation *job_add_generation(struct job *job, const struct generation_record *record)
 {
     struct generation *g = xcalloc(1, sizeof(*g));
@@ -347,6 +360,10 @@ struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spa
         struct node *node = s->node;
         node->spawns = array_grow(node->spawns, node->spawn_count, &node->spawn_cap, sizeof(struct spawn *));
         node->spawns[node->spawn_count++] = s;
+        if (node->spawn_count == 1) {
+            core->busy_count++;
+            node_expect(core, node); /* the wish makes its agent send a heartbeat at once */
+        }
         node->wish_dirty = true;
         node_add_card(node, s->r.job); /* the node may run a spawn of the job */
     }
@@ -372,7 +389,7 @@ struct node_card *node_add_card(struct node *node, int64_t job)
     return &node->cards[node->card_count++];
 }
 
-void node_drop_spawn(struct node *node, const struct spawn *spawn)
+void node_drop_spawn(struct core *core, struct node *node, const struct spawn *spawn)
 {
     size_t at = 0;
 
@@ -381,6 +398,7 @@ void node_drop_spawn(struct node *node, const struct spawn *spawn)
     BUG_ON(at == node->spawn_count);
     memmove(node->spawns + at, node->spawns + at + 1, (node->spawn_count - at - 1) * sizeof(*node->spawns));
     node->spawn_count--;
+    core->busy_count -= node->spawn_count == 0;
     node->wish_dirty = true;
 }
 

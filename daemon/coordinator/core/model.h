@@ -228,13 +228,15 @@ struct node {
     struct node_record r;
     struct core_gpu *gpus;
     size_t gpu_count;
-    int gpu_slots;     /* workers that share a GPU */
-    char *nccl;        /* as in core_hello; not NULL after the first hello */
-    char *plugin;      /* the same */
-    uint64_t session;  /* 0: none. node_sessions_set changes it */
-    int64_t heard_ms;  /* its last message; the leases of its spawns count from here */
-    int64_t return_by; /* not lost before this time: it reconnects, or we have just started */
-    int64_t deaf_ms;   /* part of the time since heard_ms in which we could not receive */
+    int gpu_slots;      /* workers that share a GPU */
+    char *nccl;         /* as in core_hello; not NULL after the first hello */
+    char *plugin;       /* the same */
+    uint64_t session;   /* 0: none. node_sessions_set changes it */
+    int64_t heard_ms;   /* its last message; the leases of its spawns count from here */
+    int64_t return_by;  /* not lost before this time: it reconnects, or we have just started */
+    int64_t deaf_ms;    /* part of the time since heard_ms in which we could not receive */
+    int64_t beat_ms;    /* how often it sends heartbeats: what the last acknowledgement said */
+    int64_t silence_ms; /* lost after this long without a message, from heard_ms on (nodes/beats.h) */
     int64_t revision, hello_revision;
     bool synced; /* its facts have answered our wish and show no unknown process */
     bool wish_dirty;
@@ -279,6 +281,7 @@ struct core {
     struct job **jobs;             /* by id, growing */
     struct node **nodes;           /* by name */
     struct node_session *sessions; /* nodes/node_sessions.h: by session */
+    size_t busy_count;             /* nodes with spawns that are not dead */
     struct watcher *watchers;
     size_t job_count, job_cap, node_count, node_cap, session_count, session_cap, watcher_count, watcher_cap;
     int64_t
@@ -333,10 +336,12 @@ struct node *core_add_node(struct core *core, const struct node_record *record);
 void core_remove_node(struct core *core, struct node *node);
 struct generation *job_add_generation(struct job *job, const struct generation_record *record);
 struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spawn_record *record);
+/* The node should send a message soon: it is lost if none comes within node_timeout from now. */
+void node_expect(struct core *core, struct node *node);
 /* The node's card of the job; find: NULL if it has none. */
 struct node_card *node_find_card(const struct node *node, int64_t job);
 struct node_card *node_add_card(struct node *node, int64_t job);
-void node_drop_spawn(struct node *node, const struct spawn *spawn);
+void node_drop_spawn(struct core *core, struct node *node, const struct spawn *spawn);
 bool names_contain(char *const *names, const char *name); /* names: NULL-terminated, or NULL */
 /* Asks for a placement pass after this call. Emitted changes of jobs, nodes and generations do so by
  * themselves; this function is for the other inputs of placement. */

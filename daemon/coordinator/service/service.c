@@ -36,6 +36,7 @@
 #define DRAIN_MS 2000         /* for calls in progress when the service stops */
 #define TELL_MS 3000          /* for messages about jobs when a cluster of `ddpctl run` ends */
 #define MAX_RECEIVE (4 << 20) /* bytes of a message: the facts of 500 processes with 8 KiB of stderr each */
+#define KEEPALIVE_MS 20000    /* longer than the interval of heartbeats, which make pings unnecessary */
 
 struct core_now service_now(void)
 {
@@ -147,6 +148,7 @@ static enum err_code server_open(struct service *s, struct err *e)
         .auth = auth_check,
         .auth_user = s,
         .max_receive = MAX_RECEIVE,
+        .keepalive_ms = KEEPALIVE_MS,
         .limits = s->options->limits,
         .private_dir = s->options->state,
     };

@@ -334,7 +334,7 @@ static void drop_job(struct core *core, struct job *job)
     core->generations -= (int64_t)job->generation_count;
     for (size_t i = 0; i < job->spawn_count; i++)
         if (!job->spawns[i]->r.dead && job->spawns[i]->node)
-            node_drop_spawn(job->spawns[i]->node, job->spawns[i]);
+            node_drop_spawn(core, job->spawns[i]->node, job->spawns[i]);
     rendezvous_renew(core, job);
     core_remove_job(core, job);
 }

@@ -152,6 +152,6 @@ void rehearsal_end(struct rehearsal *r, struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
         if (job->spawns[i]->node)
-            node_drop_spawn(job->spawns[i]->node, job->spawns[i]);
+            node_drop_spawn(r->core, job->spawns[i]->node, job->spawns[i]);
     core_remove_job(r->core, job);
 }

@@ -22,6 +22,7 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes/accounts.h"
+#include "daemon/coordinator/core/nodes/beats.h"
 #include "daemon/coordinator/core/nodes/gpus.h"
 #include "daemon/coordinator/core/nodes/idle.h"
 #include "daemon/coordinator/core/nodes/inventory.h"
@@ -43,6 +44,8 @@ void nodes_heard(struct core *core, struct node *node)
 {
     node->heard_ms = core->now.boot_ms;
     node->deaf_ms = 0;
+    if (node->spawn_count) /* the wish with its first worker has ended seldom heartbeats */
+        beats_usual(core, node);
     if (node->r.state == NODE_SUSPECT)
         emit_node_move(core, node, NODE_ALIVE, "heard again");
 }
@@ -56,17 +59,6 @@ static bool deaf_for_long(struct core *core, int64_t ms)
         core->deaf_from = from;
     core->deaf_until = core->now.boot_ms;
     return core->deaf_until - core->deaf_from >= core->config.node_timeout_ms / 2;
-}
-
-/* A coordinator with thousands of idle nodes spends most of its work on their heartbeats. Heartbeats of a node without
- * workers renew no lease, so they may be less frequent. Two of them, each up to 10 % late, still arrive before the node
- * counts as lost. */
-static int64_t node_heartbeat_ms(const struct core *core, const struct node *node)
-{
-    const int64_t often = core->config.heartbeat_ms, seldom = core->config.node_timeout_ms * 4 / 9;
-
-    return node->spawn_count == 0 && core->session_count > core->config.crowd && seldom > often ? seldom
-                                                                                                : often;
 }
 
 /* Time in which we could not receive does not count as a node's silence. An agent that could not connect, or
@@ -83,7 +75,7 @@ void nodes_deaf(struct core *core, const struct core_event *event)
 
         /* a full port only concerns nodes that must connect; a silent node's stream may be broken without our
          * knowledge, so it may be among them */
-        const bool away = !node->session || silent > 2 * node_heartbeat_ms(core, node);
+        const bool away = !node->session || silent > 2 * node->beat_ms;
 
         if (node_gone(node) || (event->deaf.outside && (!away || silent > SHUT_MOST_MS)))
             continue;
@@ -254,6 +246,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
     node_sessions_set(core, node, event->session);
     node->synced = false; /* nothing is placed on it until its facts have answered */
     node->return_by = 0;
+    beats_usual(core, node);
     nodes_heard(core, node);
     if (node_gone(node))
         emit_node_move(core, node, NODE_JOINING, "came back");
@@ -290,7 +283,7 @@ void nodes_heartbeat(struct core *core, struct node *node, const struct core_eve
     struct core_effect *effect = emit_effect(core, EFFECT_ACK);
     effect->session = event->session;
     effect->sequence = event->heartbeat.sequence;
-    effect->heartbeat_ms = node_heartbeat_ms(core, node);
+    effect->heartbeat_ms = beats_next(core, node);
 }
 
 /* The jobs with a member on the node, each once; the caller frees. */
@@ -329,6 +322,7 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
         emit_effect(core, EFFECT_CLOSE)->session = node->session;
     node_sessions_set(core, node, 0);
     node->synced = false;
+    beats_usual(core, node);
     if (core->now.boot_ms - node->alive_ms > FORGIVE_MS)
         node->flaps = 0;
     if (node->flaps < FLAPS_MOST)
@@ -379,25 +373,27 @@ void nodes_goodbye(struct core *core, struct node *node, const struct core_event
     }
 }
 
-/* A closed stream alone proves nothing: the node is lost only if it stays silent. */
+/* A closed stream alone proves nothing: the node is lost only if it stays silent. An agent that lives connects again within
+ * seconds. */
 void nodes_session_closed(struct core *core, struct node *node, const struct core_event *event)
 {
     (void)event;
     stall_forget(node);
     idle_forget(node);
     node_sessions_set(core, node, 0);
+    node_expect(core, node);
     core_capacity_changed(core);
 }
 
-static int64_t node_lost_at(const struct core *core, const struct node *node)
+static int64_t node_lost_at(const struct node *node)
 {
-    int64_t at = node->heard_ms + node->deaf_ms + core->config.node_timeout_ms;
+    int64_t at = node->heard_ms + node->deaf_ms + node->silence_ms;
     return at > node->return_by ? at : node->return_by;
 }
 
-static int64_t node_suspect_at(const struct core *core, const struct node *node)
+static int64_t node_suspect_at(const struct node *node)
 {
-    return node->heard_ms + node->deaf_ms + core->config.node_timeout_ms * 3 / 4;
+    return node->heard_ms + node->deaf_ms + node->silence_ms * 3 / 4;
 }
 
 /* The workers of a lost node are dead when their lease has run out. */
@@ -441,12 +437,12 @@ void nodes_tick(struct core *core, struct node *node)
         core_capacity_changed(core);
     if (node_gone(node)) {
         expire_leases(core, node);
-    } else if (core->now.boot_ms >= node_lost_at(core, node)) {
+    } else if (core->now.boot_ms >= node_lost_at(node)) {
         snprintf(why, sizeof(why), "no message for %" PRId64 " s",
                  (core->now.boot_ms - node->heard_ms + 500) / 1000);
         notice_node(core, node->r.name, NOTICE_NODE_LOST, "node %s is lost: %s", node->r.name, why);
         lose_node(core, node, NODE_LOST, true, why);
-    } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= node_suspect_at(core, node)) {
+    } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= node_suspect_at(node)) {
         emit_node_move(core, node, NODE_SUSPECT, "heartbeats are missing");
     }
 }
@@ -456,9 +452,9 @@ static int64_t liveness_deadline(const struct core *core, const struct node *nod
     int64_t at = INT64_MAX;
 
     if (node->r.state == NODE_ALIVE)
-        return node_suspect_at(core, node);
+        return node_suspect_at(node);
     if (!node_gone(node))
-        return node_lost_at(core, node);
+        return node_lost_at(node);
     for (size_t i = 0; i < node->spawn_count; i++)
         if (spawn_lease_end(core, node, node->spawns[i]) < at)
             at = spawn_lease_end(core, node, node->spawns[i]);

@@ -106,20 +106,100 @@ static int64_t beat_interval(struct core_fixture *f, uint64_t session)
     return to_session(f, session, EFFECT_ACK)->heartbeat_ms;
 }
 
+/* A cluster in which idle nodes send heartbeats less often: with 3 of them every 6 s, with 2 every 4 s. */
+static void crowd_of_three(struct core_fixture *f, uint64_t sessions[3])
+{
+    static const char *const names[] = {"box1", "box2", "box3"};
+
+    f->config.idle_beats = 30;
+    fixture_restart(f);
+    for (int i = 0; i < 3; i++)
+        sessions[i] = fixture_node(f, names[i], 1);
+}
+
 static void nodes_without_workers_beat_less_often_in_a_crowd(void **state)
 {
     struct core_fixture *f = *state;
+    uint64_t sessions[3];
 
-    f->config.crowd = 2;
+    f->config.idle_beats = 30;
     fixture_restart(f);
-    const uint64_t first = fixture_node(f, "box1", 1);
-    fixture_node(f, "box2", 1);
-    assert_int_equal(beat_interval(f, first), 3000);
-    const uint64_t last = fixture_node(f, "box3", 1);
-    assert_int_equal(beat_interval(f, first), 4000);
-    fixture_form(f, fixture_submit(f, "nodes: 2\n"));
-    assert_int_equal(beat_interval(f, first), 3000);
-    assert_int_equal(beat_interval(f, last), 4000);
+    assert_int_equal(beat_interval(f, fixture_node(f, "box0", 1)), 3000);
+    crowd_of_three(f, sessions);
+    assert_int_equal(beat_interval(f, sessions[0]), 6000);
+    fixture_form(f, fixture_submit(f, "nodes: 1\n"));
+    assert_int_equal(beat_interval(f, sessions[0]), 3000);
+    assert_int_equal(beat_interval(f, sessions[1]), 4000);
+    f->config.idle_beats = 1;
+    fixture_restart(f);
+    fixture_node(f, "box4", 1);
+    assert_int_equal(beat_interval(f, fixture_node(f, "box5", 1)), 16000); /* never less often */
+}
+
+static void a_node_that_beats_less_often_may_be_silent_for_longer(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t sessions[3];
+
+    crowd_of_three(f, sessions);
+    assert_int_equal(beat_interval(f, sessions[0]), 6000);
+    fixture_pass(f, 9100); /* the others were not told to */
+    assert_int_equal(fixture_node_state(f, "box2"), NODE_LOST);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+    fixture_pass(f, 1100);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_SUSPECT);
+    fixture_pass(f, 3200);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_SUSPECT);
+    fixture_pass(f, 200);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+static void a_wish_ends_the_patience_with_an_idle_node(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t sessions[3];
+
+    crowd_of_three(f, sessions);
+    beat_interval(f, sessions[0]);
+    fixture_pass(f, 2000);
+    const int64_t job = fixture_submit(f, "nodes: 1\n");
+    assert_string_equal(core_rank(f->core, job, 1, 0)->node, "box1");
+    fixture_pass(f, 8900);
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST); /* it has 9 s from the wish on */
+    fixture_pass(f, 200);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+static void a_message_of_a_node_with_workers_ends_the_patience(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t sessions[3];
+
+    crowd_of_three(f, sessions);
+    beat_interval(f, sessions[0]);
+    fixture_pass(f, 4000);
+    fixture_submit(f, "nodes: 1\n");
+    core_event(f->core, &(struct core_event){.kind = CORE_ACTIVITY, .session = sessions[0]}, f->now, &f->out);
+    fixture_pass(f, 8900);
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    fixture_pass(f, 200);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+static void a_closed_stream_ends_the_patience_with_an_idle_node(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t sessions[3];
+
+    crowd_of_three(f, sessions);
+    beat_interval(f, sessions[0]);
+    fixture_pass(f, 1000);
+    core_event(f->core, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = sessions[0]}, f->now,
+               &f->out);
+    fixture_pass(f, 8900);
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    fixture_pass(f, 200);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
 static void a_second_instance_is_refused_while_workers_may_live(void **state)
@@ -504,6 +584,10 @@ int main(void)
         TEST(a_closed_stream_does_not_lose_the_node),
         TEST(the_newest_session_wins),
         TEST(nodes_without_workers_beat_less_often_in_a_crowd),
+        TEST(a_node_that_beats_less_often_may_be_silent_for_longer),
+        TEST(a_wish_ends_the_patience_with_an_idle_node),
+        TEST(a_message_of_a_node_with_workers_ends_the_patience),
+        TEST(a_closed_stream_ends_the_patience_with_an_idle_node),
         TEST(a_second_instance_is_refused_while_workers_may_live),
         TEST(other_clusters_and_newer_epochs_are_refused),
         TEST(invalid_hellos_do_no_harm),
