@@ -1,5 +1,5 @@
 /* One round: N processes all-reduce each size for a while. Prints a line for each size: bytes, median and best
- * microseconds of a call, measured by rank 0. With --kind copy it measures the machine's memory with N
+ * microseconds of a call, and microseconds of CPU time of a call, measured by rank 0. With --kind copy it measures the machine's memory with N
  * processes at once: nanoseconds to copy a MiB, with memcpy and without the caches.
  *
  *   bench_allreduce --kind shm|tcp|copy --ranks N [--ms PER_SIZE] [--sizes BYTES,...] */
@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -49,10 +50,19 @@ static int times_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_times(size_t bytes, int64_t *times, size_t count)
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void print_times(size_t bytes, int64_t *times, size_t count, int64_t cpu)
 {
     qsort(times, count, sizeof(*times), times_compare);
-    printf("%zu %.3f %.3f\n", bytes, (double)times[count / 2] / 1e3, (double)times[0] / 1e3);
+    printf("%zu %.3f %.3f %.3f\n", bytes, (double)times[count / 2] / 1e3, (double)times[0] / 1e3,
+           (double)cpu / 1e3 / (double)count);
     fflush(stdout);
 }
 
@@ -79,10 +89,12 @@ static size_t agree_calls(struct coll_group *g, int rank, float *data, size_t co
 static void size_measure(struct coll_group *g, int rank, float *data, size_t bytes, int64_t *times)
 {
     size_t count = bytes / sizeof(float), calls = agree_calls(g, rank, data, count);
+    int64_t cpu;
     struct err e = {0};
 
     if (coll_barrier(g, &e))
         die(e.msg);
+    cpu = cpu_ns();
     for (size_t i = 0; i < calls; i++) {
         int64_t start = clock_mono_ns();
 
@@ -91,7 +103,7 @@ static void size_measure(struct coll_group *g, int rank, float *data, size_t byt
         times[i] = clock_mono_ns() - start;
     }
     if (rank == 0)
-        print_times(bytes, times, calls);
+        print_times(bytes, times, calls, cpu_ns() - cpu);
 }
 
 static void rank_pin(int rank)

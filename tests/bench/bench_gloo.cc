@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <vector>
 
@@ -30,6 +31,14 @@ static double now_us()
 {
     using namespace std::chrono;
     return duration<double, std::micro>(steady_clock::now().time_since_epoch()).count();
+}
+
+static double cpu_us()
+{
+    timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
 }
 
 static void array_reduce(const std::shared_ptr<gloo::Context> &context, std::vector<float> &data,
@@ -64,15 +73,17 @@ static void size_measure(const std::shared_ptr<gloo::Context> &context, int rank
     share.setOutput(&calls, 1);
     share.setRoot(0);
     gloo::broadcast(share);
+    double cpu = cpu_us();
     for (int64_t i = 0; i < calls; i++) {
         double start = now_us();
 
         array_reduce(context, data, count);
         times.push_back(now_us() - start);
     }
+    cpu = (cpu_us() - cpu) / static_cast<double>(times.size());
     std::sort(times.begin(), times.end());
     if (rank == 0)
-        printf("%zu %.3f %.3f\n", bytes, times[times.size() / 2], times[0]);
+        printf("%zu %.3f %.3f %.3f\n", bytes, times[times.size() / 2], times[0], cpu);
     fflush(stdout);
 }
 
