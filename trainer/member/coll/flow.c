@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/member/coll/busy_poll.h"
 #include "trainer/member/coll/half.h"
 #include "trainer/member/coll/send_buffer.h"
 #include "trainer/member/coll/shm.h"
@@ -58,6 +59,7 @@ struct flow {
     size_t carry; /* bytes of an incomplete element, at the start of scratch */
     struct pollfd *poll;
     int polled;
+    struct busy_poll busy;
 };
 
 /* ---- the plan of a call */
@@ -228,7 +230,7 @@ static enum err_code wait_ready(struct coll_group *g, struct flow *f, struct err
     f->poll[1] = (struct pollfd){.fd = f->receive.done < f->receive.total ? f->in : -1, .events = POLLIN};
     f->poll[2] =
         (struct pollfd){.fd = sending ? f->out : -1, .events = (short)(blocked ? POLLIN | POLLOUT : POLLIN)};
-    if (poll(f->poll, (nfds_t)f->polled, -1) < 0 && errno != EINTR)
+    if (busy_poll(&f->busy, f->poll, (nfds_t)f->polled) < 0 && errno != EINTR)
         return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
     g->wait_ns += (uint64_t)(clock_mono_ns() - start);
     if (f->poll[0].revents)
@@ -298,7 +300,7 @@ struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces)
     f->out = out;
     f->in = in;
     if (out >= 0)
-        send_buffer_limit(out);
+        f->busy.on = send_buffer_limit(out);
     f->send.pieces = xcalloc(pieces + 1, sizeof(struct piece));
     f->receive.pieces = xcalloc(pieces + 1, sizeof(struct piece));
     f->scratch = xmalloc(SCRATCH);

@@ -16,15 +16,16 @@ int send_buffer_for_path(uint32_t rtt_us)
     return rtt_us <= SHORT_US ? SHORT_BYTES : 0;
 }
 
-void send_buffer_limit(int fd)
+bool send_buffer_limit(int fd)
 {
     struct tcp_info info = {0};
     socklen_t size = sizeof(info);
 
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
         size < offsetof(struct tcp_info, tcpi_min_rtt) + sizeof(info.tcpi_min_rtt))
-        return; /* an older kernel does not tell the shortest round trip */
+        return false; /* an older kernel does not tell the shortest round trip */
     const int bytes = send_buffer_for_path(info.tcpi_min_rtt);
     if (bytes)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    return bytes != 0;
 }

@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_MEMBER_COLL_SEND_BUFFER_H
 #define DDP_TRAINER_MEMBER_COLL_SEND_BUFFER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Limits how many bytes a TCP connection holds until its peer acknowledges them. The kernel lets this send buffer grow to
@@ -9,7 +10,7 @@
 
 /* Bytes for SO_SNDBUF; 0: the kernel decides. rtt_us: the shortest round trip of the path. */
 int send_buffer_for_path(uint32_t rtt_us);
-/* Sets the buffer of a connected socket. Leaves a socket that is not TCP as it is. */
-void send_buffer_limit(int fd);
+/* Sets the buffer of a connected socket, and returns whether its path is short. Leaves a socket that is not TCP as it is. */
+bool send_buffer_limit(int fd);
 
 #endif
