@@ -1,8 +1,7 @@
 /* A call is one incoming and one outgoing byte stream. Each is a list of pieces of the caller's memory: a header
- * (which call the sender believes this is), then data. The data that is sent first is this rank's own (`lead`); all
- * later data was received, and added, before. Therefore the outgoing position may be ahead of the incoming one by
- * exactly the data that this rank has at the start. There is no other order between the two streams, so both
- * directions stay busy, and no step waits for the end of a message.
+ * (which call the sender believes this is), then data. A piece to send is this rank's own data, or data that comes in
+ * before; of that, each byte can be sent when it was received (and added). There is no other order between the two
+ * streams, so both directions stay busy, and no step waits for the end of a message.
  *
  * Failure: end of file or reset on either socket. A rank that sees a failure ends its group, which shuts all of its
  * sockets down, so the failure reaches its peers at once. The socket to the next rank carries no data backwards: if it
@@ -38,13 +37,14 @@ struct header {
 struct piece {
     char *data;
     size_t size;
+    size_t from; /* to send: the incoming position of its first byte, or FLOW_OWN */
     enum flow_use use;
 };
 
 /* One direction: the pieces of a call, and the current position. */
 struct stream {
     struct piece *pieces;
-    int count, at;
+    size_t count, cap, at;
     size_t offset;      /* position in pieces[at] */
     size_t done, total; /* bytes done, and bytes of all pieces, including the header */
 };
@@ -54,7 +54,6 @@ struct flow {
     uint64_t sequence;
     struct header mine, theirs;
     struct stream send, receive;
-    size_t lead; /* bytes that may be sent before anything is received */
     char *scratch;
     size_t carry; /* bytes of an incomplete element, at the start of scratch */
     struct pollfd *poll;
@@ -64,44 +63,59 @@ struct flow {
 
 /* ---- the plan of a call */
 
-static void stream_add(struct stream *s, void *data, size_t size, enum flow_use use)
+static void stream_add(struct stream *s, const struct piece *p)
 {
-    if (!size)
+    if (!p->size)
         return;
-    s->pieces[s->count++] = (struct piece){data, size, use};
-    s->total += size;
+    s->pieces = array_grow(s->pieces, s->count, &s->cap, sizeof(*s->pieces));
+    s->pieces[s->count++] = *p;
+    s->total += p->size;
+}
+
+static void stream_start(struct stream *s)
+{
+    *s = (struct stream){.pieces = s->pieces, .cap = s->cap};
 }
 
 void flow_start(struct flow *f, enum flow_kind kind, uint64_t size)
 {
     f->mine = (struct header){MAGIC, (uint32_t)kind, f->sequence++, size};
-    f->send = (struct stream){.pieces = f->send.pieces};
-    f->receive = (struct stream){.pieces = f->receive.pieces};
+    stream_start(&f->send);
+    stream_start(&f->receive);
     f->carry = 0;
-    f->lead = 0;
-    flow_send(f, &f->mine, sizeof(f->mine), true);
+    flow_send(f, &f->mine, sizeof(f->mine), FLOW_OWN);
     flow_receive(f, &f->theirs, sizeof(f->theirs), FLOW_STORE);
 }
 
-void flow_send(struct flow *f, const void *data, size_t size, bool lead)
+void flow_send(struct flow *f, const void *data, size_t size, size_t from)
 {
-    stream_add(&f->send, (void *)(uintptr_t)data, size, FLOW_STORE);
-    f->lead += lead ? size : 0;
+    stream_add(&f->send, &(struct piece){.data = (void *)(uintptr_t)data, .size = size, .from = from});
 }
 
-void flow_receive(struct flow *f, void *data, size_t size, enum flow_use use)
+size_t flow_receive(struct flow *f, void *data, size_t size, enum flow_use use)
 {
-    stream_add(&f->receive, data, size, use);
+    const size_t position = f->receive.total;
+
+    stream_add(&f->receive, &(struct piece){.data = data, .size = size, .use = use});
+    return position;
 }
 
 /* ---- sending */
 
-static size_t flow_send_limit(const struct flow *f)
+/* How many of the piece's bytes this rank has. */
+static size_t piece_ready(const struct flow *f, const struct piece *p)
 {
-    size_t got = f->receive.done > sizeof(struct header) ? f->receive.done - sizeof(struct header) : 0;
-    size_t limit = f->lead + got;
+    size_t got;
 
-    return limit < f->send.total ? limit : f->send.total;
+    if (p->from == FLOW_OWN)
+        return p->size;
+    got = f->receive.done > p->from ? f->receive.done - p->from : 0;
+    return got < p->size ? got : p->size;
+}
+
+static bool flow_can_send(const struct flow *f)
+{
+    return f->send.at < f->send.count && piece_ready(f, &f->send.pieces[f->send.at]) > f->send.offset;
 }
 
 static void stream_advance(struct stream *s, size_t n)
@@ -123,20 +137,21 @@ static void stream_advance(struct stream *s, size_t n)
  * gone. */
 static int send_some(struct flow *f)
 {
-    size_t allowed = flow_send_limit(f) - f->send.done, offset = f->send.offset;
+    size_t most = SEND_MOST, offset = f->send.offset;
     struct iovec iov[2];
     struct msghdr m = {.msg_iov = iov};
     ssize_t n;
 
-    if (allowed > SEND_MOST)
-        allowed = SEND_MOST;
-    /* At most two pieces at a time: the rest of the current one, and the next one. */
-    for (int i = f->send.at; allowed && m.msg_iovlen < 2; i++, offset = 0) {
+    /* At most two pieces at a time: the rest of the current one, and the next one if the current one is complete. */
+    for (size_t i = f->send.at; most && m.msg_iovlen < 2 && i < f->send.count; i++, offset = 0) {
         const struct piece *p = &f->send.pieces[i];
-        size_t size = p->size - offset < allowed ? p->size - offset : allowed;
+        const size_t ready = piece_ready(f, p) - offset, size = ready < most ? ready : most;
 
-        iov[m.msg_iovlen++] = (struct iovec){p->data + offset, size};
-        allowed -= size;
+        if (size)
+            iov[m.msg_iovlen++] = (struct iovec){p->data + offset, size};
+        if (offset + size < p->size)
+            break;
+        most -= size;
     }
     if (!m.msg_iovlen)
         return 0;
@@ -166,22 +181,28 @@ static void add_scratch(struct flow *f, size_t n)
     stream_advance(&f->receive, whole);
 }
 
+/* At most two pieces at a time, of which one goes through scratch. */
 static int receive_target(struct flow *f, struct iovec iov[2])
 {
     size_t offset = f->receive.offset;
+    bool scratch = false;
     int n = 0;
 
-    for (int i = f->receive.at; n < 2 && i < f->receive.count; i++, offset = 0) {
+    for (size_t i = f->receive.at; n < 2 && i < f->receive.count; i++, offset = 0) {
         struct piece *p = &f->receive.pieces[i];
-        size_t left = p->size - offset;
+        const bool store = p->use == FLOW_STORE;
+        const size_t carry = store || n ? 0 : f->carry, left = p->size - offset - carry;
 
-        if (p->use != FLOW_STORE) {
-            size_t carry = n ? 0 : f->carry;
-
-            iov[n++] = (struct iovec){f->scratch + carry, (left < SCRATCH ? left : SCRATCH) - carry};
-            return n;
+        if (store) {
+            iov[n++] = (struct iovec){p->data + offset, left};
+            continue;
         }
-        iov[n++] = (struct iovec){p->data + offset, left};
+        if (scratch)
+            break;
+        scratch = true;
+        iov[n++] = (struct iovec){f->scratch + carry, left < SCRATCH - carry ? left : SCRATCH - carry};
+        if (left > SCRATCH - carry)
+            break;
     }
     return n;
 }
@@ -224,7 +245,7 @@ static enum err_code flow_peer_gone(struct coll_group *g, struct err *e)
 /* The peers on this node are watched, too: if one of them dies, the group ends. */
 static enum err_code wait_ready(struct coll_group *g, struct flow *f, struct err *e)
 {
-    bool blocked = f->send.done < flow_send_limit(f), sending = f->send.done < f->send.total;
+    bool blocked = flow_can_send(f), sending = f->send.done < f->send.total;
     int64_t start = clock_mono_ns();
 
     f->poll[1] = (struct pollfd){.fd = f->receive.done < f->receive.total ? f->in : -1, .events = POLLIN};
@@ -293,7 +314,7 @@ static void flow_set_poll(struct flow *f, struct coll_group *g)
         f->poll[3 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
 }
 
-struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces)
+struct flow *flow_over(struct coll_group *g, int out, int in)
 {
     struct flow *f = xcalloc(1, sizeof(*f));
 
@@ -301,8 +322,6 @@ struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces)
     f->in = in;
     if (out >= 0)
         f->busy.on = send_buffer_limit(out);
-    f->send.pieces = xcalloc(pieces + 1, sizeof(struct piece));
-    f->receive.pieces = xcalloc(pieces + 1, sizeof(struct piece));
     f->scratch = xmalloc(SCRATCH);
     flow_set_poll(f, g);
     return f;
@@ -326,7 +345,7 @@ enum err_code flow_open(struct flow **out, struct coll_group *g, const struct fl
     enum err_code rc = coll_handshake_run(&meet, e);
 
     /* If one connection failed, the other one is closed with the flow. */
-    *out = flow_over(g, to, from, c->pieces);
+    *out = flow_over(g, to, from);
     return rc;
 }
 
@@ -336,6 +355,11 @@ void flow_abort(struct flow *f)
         shutdown(f->out, SHUT_RDWR);
     if (f && f->in >= 0)
         shutdown(f->in, SHUT_RDWR);
+}
+
+bool flow_is_short(const struct flow *f)
+{
+    return f->busy.on;
 }
 
 void flow_ends(const struct flow *f, int fds[2])

@@ -21,8 +21,7 @@ enum flow_kind {
 struct flow;
 struct flow_config {
     enum coll_handshake_purpose purpose;
-    int to, from;  /* ranks */
-    size_t pieces; /* the most pieces of a call in one direction */
+    int to, from; /* ranks */
     struct coll_listener *listener;
     int64_t deadline;
 };
@@ -30,19 +29,21 @@ struct flow_config {
 MUST_CHECK enum err_code flow_open(struct flow **out, struct coll_group *g, const struct flow_config *config,
                                    struct err *e);
 /* A flow over connections that the handshake made; it owns them from here on. */
-struct flow *flow_over(struct coll_group *g, int out, int in, size_t pieces);
+struct flow *flow_over(struct coll_group *g, int out, int in);
 void flow_close(struct flow *f);                  /* NULL is fine */
 void flow_abort(struct flow *f);                  /* shuts the connections down; any thread; NULL is fine */
 void flow_ends(const struct flow *f, int fds[2]); /* gets the connections */
+bool flow_is_short(const struct flow *f);         /* whether it sends over a short path (send_buffer.h) */
 
 /* A call: flow_start, the pieces in the order of their bytes, flow_run. size: compared between ranks. */
 void flow_start(struct flow *f, enum flow_kind kind, uint64_t size);
-/* lead: this rank has the data now. Otherwise it is the data that earlier bytes of the incoming stream bring; then no
- * piece with `lead` may follow. */
-void flow_send(struct flow *f, const void *data, size_t size, bool lead);
 enum flow_use { FLOW_STORE, FLOW_ADD, FLOW_ADD_BF16 };
-/* FLOW_ADD: the incoming floats are added to the floats at `data`. FLOW_ADD_BF16: the same with bf16. */
-void flow_receive(struct flow *f, void *data, size_t size, enum flow_use use);
+/* FLOW_ADD: the incoming floats are added to the floats at `data`. FLOW_ADD_BF16: the same with bf16. Returns the position of
+ * the first byte in the incoming stream. */
+size_t flow_receive(struct flow *f, void *data, size_t size, enum flow_use use);
+/* from: the position at which this data comes in, so that each byte is sent when it has come. FLOW_OWN: this rank has it now. */
+#define FLOW_OWN ((size_t)0) /* the header's position */
+void flow_send(struct flow *f, const void *data, size_t size, size_t from);
 MUST_CHECK enum err_code flow_run(struct coll_group *g, struct flow *f, struct err *e);
 
 #endif

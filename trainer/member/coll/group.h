@@ -55,6 +55,7 @@ struct coll_group {
     struct coll_stop stop;
     struct shm *shm;   /* NULL: this rank is alone on its node */
     struct flow *ring; /* NULL: there is one node only, or this rank is not on a ring */
+    bool ring_short;   /* all connections of the ring are short paths (send_buffer.h) */
     /* NULL: coll_config.pairs is not set, there is one node only, or the connections are not open yet */
     struct pairs *_Atomic pairs;
     struct coll_relay relay; /* for peers that are not reached directly; no host: there is none */

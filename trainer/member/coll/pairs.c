@@ -74,7 +74,7 @@ static enum err_code pairs_connect(struct coll_group *g, struct pairs *p, struct
     }
     rc = pairs_meet(g, &meet, e);
     for (int i = 0; i < p->count; i++)
-        p->flows[i] = flow_over(g, out[i], in[i], 1);
+        p->flows[i] = flow_over(g, out[i], in[i]);
     free(all);
     return rc;
 }
@@ -128,7 +128,7 @@ enum err_code pairs_exchange(struct coll_group *g, const char *mine, const size_
         int to = (rank + s) % n, from = (rank + n - s) % n;
 
         flow_start(f, FLOW_EXCHANGE, offsets[n]);
-        flow_send(f, mine + offsets[to], offsets[to + 1] - offsets[to], true);
+        flow_send(f, mine + offsets[to], offsets[to + 1] - offsets[to], FLOW_OWN);
         flow_receive(f, out + (size_t)from * part, part, FLOW_STORE);
         if (flow_run(g, f, e))
             return e->code;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/unit/trainer/member/coll/layouts.h"
+#include "trainer/member/coll/group.h"
 
 /* Reproducible values of both signs and several magnitudes, so that another order of additions changes the
  * bits. */
@@ -112,6 +113,50 @@ static int nodes_of(const struct ranks *r)
         nodes += k == i;
     }
     return nodes;
+}
+
+/* Over a ring of nodes with a rank each, chunk c is added up from node c on, whether it is taken in blocks or not. */
+static void check_ring_sum(const struct ranks *r, const float *data, size_t count)
+{
+    const size_t world = (size_t)r->world, extra = count % world;
+
+    for (size_t c = 0, i = 0; c < world; c++)
+        for (size_t end = i + count / world + (c < extra); i < end; i++) {
+            float sum = value_of((int)c, i);
+
+            for (size_t k = 1; k < world; k++)
+                sum += value_of((int)((c + k) % world), i);
+            RANK_CHECK(data[i] == sum);
+        }
+}
+
+static void sum_in_blocks(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    const size_t count = (size_t)r->world * 200003 + 1; /* a chunk has several blocks and a short last one */
+    float *data;
+    struct err e = {0};
+
+    RANK_OK(coll_alloc(g, count, &data, &e), &e);
+    for (int wide = 0; wide < 2; wide++) {
+        g->ring_short = !wide;
+        for (size_t i = 0; i < count; i++)
+            data[i] = value_of(rank, i);
+        RANK_OK(coll_allreduce(g, data, count, &e), &e);
+        check_ring_sum(r, data, count);
+    }
+    coll_close(g);
+}
+
+static void rings_add_up_in_the_order_of_the_chunk_with_and_without_blocks(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 4; world++) {
+        struct ranks r = {.world = world, .node_of = {0, 1, 2, 3}};
+
+        assert_true(ranks_run(&r, sum_in_blocks));
+        ranks_release(&r);
+    }
 }
 
 static float bf16_of(float x)
@@ -516,6 +561,7 @@ int main(void)
         cmocka_unit_test(different_parts_are_an_error),
         cmocka_unit_test(each_half_of_a_sum_moves_the_data_once),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
+        cmocka_unit_test(rings_add_up_in_the_order_of_the_chunk_with_and_without_blocks),
         cmocka_unit_test(rings_go_over_ipv6_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
