@@ -3,6 +3,7 @@
 //   bench_gloo --ranks N [--ms PER_SIZE] [--sizes BYTES,...]
 #include <getopt.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,20 +42,18 @@ static double cpu_us()
     return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
 }
 
-static void array_reduce(const std::shared_ptr<gloo::Context> &context, std::vector<float> &data,
-                         size_t count)
+static void array_reduce(const std::shared_ptr<gloo::Context> &context, float *data, size_t count)
 {
     gloo::AllreduceOptions options(context);
 
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-    options.setOutput(data.data(), count);
+    options.setOutput(data, count);
     options.setReduceFunction(
         static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
     gloo::allreduce(options);
 }
 
-static void size_measure(const std::shared_ptr<gloo::Context> &context, int rank, std::vector<float> &data,
-                         size_t bytes)
+static void size_measure(const std::shared_ptr<gloo::Context> &context, int rank, float *data, size_t bytes)
 {
     size_t count = bytes / sizeof(float);
     double took = 0;
@@ -93,8 +92,12 @@ static void rank_run(int rank, const std::string &directory)
     auto device = gloo::transport::tcp::CreateDevice(attr);
     gloo::rendezvous::FileStore store(directory);
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
-    std::vector<float> data(sizes.back() / sizeof(float));
+    // Memory as our own arrays have: in huge pages where the kernel has some.
+    const size_t huge = 2 << 20, size = (sizes.back() + huge - 1) / huge * huge;
+    float *data = static_cast<float *>(std::aligned_alloc(huge, size));
 
+    madvise(data, size, MADV_HUGEPAGE);
+    std::memset(data, 0, size);
     context->connectFullMesh(store, device);
     for (size_t bytes : sizes)
         size_measure(context, rank, data, bytes);
