@@ -130,13 +130,18 @@ static void check_ring_sum(const struct ranks *r, const float *data, size_t coun
         }
 }
 
+/* As floats against a plain sum; as bf16, blocks against none. */
 static void sum_in_blocks(struct ranks *r, int rank)
 {
-    struct coll_group *g = ranks_open(r, rank);
     const size_t count = (size_t)r->world * 200003 + 1; /* a chunk has several blocks and a short last one */
-    float *data;
+    float *halves = malloc(count * sizeof(*halves)), *data;
+    struct coll_config config;
+    struct coll_group *g;
     struct err e = {0};
 
+    ranks_config(r, rank, &config);
+    config.bf16 = true;
+    RANK_OK(coll_open(&g, r->listeners[rank], &config, &e), &e);
     RANK_OK(coll_alloc(g, count, &data, &e), &e);
     for (int wide = 0; wide < 2; wide++) {
         g->ring_short = !wide;
@@ -144,8 +149,15 @@ static void sum_in_blocks(struct ranks *r, int rank)
             data[i] = value_of(rank, i);
         RANK_OK(coll_allreduce(g, data, count, &e), &e);
         check_ring_sum(r, data, count);
+        for (size_t i = 0; i < count; i++)
+            data[i] = value_of(rank, i);
+        RANK_OK(coll_start_bf16(g, data, count, &e), &e);
+        RANK_OK(coll_join(g, &e), &e);
+        RANK_CHECK(!wide || !memcmp(data, halves, count * sizeof(*data)));
+        memcpy(halves, data, count * sizeof(*data));
     }
     coll_close(g);
+    free(halves);
 }
 
 static void rings_add_up_in_the_order_of_the_chunk_with_and_without_blocks(void **state)
