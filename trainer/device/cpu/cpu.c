@@ -11,6 +11,7 @@
 #include "trainer/device/cpu/limit.h"
 #include "trainer/device/cpu/loss.h"
 #include "trainer/device/cpu/pin.h"
+#include "trainer/device/cpu/profile.h"
 #include "trainer/device/cpu/sequence.h"
 
 /* Stored before every allocation, so that free knows the size. It takes a whole cache line, so that the
@@ -23,6 +24,7 @@ struct cpu_header {
 static void cpu_close(struct device *d)
 {
     struct cpu_device *c = cpu_of(d);
+    cpu_profile_close(c->profile);
     cpu_bf16_close(c->bf16);
     free(c->wide.memory);
     free(c->scratch.memory);
@@ -168,6 +170,7 @@ enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int
     c->set = all[sets - 1];
     c->half = isa >= ISA_AVX512_BF16 ? cpu_attention_half() : NULL;
     snprintf(c->base.name, sizeof(c->base.name), "cpu:%s", isa_names[isa]);
+    c->profile = cpu_profile_open(&c->base);
     *out = &c->base;
     return ERR_OK;
 }

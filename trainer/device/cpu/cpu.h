@@ -15,6 +15,7 @@ MUST_CHECK enum err_code cpu_open(struct device **out, int local_rank, int local
                                   struct err *e);
 
 struct cpu_bf16;
+struct cpu_profile;
 struct cpu_room {
     void *memory;
     size_t bytes;
@@ -25,6 +26,7 @@ struct cpu_device {
     const struct cpu_attention *half; /* attention for bf16; NULL: as for floats */
     struct cpu_threads threads;
     struct cpu_bf16 *bf16;
+    struct cpu_profile *profile; /* NULL: operations are not measured */
     struct err first; /* first error; kept until wait returns it */
     /* Memory of one operation: allocated by reserve, or by the first operation that needs more. */
     struct cpu_room scratch;

@@ -60,7 +60,7 @@ void sequence_linear(struct device *d, const struct device_linear *h)
     };
     struct work w = {
         .kind = h->kind, .type = h->type, .a = h->a, .to = h->z, .x = h->bias, .n = h->rows, .cols = h->out};
-    dense_product(d, &product);
+    d->ops->product(d, &product);
     if (h->a)
         sequence_run(d, &w, cpu_even_parts(cpu_of(d), h->rows), bias_activate_part);
     else
