@@ -19,6 +19,7 @@
 #define ROWS 4 /* rows of a tile */
 #define TILE 4 /* registers of a row of a tile */
 #define PAIR 2
+#define AHEAD 16 /* rows */
 
 /* ---- bf16 */
 
@@ -155,13 +156,17 @@ static void half_lay_out(struct half_head *s, const struct device_attention *h, 
 /* Rounds `from`, (context,size) floats with ld floats from row to row, to bf16: `to` is (whole,wide). */
 static void rows_narrow(const struct half_head *s, uint16_t *to, const float *from, int64_t ld)
 {
-    for (int64_t t = 0; t < s->context; t++)
+    for (int64_t t = 0; t < s->context; t++) {
+        /* Each row lies in a page of its own, and the processor does not fetch the next page by itself. */
+        for (int64_t j = 0; t + AHEAD < s->context && j < s->size; j += LANES)
+            _mm_prefetch(from + (t + AHEAD) * ld + j, _MM_HINT_T0);
         for (int64_t j = 0; j < s->wide; j += LANES) {
             __mmask16 there =
                 s->size - j >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << (s->size - j)) - 1);
             vf v = (vf)_mm512_maskz_loadu_ps(there, from + t * ld + j);
             _mm256_storeu_si256((__m256i *)(void *)(to + t * s->wide + j), narrow(v));
         }
+    }
     memset(to + s->context * s->wide, 0, (size_t)((s->whole - s->context) * s->wide) * sizeof(*to));
 }
 

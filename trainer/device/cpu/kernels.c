@@ -134,7 +134,10 @@ static void row_gradient(enum device_type type, void *dx, const float *e, int64_
         out[label] = at_label;
     } else {
         uint16_t *restrict out = dx;
-        for (int64_t j = 0; j < n; j++)
+        int64_t j = 0;
+        for (; j + LANES <= n; j += LANES)
+            vec_store_bf16(out + j, vec_load(e + j) * factor, LANES);
+        for (; j < n; j++)
             out[j] = vec_narrow(e[j] * factor);
         out[label] = vec_narrow(at_label);
     }

@@ -163,12 +163,31 @@ VEC_INLINE uint16_t vec_narrow(float x)
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
-VEC_INLINE void vec_store_bf16(uint16_t *p, vf v, int64_t n)
+/* The same of sixteen values. With intrinsics, because gcc 12 takes the halves of the words out one by one. The instruction that
+ * rounds would set denormal numbers to zero. */
+#if defined(__AVX512F__)
+VEC_INLINE vh vec_narrow_all(vf v)
+{
+    const __m512i bits = (__m512i)v, half = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(half, _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    const __m512i all = _mm512_mask_or_epi32(rounded, nan, half, _mm512_set1_epi32(0x40));
+    return (vh)_mm512_cvtepi32_epi16(all);
+}
+#else
+VEC_INLINE vh vec_narrow_all(vf v)
 {
     vu bits = (vu)v, nan = (vu)(v != v);
     bits += (0x7fffu + ((bits >> 16) & 1u)) & ~nan;
     bits |= nan & 0x400000u;
-    vh half = __builtin_convertvector(bits >> 16, vh);
+    return __builtin_convertvector(bits >> 16, vh);
+}
+#endif
+VEC_INLINE void vec_store_bf16(uint16_t *p, vf v, int64_t n)
+{
+    vh half = vec_narrow_all(v);
     if (n == LANES) {
         memcpy(p, &half, sizeof(half));
         return;
