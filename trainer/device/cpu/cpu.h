@@ -7,8 +7,8 @@
 
 /* The CPU device. oneDNN computes matrix products; only gemm.c and gemm_bf16.c include it. All other
  * operations are in kernels.c, layers.c, muon.c and attention.c. These are compiled once for each instruction set,
- * and the best set is chosen when the device is opened. attention_bf16.c is for `precision: bf16` on CPUs that
- * multiply bf16. These files work on parts of an operation. dense.c, loss.c, flat.c and sequence.c divide
+ * and the best set is chosen when the device is opened. For `precision: bf16` on CPUs that multiply bf16 there are
+ * attention_bf16.c, and layers.c compiled once more. These files work on parts of an operation. dense.c, loss.c, flat.c and sequence.c divide
  * operations into parts for the threads. The division does not depend on the number of threads, and sums over
  * parts are added in order. Therefore bits do not depend on the number of threads either. */
 MUST_CHECK enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads,
@@ -23,11 +23,11 @@ struct cpu_room {
 struct cpu_device {
     struct device base;
     struct cpu_set set;
-    const struct cpu_attention *half; /* attention for bf16; NULL: as for floats */
+    const struct cpu_half *half; /* for bf16; NULL: as for floats */
     struct cpu_threads threads;
     struct cpu_bf16 *bf16;
     struct cpu_profile *profile; /* NULL: operations are not measured */
-    struct err first; /* first error; kept until wait returns it */
+    struct err first;            /* first error; kept until wait returns it */
     /* Memory of one operation: allocated by reserve, or by the first operation that needs more. */
     struct cpu_room scratch;
     struct cpu_room wide; /* both factors of a bf16 product as floats, for a CPU without bf16 products */

@@ -26,9 +26,11 @@ static void range_of(const struct work *w, int64_t part, int64_t *from, int64_t 
     *to = cpu_part_start(w->n, w->parts, part + 1);
 }
 
+/* w->type: what the operation rounds its results to, if any. */
 static void sequence_run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
 {
-    w->layers = cpu_of(d)->set.layers;
+    const struct cpu_half *half = w->type == DEVICE_BF16 ? cpu_of(d)->half : NULL;
+    w->layers = half ? half->layers : cpu_of(d)->set.layers;
     w->parts = parts;
     cpu_threads_run(&cpu_of(d)->threads, parts, fn, w);
 }
@@ -154,7 +156,7 @@ static void norm_part(void *arg, int64_t part, int thread)
 
 void sequence_norm(struct device *d, const struct device_norm *h)
 {
-    struct work w = {.h = h, .n = h->n.rows * h->n.context};
+    struct work w = {.h = h, .type = h->type, .n = h->n.rows * h->n.context};
     BUG_ON(h->kept != DEVICE_F32);
     sequence_run(d, &w, cpu_even_parts(cpu_of(d), w.n), norm_part);
 }
@@ -172,7 +174,8 @@ void sequence_norm_grad(struct device *d, const struct device_norm_grad *h)
 {
     const struct cpu_kernels *k = cpu_of(d)->set.kernels;
     int64_t width = h->n.width;
-    struct work w = {.h = h, .n = h->n.rows * h->n.context, .stride = cpu_rounded(width, 16)};
+    struct work w = {
+        .h = h, .type = h->type, .n = h->n.rows * h->n.context, .stride = cpu_rounded(width, 16)};
     BUG_ON(h->kept != DEVICE_F32);
     w.sums = cpu_scratch(cpu_of(d), (size_t)(cpu_parts(w.n) * 3 * w.stride) * sizeof(float));
     if (!w.sums)
@@ -202,7 +205,7 @@ static void attention_grad_part(void *arg, int64_t part, int thread)
 
 static const struct cpu_attention *attention_for(const struct cpu_device *c, enum device_type type)
 {
-    return type == DEVICE_BF16 && c->half ? c->half : c->set.attention;
+    return type == DEVICE_BF16 && c->half ? c->half->attention : c->set.attention;
 }
 
 /* Chooses the functions and their scratch memory. */

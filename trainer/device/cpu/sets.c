@@ -3,7 +3,7 @@
 #include "base/mem.h"
 
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
-extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx512;
+extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx512, cpu_layers_bf16;
 extern const struct cpu_attention cpu_attention_base, cpu_attention_avx2, cpu_attention_avx512,
     cpu_attention_bf16;
 extern const struct cpu_muon cpu_muon_base, cpu_muon_avx2, cpu_muon_avx512;
@@ -16,10 +16,11 @@ static const struct cpu_set sets[] = {
 #endif
 };
 
-const struct cpu_attention *cpu_attention_half(void)
+const struct cpu_half *cpu_half(void)
 {
 #ifdef DDP_X86_KERNELS
-    return &cpu_attention_bf16;
+    static const struct cpu_half half = {&cpu_attention_bf16, &cpu_layers_bf16};
+    return &half;
 #else
     return NULL;
 #endif

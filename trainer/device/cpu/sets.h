@@ -68,8 +68,13 @@ struct cpu_set {
     const struct cpu_attention *attention;
     const struct cpu_muon *muon;
 };
-/* Attention with factors in bf16, for a CPU with ISA_AVX512_BF16 or more; NULL if this build has none. */
-const struct cpu_attention *cpu_attention_half(void);
+/* What `precision: bf16` uses on a CPU with ISA_AVX512_BF16 or more: attention with factors in bf16, and layers with fused
+ * multiply-adds. NULL if this build has none. */
+struct cpu_half {
+    const struct cpu_attention *attention;
+    const struct cpu_layers *layers;
+};
+const struct cpu_half *cpu_half(void);
 /* Returns the sets that this build contains and this CPU supports, the best one last. Sets *count, which is
  * at least 1. */
 const struct cpu_set *cpu_sets(int *count);

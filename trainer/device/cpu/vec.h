@@ -163,9 +163,14 @@ VEC_INLINE uint16_t vec_narrow(float x)
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
-/* The same of sixteen values. With intrinsics, because gcc 12 takes the halves of the words out one by one. The instruction that
- * rounds would set denormal numbers to zero. */
-#if defined(__AVX512F__)
+/* The same of sixteen values. With intrinsics, because gcc 12 takes the halves of the words out one by one. Where the instruction
+ * for it exists, denormal numbers become zero: products of bf16 would read them as zero, too. */
+#if defined(__AVX512BF16__)
+VEC_INLINE vh vec_narrow_all(vf v)
+{
+    return (vh)_mm512_cvtneps_pbh((__m512)v);
+}
+#elif defined(__AVX512F__)
 VEC_INLINE vh vec_narrow_all(vf v)
 {
     const __m512i bits = (__m512i)v, half = _mm512_srli_epi32(bits, 16);
