@@ -1,10 +1,11 @@
-"""The PyTorch side of tests/bench/gpt: GPT-2 written for speed, under DistributedDataParallel over Gloo. One process is one rank. Prints
-the seconds of each step, and the largest memory of the process.
+"""The PyTorch side of tests/bench/gpt: GPT-2 written for speed, under DistributedDataParallel over Gloo. One process is one rank.
 
-    gpt_torch.py LAYERS HEADS WIDTH CONTEXT VOCAB ROWS PRECISION eager|compile STEPS TOKENS
+    gpt_torch.py LAYERS HEADS WIDTH CONTEXT VOCAB ROWS PRECISION eager|compile TOKENS
 
-TOKENS: a file of uint16 tokens. The environment is torchrun's.
+TOKENS: a file of uint16 tokens. The environment is torchrun's. Each line of the standard input is a number of steps. For each, prints
+a line of JSON: the seconds of every step, the largest memory of the process, and PyTorch's settings.
 """
+import json
 import os
 import resource
 import sys
@@ -61,41 +62,44 @@ class GPT(nn.Module):
 
 def main():
     layers, heads, width, context, vocab, rows = map(int, sys.argv[1:7])
-    precision, mode, steps, path = sys.argv[7], sys.argv[8], int(sys.argv[9]), sys.argv[10]
+    precision, mode, path = sys.argv[7:10]
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(1)
     torch.distributed.init_process_group("gloo")
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rank = torch.distributed.get_rank()
     data = numpy.memmap(path, dtype="<u2", mode="r")
     model = GPT(layers, heads, width, context, vocab)
     matrices = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    fused = True
     try:
         optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
     except (TypeError, RuntimeError):
+        fused = False
         optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
-    ddp = nn.parallel.DistributedDataParallel(model)
+    ddp = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     run = torch.compile(ddp) if mode == "compile" else ddp
     generator = torch.Generator().manual_seed(rank)
-    times = []
-    for _ in range(steps):
-        start = time.perf_counter()
-        at = torch.randint(len(data) - context - 1, (rows,), generator=generator).tolist()
-        x = torch.from_numpy(numpy.stack([data[i:i + context].astype(numpy.int64) for i in at]))
-        y = torch.from_numpy(numpy.stack([data[i + 1:i + 1 + context].astype(numpy.int64) for i in at]))
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            loss = run(x, y)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        times.append(time.perf_counter() - start)
-    if rank == 0:
-        late = sorted(times[len(times) // 3:])
+    settings = "torch %s %s: %d thread a rank, pinned to a core; DistributedDataParallel over Gloo, gradients as views of buckets; %s AdamW; %s" % (
+        torch.__version__, mode, torch.get_num_threads(), "fused" if fused else "plain",
+        "autocast to bfloat16" if precision == "bf16" else "float32")
+    for line in sys.stdin:
+        times = []
+        for _ in range(int(line)):
+            start = time.perf_counter()
+            at = torch.randint(len(data) - context - 1, (rows,), generator=generator).tolist()
+            x = torch.from_numpy(numpy.stack([data[i:i + context].astype(numpy.int64) for i in at]))
+            y = torch.from_numpy(numpy.stack([data[i + 1:i + 1 + context].astype(numpy.int64) for i in at]))
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+                loss = run(x, y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            times.append(time.perf_counter() - start)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print("RESULT", late[len(late) // 2], memory, float(loss), world, flush=True)
-    torch.distributed.barrier()
+        print(json.dumps({"seconds": times, "memory": memory, "loss": float(loss), "settings": settings}), flush=True)
     os._exit(0)  # some versions of Gloo sometimes crash while they tear down
 
 
