@@ -293,6 +293,7 @@ static enum err_code strict_open(struct device **out, struct err *e)
     struct strict_device *s = xcalloc(1, sizeof(*s));
     s->base = (struct device){.ops = strict_device_ops(), .name = "strict"};
     s->base.kept = number_of("DDP_STRICT_KEEPS", 32) == 16 ? DEVICE_BF16 : DEVICE_F32;
+    s->base.attends_bf16 = cpu->attends_bf16 && s->base.kept == DEVICE_F32;
     if (number_of("DDP_STRICT_OTHER", -1) == number_of("RANK", 0))
         snprintf(s->base.name, sizeof(s->base.name), "strict 2");
     s->base.threads = cpu->threads;

@@ -47,7 +47,7 @@ enum strict_kept_op {
     KEPT_ATTENTION_GRAD,
     KEPT_CROSS_ENTROPY,
 };
-void strict_keep(struct call *c, enum strict_kept_op op, enum device_type kept);
+void strict_keep(const struct device *d, struct call *c, enum strict_kept_op op, enum device_type kept);
 
 /* Fills in the operations of strict_ops.c. */
 void strict_operations(struct device_ops *ops);

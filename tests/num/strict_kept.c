@@ -144,7 +144,7 @@ static void run_cross_entropy(struct device *cpu, const struct call *c)
     free(x);
 }
 
-void strict_keep(struct call *c, enum strict_kept_op op, enum device_type kept)
+void strict_keep(const struct device *d, struct call *c, enum strict_kept_op op, enum device_type kept)
 {
     static void (*const runs[])(struct device * cpu, const struct call *c) = {
         [KEPT_PRODUCT] = run_product,
@@ -158,6 +158,6 @@ void strict_keep(struct call *c, enum strict_kept_op op, enum device_type kept)
         [KEPT_ATTENTION_GRAD] = run_attention_grad,
         [KEPT_CROSS_ENTROPY] = run_cross_entropy,
     };
-    if (kept == DEVICE_BF16)
+    if (kept == DEVICE_BF16 && !d->attends_bf16) /* else the CPU itself keeps bf16 */
         c->run = runs[op];
 }

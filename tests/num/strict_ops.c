@@ -18,7 +18,7 @@ static void strict_product(struct device *d, const struct device_product *h)
     c.h.product.a = IN(h->a);
     c.h.product.b = IN(h->b);
     c.h.product.c = IN(h->c);
-    strict_keep(&c, KEPT_PRODUCT, h->out);
+    strict_keep(d, &c, KEPT_PRODUCT, h->out);
     strict_call(d, c);
 }
 
@@ -35,7 +35,7 @@ static void strict_linear(struct device *d, const struct device_linear *h)
     c.h.linear.bias = IN(h->bias);
     c.h.linear.z = IN(h->z);
     c.h.linear.a = IN(h->a);
-    strict_keep(&c, KEPT_LINEAR, h->kept);
+    strict_keep(d, &c, KEPT_LINEAR, h->kept);
     strict_call(d, c);
 }
 
@@ -58,7 +58,7 @@ static void strict_bias_grad(struct device *d, enum device_type type, float *db,
                              int64_t cols)
 {
     struct call c = {.run = run_bias_grad, .type = type, .p = {IN(db), IN(dy)}, .n = {rows, cols}};
-    strict_keep(&c, KEPT_BIAS_GRAD, type);
+    strict_keep(d, &c, KEPT_BIAS_GRAD, type);
     strict_call(d, c);
 }
 
@@ -101,7 +101,7 @@ static void strict_bias_activate_grad(struct device *d, enum device_activation k
                      .kept = kept,
                      .p = {IN(dz), IN(a), IN(dbias), IN(da), IN(z)},
                      .n = {rows, cols}};
-    strict_keep(&c, KEPT_BIAS_ACTIVATE_GRAD, kept);
+    strict_keep(d, &c, KEPT_BIAS_ACTIVATE_GRAD, kept);
     strict_call(d, c);
 }
 
@@ -145,7 +145,7 @@ static void strict_embed_grad(struct device *d, const struct device_embedding *h
 {
     struct call c = {
         .run = run_embed_grad, .h.embedding = embedding_in(d, h), .p = {IN(dwte), IN(dwpe), IN(dx)}};
-    strict_keep(&c, KEPT_EMBED_GRAD, h->kept);
+    strict_keep(d, &c, KEPT_EMBED_GRAD, h->kept);
     strict_call(d, c);
 }
 
@@ -166,7 +166,7 @@ static void strict_norm(struct device *d, const struct device_norm *h)
     c.h.norm.x = IN(h->x);
     c.h.norm.stats = IN(h->stats);
     c.h.norm.y = IN(h->y);
-    strict_keep(&c, KEPT_NORM, h->kept);
+    strict_keep(d, &c, KEPT_NORM, h->kept);
     strict_call(d, c);
 }
 
@@ -188,7 +188,7 @@ static void strict_norm_grad(struct device *d, const struct device_norm_grad *h)
     c.h.norm_grad.dshift = IN(h->dshift);
     c.h.norm_grad.dbias = IN(h->dbias);
     c.h.norm_grad.ddelta = IN(h->ddelta);
-    strict_keep(&c, KEPT_NORM_GRAD, h->kept);
+    strict_keep(d, &c, KEPT_NORM_GRAD, h->kept);
     strict_call(d, c);
 }
 
@@ -210,7 +210,7 @@ static void run_attention(struct device *cpu, const struct call *c)
 static void strict_attention(struct device *d, const struct device_attention *h)
 {
     struct call c = {.run = run_attention, .h.attention = attention_in(d, h)};
-    strict_keep(&c, KEPT_ATTENTION, h->kept);
+    strict_keep(d, &c, KEPT_ATTENTION, h->kept);
     strict_call(d, c);
 }
 
@@ -223,7 +223,7 @@ static void strict_attention_grad(struct device *d, const struct device_attentio
                                   void *dqkv)
 {
     struct call c = {.run = run_attention_grad, .h.attention = attention_in(d, h), .p = {IN(d_o), IN(dqkv)}};
-    strict_keep(&c, KEPT_ATTENTION_GRAD, h->kept);
+    strict_keep(d, &c, KEPT_ATTENTION_GRAD, h->kept);
     strict_call(d, c);
 }
 
@@ -241,7 +241,7 @@ static void strict_cross_entropy(struct device *d, const struct device_classes *
     c.h.classes.x = IN(h->x);
     c.h.classes.dx = IN(h->dx);
     c.h.classes.tally = IN(h->tally);
-    strict_keep(&c, KEPT_CROSS_ENTROPY, h->kept);
+    strict_keep(d, &c, KEPT_CROSS_ENTROPY, h->kept);
     strict_call(d, c);
 }
 

@@ -423,25 +423,72 @@ static double attention_loss(const struct device_attention *h, const double *qkv
     return loss;
 }
 
-/* Factors that are rounded to bf16 have eight bits. */
-static void attention_on(int set, struct device_attention h, const float *qkv, const float *d_o)
+static float float_of_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Rounds an array to bf16, in place. Returns it as bf16. */
+static uint16_t *array_rounded(struct device *d, float *x, size_t n)
+{
+    uint16_t *half = xcalloc(n, sizeof(*half));
+    d->ops->narrow(d, half, x, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = float_of_bf16(half[i]);
+    return half;
+}
+
+/* Calls forward and backward with qkv, o and their gradients as bf16. The values of qkv and d_o are bf16 already. */
+static void attention_kept_bf16(struct device *d, const struct device_attention *h, float *qkv, float *d_o,
+                                float *o, float *dqkv)
+{
+    const size_t n = (size_t)(h->n.rows * h->n.context * h->n.width);
+    uint16_t *half = array_rounded(d, qkv, 3 * n), *half_d_o = array_rounded(d, d_o, n),
+             *half_o = xcalloc(n, sizeof(*half_o)), *half_grad = xcalloc(3 * n, sizeof(*half_grad));
+    struct device_attention k = *h;
+    k.kept = DEVICE_BF16;
+    k.qkv = half;
+    k.o = half_o;
+    d->ops->attention(d, &k);
+    d->ops->attention_grad(d, &k, half_d_o, half_grad);
+    for (size_t i = 0; i < n; i++)
+        o[i] = float_of_bf16(half_o[i]);
+    for (size_t i = 0; i < 3 * n; i++)
+        dqkv[i] = float_of_bf16(half_grad[i]);
+    free(half);
+    free(half_d_o);
+    free(half_o);
+    free(half_grad);
+}
+
+/* Factors that are rounded to bf16 have eight bits. If h.kept is bf16, qkv and d_o are rounded first. */
+static void attention_on(int set, struct device_attention h, float *qkv, float *d_o)
 {
     const double near = h.type == DEVICE_BF16 ? 1e-2 : 2e-6, steep = h.type == DEVICE_BF16 ? 1e-2 : 1e-5;
     size_t n = (size_t)(h.n.rows * h.n.context * h.n.width),
            scores = (size_t)(h.n.rows * h.heads * h.n.context);
     struct device *d = open_device(set);
     float *dqkv = xcalloc(3 * n, sizeof(float));
+    const bool half = h.kept == DEVICE_BF16;
+    h.kept = DEVICE_F32;
+    h.lse = xcalloc(scores, sizeof(float));
+    h.o = xcalloc(n, sizeof(float));
+    if (half)
+        attention_kept_bf16(d, &h, qkv, d_o, h.o, dqkv);
     double *want = xcalloc(n, sizeof(double)), *lse = xcalloc(scores, sizeof(double)),
            *w = array_widened(qkv, 3 * n);
     struct random r = random_stream(1, n);
     h.qkv = qkv;
-    h.o = xcalloc(n, sizeof(float));
-    h.lse = xcalloc(scores, sizeof(float));
     attention_reference(&h, w, want, lse);
-    d->ops->attention(d, &h);
+    if (!half)
+        d->ops->attention(d, &h);
     all_near(h.o, want, n, near, "o");
     all_near(h.lse, lse, scores, near, "lse");
-    d->ops->attention_grad(d, &h, d_o, dqkv);
+    if (!half)
+        d->ops->attention_grad(d, &h, d_o, dqkv);
     double most = 0.0;
     for (size_t i = 0; i < 3 * n; i++)
         most = fmax(most, fabs((double)dqkv[i]));
@@ -490,8 +537,11 @@ static void attention_matches_the_reference(void **state)
             for (int set = 0; set < set_count; set++)
                 attention_on(set, h, qkv, d_o);
             h.type = DEVICE_BF16;
-            if (multiplies_bf16())
+            if (multiplies_bf16()) {
                 attention_on(set_count - 1, h, qkv, d_o);
+                h.kept = DEVICE_BF16;
+                attention_on(set_count - 1, h, qkv, d_o);
+            }
             free(qkv);
             free(d_o);
         }

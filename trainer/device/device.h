@@ -104,8 +104,8 @@ struct device_attention {
     struct device_tokens n;
     int64_t heads;
     struct device_dropout dropout;
-    enum device_type type,
-        kept;        /* type: a device whose kept type is float may round the factors of products to it */
+    /* type: a device whose kept type is float may round the factors of products to it; kept: see device_attended */
+    enum device_type type, kept;
     const void *qkv; /* (tokens,3 width) kept: q, k and v of a token, each ordered by head */
     void *o;         /* (tokens,width) kept; backward reads it */
     float *lse;      /* (rows,heads,context): log of the sum of e^score; backward reads it */
@@ -355,6 +355,7 @@ struct device {
     bool host;
     enum device_type kept; /* see device_kept */
     bool narrows;          /* sgd, adamw and muon can also write the parameters as bf16 */
+    bool attends_bf16;     /* see device_attended */
     int threads;           /* number of CPU threads; 1 for other devices */
     /* For people: the hardware threads that this process is pinned to, and their NUMA nodes, "8-15" and "1". "": it is not pinned. */
     char cores[96], numa_nodes[32];
@@ -368,6 +369,12 @@ struct device {
 static inline enum device_type device_kept(const struct device *d, enum device_type type)
 {
     return type == DEVICE_BF16 ? d->kept : DEVICE_F32;
+}
+
+/* The type of qkv, o and their gradients, if products read `type`. It is bf16 also on a CPU whose attention rounds them anyway. */
+static inline enum device_type device_attended(const struct device *d, enum device_type type)
+{
+    return type == DEVICE_BF16 && d->attends_bf16 ? DEVICE_BF16 : device_kept(d, type);
 }
 
 /* Opens a device of this kind. local_ranks processes share this node's cores: this process is pinned to part

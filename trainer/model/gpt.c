@@ -123,8 +123,8 @@ static void place_layer(struct gpt *g, struct gpt_layer *l, struct walk *w, int6
     int64_t width = g->s.width;
     l->stats1 = walk_take(w, 2 * n, DEVICE_F32);
     l->y1 = walk_take(w, n * width, g->s.type);
-    l->qkv_out = walk_take(w, 3 * n * width, g->kept);
-    l->o = walk_take(w, n * width, g->kept);
+    l->qkv_out = walk_take(w, 3 * n * width, g->attended);
+    l->o = walk_take(w, n * width, g->attended);
     l->lse = walk_take(w, n * g->s.heads, DEVICE_F32);
     l->x2 = walk_take(w, n * width, DEVICE_F32);
     l->stats2 = walk_take(w, 2 * n, DEVICE_F32);
@@ -405,6 +405,7 @@ enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_
     struct gpt *g = xcalloc(1, sizeof(*g));
     g->s = *shape;
     g->kept = device_kept(device, shape->type);
+    g->attended = device_attended(device, shape->type);
     g->layers = xcalloc((size_t)shape->layers, sizeof(*g->layers));
     g->base = (struct model){.ops = &gpt_ops, .device = device, .max_rows = max_rows};
     g->base.in = shape->context;

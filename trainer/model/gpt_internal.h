@@ -22,8 +22,8 @@ struct gpt_layer {
     struct gpt_linear_params qkv, attention, up, down;
     float *x1, *stats1; /* x1 (n,C): the residual before norm1; stats1 (n,2) */
     void *y1;           /* (n,C) typed */
-    void *qkv_out;      /* (n,3C) kept */
-    void *o;            /* (n,C) kept */
+    void *qkv_out;      /* (n,3C) attended */
+    void *o;            /* (n,C) attended */
     float *lse;         /* (rows,heads,context) */
     float *x2, *stats2;
     void *y2;
@@ -34,8 +34,8 @@ struct gpt_layer {
 struct gpt {
     struct model base;
     struct gpt_shape s;
-    enum device_type kept;
-    size_t wte, wpe, head; /* offsets; head is wte if it is tied */
+    enum device_type kept, attended; /* attended: of qkv, o and their gradients */
+    size_t wte, wpe, head;           /* offsets; head is wte if it is tied */
     struct gpt_norm_params last;
     struct gpt_layer *layers;
     float *x, *stats; /* of the last norm: its input (n,C) and statistics (n,2) */
@@ -47,9 +47,9 @@ struct gpt {
     /* Memory that the layers share. */
     void *a;     /* (n,4C) typed: after the activation; NULL if layers keep it */
     void *delta; /* (n,C) kept: what is added to the residual; NULL: it is made in the memory of the sum */
-    void *wide;  /* (n,4C) kept: gradients of z, and of qkv */
+    void *wide;  /* (n,4C) kept: gradients of z, and of qkv, which is attended */
     void *residual_grad; /* (n,C) kept: gradient of the residual */
-    void *dy;            /* (n,C) kept: gradient of a norm's output, and of o */
+    void *dy;            /* (n,C) kept: gradient of a norm's output, and of o, which is attended */
     /* (n,C) typed: gradient of what was added to the residual; the memory of residual_grad if the types are
      * the same and there is no dropout. */
     void *ddelta;

@@ -12,7 +12,7 @@ struct pass {
     const float *params;
     float *grads;
     const void *weights; /* the weights that products read, of `type` */
-    enum device_type type, kept;
+    enum device_type type, kept, attended;
     struct device_tokens n;
     int64_t tokens;
     bool dropping;
@@ -28,6 +28,7 @@ static void pass_init(struct pass *p, struct model *m, const float *params, cons
     *p = (struct pass){.g = g, .d = m->device, .ops = m->device->ops, .b = b, .params = params};
     p->type = g->s.type;
     p->kept = g->kept;
+    p->attended = g->attended;
     p->n = (struct device_tokens){b->rows, g->s.context, g->s.width};
     p->tokens = b->rows * g->s.context;
     p->end = m->count;
@@ -62,13 +63,13 @@ static const void *weight_at(const struct pass *p, size_t offset)
     return (const char *)p->weights + offset * device_size(p->type);
 }
 
-/* z (n,out) = x (n,in) W (in,out) + bias. Unless a is NULL, a = activation(z). */
-static void linear_forward(const struct pass *p, void *z, const void *x, const struct gpt_linear_params *w,
-                           int64_t in, int64_t out, void *a)
+/* z (n,out) = x (n,in) W (in,out) + bias. Unless a is NULL, a = activation(z). kept: the type of z. */
+static void linear_forward(const struct pass *p, enum device_type kept, void *z, const void *x,
+                           const struct gpt_linear_params *w, int64_t in, int64_t out, void *a)
 {
     struct device_linear h = {
         .type = p->type,
-        .kept = p->kept,
+        .kept = kept,
         .rows = p->tokens,
         .in = in,
         .out = out,
@@ -97,11 +98,12 @@ static void linear_project(const struct pass *p, void *y, const void *x, size_t 
     p->ops->product(p->d, &h);
 }
 
-/* dx (n,in) = dy (n,out) W^T */
-static void linear_back(const struct pass *p, void *dx, const void *dy, size_t w, int64_t in, int64_t out)
+/* dx (n,in) = dy (n,out) W^T; kept: the type of dx */
+static void linear_back(const struct pass *p, enum device_type kept, void *dx, const void *dy, size_t w,
+                        int64_t in, int64_t out)
 {
     struct device_product h = {.type = p->type,
-                               .out = p->kept,
+                               .out = kept,
                                .trans_b = true,
                                .m = p->tokens,
                                .n = in,
@@ -145,10 +147,10 @@ static bool weight_and_bias_grad(const struct pass *p, const struct gpt_linear_p
     return p->ops->weight_grad && p->ops->weight_grad(p->d, &h);
 }
 
-/* Returns x (n,cols), which has the kept type, in the type that products read. */
+/* Returns x (n,cols), which is attended, in the type that products read. */
 static const void *typed_input(const struct pass *p, const void *x, int64_t cols)
 {
-    if (p->type == p->kept)
+    if (p->type == p->attended)
         return x;
     p->ops->narrow(p->d, p->g->narrow, x, (size_t)(p->tokens * cols));
     return p->g->narrow;
@@ -192,7 +194,7 @@ static struct device_attention attention_call(const struct pass *p, int64_t laye
                                      .heads = p->g->s.heads,
                                      .dropout = dropout_at(p, layer, PLACE_ATTENTION),
                                      .type = p->type,
-                                     .kept = p->kept,
+                                     .kept = p->attended,
                                      .qkv = l->qkv_out,
                                      .o = l->o,
                                      .lse = l->lse};
@@ -205,7 +207,7 @@ static void gpt_attention_forward(const struct pass *p, int64_t layer)
     struct device_attention h = attention_call(p, layer);
     int64_t width = p->n.width;
     void *delta = delta_of(p, l->x2);
-    linear_forward(p, l->qkv_out, l->y1, &l->qkv, width, 3 * width, NULL);
+    linear_forward(p, p->attended, l->qkv_out, l->y1, &l->qkv, width, 3 * width, NULL);
     p->ops->attention(p->d, &h);
     linear_project(p, delta, typed_input(p, l->o, width), l->attention.weight, width, width);
     norm_forward(p, &l->norm2, l->x1, delta, l->x2, l->attention.bias,
@@ -226,7 +228,7 @@ static void mlp_block_forward(const struct pass *p, int64_t layer)
     int64_t width = p->n.width;
     float *x = next ? next->x1 : g->x;
     void *delta = delta_of(p, x);
-    linear_forward(p, l->z, l->y2, &l->up, width, 4 * width, activation_of(p, l));
+    linear_forward(p, p->kept, l->z, l->y2, &l->up, width, 4 * width, activation_of(p, l));
     linear_project(p, delta, activation_of(p, l), l->down.weight, 4 * width, width);
     norm_forward(p, next ? &next->norm1 : &g->last, l->x2, delta, x, l->down.bias,
                  dropout_at(p, layer, PLACE_MLP_OUT), next ? next->stats1 : g->stats, next ? next->y1 : g->y);
@@ -391,7 +393,7 @@ static bool activation_back(const struct pass *p, const struct gpt_layer *l, voi
     };
     if (p->ops->activation_grad && p->ops->activation_grad(p->d, &h))
         return false;
-    linear_back(p, g->wide, g->ddelta, l->down.weight, h.in, h.out);
+    linear_back(p, p->kept, g->wide, g->ddelta, l->down.weight, h.in, h.out);
     p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, h.a, p->grads + l->up.bias, g->wide, l->z,
                                h.rows, h.in);
     return true;
@@ -412,7 +414,7 @@ static void mlp_block_back(struct pass *p, int64_t layer)
         if (!biased)
             p->ops->bias_grad(p->d, p->type, p->grads + l->up.bias, dz, p->tokens, 4 * width);
     }
-    linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);
+    linear_back(p, p->kept, g->dy, dz, l->up.weight, width, 4 * width);
     norm_back(p, &l->norm2, l->x2, l->stats2, l->attention.bias, dropout_at(p, layer, PLACE_ATTENTION_OUT));
     gradient_ready(p, l->norm2.gain);
 }
@@ -426,15 +428,15 @@ static void gpt_attention_back(struct pass *p, int64_t layer)
     struct device_attention h = attention_call(p, layer);
     struct device_dropout below = {0};
     int64_t width = p->n.width;
-    linear_back(p, g->dy, g->ddelta, l->attention.weight, width, width);
+    linear_back(p, p->attended, g->dy, g->ddelta, l->attention.weight, width, width);
     linear_grad(p, l->attention.weight, typed_input(p, l->o, width), g->ddelta, width, width);
     p->ops->attention_grad(p->d, &h, g->dy, g->wide);
     const void *dqkv = typed_input(p, g->wide, 3 * width);
     if (!weight_and_bias_grad(p, &l->qkv, l->y1, dqkv, width, 3 * width)) {
-        p->ops->bias_grad(p->d, p->kept, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
+        p->ops->bias_grad(p->d, p->attended, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
         linear_grad(p, l->qkv.weight, l->y1, dqkv, width, 3 * width);
     }
-    linear_back(p, g->dy, dqkv, l->qkv.weight, width, 3 * width);
+    linear_back(p, p->kept, g->dy, dqkv, l->qkv.weight, width, 3 * width);
     if (layer > 0)
         below = dropout_at(p, layer - 1, PLACE_MLP_OUT);
     norm_back(p, &l->norm1, l->x1, l->stats1, layer > 0 ? g->layers[layer - 1].down.bias : 0, below);
@@ -449,7 +451,7 @@ static void layer_recompute(const struct pass *p, int64_t layer)
     struct device_dropout none = {0};
     norm_forward(p, &l->norm1, l->x1, NULL, l->x1, 0, none, l->stats1, l->y1);
     gpt_attention_forward(p, layer);
-    linear_forward(p, l->z, l->y2, &l->up, p->n.width, 4 * p->n.width, activation_of(p, l));
+    linear_forward(p, p->kept, l->z, l->y2, &l->up, p->n.width, 4 * p->n.width, activation_of(p, l));
 }
 
 static void gpt_backward(struct pass *p)

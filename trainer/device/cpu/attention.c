@@ -345,14 +345,14 @@ static void backward_strip(const struct head *s, const float *d_o, float *dqkv, 
             dqkv[(first + i) * s->ld + j] = s->out[i * s->wide + j] * s->scale;
 }
 
-static void backward(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
-                     float *dqkv, float *scratch)
+static void backward(const struct device_attention *h, int64_t row, int64_t head, const void *d_o_kept,
+                     void *dqkv_kept, float *scratch)
 {
     struct head s;
     int64_t width = h->n.width;
     head_lay_out(&s, h, row, head, scratch);
-    d_o += row * s.context * width + head * s.size;
-    dqkv += row * s.context * s.ld + head * s.size;
+    const float *d_o = (const float *)d_o_kept + row * s.context * width + head * s.size;
+    float *dqkv = (float *)dqkv_kept + row * s.context * s.ld + head * s.size;
     take_rows(&s);
     s.d_o = rows_of(&s, s.copies[3], d_o, width);
     panels_transpose(&s, s.kt, s.k, s.scale);
@@ -368,4 +368,5 @@ static void backward(const struct device_attention *h, int64_t row, int64_t head
         }
 }
 
-const struct cpu_attention DDP_ATTENTION = {.forward = forward, .backward = backward, .floats = scratch_floats};
+const struct cpu_attention DDP_ATTENTION = {
+    .forward = forward, .backward = backward, .floats = scratch_floats};

@@ -153,18 +153,51 @@ static void half_lay_out(struct half_head *s, const struct device_attention *h, 
     s->dss = s->ps + strip / PAIR;
 }
 
-/* Rounds `from`, (context,size) floats with ld floats from row to row, to bf16: `to` is (whole,wide). */
-static void rows_narrow(const struct half_head *s, uint16_t *to, const float *from, int64_t ld)
+VEC_INLINE __mmask16 lanes_of(int64_t n)
 {
-    for (int64_t t = 0; t < s->context; t++) {
+    return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+VEC_INLINE vf widen(__m256i v)
+{
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16);
+}
+/* Sixteen elements of the kept type, or fewer: the lanes behind them are zero, and are not written. */
+VEC_INLINE vf kept_load(enum device_type kept, const void *from, int64_t at, __mmask16 there)
+{
+    if (kept == DEVICE_F32)
+        return (vf)_mm512_maskz_loadu_ps(there, (const float *)from + at);
+    return widen(_mm256_maskz_loadu_epi16(there, (const uint16_t *)from + at));
+}
+VEC_INLINE void kept_store(enum device_type kept, void *to, int64_t at, vf v, __mmask16 there)
+{
+    if (kept == DEVICE_F32)
+        _mm512_mask_storeu_ps((float *)to + at, there, (__m512)v);
+    else
+        _mm256_mask_storeu_epi16((uint16_t *)to + at, there, narrow(v));
+}
+
+/* Writes n floats times `by` to the elements of the kept type from number `at` on. */
+static void kept_put(enum device_type kept, void *to, int64_t at, const float *from, float by, int64_t n)
+{
+    for (int64_t j = 0; j < n; j += LANES)
+        kept_store(kept, to, at + j, vec_load(from + j) * by, lanes_of(n - j));
+}
+
+/* Copies (context,size) elements of the kept type, from number `at` of `from` on, with ld elements from row to row. Rounds
+ * floats to bf16. `to` is (whole,wide). */
+static void rows_take(const struct half_head *s, uint16_t *to, const void *from, int64_t at, int64_t ld)
+{
+    const enum device_type kept = s->h->kept;
+    const int64_t bytes = (int64_t)device_size(kept);
+    for (int64_t t = 0; t < s->context; t++, at += ld) {
         /* Each row lies in a page of its own, and the processor does not fetch the next page by itself. */
-        for (int64_t j = 0; t + AHEAD < s->context && j < s->size; j += LANES)
-            _mm_prefetch(from + (t + AHEAD) * ld + j, _MM_HINT_T0);
+        for (int64_t j = 0; t + AHEAD < s->context && j < s->size * bytes; j += 64)
+            _mm_prefetch((const char *)from + (at + AHEAD * ld) * bytes + j, _MM_HINT_T0);
         for (int64_t j = 0; j < s->wide; j += LANES) {
-            __mmask16 there =
-                s->size - j >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << (s->size - j)) - 1);
-            vf v = (vf)_mm512_maskz_loadu_ps(there, from + t * ld + j);
-            _mm256_storeu_si256((__m256i *)(void *)(to + t * s->wide + j), narrow(v));
+            const __mmask16 there = lanes_of(s->size - j);
+            __m256i v = kept == DEVICE_F32 ? narrow(kept_load(kept, from, at + j, there))
+                                           : _mm256_maskz_loadu_epi16(there, (const uint16_t *)from + at + j);
+            _mm256_storeu_si256((__m256i *)(void *)(to + t * s->wide + j), v);
         }
     }
     memset(to + s->context * s->wide, 0, (size_t)((s->whole - s->context) * s->wide) * sizeof(*to));
@@ -201,9 +234,14 @@ static void panels_make(const struct half_head *s, uint32_t *to, const uint16_t 
     }
 }
 
-static const float *head_of(const struct half_head *s, int which)
+/* The first element of q, k or v in qkv, and of the head in o. */
+static int64_t qkv_at(const struct half_head *s, int which)
 {
-    return (const float *)s->h->qkv + s->row * s->context * s->ld + which * s->h->n.width + s->head * s->size;
+    return s->row * s->context * s->ld + which * s->h->n.width + s->head * s->size;
+}
+static int64_t o_at(const struct half_head *s, int64_t query)
+{
+    return (s->row * s->context + query) * s->h->n.width + s->head * s->size;
 }
 
 /* ---- strips */
@@ -318,22 +356,18 @@ static void half_forward_strip(const struct half_head *s, int64_t first, int64_t
     for (int64_t i = rows; i < cpu_rounded(rows, ROWS); i++)
         rows_blank(s->rows + i * s->span, 0, first + STRIP);
     half_weigh_values(s, s->vs, first, rows);
-    for (int64_t i = 0; i < rows; i++) {
-        float *o = (float *)h->o + (s->row * s->context + first + i) * h->n.width + s->head * s->size;
-        float inverse = 1.0f / sums[i];
-        for (int64_t j = 0; j < s->size; j++)
-            o[j] = s->out[i * s->wide + j] * inverse;
-    }
+    for (int64_t i = 0; i < rows; i++)
+        kept_put(h->kept, h->o, o_at(s, first + i), s->out + i * s->wide, 1.0f / sums[i], s->size);
 }
 
 static void half_forward(const struct device_attention *h, int64_t row, int64_t head, float *scratch)
 {
     struct half_head s;
     half_lay_out(&s, h, row, head, scratch);
-    rows_narrow(&s, s.q, head_of(&s, 0), s.ld);
-    rows_narrow(&s, s.other, head_of(&s, 1), s.ld);
+    rows_take(&s, s.q, h->qkv, qkv_at(&s, 0), s.ld);
+    rows_take(&s, s.other, h->qkv, qkv_at(&s, 1), s.ld);
     panels_make(&s, s.kt, s.other);
-    rows_narrow(&s, s.other, head_of(&s, 2), s.ld);
+    rows_take(&s, s.other, h->qkv, qkv_at(&s, 2), s.ld);
     pairs_make(&s, s.vs, s.other);
     for (int64_t first = 0; first < s.context; first += STRIP)
         half_forward_strip(&s, first, s.context - first < STRIP ? s.context - first : STRIP);
@@ -350,22 +384,20 @@ struct half_query {
     struct mask mask;
 };
 
-static struct half_query query_of(const struct half_head *s, int64_t query, int64_t i, const float *d_o,
+static struct half_query query_of(const struct half_head *s, int64_t query, int64_t i, const void *d_o,
                                   bool exists)
 {
     const struct device_attention *h = s->h;
     struct half_query q = {.exists = exists, .keys = exists ? query + 1 : 0};
     if (!exists)
         return q;
-    const float *o = (const float *)h->o + (s->row * s->context + query) * h->n.width + s->head * s->size;
-    d_o += query * h->n.width;
     vf sum = {0};
-    int64_t j = 0;
-    for (; j + LANES <= s->size; j += LANES)
-        sum += vec_load(o + j) * vec_load(d_o + j);
-    for (; j < s->size; j++)
-        q.dot += o[j] * d_o[j];
-    q.dot += vec_sum(sum);
+    for (int64_t j = 0; j < s->size; j += LANES) {
+        const __mmask16 there = lanes_of(s->size - j);
+        sum += kept_load(h->kept, h->o, o_at(s, query) + j, there) *
+               kept_load(h->kept, d_o, o_at(s, query) + j, there);
+    }
+    q.dot = vec_sum(sum);
     q.lse = h->lse[(s->row * h->heads + s->head) * s->context + query];
     q.score = s->score + i * s->span;
     q.dscore = s->dscore + i * s->span;
@@ -392,8 +424,7 @@ VEC_INLINE void half_gradient(const struct half_head *s, struct half_query *q, i
 }
 
 /* Makes the strips of p and ds for queries i and i + 1 of a strip. */
-static void half_gradients(const struct half_head *s, const float *d_o, int64_t first, int64_t i,
-                           int64_t rows)
+static void half_gradients(const struct half_head *s, const void *d_o, int64_t first, int64_t i, int64_t rows)
 {
     struct half_query a = query_of(s, first + i, i, d_o, true);
     struct half_query b = query_of(s, first + i + 1, i + 1, d_o, i + 1 < rows);
@@ -410,7 +441,7 @@ static void half_gradients(const struct half_head *s, const float *d_o, int64_t 
     }
 }
 
-static void half_backward_strip(const struct half_head *s, const float *d_o, float *dqkv, int64_t first,
+static void half_backward_strip(const struct half_head *s, const void *d_o, void *dqkv, int64_t first,
                                 int64_t rows)
 {
     half_scores(s, s->score, s->q, s->kt, first, rows);
@@ -423,36 +454,33 @@ static void half_backward_strip(const struct half_head *s, const float *d_o, flo
     half_weigh_queries(s, s->dk, s->dss, s->qs, first, rows);
     half_weigh_values(s, s->ks, first, rows);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < s->size; j++)
-            dqkv[(first + i) * s->ld + j] = s->out[i * s->wide + j] * s->scale;
+        kept_put(s->h->kept, dqkv, qkv_at(s, 0) + (first + i) * s->ld, s->out + i * s->wide, s->scale,
+                 s->size);
 }
 
-static void half_backward(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
-                          float *dqkv, float *scratch)
+static void half_backward(const struct device_attention *h, int64_t row, int64_t head, const void *d_o,
+                          void *dqkv, float *scratch)
 {
     struct half_head s;
     int64_t width = h->n.width;
     half_lay_out(&s, h, row, head, scratch);
-    d_o += row * s.context * width + head * s.size;
-    dqkv += row * s.context * s.ld + head * s.size;
-    rows_narrow(&s, s.q, head_of(&s, 0), s.ld);
+    rows_take(&s, s.q, h->qkv, qkv_at(&s, 0), s.ld);
     pairs_make(&s, s.qs, s.q);
-    rows_narrow(&s, s.other, head_of(&s, 1), s.ld);
+    rows_take(&s, s.other, h->qkv, qkv_at(&s, 1), s.ld);
     panels_make(&s, s.kt, s.other);
     pairs_make(&s, s.ks, s.other);
-    rows_narrow(&s, s.other, head_of(&s, 2), s.ld);
+    rows_take(&s, s.other, h->qkv, qkv_at(&s, 2), s.ld);
     panels_make(&s, s.vt, s.other);
-    rows_narrow(&s, s.d_o, d_o, width);
+    rows_take(&s, s.d_o, d_o, o_at(&s, 0), width);
     pairs_make(&s, s.d_os, s.d_o);
     memset(s.dk, 0, (size_t)(s.whole * s.wide) * sizeof(float));
     memset(s.dv, 0, (size_t)(s.whole * s.wide) * sizeof(float));
     for (int64_t first = 0; first < s.context; first += STRIP)
         half_backward_strip(&s, d_o, dqkv, first, s.context - first < STRIP ? s.context - first : STRIP);
-    for (int64_t t = 0; t < s.context; t++)
-        for (int64_t j = 0; j < s.size; j++) {
-            dqkv[t * s.ld + width + j] = s.dk[t * s.wide + j] * s.scale;
-            dqkv[t * s.ld + 2 * width + j] = s.dv[t * s.wide + j];
-        }
+    for (int64_t t = 0; t < s.context; t++) {
+        kept_put(h->kept, dqkv, qkv_at(&s, 1) + t * s.ld, s.dk + t * s.wide, s.scale, s.size);
+        kept_put(h->kept, dqkv, qkv_at(&s, 2) + t * s.ld, s.dv + t * s.wide, 1.0f, s.size);
+    }
 }
 
 const struct cpu_attention cpu_attention_bf16 = {

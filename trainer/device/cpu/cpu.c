@@ -168,7 +168,8 @@ enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int
     while (sets > 1 && all[sets - 1].isa > isa)
         sets--;
     c->set = all[sets - 1];
-    c->half = isa >= ISA_AVX512_BF16 ? cpu_half() : NULL;
+    c->half = isa >= ISA_AVX512_BF16 && cpu_bf16_works(bf16) ? cpu_half() : NULL;
+    c->base.attends_bf16 = c->half != NULL;
     snprintf(c->base.name, sizeof(c->base.name), "cpu:%s", isa_names[isa]);
     c->profile = cpu_profile_open(&c->base);
     *out = &c->base;

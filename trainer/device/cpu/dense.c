@@ -33,16 +33,22 @@ static enum err_code product_widened(struct device *d, const struct device_produ
     return cpu_gemm(h->trans_a, h->trans_b, h->m, h->n, h->k, wide, wide + left, h->beta, h->c, e);
 }
 
+void dense_biased_product(struct device *d, const struct device_product *h, const float *bias)
+{
+    struct err e = {0};
+    if (cpu_bf16_gemm(cpu_of(d)->bf16, h, bias, &e))
+        cpu_failed(cpu_of(d), &e);
+}
+
 void dense_product(struct device *d, const struct device_product *h)
 {
     struct err e = {0};
     enum err_code code;
-    BUG_ON(h->out != DEVICE_F32);
+    BUG_ON(h->out != DEVICE_F32 && !d->attends_bf16);
     if (h->type == DEVICE_F32)
         code = cpu_gemm(h->trans_a, h->trans_b, h->m, h->n, h->k, h->a, h->b, h->beta, h->c, &e);
     else
-        code = cpu_bf16_gemm(cpu_of(d)->bf16, h->trans_a, h->trans_b, h->m, h->n, h->k, h->a, h->b, h->beta,
-                             h->c, &e);
+        code = cpu_bf16_gemm(cpu_of(d)->bf16, h, NULL, &e);
     if (code == ERR_UNIMPLEMENTED && h->type == DEVICE_BF16)
         code = product_widened(d, h, &e);
     if (code)
@@ -84,15 +90,17 @@ static void column_sums_part(void *arg, int64_t part, int thread)
     struct cpu_work *w = arg;
     int64_t from = cpu_part_start(w->rows, w->parts, part), to = cpu_part_start(w->rows, w->parts, part + 1);
     (void)thread;
-    w->k->column_sums(w->to + part * w->cols, w->x + from * w->cols, to - from, w->cols);
+    if (w->type == DEVICE_BF16)
+        w->k->column_sums_bf16(w->to + part * w->cols, w->from_narrow + from * w->cols, to - from, w->cols);
+    else
+        w->k->column_sums(w->to + part * w->cols, w->x + from * w->cols, to - from, w->cols);
 }
 
 void dense_bias_grad(struct device *d, enum device_type type, float *db, const void *dy, int64_t rows,
                      int64_t cols)
 {
-    struct cpu_work w = {.x = dy, .rows = rows, .cols = cols};
+    struct cpu_work w = {.type = type, .x = dy, .from_narrow = dy, .rows = rows, .cols = cols};
     int64_t parts = cpu_parts(rows);
-    BUG_ON(type != DEVICE_F32);
     w.to = cpu_scratch(cpu_of(d), (size_t)(parts * cols) * sizeof(float));
     if (!w.to)
         return;

@@ -11,14 +11,15 @@
 #define KEPT 64
 
 struct shape {
-    bool trans_a, trans_b, add;
+    bool trans_a, trans_b, add, biased;
+    enum device_type out;
     int64_t m, n, k;
 };
 
 struct compiled {
     struct shape shape;
     dnnl_primitive_t run;
-    dnnl_memory_t a, b, c;
+    dnnl_memory_t a, b, c, bias;
 };
 
 struct cpu_bf16 {
@@ -45,6 +46,8 @@ static void compiled_release(struct compiled *p)
         dnnl_memory_destroy(p->b);
     if (p->c)
         dnnl_memory_destroy(p->c);
+    if (p->bias)
+        dnnl_memory_destroy(p->bias);
     *p = (struct compiled){0};
 }
 
@@ -103,15 +106,17 @@ static dnnl_status_t matrix_describe(dnnl_memory_desc_t *d, int64_t rows, int64_
 #endif
 }
 
+/* bias: NULL if there is none. */
 static dnnl_status_t product_describe(dnnl_primitive_desc_t *out, const struct cpu_bf16 *g,
                                       dnnl_primitive_attr_t attr, const dnnl_memory_desc_t *a,
-                                      const dnnl_memory_desc_t *b, const dnnl_memory_desc_t *c)
+                                      const dnnl_memory_desc_t *b, const dnnl_memory_desc_t *bias,
+                                      const dnnl_memory_desc_t *c)
 {
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_matmul_primitive_desc_create(out, g->engine, *a, *b, NULL, *c, attr);
+    return dnnl_matmul_primitive_desc_create(out, g->engine, *a, *b, bias ? *bias : NULL, *c, attr);
 #else
     dnnl_matmul_desc_t op;
-    dnnl_status_t status = dnnl_matmul_desc_init(&op, a, b, NULL, c);
+    dnnl_status_t status = dnnl_matmul_desc_init(&op, a, b, bias, c);
 
     return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, attr, g->engine, NULL) : status;
 #endif
@@ -129,7 +134,7 @@ static dnnl_status_t product_append_sum(dnnl_post_ops_t after)
 /* Compiles a product; add: beta is 1, so the result is added to c. */
 static dnnl_status_t product_compile(dnnl_primitive_t *run, const struct cpu_bf16 *g, bool add,
                                      const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
-                                     const dnnl_memory_desc_t *c)
+                                     const dnnl_memory_desc_t *bias, const dnnl_memory_desc_t *c)
 {
     dnnl_primitive_desc_t desc = NULL;
     dnnl_primitive_attr_t attr = NULL;
@@ -145,7 +150,7 @@ static dnnl_status_t product_compile(dnnl_primitive_t *run, const struct cpu_bf1
             status = dnnl_primitive_attr_set_post_ops(attr, after);
     }
     if (status == dnnl_success)
-        status = product_describe(&desc, g, attr, a, b, c);
+        status = product_describe(&desc, g, attr, a, b, bias, c);
     if (status == dnnl_success)
         status = dnnl_primitive_create(run, desc);
     if (desc)
@@ -160,15 +165,17 @@ static dnnl_status_t product_compile(dnnl_primitive_t *run, const struct cpu_bf1
 static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, struct compiled *out,
                                    struct err *e)
 {
-    dnnl_memory_desc_t a = {0}, b = {0}, c = {0};
+    dnnl_memory_desc_t a = {0}, b = {0}, c = {0}, bias = {0};
     struct compiled p = {.shape = *s};
     dnnl_status_t status = matrix_describe(&a, s->m, s->k, s->trans_a, dnnl_bf16);
     if (status == dnnl_success)
         status = matrix_describe(&b, s->k, s->n, s->trans_b, dnnl_bf16);
     if (status == dnnl_success)
-        status = matrix_describe(&c, s->m, s->n, false, dnnl_f32);
+        status = matrix_describe(&c, s->m, s->n, false, s->out == DEVICE_BF16 ? dnnl_bf16 : dnnl_f32);
     if (status == dnnl_success)
-        status = product_compile(&p.run, g, s->add, &a, &b, &c);
+        status = matrix_describe(&bias, 1, s->n, false, dnnl_f32);
+    if (status == dnnl_success)
+        status = product_compile(&p.run, g, s->add, &a, &b, s->biased ? &bias : NULL, &c);
     /* The memory objects have no memory yet: each call sets their pointers. */
     if (status == dnnl_success)
         status = dnnl_memory_create(&p.a, MATRIX(a), g->engine, DNNL_MEMORY_NONE);
@@ -176,9 +183,12 @@ static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, st
         status = dnnl_memory_create(&p.b, MATRIX(b), g->engine, DNNL_MEMORY_NONE);
     if (status == dnnl_success)
         status = dnnl_memory_create(&p.c, MATRIX(c), g->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p.bias, MATRIX(bias), g->engine, DNNL_MEMORY_NONE);
     matrix_release(&a);
     matrix_release(&b);
     matrix_release(&c);
+    matrix_release(&bias);
     if (status != dnnl_success) {
         compiled_release(&p);
         return dnnl_failed(e, "compiling a bf16 product", status);
@@ -189,8 +199,8 @@ static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, st
 
 static bool shape_same(const struct shape *a, const struct shape *b)
 {
-    return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->add == b->add && a->m == b->m &&
-           a->n == b->n && a->k == b->k;
+    return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->add == b->add &&
+           a->biased == b->biased && a->out == b->out && a->m == b->m && a->n == b->n && a->k == b->k;
 }
 
 static enum err_code shape_find(struct cpu_bf16 *g, const struct shape *s, struct compiled **out,
@@ -211,25 +221,44 @@ static enum err_code shape_find(struct cpu_bf16 *g, const struct shape *s, struc
 }
 
 /* oneDNN's interface takes factors as void *, but only reads them. */
-static void *dnnl_factor(const uint16_t *p)
+static void *dnnl_factor(const void *p)
 {
     return (void *)(uintptr_t)p;
 }
 
-enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                            const uint16_t *a, const uint16_t *b, float beta, float *c, struct err *e)
+enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, const struct device_product *h, const float *bias,
+                            struct err *e)
 {
-    struct shape s = {.trans_a = trans_a, .trans_b = trans_b, .add = beta != 0.0f, .m = m, .n = n, .k = k};
+    struct shape s = {.trans_a = h->trans_a,
+                      .trans_b = h->trans_b,
+                      .add = h->beta != 0.0f,
+                      .biased = bias != NULL,
+                      .out = h->out,
+                      .m = h->m,
+                      .n = h->n,
+                      .k = h->k};
     struct compiled *p = NULL;
-    BUG_ON(beta != 0.0f && beta != 1.0f);
+    BUG_ON(h->beta != 0.0f && (h->beta != 1.0f || h->out != DEVICE_F32));
     if (shape_find(g, &s, &p, e))
         return e->code;
-    dnnl_memory_set_data_handle(p->a, dnnl_factor(a));
-    dnnl_memory_set_data_handle(p->b, dnnl_factor(b));
-    dnnl_memory_set_data_handle(p->c, c);
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
-    dnnl_status_t status = dnnl_primitive_execute(p->run, g->stream, 3, args);
+    dnnl_memory_set_data_handle(p->a, dnnl_factor(h->a));
+    dnnl_memory_set_data_handle(p->b, dnnl_factor(h->b));
+    dnnl_memory_set_data_handle(p->c, h->c);
+    dnnl_memory_set_data_handle(p->bias, dnnl_factor(bias));
+    dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}, {DNNL_ARG_BIAS, p->bias}};
+    dnnl_status_t status = dnnl_primitive_execute(p->run, g->stream, bias ? 4 : 3, args);
     if (status == dnnl_success)
         status = dnnl_stream_wait(g->stream);
     return status == dnnl_success ? ERR_OK : dnnl_failed(e, "a bf16 product", status);
+}
+
+bool cpu_bf16_works(struct cpu_bf16 *g)
+{
+    static const uint16_t one = 0x3f80;
+    struct err e = {0};
+    float product = 0.0f;
+    struct device_product h = {
+        .type = DEVICE_BF16, .m = 1, .n = 1, .k = 1, .a = &one, .b = &one, .c = &product};
+    return !cpu_bf16_gemm(g, &h, NULL, &e) && product == 1.0f;
 }

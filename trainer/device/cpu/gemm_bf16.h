@@ -5,16 +5,18 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "trainer/device/device.h"
 
-/* Products of bf16 by oneDNN; arguments as in struct device_product. c is float. */
+/* Products of bf16 by oneDNN. */
 
 /* Keeps the primitives that oneDNN has compiled, by shape. */
 struct cpu_bf16;
 MUST_CHECK enum err_code cpu_bf16_open(struct cpu_bf16 **out, struct err *e);
 void cpu_bf16_close(struct cpu_bf16 *g); /* NULL is fine */
-/* UNIMPLEMENTED: this CPU has no bf16 products; the caller widens the factors and uses cpu_gemm. */
-MUST_CHECK enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, bool trans_a, bool trans_b, int64_t m, int64_t n,
-                                       int64_t k, const uint16_t *a, const uint16_t *b, float beta, float *c,
+/* bias: added to each row before it is rounded; NULL: none. UNIMPLEMENTED: this CPU has no bf16 products; the caller widens the
+ * factors and uses cpu_gemm. */
+MUST_CHECK enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, const struct device_product *h, const float *bias,
                                        struct err *e);
+bool cpu_bf16_works(struct cpu_bf16 *g);
 
 #endif

@@ -21,6 +21,22 @@ static void k_column_sums(float *restrict sums, const float *restrict dy, int64_
             sums[j] += dy[i * cols + j];
 }
 
+static void k_column_sums_bf16(float *restrict sums, const uint16_t *restrict dy, int64_t rows, int64_t cols)
+{
+    memset(sums, 0, (size_t)cols * sizeof(float));
+    for (int64_t i = 0; i < rows; i++, dy += cols) {
+        int64_t j = 0;
+        for (; j + LANES <= cols; j += LANES)
+            vec_store(sums + j, vec_load(sums + j) + vec_load_bf16(dy + j));
+        for (; j < cols; j++) {
+            uint32_t bits = (uint32_t)dy[j] << 16;
+            float x;
+            memcpy(&x, &bits, sizeof(x));
+            sums[j] += x;
+        }
+    }
+}
+
 static void k_fold(float *restrict to, const float *restrict parts, int64_t count, int64_t stride, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -282,6 +298,7 @@ static void k_adamw(const struct device_adamw *h, float *p, const float *g, floa
 const struct cpu_kernels DDP_KERNELS = {
     .bias = k_bias,
     .column_sums = k_column_sums,
+    .column_sums_bf16 = k_column_sums_bf16,
     .fold = k_fold,
     .activate = k_activate,
     .activate_grad = k_activate_grad,

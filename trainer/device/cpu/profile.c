@@ -144,7 +144,10 @@ static void profiled_product(struct device *d, const struct device_product *h)
 }
 static void profiled_linear(struct device *d, const struct device_linear *h)
 {
-    MEASURED(d, h->a ? PROFILE_ACTIVATION : PROFILE_BIAS, linear(d, h));
+    const bool whole = h->kept == DEVICE_BF16; /* the product adds the bias */
+    if (whole)
+        profile_of(d)->now.flops[PROFILE_FORWARD] += 2.0 * (double)h->rows * (double)h->in * (double)h->out;
+    MEASURED(d, whole ? PROFILE_FORWARD : h->a ? PROFILE_ACTIVATION : PROFILE_BIAS, linear(d, h));
 }
 static void profiled_copy(struct device *d, void *to, const void *from, size_t bytes)
 {

@@ -16,6 +16,8 @@ struct work {
     const float *x, *y;
     float *to, *sums;
     void *dz, *a;
+    const void *d_o;
+    void *dqkv;
     float *dwte, *dwpe;
     int64_t n, cols, parts, stride; /* n: tokens */
 };
@@ -62,6 +64,11 @@ void sequence_linear(struct device *d, const struct device_linear *h)
     };
     struct work w = {
         .kind = h->kind, .type = h->type, .a = h->a, .to = h->z, .x = h->bias, .n = h->rows, .cols = h->out};
+    if (h->kept == DEVICE_BF16) {
+        BUG_ON(h->a);
+        dense_biased_product(d, &product, h->bias);
+        return;
+    }
     d->ops->product(d, &product);
     if (h->a)
         sequence_run(d, &w, cpu_even_parts(cpu_of(d), h->rows), bias_activate_part);
@@ -200,7 +207,8 @@ static void attention_grad_part(void *arg, int64_t part, int thread)
 {
     struct work *w = arg;
     const struct device_attention *h = w->h;
-    w->attention->backward(h, part / h->heads, part % h->heads, w->x, w->to, w->sums + thread * w->stride);
+    w->attention->backward(h, part / h->heads, part % h->heads, w->d_o, w->dqkv,
+                           w->sums + thread * w->stride);
 }
 
 static const struct cpu_attention *attention_for(const struct cpu_device *c, enum device_type type)
@@ -220,15 +228,15 @@ static bool attention_prepare(struct device *d, const struct device_attention *h
 void sequence_attention(struct device *d, const struct device_attention *h)
 {
     struct work w = {.h = h};
-    BUG_ON(h->kept != DEVICE_F32);
+    BUG_ON(h->kept != DEVICE_F32 && !d->attends_bf16);
     if (attention_prepare(d, h, &w))
         sequence_run(d, &w, h->n.rows * h->heads, attention_part);
 }
 
 void sequence_attention_grad(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv)
 {
-    struct work w = {.h = h, .x = d_o, .to = dqkv};
-    BUG_ON(h->kept != DEVICE_F32);
+    struct work w = {.h = h, .d_o = d_o, .dqkv = dqkv};
+    BUG_ON(h->kept != DEVICE_F32 && !d->attends_bf16);
     if (attention_prepare(d, h, &w))
         sequence_run(d, &w, h->n.rows * h->heads, attention_grad_part);
 }
@@ -245,14 +253,6 @@ static size_t widened_bytes(const struct device_sizes *s)
     return (size_t)((layer > head ? layer : head) + 32) * sizeof(float);
 }
 
-static bool has_bf16(struct cpu_device *c)
-{
-    static const uint16_t one = 0x3f80;
-    struct err e = {0};
-    float product = 0.0f;
-    return !cpu_bf16_gemm(c->bf16, false, false, 1, 1, 1, &one, &one, 0.0f, &product, &e) && product == 1.0f;
-}
-
 enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, struct err *e)
 {
     struct cpu_device *c = cpu_of(d);
@@ -263,7 +263,7 @@ enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, s
     size_t tallies = (size_t)s->head_rows * sizeof(struct device_tally);
     if (!cpu_scratch(c, bytes > tallies ? bytes : tallies))
         return d->ops->wait(d, e);
-    if (s->type == DEVICE_BF16 && !has_bf16(c) && !cpu_grow(c, &c->wide, widened_bytes(s)))
+    if (s->type == DEVICE_BF16 && !cpu_bf16_works(c->bf16) && !cpu_grow(c, &c->wide, widened_bytes(s)))
         return d->ops->wait(d, e);
     return ERR_OK;
 }

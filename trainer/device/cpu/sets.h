@@ -10,6 +10,7 @@
 struct cpu_kernels {
     void (*bias)(float *y, const float *b, int64_t rows, int64_t cols);
     void (*column_sums)(float *sums, const float *dy, int64_t rows, int64_t cols);
+    void (*column_sums_bf16)(float *sums, const uint16_t *dy, int64_t rows, int64_t cols);
     /* to[i] += parts[i] + parts[stride + i] + ...: `count` parts, added in order */
     void (*fold)(float *to, const float *parts, int64_t count, int64_t stride, int64_t n);
     void (*activate)(enum device_activation kind, float *y, const float *x, size_t n);
@@ -51,8 +52,8 @@ struct cpu_attention {
     int64_t (*floats)(int64_t context, int64_t size);
     /* One head of one row. scratch: 64-byte aligned. */
     void (*forward)(const struct device_attention *h, int64_t row, int64_t head, float *scratch);
-    void (*backward)(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
-                     float *dqkv, float *scratch);
+    void (*backward)(const struct device_attention *h, int64_t row, int64_t head, const void *d_o, void *dqkv,
+                     float *scratch);
 };
 static inline int64_t cpu_rounded(int64_t n, int64_t to)
 {

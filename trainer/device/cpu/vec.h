@@ -190,6 +190,12 @@ VEC_INLINE vh vec_narrow_all(vf v)
     return __builtin_convertvector(bits >> 16, vh);
 }
 #endif
+VEC_INLINE vf vec_load_bf16(const uint16_t *p)
+{
+    vh half;
+    memcpy(&half, p, sizeof(half));
+    return (vf)(__builtin_convertvector(half, vu) << 16);
+}
 VEC_INLINE void vec_store_bf16(uint16_t *p, vf v, int64_t n)
 {
     vh half = vec_narrow_all(v);
