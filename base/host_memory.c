@@ -1,9 +1,9 @@
 /* MemTotal and MemAvailable are those of the machine, also within a container. A limit of a cgroup holds for the cgroup and all below
- * it, so each cgroup from the process's own one up to the mount point is asked. Above a container's mount point nothing can be seen; its
+ * it, so the limit of each cgroup is read, from the process's own one up to the mount point. Above a container's mount point nothing can be seen; its
  * own cgroup has the container's limit.
  *
- * What a cgroup has left is its limit without its use. Pages of files count as free, because the kernel drops them when it needs
- * memory; so does MemAvailable. Pages of shared memory do not count as such. */
+ * A cgroup has its limit less its use available. The page cache counts as available, because the kernel drops its pages when it needs
+ * memory; MemAvailable counts it, too. Shared memory counts as used. */
 #include "base/host_memory.h"
 
 #include <inttypes.h>
@@ -13,6 +13,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+
+/* More than any machine has. Larger numbers are cut to it, so that sums, and bytes made of KiB, do not overflow. */
+#define NUMBER_MOST ((int64_t)1 << 52)
 
 /* The files of the controller "memory". */
 struct memory_files {
@@ -43,7 +46,7 @@ static int64_t number_in_file(const char *path, const char *key)
     }
     if (f)
         fclose(f);
-    return value;
+    return value < NUMBER_MOST ? value : NUMBER_MOST;
 }
 
 static int64_t cgroup_number(const char *cgroup, const char *file, const char *key)
@@ -73,7 +76,7 @@ static void cgroup_limit(const char *cgroup, const struct memory_files *files, s
     if (limit < out->total)
         out->total = limit;
     if (left < out->available)
-        out->available = number_or_zero(left);
+        out->available = left > 0 ? left : 1; /* 0 would mean that it is not known */
 }
 
 /* From the cgroup at mount + path up to the mount point. */
@@ -98,7 +101,7 @@ static void cgroups_limit(const char *mount, const char *path, const struct memo
 }
 
 /* Returns what follows the cgroup `root` in `path`. A container may have its own cgroup mounted as if it were the whole tree, and a path
- * that is none of this tree; then its own cgroup is the mount point. */
+ * outside this tree; then its own cgroup is the mount point. */
 static const char *path_below(const char *path, const char *root)
 {
     const size_t length = strcmp(root, "/") ? strlen(root) : 0;

@@ -136,7 +136,7 @@ static float *room_allocate(size_t bytes)
 {
     struct host_memory memory;
     host_memory_read(&memory);
-    if (fault_hit("moments.hold") || (memory.total && bytes > (size_t)memory.available))
+    if (fault_hit("moments.hold") || (memory.available && bytes > (size_t)memory.available))
         return NULL;
     return malloc(bytes);
 }

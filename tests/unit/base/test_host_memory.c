@@ -182,6 +182,27 @@ static void files_that_are_missing_or_damaged_limit_nothing(void **state)
     assert_memory(1024, 1024);
 }
 
+static void a_full_cgroup_is_not_unknown(void **state)
+{
+    struct host_memory m;
+
+    (void)state;
+    process_in("0::/a\n", V2_MOUNT);
+    cgroup_2("/a", "1073741824\n", "1073741824\n", "");
+    host_memory_read_at(dir, &m);
+    assert_int_equal(m.available, 1);
+}
+
+static void numbers_that_no_machine_has_do_not_overflow(void **state)
+{
+    (void)state;
+    put("/proc/meminfo", "MemTotal: 9223372036854775807 kB\nMemAvailable: 9223372036854775807 kB\n");
+    process_in("0::/a\n", V2_MOUNT);
+    cgroup_2("/a", "1073741824\n", "0\n",
+             "inactive_file 9223372036854775807\nactive_file 9223372036854775807\n");
+    assert_memory(1024, 1024);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_machine, remove_machine)
 
 int main(void)
@@ -194,6 +215,8 @@ int main(void)
         TEST(a_container_sees_its_own_cgroup_as_the_root),
         TEST(a_container_of_version_2_is_limited_at_its_root),
         TEST(files_that_are_missing_or_damaged_limit_nothing),
+        TEST(a_full_cgroup_is_not_unknown),
+        TEST(numbers_that_no_machine_has_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
