@@ -220,7 +220,7 @@ struct core_event {
             int64_t ready;       /* the hand-over for which it waits between two steps; 0: none */
             int64_t arrived;     /* with sync.quorum: the exchange at which it has arrived; 0: none yet */
             bool holds;          /* it waits there */
-            int64_t gathered; /* bytes that the ranks have gathered for a hand-over; 0: they do not gather */
+            int64_t gathered; /* bytes of state that it has gathered for a hand-over; 0: it does not gather */
             bool broken;      /* the group of its generation no longer works */
             bool
                 record; /* false: the disk is full, so the revision in use and a broken group are not recorded */

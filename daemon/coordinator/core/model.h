@@ -172,7 +172,7 @@ struct job {
         int64_t last;     /* number of the last request */
         int64_t until;    /* when it is given up */
         int64_t again_at; /* no other one is asked for before */
-        int failures;     /* how many in a row were given up */
+        int failures;     /* hand-overs in a row that failed */
         char *why;
         char **joining; /* names of the nodes that join: no others do; NULL: those that placement finds */
         char **leaving; /* names of the nodes that the job leaves to another job */

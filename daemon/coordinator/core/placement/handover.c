@@ -9,11 +9,12 @@
  *
  * Failure modes: if the next generation cannot form, or members take too long, a job that must still leave its nodes is drained
  * with a snapshot. A job for which this no longer holds, or that has no snapshots, goes on as it was. A job that must
- * leave nodes is also drained if one of its members no longer stays. Members that gather their moments do not train. If they
- * gather no more, any job with snapshots is drained: its processes end after the grace, and new ones begin at the last snapshot. If a member dies meanwhile, that is an ordinary failure. A
- * coordinator that restarts knows nothing of a hand-over: its members then go on. Whether a job has too many nodes, or a
- * drained one, is looked at in every placement pass, so that nothing has to be remembered. Members that hear nothing go
- * on after a while, too (trainer/handover.c). A collective that one of them then begins ends when the others leave the group. */
+ * leave nodes is also drained if one of its members no longer stays. Members do not train while they gather their moments. If
+ * that stalls, every job with snapshots is drained: its processes end after the grace, and new ones begin at the last snapshot.
+ * If a member dies meanwhile, that is an ordinary failure. A coordinator that restarts knows nothing of a hand-over: its members
+ * then go on. Whether a job has too many nodes, or a drained one, is looked at in every placement pass, so that nothing has to be
+ * remembered. Members that hear nothing go on after a while, too (trainer/handover.c). A collective that one of them then begins
+ * ends when the others leave the group. */
 #include "daemon/coordinator/core/placement/handover.h"
 
 #include "base/buf.h"
@@ -27,12 +28,12 @@
 #include "daemon/coordinator/core/snapshots/snapshots.h"
 
 /* How long members may take to their next step's end; slow steps get more. They train meanwhile. With `shard: optimizer` they then
- * gather the moments, too, and do not train until that is done. Each time that they say how far they are, they have this time again. */
+ * gather the moments, too, and do not train until that is done. Each report of progress gives them this time again. */
 #define READY_MS 60000
 /* Time between two tries. */
 #define AGAIN_MS 10000
 #define STEP_MS_MOST 86400000
-/* Both double after each failure, this many times, so that a job that is always too slow is not held up again and again. */
+/* Both double after each failure, this many times, so that a job that is always too slow is interrupted less and less often. */
 #define DOUBLINGS_MOST 6
 
 bool handover_possible(const struct job *job)
@@ -88,7 +89,7 @@ static int64_t doubled(const struct job *job, int64_t ms)
     return ms << (failures < DOUBLINGS_MOST ? failures : DOUBLINGS_MOST);
 }
 
-/* The step that runs may have just begun, and the next one is the first that carries the votes. */
+/* The present step may have just begun, and the next one is the first that carries the votes. */
 static int64_t ready_limit_ms(const struct job *job)
 {
     const struct generation *g = job_current(job);
@@ -163,7 +164,7 @@ static bool members_refuse(const struct job *job)
     return refuse;
 }
 
-/* No more members get ready, and no other one is asked for before a pause. */
+/* Takes the hand-over back. The next one begins after a pause at the earliest. */
 static void handover_withdraw(struct core *core, struct job *job)
 {
     job->handover.number = 0;
@@ -183,7 +184,7 @@ static const struct spawn *unready_member(const struct job *job)
     return NULL;
 }
 
-/* What the members have gathered, as far as the slowest has said; 0: some do not gather yet. */
+/* The bytes that the slowest member has gathered; 0: not all members gather at this moment. */
 static int64_t gathered_bytes(const struct job *job)
 {
     const struct generation *g = job_current(job);
@@ -195,16 +196,16 @@ static int64_t gathered_bytes(const struct job *job)
     return least;
 }
 
-/* The members stand still in the midst of a collective. The next generation begins at a snapshot, on the nodes that it was to have. */
-static void restart_stuck(struct core *core, struct job *job, int64_t bytes)
+/* The members are stuck in a collective. The next generation begins at a snapshot, on the nodes that it was to have. */
+static void restart_stuck(struct core *core, struct job *job, int64_t bytes, int64_t stalled_ms)
 {
     struct generation *g = job_current(job);
     const struct snapshot_record *newest = snapshots_newest(job);
     CLEANUP(buf_release) struct buf why = {0};
     char **targets = NULL;
 
-    buf_printf(&why, "%s, but the hand-over stood still for %s after %s of the optimizer's state",
-               job->handover.why, text_duration(READY_MS).text, text_bytes(bytes > 1 ? bytes : 0).text);
+    buf_printf(&why, "%s, but the hand-over made no progress for %s after %s of the optimizer's state",
+               job->handover.why, text_duration(stalled_ms).text, text_bytes(bytes > 1 ? bytes : 0).text);
     if (newest)
         buf_printf(&why, "; the job continues from its snapshot of step %s", text_count(newest->step).text);
     generation_drain(core, g, why.data);
@@ -220,20 +221,20 @@ static void restart_stuck(struct core *core, struct job *job, int64_t bytes)
 static void handover_time_out(struct core *core, struct job *job)
 {
     const struct spawn *late = unready_member(job);
-    const int64_t bytes = gathered_bytes(job);
+    const int64_t bytes = gathered_bytes(job), stalled_ms = doubled(job, READY_MS);
 
-    if (late && late->gathered && bytes && job_keeps_state(job)) {
+    if (late && bytes && job_keeps_state(job)) {
         handover_withdraw(core, job);
-        restart_stuck(core, job, bytes);
+        restart_stuck(core, job, bytes, stalled_ms);
         return;
     }
     handover_give_up(core, job);
     if (job->r.state == JOB_RUNNING && late)
         emit_event(core, job, "handover_given_up",
-                   "%s, but rank %d on %s %s in time: the job keeps its nodes, and is asked again in %s",
+                   "%s, but rank %d on %s %s in time: the job keeps its nodes, and the next attempt is in %s",
                    job->handover.why, late->rank->r.rank, late->r.node,
                    late->gathered ? "did not gather the optimizer's state"
-                                  : "did not come to the end of a step",
+                                  : "did not reach the end of its step",
                    text_duration(job->handover.again_at - core->now.boot_ms).text);
 }
 
@@ -334,12 +335,16 @@ void handover_note_gathered(struct core *core, struct spawn *s, int64_t gathered
 {
     struct job *job = s->job;
     const bool moved = gathered && gathered != s->gathered;
+    const int64_t until = core->now.boot_ms + doubled(job, READY_MS);
 
     s->gathered = gathered;
-    if (!job->handover.number || !moved || job->handover.until >= core->now.boot_ms + READY_MS)
+    if (!job->handover.number || !moved)
         return;
-    job->handover.until = core->now.boot_ms + READY_MS;
-    core_wake(core, job->handover.until);
+    /* The time for slow steps is over when all gather: a stalled hand-over would keep the job from training for that long. */
+    if (until < job->handover.until && !gathered_bytes(job))
+        return;
+    job->handover.until = until;
+    core_wake(core, until);
 }
 
 void handover_reconsider(struct core *core, struct job *job)

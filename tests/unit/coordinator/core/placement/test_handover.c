@@ -307,7 +307,7 @@ static void ranks_gather(struct core_fixture *f, int64_t job, int64_t bytes)
     f->gathered = 0;
 }
 
-static void a_handover_has_time_as_long_as_its_ranks_gather(void **state)
+static void a_handover_lasts_as_long_as_its_ranks_gather(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
@@ -325,8 +325,8 @@ static void a_handover_has_time_as_long_as_its_ranks_gather(void **state)
     assert_int_equal(fixture_generation(f, job)->number, 2);
 }
 
-/* The ranks do not train meanwhile, so the job may not stay like this. */
-static void a_handover_that_stands_still_restarts_the_job(void **state)
+/* The ranks do not train meanwhile, so the job must not stay in this state. */
+static void a_handover_that_stalls_restarts_the_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
@@ -341,7 +341,7 @@ static void a_handover_that_stands_still_restarts_the_job(void **state)
     fixture_pass_beating(f, 11000, "box1 box2 box3");
     assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
     assert_true(fixture_said(
-        f, "box3 joins, but the hand-over stood still for 1m00s after 5.0 MB of the optimizer's state"
+        f, "box3 joins, but the hand-over made no progress for 1m00s after 5.0 MB of the optimizer's state"
            "; the job continues from its snapshot of step 20 (does not count as a restart)"));
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
@@ -349,8 +349,8 @@ static void a_handover_that_stands_still_restarts_the_job(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 3);
 }
 
-/* Else the same would begin again. */
-static void a_job_that_stood_still_leaves_its_nodes_to_the_other_one(void **state)
+/* Otherwise the same hand-over would begin again. */
+static void a_job_whose_handover_stalled_leaves_its_nodes_to_the_other_one(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
@@ -379,11 +379,11 @@ static void a_job_without_snapshots_is_not_held_up_for_ever(void **state)
     assert_true(fixture_said(
         f,
         "resized, but rank 0 on box1 did not gather the optimizer's state in time: the job keeps its nodes, "
-        "and is asked again in 10 s"));
+        "and the next attempt is in 10 s"));
     fixture_pass_beating(f, 11000, "box1 box2");
     ranks_gather(f, job, 2);
     fixture_pass_beating(f, 121000, "box1 box2");
-    assert_true(fixture_said(f, "asked again in 20 s"));
+    assert_true(fixture_said(f, "the next attempt is in 20 s"));
     fixture_pass_beating(f, 11000, "box1 box2");
     assert_int_equal(handover_of(f, job), 0);
     fixture_pass_beating(f, 10000, "box1 box2");
@@ -405,11 +405,34 @@ static void slow_steps_have_more_time(void **state)
     assert_int_equal(handover_of(f, job), 0);
     assert_true(fixture_said(
         f,
-        "box3 joins, but rank 0 on box1 did not come to the end of a step in time: the job keeps its nodes, "
-        "and is asked again in 10 s"));
+        "box3 joins, but rank 0 on box1 did not reach the end of its step in time: the job keeps its nodes, "
+        "and the next attempt is in 10 s"));
     fixture_pass_beating(f, 11000, "box1 box2 box3");
     fixture_pass_beating(f, 510000, "box1 box2 box3"); /* and then twice as much */
     assert_int_not_equal(handover_of(f, job), 0);
+}
+
+/* The time for slow steps does not count when all ranks gather. */
+static void a_job_with_slow_steps_does_not_stall_longer(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = job_on_two_nodes(f, ELASTIC SAVED);
+
+    fixture_report(f, job, 1, 21, "ms_per_step", 100000);
+    fixture_node(f, "box3", 1);
+    fixture_pass_beating(f, 6000, "box1 box2 box3");
+    f->gathered = 1;
+    fixture_watch(f, job, fixture_spawn(f, job, 0));
+    f->gathered = 0;
+    fixture_pass_beating(f, 100000, "box1 box2 box3"); /* the other rank may still be in its step */
+    assert_int_not_equal(handover_of(f, job), 0);
+    ranks_gather(f, job, 5000001);
+    fixture_pass_beating(f, 59000, "box1 box2 box3");
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_RUNNING);
+    fixture_pass_beating(f, 2000, "box1 box2 box3");
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_DRAINING);
+    assert_true(
+        fixture_said(f, "the hand-over made no progress for 1m00s after 5.0 MB of the optimizer's state"));
 }
 
 static void a_member_that_dies_meanwhile_is_an_ordinary_loss(void **state)
@@ -656,11 +679,12 @@ int main(void)
         TEST(a_job_on_one_node_is_drained),
         TEST(members_that_do_not_stay_are_drained),
         TEST(a_handover_that_takes_too_long_is_given_up),
-        TEST(a_handover_has_time_as_long_as_its_ranks_gather),
-        TEST(a_handover_that_stands_still_restarts_the_job),
-        TEST(a_job_that_stood_still_leaves_its_nodes_to_the_other_one),
+        TEST(a_handover_lasts_as_long_as_its_ranks_gather),
+        TEST(a_handover_that_stalls_restarts_the_job),
+        TEST(a_job_whose_handover_stalled_leaves_its_nodes_to_the_other_one),
         TEST(a_job_without_snapshots_is_not_held_up_for_ever),
         TEST(slow_steps_have_more_time),
+        TEST(a_job_with_slow_steps_does_not_stall_longer),
         TEST(a_member_that_dies_meanwhile_is_an_ordinary_loss),
         TEST(a_restarted_coordinator_asks_again),
         TEST(cancelling_a_job_whose_members_wait_stops_it),
