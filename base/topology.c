@@ -55,7 +55,7 @@ static bool list_read(const char *path, struct topology_set *out)
     return CPU_COUNT_S(sizeof(*out), topology_cpus(out)) > 0;
 }
 
-/* The names of both files mean the same; the second one is the older. Some machines, ARM's among them, have neither. */
+/* Both files have the same content; the second one has the older name. Some machines, such as some with ARM, have neither. */
 static int core_of(const char *root, int cpu, const struct topology_set *allowed)
 {
     static const char *const files[] = {"core_cpus_list", "thread_siblings_list"};
@@ -111,7 +111,7 @@ void topology_read(struct topology *out, const char *root, const struct topology
     for (size_t i = 0; known && i < ARRAY_LEN(usable.words); i++)
         usable.words[i] &= online.words[i];
     if (CPU_COUNT_S(sizeof(usable), topology_cpus(&usable)) == 0)
-        usable = *allowed; /* sysfs is of another machine */
+        usable = *allowed; /* sysfs describes another machine */
     nodes_read(root, node_of);
     *out = (struct topology){.cpus = xcalloc(TOPOLOGY_MOST, sizeof(*out->cpus))};
     for (int cpu = 0; cpu < TOPOLOGY_MOST; cpu++)

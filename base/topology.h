@@ -32,8 +32,8 @@ struct topology {
     size_t count;
 };
 
-/* Describes the processors of `allowed` that are online. root: TOPOLOGY_ROOT, or a copy of it. What a kernel does not say has
- * a default: one node, and each processor is a core. A NUMA node without processors has no part in this. */
+/* Describes the processors of `allowed` that are online. root: TOPOLOGY_ROOT, or a copy of it. If the kernel does not describe
+ * them, there is one NUMA node, and each processor is a core. NUMA nodes without processors are left out. */
 void topology_read(struct topology *out, const char *root, const struct topology_set *allowed);
 /* The processors of this machine that this process may use. */
 MUST_CHECK enum err_code topology_read_own(struct topology *out, struct err *e);
@@ -42,7 +42,7 @@ void topology_release(struct topology *t);
 
 /* Adds the numbers of a list such as "0-3,8" to the set. */
 void topology_parse(const char *list, struct topology_set *out);
-/* Prints numbers, which rise, in this form. */
+/* Prints ascending numbers in this form. */
 void topology_print(const int *numbers, size_t count, struct buf *out);
 
 #endif

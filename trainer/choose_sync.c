@@ -255,8 +255,8 @@ enum err_code trainer_choose_sync(struct trainer *t, struct err *e)
     struct sync_spec chosen;
     if (t->spec->sync.type != SYNC_AUTO || engine_finished(&t->engine))
         return ERR_OK;
-    /* A generation that goes on from memory in a world of the same size goes on by the choice of the one before, and knows how
-     * long a step takes. Its link may be another, or may have become faster or slower. */
+    /* A generation that continues from memory with the same number of ranks continues with the earlier choice, and knows how long a step
+     * takes. But its link may be another one, or may have become faster or slower. */
     const bool known = t->facts.world_size > 0;
     if (facts_measure(t, t->facts.compute_ms, &t->facts, e))
         return e->code;

@@ -12,7 +12,7 @@ struct trainer_options {
     bool standalone;
     bool sizes;
     int64_t world, per_node,
-        gpu_memory; /* with sizes: number of ranks, of all and of a node (0: all); bytes of a GPU, 0: CPUs */
+        gpu_memory; /* with sizes: number of ranks; of these on each node, 0: all; bytes of a GPU, 0: CPUs */
     const char *job_file; /* NULL without --standalone or --sizes */
     char **set;           /* "train.epochs=20": owned */
     const char *generate; /* the model's directory; NULL: do not generate text */

@@ -155,7 +155,7 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
 bool trainer_stays(const struct trainer *t)
 {
     const struct job_spec *job = &t->config->job;
-    /* Before `sync: auto` has chosen, nothing is worth being kept. */
+    /* Before `sync: auto` has chosen, no state is worth keeping. */
     const bool chosen = t->spec->sync.type != SYNC_AUTO || t->chosen.facts.world_size > 0;
     return chosen && !t->outdated && !t->no_room && job->max_replacements > 0 &&
            link_has_coordinator(t->link);
@@ -303,7 +303,7 @@ void trainer_take_sizes(struct trainer *t)
                 t->formation.world_size > 1 ? t->config->local_world_size - 1 : 0);
 }
 
-/* malloc grants more than there is, and the kernel kills the rank later. */
+/* malloc grants more memory than there is, and the kernel kills the rank when it uses it. */
 static void warn_of_memory(const struct trainer *t)
 {
     const size_t ranks = (size_t)t->config->local_world_size,

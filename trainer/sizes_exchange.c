@@ -1,5 +1,6 @@
-/* A ring's busiest link carries all of a sum by parts or of a gather, but not the part of the end that it goes away from or comes to.
- * So a bucket in the part of one end crosses the other links as a whole, while an all-reduce divides it among the ends. */
+/* The ends of a ring are the nodes, or on GPUs the ranks. In a reduce-scatter or a gather each link of the ring carries all of the data
+ * except the part of one end: that of the end that sends (reduce-scatter) or receives (gather) on this link. So a bucket that one end owns
+ * crosses the other links as a whole. An all-reduce divides each bucket among the ends instead. */
 #include "trainer/sizes_exchange.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct exchange {
     double done;        /* the part of backward that is over */
 };
 
-/* Floats of [at, end) that lie in the part of this end. */
+/* Floats of [at, end) that this end owns. */
 static double part_floats(const struct exchange *x, int end_number, size_t at, size_t end)
 {
     const size_t from = x->parts[end_number * x->ranks_of_end],
@@ -45,12 +46,12 @@ static void bucket_note(void *arg, size_t at, size_t end)
         (struct plan_exchange){x->done, floats * x->float_bytes, link * x->float_bytes};
 }
 
-/* beside: backward reports its pieces, and buckets are exchanged while it goes on. */
+/* beside: buckets are exchanged during the backward pass, as it completes them. */
 static void buckets_take(struct exchange *x, const struct engine *n, const struct model_unit *units,
                          size_t count, bool beside)
 {
     const size_t floats = n->model->count + TAIL_FLOATS;
-    /* Where nothing runs beside backward, ranks add up their parts of the whole (allreduce.c). */
+    /* If nothing is exchanged during the backward pass, each rank sums its part of the whole array at once (allreduce.c). */
     struct bucket_cut cut = {
         .bucket = x->parts && !beside ? floats : BUCKET_FLOATS, .put = bucket_note, .arg = x};
     size_t end = floats;
@@ -61,7 +62,7 @@ static void buckets_take(struct exchange *x, const struct engine *n, const struc
     bucket_cut_end(&cut);
 }
 
-/* The forward pass goes on without what is behind `need` of its units. */
+/* The fraction of the forward pass that does not need parameters from `from` on. */
 static double needed_at(const struct model_unit *units, size_t count, size_t from)
 {
     double done = 0;

@@ -120,7 +120,7 @@ struct train_spec {
     enum isa isa;    /* the largest that ranks on CPUs compute with */
     int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */
     int64_t threads; /* threads of a rank; 0: its share of the cores. With reproducible: world 1 */
-    bool pin;        /* ranks on CPUs stay on their own cores, of one NUMA node; true */
+    bool pin;        /* each rank on CPUs stays on its own cores, on one NUMA node if possible; true */
     struct sync_spec sync;
     struct {
         char *dir; /* NULL: no snapshots */

@@ -6,12 +6,13 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Gradients that are summed together, or parameters that are gathered together. */
+/* Gradients that are summed together, or parameters that are gathered together.
+ * at: for gradients, the fraction of the backward pass after which all of them are complete; for parameters, the fraction of the forward
+ * pass after which the first of them is needed. */
 struct plan_exchange {
-    double
-        at; /* gradients: the part of backward after which they are there; parameters: that of the forward pass before which all are needed */
-    double bytes,
-        link_bytes; /* of the array, and on the busiest link of a ring through all nodes, or through all GPUs */
+    double at;
+    double bytes;      /* of the array */
+    double link_bytes; /* on the busiest link of a ring through all nodes, or on GPUs through all ranks */
 };
 
 /* What a train job needs of each rank, as `ddp-trainer --sizes` prints it and `ddpctl plan` reads it: one JSON object, whose keys
@@ -34,8 +35,8 @@ struct plan_sizes {
     double strategy_bytes;  /* arrays of the strategy that keeps ranks in step */
     double workspace_bytes; /* of the device, and on a GPU of its libraries; bf16 weights */
     double sum_bytes;
-    /* Owned. buckets: of a step of all-reduce or of a divided optimizer, in their order; pieces: shard: optimizer, of the gather in pieces;
-     * none: it is made at once. */
+    /* Owned. buckets: of the gradients of a step with all-reduce or shard: optimizer, in the order in which they are summed. pieces: of
+     * the parameters with shard: optimizer, in the order in which they are gathered; none: the gather is one call. */
     struct plan_exchange *buckets, *pieces;
     size_t bucket_count, piece_count;
 };

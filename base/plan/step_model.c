@@ -33,7 +33,7 @@ static double update_s(const struct plan_sizes *sizes, const struct plan_machine
     return m->memory_rate > 0 ? sizes->parameters * sizes->update_floats * sizeof(float) / m->memory_rate : 0;
 }
 
-/* One exchange of a part of the array. An all-reduce goes twice around the ring, a sum by parts and a gather once. */
+/* The time to exchange one part of the array. rounds: an all-reduce goes twice around the ring; a reduce-scatter or a gather goes once. */
 static double exchange_s(const struct plan_machine *m, const struct plan_exchange *x, double rounds)
 {
     double inside = 0, network = 0;
@@ -50,8 +50,8 @@ static bool overlaps(const struct plan_machine *m)
     return (m->nodes > 1 || m->gpu) && !m->host_sums;
 }
 
-/* The time in which ranks only wait for the sums of gradients. Buckets are summed one after the other, each as soon as backward has come
- * to its end: that of the last micro-batch. */
+/* The time in which ranks only wait for the sums of gradients. Buckets are summed one after the other. Each can begin when the backward
+ * pass of the last micro-batch has completed its gradients. */
 static double sums_exposed_s(const struct plan_sizes *sizes, const struct plan_machine *m, double passes_s,
                              double rounds)
 {

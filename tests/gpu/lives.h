@@ -10,10 +10,10 @@
 
 #include "tests/unit/trainer/member/formation/meeting.h"
 
-/* Processes with GPUs that go on in one generation after another: members are killed, new ones come, and the others keep
- * their state in device memory. The GPU is emulated, and a stand-in for NCCL sums. The ranks do the coordinator's part
- * themselves, from a plan that all know. Without losses the same plan gives the same bits. One process, the witness, lives
- * through all generations and must hold no more at the end than at the beginning. */
+/* Processes with GPUs that continue through many generations: members are killed, new ones join, and the others keep their state in
+ * device memory. The GPU is emulated, and a stand-in replaces NCCL. The ranks do the coordinator's work themselves, by a plan that all
+ * of them know. A run of the plan without losses must give the same bits. One process, the witness, lives through all generations and
+ * must hold no more memory, threads and files at the end than at the beginning. */
 
 enum { SLOTS = 8, WITNESS = 1, ERAS_MOST = 256 };
 

@@ -1,6 +1,6 @@
-/* Tests that processes with GPUs go on in one generation after another (lives.h), within rounds of averaging: members are lost
- * between two steps of a round, when ranks are at different steps, and in the exchange, which no rank or only some ranks have
- * applied. The linker passes calls of the link on, so that ranks hear of a loss when the test says so. */
+/* Tests that processes with GPUs continue through many generations (lives.h) within rounds of averaging. Members are lost between two
+ * steps of a round, when ranks are at different steps, or in an exchange that no rank or only some ranks have applied. The linker
+ * replaces functions of the link, so that ranks hear of a loss when the test decides. */
 #include "tests/gpu/lives.h"
 
 #include <signal.h>

@@ -93,9 +93,9 @@ void optim_free(struct optim *o); /* NULL is fine */
  * more than 0. The learning rate is an argument of each update. */
 void optim_tune(struct optim *o, const struct train_spec *spec);
 
-/* Says where each update also writes the parameters as bf16, in device memory of the size of the whole arrays that the caller owns;
- * NULL: nowhere. A part writes its own. Returns whether each update writes all of them. Only a device that `narrows` can do it for
- * every optimizer and for a part; others can for AdamW, if they have adamw_ranges. */
+/* From now on each update also writes the parameters that it changes to `bf16`. This is device memory of the caller with room for the
+ * parameters of the whole model; NULL: updates write no bf16. A part of an optimizer writes its own part. Returns whether updates do so:
+ * a device that `narrows` can do it for every optimizer and for parts; other devices only for a whole AdamW, if they have adamw_ranges. */
 bool optim_narrow_to(struct optim *o, void *bf16);
 
 /* Exempts params[offset, offset + count) from weight decay. */

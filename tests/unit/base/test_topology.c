@@ -94,7 +94,7 @@ static void threads_of_a_core_and_cores_of_a_node(void **state)
 }
 
 /* Where the first thread of a core may not be used, the second one is its only one. */
-static void only_what_is_allowed_counts(void **state)
+static void only_allowed_processors_count(void **state)
 {
     struct machine m;
     (void)state;
@@ -117,7 +117,7 @@ static void offline_processors_do_not_count(void **state)
     machine_close(&m);
 }
 
-static void nodes_of_memory_alone_are_none(void **state)
+static void nodes_without_processors_are_left_out(void **state)
 {
     struct machine m;
     (void)state;
@@ -128,7 +128,7 @@ static void nodes_of_memory_alone_are_none(void **state)
 }
 
 /* Old kernels on ARM have no lists of siblings, kernels without NUMA no nodes; in a container sysfs may be missing. */
-static void what_is_not_known_has_a_default(void **state)
+static void without_files_each_processor_is_a_core_of_one_node(void **state)
 {
     struct machine m;
     (void)state;
@@ -166,10 +166,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_of_a_core_and_cores_of_a_node),
-        cmocka_unit_test(only_what_is_allowed_counts),
+        cmocka_unit_test(only_allowed_processors_count),
         cmocka_unit_test(offline_processors_do_not_count),
-        cmocka_unit_test(nodes_of_memory_alone_are_none),
-        cmocka_unit_test(what_is_not_known_has_a_default),
+        cmocka_unit_test(nodes_without_processors_are_left_out),
+        cmocka_unit_test(without_files_each_processor_is_a_core_of_one_node),
         cmocka_unit_test(lists_are_parsed_and_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void bytes_part(void *arg, int64_t part, int thread)
         memset(b->to + at, 0, n);
 }
 
-/* One long piece for each thread: the C library does not keep long ones in the cache. */
+/* One long piece for each thread: memcpy and memset of the C library write long pieces past the cache. */
 static void bytes_run(struct device *d, struct bytes *b)
 {
     const struct cpu_threads *t = &cpu_of(d)->threads;

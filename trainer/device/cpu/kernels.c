@@ -225,7 +225,7 @@ static void k_scale(float *x, size_t n, float by)
         x[i] *= by;
 }
 
-/* A block of parameters is narrowed after its update, while it is in the first cache. Loops that do both are not vectorized. */
+/* A block of parameters is narrowed after its update, while it is in the L1 cache. Loops that do both are not vectorized. */
 #define NARROW_BLOCK ((size_t)1024)
 static size_t block_count(size_t n, size_t from)
 {

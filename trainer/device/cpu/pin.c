@@ -11,11 +11,11 @@
 
 #define INTERLEAVE 3 /* MPOL_INTERLEAVE of set_mempolicy(2), whose header belongs to libnuma */
 
-/* What a rank can have one of: a core, or a hardware thread where ranks are more than cores. */
+/* What is divided among ranks: cores, or hardware threads if there are more ranks than cores. */
 struct unit {
     int cpu, node;
 };
-/* A rank's units are of one region: a NUMA node, or several if there are fewer ranks. */
+/* All units of a rank are in one region: a NUMA node, or several if there are fewer ranks. */
 struct region {
     size_t first, count; /* of the units */
     size_t ranks;
@@ -68,7 +68,7 @@ static void regions_list(struct division *d, size_t ranks)
     }
 }
 
-/* The most units that every rank can have without being of two regions. */
+/* The largest number of units that every rank can have in one region. */
 static size_t units_each(const struct division *d, size_t ranks)
 {
     for (size_t each = d->unit_count; each > 0; each--) {
@@ -109,7 +109,7 @@ static void division_free(struct division *d)
     free(d->regions);
 }
 
-/* Neighbours in a ring of ranks are near each other: a region has ranks that follow each other. */
+/* The ranks of a region are consecutive, so neighbours in a ring of ranks are near each other. */
 static void rank_units(const struct division *d, size_t rank, size_t *first, size_t *count)
 {
     *first = d->unit_count ? rank % d->unit_count : 0;
@@ -131,7 +131,7 @@ static int number_compare(const void *a, const void *b)
     return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
 }
 
-/* The hardware threads of the cores that the share has a thread of. */
+/* Adds the other hardware threads of the share's cores. */
 static void siblings_add(struct cpu_share *s, const struct topology *t)
 {
     const size_t had = s->count;

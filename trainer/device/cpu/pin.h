@@ -6,16 +6,16 @@
 #include "base/err.h"
 #include "base/topology.h"
 
-/* Which cores and which memory a rank uses. The ranks of a node are spread over its NUMA nodes, as evenly as that gives each
- * rank the most cores of one NUMA node. If there are at least two NUMA nodes for each rank, a rank gets that many. A core is one
- * hardware thread of it; the other ones are used only if there are more ranks than cores, or if the user asks for more threads
- * than the rank has cores. */
+/* Which cores and which memory a rank uses. The ranks of a node are spread over its NUMA nodes such that each rank has as many cores
+ * as possible, all of one NUMA node. If there are at least twice as many NUMA nodes as ranks, each rank gets several. A rank uses one
+ * hardware thread of each core. It uses the others only if there are more ranks than cores, or if the user asks for more threads than
+ * the rank has cores. */
 struct cpu_share {
     int *cpus; /* hardware threads, by number */
     size_t count;
     int *nodes; /* NUMA nodes of these, by number */
     size_t node_count;
-    int threads; /* the cores that every rank of this node has at least: this rank's compute threads, unless the user says how many */
+    int threads; /* compute threads of this rank: the number of cores that every rank of this node has at least, or the number that the user asks for */
 };
 
 /* wanted: threads that the user asks for; 0: none. */
