@@ -284,6 +284,7 @@ void nodes_heartbeat(struct core *core, struct node *node, const struct core_eve
     effect->session = event->session;
     effect->sequence = event->heartbeat.sequence;
     effect->heartbeat_ms = beats_next(core, node);
+    core_wake(core, nodes_deadline(core, node)); /* it may be silent for less time than before */
 }
 
 /* The jobs with a member on the node, each once; the caller frees. */

@@ -202,6 +202,22 @@ static void a_closed_stream_ends_the_patience_with_an_idle_node(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
+static void a_shorter_interval_ends_the_patience_with_an_idle_node(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t sessions[3];
+
+    crowd_of_three(f, sessions);
+    for (int i = 0; i < 3; i++)
+        beat_interval(f, sessions[i]);
+    fixture_pass(f, 1);
+    for (int i = 1; i < 3; i++)
+        core_event(f->core, &(struct core_event){.kind = CORE_GOODBYE, .session = sessions[i]}, f->now,
+                   &f->out);
+    assert_int_equal(beat_interval(f, sessions[0]), 3000);
+    assert_in_range(core_next_deadline(f->core), 1, f->now.boot_ms + 6750); /* then it is suspect */
+}
+
 static void a_second_instance_is_refused_while_workers_may_live(void **state)
 {
     struct core_fixture *f = *state;
@@ -588,6 +604,7 @@ int main(void)
         TEST(a_wish_ends_the_patience_with_an_idle_node),
         TEST(a_message_of_a_node_with_workers_ends_the_patience),
         TEST(a_closed_stream_ends_the_patience_with_an_idle_node),
+        TEST(a_shorter_interval_ends_the_patience_with_an_idle_node),
         TEST(a_second_instance_is_refused_while_workers_may_live),
         TEST(other_clusters_and_newer_epochs_are_refused),
         TEST(invalid_hellos_do_no_harm),
