@@ -206,7 +206,9 @@ static void a_heartbeat_takes_few_frames(void **state)
     assert_true(proxy.up.frames[FRAME_DATA] >= BEATS && proxy.down.frames[FRAME_DATA] >= BEATS);
     assert_int_equal(proxy.up.frames[FRAME_PING], 0);
     assert_int_equal(proxy.down.frames[FRAME_PING], 0);
-    assert_in_range(proxy.down.joined, BEATS - 1, BEATS);
+    /* A heartbeat that comes before the server asks for it is delivered in the phase before the request, and the acknowledgement
+     * is sent after it. The next heartbeat is then asked for before it comes. So at least every second update is joined. */
+    assert_in_range(proxy.down.joined, BEATS / 2 - 1, BEATS);
 }
 
 int main(void)
