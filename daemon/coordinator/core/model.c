@@ -323,6 +323,7 @@ void node_expect(struct core *core, struct node *node)
     const int64_t counted = node->heard_ms + node->deaf_ms;
     const int64_t most = core->now.boot_ms - counted + core->config.node_timeout_ms;
 
+    node->beat_ms = core->config.heartbeat_ms;
     if (node->silence_ms <= most)
         return;
     node->silence_ms = most;

@@ -235,7 +235,7 @@ struct node {
     int64_t heard_ms;   /* its last message; the leases of its spawns count from here */
     int64_t return_by;  /* not lost before this time: it reconnects, or we have just started */
     int64_t deaf_ms;    /* part of the time since heard_ms in which we could not receive */
-    int64_t beat_ms;    /* how often it sends heartbeats: what the last acknowledgement said */
+    int64_t beat_ms;    /* how often it should send heartbeats */
     int64_t silence_ms; /* lost after this long without a message, from heard_ms on (nodes/beats.h) */
     int64_t revision, hello_revision;
     bool synced; /* its facts have answered our wish and show no unknown process */

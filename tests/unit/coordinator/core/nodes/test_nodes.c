@@ -492,6 +492,23 @@ static void deaf_time_does_not_count_as_silence(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
+/* Its agent may have hung up since its last heartbeat, and cannot connect while the port is full. */
+static void an_idle_node_with_a_new_worker_may_be_kept_out_by_a_full_port(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t sessions[3];
+
+    crowd_of_three(f, sessions);
+    beat_interval(f, sessions[0]);
+    fixture_pass(f, 7000);
+    fixture_submit(f, "nodes: 1\n");
+    say_deaf(f, 1000, true);
+    fixture_pass(f, 29900);
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    fixture_pass(f, 200);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
 static void half_deaf_time_counts_half(void **state)
 {
     struct core_fixture *f = *state;
@@ -605,6 +622,7 @@ int main(void)
         TEST(a_message_of_a_node_with_workers_ends_the_patience),
         TEST(a_closed_stream_ends_the_patience_with_an_idle_node),
         TEST(a_shorter_interval_ends_the_patience_with_an_idle_node),
+        TEST(an_idle_node_with_a_new_worker_may_be_kept_out_by_a_full_port),
         TEST(a_second_instance_is_refused_while_workers_may_live),
         TEST(other_clusters_and_newer_epochs_are_refused),
         TEST(invalid_hellos_do_no_harm),
