@@ -178,7 +178,7 @@ static void gate_accept_connection(struct rpc_gate *gate, struct rpc_tcp_listene
 
 /* Out of descriptors: epoll would report the waiting connection without end. So the spare descriptor is
  * closed for a moment to accept the connection and close it. */
-static void gate_refuse_connection(struct rpc_gate *gate, int listener)
+static void gate_refuse_connection(struct rpc_gate *gate, int listener, bool of_system)
 {
     int fd;
 
@@ -187,7 +187,9 @@ static void gate_refuse_connection(struct rpc_gate *gate, int listener)
     close_fd(&fd);
     gate->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     pthread_mutex_lock(&gate->lock);
-    gate_note_refusal(gate, NULL, "the process is out of descriptors: raise LimitNOFILE (ulimit -n)");
+    gate_note_refusal(gate, NULL,
+                      of_system ? "the machine is out of descriptors: raise the sysctl fs.file-max"
+                                : "the process is out of descriptors: raise LimitNOFILE (ulimit -n)");
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -201,7 +203,7 @@ static void tcp_listener_accept(struct rpc_gate *gate, const struct rpc_gate_soc
         if (fd >= 0)
             gate_accept_connection(gate, sock->owner, fd, &peer);
         else if (errno == EMFILE || errno == ENFILE)
-            gate_refuse_connection(gate, sock->fd);
+            gate_refuse_connection(gate, sock->fd, errno == ENFILE);
         else if (errno != EINTR && errno != ECONNABORTED)
             return;
     }
