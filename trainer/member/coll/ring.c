@@ -55,7 +55,12 @@ enum err_code ring_allreduce(struct coll_group *g, void *data, size_t count, enu
         b.most = BLOCK / b.element;
         blocks = (longest + b.most - 1) / b.most;
     }
-    flow_start(f, half ? FLOW_ALLREDUCE_BF16 : FLOW_ALLREDUCE, count);
+    /* The kind is compared between ranks: if one took blocks and the other did not, sums would be wrong. */
+    flow_start(f,
+               blocks > 1 ? half ? FLOW_ALLREDUCE_BLOCKS_BF16 : FLOW_ALLREDUCE_BLOCKS
+               : half     ? FLOW_ALLREDUCE_BF16
+                          : FLOW_ALLREDUCE,
+               count);
     for (size_t wave = 0; wave < blocks + (size_t)steps - 1; wave++)
         /* from[s] is where step s - 1 of the same block comes in, which is in the wave before. */
         for (int s = steps - 1; s >= 0; s--) {

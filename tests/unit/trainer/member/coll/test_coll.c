@@ -171,6 +171,28 @@ static void rings_add_up_in_the_order_of_the_chunk_with_and_without_blocks(void 
     }
 }
 
+static void sum_in_two_orders(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    const size_t count = 400001;
+    float *data;
+    struct err e = {0};
+
+    RANK_OK(coll_alloc(g, count, &data, &e), &e);
+    g->ring_short = rank == 0;
+    RANK_CHECK(coll_allreduce(g, data, count, &e) != ERR_OK);
+    coll_close(g);
+}
+
+static void a_rank_that_takes_blocks_alone_gets_an_error_and_no_wrong_sum(void **state)
+{
+    struct ranks r = {.world = 2, .node_of = {0, 1}};
+
+    (void)state;
+    assert_true(ranks_run(&r, sum_in_two_orders));
+    ranks_release(&r);
+}
+
 static float bf16_of(float x)
 {
     double unit = x == 0.0f ? 1.0 : ldexp(1.0, ilogbf(x) - 7);
@@ -574,6 +596,7 @@ int main(void)
         cmocka_unit_test(each_half_of_a_sum_moves_the_data_once),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
         cmocka_unit_test(rings_add_up_in_the_order_of_the_chunk_with_and_without_blocks),
+        cmocka_unit_test(a_rank_that_takes_blocks_alone_gets_an_error_and_no_wrong_sum),
         cmocka_unit_test(rings_go_over_ipv6_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

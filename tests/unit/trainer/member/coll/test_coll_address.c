@@ -119,6 +119,10 @@ static void an_invalid_peer_address_is_an_error_not_a_crash(void **state)
         assert_non_null(strstr(e.msg, "rank 1"));
     }
     peers[1].address_size = size;
+    memcpy(bad, good, size);
+    bad[0]--; /* the version */
+    assert_int_equal(coll_open(&g, l, &config, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "install the same version on all nodes"));
     for (size_t bit = 0; bit < 8 * size; bit++) {
         memcpy(bad, good, size);
         bad[bit / 8] ^= (uint8_t)(1 << bit % 8);
