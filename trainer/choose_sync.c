@@ -8,11 +8,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
+#include "trainer/engine/state.h"
 #include "trainer/engine/step.h"
 #include "trainer/keep.h"
 #include "trainer/live.h"
 #include "trainer/member/link/watch.h"
 #include "trainer/peer_loss.h"
+#include "trainer/round/live_round.h"
 
 #define PASSES_MOST 5
 #define PASSES_MS 300.0     /* passes are repeated until they took this long */
@@ -172,6 +174,49 @@ static struct device_array *extra_named(struct engine *n, const char *name)
     return NULL;
 }
 
+/* Ranks that were cut off within a round are at different steps of it, and all-reduce has no place where the others catch up. So they
+ * go to the step of the newest rank, and do not make those that they lack. *settled: no rank has an open round. */
+static enum err_code round_meet(struct trainer *t, struct sync_state *round, bool *settled, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const int world = t->formation.world_size;
+    struct claim {
+        int64_t step, samples;
+        bool settled;
+    } mine = {n->step, round->local_samples, sync_settled(t->formation.sync)},
+      *all = xcalloc((size_t)world, sizeof(*all));
+    struct {
+        struct snapshot_place place;
+        struct sync_state round;
+        bool owed;
+    } newest = {.round = *round, .owed = t->owed};
+    int64_t samples = 0;
+    int source = 0;
+    bool equal = true;
+    state_place(n, &newest.place);
+    enum err_code code = coll_allgather(t->formation.group, &mine, sizeof(mine), all, e);
+    *settled = true;
+    for (int r = 0; !code && r < world; r++) {
+        samples += all[r].samples;
+        *settled &= all[r].settled;
+        equal &= all[r].step == all[0].step;
+        source = all[r].step > all[source].step ? r : source;
+    }
+    free(all);
+    if (code || equal)
+        return code;
+    if (coll_broadcast(t->formation.group, &newest, sizeof(newest), source, e))
+        return e->code;
+    if (n->step < newest.place.step) {
+        state_take_place(n, &newest.place);
+        live_round_take_place(round, &newest.round);
+        t->owed = newest.owed;
+        t->behind = 0;
+    }
+    round->global_samples = samples; /* without those of the steps that ranks lack */
+    return ERR_OK;
+}
+
 /* Ends the open round in fp32, whatever the wire. The wire that the round was made with is not always known, and no later
  * round could send what rounding loses now: a rank's parameters take in what earlier exchanges have lost. */
 static enum err_code round_end(struct trainer *t, struct err *e)
@@ -180,8 +225,12 @@ static enum err_code round_end(struct trainer *t, struct err *e)
     struct device_array *lost = extra_named(&t->engine, "feedback");
     struct sync_spec exact = t->sync;
     struct sync_state round;
-    if (sync_settled(t->formation.sync) || t->sync.type == SYNC_ALLREDUCE)
+    bool settled;
+    if (t->sync.type == SYNC_ALLREDUCE)
         return ERR_OK;
+    sync_save(t->formation.sync, &round);
+    if (round_meet(t, &round, &settled, e) || settled)
+        return e->code;
     t->engine.whole = false;
     exact.wire = WIRE_FP32;
     if (t->sync.wire != WIRE_FP32 && lost) { /* x = (g - theta) + e stays the same */
@@ -189,7 +238,6 @@ static enum err_code round_end(struct trainer *t, struct err *e)
         d->ops->add(d, t->engine.params.data, lost->data, lost->count);
         d->ops->zero(d, lost->data, lost->count * sizeof(float));
     }
-    sync_save(t->formation.sync, &round);
     if (trainer_open_sync(t, &exact, e))
         return e->code;
     sync_load(t->formation.sync, &round);

@@ -197,7 +197,7 @@ static void come_back(struct trainer *t, enum part mine, int64_t age, const stru
                  (long long)counted);
 }
 
-static void round_take_place(struct sync_state *round, const struct sync_state *source)
+void live_round_take_place(struct sync_state *round, const struct sync_state *source)
 {
     round->steps = source->steps;
     round->turn = source->turn;
@@ -303,7 +303,7 @@ enum err_code live_round_share(struct trainer *t, const struct live_claim *all, 
     /* A round that ends here ends at the step of the newest rank. */
     if (!timed && (mine == PART_NEW || late || moved || ends)) {
         state_take_place(n, &run->place);
-        round_take_place(round, &run->round);
+        live_round_take_place(round, &run->round);
     }
     round->apart = true;
     round->least = run->round.turn ? run->round.turn_steps : run->round.steps;

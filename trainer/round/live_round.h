@@ -68,6 +68,9 @@ int64_t live_late_samples(int64_t samples, int64_t age);
 /* Whether the generation goes on in a round. Valid from live_round_share on. */
 bool live_has_rounds(const struct trainer *t);
 
+/* The round is then at the step of the source's. */
+void live_round_take_place(struct sync_state *round, const struct sync_state *source);
+
 /* Whether the round that this rank holds is one of a given time. `ddpctl tune` may have made a number of steps of `sync.every`
  * since the round began, or the reverse. */
 bool live_round_timed(const struct trainer *t);

@@ -463,6 +463,51 @@ static void a_group_of_the_same_size_measures_the_link_only(void **state)
     end_alike_in_both_worlds(take_the_choice_of_the_source);
 }
 
+/* Ranks are cut off within a round of diloco, each at another step, and one before its first. Then the link is fast enough for all-reduce. */
+static void choose_again_within_a_round(struct ranks *r, int rank)
+{
+    static const int made[WORLD] = {2, [AHEAD] = 5, 0};
+    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
+                               second = {.round = 1,
+                                         .generation = SECOND,
+                                         .rank = rank,
+                                         .world = WORLD,
+                                         .live = true};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    meeting_open_trainer(&t, &config, "auto", "");
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    t.facts = (struct sync_facts){.compute_ms = 123456.0, .world_size = WORLD};
+    t.chosen = (struct live_choice){t.sync, t.facts};
+    meeting_train(&t, made[rank]);
+    RANK_CHECK(trainer_leave(&t));
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &second, &e), &e);
+    t.owed = rank == AHEAD; /* such as an evaluation at its step */
+    RANK_CHECK(t.behind == 5 - made[rank]);
+    RANK_CHECK(t.sync.type == SYNC_DILOCO);
+    RANK_OK(trainer_choose_sync(&t, &e), &e);
+    RANK_CHECK(t.sync.type == SYNC_ALLREDUCE && t.behind == 0 && t.owed);
+    RANK_CHECK(t.engine.step == 5 && t.engine.optim->steps == 5 && t.engine.samples == 5 * WORLD * 4);
+    meeting_train(&t, 3);
+    RANK_CHECK(t.engine.step == 8);
+    r->shared->hash[rank] = meeting_hash(&t);
+    meeting_close_trainer(&t, &config);
+}
+
+static void ranks_at_different_steps_of_a_round_end_it_for_all_reduce(void **state)
+{
+    struct ranks ranks = {.world = WORLD};
+
+    (void)state;
+    assert_true(ranks_run(&ranks, choose_again_within_a_round));
+    for (int r = 1; r < WORLD; r++)
+        assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
+    ranks_release(&ranks);
+}
+
 static bool shared_is_own(const struct engine *n)
 {
     for (size_t i = 0; i < n->extra_count; i++)
@@ -659,6 +704,7 @@ int main(void)
         cmocka_unit_test(what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for),
         cmocka_unit_test(a_state_that_was_taken_owes_nothing_later),
         cmocka_unit_test(a_group_of_the_same_size_measures_the_link_only),
+        cmocka_unit_test(ranks_at_different_steps_of_a_round_end_it_for_all_reduce),
         cmocka_unit_test(a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form),
         cmocka_unit_test(an_update_that_does_not_count_leaves_no_state_to_go_on_with),
         cmocka_unit_test(a_state_that_is_forgotten_leaves_nothing_behind),
