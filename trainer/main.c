@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/topology.h"
 #include "base/worker/exits.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
@@ -30,10 +31,10 @@
  * without this setting executes itself again. */
 static void want_passive_openmp(char **argv)
 {
-    cpu_set_t cores;
+    struct topology_set cores; /* a cpu_set_t has room for 1024 processors */
     const char *ranks = getenv("LOCAL_WORLD_SIZE");
-    if (getenv("OMP_WAIT_POLICY") || sched_getaffinity(0, sizeof(cores), &cores) < 0 ||
-        CPU_COUNT(&cores) < 2 * (ranks ? atoi(ranks) : 1))
+    if (getenv("OMP_WAIT_POLICY") || sched_getaffinity(0, sizeof(cores), topology_cpus(&cores)) < 0 ||
+        CPU_COUNT_S(sizeof(cores), topology_cpus(&cores)) < 2 * (ranks ? atoi(ranks) : 1))
         return; /* it is set already, or there is one thread for each worker */
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);
