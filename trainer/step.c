@@ -205,8 +205,8 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
             phase_fails(t, "step.update", e))
             return e->code;
         keep_await_copy(t);
-        step_update(n, s);
-        n->narrowed &= t->sync.type == SYNC_ALLREDUCE; /* other strategies change parameters between steps */
+        /* Other strategies change parameters between steps. */
+        step_update(n, s, t->sync.type == SYNC_ALLREDUCE);
         rebalance_step_end(t, s->local);
     }
     votes_renew(t, s->tail);

@@ -202,11 +202,11 @@ static void flip_a_bit(struct engine *n)
     n->device->ops->upload(n->device, at, &word, sizeof(word));
 }
 
-void step_update(struct engine *n, struct step *s)
+void step_update(struct engine *n, struct step *s, bool narrow)
 {
     n->whole = false; /* until the step counts */
     n->lr = schedule_lr(n->spec, (int64_t)engine_steps_made(n), engine_run_progress(n));
-    n->narrowed = optim_narrow_to(n->optim, n->model->narrowed);
+    n->narrowed = optim_narrow_to(n->optim, narrow ? n->model->narrowed : NULL);
     optim_update(n->optim, n->params.data, n->grads.data, n->lr, s->measured);
     if (fault_hit("trainer.flip")) {
         flip_a_bit(n);

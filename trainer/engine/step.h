@@ -36,7 +36,8 @@ struct step_route {
 void step_begin(struct engine *n, struct step *s);
 MUST_CHECK enum err_code step_backward(struct engine *n, const struct step *s, const struct step_route *route,
                                        struct err *e);
-void step_update(struct engine *n, struct step *s);
+/* narrow: nothing changes the parameters before the next step, so the update may also write the model's bf16 copy of them. */
+void step_update(struct engine *n, struct step *s, bool narrow);
 
 /* voted: the carrier's tail holds the sums over all ranks. If not, s->tail becomes 0, and only its loss is
  * used. all_ranks: the step's loss is the sum in the tail, else this rank's own. Stores the step's results in
