@@ -536,6 +536,11 @@ static void apply_snapshot(struct sim *sim, const struct change *c)
 
 static void clear_job(struct durable *d, int64_t id)
 {
+    const struct job_record *job = durable_job(d, id);
+
+    if (job && job->state == JOB_STOPPING && (job->goal == JOB_CANCELLED || job->kill) &&
+        d->stopped_count < ARRAY_LEN(d->stopped))
+        d->stopped[d->stopped_count++] = id;
     KEEP_OTHERS(d->r.jobs, d->r.job_count, job_record, id == id);
     KEEP_OTHERS(d->r.generations, d->r.generation_count, generation_record, job == id);
     KEEP_OTHERS(d->r.ranks, d->r.rank_count, rank_record, job == id);
@@ -618,6 +623,17 @@ static void apply_change(struct sim *sim, const struct change *c)
     }
 }
 
+static void check_stops(struct sim *sim)
+{
+    const struct durable *d = &sim->durable;
+
+    for (size_t i = 0; i < d->stopped_count; i++) {
+        const struct job_record *job = durable_job(d, d->stopped[i]);
+        if (job && job->state != JOB_STOPPING && !sm_terminal(&job_sm, (int)job->state))
+            sim_fail(sim, "job %" PRId64 " was stopped by its user, and a card makes it go on", job->id);
+    }
+}
+
 /* The end of a job and the loss of a node are told in the commit that makes them durable. */
 static void check_told(struct sim *sim, const struct change *changes, size_t count)
 {
@@ -643,6 +659,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
     bool spawned = false, noded = false, ranked = false;
 
     sim->durable.adopting = 0;
+    sim->durable.stopped_count = 0;
     for (size_t i = 0; i < count && !sim->failed; i++) {
         apply_change(sim, &changes[i]);
         spawned |= changes[i].kind == CHANGE_SPAWN_INSERT;
@@ -650,6 +667,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
         ranked |= changes[i].kind == CHANGE_RANK_INSERT || changes[i].kind == CHANGE_GENERATION_INSERT;
     }
     sim->durable.commits++;
+    check_stops(sim);
     handover_check(sim, changes, count);
     group_check_broken(sim, changes, count);
     stuck_check(sim, changes, count);

@@ -17,6 +17,7 @@
  *               allows. Success means that all ranks succeeded. A job with snapshots begins at step 0 only
  *               when a user has said so. No snapshot is older than the state that its generation began with.
  *               No generation follows an error of the program, or with `restart_on: any` the same error twice.
+ *               A job that a user has stopped does not go on when a card of it is adopted.
  *   invariants.c  Restarts are counted. No slot is held twice. No worker is a member of two open generations,
  *               or goes on with a lost GPU. Survivors of a generation hold their slots only while their job is
  *               about to go on.
@@ -52,6 +53,9 @@ struct durable {
     size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
     int64_t epoch, commits;
     int64_t adopting; /* the job that this list of changes inserts from a card; 0: none */
+    /* The jobs that this list of changes replaces by what a card says, and that a user had stopped. */
+    int64_t stopped[MAX_JOBS];
+    size_t stopped_count;
 };
 void durable_apply(struct sim *sim, const struct change *changes, size_t count);
 void durable_release(struct durable *d);

@@ -14,7 +14,8 @@
  *
  * A card is merged with what we know of its job (card_merge.c), by rules that do not depend on the order in
  * which cards come: of two generations or states the further one counts, a worker that either side calls dead
- * is dead, and snapshots are put together. Of two revisions of the job file the later one counts, whichever side
+ * is dead, and snapshots are put together. A job that was stopped after the restore stays stopped, also in a later
+ * generation of a card (repeat_stop). Of two revisions of the job file the later one counts, whichever side
  * is further: a tune changes neither generation nor state. So no worker that both sides know is told to stop, and a
  * job that has ended since the backup is not run again. */
 #include "daemon/coordinator/core/cards/adopt.h"
@@ -356,6 +357,24 @@ static void emit_whole_job(struct core *core, struct job *job)
         emit_snapshot(core, &job->snapshots[i], CHANGE_SNAPSHOT_PUT);
 }
 
+/* Whether the job stops on purpose. If it stops because a generation failed, a later generation shows that it went on. */
+static bool stop_is_ordered(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    return job->r.state == JOB_STOPPING &&
+           (job->r.goal == JOB_CANCELLED || job->r.kill || (g && g->r.state != GENERATION_FAILED));
+}
+
+/* The card's generation is later than the one that was stopped after the restore: the stop holds for it, too. */
+static void repeat_stop(struct core *core, struct job *job, const struct job_record *stopped)
+{
+    if (job_finished(job) || (job->r.state == JOB_STOPPING && (job->r.kill || !stopped->kill)))
+        return;
+    job->r.stop_signal = stopped->stop_signal;
+    job_stop(core, job, stopped->goal, stopped->exit_code, stopped->kill, stopped->reason);
+}
+
 static void adopt_card(struct core *core, const struct core_hello *hello, const struct records *card)
 {
     CLEANUP(records_release) struct records ours = {0}, merged = {0};
@@ -377,6 +396,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     /* before the job is built, because its spawns point at their nodes */
     expect_nodes(core, &merged);
     struct spawn *before = copy_spawns(job);
+    const bool stopped = job && stop_is_ordered(job);
     if (job)
         drop_job(core, job);
     BUG_ON(load_job_whole(core, &merged, &e) != ERR_OK);
@@ -394,6 +414,8 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     doubt_spawns(core, job, before);
     free(before);
     end_generation_of_dead(core, job);
+    if (stopped)
+        repeat_stop(core, job, ours.jobs);
     job_settle(core, job);
 }
 

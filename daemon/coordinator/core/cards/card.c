@@ -18,6 +18,8 @@
 #include "daemon/coordinator/core/model.h"
 
 #define ENDED (INT64_C(1) << 40) /* beyond all other stages: a job that has ended does not begin again */
+/* Beyond all other stages of its generation: a job that is stopping forms no other one. */
+#define STOPS (1 << 7)
 /* The parts of a progress: the generation, both states, the changes. */
 #define GENERATION_SHIFT 24
 #define STAGE_SHIFT 16
@@ -31,7 +33,8 @@ int64_t card_stage(const struct job_record *job, const struct generation_record 
      * before they were restored. */
     if (sm_terminal(&job_sm, job->state))
         return ENDED | (g ? g->number << 8 : 0);
-    return (g ? g->number << 8 | (int64_t)g->state << 4 : 0) | (int64_t)job->state;
+    return (g ? g->number << 8 | (int64_t)g->state << 4 : 0) | (job->state == JOB_STOPPING ? STOPS : 0) |
+           (int64_t)job->state;
 }
 
 int64_t card_progress(const struct job *job, const char *node)

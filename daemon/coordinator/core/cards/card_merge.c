@@ -163,8 +163,11 @@ static void merge_generations(struct records *out, const struct records *ours, c
     for (size_t i = 0; i < ours->generation_count; i++) {
         const struct generation_record *own = &ours->generations[i],
                                        *theirs = records_generation(card, own->number);
-        /* of two records of one generation that of the newer side counts */
-        bool take = newer && theirs;
+        /* Of two records of one generation that of the newer side counts. But a generation that either side calls ended has
+         * ended: a side may be newer only because its job is stopping. */
+        const bool own_ended = sm_terminal(&generation_sm, (int)own->state);
+        const bool their_end = theirs && sm_terminal(&generation_sm, (int)theirs->state);
+        const bool take = theirs && (their_end == own_ended ? newer : their_end);
         append_generation(out, take ? card : ours, take ? theirs : own);
         if (newer && !theirs)
             close_superseded(&out->generations[out->generation_count - 1], now);

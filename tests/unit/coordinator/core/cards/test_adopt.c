@@ -342,6 +342,78 @@ static void a_member_that_died_as_one_of_an_earlier_generation_is_replaced(void 
         records_release(&cards[k]);
 }
 
+static const struct generation_record *generation_of(const struct core_fixture *f, int64_t job)
+{
+    return core_generation(f->core, job, core_job(f->core, job)->generation);
+}
+
+/* The lost records had seen the generation fail; the restored ones have it running when the user kills the job. */
+static void a_card_of_a_failed_generation_does_not_undo_a_kill(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+
+    fixture_node(f, "box1", 4);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\n");
+    fixture_form(f, job);
+    assert_true(core_card(f->core, job, &card));
+    card.generations[0].state = GENERATION_FAILED;
+    card.jobs[0].state = JOB_RECOVERING;
+    fixture_cancel(f, job, true);
+    hello_with_card(f, 901, &card);
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_exit(f, job, 1, 0, 9);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+/* The other way: the card has the user's cancel, and the generation has failed since the restore. */
+static void a_failure_after_the_restore_does_not_undo_the_cancel_of_a_card(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+
+    fixture_node(f, "box1", 4);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\nmax_restarts: 9\n");
+    fixture_form(f, job);
+    assert_true(core_card(f->core, job, &card));
+    card.generations[0].state = GENERATION_DRAINING;
+    card.jobs[0].state = JOB_STOPPING;
+    card.jobs[0].goal = JOB_CANCELLED;
+    fixture_exit(f, job, 0, 0, 9);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    hello_with_card(f, 901, &card);
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    assert_int_equal(generation_of(f, job)->state, GENERATION_FAILED);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_exit(f, job, 1, 0, 15);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+/* The card has the generation that followed the one in which the user cancels the job. */
+static void a_cancel_also_stops_the_later_generation_of_a_card(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records before = {0}, card = {0};
+
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+    assert_true(core_card(f->core, job, &before));
+    rename_job(&before, 500, "of the lost time");
+    fixture_exit(f, job, 2, 0, 9);
+    staying_job_rejoin(f, job, 20);
+    assert_true(core_card(f->core, job, &card));
+    rename_job(&card, 500, "of the lost time");
+    hello_with_card(f, 901, &before);
+    fixture_cancel(f, 500, false);
+    hello_with_card(f, 902, &card);
+    assert_int_equal(core_job(f->core, 500)->generation, 2);
+    assert_int_equal(fixture_job(f, 500), JOB_STOPPING);
+    assert_int_equal(core_job(f->core, 500)->goal, JOB_CANCELLED);
+    assert_int_equal(generation_of(f, 500)->state, GENERATION_DRAINING);
+}
+
 static void the_latest_tune_survives_a_restored_database(void **state)
 {
     adopt_revisions(*state, 0);
@@ -375,6 +447,12 @@ int main(void)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_member_that_died_as_one_of_an_earlier_generation_is_replaced,
                                         fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_card_of_a_failed_generation_does_not_undo_a_kill, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_failure_after_the_restore_does_not_undo_the_cancel_of_a_card,
+                                        fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_cancel_also_stops_the_later_generation_of_a_card, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(the_latest_tune_survives_a_restored_database, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(an_earlier_card_does_not_undo_a_tune, fixture_setup,
