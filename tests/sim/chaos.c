@@ -233,7 +233,7 @@ static void hide_snapshots(struct sim *sim, struct machine *m)
 }
 
 /* An administrator restarts jobs from scratch if their snapshots are lost, or are only on nodes where the job
- * cannot be placed. */
+ * cannot be placed, also because too few others have their version of NCCL. */
 static void tend_jobs(struct sim *sim, struct item *item)
 {
     (void)item;
@@ -245,7 +245,7 @@ static void tend_jobs(struct sim *sim, struct item *item)
         if (!job->acked || core_job_status(sim->host.core, job->acked, false, &status, &e) != ERR_OK)
             continue;
         waits = status.job->state == JOB_RECOVERING && (!strncmp(status.reason, "waits for its snap", 18) ||
-                                                        !strncmp(status.reason, "waits for slots on", 18));
+                                                        strstr(status.reason, "where its snapshots are"));
         core_job_status_release(&status);
         job->lost_since = !waits ? 0 : job->lost_since ? job->lost_since : sim->now;
         for (int k = 0; k < sim->machine_count; k++)

@@ -81,6 +81,20 @@ size_t compatibility_keep_largest(struct placement_choice *list, size_t count)
     return best ? compatibility_keep_with(best, list, count) : count;
 }
 
+bool compatibility_leaves_out(const struct core *core, const struct job *job, enum slot_kind kind,
+                              const struct node *node)
+{
+    int gpus_each;
+
+    if (!compatibility_matters(job, kind) || !version_known(node))
+        return false;
+    for (size_t i = 0; i < core->node_count; i++)
+        if (capacity_expected(core->nodes[i]) && capacity_procs(job, core->nodes[i], kind, &gpus_each) > 0 &&
+            !versions_match(node, core->nodes[i]))
+            return true;
+    return false;
+}
+
 static bool version_listed(const struct placement_choice *list, size_t at)
 {
     for (size_t i = 0; i < at; i++)

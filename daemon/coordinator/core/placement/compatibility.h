@@ -18,6 +18,9 @@ size_t compatibility_single_nodes(
 size_t compatibility_keep_largest(struct placement_choice *list, size_t count);
 /* Keeps the choices that are compatible with the node. */
 size_t compatibility_keep_with(const struct node *node, struct placement_choice *list, size_t count);
+/* Whether other nodes that could take the job have a version that does not match the node's. */
+bool compatibility_leaves_out(const struct core *core, const struct job *job, enum slot_kind kind,
+                              const struct node *node);
 /* False: enough nodes could take the job, but not of one version; `why` names the versions. */
 bool compatibility_feasible(const struct core *core, const struct job *job, enum slot_kind kind,
                             struct buf *why);

@@ -168,11 +168,18 @@ static void explain_too_small(const struct core *core, const struct job *job, en
 }
 
 /* There are enough nodes, but no choice of them gives a world size that the job can have. */
-static void explain_no_world_size(const struct job *job, size_t count, struct buf *text)
+static void explain_no_world_size(const struct core *core, const struct job *job, enum slot_kind kind,
+                                  const struct placement_choice *list, size_t count, struct buf *text)
 {
-    buf_printf(text, "waits for nodes with a world size that divides its %" PRId64 " shards: the %zu that ",
-               job->spec.train.shards, count);
-    buf_puts(text, count == 1 ? "fits does not" : "fit do not");
+    const struct node *first = list[0].node;
+    const bool one = count == 1;
+
+    buf_printf(text, "waits for nodes with a world size that divides its %" PRId64 " shards: the %zu that %s",
+               job->spec.train.shards, count, one ? "fits" : "fit");
+    if (lost_snapshots_on_node(job, first) && compatibility_leaves_out(core, job, kind, first))
+        buf_printf(text, " and %s NCCL %s as on %s, where its snapshots are,", one ? "has" : "have",
+                   first->nccl, first->r.name);
+    buf_puts(text, one ? " does not" : " do not");
 }
 
 /* Nodes that ask for a node rank (ddpctl run --node-rank) get it if the group has so many nodes. The others
@@ -361,7 +368,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
     else if (!count && enough)
-        explain_no_world_size(job, fitting, &text);
+        explain_no_world_size(core, job, kind, list, fitting, &text);
     else
         explain_blocked(job, list, count, kind, &text);
     set_waits(job, text.data);

@@ -261,6 +261,50 @@ static void nodes_without_the_snapshots_are_not_reserved(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
 }
 
+static void gpu_boxes(struct core_fixture *f, int from, int to, const char *nccl)
+{
+    char name[16];
+
+    f->nccl = nccl;
+    for (int i = from; i <= to; i++) {
+        snprintf(name, sizeof(name), "box%d", i);
+        fixture_hello(f, name, name, 1, 1);
+        fixture_facts(f, name, NULL, 0);
+    }
+}
+
+/* Four nodes would do, but with the NCCL of the node that has the snapshots there are three. */
+static void the_nccl_of_the_node_with_the_snapshots_is_named(void **state)
+{
+    struct core_fixture *f = *state;
+
+    gpu_boxes(f, 1, 1, "2.27.3");
+    int64_t job = fixture_submit(f, "nodes: \"1:4\"\ngpus_per_proc: 1\nmax_restarts: 3\n" WORLD);
+    fixture_all_run(f, "box1");
+    fixture_join(f, job, 0);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1200, "d1200"), ERR_OK);
+    assert_int_equal(fixture_resize(f, job, 3, 4), ERR_OK);
+    fixture_exit(f, job, 0, 0, 9);
+    gpu_boxes(f, 2, 3, "2.27.3");
+    gpu_boxes(f, 4, 7, "2.28.9");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    for (int rank = 0; rank < 4; rank++) {
+        fixture_all_run(f, fixture_node_of(f, job, rank));
+        fixture_join(f, job, rank);
+    }
+    assert_true(waits_for_them(f, job));
+    for (int rank = 0; rank < 4; rank++)
+        fixture_exit(f, job, rank, 0, 15);
+    fixture_looked(f, job, "box1", true);
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for nodes with a world size that divides its 4 shards: the 3 that fit and "
+                        "have NCCL 2.27.3 as on box1, where its snapshots are, do not");
+    gpu_boxes(f, 8, 8, "2.27.3");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+}
+
 static void from_scratch_begins_at_step_0(void **state)
 {
     struct core_fixture *f = *state;
@@ -339,6 +383,7 @@ int main(void)
         TEST(another_digest_counts_as_damage),
         TEST(the_job_waits_for_the_node_with_its_snapshots),
         TEST(nodes_without_the_snapshots_are_not_reserved),
+        TEST(the_nccl_of_the_node_with_the_snapshots_is_named),
         TEST(from_scratch_begins_at_step_0),
         TEST(a_restart_looks_for_the_snapshots_again),
         TEST(from_scratch_is_refused_for_commands),
