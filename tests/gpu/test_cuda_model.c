@@ -219,7 +219,7 @@ static void the_update_also_rounds_parameters(void **state)
         side_open(&cpu, DEVICE_CPU, &shape);
         side_open(&gpu, DEVICE_CUDA, &shape);
         size_t n = gpu.m->count;
-        assert_false(parameters_update(&cpu, &spec));
+        assert_int_equal(parameters_update(&cpu, &spec), cpu.m->narrowed != NULL);
         assert_true(parameters_update(&gpu, &spec));
         float *want = floats_download(&cpu, cpu.params), *got = floats_download(&gpu, gpu.params);
         uint16_t *narrow = xcalloc(n, sizeof(*narrow));
@@ -235,7 +235,7 @@ static void the_update_also_rounds_parameters(void **state)
     }
 }
 
-/* Muon updates the matrices, and in one launch AdamW all the rest. Nothing is rounded then. */
+/* Muon updates the matrices, and in one launch AdamW all the rest. On a GPU nothing is rounded then. */
 static void muon_leaves_the_rest_to_one_update(void **state)
 {
     struct gpt_shape shape = shape_of(DEVICE_BF16, true);
@@ -252,7 +252,7 @@ static void muon_leaves_the_rest_to_one_update(void **state)
     spec.optimizer.eps = 1e-8;
     side_open(&cpu, DEVICE_CPU, &shape);
     side_open(&gpu, DEVICE_CUDA, &shape);
-    assert_false(parameters_update(&cpu, &spec));
+    assert_int_equal(parameters_update(&cpu, &spec), cpu.m->narrowed != NULL);
     assert_false(parameters_update(&gpu, &spec));
     float *want = floats_download(&cpu, cpu.params), *got = floats_download(&gpu, gpu.params);
     for (size_t i = 0; i < gpu.m->tensor_count; i++) {
