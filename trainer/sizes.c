@@ -106,7 +106,7 @@ enum err_code sizes_of_job(const struct train_spec *spec, int world, int per_nod
     struct sizing_device sizing;
     struct engine n = {.spec = spec, .program_bytes = memory_resident()};
     struct sync_array arrays[SYNC_MAX_ARRAYS];
-    if (sizing_open(&sizing, gpu_memory, spec->threads > 0 ? (int)spec->threads : 1, e))
+    if (sizing_open(&sizing, gpu_memory, spec->threads > 0 ? (int)spec->threads : 1, spec->isa, e))
         return e->code;
     n.device = sizing.device;
     n.extra_count = sync_arrays(&spec->sync, arrays);

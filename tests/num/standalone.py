@@ -129,6 +129,15 @@ def sizes_are_those_of_the_run(directory):
         # To measure the peak of bf16, some CPUs need more than the model does.
         workspace = int(logged["workspace_bytes"])
         assert sizes["workspace_bytes"] <= workspace if "bf16" in text else sizes["workspace_bytes"] == workspace, (sizes, logged)
+    # A CPU that multiplies bf16 keeps qkv, the output of attention and nothing else as bf16. The plan follows the job's `isa`.
+    plans = []
+    for isa in ("base", "avx512_bf16"):
+        done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", f"train.isa={isa}"], cwd=directory,
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        plans.append(json.loads(done.stdout))
+    layers, context, width = 2, 8, 16
+    assert plans[0]["activation_bytes"] - plans[1]["activation_bytes"] == 2 * 4 * width * layers * context * plans[0]["rows"], plans
     # Of eight ranks, the first has an eighth of the moments, rounded up to blocks.
     done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", "train.shard=optimizer", "--world", "8"], cwd=directory,
                           capture_output=True, text=True, timeout=60)

@@ -66,6 +66,23 @@ static void all_near(const float *got, const double *want, size_t n, double tole
             fail_msg("%s[%zu] = %.9g, should be %.9g", what, i, (double)got[i], want[i]);
 }
 
+static float float_of_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* A rounded result differs by half a unit of the eighth bit. */
+static void all_near_as_bf16(const uint16_t *got, const float *want, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(float_of_bf16(got[i]) - want[i]) <= fabsf(want[i]) * 0x1p-8f + 1e-5f))
+            fail_msg("%s[%zu] = %.9g, should be %.9g", what, i, (double)float_of_bf16(got[i]),
+                     (double)want[i]);
+}
+
 /* ---- residual and layer norm */
 
 struct norm_case {
@@ -145,6 +162,44 @@ static void norm_sums_check(const struct norm_case *c, const double *y, const fl
     }
 }
 
+/* Calls both operations again with `type` bf16: only y and ddelta are rounded. h and g: of the calls with floats. */
+static void norm_rounds_to_bf16(struct device *d, const struct norm_case *c, struct device_norm h,
+                                struct device_norm_grad g)
+{
+    const int64_t width = c->n.width, tokens = c->n.rows * c->n.context;
+    const size_t n = (size_t)(tokens * width);
+    const float *y = h.y, *ddelta = g.ddelta;
+    double *want_x = array_widened(h.x, n), *want_dx = array_widened(g.dx, n),
+           *want_sums = array_widened(g.dgain, (size_t)(3 * width));
+    float *x = xcalloc(n, sizeof(float)), *dx = xcalloc(n, sizeof(float)),
+          *sums = xcalloc((size_t)(3 * width), sizeof(float)),
+          *stats = xcalloc((size_t)(2 * tokens), sizeof(float));
+    uint16_t *half_y = xcalloc(n, sizeof(*half_y)), *half_ddelta = xcalloc(n, sizeof(*half_ddelta));
+    memcpy(x, c->delta, n * sizeof(float));
+    memcpy(dx, c->below, n * sizeof(float));
+    h.type = g.type = DEVICE_BF16;
+    h.delta = h.x = x;
+    h.stats = stats;
+    h.y = half_y;
+    d->ops->norm(d, &h);
+    g.x = x;
+    g.stats = stats;
+    g.dx = dx;
+    g.dgain = sums;
+    g.dshift = sums + width;
+    g.dbias = sums + 2 * width;
+    g.ddelta = half_ddelta;
+    d->ops->norm_grad(d, &g);
+    all_near(x, want_x, n, 1e-6, "x");
+    all_near(dx, want_dx, n, 1e-5, "dx");
+    all_near(sums, want_sums, (size_t)(3 * width), 1e-5, "sums");
+    all_near_as_bf16(half_y, y, n, "y");
+    all_near_as_bf16(half_ddelta, ddelta, n, "ddelta");
+    void *all[] = {want_x, want_dx, want_sums, x, dx, sums, stats, half_y, half_ddelta};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
 static void norm_on(int set, const struct norm_case *c, float *first[4])
 {
     int64_t width = c->n.width, tokens = c->n.rows * c->n.context;
@@ -194,6 +249,7 @@ static void norm_on(int set, const struct norm_case *c, float *first[4])
     }
     norm_reference(c, residual, delta, wx, wy);
     norm_sums_check(c, wy, ddelta, sums);
+    norm_rounds_to_bf16(d, c, h, g);
     same_as_first(&first[0], y, n);
     same_as_first(&first[1], dx, n);
     same_as_first(&first[2], ddelta, n);
@@ -247,12 +303,20 @@ static void round_to_bf16(float *x, int n)
 
 /* z = x I + bias, a = f(z) */
 static void linear_by_identity(struct device *d, enum device_activation kind, enum device_type type,
-                               const float *x, const float *bias, int rows, int cols, float *z, void *a)
+                               enum device_type kept, const float *x, const float *bias, int rows, int cols,
+                               void *z, void *a)
 {
     float *one = xcalloc((size_t)(cols * cols), sizeof(float));
     uint16_t *narrow = xcalloc((size_t)(rows * cols + cols * cols), sizeof(uint16_t));
-    struct device_linear h = {
-        .type = type, .rows = rows, .in = cols, .out = cols, .bias = bias, .z = z, .kind = kind, .a = a};
+    struct device_linear h = {.type = type,
+                              .kept = kept,
+                              .rows = rows,
+                              .in = cols,
+                              .out = cols,
+                              .bias = bias,
+                              .z = z,
+                              .kind = kind,
+                              .a = a};
     for (int i = 0; i < cols; i++)
         one[i * cols + i] = 1.0f;
     d->ops->narrow(d, narrow, x, (size_t)(rows * cols));
@@ -270,7 +334,7 @@ static void bias_and_activation(void **state)
     float *start = noise_array(ALL, 6.0f, 8), *bias = noise_array(COLS, 1.0f, 9),
           *da = noise_array(ALL, 1.0f, 10);
     float z[ALL], a[ALL], dz[ALL], again[ALL], dbias[COLS];
-    uint16_t narrow[ALL];
+    uint16_t narrow[ALL], narrow_again[ALL], narrow_dz[ALL];
     (void)state;
     round_to_bf16(start, ALL);
     for (int kind = DEVICE_RELU; kind <= DEVICE_GELU_TANH; kind++) {
@@ -279,7 +343,8 @@ static void bias_and_activation(void **state)
             struct device *d = open_device(set);
             double want[COLS] = {0};
             memset(dbias, 0, sizeof(dbias));
-            linear_by_identity(d, (enum device_activation)kind, DEVICE_F32, start, bias, ROWS, COLS, z, a);
+            linear_by_identity(d, (enum device_activation)kind, DEVICE_F32, DEVICE_F32, start, bias, ROWS,
+                               COLS, z, a);
             memcpy(dz, da, sizeof(dz)); /* in place */
             d->ops->bias_activate_grad(d, (enum device_activation)kind, DEVICE_F32, DEVICE_F32, dz, again,
                                        dbias, dz, z, ROWS, COLS);
@@ -300,14 +365,13 @@ static void bias_and_activation(void **state)
             same_as_first(&first[1], dz, ALL);
             same_as_first(&first[2], dbias, COLS);
             /* bf16 must give the same values, rounded */
-            linear_by_identity(d, (enum device_activation)kind, DEVICE_BF16, start, bias, ROWS, COLS, z,
-                               narrow);
-            for (int i = 0; i < ALL; i++) {
-                uint32_t bits = (uint32_t)narrow[i] << 16;
-                float f;
-                memcpy(&f, &bits, sizeof(f));
-                assert_true(fabsf(f - a[i]) <= fabsf(a[i]) * 0x1p-8f);
-            }
+            linear_by_identity(d, (enum device_activation)kind, DEVICE_BF16, DEVICE_F32, start, bias, ROWS,
+                               COLS, z, narrow);
+            all_near_as_bf16(narrow, a, ALL, "a");
+            d->ops->bias_activate_grad(d, (enum device_activation)kind, DEVICE_BF16, DEVICE_F32, narrow_dz,
+                                       narrow_again, again, da, z, ROWS, COLS);
+            assert_memory_equal(narrow, narrow_again, sizeof(narrow));
+            all_near_as_bf16(narrow_dz, dz, ALL, "dz");
             close_device(d);
         }
         for (size_t j = 0; j < ARRAY_LEN(first); j++)
@@ -421,14 +485,6 @@ static double attention_loss(const struct device_attention *h, const double *qkv
     for (int64_t i = 0; i < h->n.rows * h->n.context * h->n.width; i++)
         loss += o[i] * (double)d_o[i];
     return loss;
-}
-
-static float float_of_bf16(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
 }
 
 /* Rounds an array to bf16, in place. Returns it as bf16. */
@@ -547,6 +603,34 @@ static void attention_matches_the_reference(void **state)
         }
 }
 
+/* The product adds the bias, and rounds once. Sums of what it writes are those of the same floats. */
+static void a_biased_product_rounds_to_bf16(void **state)
+{
+    enum { ROWS = 70, COLS = 37, ALL = ROWS * COLS };
+    float z[ALL], sums[COLS] = {0}, want[COLS] = {0};
+    uint16_t half[ALL], rounded[ALL];
+    (void)state;
+    if (!multiplies_bf16()) {
+        print_message("this CPU does not multiply bf16\n");
+        skip();
+    }
+    float *x = noise_array(ALL, 6.0f, 8), *bias = noise_array(COLS, 1.0f, 9);
+    struct device *d = open_device(set_count - 1);
+    round_to_bf16(x, ALL);
+    linear_by_identity(d, DEVICE_RELU, DEVICE_BF16, DEVICE_F32, x, bias, ROWS, COLS, z, NULL);
+    linear_by_identity(d, DEVICE_RELU, DEVICE_BF16, DEVICE_BF16, x, bias, ROWS, COLS, half, NULL);
+    d->ops->narrow(d, rounded, z, ALL);
+    assert_memory_equal(half, rounded, sizeof(half));
+    for (int i = 0; i < ALL; i++)
+        z[i] = float_of_bf16(half[i]);
+    d->ops->bias_grad(d, DEVICE_BF16, sums, half, ROWS, COLS);
+    d->ops->bias_grad(d, DEVICE_F32, want, z, ROWS, COLS);
+    assert_memory_equal(sums, want, sizeof(sums));
+    free(x);
+    free(bias);
+    close_device(d);
+}
+
 static double array_away(const float *a, const float *b, size_t n)
 {
     double away = 0.0, all = 0.0;
@@ -651,6 +735,7 @@ int main(void)
         cmocka_unit_test(embedding_sums_are_exact),
         cmocka_unit_test(dropout_is_fair),
         cmocka_unit_test(attention_matches_the_reference),
+        cmocka_unit_test(a_biased_product_rounds_to_bf16),
         cmocka_unit_test(attention_with_bf16_is_near_attention_with_floats),
         cmocka_unit_test(attention_reads_nothing_stale),
     };

@@ -48,7 +48,8 @@ static size_t sizing_muon_bytes(const struct device *d, const struct device_muon
     return 0;
 }
 
-enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int threads, struct err *e)
+enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int threads, enum isa isa,
+                          struct err *e)
 {
     if (gpu_memory > 0) {
         out->ops = (struct device_ops){
@@ -59,6 +60,9 @@ enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int thre
         if (device_open(&out->device, DEVICE_CPU, 0, 1, threads, e))
             return e->code;
         out->ops = *out->device->ops;
+        /* This process is not limited to the set, because it may be larger than that of this CPU. */
+        if (isa != ISA_AUTO)
+            out->device->attends_bf16 = isa >= ISA_AVX512_BF16;
     }
     out->ops.alloc = sizing_alloc;
     out->ops.free = sizing_free;

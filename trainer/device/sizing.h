@@ -1,6 +1,7 @@
 #ifndef DDP_TRAINER_DEVICE_SIZING_H
 #define DDP_TRAINER_DEVICE_SIZING_H
 
+#include "base/isa.h"
 #include "trainer/device/device.h"
 
 /* A device that lays out memory, but has none: model, optimizer and engine open on it as they do for training, and take the memory
@@ -12,9 +13,9 @@ struct sizing_device {
     struct device gpu;
 };
 
-/* gpu_memory: bytes of the GPU that is meant; 0: this machine's CPU is meant, with so many threads. The internal memory of a
- * GPU's libraries is not known here. */
-MUST_CHECK enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int threads,
+/* gpu_memory: bytes of the GPU that is meant; 0: a CPU is meant, with so many threads. isa: what the job limits CPUs to;
+ * ISA_AUTO: they are like this machine's. The internal memory of a GPU's libraries is not known here. */
+MUST_CHECK enum err_code sizing_open(struct sizing_device *out, size_t gpu_memory, int threads, enum isa isa,
                                      struct err *e);
 
 #endif

@@ -25,6 +25,7 @@ static enum err_code product_widened(struct device *d, const struct device_produ
 {
     struct cpu_device *cpu = cpu_of(d);
     size_t left = (size_t)cpu_rounded(h->m * h->k, 16), right = (size_t)(h->k * h->n);
+    BUG_ON(h->out != DEVICE_F32);
     float *wide = cpu_grow(cpu, &cpu->wide, (left + right) * sizeof(float));
     if (!wide)
         return ERR_OK; /* the device has the error */

@@ -256,9 +256,15 @@ enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, const struct device_product *h, 
 bool cpu_bf16_works(struct cpu_bf16 *g)
 {
     static const uint16_t one = 0x3f80;
+    const float bias = 2.0f;
     struct err e = {0};
     float product = 0.0f;
+    uint16_t biased = 0;
     struct device_product h = {
         .type = DEVICE_BF16, .m = 1, .n = 1, .k = 1, .a = &one, .b = &one, .c = &product};
-    return !cpu_bf16_gemm(g, &h, NULL, &e) && product == 1.0f;
+    if (cpu_bf16_gemm(g, &h, NULL, &e) || product != 1.0f)
+        return false;
+    h.out = DEVICE_BF16;
+    h.c = &biased;
+    return !cpu_bf16_gemm(g, &h, &bias, &e) && biased == 0x4040;
 }

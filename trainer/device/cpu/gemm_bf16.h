@@ -17,6 +17,7 @@ void cpu_bf16_close(struct cpu_bf16 *g); /* NULL is fine */
  * factors and uses cpu_gemm. */
 MUST_CHECK enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, const struct device_product *h, const float *bias,
                                        struct err *e);
+/* Whether this CPU has them, also with a bias and a result of bf16. */
 bool cpu_bf16_works(struct cpu_bf16 *g);
 
 #endif

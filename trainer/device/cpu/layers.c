@@ -1,6 +1,7 @@
 /* The operations of a transformer except products and attention: embedding, residual and layer norm, bias and
- * activation. Compiled once for each instruction set, with the same bits, as kernels.c is. A call works on
- * tokens from..to-1. Sums over tokens are made for each part, and the caller adds up the parts in order. */
+ * activation. Compiled once for each instruction set, with the same bits, as kernels.c is, and once more for `precision: bf16`
+ * on CPUs that multiply bf16, with fused multiply-adds. A call works on tokens from..to-1. Sums over tokens are made for each
+ * part, and the caller adds up the parts in order. */
 #include "trainer/device/cpu/activation.h"
 #include "trainer/device/cpu/dropout.h"
 #include "trainer/device/cpu/sets.h"
