@@ -99,7 +99,7 @@ def main():
             optimizer.zero_grad(set_to_none=True)
             times.append(time.perf_counter() - start)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"seconds": times, "memory": memory, "loss": float(loss), "settings": settings}), flush=True)
+        print(json.dumps({"seconds": times, "memory": memory, "loss": loss.item(), "settings": settings}), flush=True)
     os._exit(0)  # some versions of Gloo sometimes crash while they tear down
 
 
