@@ -156,7 +156,8 @@ void cpu_share_choose(struct cpu_share *out, const struct topology *t, int local
         if (!out->node_count || out->nodes[out->node_count - 1] != d.units[i].node)
             out->nodes[out->node_count++] = d.units[i].node;
     }
-    if ((size_t)wanted > out->count && !d.threads)
+    /* A rank that has all cores shares them with other jobs' ranks. Linux then uses the second threads for these. */
+    if (((size_t)wanted > out->count || local_ranks == 1) && !d.threads)
         siblings_add(out, t);
     qsort(out->cpus, out->count, sizeof(*out->cpus), number_compare);
     division_free(&d);
