@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "gpt_reference.h"
+#include "pieces.h"
 #include "trainer/device/cpu/cpu.h"
 
 /* Counts the allocations of this program's own code. (The linker's --wrap does not see calls inside shared
@@ -134,38 +135,6 @@ static struct gpt_shape shape_of(int64_t width, int64_t heads, int64_t layers, i
                               .seed = 99};
 }
 
-struct pieces {
-    size_t end;
-    int count;
-    struct model_unit units[64]; /* which `ddpctl plan` relies on; not used if there are no rows */
-    size_t left;
-};
-
-static struct pieces pieces_open(const struct model *m)
-{
-    struct pieces p = {.end = m->count};
-    double work = 0;
-    p.left = model_units(m, NULL);
-    assert_in_range(p.left, 1, ARRAY_LEN(p.units));
-    assert_int_equal(model_units(m, p.units), p.left);
-    assert_int_equal(p.units[0].begin, 0);
-    assert_int_equal(p.units[p.left - 1].need, m->count);
-    for (size_t i = 0; i < p.left; i++)
-        work += p.units[i].work;
-    assert_true(fabs(work - 1) < 1e-9);
-    return p;
-}
-
-static void tensor_ready(void *arg, size_t offset, size_t count)
-{
-    struct pieces *p = arg;
-    assert_int_equal(offset + count, p->end);
-    if (p->left)
-        assert_int_equal(offset, p->units[--p->left].begin);
-    p->end = offset;
-    p->count++;
-}
-
 /* Checks some elements of each tensor one by one, and the derivative along a random direction; `tolerance` is
  * relative to the tensor's largest gradient. */
 static void check_tensor(struct problem *p, size_t t, double *wide, double scale, int samples,
@@ -217,7 +186,7 @@ static void gradients_check(struct gpt_shape shape, int64_t rows, int samples, d
     struct pieces pieces = pieces_open(p.m);
     double *wide = floats_widened(p.params, p.m->count);
     double want = reference_loss(p.m, &shape, wide, &p.b, shape.dropout > 0.0);
-    model_train(p.m, p.params, p.grads, &p.b, 0.25f, &tally, tensor_ready, &pieces);
+    model_train(p.m, p.params, p.grads, &p.b, 0.25f, &tally, pieces_ready, &pieces);
     assert_int_equal(p.d->ops->wait(p.d, &e), ERR_OK);
     assert_int_equal(pieces.end, 0);
     assert_int_equal(pieces.count, 2 * shape.layers + 2);

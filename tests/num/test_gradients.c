@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "pieces.h"
 #include "trainer/model/model.h"
 
 #define ROWS 7
@@ -107,38 +108,6 @@ static void problem_release(struct problem *p)
     free(p->label);
 }
 
-struct pieces {
-    size_t end;
-    int count;
-    struct model_unit units[64]; /* which `ddpctl plan` relies on; not used if there are no rows */
-    size_t left;
-};
-
-static struct pieces pieces_open(const struct model *m)
-{
-    struct pieces p = {.end = m->count};
-    double work = 0;
-    p.left = model_units(m, NULL);
-    assert_in_range(p.left, 1, ARRAY_LEN(p.units));
-    assert_int_equal(model_units(m, p.units), p.left);
-    assert_int_equal(p.units[0].begin, 0);
-    assert_int_equal(p.units[p.left - 1].need, m->count);
-    for (size_t i = 0; i < p.left; i++)
-        work += p.units[i].work;
-    assert_true(fabs(work - 1) < 1e-9);
-    return p;
-}
-
-static void tensor_ready(void *arg, size_t offset, size_t count)
-{
-    struct pieces *p = arg;
-    assert_int_equal(offset + count, p->end);
-    if (p->left)
-        assert_int_equal(offset, p->units[--p->left].begin);
-    p->end = offset;
-    p->count++;
-}
-
 static void gradients_compare(const struct problem *p, const struct model *m, const float *params,
                               const float *grads, double scale)
 {
@@ -178,7 +147,7 @@ static void gradients_check(enum loss_type loss, enum activation_type type, size
     model_init(m, params, 11);
     struct model_batch b = {.x = p.x, .y = p.y, .label = p.label, .rows = ROWS};
     struct pieces pieces = pieces_open(m);
-    model_train(m, params, grads, &b, 0.25f, &tally, tensor_ready, &pieces);
+    model_train(m, params, grads, &b, 0.25f, &tally, pieces_ready, &pieces);
     assert_int_equal(pieces.end, 0);
     assert_int_equal(pieces.count, layers);
     gradients_compare(&p, m, params, grads, 0.25);
@@ -198,7 +167,7 @@ static void gradients_check(enum loss_type loss, enum activation_type type, size
     gradients_compare(&p, m, params, grads, 0.5);
     b.rows = 0;
     pieces = (struct pieces){.end = m->count};
-    model_train(m, params, grads, &b, 0.25f, &tally, tensor_ready, &pieces);
+    model_train(m, params, grads, &b, 0.25f, &tally, pieces_ready, &pieces);
     assert_int_equal(pieces.end, 0);
     gradients_compare(&p, m, params, grads, 0.5);
 
