@@ -109,7 +109,7 @@ static void rank_check(const struct rank *all, int rank, const size_t *parts)
         assert_true(k->n.grads.data[k->m.count + i] == (float)i);
 }
 
-/* As an update that narrows does: this rank's part is in its bf16 copy. */
+/* Puts this rank's part in its bf16 copy, as an update that narrows does. */
 static void own_part_narrow(struct rank *k, const size_t *parts, int rank)
 {
     uint16_t *half = k->m.narrowed;
