@@ -1,11 +1,13 @@
-/* Tests the CPU kernels against double precision, and that every instruction set of this machine gives the
- * same bits. */
+/* Tests the CPU kernels against double precision, that every instruction set of this machine gives the same bits, and the memory of
+ * the CPU device. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -359,9 +361,50 @@ static void bits_do_not_depend_on_the_threads(void **state)
     free(noise);
 }
 
+/* Whether the mapping that has `at` has asked for huge pages, by /proc/self/smaps. */
+static bool asks_for_huge_pages(const void *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool here = false, asks = false;
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f)) {
+        char *rest;
+        unsigned long first = strtoul(line, &rest, 16);
+        if (*rest == '-')
+            here = first <= (unsigned long)at && (unsigned long)at < strtoul(rest + 1, NULL, 16);
+        else if (here && strncmp(line, "VmFlags:", 8) == 0)
+            asks = strstr(line, " hg") != NULL;
+    }
+    fclose(f);
+    return asks;
+}
+
+static void large_arrays_ask_for_huge_pages(void **state)
+{
+    const size_t large = (size_t)9 << 20, small = 5000;
+    struct device *d = NULL;
+    struct err e;
+    void *p, *q;
+    (void)state;
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK))
+        skip(); /* a kernel without them */
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    assert_int_equal(d->ops->alloc(d, large, &p, &e), ERR_OK);
+    assert_int_equal(d->ops->alloc(d, small, &q, &e), ERR_OK);
+    assert_true(asks_for_huge_pages((char *)p + large / 2));
+    assert_false(asks_for_huge_pages(q));
+    for (size_t i = 0; i < large; i++)
+        assert_int_equal(((char *)p)[i], 0);
+    d->ops->free(d, p);
+    d->ops->free(d, q);
+    device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_arrays_ask_for_huge_pages),
         cmocka_unit_test(activations_match_the_reference),
         cmocka_unit_test(extremes_stay_finite_and_nan_shows),
         cmocka_unit_test(cross_entropy),

