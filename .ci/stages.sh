@@ -40,6 +40,8 @@ start_making() { # stage [niceness]
     ({ [[ -z ${2-} ]] || renice -n "$2" -p "$BASHPID"; } && make_stage "$1") >"$making_log" 2>&1 </dev/null &
     making_pid=$!
     set +m
+    # `build` may raise the priority at once, so it must have been lowered before. renice then says so in the log.
+    [[ -z ${2-} ]] || until [[ -s $making_log ]]; do sleep 0.01; done
 }
 
 # Starts to build the first of these stages that was asked for, with the lowest priority: it uses the processor's time that tests
