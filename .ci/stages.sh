@@ -40,7 +40,7 @@ start_making() { # stage [niceness]
     ({ [[ -z ${2-} ]] || renice -n "$2" -p "$BASHPID"; } && make_stage "$1") >"$making_log" 2>&1 </dev/null &
     making_pid=$!
     set +m
-    # `build` may raise the priority at once, so it must have been lowered before. renice then says so in the log.
+    # Waits until renice has lowered the priority, which it says in the log. If `build` raised it first, it would stay low.
     [[ -z ${2-} ]] || until [[ -s $making_log ]]; do sleep 0.01; done
 }
 
@@ -76,9 +76,10 @@ build() { # stage
 # that may do it.
 with_threads() { # directory of programs
     local program names=()
+    # Not grep -q: it ends at the first match, and if nm still writes then, nm fails and with it the pipe (pipefail).
     for program in "$1"/test_*; do
         if [[ -f $program && -x $program ]] && nm -D --undefined-only "$program" |
-            grep -qE ' (pthread_create|thrd_create|uv_|grpc_|MHD_|curl_|dnnl_)'; then
+            grep -E ' (pthread_create|thrd_create|uv_|grpc_|MHD_|curl_|dnnl_)' >/dev/null; then
             names+=("${program##*/}")
         fi
     done
