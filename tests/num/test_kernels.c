@@ -1,5 +1,5 @@
-/* Tests the CPU kernels against double precision, that every instruction set of this machine gives the same bits, and the memory of
- * the CPU device. */
+/* Tests the CPU kernels: their results are near those in double precision, and every instruction set of this machine gives the same bits.
+ * Also tests the memory of the CPU device. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -361,7 +361,7 @@ static void bits_do_not_depend_on_the_threads(void **state)
     free(noise);
 }
 
-/* Whether the mapping that has `at` has asked for huge pages, by /proc/self/smaps. */
+/* Whether huge pages were asked for at this address. /proc/self/smaps shows that as the flag "hg". */
 static bool asks_for_huge_pages(const void *at)
 {
     FILE *f = fopen("/proc/self/smaps", "re");

@@ -41,8 +41,8 @@ class Timeout(AssertionError):
 
 
 def wait_for(condition, what, timeout=20.0, began=None):
-    """Polls until condition() is true and returns its value. Raises Timeout, which names `what`, at the deadline: `timeout` seconds after
-    now, or after `began` of time.monotonic()."""
+    """Polls until condition() is true and returns its value. Raises Timeout, which names `what`, after `timeout` seconds. `began`: a time
+    of time.monotonic() from which they count instead of from now."""
     end = (began or time.monotonic()) + timeout * SLOW
     pause = 0.005
     while True:

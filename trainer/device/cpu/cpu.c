@@ -24,9 +24,9 @@ struct cpu_header {
 
 #define HUGE_PAGE ((size_t)2 << 20) /* on x86-64, and on ARM with small pages of 4 KiB */
 
-/* Returns memory that is zero, or NULL. Large arrays ask for huge pages, because these are not the default of every system: on one idle
- * core of Zen 4 a step of 384 x 6 in bf16 takes 5 to 9 % less CPU time with them (tests/bench/cpu_time). Clearing them takes half a second
- * more at the start. The last part of an array stays in small pages, so that it takes no more memory than before. */
+/* Returns memory that is zero, or NULL if there is none. Asks for huge pages for large arrays, since many systems give them only on request.
+ * A GPT of 6 layers and 384 columns in bf16 then takes 5 to 9 % less CPU time for a step (tests/bench/cpu_time on an idle Zen 4), and
+ * half a second more for its start. The end of an array, less than a huge page, stays in small pages: it would waste the rest of a huge one. */
 static void *cleared_memory(size_t bytes)
 {
     const bool large = bytes >= 2 * HUGE_PAGE;

@@ -82,7 +82,7 @@ static void fewer_ranks_than_nodes_get_several(void **state)
     expect(four_nodes, "0-15", 2, 0, "0-7@0-1 8-15@2-3 x8");
 }
 
-/* Ranks get equal numbers of cores, in the order of the cores' numbers. */
+/* All ranks get the same number of cores: rank 0 those with the lowest numbers, rank 1 the next ones, and so on. */
 static void one_node_is_divided_equally(void **state)
 {
     (void)state;

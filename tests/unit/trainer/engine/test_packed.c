@@ -109,7 +109,7 @@ static void rank_check(const struct rank *all, int rank, const size_t *parts)
         assert_true(k->n.grads.data[k->m.count + i] == (float)i);
 }
 
-/* Puts this rank's part in its bf16 copy, as an update that narrows does. */
+/* Rounds this rank's part of the parameters to bf16, into `narrowed`. An update in bf16 does the same. */
 static void own_part_narrow(struct rank *k, const size_t *parts, int rank)
 {
     uint16_t *half = k->m.narrowed;
