@@ -1,5 +1,6 @@
 #include "trainer/member/coll/busy_poll.h"
 
+#include <sched.h>
 #include <stdint.h>
 #include <sys/resource.h>
 
@@ -42,9 +43,11 @@ int busy_poll(struct busy_poll *b, struct pollfd *fds, nfds_t count)
         const int64_t end = clock_mono_ns() + BUSY_NS;
         int ready;
 
-        do
+        do {
             ready = poll(fds, count, 0);
-        while (ready == 0 && clock_mono_ns() < end);
+            if (ready == 0)
+                sched_yield(); /* the bytes may come from a rank that waits for this core */
+        } while (ready == 0 && core_losses() == losses && clock_mono_ns() < end);
         busy_poll_learn(b, ready != 0 && core_losses() == losses);
         if (ready != 0)
             return ready;
