@@ -116,6 +116,7 @@ def sizes_are_those_of_the_run(directory):
         code, out, err = run(directory, text, "--set", "train.epochs=1", "--set", "train.accumulate=2",
                              "--set", "train.threads=1", "--set", "train.snapshot.dir=out%d" % i)
         assert code == 0, err
+        assert ("event=bf16_in_floats" in err) == ("bf16" in text and not re.search(r"device=cpu:avx512_(bf16|amx)", err)), err
         first = json.loads([line for line in out.split("\n") if line.startswith("{")][0])
         done = subprocess.run([f"{BIN}/ddp-trainer", "--sizes", "job.yaml", "--set", "train.accumulate=2", "--set", "train.threads=1"], cwd=directory,
                               capture_output=True, text=True, timeout=60)
@@ -129,6 +130,9 @@ def sizes_are_those_of_the_run(directory):
         # To measure the peak of bf16, some CPUs need more than the model does.
         workspace = int(logged["workspace_bytes"])
         assert sizes["workspace_bytes"] <= workspace if "bf16" in text else sizes["workspace_bytes"] == workspace, (sizes, logged)
+    # A CPU without bf16 computes it in floats, and says so.
+    code, _, err = run(directory, text, "--set", "train.epochs=1", "--set", "train.isa=base", "--set", "train.snapshot.dir=out3")
+    assert code == 0 and "event=bf16_in_floats" in err and "fp32 is usually faster" in err, err
     # A CPU that multiplies bf16 keeps qkv, the output of attention and nothing else as bf16. The plan follows the job's `isa`.
     plans = []
     for isa in ("base", "avx512_bf16"):
