@@ -88,7 +88,7 @@ enum err_code job_model_read(const struct conf_node *node, void *at, struct err 
         return e->code;
     train->model.type = (enum model_type)type;
     train->model.activation = type == MODEL_GPT ? ACTIVATION_GELU_TANH : ACTIVATION_RELU;
-    if (conf_read_map(node, models[type].fields, train, e))
+    if (job_read_variant(node, models, ARRAY_LEN(models), "model", type, train, e))
         return e->code;
     if (type == MODEL_GPT && train->model.width % train->model.heads)
         return conf_fail(conf_get(node, "width"), e,
@@ -137,7 +137,7 @@ enum err_code job_data_read(const struct conf_node *node, void *at, struct err *
     int type;
 
     if (job_pick(node, kinds, ARRAY_LEN(kinds), -1, "data", &type, e) ||
-        conf_read_map(node, kinds[type].fields, train, e))
+        job_read_variant(node, kinds, ARRAY_LEN(kinds), "data", type, train, e))
         return e->code;
     if (train->data.val_path && conf_get(node, "split"))
         return conf_fail(conf_get(node, "split"), e,

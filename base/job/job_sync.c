@@ -177,7 +177,7 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
         return e->code;
     if (type == SYNC_DILOCO)
         train->sync = sync_defaults;
-    if (conf_read_map(node, strategies[type].fields, train, e))
+    if (job_read_variant(node, strategies, ARRAY_LEN(strategies), "sync", type, train, e))
         return e->code;
     train->sync.type = (enum sync_type)type;
     if (type != SYNC_DILOCO)

@@ -91,7 +91,7 @@ static enum err_code read_optimizer(const struct conf_node *node, void *at, stru
         return e->code;
     train->optimizer.type = (enum optimizer_type)type;
     default_optimizer(train);
-    if (conf_read_map(node, kinds[type].fields, train, e))
+    if (job_read_variant(node, kinds, ARRAY_LEN(kinds), "optimizer", type, train, e))
         return e->code;
     if (train->optimizer.nesterov && train->optimizer.momentum == 0)
         return conf_fail(node, e, "'nesterov' needs 'momentum' above 0");

@@ -72,6 +72,52 @@ enum err_code job_pick(const struct conf_node *map, const struct job_variant *al
     return variant_refuse(type, all, count, false, kind, e);
 }
 
+static bool has_key(const struct job_variant *v, const char *key)
+{
+    const struct conf_field *f = v->fields;
+
+    while (f && f->key && strcmp(f->key, key))
+        f++;
+    return f && f->key;
+}
+
+static enum err_code key_refuse(const struct conf_node *place, const struct job_variant *all, size_t count,
+                                const char *kind, const struct job_variant *chosen, const char *key,
+                                struct err *e)
+{
+    CLEANUP(buf_release) struct buf names = {0}, keys = {0};
+    size_t have = 0, seen = 0;
+
+    for (size_t i = 0; i < count; i++)
+        have += has_key(&all[i], key);
+    for (size_t i = 0; i < count; i++)
+        if (has_key(&all[i], key))
+            buf_printf(&names, "%s%s", text_separator(seen++, have, " and "), all[i].name);
+    for (const struct conf_field *f = chosen->fields; f->key; f++)
+        buf_printf(&keys, "%s%s", keys.len ? ", " : "", f->key);
+    return conf_fail(place, e, "'%s' is a key of %s type %s; %s has %s", key, kind, names.data, chosen->name,
+                     keys.data);
+}
+
+/* Refuses a key that the chosen type lacks and another one has, and names the types that have it. */
+static enum err_code check_keys(const struct conf_node *map, const struct job_variant *all, size_t count,
+                                const char *kind, const struct job_variant *chosen, struct err *e)
+{
+    for (size_t i = 0; i < count; i++)
+        for (const struct conf_field *f = all[i].fields; f && f->key; f++)
+            if (conf_get(map, f->key) && !has_key(chosen, f->key))
+                return key_refuse(conf_get(map, f->key), all, count, kind, chosen, f->key, e);
+    return ERR_OK;
+}
+
+enum err_code job_read_variant(const struct conf_node *map, const struct job_variant *all, size_t count,
+                               const char *kind, int type, void *at, struct err *e)
+{
+    const struct job_variant *chosen = &all[type];
+
+    return check_keys(map, all, count, kind, chosen, e) ? e->code : conf_read_map(map, chosen->fields, at, e);
+}
+
 enum err_code job_ignore(const struct conf_node *node, void *at, struct err *e)
 {
     (void)node;

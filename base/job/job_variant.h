@@ -5,8 +5,7 @@
 
 #include "base/job/job.h"
 
-/* Maps of the job file with a `type` key. The `type` is read first and then the map by the table of that type, so a key
- * of another type is an unknown key. */
+/* Maps of the job file with a `type` key. The `type` is read first and then the map by the table of that type. */
 
 /* ranges of a conf_field */
 #define JOB_FROM_ONE .min = 1, .max = INFINITY
@@ -22,6 +21,9 @@ struct job_variant {
 /* Finds the row that `type` names, or row `fallback` if the key is absent (-1: the key is required). */
 MUST_CHECK enum err_code job_pick(const struct conf_node *map, const struct job_variant *all, size_t count,
                                   int fallback, const char *kind, int *index, struct err *e);
+/* Reads the map by row `type`. A key that only other rows have is refused, with their names. */
+MUST_CHECK enum err_code job_read_variant(const struct conf_node *map, const struct job_variant *all,
+                                          size_t count, const char *kind, int type, void *at, struct err *e);
 /* CONF_CUSTOM: the function of `type` */
 enum err_code job_ignore(const struct conf_node *node, void *at, struct err *e);
 #define JOB_TYPE                                                                                             \

@@ -247,7 +247,7 @@ static void values_out_of_range_are_refused(void **state)
         "job.yaml:6:37: invalid value for 'momentum': expected a number of at least 0 and below 1, got '1'");
     refuse_job(
         MLP "  optimizer: {type: muon, betas: [0.9, 0.99]}\n",
-        "job.yaml:6:27: unknown key 'betas', expected one of type, lr, weight_decay, clip, momentum, adamw");
+        "job.yaml:6:34: 'betas' is a key of optimizer type adamw; muon has type, lr, weight_decay, clip, momentum, adamw");
     refuse_job(MLP "  optimizer: {type: muon, adamw: {beta: 1}}\n",
                "job.yaml:6:35: unknown key 'beta', did you mean 'betas'?");
     refuse_job(

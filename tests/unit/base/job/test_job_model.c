@@ -27,7 +27,7 @@ static void models_and_data_of_other_shapes_are_refused(void **state)
     refuse_job("train:\n  model: {type: cnn}\n",
                "job.yaml:2:17: invalid model type: expected linear, mlp or gpt, got 'cnn'");
     refuse_job("train:\n  model: {type: linear, in: 5, out: 1, activation: relu}\n",
-               "job.yaml:2:40: unknown key 'activation', expected one of type, in, out");
+               "job.yaml:2:52: 'activation' is a key of model type mlp and gpt; linear has type, in, out");
     refuse_job("train:\n  model: {type: linear, in: 5, out: 1}\n",
                "job.yaml:2:3: 'train' has no key 'data', which is required");
     refuse_job(TRAIN_HEAD "  data: {type: synthetic, in: 7}\n  batch: 1\n  epochs: 1\n",

@@ -40,7 +40,7 @@ static void diloco_keys(void **state)
     refuse_job(TRAIN "  sync: {type: diloco, every: 50, fragments: 4, overlap: 12}\n",
                "job.yaml:6:58: 'overlap' must be below 12, the number of steps between two exchanges");
     refuse_job(TRAIN "  sync: {type: average, every: 5, wire: int4}\n",
-               "job.yaml:6:35: unknown key 'wire', expected one of type, every");
+               "job.yaml:6:41: 'wire' is a key of sync type allreduce and diloco; average has type, every");
     refuse_job(TRAIN "  sync: {type: diloco}\n  reproducible: world\n",
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
@@ -162,7 +162,7 @@ static void quorum_of_a_round(void **state)
     refuse_job(THREE TRAIN "  sync: {type: diloco, quorum: 1}\n",
                "job.yaml:7:32: invalid value for 'quorum': expected a number from 2 to 1048576, got '1'");
     refuse_job(THREE TRAIN "  sync: {type: allreduce, quorum: 2}\n",
-               "job.yaml:7:27: unknown key 'quorum', expected one of type, wire");
+               "job.yaml:7:35: 'quorum' is a key of sync type diloco; allreduce has type, wire");
     refuse_job(THREE TRAIN "  sync: {type: diloco, grace: 10s}\n",
                "job.yaml:7:31: 'grace' needs 'quorum': without it a round waits for all ranks");
     refuse_job(
@@ -232,7 +232,7 @@ static void strategy_by_measurement(void **state)
     accept_job(&two, TRAIN "  sync: {type: auto}\n");
     assert_int_equal(two.train.sync.type, SYNC_AUTO);
     refuse_job(TRAIN "  sync: {type: auto, every: 5}\n",
-               "job.yaml:6:22: unknown key 'every', expected one of type");
+               "job.yaml:6:29: 'every' is a key of sync type average and diloco; auto has type");
     refuse_job(
         TRAIN "  sync: auto\n  reproducible: layout\n",
         "job.yaml:7:17: 'reproducible' and 'sync: auto' exclude each other: the measured speed of the link "
