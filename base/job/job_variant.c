@@ -99,7 +99,7 @@ static enum err_code key_refuse(const struct conf_node *place, const struct job_
                      keys.data);
 }
 
-/* Refuses a key that the chosen type lacks and another one has, and names the types that have it. */
+/* Refuses keys that only other types have, such as `wire` in {type: average, wire: int4}. */
 static enum err_code check_keys(const struct conf_node *map, const struct job_variant *all, size_t count,
                                 const char *kind, const struct job_variant *chosen, struct err *e)
 {

@@ -21,7 +21,7 @@ struct job_variant {
 /* Finds the row that `type` names, or row `fallback` if the key is absent (-1: the key is required). */
 MUST_CHECK enum err_code job_pick(const struct conf_node *map, const struct job_variant *all, size_t count,
                                   int fallback, const char *kind, int *index, struct err *e);
-/* Reads the map by row `type`. A key that only other rows have is refused, with their names. */
+/* Reads the map by row `type`. If a key belongs only to other types, the error names these types. */
 MUST_CHECK enum err_code job_read_variant(const struct conf_node *map, const struct job_variant *all,
                                           size_t count, const char *kind, int type, void *at, struct err *e);
 /* CONF_CUSTOM: the function of `type` */
