@@ -414,6 +414,9 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     doubt_spawns(core, job, before);
     free(before);
     end_generation_of_dead(core, job);
+    /* One side knew of the stop, the other of a failure: its survivors wait for a generation that never comes. */
+    if (job->r.state == JOB_STOPPING)
+        generation_lose_survivors(core, job, NULL, job->r.reason);
     if (stopped)
         repeat_stop(core, job, ours.jobs);
     job_settle(core, job);

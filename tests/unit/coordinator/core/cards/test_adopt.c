@@ -392,6 +392,51 @@ static void a_failure_after_the_restore_does_not_undo_the_cancel_of_a_card(void 
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
+/* Survivors of the failure wait for the next generation. They are told to stop, or the job would stop for ever. */
+static void check_survivors_stop(const struct core_fixture *f, int64_t job)
+{
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    assert_int_equal(generation_of(f, job)->state, GENERATION_FAILED);
+    for (int rank = 0; rank < 4; rank++)
+        if (rank != 2)
+            assert_int_equal(fixture_stop(f, job, rank), CORE_STOP_TERM);
+}
+
+static void survivors_stop_if_a_card_has_the_cancel_of_their_job(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+    assert_true(core_card(f->core, job, &card));
+    card.generations[0].state = GENERATION_DRAINING;
+    card.jobs[0].state = JOB_STOPPING;
+    card.jobs[0].goal = JOB_CANCELLED;
+    /* Rank 3 does not say that it can go on, so no generation follows at once. */
+    f->stays = false;
+    fixture_watch(f, job, 4);
+    f->stays = true;
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    hello_with_card(f, 901, &card);
+    check_survivors_stop(f, job);
+}
+
+static void survivors_stop_if_a_card_of_a_cancelled_job_has_their_failure(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+
+    int64_t job = staying_job_of_four(f, FOUR SAVED);
+    fixture_cancel(f, job, false);
+    assert_true(core_card(f->core, job, &card));
+    card.generations[0].state = GENERATION_FAILED;
+    card.jobs[0].state = JOB_RECOVERING;
+    card.jobs[0].goal = 0;
+    hello_with_card(f, 901, &card);
+    check_survivors_stop(f, job);
+}
+
 /* The card has the generation that followed the one in which the user cancels the job. */
 static void a_cancel_also_stops_the_later_generation_of_a_card(void **state)
 {
@@ -453,6 +498,10 @@ int main(void)
                                         fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_cancel_also_stops_the_later_generation_of_a_card, fixture_setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(survivors_stop_if_a_card_has_the_cancel_of_their_job, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(survivors_stop_if_a_card_of_a_cancelled_job_has_their_failure,
+                                        fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(the_latest_tune_survives_a_restored_database, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(an_earlier_card_does_not_undo_a_tune, fixture_setup,
