@@ -394,10 +394,35 @@ static void large_arrays_ask_for_huge_pages(void **state)
     assert_int_equal(d->ops->alloc(d, small, &q, &e), ERR_OK);
     assert_true(asks_for_huge_pages((char *)p + large / 2));
     assert_false(asks_for_huge_pages(q));
-    for (size_t i = 0; i < large; i++)
-        assert_int_equal(((char *)p)[i], 0);
     d->ops->free(d, p);
     d->ops->free(d, q);
+    device_close(d);
+}
+
+static char *alloc_zeros(struct device *d, size_t bytes)
+{
+    struct err e;
+    void *p = NULL;
+    assert_int_equal(d->ops->alloc(d, bytes, &p, &e), ERR_OK);
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(((char *)p)[i], 0);
+    return p;
+}
+
+/* Once a larger array was freed, malloc keeps freed ones, here that below `above`, and hands them out again as they are. */
+static void memory_is_zero_although_it_was_used_before(void **state)
+{
+    const size_t large = (size_t)9 << 20;
+    struct device *d = NULL;
+    struct err e;
+    (void)state;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 1, &e), ERR_OK);
+    d->ops->free(d, alloc_zeros(d, 2 * large));
+    char *p = alloc_zeros(d, large), *above = alloc_zeros(d, large);
+    memset(p, 0xff, large);
+    d->ops->free(d, p);
+    d->ops->free(d, alloc_zeros(d, large));
+    d->ops->free(d, above);
     device_close(d);
 }
 
@@ -405,6 +430,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_arrays_ask_for_huge_pages),
+        cmocka_unit_test(memory_is_zero_although_it_was_used_before),
         cmocka_unit_test(activations_match_the_reference),
         cmocka_unit_test(extremes_stay_finite_and_nan_shows),
         cmocka_unit_test(cross_entropy),

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/isa.h"
 
 /* A device holds tensors and computes with them: a table of functions. Matrices are dense and row-major.
  * Pointers named x, y, p, g, ... point to memory of ops->alloc (or of coll_alloc, for parameters and
@@ -356,7 +357,9 @@ struct device {
     enum device_type kept; /* see device_kept */
     bool narrows;          /* sgd, adamw and muon can also write the parameters as bf16 */
     bool attends_bf16;     /* see device_attended */
-    int threads;           /* number of CPU threads; 1 for other devices */
+    enum isa
+        planned; /* only sizes are asked for, those of a CPU with this set (sizing.h); ISA_AUTO: of this CPU */
+    int threads; /* number of CPU threads; 1 for other devices */
     /* For people: the hardware threads that this process is pinned to, and their NUMA nodes, "8-15" and "1". "": it is not pinned. */
     char cores[96], numa_nodes[32];
     size_t memory; /* this process's part of all its own memory, used or not; 0: unknown, or the host's */

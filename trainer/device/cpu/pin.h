@@ -8,8 +8,8 @@
 
 /* Which cores and which memory a rank uses. The ranks of a node are spread over its NUMA nodes such that each rank has as many cores
  * as possible, all of one NUMA node. If there are at least twice as many NUMA nodes as ranks, each rank gets several. A rank has one
- * compute thread for each core. It is pinned to one hardware thread of each core, and may use the others only if it is alone on the
- * node, if there are more ranks than cores, or if the user asks for more threads than the rank has cores. */
+ * compute thread for each core. It is pinned to one hardware thread of each core, and may use the others only if it is the only
+ * rank of its job on the node, if there are more ranks than cores, or if the user asks for more threads than the rank has cores. */
 struct cpu_share {
     int *cpus; /* hardware threads, by number */
     size_t count;

@@ -253,6 +253,12 @@ static size_t widened_bytes(const struct device_sizes *s)
     return (size_t)((layer > head ? layer : head) + 32) * sizeof(float);
 }
 
+/* oneDNN has bf16 products from AVX-512 on. */
+static bool multiplies_bf16(const struct device *d, const struct cpu_device *c)
+{
+    return d->planned ? d->planned >= ISA_AVX512 : cpu_bf16_works(c->bf16);
+}
+
 enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, struct err *e)
 {
     struct cpu_device *c = cpu_of(d);
@@ -263,7 +269,7 @@ enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, s
     size_t tallies = (size_t)s->head_rows * sizeof(struct device_tally);
     if (!cpu_scratch(c, bytes > tallies ? bytes : tallies))
         return d->ops->wait(d, e);
-    if (s->type == DEVICE_BF16 && !cpu_bf16_works(c->bf16) && !cpu_grow(c, &c->wide, widened_bytes(s)))
+    if (s->type == DEVICE_BF16 && !multiplies_bf16(d, c) && !cpu_grow(c, &c->wide, widened_bytes(s)))
         return d->ops->wait(d, e);
     return ERR_OK;
 }
