@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "proto/rpc_listen.h"
 
 /* The gate's thread. It waits for its sockets, hands connections that have made a request over to gRPC,
  * and checks all of them ten times a second: which may continue, which have timed out, and whether
@@ -187,9 +188,7 @@ static void gate_refuse_connection(struct rpc_gate *gate, int listener, bool of_
     close_fd(&fd);
     gate->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     pthread_mutex_lock(&gate->lock);
-    gate_note_refusal(gate, NULL,
-                      of_system ? "the machine is out of descriptors: raise the sysctl fs.file-max"
-                                : "the process is out of descriptors: raise LimitNOFILE (ulimit -n)");
+    gate_note_refusal(gate, NULL, rpc_no_descriptors(of_system));
     pthread_mutex_unlock(&gate->lock);
 }
 

@@ -142,9 +142,15 @@ static void connection_add(struct rpc_listener *listener, int fd)
     grpc_server_credentials_release(creds);
 }
 
+const char *rpc_no_descriptors(bool of_system)
+{
+    return of_system ? "the machine is out of descriptors: raise the sysctl fs.file-max"
+                     : "the process is out of descriptors: raise LimitNOFILE (ulimit -n)";
+}
+
 /* Out of descriptors: the loop would spin on the waiting connection. So the spare descriptor is closed for
  * a moment to accept the connection and close it. */
-static void connection_turn_away(struct rpc_listener *listener)
+static void connection_turn_away(struct rpc_listener *listener, bool of_system)
 {
     int fd;
 
@@ -152,7 +158,8 @@ static void connection_turn_away(struct rpc_listener *listener)
     fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
     close_fd(&fd);
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    log_warn("connection_refused", "socket=%s why=\"out of descriptors\"", LOG_Q(listener->path));
+    log_warn("connection_refused", "socket=%s why=\"%s\"", LOG_Q(listener->path),
+             rpc_no_descriptors(of_system));
 }
 
 static void listener_readable(uv_poll_t *poll, int status, int events)
@@ -167,7 +174,7 @@ static void listener_readable(uv_poll_t *poll, int status, int events)
         if (fd >= 0)
             connection_add(listener, fd);
         else if (errno == EMFILE || errno == ENFILE)
-            connection_turn_away(listener);
+            connection_turn_away(listener, errno == ENFILE);
         else if (errno != EINTR && errno != ECONNABORTED)
             return;
     }

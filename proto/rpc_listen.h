@@ -26,6 +26,8 @@ struct rpc_listener { /* a unix socket */
 
 void rpc_listener_start(struct rpc_listener *listener);
 void rpc_listeners_close(struct rpc_server *server);
+/* Why a connection was refused (ENFILE: of_system; EMFILE: not), and what to do. */
+const char *rpc_no_descriptors(bool of_system);
 bool rpc_unix_peer(const struct rpc_server *server, int fd, struct unix_peer *out);
 
 #endif
