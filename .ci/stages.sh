@@ -41,7 +41,7 @@ start_making() { # stage [niceness]
     making_pid=$!
     set +m
     # Waits until renice has lowered the priority, which it says in the log. If `build` raised it first, it would stay low.
-    [[ -z ${2-} ]] || until [[ -s $making_log ]]; do sleep 0.01; done
+    [[ -z ${2-} ]] || until [[ -s $making_log ]] || ! kill -0 "$making_pid" 2>/dev/null; do sleep 0.01; done
 }
 
 # Starts to build the first of these stages that was asked for, with the lowest priority: it uses the processor's time that tests

@@ -323,13 +323,16 @@ class Cluster:
         """Waits until the job is in one of the states. Fails at once if the job ends in another state."""
         last, began = {}, time.monotonic()
         if set(states) <= ENDED:
-            # One `ddpctl wait` takes no processor time meanwhile; ten calls of `ddpctl status` a second take a sixth of a core.
+            # One `ddpctl wait` takes no processor time meanwhile; ten calls of `ddpctl status` a second take a sixth of a core. It would
+            # wait for a coordinator that is gone.
             waiting = self.popen("wait", job, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                waiting.wait(timeout * SLOW)
-            except subprocess.TimeoutExpired:
-                waiting.kill()
-                waiting.wait()
+            while waiting.poll() is None and self.coordinator.running() and time.monotonic() < began + timeout * SLOW:
+                try:
+                    waiting.wait(1)
+                except subprocess.TimeoutExpired:
+                    pass
+            waiting.kill()
+            waiting.wait()
 
         def reached():
             last.update(self.job(job))
