@@ -241,6 +241,8 @@ static enum err_code round_end(struct trainer *t, struct err *e)
     if (trainer_open_sync(t, &exact, e))
         return e->code;
     sync_load(t->formation.sync, &round);
+    sync_at_step(t->formation.sync, t->engine.step,
+                 engine_total_steps(&t->engine)); /* for the outer momentum */
     return sync_settle(t->formation.sync, e);
 }
 

@@ -21,7 +21,6 @@
 #include "trainer/parameters.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
-#include "trainer/round/outer.h"
 #include "trainer/test_wait.h"
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
@@ -247,7 +246,6 @@ static void fill_place(const struct trainer *t, const struct sync_state *round, 
         out->turn = round->turn;
         out->turn_steps = round->turn_steps;
     }
-    outer_put(t, out);
     out->parts = differ || t->divides ? t->formation.world_size : 0;
     out->divided = t->divides;
     out->own_params = differ && !sync_settled(t->formation.sync);

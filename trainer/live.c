@@ -10,7 +10,6 @@
 #include "trainer/moments.h"
 #include "trainer/peer_loss.h"
 #include "trainer/round/live_round.h"
-#include "trainer/round/outer.h"
 
 #define FLOATS_AT_ONCE ((size_t)1 << 20)
 
@@ -78,7 +77,6 @@ static void run_put(const struct trainer *t, struct live_run *run)
     int64_t now = clock_boot_ms();
     bool lost = snapshot_is_lost(t), best_lost = best_is_lost(t);
     state_place(&t->engine, &run->place);
-    outer_put(t, &run->place);
     if (best_lost)
         run->place.best_step = 0;
     run->choice = t->chosen;
@@ -105,8 +103,6 @@ static enum err_code run_take(struct trainer *t, const struct live_run *run, str
     /* A rank that lost its group in an evaluation may not know that it was the best. All must keep the same snapshots. */
     state_take_best(&t->engine, &run->place);
     state_take_portions(&t->engine, &run->place);
-    if (outer_take(t, &run->place, e))
-        return e->code;
     if (t->spec->sync.type != SYNC_AUTO)
         return ERR_OK;
     /* trainer_choose_sync measures the link again, and in a world of another size also the step. Ranks hold the same

@@ -208,7 +208,7 @@ static enum err_code run_generation(struct trainer *t, struct err *e)
     bool within = t->formation.info.live || t->owed;
     bool stopped = false, at_start = !within || t->engine.cursor.position == 0;
     trainer_running = 1;
-    sync_at_step(t->formation.sync, t->engine.step);
+    sync_at_step(t->formation.sync, t->engine.step, engine_total_steps(&t->engine));
     if (t->resumed && t->formation.rank == 0)
         progress_resumed(t);
     /* Compares the ranks first, because ranks that loaded different files must not begin to train. Those of a generation that

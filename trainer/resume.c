@@ -10,7 +10,6 @@
 #include "trainer/moments.h"
 #include "trainer/resume_divided.h"
 #include "trainer/resume_parts.h"
-#include "trainer/round/outer.h"
 #include "trainer/snapshot/parts.h"
 
 /* ---- what this rank could load */
@@ -278,7 +277,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float **s
     if (state_check_data(&t->engine, &place, e))
         return e->code;
     state_take_place(&t->engine, &place);
-    if (outer_take(t, &place, e) || restore_state(t, path, &place, state, e))
+    if (restore_state(t, path, &place, state, e))
         return e->code;
     t->engine.whole = true;
     /* Ranks that resume at different steps reach that step one after the other, and the snapshot is not of it. */
@@ -295,15 +294,11 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
 {
     if (t->formation.info.live)
         return ERR_OK; /* trainer_form has brought the state */
-    if (t->formation.info.source_rank < 0) {
-        outer_begin(t);
+    if (t->formation.info.source_rank < 0)
         return start_fresh(t, e);
-    }
     float *state = NULL;
     enum err_code code = restore_from(t, t->formation.info.source.path, &state, e);
     free(state);
-    if (!code)
-        outer_begin(t);
     /* A file was lost or damaged after this rank had offered it, or it was offered unread. The next generation reads all of
      * it, and the coordinator then chooses a snapshot that is whole. So this error must not end the job, as these codes do. */
     if (code == ERR_NOT_FOUND || code == ERR_DATA_LOSS)

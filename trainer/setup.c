@@ -20,7 +20,6 @@
 #include "trainer/rebalance.h"
 #include "trainer/resume.h"
 #include "trainer/round/live_round.h"
-#include "trainer/round/outer.h"
 #include "trainer/round/timed_round.h"
 #include "trainer/signals.h"
 #include "trainer/trainer.h"
@@ -142,7 +141,7 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
     if (live_has_rounds(t) && !t->round_timed && t->sync.every_ms && t->round.steps)
         sync_end_round(t->formation.sync, 0);
     if (live)
-        sync_at_step(t->formation.sync, t->engine.step);
+        sync_at_step(t->formation.sync, t->engine.step, engine_total_steps(&t->engine));
     t->carried = true;
     t->made_before = sync_rounds(t->formation.sync);
     if (t->samples_lost && t->formation.rank == 0)
@@ -169,7 +168,6 @@ static void forget_run(struct trainer *t)
     t->round = (struct sync_state){0};
     memset(t->made_in, 0, sizeof(t->made_in));
     t->sync = (struct sync_spec){0};
-    t->outer_lr = t->outer_momentum = 0;
     t->chosen = (struct live_choice){0};
     link_set_stays(t->link, trainer_stays(t), peer_loss_wake);
     t->last_snapshot_step = t->agreed_step = t->served_step = -1;
@@ -263,7 +261,7 @@ static enum err_code form_group(struct trainer *t, bool watched, struct err *e)
 {
     struct sync_tensor *tensors = list_tensors(t->engine.model);
     struct formation_config config;
-    t->sync = outer_spec(t);
+    t->sync = t->spec->sync;
     if (t->sync.type == SYNC_AUTO)
         sync_choice_base(&t->sync); /* until trainer_choose_sync */
     t->facts = (struct sync_facts){0};

@@ -120,7 +120,7 @@ enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct e
     *s = (struct step){0};
     votes_put(t, s->tail);
     ops->upload(n->device, sync_carrier(sync) + n->model->count, s->tail, TAIL_USED * sizeof(float));
-    sync_at_step(sync, n->step);
+    sync_at_step(sync, n->step, engine_total_steps(n));
     quorum_arrive(t);
     float stop[TAIL_USED] = {0};
     if (round_stop_meets(t) && round_stop_meet(t, false, stop, e))
@@ -178,7 +178,7 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     struct engine *n = &t->engine;
     struct formation *f = &t->formation;
     const int64_t began = clock_mono_ns();
-    sync_at_step(f->sync, n->step);
+    sync_at_step(f->sync, n->step, engine_total_steps(n));
     if (round_goes_on(t, e))
         return e->code;
     test_wait_pace(t);

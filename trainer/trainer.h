@@ -151,11 +151,10 @@ struct trainer {
     /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
-    int64_t revision;                /* of the job file whose values are in use */
-    double outer_lr, outer_momentum; /* with which the run has begun: outer.h; 0: it has not */
-    bool told_round;                 /* the first round is in the log */
-    int low_rounds;                  /* see sync_agreement_stays_low */
-    bool snapshot_due;               /* and waits for the end of the round */
+    int64_t revision;    /* of the job file whose values are in use */
+    bool told_round;     /* the first round is in the log */
+    int low_rounds;      /* see sync_agreement_stays_low */
+    bool snapshot_due;   /* and waits for the end of the round */
     bool eval_due;       /* the snapshot of the best evaluation was lost: another one takes its place */
     int64_t served_step; /* the last step after which this rank has done all that was due */
     int64_t handover;    /* the last hand-over for which this rank has waited: handover.h */

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/member/link/tuning.h"
-#include "trainer/round/outer.h"
 
 #define TEXT_MOST (1 << 20) /* as base/conf/conf.h allows */
 
@@ -25,10 +24,9 @@ static enum err_code values_take(struct trainer *t, const char *text, struct err
     if (job_parse(&job, text, strlen(text), "the tuned job file", e))
         return e->code;
     if (job_tune_copy(&t->config->job, &job)) {
-        const struct sync_spec sync = outer_spec(t);
-        if (sync_tune(t->formation.sync, &sync, e))
+        if (sync_tune(t->formation.sync, &mine->sync, e))
             return err_wrap(e, "tune the job");
-        t->sync = sync;
+        t->sync = mine->sync;
     }
     optim_tune(t->engine.optim, mine);
     return ERR_OK;

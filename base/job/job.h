@@ -36,6 +36,7 @@ enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
 enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_MUON };
 enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE, SYNC_DILOCO, SYNC_AUTO };
+enum outer_schedule { OUTER_CONSTANT, OUTER_TRAPEZOID };
 enum wire_type { WIRE_FP32, WIRE_BF16, WIRE_INT8, WIRE_INT4 };
 /* How ranks are kept in step: the strategy, and the keys of all strategies (job_sync.c). */
 struct sync_spec {
@@ -43,13 +44,13 @@ struct sync_spec {
     int64_t every;    /* average, diloco: steps of a round; of the first one at most, if every_ms is set */
     int64_t every_ms; /* average, diloco: time of a round; 0: rounds have `every` steps */
     /* diloco */
-    double outer_lr, outer_momentum; /* of the optimizer that takes the step at a round's end */
-    bool outer_auto;                 /* the job file has neither of them: job_sync_choose_outer */
-    enum wire_type wire;             /* what is sent of each parameter */
-    int64_t warm;                    /* steps of plain all-reduce before the first round, 0 */
-    int64_t fragments;               /* parts that are exchanged one after the other within a round, 1 */
-    int64_t overlap;                 /* steps between sending and applying, 0 */
-    double mix;                      /* with overlap: weight of this rank's own parameters then */
+    double outer_lr, outer_momentum;    /* of the optimizer that takes the step at a round's end */
+    enum outer_schedule outer_schedule; /* of the momentum (trainer/member/sync/diloco.c) */
+    enum wire_type wire;                /* what is sent of each parameter */
+    int64_t warm;                       /* steps of plain all-reduce before the first round, 0 */
+    int64_t fragments;                  /* parts that are exchanged one after the other within a round, 1 */
+    int64_t overlap;                    /* steps between sending and applying, 0 */
+    double mix;                         /* with overlap: weight of this rank's own parameters then */
     int64_t
         quorum; /* a round closes when so many ranks have made it, and the grace has passed; 0: all ranks */
     int64_t grace_ms; /* with quorum; 0: from the times of the last arrivals */

@@ -15,11 +15,6 @@
 
 #define GRACE_AUTO "auto"
 #define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
-/* If the warm start covers at least this part of the run, and at least this many rounds follow, more outer momentum
- * is allowed. */
-#define WARM_PART 0.1
-#define WARM_ROUNDS 40
-
 /* Reads 50 or "30s". */
 static enum err_code read_round(const struct conf_node *node, void *at, struct err *e)
 {
@@ -73,11 +68,13 @@ static const struct conf_field average_keys[] = {
 };
 
 const char *const job_wire_names[] = {"fp32", "bf16", "int8", "int4", NULL};
+static const char *const outer_schedules[] = {"constant", "trapezoid", NULL};
 static const struct conf_field diloco_keys[] = {
     JOB_TYPE,
     {"every", CONF_CUSTOM, AT(sync), .fn = read_round},
     {"outer_lr", CONF_REAL, AT(sync.outer_lr), JOB_ABOVE_ZERO},
     {"outer_momentum", CONF_REAL, AT(sync.outer_momentum), JOB_BELOW_ONE},
+    {"outer_schedule", CONF_ENUM, AT(sync.outer_schedule), .names = outer_schedules},
     {"wire", CONF_ENUM, AT(sync.wire), .names = job_wire_names},
     {"warm", CONF_INT, AT(sync.warm), JOB_FROM_ZERO},
     {"fragments", CONF_INT, AT(sync.fragments), .min = 1, .max = 1024},
@@ -95,8 +92,13 @@ static const struct job_variant strategies[] = {
     [SYNC_AUTO] = {"auto", auto_keys},
 };
 /* Of the keys that the strategy has. */
-static const struct sync_spec sync_defaults = {
-    .every = 50, .outer_lr = 0.9, .outer_momentum = 0.6, .wire = WIRE_FP32, .fragments = 1, .mix = 0.5};
+static const struct sync_spec sync_defaults = {.every = 50,
+                                               .outer_lr = SYNC_OUTER_LR,
+                                               .outer_momentum = SYNC_OUTER_MOMENTUM,
+                                               .outer_schedule = OUTER_TRAPEZOID,
+                                               .wire = WIRE_FP32,
+                                               .fragments = 1,
+                                               .mix = 0.5};
 
 /* The strategies that `reproducible: world` allows: their arithmetic does not depend on the number of ranks.
  * */
@@ -182,22 +184,7 @@ enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *
     train->sync.type = (enum sync_type)type;
     if (type != SYNC_DILOCO)
         return ERR_OK;
-    train->sync.outer_auto = !conf_get(node, "outer_lr") && !conf_get(node, "outer_momentum");
     return check_rounds(&train->sync, node, e) ? e->code : check_quorum(&train->sync, node, e);
-}
-
-void job_sync_choose_outer(struct train_spec *train)
-{
-    struct sync_spec *s = &train->sync;
-
-    /* With `epochs`, or rounds of a given time, the number of rounds is not known here. */
-    if (!s->outer_auto || !train->steps || s->every_ms)
-        return;
-    if ((double)s->warm < WARM_PART * (double)train->steps ||
-        (train->steps - s->warm) / s->every < WARM_ROUNDS)
-        return;
-    s->outer_lr = 0.7;
-    s->outer_momentum = 0.9;
 }
 
 bool job_sync_is_allowed(const struct train_spec *train, enum sync_type type)
@@ -292,9 +279,6 @@ void job_sync_print(struct buf *out, const struct train_spec *train)
 
         if (!train->sync.quorum && (f->offset == AT(sync.quorum) || f->fn == read_grace))
             continue; /* the rounds wait for all ranks */
-        if (train->sync.outer_auto &&
-            (f->offset == AT(sync.outer_lr) || f->offset == AT(sync.outer_momentum)))
-            continue; /* a resumed run goes on with those of its snapshot */
         if (f->type == CONF_INT)
             buf_printf(out, ", %s: %lld", f->key, (long long)*(const int64_t *)(const void *)value);
         else if (f->fn == read_grace && train->sync.grace_ms)

@@ -11,10 +11,12 @@
 #define SYNC_LOW_AGREEMENT 0.1
 #define SYNC_LOW_ROUNDS 5
 
+/* The outer optimizer if the job file has none: measured by tests/bench/averaging (docs/explanation/averaging.md). */
+#define SYNC_OUTER_LR 0.9
+#define SYNC_OUTER_MOMENTUM 0.8
+
 /* CONF_CUSTOM: the function of the key; at is the struct train_spec */
 enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e);
-/* Called when all of `train` was read: chooses outer_lr and outer_momentum if the job file has neither of them. */
-void job_sync_choose_outer(struct train_spec *train);
 /* Whether the job's key `reproducible` allows a strategy whose rounds do not depend on the clock. */
 bool job_sync_is_allowed(const struct train_spec *train, enum sync_type type);
 /* For reproducible: world: refuses strategies whose arithmetic depends on the number of ranks. */

@@ -58,7 +58,6 @@ enum tunable_type {
     TUNABLE_PAIR,
     TUNABLE_EVERY,
     TUNABLE_ROUND,
-    TUNABLE_OUTER, /* of the outer optimizer: only the trainers know the value in use if the job file has none */
     TUNABLE_BATCHES,
 };
 
@@ -84,8 +83,8 @@ static const struct tunable {
     {"schedule.warmup", TUNABLE_INT, AT(train.schedule.warmup), any_job, false},
     {"schedule.min_lr", TUNABLE_REAL, AT(train.schedule.min_lr), any_job, false},
     {"sync.every", TUNABLE_ROUND, AT(train.sync), has_rounds, false},
-    {"sync.outer_lr", TUNABLE_OUTER, AT(train.sync.outer_lr), has_outer_optimizer, false},
-    {"sync.outer_momentum", TUNABLE_OUTER, AT(train.sync.outer_momentum), has_outer_optimizer, false},
+    {"sync.outer_lr", TUNABLE_REAL, AT(train.sync.outer_lr), has_outer_optimizer, false},
+    {"sync.outer_momentum", TUNABLE_REAL, AT(train.sync.outer_momentum), has_outer_optimizer, false},
     {"sync.overlap", TUNABLE_INT, AT(train.sync.overlap), has_outer_optimizer, false},
     {"sync.mix", TUNABLE_REAL, AT(train.sync.mix), has_outer_optimizer, false},
     {"snapshot.every", TUNABLE_EVERY, AT(train.snapshot.every), has_snapshots, false},
@@ -149,12 +148,6 @@ static char *tunable_print(const struct tunable *t, const struct job_spec *spec)
     struct buf out = {0};
 
     switch (t->type) {
-    case TUNABLE_OUTER:
-        if (spec->train.sync.outer_auto)
-            buf_puts(&out, "auto");
-        else
-            put_real(&out, *real);
-        break;
     case TUNABLE_REAL:
         put_real(&out, *real);
         break;
@@ -194,7 +187,6 @@ static bool tunable_copy(const struct tunable *t, struct job_spec *to, const str
     const void *source = (const char *)from + t->offset;
 
     switch (t->type) {
-    case TUNABLE_OUTER:
     case TUNABLE_REAL:
         memcpy(at, source, sizeof(double));
         break;
@@ -333,24 +325,6 @@ static enum err_code check_arrays(const struct train_spec *from, const struct tr
     return job_sync_check_change(&from->sync, &to->sync, e);
 }
 
-/* A resumed run uses the values of its snapshot, which may differ from those that the job file implies. So this
- * function does not know the value of a key that is left out, and cannot keep it. */
-static enum err_code check_outer(const struct conf_doc *doc, const struct sync_spec *before,
-                                 const struct sync_spec *after, struct err *e)
-{
-    if (!before->outer_auto || after->outer_auto)
-        return ERR_OK;
-    const struct conf_node *sync = conf_get(conf_get(conf_root(doc), "train"), "sync");
-    const bool lr = conf_get(sync, "outer_lr");
-
-    if (lr && conf_get(sync, "outer_momentum"))
-        return ERR_OK;
-    return err_set(e, ERR_FAILED_PRECONDITION,
-                   "set 'sync.%s', too: the job file has neither 'sync.outer_lr' nor 'sync.outer_momentum', "
-                   "so they can only be set together",
-                   lr ? "outer_momentum" : "outer_lr");
-}
-
 enum err_code job_tune(struct job_tuned *out, const char *text, char *const *assignments, struct err *e)
 {
     CLEANUP(tune_doc_close) struct conf_doc *doc = NULL;
@@ -368,8 +342,7 @@ enum err_code job_tune(struct job_tuned *out, const char *text, char *const *ass
     for (size_t i = 0; assignments[i]; i++)
         if (assignment_apply(doc, text, &before.train, assignments[i], e))
             return e->code;
-    if (job_read(&tuned.spec, doc, e) || check_arrays(&before.train, &tuned.spec.train, e) ||
-        check_outer(doc, &before.train.sync, &tuned.spec.train.sync, e))
+    if (job_read(&tuned.spec, doc, e) || check_arrays(&before.train, &tuned.spec.train, e))
         return e->code;
     list_changes(&tuned, &before);
     tuned.text = conf_print(doc);
@@ -388,9 +361,8 @@ void job_tuned_release(struct job_tuned *tuned)
 
 bool job_tune_copy(struct job_spec *to, const struct job_spec *from)
 {
-    bool sync = to->train.sync.outer_auto != from->train.sync.outer_auto;
+    bool sync = false;
 
-    to->train.sync.outer_auto = from->train.sync.outer_auto;
     for (size_t i = 0; i < ARRAY_LEN(tunables); i++) {
         bool changed = tunables[i].has(&to->train) && tunable_copy(&tunables[i], to, from);
 

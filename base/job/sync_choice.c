@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/job/job_names.h"
+#include "base/job/job_sync.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -18,8 +19,9 @@ void sync_choice_base(struct sync_spec *out)
 {
     *out = (struct sync_spec){.type = SYNC_DILOCO,
                               .every = 50,
-                              .outer_lr = 0.9,
-                              .outer_momentum = 0.6,
+                              .outer_lr = SYNC_OUTER_LR,
+                              .outer_momentum = SYNC_OUTER_MOMENTUM,
+                              .outer_schedule = OUTER_TRAPEZOID,
                               .wire = WIRE_INT4,
                               .fragments = 1,
                               .mix = 0.5};

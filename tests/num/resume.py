@@ -191,20 +191,6 @@ def changes_strategy(directory, optimizer, strategies):
 ALL, FP32, INT4 = "{type: allreduce}", "{type: diloco, every: 8}", "{type: diloco, every: 8, wire: int4}"
 
 
-def a_longer_run_keeps_its_outer_optimizer(directory):
-    """A tenth of 100 steps is a long warm start, of 200 steps it is not. The run is as one whose job file has both keys."""
-    for name, outer in (("chosen", ""), ("given", ", outer_lr: 0.7, outer_momentum: 0.9")):
-        committed, said = {}, []
-        for generation, steps in ((1, 100), (2, 200)):
-            sync = "{type: diloco, every: 2, warm: 10%s}" % outer
-            with World(f"{directory}/{name}", job(steps=steps, every=100, sync=sync, resume="continue"), world=2, snapshots=committed,
-                       generation=generation) as w:
-                w.run()
-                said += [line.split("outer_lr=")[1] for line in w.ranks[0].err.splitlines() if "outer_optimizer" in line]
-        assert said == ([] if outer else ["0.7 outer_momentum=0.9 warm=10 from=job", "0.7 outer_momentum=0.9 warm=10 from=snapshot"]), said
-    same_bits(f"{directory}/chosen/out", f"{directory}/given/out", ["model.safetensors"])
-
-
 def another_strategy_continues(directory):
     said = changes_strategy(f"{directory}/adamw", ADAMW, [ALL, "auto", ALL, INT4, "auto", FP32, "auto", INT4, ALL, AVERAGE, INT4, AVERAGE])
     changes_strategy(f"{directory}/sgd", "{type: sgd, lr: 0.01}", [ALL, "auto", ALL, INT4, "auto", FP32, ALL])
@@ -471,7 +457,7 @@ train:
 
 sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, muon_resumes_to_the_same_bits,
                  equal_runs_write_equal_files, snapshots_of_earlier_versions_resume,
-                 another_optimizer_is_refused, another_strategy_continues, a_longer_run_keeps_its_outer_optimizer, a_complete_run_has_no_choice, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+                 another_optimizer_is_refused, another_strategy_continues, a_complete_run_has_no_choice, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  diloco_resumes_in_mid_round, diloco_of_one_resumes_in_mid_round,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,

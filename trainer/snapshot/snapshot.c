@@ -107,9 +107,6 @@ static void print_judgement(struct jout *o, const struct snapshot_place *place)
     snprintf(text, sizeof(text), "%lld %lld", (long long)place->turn, (long long)place->turn_steps);
     if (place->turn)
         jout_text(o, "ddp.turn", text);
-    snprintf(text, sizeof(text), "%.17g %.17g", place->outer_lr, place->outer_momentum);
-    if (place->outer_lr > 0)
-        jout_text(o, "ddp.outer", text);
     if (place->dealt)
         print_deal(o, place);
     print_portions(o, place);
@@ -463,18 +460,6 @@ static enum err_code read_turn(const struct safetensors *f, struct snapshot_plac
     return ERR_OK;
 }
 
-static enum err_code read_outer(const struct safetensors *f, struct snapshot_place *p, struct err *e)
-{
-    const char *text = json_get_text(f->metadata, "ddp.outer", NULL);
-    double lr = 0, momentum = 0;
-    if (text && (sscanf(text, "%lf %lf", &lr, &momentum) != 2 || !(lr > 0) || !isfinite(lr) ||
-                 !(momentum >= 0 && momentum < 1)))
-        return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.outer' is damaged", f->path);
-    p->outer_lr = lr;
-    p->outer_momentum = momentum;
-    return ERR_OK;
-}
-
 static enum err_code read_judgement(const struct safetensors *f, struct snapshot_place *p, struct err *e)
 {
     const char *loss = json_get_text(f->metadata, "ddp.val_loss", NULL),
@@ -525,8 +510,8 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (snapshot_metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
-    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_outer(f, &p, e) || read_deal(f, &p, e) ||
-        read_portions(f, &p, e) || read_run(f, path, &p, e))
+    if (read_judgement(f, &p, e) || read_turn(f, &p, e) || read_deal(f, &p, e) || read_portions(f, &p, e) ||
+        read_run(f, path, &p, e))
         return e->code;
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: expected a part of each of %lld ranks, got %lld", f->path,

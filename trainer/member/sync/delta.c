@@ -23,6 +23,7 @@ struct delta_word {
     int64_t round, samples;
     uint64_t finite;
     double squares; /* sum of squares of what is sent, decoded */
+    double progress;
     float tail[SYNC_MAX_TAIL];
 };
 
@@ -179,7 +180,8 @@ static enum err_code delta_prepare(struct delta *d, struct err *e)
     float *shared = (float *)(uintptr_t)d->send.shared, *own = d->own; /* shared: read only */
     bool finite = true;
 
-    d->mine = (struct delta_word){.round = d->send.round, .samples = d->send.local_samples};
+    d->mine = (struct delta_word){
+        .round = d->send.round, .samples = d->send.local_samples, .progress = d->send.progress};
     for (size_t i = 0; i < d->slices.count; i++) {
         const struct slices_window *w = &d->slices.windows[i];
         const float *x = window_read(d, 0, d->send.x + w->at, w->count);
@@ -431,6 +433,15 @@ enum err_code delta_wait(struct delta *d, struct err *e)
     if (d->error.code)
         *e = d->error;
     return d->error.code;
+}
+
+double delta_progress(const struct delta *d)
+{
+    double most = 0.0;
+
+    for (int r = 0; r < d->config->world_size; r++)
+        most = fmax(most, d->words[r].progress);
+    return most;
 }
 
 /* squares: the sum of squares of D */

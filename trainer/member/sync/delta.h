@@ -31,6 +31,7 @@ struct delta_send {
         *tensors; /* the parts of x that are sent, in rising order; borrowed until delta_sum */
     size_t tensor_count;
     int64_t round, local_samples, global_samples; /* weights: this rank's samples of all */
+    double progress;                              /* the part of the run that this rank has made, 0 to 1 */
 };
 /* Where a second thread helps (coll_overlaps), the exchange may still run when this returns. Errors besides
  * the group's: OUT_OF_RANGE: this rank's x is not finite; ABORTED: another's is not; FAILED_PRECONDITION:
@@ -39,6 +40,9 @@ MUST_CHECK enum err_code delta_start(struct delta *d, const struct delta_send *s
 MUST_CHECK enum err_code delta_wait(struct delta *d, struct err *e);
 /* Measures the round (sync_measure). x becomes D. */
 void delta_sum(struct delta *d);
+
+/* After delta_wait: that of the rank that has made most. */
+double delta_progress(const struct delta *d);
 
 /* When the group has ended within an exchange: x becomes what delta_sum would make of e. False: this rank had not sent all
  * that it sends, so the exchange has succeeded nowhere; x is as it was. */

@@ -4,7 +4,7 @@
  *     x = (g - theta) + e           g: the shared model; theta: this rank's parameters; e: error feedback
  *     q, e = what the wire's format makes of x, and x - q
  *     D = sum over ranks of (n_m / n) q_m          n_m: samples of the round; delta.h says how it is made
- *     u = mu u + D;  g = g - eta (D + mu u);  theta = g
+ *     u = mu u + D;  g = g - eta (D + mu u);  theta = g          mu: momentum_at
  *
  * Fragments (Streaming DiLoCo, arXiv 2501.18512): fragment f of F, some tensors in a row, makes its round from step
  * f H / F on. Overlap: D is applied some steps after x was taken, and theta = mix theta + (1 - mix) g then. The
@@ -19,6 +19,7 @@
 #include "base/job/job_sync.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { SHARED = SYNC_SHARED, MOMENTUM, FEEDBACK, SENT };
@@ -281,6 +282,7 @@ static enum err_code diloco_begin(struct sync *s, struct err *e)
         .round = s->rounds,
         .local_samples = f->seen.local + s->state.local_samples,
         .global_samples = f->seen.global + s->state.global_samples,
+        .progress = s->next_step < s->steps ? (double)s->next_step / (double)s->steps : 1.0,
     };
     return delta_start(d->delta, &send, e);
 }
@@ -310,6 +312,18 @@ static void theta_take(struct sync *s, const struct fragment *f, float *room)
     ops->add(device, theta, room, count);
 }
 
+/* mu of an exchange. With a constant mu, a steady D adds up to 1 / (1 - mu) times itself: the momentum's gain. A high gain early
+ * in the run adds up changes of a model that is no longer there, and one at the end carries g past where it would settle. So the gain
+ * rises from 1 in the first quarter of the run, and falls back to 1 in the second half. */
+static double momentum_at(const struct sync_spec *c, double progress)
+{
+    double height = fmin(fmin(4.0 * progress, 2.0 * (1.0 - progress)), 1.0);
+
+    if (c->outer_schedule == OUTER_CONSTANT)
+        return c->outer_momentum;
+    return 1.0 - 1.0 / (1.0 + height * (1.0 / (1.0 - c->outer_momentum) - 1.0));
+}
+
 /* g and u from D, which is lost; theta from g. */
 static void outer_step(struct sync *s, const struct fragment *f)
 {
@@ -323,15 +337,17 @@ static void outer_step(struct sync *s, const struct fragment *f)
     size_t bytes = count * sizeof(float);
 
     if (s->arrays[MOMENTUM]) {
+        const struct diloco *d = s->own;
+        const double mu = momentum_at(c, delta_progress(d->delta));
         float *u = s->arrays[MOMENTUM] + at;
 
         /* u = mu u + D; g -= eta D here, and eta mu u below */
-        ops->scale(device, u, count, (float)c->outer_momentum);
+        ops->scale(device, u, count, (float)mu);
         ops->add(device, u, sum, count);
         ops->scale(device, sum, count, (float)-c->outer_lr);
         ops->add(device, g, sum, count);
         ops->copy(device, sum, u, bytes);
-        ops->scale(device, sum, count, (float)(-c->outer_lr * c->outer_momentum));
+        ops->scale(device, sum, count, (float)(-c->outer_lr * mu));
     } else {
         ops->scale(device, sum, count, (float)-c->outer_lr);
     }

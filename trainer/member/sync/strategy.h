@@ -70,6 +70,7 @@ struct sync {
     float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
     int64_t round, overlap;         /* in steps; set by open */
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
+    int64_t steps;     /* that it makes in all */
     bool ending;       /* sync_end_round was called */
     bool held;         /* sync_hold_round was called */
     size_t pieces;     /* of a gather, for which the owner has not waited yet */

@@ -102,9 +102,10 @@ enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err
 
 /* ---- a step */
 
-void sync_at_step(struct sync *s, int64_t step)
+void sync_at_step(struct sync *s, int64_t step, int64_t steps)
 {
     s->next_step = step;
+    s->steps = steps;
     if (s->ops->at_step)
         s->ops->at_step(s, step);
 }

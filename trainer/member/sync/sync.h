@@ -92,8 +92,9 @@ void sync_close(struct sync *s);
  * way. */
 MUST_CHECK enum err_code sync_tune(struct sync *s, const struct sync_spec *spec, struct err *e);
 
-/* Once before each step: how many steps the run has made. */
-void sync_at_step(struct sync *s, int64_t step);
+/* Once before each step, and after sync_load before an exchange: how many steps the run has made, and how many it makes in
+ * all. Ranks need not have made the same number. */
+void sync_at_step(struct sync *s, int64_t step, int64_t steps);
 /* Returns the divisor of a rank's gradient sums, at least 1. */
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples);
 

@@ -103,8 +103,6 @@ static const struct {
     {"train.data.out", "that of the model", false},
     {"train.data.val_path", "`path` is split", false},
     {"train.sync.every", "50", true},                                 /* of diloco: average requires it */
-    {"train.sync.outer_lr", "0.9, or 0.7 with a long `warm`", false}, /* job_sync.c chooses */
-    {"train.sync.outer_momentum", "0.6, or 0.9 with a long `warm`", false},
     {"train.sync.quorum", "all ranks", false},
     {"train.sync.grace", "auto", false}, /* only with quorum */
     {"train.optimizer.adamw", "the defaults of its keys", false},

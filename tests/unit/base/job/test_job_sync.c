@@ -16,7 +16,8 @@ static void diloco_keys(void **state)
     accept_job(&s, TRAIN "  sync: {type: diloco}\n");
     assert_int_equal(s.train.sync.type, SYNC_DILOCO);
     assert_int_equal(s.train.sync.every, 50);
-    assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.6);
+    assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.8);
+    assert_int_equal(s.train.sync.outer_schedule, OUTER_TRAPEZOID);
     assert_int_equal(s.train.sync.wire, WIRE_FP32);
     assert_true(s.train.sync.warm == 0 && s.train.sync.fragments == 1 && s.train.sync.overlap == 0);
     assert_true(s.train.sync.mix == 0.5);
@@ -45,55 +46,24 @@ static void diloco_keys(void **state)
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
-#define STEPS_500 TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n  steps: 500\n"
-
-static bool keeps_more_momentum(const char *text)
+static void a_printed_job_has_the_outer_optimizer_of_its_file(void **state)
 {
-    CLEANUP(job_release) struct job_spec s;
-
-    accept_job(&s, text);
-    if (s.train.sync.outer_lr == 0.7 && s.train.sync.outer_momentum == 0.9)
-        return true;
-    assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.6);
-    return false;
-}
-
-static void a_long_warm_start_allows_more_outer_momentum(void **state)
-{
-    CLEANUP(job_release) struct job_spec s;
+    static const char *const keys[] = {"", ", outer_lr: 0.7",
+                                       ", outer_momentum: 0.6, outer_schedule: constant"};
 
     (void)state;
-    assert_true(keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11, warm: 50}\n"));
-    assert_false(keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11, warm: 49}\n"));
-    assert_false(keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11}\n"));
-    assert_true(
-        keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11, warm: 60}\n")); /* 40 rounds */
-    assert_false(keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11, warm: 61}\n")); /* 39 */
-    assert_false(keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11, warm: 1000}\n"));
-    assert_false(keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 1s, warm: 50}\n"));
-    assert_false(keeps_more_momentum(TRAIN "  sync: {type: diloco, every: 1, warm: 5000}\n")); /* epochs */
-    /* A key that is given keeps both from being chosen. */
-    assert_false(
-        keeps_more_momentum(STEPS_500 "  sync: {type: diloco, every: 11, warm: 50, outer_lr: 0.9}\n"));
-    accept_job(&s, STEPS_500 "  sync: {type: diloco, every: 11, warm: 50, outer_momentum: 0.8}\n");
-    assert_true(s.train.sync.outer_lr == 0.9 && s.train.sync.outer_momentum == 0.8);
-}
-
-static void a_printed_job_chooses_as_its_file_does(void **state)
-{
-    static const char *const syncs[] = {"", ", outer_lr: 0.9", ", outer_momentum: 0.6"};
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(syncs); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         CLEANUP(job_release) struct job_spec s, again;
-        CLEANUP(free_text)
-        char *text = xasprintf(STEPS_500 "  sync: {type: diloco, every: 11, warm: 50%s}\n", syncs[i]);
+        CLEANUP(free_text) char *text = xasprintf(TRAIN "  sync: {type: diloco%s}\n", keys[i]);
         accept_job(&s, text);
         CLEANUP(free_text) char *printed = job_print(&s);
         accept_job(&again, printed);
-        assert_int_equal(again.train.sync.outer_auto, i == 0);
+        assert_true(s.train.sync.outer_lr == (i == 1 ? 0.7 : 0.9));
+        assert_true(s.train.sync.outer_momentum == (i == 2 ? 0.6 : 0.8));
+        assert_int_equal(s.train.sync.outer_schedule, i == 2 ? OUTER_CONSTANT : OUTER_TRAPEZOID);
         assert_true(again.train.sync.outer_lr == s.train.sync.outer_lr &&
-                    again.train.sync.outer_momentum == s.train.sync.outer_momentum);
+                    again.train.sync.outer_momentum == s.train.sync.outer_momentum &&
+                    again.train.sync.outer_schedule == s.train.sync.outer_schedule);
     }
 }
 
@@ -243,8 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(diloco_keys),
-        cmocka_unit_test(a_long_warm_start_allows_more_outer_momentum),
-        cmocka_unit_test(a_printed_job_chooses_as_its_file_does),
+        cmocka_unit_test(a_printed_job_has_the_outer_optimizer_of_its_file),
         cmocka_unit_test(allreduce_keys),
         cmocka_unit_test(any_bits_allow_the_clock),
         cmocka_unit_test(a_strategy_without_its_map_is_refused_with_the_map),

@@ -110,49 +110,6 @@ static void tuning_back_gives_the_same_job(void **state)
     assert_true(first.train && second.train && same.count == 0 && !same.train);
 }
 
-/* With at least 40 rounds, the job file implies 0.7 and 0.9. But a resumed run may use other values, which only its trainers know. */
-static void an_outer_optimizer_that_the_file_lacks_is_set_as_a_whole(void **state)
-{
-#define LONG_WARM                                                                                             \
-    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  batch: 32\n  steps: 500\n" \
-    "  sync: {type: diloco, every: 10, warm: 50}\n"
-#define TOGETHER                                                                                             \
-    ", too: the job file has neither 'sync.outer_lr' nor 'sync.outer_momentum', so they can only be set "    \
-    "together"
-    static const char *const texts[] = {LONG_WARM, DILOCO};
-    CLEANUP(job_release) struct job_spec longer = {0};
-
-    (void)state;
-    CLEANUP(free_text) char *every = tuned_changes(LONG_WARM, "sync.every=50", "sync.mix=0", &longer);
-    assert_string_equal(every, "sync.every 10 -> 50\nsync.mix 0.5 -> 0");
-    assert_true(longer.train.sync.outer_auto);
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        refuse_assignment(texts[i], "sync.outer_lr=0.5", ERR_FAILED_PRECONDITION,
-                          "set 'sync.outer_momentum'" TOGETHER);
-        refuse_assignment(texts[i], "train.sync.outer_momentum=0.5", ERR_FAILED_PRECONDITION,
-                          "set 'sync.outer_lr'" TOGETHER);
-    }
-    /* A change, also if the job file implies the same. */
-    check_changes(LONG_WARM, "sync.outer_lr=0.7", "sync.outer_momentum=0.9",
-                  "sync.outer_lr auto -> 0.7\nsync.outer_momentum auto -> 0.9");
-    check_changes(HEAD "  sync: {type: diloco, outer_lr: 0.9}\n", "sync.outer_momentum=0.7", NULL,
-                  "sync.outer_momentum 0.6 -> 0.7");
-}
-
-static void a_worker_takes_over_an_outer_optimizer_of_the_same_values(void **state)
-{
-    CLEANUP(job_release) struct job_spec mine = {0}, set = {0};
-    CLEANUP(free_text)
-    char *changes = tuned_changes(LONG_WARM, "sync.outer_momentum=0.9", "sync.outer_lr=0.7", &set);
-    struct err e = {0};
-
-    (void)state;
-    assert_non_null(changes);
-    assert_ok(job_parse(&mine, LONG_WARM, strlen(LONG_WARM), "job.yaml", &e), &e);
-    assert_true(job_tune_copy(&mine, &set) && !mine.train.sync.outer_auto);
-    assert_false(job_tune_copy(&mine, &set));
-}
-
 static void other_keys_and_values_are_refused(void **state)
 {
     (void)state;
@@ -229,8 +186,8 @@ static void the_keys_of_a_job_are_listed(void **state)
         buf_printf(&out, "%s=%s ", all[i].key, all[i].from);
     assert_string_equal(
         out.data, "optimizer.lr=0.001 optimizer.weight_decay=0 optimizer.clip=0 optimizer.momentum=0 "
-                  "schedule.warmup=0 schedule.min_lr=0 sync.every=100 sync.outer_lr=auto "
-                  "sync.outer_momentum=auto sync.overlap=5 sync.mix=0.5 snapshot.every=1h eval.every=1 epoch "
+                  "schedule.warmup=0 schedule.min_lr=0 sync.every=100 sync.outer_lr=0.9 "
+                  "sync.outer_momentum=0.8 sync.overlap=5 sync.mix=0.5 snapshot.every=1h eval.every=1 epoch "
                   "eval.batches=all log_every=10 max_restarts=3 ");
     job_changes_free(all, count);
     buf_release(&out);
@@ -261,8 +218,6 @@ int main(void)
         cmocka_unit_test(times_are_shown_as_users_write_them),
         cmocka_unit_test(equal_values_are_no_change),
         cmocka_unit_test(tuning_back_gives_the_same_job),
-        cmocka_unit_test(an_outer_optimizer_that_the_file_lacks_is_set_as_a_whole),
-        cmocka_unit_test(a_worker_takes_over_an_outer_optimizer_of_the_same_values),
         cmocka_unit_test(other_keys_and_values_are_refused),
         cmocka_unit_test(values_that_need_other_memory_are_refused),
         cmocka_unit_test(rounds_of_fragments_can_change),

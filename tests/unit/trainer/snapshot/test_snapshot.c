@@ -407,25 +407,6 @@ static void validation_loss_and_data_digest_are_kept(void **state)
     snapshot_files_release(&f);
 }
 
-static void the_outer_optimizer_is_kept(void **state)
-{
-    struct snapshot_place place = fixture_place_at(12, 1), back;
-    struct snapshot_files f = {0};
-    struct err e = {0};
-    (void)state;
-    place.outer_lr = 0.7;
-    place.outer_momentum = 1.0 / 3.0;
-    fixture_write(&place, true, &f);
-    assert_int_equal(snapshot_read_place(f.path, &back, &e), ERR_OK);
-    fixture_same_place(&place, &back);
-    place.outer_momentum = 1;
-    snapshot_files_release(&f);
-    fixture_write(&place, true, &f);
-    assert_int_equal(snapshot_read_place(f.path, &back, &e), ERR_DATA_LOSS);
-    assert_non_null(strstr(e.msg, "metadata 'ddp.outer' is damaged"));
-    snapshot_files_release(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,7 +423,6 @@ int main(void)
         SNAPSHOT_TEST(every_truncation_names_the_file),
         SNAPSHOT_TEST(another_shape_names_file_and_tensor),
         SNAPSHOT_TEST(validation_loss_and_data_digest_are_kept),
-        SNAPSHOT_TEST(the_outer_optimizer_is_kept),
     };
     log_init("test_snapshot", LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

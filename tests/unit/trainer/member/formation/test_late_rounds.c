@@ -276,8 +276,8 @@ static struct ranks scene_play(const struct scene *scene)
     return r;
 }
 
-#define FP32 "{type: diloco, every: 6}"
-#define INT4 "{type: diloco, every: 6, wire: int4}"
+#define FP32 "{type: diloco, every: 6, outer_momentum: 0.6, outer_schedule: constant}"
+#define INT4 "{type: diloco, every: 6, outer_momentum: 0.6, outer_schedule: constant, wire: int4}"
 
 static void a_late_change_counts_by_its_age(void **state)
 {

@@ -12,6 +12,7 @@ struct world {
     double theta[WORLD_MOST][PARAMS], g[PARAMS], v[PARAMS], e[WORLD_MOST][PARAMS], x[WORLD_MOST][PARAMS];
     double seen[8][WORLD_MOST]; /* samples by fragment */
     double weights[WORLD_MOST];
+    double progress; /* when the changes were sent */
 };
 
 static double bf16_nearest(double x)
@@ -44,10 +45,11 @@ static void wire_pass(enum wire_type wire, const struct sync_tensor *t, const do
     }
 }
 
-static void reference_send(struct world *w, int fragment)
+static void reference_send(struct world *w, int fragment, double progress)
 {
     double all = 0;
 
+    w->progress = progress;
     for (int m = 0; m < w->size; m++)
         all += w->seen[fragment][m];
     for (int m = 0; m < w->size; m++) {
@@ -56,6 +58,20 @@ static void reference_send(struct world *w, int fragment)
         for (size_t i = 0; i < PARAMS; i++)
             w->x[m][i] = w->g[i] - w->theta[m][i] + w->e[m][i];
     }
+}
+
+/* The gain 1 / (1 - mu) over the run: from 1 up to that of the job's momentum, level, and down to 1. */
+static double reference_momentum(const struct sync_spec *c, double progress)
+{
+    double most = 1 / (1 - c->outer_momentum), gain = most;
+
+    if (c->outer_schedule == OUTER_CONSTANT)
+        return c->outer_momentum;
+    if (progress < 0.25)
+        gain = 1 + (most - 1) * progress / 0.25;
+    else if (progress > 0.5)
+        gain = most - (most - 1) * (progress - 0.5) / 0.5;
+    return (gain - 1) / gain;
 }
 
 /* D, and what remains of each member's x. */
@@ -91,6 +107,7 @@ static void reference_merge(struct world *w, int fragment, size_t t, double *mer
 static void reference_apply(struct world *w, int fragment, double mix)
 {
     const struct sync_spec *c = &w->u->spec;
+    const double mu = reference_momentum(c, w->progress);
     static double merged[PARAMS];
 
     for (size_t t = 0; t < TENSORS; t++) {
@@ -99,8 +116,8 @@ static void reference_apply(struct world *w, int fragment, double mix)
         reference_merge(w, fragment, t, merged);
         for (size_t i = quadratic_tensors[t].offset;
              i < quadratic_tensors[t].offset + quadratic_tensors[t].count; i++) {
-            w->v[i] = c->outer_momentum * w->v[i] + merged[i];
-            w->g[i] -= c->outer_lr * (merged[i] + c->outer_momentum * w->v[i]);
+            w->v[i] = mu * w->v[i] + merged[i];
+            w->g[i] -= c->outer_lr * (merged[i] + mu * w->v[i]);
             for (int m = 0; m < w->size; m++)
                 w->theta[m][i] = mix * w->theta[m][i] + (1 - mix) * w->g[i];
         }
@@ -134,6 +151,10 @@ static void reference_step(struct world *w, int step, bool warm)
 static void reference_rounds_unlike(struct world *w)
 {
     for (int round = 0; round < ROUNDS; round++) {
+        int most = 0; /* steps */
+
+        for (int m = 0; m < w->size; m++)
+            most = quadratic_steps(m, round) > most ? quadratic_steps(m, round) : most;
         for (int m = 0; m < w->size; m++)
             for (int step = 0; step < quadratic_steps(m, round); step++) {
                 int64_t samples = quadratic_samples(w->u, m, step);
@@ -142,7 +163,7 @@ static void reference_rounds_unlike(struct world *w)
                     w->theta[m][i] -= (double)RATE * quadratic_gradient(w->u, w->theta[m][i], m, i);
                 w->seen[0][m] += (double)samples;
             }
-        reference_send(w, 0);
+        reference_send(w, 0, (double)quadratic_progress(round, most) / (double)quadratic_progress(ROUNDS, 0));
         reference_apply(w, 0, 0);
     }
 }
@@ -168,7 +189,7 @@ void diloco_reference(double *out, int size, const struct quadratic *u)
 
         reference_step(w, step, step < c->warm);
         if (made > 0 && made % gap == 0) {
-            reference_send(w, turn);
+            reference_send(w, turn, (double)(step + 1) / STEPS);
             sent = made;
         }
         if (sent >= 0 && made == sent + c->overlap) {
@@ -182,7 +203,7 @@ void diloco_reference(double *out, int size, const struct quadratic *u)
         turn = (turn + 1) % (int)fragments;
     }
     for (int f = 0; !u->timed && f < fragments; f++) {
-        reference_send(w, turn);
+        reference_send(w, turn, 1);
         reference_apply(w, turn, 0);
         turn = (turn + 1) % (int)fragments;
     }

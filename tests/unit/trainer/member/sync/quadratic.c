@@ -45,7 +45,12 @@ int64_t quadratic_samples_of_all(const struct quadratic *u, int world, int step)
 
 int quadratic_steps(int rank, int round)
 {
-    return 1 + (rank * 3 + round) % 5;
+    return 1 + (rank * 3 + round) % STEPS_MOST;
+}
+
+int64_t quadratic_progress(int round, int steps)
+{
+    return round * STEPS_MOST + steps;
 }
 
 /* Of all ranks in a round of a given time. */
@@ -206,7 +211,7 @@ static uint64_t member_train_unlike(struct ranks *r, int rank, struct member *m)
 
     for (int round = 0; round < ROUNDS; round++) {
         for (int step = 0, last = quadratic_steps(rank, round) - 1; step <= last; step++) {
-            sync_at_step(m->sync, step);
+            sync_at_step(m->sync, quadratic_progress(round, step), quadratic_progress(ROUNDS, 0));
             member_compute(m, u, step);
             RANK_CHECK(!sync_take_round(m->sync, &made));
             if (step == last)
@@ -238,7 +243,7 @@ static void member_train(struct ranks *r, int rank)
     for (int step = 0; !u->timed && step < STEPS; step++) {
         if (u->reopen_after && step == u->reopen_after)
             member_reopen(&m);
-        sync_at_step(m.sync, step);
+        sync_at_step(m.sync, step, STEPS);
         member_compute(&m, u, step);
         if (sync_after_step(m.sync, quadratic_samples(u, rank, step),
                             quadratic_samples_of_all(u, r->world, step), &e)) {

@@ -9,7 +9,15 @@
 /* Tensors of odd sizes, with gaps, so that a block that crossed a bound would show. */
 #define TENSORS 6
 extern const struct sync_tensor quadratic_tensors[TENSORS];
-enum { TAIL = 3, PARAMS = 1040, COUNT = PARAMS + TAIL, EVERY = 6, STEPS = 6 * EVERY + 2, ROUNDS = 6 };
+enum {
+    TAIL = 3,
+    PARAMS = 1040,
+    COUNT = PARAMS + TAIL,
+    EVERY = 6,
+    STEPS = 6 * EVERY + 2,
+    ROUNDS = 6,
+    STEPS_MOST = 5
+};
 #define RATE 0.05f
 
 struct quadratic {
@@ -28,6 +36,8 @@ int64_t quadratic_samples(const struct quadratic *u, int rank, int step);
 int64_t quadratic_samples_of_all(const struct quadratic *u, int world, int step);
 /* Steps of the rank in a round of a given time: unlike, and 1 at least. */
 int quadratic_steps(int rank, int round);
+/* The run's steps as a rank counts them that has made `steps` of this round. Ranks differ until the round's end. */
+int64_t quadratic_progress(int round, int steps);
 double quadratic_gradient(const struct quadratic *u, double x, int rank, size_t i);
 double quadratic_start(size_t i);
 

@@ -70,6 +70,8 @@ static void rounds_are_those_of_the_reference(void **state)
             struct quadratic u = quadratic_setup(quadratic_wires[k]);
 
             rounds_check(&quadratic_layouts[l], &u);
+            u.spec.outer_schedule = OUTER_TRAPEZOID;
+            rounds_check(&quadratic_layouts[l], &u);
         }
 }
 
@@ -83,6 +85,8 @@ static void rounds_of_unlike_steps_are_those_of_the_reference(void **state)
 
             u.spec.every_ms = 1000;
             u.timed = true;
+            rounds_check(&quadratic_layouts[l], &u);
+            u.spec.outer_schedule = OUTER_TRAPEZOID; /* by the rank that has made most steps */
             rounds_check(&quadratic_layouts[l], &u);
             if (quadratic_wires[k] != WIRE_FP32)
                 continue;
@@ -106,6 +110,7 @@ static void overlap_and_fragments_are_those_of_the_reference(void **state)
                 u.spec.overlap = way & 1;
                 u.spec.fragments = way & 2 ? 3 : 1;
                 u.spec.warm = way & 4 ? 5 : 0;
+                u.spec.outer_schedule = (k + (size_t)way) % 2 ? OUTER_TRAPEZOID : OUTER_CONSTANT;
                 u.thread = way & 1;
                 rounds_check(&quadratic_layouts[l], &u);
             }
@@ -276,7 +281,7 @@ static void count_bytes(struct ranks *r, int rank)
     RANK_OK(sync_open(&sync, group, &config, &e), &e);
     sync_start(sync);
     for (int step = 0; step < BYTES_STEPS; step++) {
-        sync_at_step(sync, step);
+        sync_at_step(sync, step, BYTES_STEPS);
         for (size_t i = 0; i < BYTES_COUNT; i++)
             config.grads[i] = (float)(i % 7);
         RANK_OK(sync_before_step(sync, &e), &e);

@@ -30,7 +30,7 @@ static void lose_a_peer_in_a_round(struct ranks *r, int rank)
 
     member_open(r, rank, &u->spec, 0, &m);
     for (int step = 0; step < 2 * EVERY; step++) {
-        sync_at_step(m.sync, step);
+        sync_at_step(m.sync, step, STEPS);
         member_compute(&m, u, step);
         hash = state_hash(&m);
         sync_save(m.sync, &before);
@@ -166,7 +166,7 @@ static void join_between_steps(struct ranks *r, int rank)
 
     member_open(r, rank, &u->spec, 0, &m);
     for (int step = 0; step < EVERY + 3; step++) {
-        sync_at_step(m.sync, step);
+        sync_at_step(m.sync, step, STEPS);
         member_compute(&m, u, step);
         RANK_OK(sync_after_step(m.sync, 1, r->world, &e), &e);
         RANK_CHECK(sync_voted(m.sync) == (step == EVERY));
@@ -198,7 +198,7 @@ static void make_rank_1_odd(struct ranks *r, int rank)
     if (rank == 1)
         m.config.arrays[0][700] += 1e-6f; /* a bit of the shared model */
     for (int step = 0; step < EVERY && !e.code; step++) {
-        sync_at_step(m.sync, step);
+        sync_at_step(m.sync, step, STEPS);
         member_compute(&m, u, step);
         (void)!sync_after_step(m.sync, 1, r->world, &e);
     }
@@ -214,7 +214,7 @@ static void make_rank_1_infinite(struct ranks *r, int rank)
 
     member_open(r, rank, &u->spec, 0, &m);
     for (int step = 0; step < EVERY && !e.code; step++) {
-        sync_at_step(m.sync, step);
+        sync_at_step(m.sync, step, STEPS);
         member_compute(&m, u, step);
         if (rank == 1)
             m.config.params[970] = step % 2 ? NAN : -INFINITY;

@@ -82,7 +82,7 @@ static void member_step(struct member *m, int step)
 {
     struct err e = {0};
 
-    sync_at_step(m->sync, step);
+    sync_at_step(m->sync, step, STEPS);
     float divisor = (float)sync_divisor(m->sync, 1, m->config.world_size);
     for (size_t i = 0; i < PARAMS; i++)
         m->config.grads[i] =
