@@ -139,7 +139,7 @@ static enum err_code carry_round(struct trainer *t, bool rounds, struct err *e)
         sync_start(t->formation.sync);
     /* A round of steps that ends within a job of rounds of a given time. */
     if (live_has_rounds(t) && !t->round_timed && t->sync.every_ms && t->round.steps)
-        sync_end_round(t->formation.sync, 0);
+        sync_end_round(t->formation.sync, t->engine.step, 0);
     if (live)
         sync_at_step(t->formation.sync, t->engine.step, engine_total_steps(&t->engine));
     t->carried = true;

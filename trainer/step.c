@@ -120,7 +120,8 @@ enum err_code trainer_exchange_again(struct trainer *t, struct step *s, struct e
     *s = (struct step){0};
     votes_put(t, s->tail);
     ops->upload(n->device, sync_carrier(sync) + n->model->count, s->tail, TAIL_USED * sizeof(float));
-    sync_at_step(sync, n->step, engine_total_steps(n));
+    /* Of a round of a given time that is repeated, an estimate. */
+    sync_at_step(sync, (int64_t)engine_steps_made(n), engine_total_steps(n));
     quorum_arrive(t);
     float stop[TAIL_USED] = {0};
     if (round_stop_meets(t) && round_stop_meet(t, false, stop, e))

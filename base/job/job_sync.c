@@ -15,6 +15,7 @@
 
 #define GRACE_AUTO "auto"
 #define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
+
 /* Reads 50 or "30s". */
 static enum err_code read_round(const struct conf_node *node, void *at, struct err *e)
 {
@@ -229,6 +230,8 @@ enum err_code job_sync_check_change(const struct sync_spec *from, const struct s
         return change_refuse(e, "wire", "");
     if (from->fragments != to->fragments)
         return change_refuse(e, "fragments", "");
+    if (from->outer_schedule != to->outer_schedule)
+        return change_refuse(e, "outer_schedule", "");
     if (from->quorum != to->quorum)
         return change_refuse(e, "quorum", "");
     /* A value of 0 needs one array less than other values. */

@@ -144,7 +144,7 @@ def sizes_are_those_of_the_run(directory):
     assert plans[0]["workspace_bytes"] <= int(logged["workspace_bytes"]), (plans[0], logged)
     layers, context, width = 2, 8, 16
     assert plans[0]["activation_bytes"] - plans[1]["activation_bytes"] == 2 * 4 * width * layers * context * plans[0]["rows"], plans
-    # A CPU that does not, widens the factors of each product. The largest is that of the embedding and the logits of 300 symbols.
+    # A CPU without bf16 products widens the factors of each product to fp32. The largest is that of the embedding and the logits of 300 symbols.
     widened = 4 * (300 * width + plans[0]["rows"] * context * (300 + width))
     assert widened <= plans[0]["workspace_bytes"] - plans[1]["workspace_bytes"] < 1.5 * widened + 65536, (plans, widened)
     # Of eight ranks, the first has an eighth of the moments, rounded up to blocks.

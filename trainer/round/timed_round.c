@@ -98,12 +98,14 @@ enum err_code timed_round_count(struct trainer *t, struct step *s, struct err *e
     int64_t began = clock_mono_ns();
     if (coll_allgather(t->formation.group, &mine, sizeof(mine), all, e))
         return e->code;
-    sync_end_round(t->formation.sync, clock_mono_ns() - began);
+    const int64_t waited = clock_mono_ns() - began;
+    const struct engine *n = &t->engine;
     s->global = 0;
     for (int r = 0; r < t->formation.world_size; r++) {
         s->global += all[r].taken;
         t->timed.fits[r] = all[r].fit;
     }
+    sync_end_round(t->formation.sync, n->step + (n->step_samples + s->global) / n->sampler.global, waited);
     return ERR_OK;
 }
 

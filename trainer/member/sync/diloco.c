@@ -314,7 +314,7 @@ static void theta_take(struct sync *s, const struct fragment *f, float *room)
 
 /* mu of an exchange. With a constant mu, a steady D adds up to 1 / (1 - mu) times itself: the momentum's gain. A high gain early
  * in the run adds up changes of a model that is no longer there, and one at the end carries g past where it would settle. So the gain
- * rises from 1 in the first quarter of the run, and falls back to 1 in the second half. */
+ * rises from 1 in the first quarter of the run, stays there in the second, and falls back to 1 in the second half. */
 static double momentum_at(const struct sync_spec *c, double progress)
 {
     double height = fmin(fmin(4.0 * progress, 2.0 * (1.0 - progress)), 1.0);

@@ -70,10 +70,11 @@ struct sync {
     float *carrier;                 /* see sync_carrier; params or grads unless `open` sets another array */
     int64_t round, overlap;         /* in steps; set by open */
     int64_t next_step; /* steps that the run has made, as sync_at_step and sync_after_step tell */
-    int64_t steps;     /* that it makes in all */
-    bool ending;       /* sync_end_round was called */
-    bool held;         /* sync_hold_round was called */
-    size_t pieces;     /* of a gather, for which the owner has not waited yet */
+    int64_t steps;     /* of the whole run */
+    bool ending;       /* sync_end_round was called, with made_at_end */
+    int64_t made_at_end;
+    bool held;     /* sync_hold_round was called */
+    size_t pieces; /* of a gather, for which the owner has not waited yet */
     int64_t waited_ns;
     bool voted;
     bool votes_kept; /* of an exchange that was joined between two steps */

@@ -220,9 +220,10 @@ static enum err_code exchange_join(struct sync *s, struct err *e)
     return ERR_OK;
 }
 
-void sync_end_round(struct sync *s, int64_t waited_ns)
+void sync_end_round(struct sync *s, int64_t made, int64_t waited_ns)
 {
     s->ending = true;
+    s->made_at_end = made;
     s->waited_ns = waited_ns;
 }
 
@@ -321,7 +322,7 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     const bool held = s->held;
 
     s->held = false;
-    s->next_step++;
+    s->next_step = s->ending ? s->made_at_end : s->next_step + 1;
     s->voted = !s->local_steps; /* the sums of gradients include the votes */
     if (!s->local_steps)
         return ERR_OK;

@@ -106,8 +106,9 @@ void sync_grads_ready(struct sync *s, size_t offset, size_t count);
 MUST_CHECK enum err_code sync_before_step(struct sync *s, struct err *e);
 /* Rounds of a given time (sync_spec.every_ms): the present step is the last one of its round. All ranks then come to
  * sync_after_step with the same sum of global_samples since the round began, after different numbers of steps. Rounds of a
- * number of steps end by themselves. waited_ns: time that this rank waited for the others. */
-void sync_end_round(struct sync *s, int64_t waited_ns);
+ * number of steps end by themselves. made: steps of the run at the end of the round, which ranks know only now. waited_ns:
+ * time that this rank waited for the others. */
+void sync_end_round(struct sync *s, int64_t made, int64_t waited_ns);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 

@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
@@ -196,6 +199,44 @@ static void a_stop_during_a_step_ends_the_round_with_this_step(void **state)
     }
 }
 
+/* At the end of the run mu is 0, so u is D. Only at the end of its last round does a rank know that the run is over. */
+static void train_to_the_end(struct ranks *r, int rank)
+{
+    const struct meeting_place at = {.generation = 11, .rank = rank, .world = STEP_RANKS};
+    struct meeting *meeting = (struct meeting *)(void *)r->shared->result;
+    struct trainer_config config;
+    struct sync_round last = {0};
+    struct trainer t;
+    struct err e = {0};
+    double squares = 0.0;
+
+    setenv("DDP_TEST_ROUND_STEPS", "60,30", 1);
+    meeting_open_trainer(&t, &config, "{type: diloco, every: 1h}", "");
+    RANK_OK(meeting_form(r, meeting, &t, &at, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    while (!engine_finished(&t.engine)) {
+        meeting_train(&t, 1);
+        (void)!sync_take_round(t.formation.sync, &last);
+    }
+    const float *u = NULL;
+    for (size_t i = 0; i < t.engine.extra_count; i++)
+        if (!strcmp(t.engine.extras[i].name, "outer_momentum"))
+            u = t.engine.extra[i].data;
+    for (size_t i = 0; i < t.engine.model->count; i++)
+        squares += (double)u[i] * (double)u[i];
+    RANK_CHECK(last.norm > 0 && fabs(sqrt(squares) / last.norm - 1) < 1e-5);
+    meeting_close_trainer(&t, &config);
+}
+
+static void the_last_round_has_no_outer_momentum(void **state)
+{
+    struct ranks r = {.world = STEP_RANKS};
+
+    (void)state;
+    assert_true(ranks_run(&r, train_to_the_end));
+    ranks_release(&r);
+}
+
 /* Takes over a place and returns what was logged. */
 static void place_take_logged(struct rank *k, const struct snapshot_place *place, char *said, size_t size)
 {
@@ -254,6 +295,7 @@ int main(void)
         cmocka_unit_test(ranks_with_unlike_steps_go_on_with_the_fewest),
         cmocka_unit_test(a_stop_ends_the_round),
         cmocka_unit_test(a_stop_during_a_step_ends_the_round_with_this_step),
+        cmocka_unit_test(the_last_round_has_no_outer_momentum),
         cmocka_unit_test(the_clock_starts_when_the_round_opens),
         cmocka_unit_test(samples_without_room_are_counted),
         cmocka_unit_test(pieces_of_many_ranks_are_kept),

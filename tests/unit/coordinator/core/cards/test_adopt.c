@@ -392,7 +392,7 @@ static void a_failure_after_the_restore_does_not_undo_the_cancel_of_a_card(void 
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
-/* Survivors of the failure wait for the next generation. They are told to stop, or the job would stop for ever. */
+/* Survivors of the failure wait for the next generation. If nobody told them to stop, the job would be in STOPPING for ever. */
 static void check_survivors_stop(const struct core_fixture *f, int64_t job)
 {
     assert_int_equal(fixture_job(f, job), JOB_STOPPING);

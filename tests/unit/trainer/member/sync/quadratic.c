@@ -211,11 +211,11 @@ static uint64_t member_train_unlike(struct ranks *r, int rank, struct member *m)
 
     for (int round = 0; round < ROUNDS; round++) {
         for (int step = 0, last = quadratic_steps(rank, round) - 1; step <= last; step++) {
-            sync_at_step(m->sync, quadratic_progress(round, step), quadratic_progress(ROUNDS, 0));
+            sync_at_step(m->sync, quadratic_progress(round, 0), quadratic_progress(ROUNDS, 0));
             member_compute(m, u, step);
             RANK_CHECK(!sync_take_round(m->sync, &made));
             if (step == last)
-                sync_end_round(m->sync, 0);
+                sync_end_round(m->sync, quadratic_progress(round, last + 1), 0);
             RANK_OK(sync_after_step(m->sync, quadratic_samples(u, rank, step),
                                     step == last ? samples_of_round(u, r->world, round) : 0, &e),
                     &e);

@@ -36,7 +36,7 @@ int64_t quadratic_samples(const struct quadratic *u, int rank, int step);
 int64_t quadratic_samples_of_all(const struct quadratic *u, int world, int step);
 /* Steps of the rank in a round of a given time: unlike, and 1 at least. */
 int quadratic_steps(int rank, int round);
-/* The run's steps as a rank counts them that has made `steps` of this round. Ranks differ until the round's end. */
+/* The run's steps as a rank counts them that has made `steps` of this round. Ranks may differ. */
 int64_t quadratic_progress(int round, int steps);
 double quadratic_gradient(const struct quadratic *u, double x, int rank, size_t i);
 double quadratic_start(size_t i);
