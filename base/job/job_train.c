@@ -312,6 +312,7 @@ enum err_code job_train_read(const struct conf_node *node, void *at, struct err 
 
     if (conf_read_map(node, train_fields, t, e))
         return e->code;
+    job_sync_choose_outer(t, node);
     if (check_one_of(node, "batch", "global_batch", e) || check_one_of(node, "epochs", "steps", e) ||
         job_model_check(t, node, e) || check_optimizer(t, node, e) || check_reproducible(t, node, e) ||
         check_balance(t, node, e) || check_shard(t, node, e) || check_snapshot(t, node, e))

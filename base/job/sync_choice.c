@@ -103,6 +103,7 @@ void sync_choose(const struct sync_facts *f, struct sync_spec *out)
         out->wire = wires[i];
     }
     out->every = every_round_up(f, least);
+    job_sync_suit_rounds(out, f->steps);
 }
 
 /* ---- metrics */

@@ -102,7 +102,9 @@ static const struct {
     {"train.data.in", "that of the model", false},
     {"train.data.out", "that of the model", false},
     {"train.data.val_path", "`path` is split", false},
-    {"train.sync.every", "50", true},                                 /* of diloco: average requires it */
+    {"train.sync.every", "50", true}, /* of diloco: average requires it */
+    {"train.sync.outer_momentum", "0.8, or 0.6 in fewer than 40 rounds", false}, /* job_sync.c chooses */
+    {"train.sync.outer_schedule", "trapezoid, or constant in fewer than 40 rounds", false},
     {"train.sync.quorum", "all ranks", false},
     {"train.sync.grace", "auto", false}, /* only with quorum */
     {"train.optimizer.adamw", "the defaults of its keys", false},

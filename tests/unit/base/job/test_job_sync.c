@@ -46,6 +46,35 @@ static void diloco_keys(void **state)
                "job.yaml:7:17: 'reproducible: world' needs 'sync' of type allreduce");
 }
 
+static void few_rounds_have_a_constant_outer_momentum(void **state)
+{
+    static const struct {
+        const char *keys;
+        enum outer_schedule schedule;
+        double momentum;
+    } cases[] = {
+        {"every: 12", OUTER_TRAPEZOID, 0.8}, /* 41 rounds */
+        {"every: 13", OUTER_CONSTANT, 0.6},  /* 38 */
+        {"every: 12, warm: 100", OUTER_CONSTANT, 0.6},
+        {"every: 13, outer_lr: 0.9", OUTER_TRAPEZOID, 0.8},
+        {"every: 13, outer_schedule: trapezoid", OUTER_TRAPEZOID, 0.8},
+        {"every: 13, outer_momentum: 0.7", OUTER_TRAPEZOID, 0.7},
+        {"every: 1s", OUTER_TRAPEZOID, 0.8},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        CLEANUP(job_release) struct job_spec s;
+        CLEANUP(free_text)
+        char *text = xasprintf(
+            TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n  steps: 500\n  sync: {type: diloco, %s}\n",
+            cases[i].keys);
+        accept_job(&s, text);
+        assert_int_equal(s.train.sync.outer_schedule, cases[i].schedule);
+        assert_true(s.train.sync.outer_momentum == cases[i].momentum && s.train.sync.outer_lr == 0.9);
+    }
+}
+
 static void a_printed_job_has_the_outer_optimizer_of_its_file(void **state)
 {
     static const char *const keys[] = {"", ", outer_lr: 0.7",
@@ -213,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(diloco_keys),
+        cmocka_unit_test(few_rounds_have_a_constant_outer_momentum),
         cmocka_unit_test(a_printed_job_has_the_outer_optimizer_of_its_file),
         cmocka_unit_test(allreduce_keys),
         cmocka_unit_test(any_bits_allow_the_clock),
