@@ -15,7 +15,7 @@
 
 #define GRACE_AUTO "auto"
 #define FIRST_ROUND 4 /* steps of the first round if the job gives a time: enough to measure a step */
-/* With fewer, a run is better with a constant momentum: the other one has too little time to rise and fall. Measured with 12 and 15 rounds. */
+/* A run of fewer rounds ends with a lower loss if its outer momentum is constant. Measured with 12 and 15 rounds. */
 #define FEW_ROUNDS 40
 
 /* Reads 50 or "30s". */

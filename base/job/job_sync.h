@@ -19,7 +19,7 @@
 enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e);
 /* The outer optimizer of a run of so many steps (0: unknown) whose job file has none: another one if rounds are few. */
 void job_sync_suit_rounds(struct sync_spec *s, int64_t steps);
-/* Called when all of `train` was read. map: `train` */
+/* Calls job_sync_suit_rounds if the map `train` has no key of the outer optimizer. All of the map must have been read. */
 void job_sync_choose_outer(struct train_spec *train, const struct conf_node *map);
 /* Whether the job's key `reproducible` allows a strategy whose rounds do not depend on the clock. */
 bool job_sync_is_allowed(const struct train_spec *train, enum sync_type type);

@@ -409,7 +409,7 @@ static char *alloc_zeros(struct device *d, size_t bytes)
     return p;
 }
 
-/* Once a larger array was freed, malloc keeps freed ones, here that below `above`, and hands them out again as they are. */
+/* glibc returns large arrays to the system at first. After a larger one was freed it keeps them, and the next array gets the old bytes. */
 static void memory_is_zero_although_it_was_used_before(void **state)
 {
     const size_t large = (size_t)9 << 20;

@@ -44,7 +44,7 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
 void generation_give_up_survivors(struct core *core, struct job *job, const char *why);
 /* The same, but the failure does not count: the user wants the job to begin anew. */
 void generation_drop_survivors(struct core *core, struct job *job, const char *why);
-/* The same for those on a node that is lost (NULL: on all nodes). The job is settled later. */
+/* The same for the survivors on one node, or if node is NULL on all nodes. The caller settles the job. */
 void generation_lose_survivors(struct core *core, struct job *job, const struct node *node, const char *why);
 /* As generation_lose_survivors, for one survivor that now says it cannot go on. */
 void generation_lose_survivor(struct core *core, struct spawn *s, const char *why);

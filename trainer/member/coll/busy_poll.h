@@ -5,9 +5,9 @@
 #include <stdbool.h>
 
 /* poll(2) that asks again and again for a short time before the thread sleeps. To put a thread to sleep and wake it takes longer
- * than a rank on a short path needs for its next bytes. It pays off only while this thread and its peer each have a core. So between
- * two asks another thread may take the core. If one does, or if nothing came in time, the next waits sleep at once: first one of
- * them, then three, up to 63. */
+ * than a rank on a short path needs for its next bytes. It pays off only while this thread and its peer each have a core. So after
+ * each ask this thread gives the core to any other thread that wants it. If one takes it, or if nothing comes in time, the next
+ * waits sleep without asking: one wait at first, then three, up to 63. */
 struct busy_poll {
     bool on;   /* the caller's: the path is short */
     int skip;  /* waits that still sleep at once */

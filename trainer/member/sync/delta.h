@@ -41,7 +41,7 @@ MUST_CHECK enum err_code delta_wait(struct delta *d, struct err *e);
 /* Measures the round (sync_measure). x becomes D. */
 void delta_sum(struct delta *d);
 
-/* After delta_wait: the largest progress of all ranks. */
+/* The largest delta_send.progress of all ranks. Valid after delta_wait. */
 double delta_progress(const struct delta *d);
 
 /* When the group has ended within an exchange: x becomes what delta_sum would make of e. False: this rank had not sent all

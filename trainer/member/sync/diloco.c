@@ -4,7 +4,7 @@
  *     x = (g - theta) + e           g: the shared model; theta: this rank's parameters; e: error feedback
  *     q, e = what the wire's format makes of x, and x - q
  *     D = sum over ranks of (n_m / n) q_m          n_m: samples of the round; delta.h says how it is made
- *     u = mu u + D;  g = g - eta (D + mu u);  theta = g          mu: momentum_at
+ *     u = mu u + D;  g = g - eta (D + mu u);  theta = g          (mu changes: see momentum_at)
  *
  * Fragments (Streaming DiLoCo, arXiv 2501.18512): fragment f of F, some tensors in a row, makes its round from step
  * f H / F on. Overlap: D is applied some steps after x was taken, and theta = mix theta + (1 - mix) g then. The
@@ -314,7 +314,7 @@ static void theta_take(struct sync *s, const struct fragment *f, float *room)
 
 /* mu of an exchange. With a constant mu, a steady D adds up to 1 / (1 - mu) times itself: the momentum's gain. A high gain early
  * in the run adds up changes of a model that is no longer there, and one at the end carries g past where it would settle. So the gain
- * rises from 1 in the first quarter of the run, stays there in the second, and falls back to 1 in the second half. */
+ * rises from 1 to its full value in the first quarter of the run, keeps it in the second, and falls back to 1 in the second half. */
 static double momentum_at(const struct sync_spec *c, double progress)
 {
     double height = fmin(fmin(4.0 * progress, 2.0 * (1.0 - progress)), 1.0);
