@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tests/unit/trainer/member/formation/meeting.h"
-#include "trainer/choose_sync.h"
 #include "trainer/engine/memory.h"
 #include "trainer/engine/state.h"
 #include "trainer/moments.h"
@@ -391,186 +390,6 @@ static void a_state_that_was_taken_owes_nothing_later(void **state)
     run_on_one_node(take_a_state_and_lose_the_group);
 }
 
-/* The choice was made in a world of this size, or of another. All ranks must end with the same parameters. */
-static void end_alike_in_both_worlds(ranks_fn fn)
-{
-    static const int worlds[] = {WORLD, WORLD + 1};
-
-    for (size_t i = 0; i < ARRAY_LEN(worlds); i++) {
-        struct ranks ranks = {.world = WORLD, .arg = &worlds[i]};
-
-        assert_true(ranks_run(&ranks, fn));
-        for (int r = 1; r < WORLD; r++)
-            assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
-        ranks_release(&ranks);
-    }
-}
-
-/* What rank 0 has chosen in a world of `world`. */
-static void choose_all_reduce(struct trainer *t, int world)
-{
-    struct sync_spec chosen = {.type = SYNC_ALLREDUCE, .every = 1};
-    struct err e = {0};
-
-    RANK_OK(trainer_adopt_sync(t, &chosen, &e), &e);
-    /* A step that takes so long makes all-reduce the choice on every link. */
-    t->facts = (struct sync_facts){.compute_ms = 123456.0, .bytes = 4711.0, .world_size = world};
-    t->chosen = (struct live_choice){chosen, t->facts};
-}
-
-static void take_the_choice_of_the_source(struct ranks *r, int rank)
-{
-    const int *world = r->arg;
-    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
-                               second = {.round = 1,
-                                         .generation = SECOND,
-                                         .rank = rank,
-                                         .world = WORLD,
-                                         .live = true};
-    struct trainer_config config;
-    struct trainer t;
-    struct err e = {0};
-
-    meeting_open_trainer(&t, &config, "auto", "");
-    RANK_CHECK(!trainer_stays(&t));
-    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
-    RANK_OK(trainer_restore(&t, &e), &e);
-    choose_all_reduce(&t, *world);
-    meeting_train(&t, 3);
-    if (rank == NEW) {
-        meeting_close_trainer(&t, &config);
-        meeting_open_trainer(&t, &config, "auto", "");
-    } else {
-        RANK_CHECK(trainer_leave(&t));
-    }
-    RANK_OK(meeting_form(r, meeting_of(r), &t, &second, &e), &e);
-    /* A choice for another world size does not hold: trainer_choose_sync will measure all. */
-    RANK_CHECK(t.facts.bytes == (*world == WORLD ? 4711.0 : 0.0));
-    RANK_CHECK(t.facts.world_size == (*world == WORLD ? WORLD : 0));
-    if (*world == WORLD) {
-        RANK_OK(trainer_choose_sync(&t, &e), &e); /* measures the link only */
-        RANK_CHECK(t.facts.compute_ms == 123456.0 && t.facts.allreduce_ms > 0);
-        RANK_CHECK(t.chosen.facts.allreduce_ms == t.facts.allreduce_ms && t.sync.type == SYNC_ALLREDUCE);
-    }
-    r->shared->hash[rank] = meeting_hash(&t);
-    meeting_train(&t, 3);
-    meeting_close_trainer(&t, &config);
-}
-
-static void a_group_of_the_same_size_measures_the_link_only(void **state)
-{
-    (void)state;
-    end_alike_in_both_worlds(take_the_choice_of_the_source);
-}
-
-/* Ranks are cut off within a round of diloco, each at another step, and one before its first. Then the link is fast enough for all-reduce. */
-static void choose_again_within_a_round(struct ranks *r, int rank)
-{
-    static const int made[WORLD] = {2, [AHEAD] = 5, 0};
-    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
-                               second = {.round = 1,
-                                         .generation = SECOND,
-                                         .rank = rank,
-                                         .world = WORLD,
-                                         .live = true};
-    struct trainer_config config;
-    struct trainer t;
-    struct err e = {0};
-
-    meeting_open_trainer(&t, &config, "auto", "");
-    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
-    RANK_OK(trainer_restore(&t, &e), &e);
-    t.facts = (struct sync_facts){.compute_ms = 123456.0, .world_size = WORLD};
-    t.chosen = (struct live_choice){t.sync, t.facts};
-    meeting_train(&t, made[rank]);
-    RANK_CHECK(trainer_leave(&t));
-    RANK_OK(meeting_form(r, meeting_of(r), &t, &second, &e), &e);
-    t.owed = rank == AHEAD; /* such as an evaluation at its step */
-    RANK_CHECK(t.behind == 5 - made[rank]);
-    RANK_CHECK(t.sync.type == SYNC_DILOCO);
-    RANK_OK(trainer_choose_sync(&t, &e), &e);
-    RANK_CHECK(t.sync.type == SYNC_ALLREDUCE && t.behind == 0 && t.owed);
-    RANK_CHECK(t.engine.step == 5 && t.engine.optim->steps == 5 && t.engine.samples == 5 * WORLD * 4);
-    meeting_train(&t, 3);
-    RANK_CHECK(t.engine.step == 8);
-    r->shared->hash[rank] = meeting_hash(&t);
-    meeting_close_trainer(&t, &config);
-}
-
-static void ranks_at_different_steps_of_a_round_end_it_for_all_reduce(void **state)
-{
-    struct ranks ranks = {.world = WORLD};
-
-    (void)state;
-    assert_true(ranks_run(&ranks, choose_again_within_a_round));
-    for (int r = 1; r < WORLD; r++)
-        assert_true(ranks.shared->hash[r] == ranks.shared->hash[0]);
-    ranks_release(&ranks);
-}
-
-static bool shared_is_own(const struct engine *n)
-{
-    for (size_t i = 0; i < n->extra_count; i++)
-        if (!strcmp(n->extras[i].name, "shared"))
-            return !memcmp(n->extra[i].data, n->params.data, n->params.count * sizeof(float));
-    return false;
-}
-
-/* A generation fails when its group has formed and the choice has not been shared yet. */
-static void fail_to_form(struct ranks *r, struct trainer *t, int rank)
-{
-    const struct meeting_place at = {
-        .round = 1, .generation = SECOND, .rank = rank, .world = WORLD, .live = true, .source = NEW};
-    struct err e = {0};
-
-    RANK_CHECK(meeting_form(r, meeting_of(r), t, &at, &e) == ERR_INTERNAL); /* the source has no state */
-}
-
-static void choose_and_fail_to_form(struct ranks *r, int rank)
-{
-    const int *world = r->arg;
-    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
-                               third = {.round = 2,
-                                        .generation = SECOND + 1,
-                                        .rank = rank,
-                                        .world = WORLD,
-                                        .live = true};
-    struct trainer_config config;
-    struct trainer t;
-    struct err e = {0};
-
-    meeting_open_trainer(&t, &config, "auto", "");
-    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
-    RANK_OK(trainer_restore(&t, &e), &e);
-    choose_all_reduce(&t, *world);
-    meeting_train(&t, 3);
-    for (int lost = 0; lost < 2; lost++) { /* the replacement is lost, too */
-        if (rank == NEW) {
-            meeting_close_trainer(&t, &config);
-            meeting_open_trainer(&t, &config, "auto", "");
-        } else {
-            RANK_CHECK(trainer_leave(&t));
-        }
-        if (!lost)
-            fail_to_form(r, &t, rank);
-    }
-    RANK_OK(meeting_form(r, meeting_of(r), &t, &third, &e), &e);
-    RANK_CHECK(t.engine.whole && t.engine.step == 3);
-    RANK_CHECK(t.chosen.facts.bytes == 4711.0 && t.chosen.sync.type == SYNC_ALLREDUCE);
-    RANK_CHECK(t.facts.world_size == (*world == WORLD ? WORLD : 0));
-    RANK_CHECK(*world == WORLD || shared_is_own(&t.engine));
-    r->shared->hash[rank] = meeting_hash(&t);
-    meeting_close_trainer(&t, &config);
-}
-
-/* In a world of another size the group opens with an array for the shared model. Nothing but the ranks' parameters is
- * right there. */
-static void a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form(void **state)
-{
-    (void)state;
-    end_alike_in_both_worlds(choose_and_fail_to_form);
-}
-
 /* ---- states that are not whole */
 
 static void make_a_step_of_nan(struct ranks *r, int rank)
@@ -703,9 +522,6 @@ int main(void)
         cmocka_unit_test(another_version_ends_a_live_generation_but_not_the_job),
         cmocka_unit_test(what_was_due_and_a_snapshot_that_was_not_committed_are_made_up_for),
         cmocka_unit_test(a_state_that_was_taken_owes_nothing_later),
-        cmocka_unit_test(a_group_of_the_same_size_measures_the_link_only),
-        cmocka_unit_test(ranks_at_different_steps_of_a_round_end_it_for_all_reduce),
-        cmocka_unit_test(a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form),
         cmocka_unit_test(an_update_that_does_not_count_leaves_no_state_to_go_on_with),
         cmocka_unit_test(a_state_that_is_forgotten_leaves_nothing_behind),
         cmocka_unit_test(a_hundred_generations_take_no_more_than_one),
