@@ -1,6 +1,7 @@
 """Runs real ddp-trainer processes without a cluster. A Rendezvous service in this process does the coordinator's part for
 one generation. Nodes are simulated on this machine: ranks of one node share a run directory, ranks
 of different nodes connect by TCP on loopback."""
+import array
 import concurrent.futures
 import glob
 import json
@@ -296,7 +297,7 @@ def tensors(path):
     for name, t in header.items():
         start, end = t["data_offsets"]
         raw = data[8 + length + start:8 + length + end]
-        out[name] = t["shape"], struct.unpack(f"<{len(raw) // 4}f", raw)
+        out[name] = t["shape"], array.array("f", raw)
     return out
 
 
@@ -348,9 +349,10 @@ def moments(*directories):
         for name, (shape, floats) in tensors(path).items():
             bare, _, cut = name.partition("[")
             pieces.setdefault(bare, []).append((int(cut.split(":")[0]) if cut else 0, floats))
+    parameters = model(directories[0])
     for name, found in pieces.items():
-        shape = model(directories[0])[name.rpartition(".")[0]][0]
-        floats = ()
+        shape = parameters[name.rpartition(".")[0]][0]
+        floats = array.array("f")
         for first, more in sorted(found):
             assert first == len(floats), f"{name}: a hole or two copies at {first}"
             floats += more
@@ -362,7 +364,7 @@ def moments(*directories):
 def state_bits(*directories):
     """Returns the data of the newest snapshot: parameters and moments, wherever they lie."""
     found = moments(*directories)
-    return [data_alone(directories[0])] + [(name, struct.pack(f"<{len(found[name][1])}f", *found[name][1])) for name in sorted(found)]
+    return [data_alone(directories[0])] + [(name, found[name][1].tobytes()) for name in sorted(found)]
 
 
 def difference(a, b):
