@@ -208,6 +208,9 @@ static enum err_code round_meet(struct trainer *t, struct sync_state *round, boo
     if (coll_broadcast(t->formation.group, &newest, sizeof(newest), source, e))
         return e->code;
     if (n->step < newest.place.step) {
+        log_warn("steps_left_out",
+                 "rank=%d step=%lld steps=%lld why=\"all-reduce goes on at the step of the newest rank\"",
+                 t->formation.rank, (long long)n->step, (long long)(newest.place.step - n->step));
         state_take_place(n, &newest.place);
         live_round_take_place(round, &newest.round);
         t->owed = newest.owed;
