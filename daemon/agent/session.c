@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/net/port_owner.h"
 #include "daemon/agent/settings.h"
+#include "daemon/agent/wish.h"
 #include "proto/rpc_address.h"
 #include "proto/rpc_client.h"
 
@@ -330,7 +331,8 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
                            const struct session_events *events, struct err *e)
 {
     struct session *s = xcalloc(1, sizeof(*s));
-    struct rpc_channel_options options = {.token = settings->token, .keepalive_ms = SESSION_KEEPALIVE_MS};
+    struct rpc_channel_options options = {
+        .token = settings->token, .keepalive_ms = SESSION_KEEPALIVE_MS, .max_receive = WISH_MAX};
     struct rpc_address address;
 
     if (rpc_address_parse(settings->coordinator, &address, e)) {

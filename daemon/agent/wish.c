@@ -14,7 +14,6 @@
 
 /* The first line of the file (message_file.h). */
 static const char magic[] = "ddp wish 1\n";
-#define WISH_MAX (64u << 20)
 
 static enum err_code wish_read(const char *path, Ddp__V1__Wish **out, struct err *e)
 {

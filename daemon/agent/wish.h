@@ -10,6 +10,8 @@
 /* The last wish of the coordinator, in memory and in <state>/wish: all that it wants of this node. It is on
  * disk before anything acts on it. Loop thread. */
 
+#define WISH_MAX ((size_t)64 << 20) /* bytes, on the way and on disk */
+
 struct wish_store {
     char *path;
     Ddp__V1__Wish *wish; /* NULL: there never was one */

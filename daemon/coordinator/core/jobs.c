@@ -19,9 +19,9 @@
 #include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/advice.h"
 #include "daemon/coordinator/core/snapshots/snapshots.h"
+#include "daemon/coordinator/core/wish.h"
 
 #define RETAIN_EVERY_MS 60000
-#define REQUEST_BYTES (256 << 10) /* job file and environment: a wish still holds dozens of such jobs */
 
 static const char *snapshot_dir(const struct job_spec *spec)
 {
@@ -102,12 +102,12 @@ static enum err_code check_request_size(const struct core_event *event, struct e
 
     for (char *const *entry = event->submit.env; entry && *entry; entry++)
         size += strlen(*entry) + 1;
-    if (size <= REQUEST_BYTES)
+    if (size <= WISH_REQUEST)
         return ERR_OK;
     return err_set(e, ERR_INVALID_ARGUMENT,
                    "job file and environment have %zu KiB, and at most %d KiB are allowed: export less, or "
                    "put data into files",
-                   size >> 10, REQUEST_BYTES >> 10);
+                   size >> 10, WISH_REQUEST >> 10);
 }
 
 static enum err_code check_tell(const struct core *core, const struct job_spec *spec, struct err *e)

@@ -132,6 +132,15 @@ bool spawn_is_late(const struct spawn *s)
            generation_open(job_current(s->job));
 }
 
+size_t job_request_bytes(const struct job *job)
+{
+    size_t bytes = job->r.job_file ? strlen(job->r.job_file) + 1 : 0; /* NULL: only its place is looked for */
+
+    for (char **entry = job->r.env; entry && *entry; entry++)
+        bytes += strlen(*entry) + 1;
+    return bytes;
+}
+
 bool job_finished(const struct job *job)
 {
     return sm_terminal(&job_sm, job->r.state);

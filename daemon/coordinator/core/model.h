@@ -321,7 +321,8 @@ bool spawn_is_member(const struct spawn *s); /* of its job's open generation, wi
 bool spawn_is_between(const struct spawn *s);
 /* Whether its job goes on without it, because a round closed before it arrived (quorum.c). It is between two generations. */
 bool spawn_is_late(const struct spawn *s);
-void spawn_drop_offers(struct spawn *s); /* and its complaints about snapshots */
+void spawn_drop_offers(struct spawn *s);         /* and its complaints about snapshots */
+size_t job_request_bytes(const struct job *job); /* job file and environment */
 bool job_finished(const struct job *job);
 /* Records that were restored may not have this generation yet: a survivor of one that they have may be its member. */
 bool job_may_lack_generation(const struct job *job, int64_t generation);

@@ -13,6 +13,25 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
+bool wish_has_room(const struct node *node, const struct job *job)
+{
+    size_t bytes;
+
+    if (node->spawn_count < WISH_REQUESTS / WISH_REQUEST)
+        return true; /* it has fewer jobs than would fill it */
+    bytes = job_request_bytes(job);
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        const struct job *other = node->spawns[i]->job;
+        size_t first = 0;
+        if (other == job)
+            return true;
+        while (node->spawns[first]->job != other)
+            first++;
+        bytes += first == i ? job_request_bytes(other) : 0;
+    }
+    return bytes <= WISH_REQUESTS;
+}
+
 static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)
 {
     for (size_t i = 0; i < wish->group_count; i++)
@@ -111,8 +130,8 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
     for (size_t i = 0; i < node->card_count; i++) {
         const struct node_card *card = &node->cards[i];
         const struct job *job = core_find_job(core, card->job);
-        if (!card_due(core, node, card))
-            continue; /* the node has this card already */
+        if (!card->revision || !card_due(core, node, card))
+            continue; /* the node has this card already, or a later wish brings it */
         out->cards[out->card_count++] = (struct core_wish_card){
             .job = card->job,
             .progress = job ? card_progress(job, node->r.name) : 0,

@@ -9,6 +9,14 @@
 #include "base/job/job.h"
 
 struct core;
+struct job;
+struct node;
+
+/* A wish is one message, and an agent receives at most 16 MiB. So the job files and environments of the jobs on a node have at most
+ * WISH_REQUESTS bytes, and the cards on their way to it, each with another copy, at most WISH_CARDS. One job has at most WISH_REQUEST. */
+#define WISH_REQUEST (256 << 10)
+#define WISH_REQUESTS (10 << 20)
+#define WISH_CARDS (4 << 20)
 
 enum core_stop {
     CORE_STOP_NONE,
@@ -66,6 +74,9 @@ struct core_wish {
 MUST_CHECK enum err_code core_wish(const struct core *core, const char *node, struct core_wish *out,
                                    struct err *e);
 void core_wish_release(struct core_wish *wish);
+
+/* Whether the node's wish can hold the job, too. */
+bool wish_has_room(const struct node *node, const struct job *job);
 
 /* Within the core: gives every wish that changed its next revision, and sends it. */
 void wish_flush(struct core *core);

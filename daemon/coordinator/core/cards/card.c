@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/wish.h"
 
 #define ENDED (INT64_C(1) << 40) /* beyond all other stages: a job that has ended does not begin again */
 /* Beyond all other stages of its generation: a job that is stopping forms no other one. */
@@ -107,19 +108,38 @@ void card_heads(struct core *core, struct node *node, const struct core_hello *h
         /* retention has removed the job here, so the node may drop its card; the card of a job that these
          * records never had is kept */
         card->drop = !job && card_number_is_known(core, card->job);
-        if (card_due(core, node, card))
-            node->wish_dirty = true;
     }
+    for (size_t i = 0; i < node->card_count; i++)
+        node->wish_dirty |= card_due(core, node, &node->cards[i]);
+}
+
+/* A card without its job has no data. */
+static size_t card_bytes(const struct core *core, const struct node_card *card)
+{
+    const struct job *job = core_find_job(core, card->job);
+
+    return job ? job_request_bytes(job) : 0;
 }
 
 void card_offer(struct core *core, struct node *node)
 {
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < node->card_count; i++)
+        if (node->cards[i].revision && card_due(core, node, &node->cards[i]))
+            bytes += card_bytes(core, &node->cards[i]);
     for (size_t i = 0; i < node->card_count; i++) {
         struct node_card *card = &node->cards[i];
         const struct job *job = core_find_job(core, card->job);
         int64_t progress = job ? card_progress(job, node->r.name) : 0;
         if (!card_due(core, node, card) || (card->revision && card->offered == progress))
             continue; /* an earlier revision carries the same card and is not yet answered */
+        if (!card->revision) {
+            size_t more = card_bytes(core, card);
+            if (bytes && bytes + more > WISH_CARDS)
+                continue; /* card_kept asks for a wish with it */
+            bytes += more;
+        }
         card->offered = progress;
         card->revision = node->revision;
     }
@@ -127,6 +147,8 @@ void card_offer(struct core *core, struct node *node)
 
 void card_kept(struct core *core, struct node *node, int64_t revision)
 {
+    bool kept = false, more = false;
+
     for (size_t i = 0; i < node->card_count;) {
         struct node_card *card = &node->cards[i];
         const struct job *job = core_find_job(core, card->job);
@@ -134,13 +156,17 @@ void card_kept(struct core *core, struct node *node, int64_t revision)
             card->acked = card->offered;
             card->revision = 0;
             card->drop = false;
+            kept = true;
         }
         /* the node has the last card of a job that ended: nothing is left to be sent */
-        if ((!job || job_finished(job)) && !card->revision && !card_due(core, node, card))
+        const bool due = card_due(core, node, card);
+        more |= due && !card->revision;
+        if ((!job || job_finished(job)) && !card->revision && !due)
             node->cards[i] = node->cards[--node->card_count];
         else
             i++;
     }
+    node->wish_dirty |= kept && more;
 }
 
 void card_changed(struct core *core, const struct job *job)

@@ -9,6 +9,7 @@
 #include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/survivors.h"
+#include "daemon/coordinator/core/wish.h"
 
 bool capacity_usable(const struct node *node)
 {
@@ -231,6 +232,8 @@ static bool node_has_room(const struct job *job, const struct placement_choice *
 
     if (when == CAPACITY_LATER)
         return slots_total(c->node, kind) - slots_reserved(c->node, kind) >= capacity_units(c);
+    if (!wish_has_room(c->node, job))
+        return false;
     fresh.procs -= c->kept;
     if (when == CAPACITY_AGAIN)
         return capacity_available(c->node, kind) + slots_held_by(job, c->node, false) >=

@@ -34,6 +34,7 @@
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/placement/yielding.h"
 #include "daemon/coordinator/core/snapshots/lost_snapshots.h"
+#include "daemon/coordinator/core/wish.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
@@ -70,11 +71,13 @@ static void explain_blocked(struct job *job, const struct placement_choice *targ
 {
     int64_t missing = 0;
     const struct job *holder = NULL;
+    const struct node *full = NULL;
     bool others = false;
 
     for (size_t i = 0; i < count; i++) {
         const struct node *node = targets[i].node;
         int free_now = capacity_usable(node) ? capacity_available(node, kind) : 0;
+        full = wish_has_room(node, job) ? full : node;
         missing += free_now < capacity_units(&targets[i])
                        ? capacity_units(&targets[i]) - (free_now > 0 ? free_now : 0)
                        : 0;
@@ -88,6 +91,14 @@ static void explain_blocked(struct job *job, const struct placement_choice *targ
     }
     if (!count) {
         buf_puts(text, "waits for slots that are reserved for jobs before it");
+        return;
+    }
+    if (!missing && full) {
+        buf_printf(
+            text,
+            "waits for jobs on %s to end: with this one, the job files and environments of its jobs have "
+            "more than %d MiB",
+            full->r.name, WISH_REQUESTS >> 20);
         return;
     }
     if (missing)

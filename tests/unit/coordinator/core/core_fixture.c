@@ -175,6 +175,7 @@ uint64_t fixture_hello(struct core_fixture *f, const char *node, const char *ins
         .gpu_slots = f->gpu_slots,
         .nccl = f->nccl,
         .plugin = f->plugin,
+        .keeps_cards = f->keeps_cards,
     };
     hand_in(f, &event);
     if (session_count == ARRAY_LEN(sessions))

@@ -18,6 +18,7 @@ struct core_fixture {
     int procs, seat, turn; /* sent with the next hellos: see core_hello */
     int gpu_slots;
     const char *nccl, *plugin;
+    bool keeps_cards;  /* said in the next hellos */
     bool stays;        /* said in the next Joins and Watches: the worker can go on in the next generation */
     int64_t ready;     /* said in the next Watches: the hand-over for which the worker waits */
     bool broken;       /* said in the next Watches */
