@@ -135,9 +135,9 @@ static void logs_add(struct output_merge *merge, const Ddp__V1__LogData *data, c
                      clock_boot_ms());
 }
 
-/* What the call has received: output, and notes that say why output is missing. */
+/* What the call has received: output, notes that say why output is missing, and whether that makes it incomplete. */
 struct logs_received {
-    bool data, note;
+    bool data, note, incomplete;
 };
 
 static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_merge *merge,
@@ -163,6 +163,7 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct output_m
             return ERR_OK;
         any->data = any->data || data->data.len;
         any->note = any->note || *data->note;
+        any->incomplete = any->incomplete || data->incomplete;
         if (*data->note) {
             term_printf_safe(&talk, "ddpctl: %s", data->note);
             buf_putc(&talk, '\n');
@@ -263,9 +264,13 @@ static int cmd_logs_run(struct invocation *in)
     link_close(&link);
     if (code != ERR_OK)
         return error_print(&e);
-    if (!any.data && (!any.note || o->grep) && !interrupts_count())
+    if (interrupts_count())
+        return EXIT_DONE;
+    if (any.incomplete && !any.note) /* the coordinator drops notes that a slow reader has no room for */
+        fprintf(stderr, "ddpctl: a part of the logs is missing\n");
+    else if (!any.data && (!any.note || o->grep))
         logs_explain_nothing(o);
-    return o->grep && !any.data && !interrupts_count() ? EXIT_FAILED : EXIT_DONE;
+    return any.incomplete || (o->grep && !any.data) ? EXIT_FAILED : EXIT_DONE;
 }
 
 const struct command cmd_logs = {
@@ -277,7 +282,8 @@ const struct command cmd_logs = {
         "order in which they wrote it. All of it goes to ddpctl's standard output. On a terminal standard error\n"
         "is dim; without --rank each line begins with its rank, and with -f progress bars stay at the bottom. In\n"
         "a pipe lines are unchanged. If a node cannot be reached, ddpctl prints the coordinator's copy of the last\n"
-        "64 KiB of each log, and says so on stderr. `ddpctl status JOB` prints the directory of the log files.",
+        "64 KiB of each log, and says so on stderr. `ddpctl status JOB` prints the directory of the log files.\n"
+        "Exit code 1: a part of what you asked for is missing; stderr says why.",
     .options = options,
     .size = sizeof(struct logs_options),
     .least = 1,

@@ -29,6 +29,7 @@ void log_stream_tell_absent(struct log_stream *x)
                                                      : "cannot be reached";
         CLEANUP(free_text) char *note = log_absence_note(&x->absent[i].parts, name, why);
         log_stream_note(x, -1, 0, note);
+        x->incomplete = x->incomplete || !x->absent[i].parts.copies;
         free(x->absent[i].name);
     }
     x->absent_count = 0;
@@ -45,11 +46,15 @@ void log_read_take_copy(struct log_read *r)
         choice.tail_lines = x->tail_lines;
         choice.since_ms = x->since_ms;
     }
+    bool whole = true; /* if the node has other copies, nothing was written to a log without one */
     log_absence_add(log_stream_absence(x, r->node), tail, tail ? log_tails_age(tails, tail) : 0);
-    if (tail && !log_tail_read(tail, &choice, &r->held, &x->search_ns))
+    if (tail && !log_tail_read(tail, &choice, &r->held, &whole, &x->search_ns)) {
+        whole = false;
         log_stream_note(
             x, r->rank, r->generation,
             "the search of the coordinator's copies took too long and is incomplete: use a simpler expression");
+    }
+    x->incomplete = x->incomplete || !whole;
     if (tail && tail->offset + (int64_t)tail->data.len > r->offset)
         r->offset = tail->offset + (int64_t)tail->data.len;
     r->last = true;
@@ -65,6 +70,8 @@ void log_stream_explain(struct log_stream *x)
         log_stream_note(x, -1, 0, absent);
     if (gone)
         log_stream_note(x, -1, 0, gone);
+    x->incomplete = x->incomplete || gone;
+    log_gaps_release(&x->gaps);
     if (!x->passed && !x->told && !ended && !*x->grep && !x->since_ms && x->standard_out && x->standard_error)
         log_stream_note(x, -1, 0, "nothing has been written yet");
 }

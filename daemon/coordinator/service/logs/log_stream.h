@@ -58,6 +58,7 @@ struct log_stream {
     size_t absent_count, absent_cap;
     struct log_gaps gaps; /* ranks whose nodes have no log of them */
     bool passed, told;    /* the client has received output; has received a note */
+    bool incomplete;      /* requested output is missing: the last message says so */
     size_t read_count;
     int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
@@ -89,7 +90,8 @@ MUST_CHECK enum err_code log_stream_open_generations(struct log_stream *x, int64
 /* log_copies.c */
 void log_read_take_copy(struct log_read *r);       /* ends the read with the coordinator's copy of its log */
 void log_stream_tell_absent(struct log_stream *x); /* one note for each node whose copies were used */
-/* At the end: notes that say why output is missing. The client itself reports output that its options left out. */
+/* At the end: notes that say why output is missing. A second call does nothing. The client itself reports output that its
+ * options left out. */
 void log_stream_explain(struct log_stream *x);
 
 #endif

@@ -96,7 +96,7 @@ static bool copy_search_line(const struct log_tail *x, struct tail_range *range,
 }
 
 static bool search_read(const struct log_tail *x, const struct log_tail_choice *choice, size_t from,
-                        struct log_piece *out, int64_t *left_ns)
+                        struct log_piece *out, bool *whole, int64_t *left_ns)
 {
     struct tail_range range = {.to = from};
     struct run_place place = {0};
@@ -110,6 +110,7 @@ static bool search_read(const struct log_tail *x, const struct log_tail_choice *
         found += matches;
     }
     skip = choice->tail_lines && found > choice->tail_lines ? found - choice->tail_lines : 0;
+    *whole = *whole || skip > 0;
     for (range.to = from; range.to < x->data.len;) {
         if (!copy_search_line(x, &range, choice->pattern, left_ns, &matches))
             return false;
@@ -120,22 +121,25 @@ static bool search_read(const struct log_tail *x, const struct log_tail_choice *
 }
 
 bool log_tail_read(const struct log_tail *tail, const struct log_tail_choice *choice, struct log_piece *out,
-                   int64_t *left_ns)
+                   bool *whole, int64_t *left_ns)
 {
     const size_t size = tail->data.len;
+    const size_t begin = size ? start_of_copy(tail, choice->offset) : 0;
     struct run_place place = {0};
-    size_t from = size ? start_of_copy(tail, choice->offset) : 0;
+    size_t from = begin;
 
     if (choice->tail_bytes > 0 && (uint64_t)choice->tail_bytes < size)
         from = later_of(from, size - (size_t)choice->tail_bytes);
     if (choice->since_ms > 0)
         from = later_of(from, start_of_date(tail, choice->since_ms));
+    *whole = choice->offset >= tail->offset || from > begin;
     if (from >= size)
         return true;
     if (choice->pattern)
-        return search_read(tail, choice, from, out, left_ns);
+        return search_read(tail, choice, from, out, whole, left_ns);
     if (choice->tail_lines > 0)
         from = copy_start_of_lines(tail, from, choice->tail_lines);
+    *whole = *whole || from > begin;
     range_add(tail, (struct tail_range){from, size}, &place, out);
     return true;
 }

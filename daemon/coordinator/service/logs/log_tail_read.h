@@ -17,10 +17,11 @@ struct log_tail_choice {
     struct pattern *pattern;                  /* only lines that match; NULL: all */
 };
 
-/* Adds the chosen part of the copy to *out. A search subtracts its time from *left_ns. It ends and returns false when no time is
- * left, or when the expression needs too much time or memory for a line (base/match/pattern.h). */
+/* Adds the chosen part of the copy to *out. *whole: nothing that was chosen is older than the copy. A search subtracts its time
+ * from *left_ns. It ends and returns false when no time is left, or when the expression needs too much time or memory for a line
+ * (base/match/pattern.h). */
 bool log_tail_read(const struct log_tail *tail, const struct log_tail_choice *choice, struct log_piece *out,
-                   int64_t *left_ns);
+                   bool *whole, int64_t *left_ns);
 
 /* The copies that a call got for a node that cannot be reached. All zeros: none. */
 struct log_absence {

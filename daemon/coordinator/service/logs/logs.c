@@ -74,7 +74,7 @@ static void log_read_give_up(struct log_read *r, const char *why)
     CLEANUP(free_text) char *note = xasprintf("node %s %s: its part of the logs is missing", r->node, why);
     if (!r->noted)
         log_stream_note(r->stream, r->rank, r->generation, note);
-    r->noted = r->ended = true;
+    r->noted = r->ended = r->stream->incomplete = true;
 }
 
 /* ---- to the agent */
@@ -270,6 +270,19 @@ static void log_stream_refill(struct log_stream *x)
     }
 }
 
+/* Unlike a note, the last message is not dropped: a client that checks its logs depends on it. */
+static void log_stream_finish(struct log_stream *x)
+{
+    struct err e = {0};
+    Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
+    message.rank = -1;
+    message.incomplete = true;
+    log_stream_explain(x);
+    if (x->incomplete && rpc_call_send(x->rpc, &message, &e) != ERR_OK)
+        return; /* on_sendable continues */
+    rpc_call_finish(x->rpc);
+}
+
 static void log_stream_step(struct log_stream *x)
 {
     struct err e = {0};
@@ -282,10 +295,8 @@ static void log_stream_step(struct log_stream *x)
         log_stream_refill(x);
         log_stream_tell_absent(x);
     } while (log_stream_pass(x));
-    if (!x->reads && (!x->follow || !x->newest || log_stream_job_ended(x))) {
-        log_stream_explain(x);
-        rpc_call_finish(x->rpc);
-    }
+    if (!x->reads && (!x->follow || !x->newest || log_stream_job_ended(x)))
+        log_stream_finish(x);
 }
 
 /* ddpctl checks the same, but the request may come from another client. */
@@ -402,7 +413,7 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
         log_gaps_add(&r->stream->gaps, r->rank, r->started);
     } else if (chunk->error[0]) {
         log_stream_note(r->stream, r->rank, r->generation, chunk->error);
-        r->noted = true;
+        r->noted = r->stream->incomplete = true;
     }
     r->last = chunk->end;
     r->stream->due = session->service->logs_due = true;

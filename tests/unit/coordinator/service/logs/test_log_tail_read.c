@@ -44,16 +44,32 @@ static int fixture_close(void **state)
     return 0;
 }
 
+static void expect_whole(struct fixture *d, struct log_tail_choice choice, const char *grep, bool expected)
+{
+    struct log_piece piece = {0};
+    int64_t left_ns = INT64_MAX;
+    bool whole;
+    struct err e;
+
+    if (grep)
+        assert_ok(pattern_compile(grep, &choice.pattern, &e), &e);
+    assert_true(log_tail_read(d->tail, &choice, &piece, &whole, &left_ns));
+    assert_int_equal(whole, expected);
+    log_piece_release(&piece);
+    pattern_free(choice.pattern);
+}
+
 static void expect_lines(struct fixture *d, struct log_tail_choice choice, const char *grep, const char *text,
                          int64_t first_us)
 {
     struct log_piece piece = {0};
     int64_t left_ns = INT64_MAX;
+    bool whole;
     struct err e;
 
     if (grep)
         assert_ok(pattern_compile(grep, &choice.pattern, &e), &e);
-    assert_true(log_tail_read(d->tail, &choice, &piece, &left_ns));
+    assert_true(log_tail_read(d->tail, &choice, &piece, &whole, &left_ns));
     assert_int_equal(log_piece_left(&piece), strlen(text));
     if (*text) {
         assert_memory_equal(log_piece_bytes(&piece), text, strlen(text));
@@ -84,16 +100,36 @@ static void a_copy_is_read_as_a_log_is(void **state)
     expect_lines(d, (struct log_tail_choice){.since_ms = 3000}, "^o", "", 0);
 }
 
+static void a_copy_says_whether_older_output_is_missing(void **state)
+{
+    struct fixture *d = *state;
+
+    expect_whole(d, (struct log_tail_choice){0}, NULL, false);
+    expect_whole(d, (struct log_tail_choice){.offset = 1}, NULL, false);
+    expect_whole(d, (struct log_tail_choice){.offset = 2}, NULL, true);
+    expect_whole(d, (struct log_tail_choice){.tail_bytes = 4}, NULL, true);
+    expect_whole(d, (struct log_tail_choice){.tail_bytes = 1000}, NULL, false);
+    expect_whole(d, (struct log_tail_choice){.tail_lines = 2}, NULL, true);
+    expect_whole(d, (struct log_tail_choice){.tail_lines = 9}, NULL, false);
+    expect_whole(d, (struct log_tail_choice){.since_ms = 3000}, NULL, true);
+    expect_whole(d, (struct log_tail_choice){.since_ms = 1000}, NULL, false);
+    expect_whole(d, (struct log_tail_choice){.since_ms = 5000}, NULL, true);
+    expect_whole(d, (struct log_tail_choice){0}, "t", false);
+    expect_whole(d, (struct log_tail_choice){.tail_lines = 1}, "o", true);
+    expect_whole(d, (struct log_tail_choice){.tail_lines = 9}, "o", false);
+}
+
 static void a_search_has_a_limit(void **state)
 {
     struct fixture *d = *state;
     struct log_tail_choice choice = {0};
     struct log_piece piece = {0};
     int64_t left_ns = 1;
+    bool whole;
     struct err e;
 
     assert_ok(pattern_compile("e$", &choice.pattern, &e), &e);
-    assert_false(log_tail_read(d->tail, &choice, &piece, &left_ns));
+    assert_false(log_tail_read(d->tail, &choice, &piece, &whole, &left_ns));
     log_piece_release(&piece);
     pattern_free(choice.pattern);
 }
@@ -127,6 +163,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_copy_is_read_as_a_log_is, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_copy_says_whether_older_output_is_missing, fixture_open,
+                                        fixture_close),
         cmocka_unit_test_setup_teardown(a_search_has_a_limit, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_note_tells_what_there_is, fixture_open, fixture_close),
     };
