@@ -132,7 +132,7 @@ static void log_modules_open(struct agent *a)
                                        .live = node_jobs_live,
                                        .ctx = a};
     CLEANUP(free_text) char *deleted = paths_join(s->state, "deleted-jobs");
-    struct log_expiry_options expiry = {s->log_dir, deleted, s->log_keep_ms, node_jobs_live, a};
+    struct log_expiry_options expiry = {s->log_dir, s->node, deleted, s->log_keep_ms, node_jobs_live, a};
     struct log_tail_options tails = {s->log_dir, s->node, coordinator_link_send, a};
 
     if (s->rejoin) /* the new cluster has other jobs of these numbers */

@@ -6,13 +6,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
-
-#define LEVELS 4 /* generation, node, local rank, file */
+#include "daemon/agent/logs/log_part.h"
 
 static DIR *dir_open_below(int at, const char *name)
 {
@@ -22,33 +20,6 @@ static DIR *dir_open_below(int at, const char *name)
     if (!d)
         close_fd(&fd);
     return d;
-}
-
-/* The time of the newest change in the directory, wall clock ms, `depth` levels deep. Users own the lowest
- * levels. */
-static int64_t dir_newest_change(int at, const char *name, int depth)
-{
-    DIR *d = dir_open_below(at, name);
-    struct dirent *entry;
-    int64_t newest = 0;
-
-    while (d && (entry = readdir(d))) {
-        struct stat st;
-        int64_t changed;
-
-        /* "." counts: a file that was removed has changed the directory itself. */
-        if (!strcmp(entry->d_name, "..") || fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
-            continue;
-        changed = (int64_t)st.st_mtim.tv_sec * 1000;
-        newest = changed > newest ? changed : newest;
-        if (depth && S_ISDIR(st.st_mode) && strcmp(entry->d_name, ".") != 0) {
-            changed = dir_newest_change(dirfd(d), entry->d_name, depth - 1);
-            newest = changed > newest ? changed : newest;
-        }
-    }
-    if (d)
-        closedir(d);
-    return newest;
 }
 
 static bool name_is_job(const char *name, int64_t *job)
@@ -86,14 +57,14 @@ static bool dir_is_job_logs(int at, const char *name)
     return ours && found;
 }
 
-bool log_expiry_finds(const char *log_dir, int64_t job)
+bool log_expiry_finds(const char *log_dir, const char *node, int64_t job)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, log_dir, job);
 
-    return dir_is_job_logs(AT_FDCWD, path);
+    return dir_is_job_logs(AT_FDCWD, path) && log_part_find(path, node, NULL);
 }
 
-enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
+enum err_code log_expiry_pass(const char *log_dir, const char *node, int64_t keep_ms, int64_t now_wall_ms,
                               enum log_fate (*fate)(void *ctx, int64_t job), void *ctx, int *removed,
                               struct err *e)
 {
@@ -106,16 +77,17 @@ enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_
     if (!d)
         return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", log_dir);
     while ((entry = readdir(d))) {
-        CLEANUP(free_text) char *path = NULL;
+        CLEANUP(free_text) char *path = paths_join(log_dir, entry->d_name);
+        int64_t newest_ms;
         struct err why;
 
         const enum log_fate end = name_is_job(entry->d_name, &job) ? fate(ctx, job) : LOGS_STAY;
         if (end == LOGS_STAY || !dir_is_job_logs(dirfd(d), entry->d_name))
             continue;
-        if (end == LOGS_EXPIRE && dir_newest_change(dirfd(d), entry->d_name, LEVELS) + keep_ms > now_wall_ms)
+        if (!log_part_find(path, node, &newest_ms) ||
+            (end == LOGS_EXPIRE && newest_ms + keep_ms > now_wall_ms))
             continue;
-        path = paths_join(log_dir, entry->d_name);
-        if (!file_remove_tree(path, &why)) {
+        if (!log_part_remove(path, node, &why)) {
             ++*removed;
         } else if (!code) { /* go on: a user can make a directory that cannot be removed */
             *e = why;

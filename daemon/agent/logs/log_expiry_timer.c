@@ -64,7 +64,7 @@ static enum log_fate expiry_job_fate(void *ctx, int64_t job)
 static void expiry_keep_failed(struct log_expiry_timer *t)
 {
     for (size_t i = 0; i < t->going_count; i++)
-        if (log_expiry_finds(t->options.log_dir, t->going[i]))
+        if (log_expiry_finds(t->options.log_dir, t->options.node, t->going[i]))
             t->failed[t->failed_count++] = t->going[i];
 }
 
@@ -75,8 +75,8 @@ static void on_expiry_work(uv_work_t *work)
     struct err e;
 
     t->problem.code = ERR_OK;
-    if (log_expiry_pass(t->options.log_dir, t->options.keep_ms, clock_wall_ms(), expiry_job_fate, t,
-                        &t->removed, &e))
+    if (log_expiry_pass(t->options.log_dir, t->options.node, t->options.keep_ms, clock_wall_ms(),
+                        expiry_job_fate, t, &t->removed, &e))
         t->problem = e;
     expiry_keep_failed(t);
 }

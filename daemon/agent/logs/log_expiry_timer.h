@@ -6,12 +6,12 @@
 
 struct uv_loop_s;
 
-/* Removes the logs of finished jobs once they are old: runs a pass (log_expiry_pass.h) in a pool thread every
+/* Removes this node's logs of finished jobs once they are old: runs a pass (log_expiry_pass.h) in a pool thread every
  * hour, the first one a minute after the start, and soon after a job was deleted. Loop thread. */
 
 struct log_expiry_timer;
 struct log_expiry_options {
-    const char *log_dir;
+    const char *log_dir, *node;
     const char *
         list; /* file with the deleted jobs whose logs are still to be removed; NULL: they are forgotten with the process */
     int64_t keep_ms; /* 0: for ever, unless the job is deleted */

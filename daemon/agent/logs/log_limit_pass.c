@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/file_at.h"
 #include "base/mem.h"
+#include "daemon/agent/logs/log_part.h"
 
 #define LEAST (512 << 10)     /* bytes: a file is not cut below this */
 #define QUIET_MS (600 * 1000) /* an ended job's logs stay at least so long: a user may be reading them */
@@ -267,7 +268,7 @@ static void job_logs_remove(struct log_limit_pass *r, struct log_usage *u)
     CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, r->log_dir, u->job);
     struct err e;
 
-    if (file_remove_tree(path, &e))
+    if (log_part_remove(path, r->node, &e))
         pass_set_problem(r, &e);
     else
         r->jobs_removed++;

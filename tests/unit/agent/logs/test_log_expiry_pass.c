@@ -73,19 +73,57 @@ static void old_logs_of_finished_jobs_are_removed(void **state)
     make_file(dir, "2024", 99); /* a user's directory that is named like a job */
     make_file(dir, "2025/notes", 99);
     make_file(dir, "2025/generation_1", 99);
-    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
+    assert_ok(log_expiry_pass(dir, "box1", 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
     assert_int_equal(removed, 2);
     assert_true(!log_exists(dir, "7") && !log_exists(dir, "11") && log_exists(dir, "8") &&
                 log_exists(dir, "9") && log_exists(dir, "others") && log_exists(dir, "10x") &&
                 log_exists(dir, "2024") && log_exists(dir, "2025"));
     assert_ok(file_remove_tree(dir, &e), &e);
-    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
+    assert_ok(log_expiry_pass(dir, "box1", 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
     assert_int_equal(removed, 0);
+}
+
+/* Two agents share the directory: this one does not know whether a job still runs on the other node. */
+static void other_nodes_logs_stay(void **state)
+{
+    char dir[] = "/tmp/ddp-test-retain-XXXXXX";
+    struct err e;
+    int removed;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    make_file(dir, "7/generation_1/box1/0", 15);
+    make_file(dir, "7/generation_1/box2/0", 15);
+    make_file(dir, "7/generation_2/box1/0", 15);
+    make_supervisor_log(dir, "7/supervisor.box1.log");
+    make_supervisor_log(dir, "7/supervisor.box2.log");
+    make_file(dir, "8/generation_1/box2/0", 15);
+    make_file(dir, "11/generation_1/box1/0", 1); /* deleted */
+    make_file(dir, "11/generation_1/box2/0", 1);
+    make_file(dir, "12/generation_1/box1/0", 15);
+    make_file(dir, "12/generation_1/box2/0", 1);
+    assert_ok(log_expiry_pass(dir, "box1", 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
+    assert_int_equal(removed, 3);
+    assert_true(!log_exists(dir, "7/generation_1/box1") && !log_exists(dir, "7/generation_2") &&
+                !log_exists(dir, "7/supervisor.box1.log") && !log_exists(dir, "11/generation_1/box1") &&
+                !log_exists(dir, "12/generation_1/box1"));
+    assert_true(log_exists(dir, "7/generation_1/box2/0/stdout.log") &&
+                log_exists(dir, "7/supervisor.box2.log") &&
+                log_exists(dir, "8/generation_1/box2/0/stdout.log") &&
+                log_exists(dir, "11/generation_1/box2/0/stdout.log") &&
+                log_exists(dir, "12/generation_1/box2/0/stdout.log"));
+    assert_false(log_expiry_finds(dir, "box1", 11));
+    assert_true(log_expiry_finds(dir, "box2", 11));
+    assert_ok(log_expiry_pass(dir, "box2", 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
+    assert_int_equal(removed, 3);
+    assert_true(!log_exists(dir, "7") && !log_exists(dir, "8") && !log_exists(dir, "11"));
+    assert_ok(file_remove_tree(dir, &e), &e);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(old_logs_of_finished_jobs_are_removed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(old_logs_of_finished_jobs_are_removed),
+                                       cmocka_unit_test(other_nodes_logs_stay)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static int64_t *no_jobs(void *ctx, size_t *count)
 static void deleted_logs_that_stay_are_tried_again(void **state)
 {
     char dir[] = "/tmp/ddp-test-deleted-XXXXXX";
-    struct log_expiry_options options = {.log_dir = dir, .live = no_jobs};
+    struct log_expiry_options options = {.log_dir = dir, .node = "box1", .live = no_jobs};
     struct log_expiry_timer *timer;
     struct err e;
     uv_loop_t loop;
@@ -40,7 +40,7 @@ static void deleted_logs_that_stay_are_tried_again(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     CLEANUP(free_text) char *logs = xasprintf("%s/11", dir);
-    CLEANUP(free_text) char *generation = xasprintf("%s/generation_1", logs);
+    CLEANUP(free_text) char *generation = xasprintf("%s/generation_1/box1", logs);
     assert_ok(file_mkdirs(generation, 0755, &e), &e);
     assert_int_equal(uv_loop_init(&loop), 0);
     timer = log_expiry_timer_create(&loop, &options);
@@ -91,9 +91,9 @@ static void deletion_goes_on_after_a_restart(void **state)
     assert_non_null(mkdtemp(dir));
     CLEANUP(free_text) char *list = xasprintf("%s/list", dir);
     CLEANUP(free_text) char *logs = xasprintf("%s/logs", dir);
-    CLEANUP(free_text) char *generation = xasprintf("%s/12/generation_1", logs);
+    CLEANUP(free_text) char *generation = xasprintf("%s/12/generation_1/box1", logs);
     CLEANUP(free_text) char *job = xasprintf("%s/12", logs);
-    struct log_expiry_options options = {.log_dir = logs, .list = list, .live = one_job};
+    struct log_expiry_options options = {.log_dir = logs, .node = "box1", .list = list, .live = one_job};
     assert_ok(file_mkdirs(generation, 0755, &e), &e);
     atomic_store(&removals, 1); /* none fails */
     live_job = 12;
@@ -138,7 +138,7 @@ static void many_deletions_are_noted_together(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     CLEANUP(free_text) char *list = xasprintf("%s/list", dir);
-    struct log_expiry_options options = {.log_dir = dir, .list = list, .live = one_job};
+    struct log_expiry_options options = {.log_dir = dir, .node = "box1", .list = list, .live = one_job};
     assert_int_equal(uv_loop_init(&loop), 0);
     struct log_expiry_timer *timer = log_expiry_timer_create(&loop, &options);
     list_writes = 0;

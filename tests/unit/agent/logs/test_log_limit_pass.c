@@ -142,6 +142,26 @@ static void the_oldest_ended_jobs_are_removed_first(void **state)
     assert_in_range(disk_bytes(f, 3, 1, 0) + disk_bytes(f, 4, 1, 0), MIB, 3 * MIB); /* both were cut */
 }
 
+/* Two agents share the directory: job 1 has ended on this node, but it runs on the other. */
+static void other_nodes_logs_are_not_removed(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP(free_text) char *generation = xasprintf("%s/1/generation_1", f->dir);
+    CLEANUP(free_text) char *mine = xasprintf("%s/box1", generation);
+    CLEANUP(free_text) char *theirs = xasprintf("%s/box2", generation);
+
+    put_log(f, 1, 1, 0, 2, 99);
+    assert_int_equal(rename(mine, theirs), 0);
+    put_log(f, 1, 1, 0, 2, 99);
+    f->pass.total = MIB;
+    run_pass(f);
+    assert_int_equal(f->pass.jobs_removed, 1);
+    assert_true(!file_exists(mine) && file_exists(theirs));
+    run_pass(f);
+    assert_int_equal(f->pass.jobs_removed, 0);
+    assert_true(file_exists(theirs));
+}
+
 static void without_limits_nothing_is_removed(void **state)
 {
     struct fixture *f = *state;
@@ -177,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_jobs_largest_logs_are_cut_to_its_limit),
         TEST(the_oldest_ended_jobs_are_removed_first),
+        TEST(other_nodes_logs_are_not_removed),
         TEST(without_limits_nothing_is_removed),
         TEST(files_of_a_user_are_not_cut),
     };

@@ -1,0 +1,127 @@
+#include "daemon/agent/logs/log_part.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#define LEVELS 2 /* below the node's directory: local rank, file */
+
+static DIR *dir_open_below(int at, const char *name)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d)
+        close_fd(&fd);
+    return d;
+}
+
+static int64_t later_change(int64_t newest, const struct stat *st)
+{
+    const int64_t changed = (int64_t)st->st_mtim.tv_sec * 1000;
+
+    return changed > newest ? changed : newest;
+}
+
+/* The time of the newest change in the directory, wall clock ms, `depth` levels deep. Users own the lowest
+ * levels. */
+static int64_t dir_newest_change(int at, const char *name, int depth)
+{
+    DIR *d = dir_open_below(at, name);
+    struct dirent *entry;
+    int64_t newest = 0;
+
+    while (d && (entry = readdir(d))) {
+        struct stat st;
+
+        /* "." counts: a file that was removed has changed the directory itself. */
+        if (!strcmp(entry->d_name, "..") || fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        newest = later_change(newest, &st);
+        if (depth && S_ISDIR(st.st_mode) && strcmp(entry->d_name, ".") != 0) {
+            const int64_t changed = dir_newest_change(dirfd(d), entry->d_name, depth - 1);
+            newest = changed > newest ? changed : newest;
+        }
+    }
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+static bool is_generation(const char *name)
+{
+    return !strncmp(name, "generation_", strlen("generation_"));
+}
+
+bool log_part_find(const char *job_dir, const char *node, int64_t *newest_ms)
+{
+    CLEANUP(free_text) char *log = xasprintf("supervisor.%s.log", node);
+    DIR *d = dir_open_below(AT_FDCWD, job_dir);
+    struct dirent *entry;
+    int64_t newest = 0;
+    bool found = false;
+    struct stat st;
+
+    while (d && (entry = readdir(d))) {
+        CLEANUP(free_text) char *dir = xasprintf("%s/%s", entry->d_name, node);
+
+        if (!is_generation(entry->d_name) || fstatat(dirfd(d), dir, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        found = true;
+        newest = later_change(newest, &st);
+        if (newest_ms) {
+            const int64_t changed = dir_newest_change(dirfd(d), dir, LEVELS);
+            newest = changed > newest ? changed : newest;
+        }
+    }
+    if (d && !fstatat(dirfd(d), log, &st, AT_SYMLINK_NOFOLLOW)) {
+        found = true;
+        newest = later_change(newest, &st);
+    }
+    if (d)
+        closedir(d);
+    if (newest_ms)
+        *newest_ms = newest;
+    return found;
+}
+
+static enum err_code generations_remove(DIR *d, const char *job_dir, const char *node, struct err *e)
+{
+    struct dirent *entry;
+
+    while ((entry = readdir(d))) {
+        CLEANUP(free_text) char *dir = xasprintf("%s/%s/%s", job_dir, entry->d_name, node);
+
+        if (!is_generation(entry->d_name) || !file_exists(dir))
+            continue;
+        if (file_remove_tree(dir, e))
+            return e->code;
+        (void)unlinkat(dirfd(d), entry->d_name, AT_REMOVEDIR); /* stays while it holds other nodes' parts */
+    }
+    return ERR_OK;
+}
+
+enum err_code log_part_remove(const char *job_dir, const char *node, struct err *e)
+{
+    CLEANUP(free_text) char *log = xasprintf("%s/supervisor.%s.log", job_dir, node);
+    DIR *d = dir_open_below(AT_FDCWD, job_dir);
+    enum err_code code = ERR_OK;
+
+    if (!d)
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "remove %s", job_dir);
+    code = generations_remove(d, job_dir, node, e);
+    closedir(d);
+    if (code)
+        return code;
+    /* last: while anything is left, log_part_find finds the part */
+    if (unlink(log) && errno != ENOENT)
+        return err_sys(e, errno, "remove %s", log);
+    (void)rmdir(job_dir);
+    return ERR_OK;
+}
