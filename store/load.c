@@ -120,6 +120,19 @@ enum err_code store_load_job(struct store *s, int64_t job, struct records *out, 
     return ERR_OK;
 }
 
+enum err_code store_job_nodes(struct store *s, int64_t job, char ***out, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    *out = NULL;
+    if (db_prepare(s->db, "SELECT DISTINCT node FROM spawn WHERE job=?1 ORDER BY node", &st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(st, 1, job);
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+        *out = strv_append(*out, (const char *)sqlite3_column_text(st, 0));
+    return rc == SQLITE_DONE ? ERR_OK : db_error(s->db, rc, e, "spawn");
+}
+
 enum err_code store_events(struct store *s, int64_t job, int64_t after, size_t limit,
                            struct event_record **out, size_t *count, struct err *e)
 {

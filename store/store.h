@@ -59,6 +59,8 @@ MUST_CHECK enum err_code store_commit(struct store *s, const struct change *chan
 MUST_CHECK enum err_code store_load(struct store *s, struct records *out, struct err *e);
 /* One job with all below it, finished or not: NOT_FOUND. */
 MUST_CHECK enum err_code store_load_job(struct store *s, int64_t job, struct records *out, struct err *e);
+/* The names of all nodes on which the job had processes, by name; strv_free, also after an error. NULL: none. */
+MUST_CHECK enum err_code store_job_nodes(struct store *s, int64_t job, char ***out, struct err *e);
 
 /* At most limit events, oldest first: those with id > after, or the newest when after is 0 (-1: from the
  * start). Job 0 has those of the cluster itself. *out is one array; release with store_events_free. */

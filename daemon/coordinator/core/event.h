@@ -157,7 +157,9 @@ struct core_event {
             bool hold;    /* CORE_HOLD: false releases the job */
             bool checked; /* priority: it is changed only from `seen` */
             int64_t seen;
-        } order; /* priority, hold, delete */
+            char *const *
+                nodes; /* delete: where the job had processes, since memory lacks old generations; NULL: none */
+        } order;       /* priority, hold, delete */
         struct {
             const char *name, *reason;
         } node; /* drain, undrain, forget */

@@ -122,13 +122,16 @@ void job_orders_hold(struct core *core, const struct core_event *event)
     version_commit(core, event, job, &version);
 }
 
-/* Tells the job's nodes to remove its log files. Returns the names of those that cannot be told; strv_free. */
-static char **delete_logs(struct core *core, const struct job *job)
+/* Tells the job's nodes to remove its log files. stored: nodes according to the database. After a restart, memory has only
+ * some generations of an ended job; but it has spawns that are not committed yet. Returns the names of the nodes that cannot be
+ * told; strv_free. */
+static char **delete_logs(struct core *core, const struct job *job, char *const *stored)
 {
+    const size_t stored_count = strv_len(stored);
     char **told = NULL, **left = NULL;
 
-    for (size_t i = 0; i < job->spawn_count; i++) {
-        const char *name = job->spawns[i]->r.node;
+    for (size_t i = 0; i < stored_count + job->spawn_count; i++) {
+        const char *name = i < stored_count ? stored[i] : job->spawns[i - stored_count]->r.node;
         const struct node *node = core_find_node(core, name);
         const bool connected = node && node->session;
         if (names_contain(told, name) || names_contain(left, name))
@@ -164,7 +167,7 @@ void job_orders_delete(struct core *core, const struct core_event *event)
                   job->r.id, why.data);
         return;
     }
-    char **left = delete_logs(core, job);
+    char **left = delete_logs(core, job, event->order.nodes);
     struct core_effect *reply = emit_effect(core, EFFECT_REPLY);
     reply->call = event->call;
     reply->job = job->r.id;

@@ -223,9 +223,20 @@ static void hold_job(struct rpc_call *rpc, const void *message, void *user)
 
 static void delete_job(struct rpc_call *rpc, const void *message, void *user)
 {
+    struct service *s = user;
     const Ddp__V1__DeleteJobRequest *request = message;
-    order_job(rpc, user, CALL_DELETE,
-              (struct core_event){.kind = CORE_DELETE, .order = {.job = request->job}}, "delete it");
+    char **nodes = NULL;
+    struct err e;
+    if (store_job_nodes(s->store, request->job, &nodes, &e) == ERR_OK) {
+        order_job(rpc, s, CALL_DELETE,
+                  (struct core_event){.kind = CORE_DELETE, .order = {.job = request->job, .nodes = nodes}},
+                  "delete it");
+    } else {
+        rpc_call_fail(rpc, &e);
+        if (e.code == ERR_DATA_LOSS) /* found by this read, before a commit found it */
+            commit_queue_damaged(s, &e);
+    }
+    strv_free(nodes);
 }
 
 static void tune_job_values(struct rpc_call *rpc, const void *message, void *user)

@@ -297,7 +297,8 @@ static void load_skips_old_generations_of_finished_jobs(void **state)
                                     sample_generation(1, 4), sample_generation(2, 1)};
     struct spawn_record spawns[] = {sample_spawn(1, 1), sample_spawn(1, 2), sample_spawn(1, 3),
                                     sample_spawn(1, 4), sample_spawn(2, 1)};
-    g[0].failed_spawn = 1; /* an older failure: not loaded */
+    spawns[0].node = T("box0"); /* only of a generation that is not loaded */
+    g[0].failed_spawn = 1;      /* an older failure: not loaded */
     g[1].failed_spawn = 2;
     g[2].failed_spawn = g[3].failed_spawn = g[4].failed_spawn = 0;
     for (size_t i = 0; i < ARRAY_LEN(g); i++)
@@ -330,6 +331,14 @@ static void load_skips_old_generations_of_finished_jobs(void **state)
     assert_int_equal(whole.spawn_count, 4);
     CLEANUP(records_release) struct records none;
     assert_int_equal(store_load_job(s, 99, &none, &e), ERR_NOT_FOUND);
+    char **nodes;
+    assert_int_equal(store_job_nodes(s, 1, &nodes, &e), ERR_OK);
+    assert_int_equal(strv_len(nodes), 2);
+    assert_string_equal(nodes[0], "box0");
+    assert_string_equal(nodes[1], spawns[1].node);
+    strv_free(nodes);
+    assert_int_equal(store_job_nodes(s, 99, &nodes, &e), ERR_OK);
+    assert_null(nodes);
     store_close(s);
 }
 
