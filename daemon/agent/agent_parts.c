@@ -14,6 +14,7 @@
 #include "daemon/agent/coordinator_link.h"
 #include "daemon/agent/gpu/agent_gpus.h"
 #include "daemon/agent/gpu/trainer_plugin.h"
+#include "daemon/agent/logs/log_cluster.h"
 #include "daemon/agent/node_jobs.h"
 #include "daemon/agent/wish_apply.h"
 #include "proto/rpc_resolve.h"
@@ -38,6 +39,17 @@ static enum err_code instance_read(struct agent *a, struct err *e)
     return file_write_atomic(path, text.data, text.len, 0600, e);
 }
 
+/* Before --rejoin forgets the cluster. A run's cluster has a log directory of its own. */
+static void former_logs_note(const struct agent *a)
+{
+    const struct settings *s = a->settings;
+    struct err e;
+
+    if (a->wish.wish && s->lifeline < 0 &&
+        log_cluster_note(s->log_dir, s->node, a->wish.wish->cluster_id, &e))
+        log_warn("cluster_not_noted", "why=%s", LOG_Q(e.msg));
+}
+
 static enum err_code state_open(struct agent *a, struct err *e)
 {
     CLEANUP(free_text) char *lock = paths_join(a->settings->state, "agent.lock");
@@ -50,6 +62,7 @@ static enum err_code state_open(struct agent *a, struct err *e)
         cards_open(&a->cards, a->settings->state, e))
         return e->code;
     a->wish.brief = a->cards.brief = a->settings->lifeline >= 0;
+    former_logs_note(a);
     if (!a->settings->rejoin)
         return ERR_OK;
     cards_forget(&a->cards);

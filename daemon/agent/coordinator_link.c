@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/agent/logs/log_cluster.h"
 #include "daemon/agent/wish_apply.h"
 
 /* ---- messages to the coordinator */
@@ -96,6 +97,10 @@ static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, str
                        "this node belongs to cluster %.8s, but the coordinator to %.8s: to move the node, "
                        "run ddp-agent --rejoin",
                        wish->cluster_id, welcome->cluster_id);
+    /* before a job can start: a run's cluster has a log directory of its own */
+    if (a->settings->lifeline < 0 &&
+        log_cluster_enter(a->settings->log_dir, a->settings->node, welcome->cluster_id, e))
+        return e->code;
     log_info("joined", "node=%s cluster=%.8s epoch=%" PRId64, a->settings->node, welcome->cluster_id,
              welcome->epoch);
     a->wish_confirmed = false; /* the kept wish may be old; the current one follows */

@@ -4,96 +4,84 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "daemon/agent/logs/log_cluster.h"
 #include "daemon/agent/logs/log_part.h"
-
-static DIR *dir_open_below(int at, const char *name)
-{
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-
-    if (!d)
-        close_fd(&fd);
-    return d;
-}
-
-static bool name_is_job(const char *name, int64_t *job)
-{
-    char *end;
-
-    if (*name < '1' || *name > '9')
-        return false;
-    *job = strtoll(name, &end, 10);
-    return !*end;
-}
-
-static bool text_starts_with(const char *text, const char *start)
-{
-    return !strncmp(text, start, strlen(start));
-}
-
-/* A job's directory holds generations and logs of supervisors, and nothing else; after a removal that
- * failed, maybe only some of these. A user's directory may be called 2024. */
-static bool dir_is_job_logs(int at, const char *name)
-{
-    DIR *d = dir_open_below(at, name);
-    struct dirent *entry;
-    int found = 0;
-    bool ours = d;
-
-    while (d && (entry = readdir(d))) {
-        if (text_starts_with(entry->d_name, "generation_") || text_starts_with(entry->d_name, "supervisor."))
-            found++;
-        else
-            ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."));
-    }
-    if (d)
-        closedir(d);
-    return ours && found;
-}
 
 bool log_expiry_finds(const char *log_dir, const char *node, int64_t job)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, log_dir, job);
+    CLEANUP(free_text) char *name = xasprintf("%" PRId64, job);
+    CLEANUP(free_text) char *path = paths_join(log_dir, name);
+    CLEANUP(close_fd) int top = open(log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    return dir_is_job_logs(AT_FDCWD, path) && log_part_find(path, node, NULL);
+    return top >= 0 && log_part_of_job(top, name, &job) && log_part_find(path, node, NULL);
+}
+
+struct expiry {
+    const char *node;
+    int64_t keep_ms, now_ms;
+    enum log_fate (*fate)(void *ctx, int64_t job);
+    void *ctx;
+    int removed;
+    struct err first; /* the first error; code ERR_OK: none */
+};
+
+static void expiry_fail(struct expiry *x, const struct err *e)
+{
+    if (!x->first.code)
+        x->first = *e;
+}
+
+/* former: the directory of a former cluster, whose jobs have all ended on this node. */
+static void expiry_visit(struct expiry *x, const char *dir, bool former)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    struct err e;
+
+    if (!d && errno != ENOENT) {
+        (void)err_sys(&e, errno, "%s", dir);
+        expiry_fail(x, &e);
+    }
+    while (d && (entry = readdir(d))) {
+        CLEANUP(free_text) char *path = paths_join(dir, entry->d_name);
+        enum log_fate end = x->keep_ms ? LOGS_EXPIRE : LOGS_STAY;
+        int64_t newest_ms, job;
+
+        if (!former && !strncmp(entry->d_name, LOG_CLUSTER_FORMER, strlen(LOG_CLUSTER_FORMER))) {
+            expiry_visit(x, path, true);
+            (void)rmdir(path); /* stays while it holds logs */
+            continue;
+        }
+        if (!log_part_of_job(dirfd(d), entry->d_name, &job))
+            continue;
+        if (!former)
+            end = x->fate(x->ctx, job);
+        if (end == LOGS_STAY || !log_part_find(path, x->node, &newest_ms) ||
+            (end == LOGS_EXPIRE && newest_ms + x->keep_ms > x->now_ms))
+            continue;
+        if (log_part_remove(path, x->node, &e))
+            expiry_fail(x, &e); /* go on: a user can make a directory that cannot be removed */
+        else
+            x->removed++;
+    }
+    if (d)
+        closedir(d);
 }
 
 enum err_code log_expiry_pass(const char *log_dir, const char *node, int64_t keep_ms, int64_t now_wall_ms,
                               enum log_fate (*fate)(void *ctx, int64_t job), void *ctx, int *removed,
                               struct err *e)
 {
-    DIR *d = opendir(log_dir);
-    enum err_code code = ERR_OK;
-    struct dirent *entry;
-    int64_t job;
+    struct expiry x = {.node = node, .keep_ms = keep_ms, .now_ms = now_wall_ms, .fate = fate, .ctx = ctx};
 
-    *removed = 0;
-    if (!d)
-        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", log_dir);
-    while ((entry = readdir(d))) {
-        CLEANUP(free_text) char *path = paths_join(log_dir, entry->d_name);
-        int64_t newest_ms;
-        struct err why;
-
-        const enum log_fate end = name_is_job(entry->d_name, &job) ? fate(ctx, job) : LOGS_STAY;
-        if (end == LOGS_STAY || !dir_is_job_logs(dirfd(d), entry->d_name))
-            continue;
-        if (!log_part_find(path, node, &newest_ms) ||
-            (end == LOGS_EXPIRE && newest_ms + keep_ms > now_wall_ms))
-            continue;
-        if (!log_part_remove(path, node, &why)) {
-            ++*removed;
-        } else if (!code) { /* go on: a user can make a directory that cannot be removed */
-            *e = why;
-            code = why.code;
-        }
-    }
-    closedir(d);
-    return code;
+    expiry_visit(&x, log_dir, false);
+    *removed = x.removed;
+    if (x.first.code)
+        *e = x.first;
+    return x.first.code;
 }

@@ -12,9 +12,8 @@ enum log_fate {
     LOGS_DELETE, /* they go now */
 };
 
-/* Removes the node's part (log_part.h) of <log_dir>/<job> of each job as its fate says. An
- * entry stays if its name is not a number, or if it holds anything but generations and logs of supervisors:
- * the agent did not make it. Goes on after an entry that cannot be removed, and returns the first such error.
+/* Removes the node's part (log_part.h) of <log_dir>/<job> of each job as its fate says. The logs of former clusters (log_cluster.h)
+ * expire. Goes on after an entry that cannot be removed, and returns the first such error.
  * *removed is the number of jobs. A missing directory is fine. Any thread. */
 MUST_CHECK enum err_code log_expiry_pass(const char *log_dir, const char *node, int64_t keep_ms,
                                          int64_t now_wall_ms, enum log_fate (*fate)(void *ctx, int64_t job),

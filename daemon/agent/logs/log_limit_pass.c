@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,8 @@
 #include "base/file.h"
 #include "base/file_at.h"
 #include "base/mem.h"
+#include "base/paths.h"
+#include "daemon/agent/logs/log_cluster.h"
 #include "daemon/agent/logs/log_part.h"
 
 #define LEAST (512 << 10)     /* bytes: a file is not cut below this */
@@ -91,9 +92,8 @@ static void log_files_add_ranks(struct log_files *f, int top, const char *dir)
 }
 
 /* The job's logs of this node only: on a shared file system the other nodes limit theirs. */
-static void log_files_find(const struct log_limit_pass *r, int top, int64_t job, struct log_files *out)
+static void log_files_find(const struct log_limit_pass *r, int top, const char *name, struct log_files *out)
 {
-    CLEANUP(free_text) char *name = xasprintf("%" PRId64, job);
     DIR *d = dir_open(top, name);
     const struct dirent *entry;
 
@@ -107,13 +107,13 @@ static void log_files_find(const struct log_limit_pass *r, int top, int64_t job,
         closedir(d);
 }
 
-static struct log_usage *usage_get(struct log_limit_pass *r, int64_t job)
+static struct log_usage *usage_get(struct log_limit_pass *r, const char *name)
 {
     for (size_t i = 0; i < r->count; i++)
-        if (r->usage[i].job == job)
+        if (!strcmp(r->usage[i].name, name))
             return &r->usage[i];
     r->usage = array_grow(r->usage, r->count, &r->cap, sizeof(*r->usage));
-    r->usage[r->count] = (struct log_usage){.job = job};
+    r->usage[r->count] = (struct log_usage){.name = xstrdup(name)};
     return &r->usage[r->count++];
 }
 
@@ -129,39 +129,51 @@ static void usage_measure_job(struct log_limit_pass *r, int top, struct log_usag
 {
     CLEANUP(log_files_release) struct log_files files = {0};
 
-    log_files_find(r, top, u->job, &files);
+    log_files_find(r, top, u->name, &files);
     u->bytes = files.bytes;
     u->newest_ms = files.newest_ms;
     u->settled = !u->live;
 }
 
-static void usage_measure_all(struct log_limit_pass *r, int top)
+/* Measures the jobs below `dir`: "" or the directory of a former cluster, whose jobs have all ended on this node. */
+static void usage_measure_dir(struct log_limit_pass *r, int top, const char *dir)
 {
-    int copy = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    int fd = openat(top, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *entry;
-    size_t kept = 0;
 
-    for (size_t i = 0; i < r->count; i++)
-        r->usage[i].there = false;
     while (d && (entry = readdir(d))) {
+        CLEANUP(free_text) char *name = xasprintf("%s%s%s", dir, *dir ? "/" : "", entry->d_name);
         char *end;
         int64_t job = strtoll(entry->d_name, &end, 10);
         struct log_usage *u;
 
+        if (!*dir && !strncmp(name, LOG_CLUSTER_FORMER, strlen(LOG_CLUSTER_FORMER)))
+            usage_measure_dir(r, top, name);
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || *end)
             continue;
-        u = usage_get(r, job);
+        u = usage_get(r, name);
         u->there = true;
-        u->live = job_is_live(r, job);
+        u->live = !*dir && job_is_live(r, job);
         if (u->live || !u->settled) /* the logs of an ended job do not change */
             usage_measure_job(r, top, u);
     }
     if (d)
         closedir(d);
+}
+
+static void usage_measure_all(struct log_limit_pass *r, int top)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < r->count; i++)
+        r->usage[i].there = false;
+    usage_measure_dir(r, top, "");
     for (size_t i = 0; i < r->count; i++)
         if (r->usage[i].there)
             r->usage[kept++] = r->usage[i];
+        else
+            free(r->usage[i].name);
     r->count = kept;
 }
 
@@ -224,7 +236,7 @@ static void job_cut(struct log_limit_pass *r, int top, struct log_usage *u, int6
     CLEANUP(free_text) char *memory = NULL;
     int64_t *sizes, share;
 
-    log_files_find(r, top, u->job, &files);
+    log_files_find(r, top, u->name, &files);
     if (files.bytes <= room)
         return;
     memory = xcalloc(files.count + 1, sizeof(*sizes));
@@ -265,7 +277,7 @@ static struct log_usage *usage_oldest_ended(const struct log_limit_pass *r)
 
 static void job_logs_remove(struct log_limit_pass *r, struct log_usage *u)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, r->log_dir, u->job);
+    CLEANUP(free_text) char *path = paths_join(r->log_dir, u->name);
     struct err e;
 
     if (log_part_remove(path, r->node, &e))
@@ -313,6 +325,8 @@ void log_limit_pass_run(struct log_limit_pass *r)
 
 void log_limit_pass_release(struct log_limit_pass *r)
 {
+    for (size_t i = 0; i < r->count; i++)
+        free(r->usage[i].name);
     free(r->usage);
     r->usage = NULL;
     r->count = r->cap = 0;

@@ -15,8 +15,9 @@
  * An ended job is measured only once. Runs in a pool thread and uses only its own struct. */
 
 struct log_usage {
-    int64_t job, bytes; /* bytes on the disk */
-    int64_t newest_ms;  /* wall: the last change of a file */
+    char *name;        /* of the job's directory, below log_dir: "7", "former_1f2e3d4c/7" (log_cluster.h) */
+    int64_t bytes;     /* on the disk */
+    int64_t newest_ms; /* wall: the last change of a file */
     bool live;
     bool settled; /* the job has ended, and was measured after that */
     bool there;   /* its directory was found in this pass */

@@ -3,12 +3,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/paths.h"
+#include "daemon/supervisor/protocol/log_place.h"
 
 #define LEVELS 2 /* below the node's directory: local rank, file */
 
@@ -59,6 +63,34 @@ static bool is_generation(const char *name)
     return !strncmp(name, "generation_", strlen("generation_"));
 }
 
+static bool is_supervisor_log(const char *name)
+{
+    return !strncmp(name, "supervisor.", strlen("supervisor."));
+}
+
+bool log_part_of_job(int at, const char *name, int64_t *job)
+{
+    DIR *d = NULL;
+    struct dirent *entry;
+    char *end;
+    int found = 0;
+    bool ours = *name >= '1' && *name <= '9';
+
+    *job = strtoll(name, &end, 10);
+    if (!ours || *end)
+        return false;
+    d = dir_open_below(at, name);
+    while (d && (entry = readdir(d))) {
+        if (is_generation(entry->d_name) || is_supervisor_log(entry->d_name))
+            found++; /* after a removal that failed, maybe only some of these are left */
+        else
+            ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."));
+    }
+    if (d)
+        closedir(d);
+    return ours && found;
+}
+
 bool log_part_find(const char *job_dir, const char *node, int64_t *newest_ms)
 {
     CLEANUP(free_text) char *log = xasprintf("supervisor.%s.log", node);
@@ -91,7 +123,24 @@ bool log_part_find(const char *job_dir, const char *node, int64_t *newest_ms)
     return found;
 }
 
-static enum err_code generations_remove(DIR *d, const char *job_dir, const char *node, struct err *e)
+/* Moves the node's logs of one generation to `to`, or removes them if that is NULL. */
+static enum err_code generation_take(const char *from, const char *generation, const char *node,
+                                     const char *to, struct err *e)
+{
+    CLEANUP(free_text) char *above = NULL;
+    CLEANUP(free_text) char *target = NULL;
+
+    if (!to)
+        return file_remove_tree(from, e);
+    above = xasprintf("%s/%s", to, generation);
+    target = paths_join(above, node);
+    if (file_mkdirs(above, LOG_PLACE_DIR_MODE, e))
+        return e->code;
+    return rename(from, target) ? err_sys(e, errno, "move %s to %s", from, target) : ERR_OK;
+}
+
+static enum err_code generations_take(DIR *d, const char *job_dir, const char *node, const char *to,
+                                      struct err *e)
 {
     struct dirent *entry;
 
@@ -100,28 +149,48 @@ static enum err_code generations_remove(DIR *d, const char *job_dir, const char 
 
         if (!is_generation(entry->d_name) || !file_exists(dir))
             continue;
-        if (file_remove_tree(dir, e))
+        if (generation_take(dir, entry->d_name, node, to, e))
             return e->code;
         (void)unlinkat(dirfd(d), entry->d_name, AT_REMOVEDIR); /* stays while it holds other nodes' parts */
     }
     return ERR_OK;
 }
 
-enum err_code log_part_remove(const char *job_dir, const char *node, struct err *e)
+static enum err_code supervisor_log_take(const char *job_dir, const char *node, const char *to, struct err *e)
 {
     CLEANUP(free_text) char *log = xasprintf("%s/supervisor.%s.log", job_dir, node);
+    CLEANUP(free_text) char *target = NULL;
+
+    if (!to)
+        return unlink(log) && errno != ENOENT ? err_sys(e, errno, "remove %s", log) : ERR_OK;
+    target = xasprintf("%s/supervisor.%s.log", to, node);
+    if (file_mkdirs(to, LOG_PLACE_DIR_MODE, e))
+        return e->code;
+    return rename(log, target) && errno != ENOENT ? err_sys(e, errno, "move %s to %s", log, target) : ERR_OK;
+}
+
+static enum err_code part_take(const char *job_dir, const char *node, const char *to, struct err *e)
+{
     DIR *d = dir_open_below(AT_FDCWD, job_dir);
-    enum err_code code = ERR_OK;
+    enum err_code code;
 
     if (!d)
-        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "remove %s", job_dir);
-    code = generations_remove(d, job_dir, node, e);
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", job_dir);
+    code = generations_take(d, job_dir, node, to, e);
     closedir(d);
-    if (code)
-        return code;
-    /* last: while anything is left, log_part_find finds the part */
-    if (unlink(log) && errno != ENOENT)
-        return err_sys(e, errno, "remove %s", log);
-    (void)rmdir(job_dir);
-    return ERR_OK;
+    if (!code) /* last: while anything is left, log_part_find finds the part */
+        code = supervisor_log_take(job_dir, node, to, e);
+    if (!code)
+        (void)rmdir(job_dir);
+    return code;
+}
+
+enum err_code log_part_remove(const char *job_dir, const char *node, struct err *e)
+{
+    return part_take(job_dir, node, NULL, e);
+}
+
+enum err_code log_part_move(const char *job_dir, const char *node, const char *to, struct err *e)
+{
+    return part_take(job_dir, node, to, e);
 }

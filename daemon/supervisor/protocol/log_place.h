@@ -11,7 +11,8 @@
  * files. The coordinator's record of a rank names the rank's spawn, and the spawn has the generation and the local rank
  * of this path. The last directory belongs to the job's user, who may put anything there (error.json, links, FIFOs). The
  * directories above it belong to the agent; other users may enter them but not list them. Path names are therefore
- * trusted only down to log_dir; below it everything is opened by directory descriptors. */
+ * trusted only down to log_dir; below it everything is opened by directory descriptors. The job number is the present
+ * cluster's: the agent moves logs of a former cluster aside (daemon/agent/logs/log_cluster.h). */
 
 #define LOG_PLACE_DIR_MODE 0751  /* of the directories above the last one */
 #define LOG_PLACE_LAST_MODE 0750 /* of the directory that belongs to the job's user */

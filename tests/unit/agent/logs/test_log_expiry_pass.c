@@ -65,16 +65,20 @@ static void old_logs_of_finished_jobs_are_removed(void **state)
     make_file(dir, "7/generation_1/box1/0", 15);
     make_supervisor_log(dir, "7/supervisor.box1.log");
     make_file(dir, "8/generation_1/box1/0", 15);
-    make_file(dir, "8/generation_2/box1/0", 13); /* the newest file counts */
-    make_file(dir, "9/generation_1/box1/0", 15); /* the job still runs */
-    make_file(dir, "11/generation_1/box1/0", 1); /* the job was deleted */
-    make_file(dir, "others", 99);                /* not a job */
+    make_file(dir, "8/generation_2/box1/0", 13);                 /* the newest file counts */
+    make_file(dir, "9/generation_1/box1/0", 15);                 /* the job still runs */
+    make_file(dir, "11/generation_1/box1/0", 1);                 /* the job was deleted */
+    make_file(dir, "former_1f2e3d4c/9/generation_1/box1/0", 15); /* of a former cluster's job 9 */
+    make_file(dir, "former_5a6b7c8d/11/generation_1/box1/0", 1);
+    make_file(dir, "others", 99); /* not a job */
     make_file(dir, "10x", 99);
     make_file(dir, "2024", 99); /* a user's directory that is named like a job */
     make_file(dir, "2025/notes", 99);
     make_file(dir, "2025/generation_1", 99);
     assert_ok(log_expiry_pass(dir, "box1", 14 * DAY_MS, NOW_MS, fate_of, NULL, &removed, &e), &e);
-    assert_int_equal(removed, 2);
+    assert_int_equal(removed, 3);
+    assert_true(!log_exists(dir, "former_1f2e3d4c") &&
+                log_exists(dir, "former_5a6b7c8d/11/generation_1/box1/0/stdout.log"));
     assert_true(!log_exists(dir, "7") && !log_exists(dir, "11") && log_exists(dir, "8") &&
                 log_exists(dir, "9") && log_exists(dir, "others") && log_exists(dir, "10x") &&
                 log_exists(dir, "2024") && log_exists(dir, "2025"));

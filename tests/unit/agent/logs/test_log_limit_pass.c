@@ -162,6 +162,27 @@ static void other_nodes_logs_are_not_removed(void **state)
     assert_true(file_exists(theirs));
 }
 
+static void logs_of_former_clusters_count(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP(free_text) char *job = xasprintf("%s/1", f->dir);
+    CLEANUP(free_text) char *former = xasprintf("%s/former_1f2e3d4c", f->dir);
+    CLEANUP(free_text) char *moved = xasprintf("%s/1", former);
+    struct err e;
+
+    put_log(f, 1, 1, 0, 2, 99);
+    assert_ok(file_mkdirs(former, 0755, &e), &e);
+    assert_int_equal(rename(job, moved), 0);
+    put_log(f, 1, 1, 0, 2, 30);
+    f->live[0] = 1; /* the number of a live job of this cluster */
+    f->pass.live_count = 1;
+    f->pass.total = 3 * MIB;
+    run_pass(f);
+    assert_int_equal(f->pass.jobs_removed, 1);
+    assert_true(!file_exists(moved) && has_job(f, 1));
+    assert_in_range(disk_bytes(f, 1, 1, 0), 2 * MIB, 3 * MIB);
+}
+
 static void without_limits_nothing_is_removed(void **state)
 {
     struct fixture *f = *state;
@@ -195,11 +216,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_open, fixture_close)
     const struct CMUnitTest tests[] = {
-        TEST(a_jobs_largest_logs_are_cut_to_its_limit),
-        TEST(the_oldest_ended_jobs_are_removed_first),
-        TEST(other_nodes_logs_are_not_removed),
-        TEST(without_limits_nothing_is_removed),
-        TEST(files_of_a_user_are_not_cut),
+        TEST(a_jobs_largest_logs_are_cut_to_its_limit), TEST(the_oldest_ended_jobs_are_removed_first),
+        TEST(other_nodes_logs_are_not_removed),         TEST(logs_of_former_clusters_count),
+        TEST(without_limits_nothing_is_removed),        TEST(files_of_a_user_are_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
