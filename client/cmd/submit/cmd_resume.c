@@ -52,6 +52,8 @@ const struct command cmd_resume = {
         "snapshot of JOB; it has a number of its own, and `ddpctl status` shows which job it continues. Any\n"
         "number of ranks can resume any snapshot, except that with `reproducible: world` the number of ranks\n"
         "must divide the shards.\n\n"
+        "The new job gets the variables that the submit of JOB sent from its user's environment, if you have\n"
+        "submitted JOB yourself. --set env.NAME=VALUE changes a variable.\n\n"
         "  ddpctl resume 7 --set train.epochs=20",
     .options = options,
     .size = sizeof(struct resume_options),

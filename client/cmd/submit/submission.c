@@ -63,6 +63,12 @@ enum err_code submit_send(struct link *link, const struct submission *s, int64_t
         return submission_cancel_unchecked(link, reply->job, e);
     for (size_t i = 0; i < reply->n_warnings && !s->own_cluster && !link->inside; i++)
         buf_printf(&talk, "ddpctl: warning: %s\n", reply->warnings[i]);
+    if (s->inherits && !reply->keeps_env && !link->inside)
+        buf_printf(
+            &talk,
+            "ddpctl: warning: the coordinator at %s is older: the new job does not get the environment of job "
+            "%lld; set the variables that it needs with --set env.NAME=VALUE\n",
+            link->target.address, (long long)s->continues);
     stderr_put(&talk);
     *job = reply->job;
     return ERR_OK;
@@ -81,7 +87,8 @@ enum err_code submit_resumed(struct link *link, int64_t old, char **set, int64_t
     const Ddp__V1__JobStatus *status = reply;
     if (job_text_change(status->job_file, &flags, &text, e) != ERR_OK)
         return e->code;
-    struct submission submission = {.text = text, .continues = old, .resume = true};
+    struct submission submission = {
+        .text = text, .continues = old, .inherits = status->n_env > 0, .resume = true};
     if (submit_send(link, &submission, job, e) != ERR_OK)
         return e->code;
     *name = xstrdup(status->name);

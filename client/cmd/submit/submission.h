@@ -11,6 +11,7 @@ struct submission {
     const char *text;  /* of the job file */
     char *const *env;  /* "NAME=value" texts for the workers, ended by NULL; or NULL */
     int64_t continues; /* the job whose snapshots it continues from, 0: none */
+    bool inherits;     /* `continues` has an environment, which the new job is to get */
     bool resume;       /* continue from another job's snapshots in snapshot.dir */
     bool now;          /* refuse a job that cannot start at once */
     bool
@@ -21,7 +22,7 @@ struct submission {
 MUST_CHECK enum err_code submit_send(struct link *link, const struct submission *submission, int64_t *job,
                                      struct err *e);
 /* Submits the job file of an ended job again, changed by `set` (NULL: unchanged), as a job that continues from its last
- * snapshot. The caller frees *name. */
+ * snapshot, with its environment. The caller frees *name. */
 MUST_CHECK enum err_code submit_resumed(struct link *link, int64_t old, char **set, int64_t *job, char **name,
                                         struct err *e);
 

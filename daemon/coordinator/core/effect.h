@@ -47,8 +47,7 @@ struct core_effect {
         hold; /* of a watch: hold before this exchange or a later one, for a late member that comes back; 0: no */
     bool late;           /* of a watch, with wait: a round has closed without the worker */
     const char *when;    /* static */
-    char *node, **texts; /* owned by the effect; texts: NULL-terminated, or NULL */
-    char *warning;       /* of a submit, for its user; owned by the effect; NULL: there is none */
+    char *node, **texts; /* owned by the effect; texts: NULL-terminated, or NULL; of a submit: warnings */
     struct err err;
 };
 

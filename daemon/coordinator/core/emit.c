@@ -286,13 +286,13 @@ void emit_job_reply(struct core *core, uint64_t call, const struct job *job, boo
     effect->existed = existed;
 }
 
-void emit_submit_reply(struct core *core, uint64_t call, const struct job *job, const char *warning)
+void emit_submit_reply(struct core *core, uint64_t call, const struct job *job, char **warnings)
 {
     struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
 
     effect->call = call;
     effect->job = job->r.id;
-    effect->warning = xstrdup(warning);
+    effect->texts = warnings;
 }
 
 void emit_wish(struct core *core, const struct node *node)
@@ -310,7 +310,6 @@ void core_out_clear(struct core_out *out)
     for (size_t i = 0; i < out->effect_count; i++) {
         free(out->effects[i].node);
         strv_free(out->effects[i].texts);
-        free(out->effects[i].warning);
     }
     out->change_count = out->effect_count = 0;
 }

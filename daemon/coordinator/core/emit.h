@@ -33,8 +33,8 @@ void emit_fail(struct core *core, uint64_t call, enum err_code code, const char 
     __attribute__((format(printf, 4, 5)));
 /* Answers a worker that names a generation which restored records may lack: it calls again. */
 void emit_not_yet(struct core *core, uint64_t call, const struct job *job, int64_t generation);
-/* Replies OK to a submit. warning: what its user should know, or NULL. */
-void emit_submit_reply(struct core *core, uint64_t call, const struct job *job, const char *warning);
+/* Replies OK to a submit. warnings: what its user should know, or NULL; the effect owns them. */
+void emit_submit_reply(struct core *core, uint64_t call, const struct job *job, char **warnings);
 /* Replies OK with the job; existed: the job was not created by this call. */
 void emit_job_reply(struct core *core, uint64_t call, const struct job *job, bool existed);
 void emit_wish(struct core *core, const struct node *node); /* to the node's session */

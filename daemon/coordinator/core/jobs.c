@@ -59,8 +59,8 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
     if (former && !snapshots_newest(former))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "job %" PRId64 " has no committed snapshot to continue from; to run it again: "
-                       "`ddpctl show %" PRId64 " | ddpctl submit /dev/stdin`",
-                       former->r.id, former->r.id);
+                       "`ddpctl show %" PRId64 " | ddpctl submit %s/dev/stdin`",
+                       former->r.id, former->r.id, strv_len(former->r.env) ? "--export PATH " : "");
     if (!owner || owner == former)
         return ERR_OK;
     /* Two running jobs must not write into one directory. A finished job's snapshots are continued only if
@@ -95,12 +95,47 @@ static enum err_code check_lease(const struct core *core, const struct job_spec 
                    spec->lease_ms / 1000, (least + 999) / 1000);
 }
 
+static bool environment_has(char *const *env, const char *entry)
+{
+    const size_t name = strcspn(entry, "=") + 1;
+
+    for (; env && *env; env++)
+        if (!strncmp(*env, entry, name))
+            return true;
+    return false;
+}
+
+/* A job that continues another one by number gets the environment of that job; variables of the request replace
+ * those of the same name. Environments hold secrets that not even operators see, so only the user who has submitted
+ * the other job inherits them. strv_free. */
+static char **submit_environment(const struct core *core, const struct core_event *event, char ***warnings)
+{
+    const struct job *former = core_find_job(core, event->submit.continues);
+    char **env = event->submit.env ? strv_dup(event->submit.env) : NULL;
+
+    if (!former || !strv_len(former->r.env))
+        return env;
+    if (!former->r.user || strcmp(former->r.user, event->submit.user) != 0) {
+        CLEANUP(free_text)
+        char *warning =
+            xasprintf("job %" PRId64 " was submitted by another user, so the new job does not get "
+                      "its environment: set the variables that it needs with --set env.NAME=VALUE",
+                      former->r.id);
+        *warnings = strv_append(*warnings, warning);
+        return env;
+    }
+    for (char *const *entry = former->r.env; *entry; entry++)
+        if (!environment_has(event->submit.env, *entry))
+            env = strv_append(env, *entry);
+    return env;
+}
+
 /* Every wish of a node carries the job file and the environment of each job there. */
-static enum err_code check_request_size(const struct core_event *event, struct err *e)
+static enum err_code check_request_size(const struct core_event *event, char *const *env, struct err *e)
 {
     size_t size = strlen(event->submit.job_file);
 
-    for (char *const *entry = event->submit.env; entry && *entry; entry++)
+    for (char *const *entry = env; entry && *entry; entry++)
         size += strlen(*entry) + 1;
     if (size <= WISH_REQUEST)
         return ERR_OK;
@@ -124,10 +159,10 @@ static size_t count_unfinished(const struct core *core)
     return count;
 }
 
-/* *warning: what keeps the nodes from ever running the job as they are now; NULL: nothing. Such a job waits all
+/* Adds a warning that says what keeps the nodes from ever running the job as they are now. Such a job waits all
  * the same, because nodes may come; with `now` a job that would wait for any reason is refused. */
 static enum err_code check_place(const struct core *core, const struct core_event *event,
-                                 const struct job_spec *spec, char **warning, struct err *e)
+                                 const struct job_spec *spec, char ***warnings, struct err *e)
 {
     const struct job asked = {.r = {.user = (char *)event->submit.user}, .spec = *spec};
     struct advice advice;
@@ -139,12 +174,13 @@ static enum err_code check_place(const struct core *core, const struct core_even
     if (event->submit.now && spec->hold)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "the job cannot start now and is not queued: its job file says 'hold: true'");
-    *warning = advice.possible ? NULL : steal(text);
+    if (!advice.possible)
+        *warnings = strv_append(*warnings, text);
     return ERR_OK;
 }
 
 static struct job *add_job(struct core *core, const struct core_event *event, struct job_spec *spec,
-                           int64_t continues)
+                           char **env, int64_t continues)
 {
     struct job_record record = {
         .id = core->next_job++,
@@ -152,7 +188,7 @@ static struct job *add_job(struct core *core, const struct core_event *event, st
         .name = spec->name ? spec->name : (char *)"job",
         .user = (char *)event->submit.user,
         .job_file = (char *)event->submit.job_file,
-        .env = (char **)event->submit.env,
+        .env = env,
         .state = JOB_QUEUED,
         .continues = continues,
         .created_ms = core->now.wall_ms,
@@ -174,7 +210,8 @@ void jobs_submit(struct core *core, const struct core_event *event)
     struct job *former = id && *id ? core_find_request(core, id) : NULL;
     struct job_spec spec = {0};
     int64_t continues = 0;
-    CLEANUP(free_text) char *warning = NULL;
+    char **warnings = NULL;
+    char **env = submit_environment(core, event, &warnings);
     struct err e = {0};
 
     if (!id || !*id || strlen(id) > 128)
@@ -189,22 +226,24 @@ void jobs_submit(struct core *core, const struct core_event *event)
         err_set(&e, ERR_RESOURCE_EXHAUSTED,
                 "%" PRId64 " jobs are queued or running, the most allowed: try again later",
                 core->config.max_queued);
-    else if (check_request_size(event, &e) == ERR_OK &&
+    else if (check_request_size(event, env, &e) == ERR_OK &&
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
              check_lease(core, &spec, &e) == ERR_OK && check_tell(core, &spec, &e) == ERR_OK &&
              check_lineage(core, event, &spec, &continues, &e) == ERR_OK &&
-             check_place(core, event, &spec, &warning, &e) == ERR_OK) {
-        struct job *job = add_job(core, event, &spec, continues);
+             check_place(core, event, &spec, &warnings, &e) == ERR_OK) {
+        struct job *job = add_job(core, event, &spec, env, continues);
         emit_job(core, job, CHANGE_JOB_INSERT);
         if (continues)
             emit_event(core, job, "job_queued", "queued, continues #%" PRId64, continues);
         else
             emit_event(core, job, "job_queued", "queued");
-        emit_submit_reply(core, event->call, job, warning);
+        emit_submit_reply(core, event->call, job, steal(warnings));
     }
     if (e.code)
         emit_fail(core, event->call, e.code, "%s", e.msg);
+    strv_free(env);
+    strv_free(warnings);
     job_release(&spec);
 }
 

@@ -27,10 +27,9 @@ static void reply_submit(struct call *c, const struct core_effect *f)
     reply.job = f->job;
     reply.existed = f->existed;
     reply.checked_now = true;
-    if (f->warning) {
-        reply.warnings = (char **)(uintptr_t)&f->warning;
-        reply.n_warnings = 1;
-    }
+    reply.keeps_env = true;
+    reply.warnings = f->texts;
+    reply.n_warnings = strv_len(f->texts);
     rpc_call_reply(c->rpc, &reply);
 }
 

@@ -151,8 +151,9 @@ static struct job *find_resizable_job(struct core *core, const struct core_event
     else if (job_finished(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
                   "job %" PRId64 " has ended (%s); to run it again: `ddpctl show %" PRId64
-                  " | ddpctl submit /dev/stdin`",
-                  job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
+                  " | ddpctl submit %s/dev/stdin`",
+                  job->r.id, sm_name(&job_sm, job->r.state), job->r.id,
+                  strv_len(job->r.env) ? "--export PATH " : "");
     else if (job->r.state == JOB_STOPPING || restart_rule_waits(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is stopping", job->r.id);
     else

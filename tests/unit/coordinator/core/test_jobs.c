@@ -7,25 +7,33 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define FILE_A "device: cpu\n" COMMAND
 #define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"
 
-static const struct core_effect *submit_request(struct core_fixture *f, const char *id, const char *file,
-                                                int64_t continues, bool resume)
+static const struct core_effect *submit_as(struct core_fixture *f, const char *user, char *const *env,
+                                           const char *id, const char *file, int64_t continues, bool resume)
 {
     struct core_event event = {.kind = CORE_SUBMIT, .call = ++f->handles};
 
     event.submit.request_id = id;
     event.submit.job_file = file;
-    event.submit.user = "ana";
+    event.submit.user = user;
+    event.submit.env = env;
     event.submit.continues = continues;
     event.submit.resume = resume;
     digest_sha256(event.submit.digest, file, strlen(file));
     core_event(f->core, &event, f->now, &f->out);
     return fixture_reply(f, event.call);
+}
+
+static const struct core_effect *submit_request(struct core_fixture *f, const char *id, const char *file,
+                                                int64_t continues, bool resume)
+{
+    return submit_as(f, "ana", NULL, id, file, continues, resume);
 }
 
 static void one_request_is_one_job(void **state)
@@ -94,15 +102,20 @@ static void a_lease_outlasts_the_silence_of_a_node(void **state)
     assert_int_equal(submit_request(f, "b", "lease: 12s\n" COMMAND, 0, false)->err.code, ERR_OK);
 }
 
-static int64_t finished_with_snapshot(struct core_fixture *f)
+static int64_t finished_with_snapshot_and_env(struct core_fixture *f, char *const *env)
 {
     fixture_node(f, "box1", 1);
-    int64_t job = fixture_submit(f, IN_OUT);
+    int64_t job = submit_as(f, "ana", env, "first", "device: cpu\n" IN_OUT, 0, false)->job;
     fixture_form(f, job);
     fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 4500, "d");
     fixture_exit(f, job, 0, 0, 0);
     assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
     return job;
+}
+
+static int64_t finished_with_snapshot(struct core_fixture *f)
+{
+    return finished_with_snapshot_and_env(f, NULL);
 }
 
 static void a_directory_with_snapshots_of_another_job_is_refused(void **state)
@@ -134,6 +147,58 @@ static void a_continued_job_starts_from_the_last_snapshot(void **state)
     assert_int_equal(fixture_generation(f, job)->source_step, 4500);
     assert_int_equal(submit_request(f, "x", FILE_A, 99, false)->err.code, ERR_NOT_FOUND);
     assert_int_equal(submit_request(f, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static void assert_environment(const struct core_fixture *f, int64_t job, const char *wanted)
+{
+    CLEANUP(buf_release) struct buf all = {0};
+
+    for (char *const *entry = core_job(f->core, job)->env; entry && *entry; entry++)
+        buf_printf(&all, "%s ", *entry);
+    assert_string_equal(all.data ? all.data : "", wanted);
+}
+
+#define WAITS "nodes: 2\ndevice: cpu\n" IN_OUT
+
+static void a_continued_job_keeps_the_environment(void **state)
+{
+    struct core_fixture *f = *state;
+    char *first[] = {(char *)"PATH=/venv", (char *)"KEY=a", NULL};
+    char *second[] = {(char *)"KEY=b", (char *)"KEYS=c", NULL};
+    const int64_t job = finished_with_snapshot_and_env(f, first);
+
+    fixture_restart(f);
+    const int64_t same = submit_request(f, "b", WAITS, job, false)->job;
+    assert_environment(f, same, "PATH=/venv KEY=a ");
+    fixture_cancel(f, same, true);
+    const int64_t changed = submit_as(f, "ana", second, "c", WAITS, job, false)->job;
+    assert_environment(f, changed, "KEY=b KEYS=c PATH=/venv ");
+    fixture_cancel(f, changed, true);
+    /* a new submit that takes the snapshots over brings an environment of its own */
+    assert_environment(f, submit_request(f, "d", WAITS, 0, true)->job, "");
+}
+
+static void an_environment_is_not_given_to_another_user(void **state)
+{
+    struct core_fixture *f = *state;
+    char *secret[] = {(char *)"KEY=a", NULL}, *own[] = {(char *)"PATH=/b", NULL};
+    const int64_t job = finished_with_snapshot_and_env(f, secret);
+    const struct core_effect *reply = submit_as(f, "olga", own, "b", "device: cpu\n" IN_OUT, job, false);
+
+    assert_int_equal(strv_len(reply->texts), 1);
+    assert_non_null(strstr(reply->texts[0], "was submitted by another user"));
+    assert_environment(f, reply->job, "PATH=/b ");
+}
+
+static void an_inherited_environment_counts_towards_the_limit(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(free_text) char *large = xasprintf("X=%0*d", 200 << 10, 1);
+    CLEANUP(free_text) char *more = xasprintf("Y=%0*d", 100 << 10, 1);
+    char *first[] = {large, NULL}, *second[] = {more, NULL};
+    const int64_t job = finished_with_snapshot_and_env(f, first);
+
+    assert_int_equal(submit_as(f, "ana", second, "b", WAITS, job, false)->err.code, ERR_INVALID_ARGUMENT);
 }
 
 static void old_finished_jobs_are_removed(void **state)
@@ -185,6 +250,9 @@ int main(void)
         TEST(a_lease_outlasts_the_silence_of_a_node),
         TEST(a_directory_with_snapshots_of_another_job_is_refused),
         TEST(a_continued_job_starts_from_the_last_snapshot),
+        TEST(a_continued_job_keeps_the_environment),
+        TEST(an_environment_is_not_given_to_another_user),
+        TEST(an_inherited_environment_counts_towards_the_limit),
         TEST(old_finished_jobs_are_removed),
         TEST(of_too_many_finished_jobs_the_oldest_end_is_removed),
     };

@@ -140,7 +140,7 @@ static void warnings_and_refusals_of_a_submit(void **state)
     fixture_node(f, "box1", 4);
     const struct core_effect *reply = submit_now(f, "device: cuda\n" COMMAND, false);
     assert_int_equal(reply->err.code, ERR_OK);
-    assert_string_equal(reply->warning, "no node has a GPU; with --device cpu it would start now");
+    assert_string_equal(reply->texts[0], "no node has a GPU; with --device cpu it would start now");
     assert_int_equal(fixture_job(f, reply->job), JOB_QUEUED);
     const size_t jobs = f->core->job_count;
     reply = submit_now(f, "device: cuda\n" COMMAND, true);
@@ -150,11 +150,11 @@ static void warnings_and_refusals_of_a_submit(void **state)
     assert_int_equal(f->core->job_count, jobs);
     reply = submit_now(f, "device: cpu\nprocs_per_node: 4\n" COMMAND, true);
     assert_int_equal(reply->err.code, ERR_OK);
-    assert_null(reply->warning);
+    assert_null(reply->texts);
     assert_int_equal(fixture_job(f, reply->job), JOB_STARTING);
     /* it waits for other jobs only: no warning, but --now refuses */
     reply = submit_now(f, "device: cpu\n" COMMAND, false);
-    assert_null(reply->warning);
+    assert_null(reply->texts);
     reply = submit_now(f, "device: cpu\n" COMMAND, true);
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
 }
