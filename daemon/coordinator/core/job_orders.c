@@ -96,7 +96,7 @@ void job_orders_hold(struct core *core, const struct core_event *event)
 
     if (!job)
         return;
-    if (job_finished(job) && !event->order.hold) {
+    if (job_finished(job)) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " has ended (%s)", job->r.id,
                   sm_name(&job_sm, job->r.state));
         return;
@@ -107,9 +107,9 @@ void job_orders_hold(struct core *core, const struct core_event *event)
     }
     if (event->order.hold && job->r.state != JOB_QUEUED) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "job %" PRId64 " is %s: only a queued job can be put on hold%s", job->r.id,
-                  sm_name(&job_sm, job->r.state),
-                  job_finished(job) ? "" : ", `ddpctl cancel` stops this one");
+                  "job %" PRId64
+                  " is %s: only a queued job can be put on hold, `ddpctl cancel` stops this one",
+                  job->r.id, sm_name(&job_sm, job->r.state));
         return;
     }
     if (!version_begin(core, event, job, &version))

@@ -99,6 +99,19 @@ static void only_a_queued_job_can_be_held(void **state)
     assert_int_equal(fixture_order(f, CORE_HOLD, job, 0, false), ERR_OK); /* it is not held */
 }
 
+static void an_ended_job_cannot_be_held(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t held = fixture_submit(f, "hold: true\n"), other = fixture_submit(f, COMMAND);
+
+    fixture_cancel(f, held, false);
+    fixture_cancel(f, other, false);
+    assert_int_equal(fixture_order(f, CORE_HOLD, held, 0, true), ERR_FAILED_PRECONDITION);
+    assert_string_equal(refusal_of(f), "job 1 has ended (cancelled)");
+    assert_int_equal(fixture_order(f, CORE_HOLD, other, 0, true), ERR_FAILED_PRECONDITION);
+    assert_string_equal(refusal_of(f), "job 2 has ended (cancelled)");
+}
+
 static void a_submitted_job_can_begin_on_hold(void **state)
 {
     struct core_fixture *f = *state;
@@ -155,10 +168,15 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_higher_priority_starts_first),           CASE(a_priority_has_limits),
-        CASE(a_job_on_hold_starts_when_it_is_released), CASE(only_a_queued_job_can_be_held),
-        CASE(a_submitted_job_can_begin_on_hold),        CASE(an_ended_job_is_deleted_with_its_logs),
-        CASE(a_job_that_is_continued_is_not_deleted),   CASE(a_repeated_change_of_a_priority_counts_once),
+        CASE(a_higher_priority_starts_first),
+        CASE(a_priority_has_limits),
+        CASE(a_job_on_hold_starts_when_it_is_released),
+        CASE(only_a_queued_job_can_be_held),
+        CASE(a_submitted_job_can_begin_on_hold),
+        CASE(an_ended_job_is_deleted_with_its_logs),
+        CASE(a_job_that_is_continued_is_not_deleted),
+        CASE(a_repeated_change_of_a_priority_counts_once),
+        CASE(an_ended_job_cannot_be_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
