@@ -121,7 +121,9 @@ static enum err_code address_find(struct agent *a, struct err *e)
 static void check_server_open(struct agent *a)
 {
     const struct settings *s = a->settings;
-    struct check_server_options options = {.user = s->user,
+    struct check_server_options options = {.settings = s,
+                                           .inherited = s->lifeline >= 0 ? environ : NULL,
+                                           .user = s->user,
                                            .submitter_on = s->run_as ? s->node : NULL,
                                            .address = a->address,
                                            .coordinator = s->coordinator,

@@ -111,19 +111,18 @@ static char **login_variables_put(char **env, const char *user, bool always)
 /* A daemon's own environment belongs to its administrator (the PATH of some shell, proxies with passwords,
  * systemd's variables), so its jobs do not get it. Under `ddpctl run` agent and job belong to the same user,
  * and the job gets the user's environment, as under torchrun. */
-static char **environment_base(const struct environment_place *place)
+char **environment_base(const struct settings *settings, const char *user, char *const *inherited)
 {
-    const struct settings *set = place->settings;
-    char **env = place->inherited && *place->inherited ? strv_dup(place->inherited) : NULL;
+    char **env = inherited && *inherited ? strv_dup(inherited) : NULL;
 
     for (size_t i = 0; i < ARRAY_LEN(not_inherited); i++)
         env = env_unset(env, not_inherited[i]);
-    if (!place->inherited) {
+    if (!inherited) {
         env = env_set(env, "PATH", "%s", DEFAULT_PATH);
         env = env_set(env, "LANG", "C.UTF-8");
     }
-    env = login_variables_put(env, place->user, !place->inherited);
-    return entries_put(env, set->env, strv_len(set->env));
+    env = login_variables_put(env, user, !inherited);
+    return entries_put(env, settings->env, strv_len(settings->env));
 }
 
 /* A node without a range for MASTER_PORT has no port to serve on. */
@@ -291,7 +290,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
                        const Ddp__V1__SpawnWish *spawn)
 {
     const struct settings *set = place->settings;
-    char **env = environment_base(place);
+    char **env = environment_base(set, place->user, place->inherited);
     bool native = spec->kind == JOB_TRAIN;
     /* CUDA_VISIBLE_DEVICES cannot name a GPU twice, so LOCAL_RANK cannot number shared GPUs: each worker sees
      * only its own, as number 0 */

@@ -34,6 +34,8 @@ struct environment_place {
     char *const *inherited; /* the agent's environment under `ddpctl run`; NULL: workers get none of it */
 };
 
+/* Steps 1 and 2, which are the same for all jobs of a user. Arguments as in struct environment_place. strv_free. */
+char **environment_base(const struct settings *settings, const char *user, char *const *inherited);
 /* Fills all of *out but the lease. Release it afterwards. */
 void environment_order(struct spawn_order *out, const struct environment_place *place,
                        const struct job_spec *spec, const Ddp__V1__GroupWish *group,

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/accounts.h"
+#include "daemon/agent/environment.h"
 #include "proto/rpc_codec.h"
 
 #define CHECKS_MAX 16
@@ -229,6 +230,8 @@ static int check_spawn(const struct check_server *c, const char *user, int in, i
                     last,
                     (char *)c->options.coordinator,
                     NULL};
+    char **env = environment_base(c->options.settings, strcmp(user, "-") ? user : NULL, c->options.inherited);
+    char *const nothing[] = {NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     int rc;
@@ -237,9 +240,10 @@ static int check_spawn(const struct check_server *c, const char *user, int in, i
     posix_spawnattr_init(&attr);
     rc = check_attributes_set(&files, &attr, in, out);
     if (!rc)
-        rc = posix_spawn(pid, "/proc/self/exe", &files, &attr, argv, environ);
+        rc = posix_spawn(pid, "/proc/self/exe", &files, &attr, argv, env ? env : nothing);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attr);
+    strv_free(env);
     return rc;
 }
 
