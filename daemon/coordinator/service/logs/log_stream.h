@@ -56,10 +56,10 @@ struct log_stream {
     int64_t search_ns;                        /* time that is left to search copies */
     struct log_absent_node *absent; /* nodes that cannot be reached; each gets a note for the client */
     size_t absent_count, absent_cap;
-    struct log_gaps gaps; /* ranks whose nodes have no log of them */
-    bool passed, told;    /* the client has received output; has received a note */
-    bool incomplete;      /* requested output is missing: the last message says so */
-    size_t read_count;
+    struct log_gaps gaps;            /* ranks whose nodes have no log of them */
+    bool passed, told;               /* the client has received output; has received a note */
+    bool incomplete;                 /* requested output is missing: the last message says so */
+    size_t read_count, node_reads;   /* node_reads: log_share.c */
     int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
     bool follow, standard_out, standard_error;
@@ -78,6 +78,7 @@ struct log_stream {
 /* If the client reads slowly, the note is dropped, so that no queue is needed. rank -1: of no rank. */
 void log_stream_note(struct log_stream *x, int rank, int64_t generation, const char *note);
 bool log_stream_job_ended(const struct log_stream *x);
+void log_stream_drop_reads(struct log_stream *x); /* and tells the agents */
 
 /* log_sources.c */
 /* Where the client wants to continue: one place for each log, in any order. Only the size of a message limits their

@@ -10,6 +10,7 @@
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/logs/log_share.h"
 #include "daemon/coordinator/service/logs/log_stream.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
@@ -32,7 +33,8 @@
  * - Clocks of nodes differ: lines of different nodes are out of order by the difference.
  * - A new generation starts: with --follow, its reads are added (log_stream_open_generations). A spawn that
  *   outlives its generation writes to the same files, so a read of them continues.
- * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory. */
+ * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory.
+ * - A node serves as many reads as it can: the user with the most of them loses some (log_share.h). */
 
 #define PIECE (64 * 1024)       /* most bytes of a log that are asked for at a time */
 #define LIVE_TICK_MS 150        /* more than an agent's pause between two looks at a log */
@@ -146,6 +148,8 @@ static void log_read_refill(struct log_read *r)
         return; /* the piece has not arrived completely */
     if (session && *x->grep && !session->greps_logs)
         log_read_give_up(r, "runs an older ddp, which cannot search logs");
+    else if (session && r->session != session->handle && !log_share_make_room(x, session))
+        log_read_give_up(r, "already serves as many of your logs as it can");
     else if (session)
         log_read_ask_agent(session, r, false);
     else if (!x->follow || log_stream_job_ended(x) || log_node_lost(x, r->node))
@@ -254,6 +258,15 @@ static void log_read_free(struct log_read *r)
     log_piece_release(&r->held);
     free(r->node);
     free(r);
+}
+
+void log_stream_drop_reads(struct log_stream *x)
+{
+    for (struct log_read *r = x->reads, *next; r; r = next) {
+        next = r->next;
+        log_read_free(r);
+    }
+    x->reads = NULL;
 }
 
 static void log_stream_refill(struct log_stream *x)
@@ -374,10 +387,7 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
     (void)cancelled;
     if (!x)
         return; /* the call was refused */
-    for (struct log_read *r = x->reads, *next; r; r = next) {
-        next = r->next;
-        log_read_free(r);
-    }
+    log_stream_drop_reads(x);
     if (x->next)
         x->next->prev = x->prev;
     if (x->prev)
