@@ -77,6 +77,16 @@ void *handles_take(struct handles *h, uint64_t key)
     return value;
 }
 
+void handles_sweep(struct handles *h, bool (*gone)(uint64_t key, const void *user), const void *user)
+{
+    struct handles old = *h;
+    *h = (struct handles){0};
+    for (size_t i = 0; i < old.cap; i++)
+        if (old.slots[i].key && !gone(old.slots[i].key, user))
+            handles_put(h, old.slots[i].key, old.slots[i].value);
+    handles_release(&old);
+}
+
 void handles_release(struct handles *h)
 {
     free(h->slots);

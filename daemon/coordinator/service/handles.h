@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_COORDINATOR_SERVICE_HANDLES_H
 #define DDP_DAEMON_COORDINATOR_SERVICE_HANDLES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,8 @@ struct handles {
 void handles_put(struct handles *h, uint64_t key, void *value); /* the key must be new */
 void *handles_get(const struct handles *h, uint64_t key);       /* NULL: there is no such key */
 void *handles_take(struct handles *h, uint64_t key); /* removes the key; NULL: there was no such key */
-void handles_release(struct handles *h);             /* frees the table, but not the values */
+/* Removes all keys for which `gone` returns true, and gives the memory of the table back. */
+void handles_sweep(struct handles *h, bool (*gone)(uint64_t key, const void *user), const void *user);
+void handles_release(struct handles *h); /* frees the table, but not the values */
 
 #endif

@@ -56,7 +56,7 @@ struct metrics_recorder {
     bool busy;    /* the pool thread owns `running` */
     bool failing; /* the last write failed, and that was logged */
     struct metrics_work pending, running;
-    struct handles last_step; /* by job and spawn; reports without a step belong to the spawn's last step */
+    struct handles last_step; /* by step_key; reports without a step belong to the spawn's last step */
     uint64_t dropped;
 };
 
@@ -205,10 +205,32 @@ static void recorder_on_work_done(uv_work_t *req, int status)
         recorder_arm_timer(r);
 }
 
+static uint64_t step_key(int64_t job, int64_t spawn)
+{
+    return ((uint64_t)job << 24 | ((uint64_t)spawn & 0xffffff)) + 1; /* never 0 */
+}
+
+static int compare_jobs(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool step_is_forgotten(uint64_t key, const void *user)
+{
+    const struct metrics_work *w = user;
+    const int64_t job = (int64_t)((key - 1) >> 24);
+    return bsearch(&job, w->forgotten, w->forgotten_count, sizeof job, compare_jobs) != NULL;
+}
+
 static void recorder_start_work(struct metrics_recorder *r)
 {
     if (r->busy || (!r->pending.point_count && !r->pending.forgotten_count && !r->pending.read_count))
         return;
+    if (r->pending.forgotten_count) {
+        qsort(r->pending.forgotten, r->pending.forgotten_count, sizeof(int64_t), compare_jobs);
+        handles_sweep(&r->last_step, step_is_forgotten, &r->pending);
+    }
     r->running = r->pending;
     r->pending = (struct metrics_work){0};
     r->busy = true;
@@ -236,7 +258,7 @@ enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *lo
 
 static int64_t report_step(struct metrics_recorder *r, const struct metric_report *report, int64_t job_step)
 {
-    const uint64_t key = ((uint64_t)report->job << 24 | ((uint64_t)report->spawn & 0xffffff)) + 1;
+    const uint64_t key = step_key(report->job, report->spawn);
     void *last = handles_take(&r->last_step, key);
     const int64_t known = last ? (int64_t)(intptr_t)last : job_step;
     const int64_t step = report->line->has_step ? report->line->step : known;

@@ -25,7 +25,7 @@ void metrics_recorder_add(struct metrics_recorder *r, const struct metric_report
 /* Adds what the rank uses, `second` seconds after its job was submitted. */
 void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int rank, int64_t second,
                                 int64_t wall_ms, const struct usage *usage);
-/* Deletes the job's points with the next write. */
+/* Deletes the job's points, and forgets the steps of its workers, with the next write. */
 void metrics_recorder_forget(struct metrics_recorder *r, int64_t job);
 /* Replies to the call with the job's points, including those just added. Of more than 20,000 points it leaves some out,
  * unless they are those of one name and one rank. */

@@ -58,11 +58,37 @@ static void the_map_agrees_with_an_array(void **state)
     handles_release(&h);
 }
 
+static bool is_multiple(uint64_t key, const void *user)
+{
+    return key % *(const uint64_t *)user == 0;
+}
+
+static void a_sweep_removes_keys_and_gives_memory_back(void **state)
+{
+    struct handles h = {0};
+    static char values[KEYS];
+    const uint64_t three = 3, one = 1;
+    (void)state;
+    for (uint64_t key = 1; key < KEYS; key++)
+        handles_put(&h, key, &values[key]);
+    handles_sweep(&h, is_multiple, &three);
+    assert_int_equal(h.count, KEYS - 1 - (KEYS - 1) / 3);
+    for (uint64_t key = 1; key < KEYS; key++)
+        assert_ptr_equal(handles_get(&h, key), key % 3 ? &values[key] : NULL);
+    handles_sweep(&h, is_multiple, &one);
+    assert_int_equal(h.count, 0);
+    assert_int_equal(h.cap, 0);
+    handles_put(&h, 7, values);
+    assert_ptr_equal(handles_take(&h, 7), values);
+    handles_release(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_map_finds_no_key),
         cmocka_unit_test(the_map_agrees_with_an_array),
+        cmocka_unit_test(a_sweep_removes_keys_and_gives_memory_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,125 @@
+/* The step of a report that has none: the last step of its worker, until its job is forgotten. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <uv.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/metrics/metrics_recorder.h"
+
+struct fixture {
+    char dir[64];
+    uv_loop_t loop;
+    struct metrics_recorder *recorder;
+};
+
+static int open_recorder(void **state)
+{
+    struct fixture *f = xcalloc(1, sizeof *f);
+    struct err e;
+    strcpy(f->dir, "/tmp/ddp-test-recorder-XXXXXX");
+    *state = f;
+    return mkdtemp(f->dir) && uv_loop_init(&f->loop) == 0 &&
+                   metrics_recorder_open(&f->recorder, &f->loop, f->dir, &e) == ERR_OK
+               ? 0
+               : -1;
+}
+
+static int close_recorder(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(file_remove_tree(f->dir, &e), ERR_OK);
+    free(f);
+    return 0;
+}
+
+static void add_line(const struct fixture *f, int64_t job, int64_t spawn, int64_t step, const char *name)
+{
+    struct metric_line line = {.has_step = step >= 0, .step = step};
+    const struct metric_report report = {.job = job, .spawn = spawn, .time_ms = 1, .line = &line};
+    assert_true(metric_line_add(&line, name, 1));
+    metrics_recorder_add(f->recorder, &report, 0, 7);
+}
+
+/* Closes the recorder, which writes what is pending. */
+static void write_all(struct fixture *f)
+{
+    metrics_recorder_close(f->recorder);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static int64_t step_of(const struct fixture *f, int64_t job, const char *name)
+{
+    const struct metrics_query query = {.job = job, .name = name};
+    struct metrics *metrics;
+    struct metric_point *points;
+    struct err e;
+    size_t count;
+    assert_int_equal(metrics_open(&metrics, f->dir, &e), ERR_OK);
+    assert_int_equal(metrics_read(metrics, &query, &points, &count, &e), ERR_OK);
+    assert_int_equal(count, 1);
+    const int64_t step = points[0].step;
+    free(points);
+    metrics_close(metrics);
+    return step;
+}
+
+static void a_report_without_a_step_belongs_to_the_last_one(void **state)
+{
+    struct fixture *f = *state;
+    add_line(f, 1, 1, 40, "loss");
+    add_line(f, 1, 2, 50, "loss");
+    add_line(f, 1, 1, -1, "accuracy");
+    add_line(f, 1, 3, -1, "speed"); /* the job's step */
+    write_all(f);
+    assert_int_equal(step_of(f, 1, "accuracy"), 40);
+    assert_int_equal(step_of(f, 1, "speed"), 7);
+}
+
+static void on_later(uv_timer_t *timer)
+{
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+/* The recorder's own timer ends first, but does not keep the loop alive. */
+static void run_later_than_the_next_write(struct fixture *f)
+{
+    uv_timer_t later;
+    uv_timer_init(&f->loop, &later);
+    uv_timer_start(&later, on_later, 1000, 0);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+}
+
+static void a_forgotten_job_leaves_no_steps(void **state)
+{
+    struct fixture *f = *state;
+    add_line(f, 1, 1, 40, "loss");
+    add_line(f, 2, 1, 50, "loss");
+    add_line(f, 3, 1, 60, "loss");
+    metrics_recorder_forget(f->recorder, 3);
+    metrics_recorder_forget(f->recorder, 1);
+    run_later_than_the_next_write(f);
+    for (int64_t job = 1; job <= 3; job++)
+        add_line(f, job, 1, -1, "accuracy");
+    write_all(f);
+    assert_int_equal(step_of(f, 1, "accuracy"), 7);
+    assert_int_equal(step_of(f, 2, "accuracy"), 50);
+    assert_int_equal(step_of(f, 3, "accuracy"), 7);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_recorder, close_recorder)
+    const struct CMUnitTest tests[] = {
+        CASE(a_report_without_a_step_belongs_to_the_last_one),
+        CASE(a_forgotten_job_leaves_no_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
