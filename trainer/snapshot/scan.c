@@ -172,6 +172,8 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
 {
     CLEANUP(snapshot_free_names) char **names = NULL;
     CLEANUP(free_text) char *aside = xasprintf("%s/set-aside-g%lld", dir, (long long)generation);
+    if (file_presence(dir) == FILE_MISSING) /* only rank 0 has made its own */
+        return ERR_OK;
     if (snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {

@@ -223,6 +223,7 @@ static void snapshots_from_before_a_start_from_scratch_are_set_aside(void **stat
     /* The snapshots that it continued do not count any more, either. */
     assert_true(fixture_file_exists("set-aside-g2/step-7-g3"));
     assert_int_equal(snapshot_set_aside(fixture_dir, &own, 2, &e), ERR_OK);
+    assert_int_equal(snapshot_set_aside("/nonexistent/directory", &own, 2, &e), ERR_OK);
 }
 
 /* Makes reading the file fail, as an I/O error does: replaces it by a link to itself, for which access() fails with
