@@ -302,11 +302,22 @@ static bool choice_is_same(const struct sync_spec *a, const struct sync_spec *b)
     return a->type == b->type && (a->type == SYNC_ALLREDUCE || (a->every == b->every && a->wire == b->wire));
 }
 
+/* Whether the newest rank has made the run's last step. All ranks must decide the same before they make collective calls, and within
+ * a round each may be at another step. */
+static bool run_is_made(struct trainer *t)
+{
+    struct engine_ahead ahead;
+    if (t->spec->steps)
+        return t->engine.step + t->behind >= t->spec->steps;
+    engine_look_ahead(&t->engine, t->behind, &ahead);
+    return ahead.cursor.epoch >= t->spec->epochs;
+}
+
 enum err_code trainer_choose_sync(struct trainer *t, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
     struct sync_spec chosen;
-    if (t->spec->sync.type != SYNC_AUTO || engine_finished(&t->engine))
+    if (t->spec->sync.type != SYNC_AUTO || run_is_made(t))
         return ERR_OK;
     /* A generation that continues from memory with the same number of ranks continues with the earlier choice, and knows how long a step
      * takes. But its link may be another one, or may have become faster or slower. */

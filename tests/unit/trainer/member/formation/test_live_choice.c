@@ -194,6 +194,58 @@ static void ranks_at_different_steps_of_a_round_end_it_for_all_reduce(void **sta
     ranks_release(&ranks);
 }
 
+struct run_end {
+    int64_t steps, epochs; /* of the job file; one of the two is 0 */
+    int64_t last;          /* step */
+};
+
+/* The newest rank has made the run's last step. So nothing is left to choose, and the others make the steps that they lack. */
+static void finish_within_a_round(struct ranks *r, int rank)
+{
+    const struct run_end *end = r->arg;
+    const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
+                               second = {.round = 1,
+                                         .generation = SECOND,
+                                         .rank = rank,
+                                         .world = WORLD,
+                                         .live = true};
+    const int64_t lacks = made[AHEAD] - made[rank];
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    meeting_open_trainer(&t, &config, "auto", "");
+    config.job.train.steps = end->steps;
+    config.job.train.epochs = end->epochs;
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    t.facts = (struct sync_facts){.compute_ms = 123456.0, .world_size = WORLD};
+    t.chosen = (struct live_choice){t.sync, t.facts};
+    meeting_train(&t, end->last - lacks);
+    RANK_CHECK(trainer_leave(&t));
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &second, &e), &e);
+    RANK_CHECK(t.engine.step == end->last - lacks && t.behind == lacks);
+    RANK_OK(trainer_choose_sync(&t, &e), &e);
+    RANK_CHECK(t.sync.type == SYNC_DILOCO);
+    RANK_OK(trainer_run(&t, &e), &e);
+    RANK_CHECK(t.engine.step == end->last);
+    meeting_close_trainer(&t, &config);
+}
+
+static void no_rank_chooses_when_one_has_made_the_last_step(void **state)
+{
+    static const struct run_end ends[] = {{.steps = 20, .last = 20},
+                                          {.epochs = 1, .last = (512 + WORLD * 4 - 1) / (WORLD * 4)}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        struct ranks ranks = {.world = WORLD, .arg = &ends[i]};
+
+        assert_true(ranks_run(&ranks, finish_within_a_round));
+        ranks_release(&ranks);
+    }
+}
+
 static bool shared_is_own(const struct engine *n)
 {
     for (size_t i = 0; i < n->extra_count; i++)
@@ -261,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_of_the_same_size_measures_the_link_only),
         cmocka_unit_test(ranks_at_different_steps_of_a_round_end_it_for_all_reduce),
+        cmocka_unit_test(no_rank_chooses_when_one_has_made_the_last_step),
         cmocka_unit_test(a_choice_of_sync_auto_outlives_a_generation_that_fails_to_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
