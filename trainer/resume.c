@@ -255,7 +255,8 @@ static enum err_code restore_state(struct trainer *t, const char *path, const st
         code = restore_same(t, path, state, e) || state_room(t, state, e)
                    ? e->code
                    : restore_parts(t, place, parts, *state, e);
-    else if (!code && place->parts == t->formation.world_size && sync_ranks_differ(t->formation.sync))
+    else if (!code && place->parts == t->formation.world_size && sync_ranks_differ(t->formation.sync) &&
+             !sync_votes_each_step(t->formation.sync))
         code = restore_old_parts(t, path, place, state, e);
     else if (!code)
         code = restore_same(t, path, state, e);
@@ -277,6 +278,8 @@ static enum err_code restore_from(struct trainer *t, const char *path, float **s
     if (state_check_data(&t->engine, &place, e))
         return e->code;
     state_take_place(&t->engine, &place);
+    /* `warm` may be longer now than the run is. Ranks then go on together, as they do with all-reduce. */
+    sync_at_step(t->formation.sync, t->engine.step, engine_total_steps(&t->engine));
     if (restore_state(t, path, &place, state, e))
         return e->code;
     t->engine.whole = true;

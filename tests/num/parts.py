@@ -9,7 +9,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from world import World, part, raw, sweep, whole_file  # noqa: E402
+from world import World, model, part, raw, sweep, whole_file  # noqa: E402
 
 JOB = """
 name: t
@@ -135,14 +135,24 @@ def goes_on_with_other_numbers_of_ranks(directory):
 
 
 def goes_on_under_all_reduce(directory):
-    """A run with averaging can be resumed with all-reduce: all ranks then take the moments of the same part."""
-    committed = {}
-    with World(directory, job(20), world=2, snapshots=committed) as w:
-        w.run()
-    text = job(40, sync="{type: allreduce}")
-    with World(directory, text, world=2, snapshots=committed, generation=2) as w:
-        w.run()
-        assert w.ranks[0].reports[0]["step"] == 20
+    """A run with averaging can be resumed with all-reduce, also by a `warm` that is longer than the run so far. All ranks then take the
+    moments of the same part. A round that is open is dropped."""
+    for name, sync, first in (("average", AVERAGE, 20), ("diloco", DILOCO, 20), ("within", DILOCO, 60)):
+        at, committed, models = f"{directory}/{name}", {}, []
+        with World(f"{at}/first", job(first, sync=sync), world=2, snapshots=committed) as w:
+            if first == 60:
+                w.kill_at_commit(1, 20)
+            w.wait()
+        for strategy in ("{type: allreduce}", DILOCO.replace("}", ", warm: 60}"), DILOCO.replace("}", ", warm: 41}")):
+            where = f"{at}/{len(models)}"
+            shutil.copytree(f"{at}/first", where)
+            with World(where, job(60, sync=strategy), world=2, snapshots=dict(committed), generation=2) as w:
+                w.run()
+                step = w.ranks[0].reports[0]["step"]
+                assert step == 20 if first == 20 else step % 8 == 4, step
+            models.append(model(f"{where}/out"))
+        assert models[1] == models[0], name
+        assert models[2] != models[0], name
 
 
 def fragments_keep_their_order_in_rounds_of_another_length(directory):

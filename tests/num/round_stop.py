@@ -195,6 +195,7 @@ def others_go_on_at_the_newest_step(directory):
     generation = 1
     for world, text in ((3, job(400, resume="continue")), (1, job(400, resume="continue")),
                         (2, job(400, "{type: allreduce}", resume="continue")),
+                        (2, job(400, "{type: diloco, every: 300, warm: 350}", resume="continue")),
                         (2, job(400, '{type: average, every: 1s}', resume="continue")),
                         (2, job(400, "{type: auto}", resume="continue")),
                         (2, job(400, resume="continue").replace("global_batch: 60", "global_batch: 40"))):
