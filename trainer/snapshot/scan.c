@@ -145,24 +145,55 @@ static bool snapshot_look(const char *path, struct snapshot_place *place, enum f
     return snapshot_read_place(path, place, &ignored) == ERR_OK;
 }
 
-/* Of this cluster's job or of another: the name does not say the cluster, so the generation decides alone. */
-static enum err_code set_parts_aside(const char *dir, const char *aside, const struct snapshot_place *own,
-                                     int64_t generation, struct err *e)
+/* ---- setting aside */
+
+/* The first of base, base.2, base.3 and so on that has none of these names. A name comes again if another cluster, or a standalone
+ * run, uses the directory, and what was set aside before must stay. The caller frees. */
+static char *aside_choose(const char *base, char *const *names)
+{
+    for (int n = 1;; n++) {
+        CLEANUP(free_text) char *aside = n == 1 ? xstrdup(base) : xasprintf("%s.%d", base, n);
+        bool taken = false;
+        for (char *const *name = names; *name; name++) {
+            CLEANUP(free_text) char *path = xasprintf("%s/%s", aside, *name);
+            taken |= file_presence(path) == FILE_PRESENT;
+        }
+        if (!taken)
+            return steal(aside);
+    }
+}
+
+/* All to one directory, because a snapshot and its parts belong together. In this order. */
+static enum err_code names_set_aside(const char *dir, const char *base, char *const *names, struct err *e)
+{
+    if (!names)
+        return ERR_OK;
+    CLEANUP(free_text) char *aside = aside_choose(base, names);
+    if (file_mkdirs(aside, 0755, e))
+        return e->code;
+    for (; *names; names++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, *names);
+        CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, *names);
+        if (rename(path, to) < 0)
+            return err_sys(e, errno, "cannot set %s aside as %s", path, to);
+        log_info("snapshot_set_aside", "path=%s to=%s", LOG_Q(path), LOG_Q(to));
+    }
+    return file_sync_dir(dir, e);
+}
+
+/* Appends the names of parts to *out. Of this cluster's job or of another: the name does not say the cluster, so the generation
+ * decides alone. */
+static enum err_code list_old_parts(const char *dir, const struct snapshot_place *own, int64_t generation,
+                                    char ***out, struct err *e)
 {
     CLEANUP(snapshot_free_names) char **names = NULL;
     if (snapshot_list_names(dir, "parts-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
-        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
-        CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
         long long step, g, j;
-        if (sscanf(names[i], "parts-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 ||
-            (j == own->job && g > generation))
-            continue;
-        if (file_mkdirs(aside, 0755, e))
-            return e->code;
-        if (rename(path, to) < 0)
-            return err_sys(e, errno, "cannot set %s aside as %s", path, to);
+        if (sscanf(names[i], "parts-step-%lld-g%lld-j%lld", &step, &g, &j) == 3 &&
+            (j != own->job || g <= generation))
+            *out = strv_append(*out, names[i]);
     }
     return ERR_OK;
 }
@@ -170,28 +201,25 @@ static enum err_code set_parts_aside(const char *dir, const char *aside, const s
 enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own, int64_t generation,
                                  struct err *e)
 {
-    CLEANUP(snapshot_free_names) char **names = NULL;
-    CLEANUP(free_text) char *aside = xasprintf("%s/set-aside-g%lld", dir, (long long)generation);
+    CLEANUP(snapshot_free_names) char **names = NULL, **old = NULL;
+    CLEANUP(free_text) char *base = xasprintf("%s/set-aside-g%lld", dir, (long long)generation);
     if (file_presence(dir) == FILE_MISSING) /* only rank 0 has made its own */
         return ERR_OK;
     if (snapshot_list_names(dir, "step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
-        CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
         struct snapshot_place place;
         enum file_presence committed;
         /* Snapshots that this job has made since it started from scratch stay. */
         if (snapshot_look(path, &place, &committed) && place.job == own->job &&
             !strcmp(place.cluster, own->cluster) && place.generation > generation)
             continue;
-        if (file_mkdirs(aside, 0755, e))
-            return e->code;
-        if (rename(path, to) < 0)
-            return err_sys(e, errno, "cannot set %s aside as %s", path, to);
-        log_info("snapshot_set_aside", "path=%s to=%s", LOG_Q(path), LOG_Q(to));
+        old = strv_append(old, names[i]);
     }
-    return set_parts_aside(dir, aside, own, generation, e) ? e->code : file_sync_dir(dir, e);
+    if (list_old_parts(dir, own, generation, &old, e))
+        return e->code;
+    return names_set_aside(dir, base, old, e);
 }
 
 /* The cluster's name comes from a file. */
@@ -208,19 +236,13 @@ static char *aside_of_run(const char *dir, const struct snapshot_place *place)
 static enum err_code set_other_aside(const char *dir, const char *name, const struct snapshot_place *place,
                                      struct err *e)
 {
-    CLEANUP(free_text) char *aside = aside_of_run(dir, place);
-    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
-    CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, name);
+    CLEANUP(free_text) char *base = aside_of_run(dir, place);
     CLEANUP(free_text) char *parts = snapshot_parts_dir(dir, place);
-    CLEANUP(free_text) char *parts_to = snapshot_parts_dir(aside, place);
-    if (file_mkdirs(aside, 0755, e))
-        return e->code;
-    if (rename(parts, parts_to) < 0 && errno != ENOENT)
-        return err_sys(e, errno, "cannot set %s aside as %s", parts, parts_to);
-    if (rename(path, to) < 0)
-        return err_sys(e, errno, "cannot set %s aside as %s", path, to);
-    log_info("snapshot_set_aside", "path=%s to=%s", LOG_Q(path), LOG_Q(to));
-    return file_sync_dir(dir, e);
+    CLEANUP(snapshot_free_names) char **names = NULL;
+    if (file_presence(parts) != FILE_MISSING)
+        names = strv_append(names, parts + strlen(dir) + 1);
+    names = strv_append(names, name);
+    return names_set_aside(dir, base, names, e);
 }
 
 enum err_code snapshot_set_others_aside(const char *dir, const struct snapshot_place *own, struct err *e)

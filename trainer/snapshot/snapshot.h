@@ -209,13 +209,14 @@ MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *ou
 void snapshot_list_release(struct snapshot_list *l);
 
 /* For a run that starts again from scratch: moves the snapshots in dir to dir/set-aside-g<generation>, where
- * they are not found, pruned or offered; their parts in this directory, too. Keeps the snapshots that own's job made after `generation`. */
+ * they are not found, pruned or offered; their parts in this directory, too. If a name is there already, all go to
+ * dir/set-aside-g<generation>.2, or .3 and so on. Keeps the snapshots that own's job made after `generation`. */
 MUST_CHECK enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own,
                                             int64_t generation, struct err *e);
 
 /* For a run that continues from another run's snapshot: moves snapshots of other runs that have the names of those that
- * own will write (its generation, and later steps than own's) to dir/set-aside-<cluster>-j<job>, with their parts. They
- * are there if they could not be loaded, so that the run starts before them. */
+ * own will write (its generation, and later steps than own's) to dir/set-aside-<cluster>-j<job>, or .2 and so on, with their
+ * parts. They are there if they could not be loaded, so that the run starts before them. */
 MUST_CHECK enum err_code snapshot_set_others_aside(const char *dir, const struct snapshot_place *own,
                                                    struct err *e);
 

@@ -297,6 +297,57 @@ static void another_runs_snapshot_is_never_replaced(void **state)
     assert_int_equal(snapshot_set_others_aside("/nonexistent/directory", &source, &e), ERR_OK);
 }
 
+/* Runs of other clusters use the same names. */
+static void the_same_names_can_be_set_aside_again(void **state)
+{
+    struct snapshot_place place = fixture_place_of_parts(20, 1, false), own = fixture_place_at(10, 1);
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    (void)state;
+    own.generation = 2;
+    for (int i = 0; i < 3; i++) {
+        fixture_write_with_parts(&place, 0, &f);
+        snapshot_files_release(&f);
+        assert_int_equal(snapshot_set_aside(fixture_dir, &own, 1, &e), ERR_OK);
+    }
+    own.generation = 1;
+    strcpy(place.cluster, "elsewhere");
+    for (int i = 0; i < 3; i++) {
+        fixture_write_with_parts(&place, 0, &f);
+        snapshot_files_release(&f);
+        assert_int_equal(snapshot_set_others_aside(fixture_dir, &own, &e), ERR_OK);
+    }
+    static const char *const bases[] = {"set-aside-g1", "set-aside-elsewhere-j7"};
+    static const char *const suffixes[] = {"", ".2", ".3"};
+    for (size_t b = 0; b < ARRAY_LEN(bases); b++)
+        for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+            CLEANUP(free_text)
+            char *snapshot = xasprintf("%s%s/step-20-g1/COMMITTED.json", bases[b], suffixes[i]);
+            CLEANUP(free_text)
+            char *part = xasprintf("%s%s/parts-step-20-g1-j7/rank-00000.safetensors", bases[b], suffixes[i]);
+            assert_true(fixture_file_exists(snapshot) && fixture_file_exists(part));
+        }
+    assert_false(fixture_file_exists("step-20-g1") || fixture_file_exists("parts-step-20-g1-j7"));
+}
+
+/* The name of the parts alone is there already. */
+static void parts_are_set_aside_with_their_snapshot(void **state)
+{
+    struct snapshot_place place = fixture_place_of_parts(20, 1, false), own = fixture_place_at(10, 1);
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    (void)state;
+    strcpy(place.cluster, "elsewhere");
+    CLEANUP(free_text)
+    char *there = xasprintf("%s/set-aside-elsewhere-j7/parts-step-20-g1-j7/x", fixture_dir);
+    assert_int_equal(file_mkdirs(there, 0755, &e), ERR_OK);
+    fixture_write_with_parts(&place, 0, &f);
+    snapshot_files_release(&f);
+    assert_int_equal(snapshot_set_others_aside(fixture_dir, &own, &e), ERR_OK);
+    assert_true(fixture_file_exists("set-aside-elsewhere-j7.2/step-20-g1/COMMITTED.json") &&
+                fixture_file_exists("set-aside-elsewhere-j7.2/parts-step-20-g1-j7/rank-00000.safetensors"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +360,8 @@ int main(void)
         SNAPSHOT_TEST(what_cannot_be_read_is_not_taken_for_missing),
         SNAPSHOT_TEST(another_runs_snapshot_is_never_replaced),
         SNAPSHOT_TEST(snapshots_from_before_a_start_from_scratch_are_set_aside),
+        SNAPSHOT_TEST(the_same_names_can_be_set_aside_again),
+        SNAPSHOT_TEST(parts_are_set_aside_with_their_snapshot),
     };
     log_init("test_scan", LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
