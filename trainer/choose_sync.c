@@ -166,14 +166,6 @@ static enum err_code moments_equal(struct trainer *t, bool *equal, struct err *e
     return code;
 }
 
-static struct device_array *extra_named(struct engine *n, const char *name)
-{
-    for (size_t i = 0; i < n->extra_count; i++)
-        if (!strcmp(n->extras[i].name, name))
-            return &n->extra[i];
-    return NULL;
-}
-
 /* Ranks that were cut off within a round are at different steps of it, and all-reduce has no place where the others catch up. So they
  * go to the step of the newest rank, and do not make those that they lack. *settled: no rank has an open round. */
 static enum err_code round_meet(struct trainer *t, struct sync_state *round, bool *settled, struct err *e)
@@ -221,11 +213,9 @@ static enum err_code round_meet(struct trainer *t, struct sync_state *round, boo
 }
 
 /* Ends the open round in fp32, whatever the wire. The wire that the round was made with is not always known, and no later
- * round could send what rounding loses now: a rank's parameters take in what earlier exchanges have lost. */
+ * round could send what rounding loses now: the parameters take in what earlier exchanges have lost. */
 static enum err_code round_end(struct trainer *t, struct err *e)
 {
-    struct device *d = t->engine.device;
-    struct device_array *lost = extra_named(&t->engine, "feedback");
     struct sync_spec exact = t->sync;
     struct sync_state round;
     bool settled;
@@ -236,12 +226,7 @@ static enum err_code round_end(struct trainer *t, struct err *e)
         return e->code;
     t->engine.whole = false;
     exact.wire = WIRE_FP32;
-    if (t->sync.wire != WIRE_FP32 && lost) { /* x = (g - theta) + e stays the same */
-        d->ops->scale(d, lost->data, lost->count, -1.0f);
-        d->ops->add(d, t->engine.params.data, lost->data, lost->count);
-        d->ops->zero(d, lost->data, lost->count * sizeof(float));
-    }
-    if (trainer_open_sync(t, &exact, e))
+    if (sync_take_feedback(t->formation.sync, &round, e) || trainer_open_sync(t, &exact, e))
         return e->code;
     sync_load(t->formation.sync, &round);
     sync_at_step(t->formation.sync, t->engine.step,

@@ -539,6 +539,22 @@ bool delta_keep(struct delta *d)
     return d->answered;
 }
 
+/* ---- outside of exchanges */
+
+void delta_weigh_error(struct delta *d, float *error, const struct sync_tensor *tensors, size_t count,
+                       int64_t local_samples, int64_t global_samples)
+{
+    struct device *device = d->config->device;
+    const int world = d->config->world_size;
+    const float weight = sample_weight(d, local_samples, local_samples ? global_samples : 0);
+
+    slices_cut(&d->slices, tensors, count, d->config->spec.wire,
+               delta_sliced(&d->config->spec, world) ? world : 1);
+    for (size_t i = 0; i < d->slices.count; i++)
+        if (!window_is_owned(d, i))
+            device->ops->scale(device, error + d->slices.windows[i].at, d->slices.windows[i].count, weight);
+}
+
 /* ---- ranks that change */
 
 static void slice_zero(struct delta *d, float *error, int rank, int world_size)

@@ -48,6 +48,11 @@ double delta_progress(const struct delta *d);
  * that it sends, so the exchange has succeeded nowhere; x is as it was. */
 bool delta_keep(struct delta *d);
 
+/* Scales e by the weight of an exchange with these samples, except in this rank's slice, where e counts in full. A rank without samples
+ * counts as if all ranks had the same number: no later exchange could send its e. */
+void delta_weigh_error(struct delta *d, float *error, const struct sync_tensor *tensors, size_t count,
+                       int64_t local_samples, int64_t global_samples);
+
 bool delta_sliced(const struct sync_spec *spec, int world_size);
 /* For a rank that had another rank or world size when `error` was written: zeroes the slice that it owned then, and the
  * one that it owns now, because e has another meaning inside a slice. */

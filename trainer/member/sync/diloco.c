@@ -456,6 +456,29 @@ static enum err_code diloco_settle(struct sync *s, struct err *e)
     return ERR_OK;
 }
 
+/* theta -= E on all ranks, so D grows by E: the sum of what each rank would have sent of its e. */
+static enum err_code diloco_take_feedback(struct sync *s, const struct sync_state *round, struct err *e)
+{
+    struct device *device = s->config.device;
+    const struct device_ops *ops = device->ops;
+    const struct diloco *d = s->own;
+    const size_t count = s->config.count - s->config.tail;
+    float *lost = s->arrays[FEEDBACK];
+
+    if (!lost)
+        return ERR_OK;
+    for (int64_t f = 0; f < s->config.spec.fragments; f++)
+        delta_weigh_error(d->delta, lost, d->fragments[f].tensors, d->fragments[f].count,
+                          round->seen[f].local + round->local_samples,
+                          round->seen[f].global + round->global_samples);
+    if (coll_allreduce(s->group, lost, count, e))
+        return e->code;
+    ops->scale(device, lost, count, -1.0f);
+    ops->add(device, s->config.params, lost, count);
+    ops->zero(device, lost, count * sizeof(float));
+    return ERR_OK;
+}
+
 /* ---- the position in a round: steps since the first fragment's round began */
 
 static void diloco_save(const struct sync *s, struct sync_state *out)
@@ -512,6 +535,7 @@ const struct sync_ops sync_diloco_ops = {
     .begin = diloco_begin,
     .join = diloco_join,
     .settle = diloco_settle,
+    .take_feedback = diloco_take_feedback,
     .leave = diloco_leave,
     .take = diloco_take,
     .save = diloco_save,

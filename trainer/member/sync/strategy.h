@@ -45,6 +45,9 @@ struct sync_ops {
     /* Replaces the single exchange by which sync_settle ends a round early; NULL: that exchange. */
     enum err_code (*settle)(struct sync *s, struct err *e);
 
+    /* sync_take_feedback; NULL: there is none. */
+    enum err_code (*take_feedback)(struct sync *s, const struct sync_state *round, struct err *e);
+
     /* For sync_leave, if `begin` was called and the exchange was not joined: keeps what `take` needs. */
     void (*leave)(struct sync *s, struct sync_state *out);
     /* For sync_take_exchange: as `join`, except that shared arrays are filled in already. */

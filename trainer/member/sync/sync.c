@@ -356,6 +356,11 @@ enum err_code sync_settle(struct sync *s, struct err *e)
     return sync_begin(s, e) ? e->code : sync_join(s, e);
 }
 
+enum err_code sync_take_feedback(struct sync *s, const struct sync_state *round, struct err *e)
+{
+    return s->ops->take_feedback ? s->ops->take_feedback(s, round, e) : ERR_OK;
+}
+
 bool sync_settled(const struct sync *s)
 {
     return s->state.steps == 0 && s->under_way.steps == 0 && !s->uneven;

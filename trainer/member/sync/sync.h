@@ -245,6 +245,11 @@ struct sync_state {
 void sync_save(const struct sync *s, struct sync_state *out);
 void sync_load(struct sync *s, const struct sync_state *in);
 
+/* For a caller that then ends the round in fp32 by another sync_settle: all ranks' parameters take in what earlier exchanges have lost
+ * by rounding (error feedback), which becomes 0. round: with the samples that settle will count. Collective. An error leaves a
+ * mixture. */
+MUST_CHECK enum err_code sync_take_feedback(struct sync *s, const struct sync_state *round, struct err *e);
+
 /* ---- for a rank that goes on in another group, after an exchange that may have succeeded on other ranks only */
 
 /* In place of sync_save when the group has ended (coll_end): another exchange may be under way, and what it needs to count

@@ -15,6 +15,7 @@
 #include "tests/unit/trainer/member/formation/meeting.h"
 #include "trainer/choose_sync.h"
 #include "trainer/engine/state.h"
+#include "trainer/member/sync/slices.h"
 #include "trainer/resume.h"
 #include "trainer/step.h"
 
@@ -23,7 +24,8 @@ enum { WORLD = 3, NEW = 2, AHEAD = 1, FIRST = 11, SECOND = 12 };
 struct board {
     struct meeting meeting;
     float params[1 + WORLD]
-                [MEETING_FLOATS / 8]; /* at the begin of a round, and of each rank before its end */
+                [MEETING_FLOATS / 8];        /* at the begin of a round, and of each rank before its end */
+    float errors[WORLD][MEETING_FLOATS / 8]; /* error feedback of each rank, at the begin */
 };
 _Static_assert(sizeof(struct board) <= sizeof(((struct ranks_shared *)0)->result), "room for the board");
 
@@ -122,17 +124,52 @@ static void a_group_of_the_same_size_measures_the_link_only(void **state)
 
 /* Steps of each rank in a round. */
 static const int made[WORLD] = {2, [AHEAD] = 5, 0};
+enum { ROUND = 50 /* steps, before the first choice */ };
 
-/* All parameters have moved in the direction of the mean of the ranks' changes, weighted by their samples. How far depends on the
- * outer optimizer, which test_diloco tests. */
-static void check_weighted_mean(const struct board *board, const float *now, size_t count)
+static float *extra_named(const struct trainer *t, const char *name)
 {
+    for (size_t i = 0; i < t->engine.extra_count; i++)
+        if (!strcmp(t->engine.extras[i].name, name))
+            return t->engine.extra[i].data;
+    RANK_CHECK(false);
+    return NULL;
+}
+
+/* By float: the rank in whose slice of int4 codes it lies. */
+static void list_owners(const struct model *m, int owners[MEETING_FLOATS / 8])
+{
+    struct sync_tensor *tensors = xcalloc(m->tensor_count, sizeof(*tensors));
+    struct slices s = {0};
+
+    for (size_t i = 0; i < m->tensor_count; i++)
+        tensors[i] = (struct sync_tensor){m->tensors[i].offset, m->tensors[i].count};
+    slices_cut(&s, tensors, m->tensor_count, WIRE_INT4, WORLD);
+    for (int r = 0; r < WORLD; r++)
+        for (size_t w = s.first[r]; w < s.first[r + 1]; w++)
+            for (size_t i = 0; i < s.windows[w].count; i++)
+                owners[s.windows[w].at + i] = r;
+    slices_release(&s);
+    free(tensors);
+}
+
+/* All parameters have moved in the direction of the mean of the ranks' changes, weighted by their samples, and of what earlier
+ * exchanges have lost. That counts in full where the rank is the owner. The rank without steps sends it, too. How far they have moved
+ * depends on the outer optimizer, which test_diloco tests. */
+static void check_weighted_mean(const struct board *board, const struct model *m, const float *now,
+                                size_t count)
+{
+    static int owners[MEETING_FLOATS / 8];
     const float *begin = board->params[0];
     double along = 0.0, mean_square = 0.0, apart_square = 0.0, *mean = xcalloc(count, sizeof(double));
 
+    list_owners(m, owners);
     for (size_t i = 0; i < count; i++) {
-        for (int r = 0; r < WORLD; r++)
-            mean[i] += made[r] * ((double)board->params[1 + r][i] - begin[i]) / (2 + 5);
+        for (int r = 0; r < WORLD; r++) {
+            const double weight = made[r] / (2.0 + 5.0), sends = made[r] ? weight : 1.0 / WORLD;
+
+            mean[i] += weight * ((double)board->params[1 + r][i] - begin[i]);
+            mean[i] -= (owners[i] == r ? 1.0 : sends) * (double)board->errors[r][i];
+        }
         along += mean[i] * ((double)now[i] - begin[i]);
         mean_square += mean[i] * mean[i];
     }
@@ -144,7 +181,8 @@ static void check_weighted_mean(const struct board *board, const float *now, siz
     free(mean);
 }
 
-/* Ranks are cut off within a round of diloco, each at another step, and one before its first. Then the link is fast enough for all-reduce. */
+/* Ranks are cut off within the second round of diloco, each at another step, and one before its first. Then the link is fast enough for
+ * all-reduce. */
 static void choose_again_within_a_round(struct ranks *r, int rank)
 {
     const struct meeting_place first = {.generation = FIRST, .rank = rank, .world = WORLD},
@@ -162,8 +200,13 @@ static void choose_again_within_a_round(struct ranks *r, int rank)
     meeting_open_trainer(&t, &config, "auto", "");
     RANK_OK(meeting_form(r, meeting_of(r), &t, &first, &e), &e);
     RANK_OK(trainer_restore(&t, &e), &e);
+    RANK_CHECK(t.sync.every == ROUND && t.sync.wire == WIRE_INT4);
+    meeting_train(&t, ROUND);
     if (rank == 0)
         copy_params(&t, board->params[0]);
+    const size_t bytes = t.engine.model->count * sizeof(float);
+    memcpy(board->errors[rank], extra_named(&t, "feedback"), bytes);
+    memset(extra_named(&t, "outer_momentum"), 0, bytes); /* which would turn the direction */
     t.facts = (struct sync_facts){.compute_ms = 123456.0, .world_size = WORLD};
     t.chosen = (struct live_choice){t.sync, t.facts};
     meeting_train(&t, made[rank]);
@@ -175,10 +218,14 @@ static void choose_again_within_a_round(struct ranks *r, int rank)
     RANK_CHECK(t.sync.type == SYNC_DILOCO);
     RANK_OK(trainer_choose_sync(&t, &e), &e);
     RANK_CHECK(t.sync.type == SYNC_ALLREDUCE && t.behind == 0 && t.owed);
-    check_weighted_mean(board, now, copy_params(&t, now));
-    RANK_CHECK(t.engine.step == 5 && t.engine.optim->steps == 5 && t.engine.samples == 5 * WORLD * 4);
+    const size_t count = copy_params(&t, now);
+    check_weighted_mean(board, t.engine.model, now, count);
+    for (size_t i = 0; i < count; i++)
+        RANK_CHECK(extra_named(&t, "feedback")[i] == 0.0f);
+    RANK_CHECK(t.engine.step == ROUND + 5 && t.engine.optim->steps == ROUND + 5);
+    RANK_CHECK(t.engine.samples == 512 + (ROUND + 5 - 43) * WORLD * 4); /* an epoch has 43 steps */
     meeting_train(&t, 3);
-    RANK_CHECK(t.engine.step == 8);
+    RANK_CHECK(t.engine.step == ROUND + 8);
     r->shared->hash[rank] = meeting_hash(&t);
     meeting_close_trainer(&t, &config);
 }
