@@ -466,13 +466,21 @@ static void votes_sum(struct delta *d)
 }
 
 /* What e becomes in a window; x and rest may be the same. *own moves past the windows of this rank's slice. */
-static void window_rest(const struct delta *d, size_t i, const float *x, const float **own, float *rest)
+static void window_rest(struct delta *d, size_t i, const float *x, const float **own, float *rest)
 {
     const struct slices_window *w = &d->slices.windows[i];
 
     if (window_is_owned(d, i)) {
         memcpy(rest, *own, w->count * sizeof(*rest));
         *own += w->count;
+        return;
+    }
+    /* The codes of a rank without samples count for nothing in D, so it has sent nothing of e. */
+    if (d->weights[d->config->rank] <= 0.0f) {
+        const float *e = window_read(d, 1, d->send.error + w->at, w->count);
+
+        if (rest != e)
+            memcpy(rest, e, w->count * sizeof(*rest));
         return;
     }
     if (rest != x)

@@ -13,6 +13,8 @@
  *     the owner of a slice: S = sum of w q over the other ranks + w (x - e) + e, then sends the codes of S to all
  *     D is what these codes decode to, for the owner too; e becomes S - D in the owner's slice, else x - q
  *
+ * A rank that saw no samples while others did has w = 0, and keeps e outside its slice.
+ *
  * The owner's own delta takes part without rounding, so in its slice e is not needed for it and keeps what the codes of
  * the sum lost. One exchange at a time.
  *

@@ -89,7 +89,8 @@ static void reference_merge(struct world *w, int fragment, size_t t, double *mer
         for (int m = 0; m < w->size; m++)
             if (m != owner) {
                 sum[i] += w->weights[m] * q[m][i];
-                w->e[m][i] = w->x[m][i] - q[m][i];
+                if (w->weights[m] > 0) /* else nothing of e has arrived */
+                    w->e[m][i] = w->x[m][i] - q[m][i];
             }
     }
     wire_pass(w->u->spec.wire, &quadratic_tensors[t], sum, merged);

@@ -31,6 +31,8 @@ struct quadratic quadratic_setup(enum wire_type wire)
 
 int64_t quadratic_samples(const struct quadratic *u, int rank, int step)
 {
+    if (u->idle && step / EVERY % 3 == rank)
+        return 0;
     return u->same_data ? 2 : (rank * 5 + step * 3) % 4; /* none at times */
 }
 
@@ -251,7 +253,8 @@ static void member_train(struct ranks *r, int rank)
             member_reopen(&m);
             RANK_OK(sync_after_step(m.sync, 0, 0, &e), &e);
         }
-        if (sync_voted(m.sync) && u->spec.every == EVERY) /* a vote counts by its rank's samples */
+        if (sync_voted(m.sync) && u->spec.every == EVERY &&
+            !u->idle) /* a vote counts by its rank's samples */
             RANK_CHECK(sync_carrier(m.sync)[PARAMS] > 0.0f);
         hash = hash * 31 +
                ranks_hash(sync_shared(m.sync), PARAMS * sizeof(float)); /* at any time the same on all */

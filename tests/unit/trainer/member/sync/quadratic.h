@@ -23,6 +23,7 @@ enum {
 struct quadratic {
     struct sync_spec spec;
     bool same_data;      /* all ranks have the samples of rank 0 */
+    bool idle;           /* each of the first three ranks in turn has no samples in a round */
     int reopen_after;    /* steps, then a snapshot and back from it; 0: never */
     int dies_at_gather;  /* rank 1, in its second round */
     int fails_at_gather; /* all ranks; they then open the strategy again */

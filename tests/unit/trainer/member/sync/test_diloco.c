@@ -75,6 +75,21 @@ static void rounds_are_those_of_the_reference(void **state)
         }
 }
 
+/* A member without samples sends nothing that counts, and keeps what earlier rounds have lost. */
+static void rounds_without_samples_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (size_t k = 0; k < WIRES; k++) {
+            struct quadratic u = quadratic_setup(quadratic_wires[k]);
+
+            u.idle = true;
+            rounds_check(&quadratic_layouts[l], &u);
+            u.spec.overlap = u.thread = 1;
+            rounds_check(&quadratic_layouts[l], &u);
+        }
+}
+
 /* Members at different speeds: each counts by its samples. */
 static void rounds_of_unlike_steps_are_those_of_the_reference(void **state)
 {
@@ -193,6 +208,7 @@ static void memory_of_a_device_gives_the_same_bits(void **state)
             uint64_t near, far;
 
             u.spec.overlap = u.thread = (int)(l & 1);
+            u.idle = k & 1;
             quadratic_run(&quadratic_layouts[l], &u, got, &near);
             u.far = true;
             quadratic_run(&quadratic_layouts[l], &u, got, &far);
@@ -363,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_has_the_arrays_that_it_needs),
         cmocka_unit_test(rounds_are_those_of_the_reference),
+        cmocka_unit_test(rounds_without_samples_are_those_of_the_reference),
         cmocka_unit_test(rounds_of_unlike_steps_are_those_of_the_reference),
         cmocka_unit_test(overlap_and_fragments_are_those_of_the_reference),
         cmocka_unit_test(without_outer_momentum_it_is_averaging_bit_for_bit),
