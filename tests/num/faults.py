@@ -76,6 +76,18 @@ def a_failed_write_costs_one_snapshot(directory):
         assert w.rendezvous.commits[-1].step == 40
 
 
+def a_rank_that_fails_does_not_wait_for_its_exchange(directory):
+    """Rank 0 fails in step 13, while its exchange after step 10 waits for rank 1, which holds in step 10."""
+    gate = f"{directory}/gate"
+    open(gate, "w").close()
+    text = JOB.replace("SYNC", "{type: diloco, every: 10, overlap: 5}") + "  log_every: 100\n"  # a report would join the exchange
+    with World(f"{directory}/run", text, world=2, nodes=2, faults={0: "step.begin:13"},
+               env={1: {"DDP_TEST_HOLD_STEP": f"10:{gate}"}}) as w:
+        assert w.ranks[0].process.wait(timeout=30) == 1, w.ranks[0].err
+        w.until(lambda: "step.begin fails after step 12" in w.ranks[0].err, "the error")
+        assert "event=held_for_test" in w.ranks[1].err and w.ranks[1].process.poll() is None, w.ranks[1].err
+
+
 def a_flipped_bit_is_found(directory):
     """With three ranks the message names the wrong rank. With two ranks nobody can know which one is wrong."""
     text = JOB.replace("SYNC", "{type: allreduce}")
@@ -99,4 +111,5 @@ with open(f"{BIN}/ddp-trainer", "rb") as program:
 if not has_faults:
     print("this build has no fault points")
     sys.exit(77)
-sweep("faults", [all_reduce, averaging, averaging_of_a_rank_that_only_writes_its_part, a_flipped_bit_is_found, a_failed_write_costs_one_snapshot])
+sweep("faults", [all_reduce, averaging, averaging_of_a_rank_that_only_writes_its_part, a_flipped_bit_is_found, a_failed_write_costs_one_snapshot,
+                 a_rank_that_fails_does_not_wait_for_its_exchange])

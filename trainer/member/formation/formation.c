@@ -171,6 +171,12 @@ enum err_code formation_open_sync(struct formation *f, const struct formation_co
     return sync_open(&f->sync, f->group, &config, e);
 }
 
+void formation_abort(struct formation *f)
+{
+    if (f->group)
+        coll_abort(f->group, f->info.generation);
+}
+
 enum err_code formation_end(struct formation *f, struct sync_state *round, struct err *e)
 {
     if (f->link)

@@ -74,6 +74,8 @@ const struct coll_relay *formation_find_relay(const struct formation *f, struct 
  * least the arrays of sync_arrays. */
 MUST_CHECK enum err_code formation_open_sync(struct formation *f, const struct formation_config *config,
                                              struct err *e);
+/* Ends all waits of this rank for the others, and theirs for it: calls of the group return ABORTED from now on. */
+void formation_abort(struct formation *f);
 /* Leaves arrays and link as they are. round: where the strategy stands (sync_leave); NULL: it is not wanted. DEADLINE_EXCEEDED: the device's collectives did not end, so the process
  * must exit without touching the device again. */
 MUST_CHECK enum err_code formation_end(struct formation *f, struct sync_state *round, struct err *e);
