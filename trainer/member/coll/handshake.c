@@ -13,7 +13,9 @@
  * busy machine do not replace each other. A connector whose attempt fails retries until the group's deadline,
  * so a replaced peer loses one attempt only. A connector makes 32 attempts at a time: while all ranks advance
  * evenly, peers take half of the places. Messages are far smaller than a socket's buffer, so a short
- * write counts as a failed attempt.
+ * write counts as a failed attempt. Deadlines are compared with the time of the last look at the sockets: a process that did not
+ * run for some seconds first reads what has come meanwhile. A connector has another 5 s for the acceptor's proof, since the acceptor
+ * keeps the connection and may not listen any more.
  *
  * If the group has a relay, a rank that is not reached directly within a second is asked for there, by both ends, and the
  * same handshake follows through the relay. The connector has one attempt for a peer at a time, directly and by the relay in
@@ -68,6 +70,7 @@ struct meeting {
     int asking_count;
     int next;                    /* place in m->to of the first rank that no attempt was made for */
     int out_missing, in_missing; /* connections that do not exist yet */
+    int64_t looked;              /* all that had come by this time was read; 0: nothing was */
     struct pollfd *poll;
 };
 
@@ -159,8 +162,10 @@ static void out_challenged(const struct coll_handshake *m, struct attempt *o)
     shake_make_mac(s->hello + SHAKE_FIELDS + SHAKE_NONCE_BYTES, "connect", g, s);
     if (!shake_send(s->fd, s->hello, SHAKE_HELLO_BYTES))
         out_failed(m, o, "it closed the connection");
-    else
+    else {
+        s->deadline = clock_boot_ms() + SHAKE_MS;
         shake_expect(s, SHAKE_PROOF, SHAKE_MAC_BYTES);
+    }
 }
 
 static void out_proved(struct meeting *t, struct attempt *o)
@@ -308,8 +313,9 @@ static void asking_failed(struct asking *a, const char *why)
     shake_drop(&a->shake);
 }
 
-static void asking_start(const struct coll_handshake *m, struct asking *a, int64_t now)
+static void asking_start(const struct coll_handshake *m, struct asking *a)
 {
+    int64_t now = clock_boot_ms();
     struct err e = {0};
 
     a->shake.state = SHAKE_CONNECTING;
@@ -368,7 +374,7 @@ static int64_t run_asking_timers(struct meeting *t, int64_t now, int64_t next)
         if (a->shake.fd >= 0 && a->shake.deadline <= now)
             asking_failed(a, a->shake.state == SHAKE_PAIRED ? "the peer did not come" : "it does not answer");
         if (a->shake.fd < 0 && a->retry_at <= now)
-            asking_start(t->m, a, now);
+            asking_start(t->m, a);
         next = deadline_sooner(next, a->shake.fd >= 0 ? a->shake.deadline : a->retry_at);
     }
     return next;
@@ -420,7 +426,7 @@ static int64_t run_attempt_timers(struct meeting *t, int64_t now, int64_t next)
 /* Drops handshakes that are late. Returns the time when something is due again. */
 static int64_t run_timers(struct meeting *t)
 {
-    int64_t now = clock_boot_ms(), next = t->m->deadline;
+    int64_t now = t->looked, next = t->m->deadline;
 
     for (int i = 0; i < MAX_PENDING; i++) {
         if (t->in[i].fd >= 0 && t->in[i].deadline <= now)
@@ -511,11 +517,12 @@ static enum err_code meet_once(struct meeting *t, struct err *e)
     int64_t next = run_timers(t), room = in_room_at(t), now = clock_boot_ms();
     nfds_t count = (nfds_t)(POLL_WATCHED + t->m->watched_count + t->asking_count);
 
-    if (now >= t->m->deadline)
+    if (t->looked >= t->m->deadline)
         return peers_missing(t, e);
     if (room > now)
         next = deadline_sooner(next, room);
     poll_fill(t, room <= now);
+    t->looked = now;
     if (poll(p, count, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
         return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
     if (group_is_over(t))
