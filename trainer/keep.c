@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -21,7 +22,15 @@
 #include "trainer/parameters.h"
 #include "trainer/progress.h"
 #include "trainer/rebalance.h"
+#include "trainer/signals.h"
 #include "trainer/test_wait.h"
+
+/* How long the last snapshot of a finished run waits for space, and its pauses. Without this snapshot all steps since the one before
+ * are lost, and another attempt would make them again for the same full disk. */
+#define SPACE_WAIT_MS (10 * 60 * 1000)
+#define SPACE_PAUSE_LEAST_MS 500
+#define SPACE_PAUSE_MOST_MS 15000
+#define SPACE_LOOK_MS 100 /* a pause ends this long after a stop */
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
 
@@ -70,7 +79,8 @@ static enum err_code commit_snapshot(void *arg, const struct snapshot_place *pla
                               .bytes = files->bytes,
                               .parts = (int)place->parts,
                               .digest = files->path ? files->digest : NULL,
-                              .path = files->path};
+                              .path = files->path,
+                              .patience_ms = t->patience_ms};
     return link_commit_snapshot(t->link, &s, e);
 }
 
@@ -95,6 +105,30 @@ static void tell_failed_snapshot(void *arg, const struct snapshot_place *place, 
 {
     const struct trainer *t = arg;
     link_snapshot_failure(t->link, place->step, why);
+}
+
+/* A stop must be quick, and a generation that is over commits no snapshot. */
+static bool must_not_wait(const struct trainer *t)
+{
+    return link_over(t->link) || link_stop_asked(t->link) || trainer_stop_signal;
+}
+
+static bool pause_for_space(void *arg, const struct snapshot_place *place, const struct err *why,
+                            int64_t left_ms, int tries)
+{
+    const struct trainer *t = arg;
+    const struct timespec look = {.tv_nsec = SPACE_LOOK_MS * 1000000};
+    int64_t pause = tries < 5 ? SPACE_PAUSE_LEAST_MS << tries : SPACE_PAUSE_MOST_MS;
+    if (pause > left_ms)
+        pause = left_ms;
+    /* Each failure is logged and reported, so that this rank does not count as silent, and a coordinator that has
+     * restarted knows that it waits. */
+    log_warn("snapshot_waits", "step=%lld left_s=%lld why=%s", (long long)place->step,
+             (long long)(left_ms / 1000), LOG_Q(why->msg));
+    link_snapshot_waits(t->link, place->step, why, left_ms);
+    for (const int64_t end = clock_boot_ms() + pause; !must_not_wait(t) && clock_boot_ms() < end;)
+        nanosleep(&look, NULL);
+    return !must_not_wait(t);
 }
 
 /* If the user restarted the job from scratch, moves its former snapshots to another directory. Else moves those of other
@@ -146,6 +180,7 @@ enum err_code keep_open(struct trainer *t, struct err *e)
     bool writer = false, differ = sync_ranks_differ(t->formation.sync);
     int writers = 0;
     t->divides = false;
+    t->patience_ms = 0;
     if (!t->snapshot_dir)
         return ERR_OK;
     if (choose_writer(t, &writer, &writers, e))
@@ -173,6 +208,7 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         .copy = copy_state,
         .commit = commit_snapshot,
         .failed = tell_failed_snapshot,
+        .pause = pause_for_space,
         .arg = t,
     };
     return saver_open(&t->saver, &config, e);
@@ -372,8 +408,12 @@ enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e)
 {
     if (!t->snapshot_dir)
         return ERR_OK;
-    if (last)
+    if (last) {
         keep_await(t);
+        t->patience_ms = t->stopped ? 0 : test_wait_space(SPACE_WAIT_MS);
+        if (t->saver)
+            saver_set_last(t->saver, t->patience_ms);
+    }
     progress_saved(t);
     /* The last snapshot may be of the same step of this rank, but of other steps of other ranks. */
     if ((t->stopped_within || t->last_snapshot_step != t->engine.step) && stage_snapshot(t, e))
@@ -382,8 +422,12 @@ enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e)
     t->last_snapshot_ms = clock_boot_ms();
     if (!last || !t->saver)
         return ERR_OK;
-    if (saver_wait(t->saver, e) && !(e->code == ERR_CANCELLED && link_given_up(t->link)))
+    if (saver_wait(t->saver, e) && !(e->code == ERR_CANCELLED && link_given_up(t->link))) {
+        /* The wait for space ended with the generation. The next one may continue from the state in memory. */
+        if (e->code == ERR_RESOURCE_EXHAUSTED && link_over(t->link))
+            e->code = ERR_CANCELLED;
         return err_wrap(e, "the last snapshot");
+    }
     progress_saved(t);
     return ERR_OK;
 }

@@ -63,6 +63,12 @@ void test_wait_copy(const struct trainer *t)
     hold_while_file_exists(t, "DDP_TEST_HOLD_COPY", t->engine.step);
 }
 
+int64_t test_wait_space(int64_t ms)
+{
+    const char *text = getenv("DDP_TEST_SPACE_WAIT_MS");
+    return text ? strtoll(text, NULL, 10) : ms;
+}
+
 /* Also called in a child process, which has one thread but inherits the locks of its parent's threads. So it must not
  * take a lock. */
 static bool test_file_has(const char *path, const char *words)

@@ -15,5 +15,7 @@ void test_wait_hold(const struct trainer *t);
 void test_wait_stuck(const struct trainer *t);
 /* With DDP_TEST_HOLD_COPY=40:PATH, in the copy of the state after 40 steps, before its last array, while the file PATH exists. */
 void test_wait_copy(const struct trainer *t);
+/* Returns ms, or with DDP_TEST_SPACE_WAIT_MS=2000 that time: how long the last snapshot waits for space. */
+int64_t test_wait_space(int64_t ms);
 
 #endif

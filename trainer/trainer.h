@@ -151,6 +151,8 @@ struct trainer {
     /* Step of `digest`, and the last step at which all ranks had the same digest; -1: none. */
     int64_t digest_step, agreed_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
+    int64_t
+        patience_ms; /* how long the last snapshot of a finished run waits for space; 0: not at its end yet */
     int64_t revision;    /* of the job file whose values are in use */
     bool told_round;     /* the first round is in the log */
     int low_rounds;      /* see sync_agreement_stays_low */

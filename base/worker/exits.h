@@ -17,7 +17,8 @@
  * or the name server does not answer. */
 #define EXIT_NO_ADDRESS 68
 
-/* A native worker failed in a way that a restart would repeat: invalid input, a loss that became nan. */
+/* A native worker failed in a way that a restart would repeat: invalid input, a loss that became nan, a disk that
+ * stayed full for the last snapshot. */
 #define EXIT_NO_RESTART 78
 
 #endif

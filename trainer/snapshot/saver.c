@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 struct saver {
     struct saver_config config;
@@ -23,7 +25,9 @@ struct saver {
     struct err copied;    /* of the owner's copy */
     struct snapshot_place place;
     int64_t part_samples;
-    struct err result; /* result of the last snapshot that ended */
+    bool last;           /* the snapshot is the owner's last one */
+    int64_t patience_ms; /* how long it waits for space */
+    struct err result;   /* result of the last snapshot that ended */
 };
 
 /* This rank's part, and what ranks share if it is a writer. */
@@ -54,12 +58,36 @@ static void saver_discard(struct saver *s, const struct snapshot_place *place)
         log_warn("snapshot_not_removed", "step=%lld why=%s", (long long)place->step, LOG_Q(e.msg));
 }
 
+/* Returns true if the disk was full, and the snapshot is to be tried again. Else *e is final. `began`: of the first try. */
+static bool saver_tries_again(struct saver *s, const struct snapshot_place *place, int64_t began, int *tries,
+                              struct err *e)
+{
+    /* A permission or a missing directory does not change while the snapshot waits. */
+    if (e->code != ERR_RESOURCE_EXHAUSTED || !s->patience_ms)
+        return false;
+    const int64_t left = began + s->patience_ms - clock_boot_ms();
+    const struct err why = *e;
+    if (left > 0) {
+        const bool again = s->config.pause(s->config.arg, place, &why, left, (*tries)++);
+        *e = again ? (struct err){0} : why;
+        return again;
+    }
+    err_set(e, ERR_FAILED_PRECONDITION,
+            "disk full at %s: no space for the snapshot of step %lld after %s: %.300s", s->dir,
+            (long long)place->step, text_duration(s->patience_ms).text, why.msg);
+    return false;
+}
+
 static enum err_code saver_save(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
                                 struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    const int64_t began = clock_boot_ms();
     struct err warning = {0};
-    if (saver_write(s, place, part_samples, &files, e)) {
+    int tries = 0;
+    while (saver_write(s, place, part_samples, &files, e)) {
+        if (saver_tries_again(s, place, began, &tries, e))
+            continue;
         saver_discard(s, place); /* the other parts cannot become a snapshot without this one */
         return e->code;
     }
@@ -71,8 +99,9 @@ static enum err_code saver_save(struct saver *s, const struct snapshot_place *pl
     }
     if (!s->config.writer)
         return ERR_OK;
-    if (snapshot_mark_committed(&files, place, e))
-        return e->code;
+    while (snapshot_mark_committed(&files, place, e))
+        if (!saver_tries_again(s, place, began, &tries, e))
+            return e->code;
     if (fault_hit("snapshot.prune"))
         return ERR_OK;
     if (snapshot_prune(s->dir, place, s->config.after, s->config.keep, s->config.keep_best, &warning))
@@ -121,13 +150,16 @@ static void *saver_main(void *arg)
         pthread_mutex_unlock(&s->lock);
         if (saver_copy(s, &e) || saver_save(s, &place, part_samples, &e))
             log_warn("snapshot_failed", "step=%lld why=%s", (long long)place.step, LOG_Q(e.msg));
+        const bool tell = e.code && s->config.failed, early = tell && s->last;
+        if (early)
+            s->config.failed(s->config.arg, &place, &e);
         pthread_mutex_lock(&s->lock);
         s->result = e;
         s->busy = false;
         s->ended = true;
         pthread_cond_broadcast(&s->moved);
         /* Called after busy was cleared, because it may block, and the next snapshot need not wait for it. */
-        if (!e.code || !s->config.failed)
+        if (!tell || early)
             continue;
         pthread_mutex_unlock(&s->lock);
         s->config.failed(s->config.arg, &place, &e);
@@ -221,6 +253,15 @@ float *saver_model(struct saver *s)
 struct snapshot_part *saver_parts(struct saver *s)
 {
     return s->parts;
+}
+
+void saver_set_last(struct saver *s, int64_t patience_ms)
+{
+    pthread_mutex_lock(&s->lock);
+    BUG_ON(s->busy || (patience_ms && !s->config.pause));
+    s->last = true;
+    s->patience_ms = patience_ms;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void saver_begin(struct saver *s, const struct snapshot_place *place, int64_t part_samples,

@@ -19,6 +19,10 @@ typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place 
 typedef enum err_code (*saver_copy_fn)(void *arg, float *state, struct err *e);
 /* Called for each snapshot that failed. */
 typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, const struct err *why);
+/* Called when the disk was full for a snapshot that waits for space, with the time that is left. Pauses; `tries` counts up from
+ * 0, so that pauses can grow. Returns false if the wait must end now. */
+typedef bool (*saver_pause_fn)(void *arg, const struct snapshot_place *place, const struct err *why,
+                               int64_t left_ms, int tries);
 struct saver_config {
     const char *dir;
     int64_t keep, keep_best;
@@ -32,7 +36,8 @@ struct saver_config {
     saver_copy_fn copy; /* for saver_submit_copy; else NULL */
     saver_commit_fn commit;
     saver_failed_fn failed; /* or NULL */
-    void *arg;              /* argument of all three */
+    saver_pause_fn pause;   /* for saver_set_last; else NULL */
+    void *arg;              /* argument of all of them */
 };
 
 struct saver;
@@ -47,6 +52,10 @@ size_t saver_bytes(const struct saver *s); /* size of the staged copy */
 float *saver_state(struct saver *s);
 float *saver_model(struct saver *s);
 struct snapshot_part *saver_parts(struct saver *s);
+/* The next snapshot is the last one. On a full disk it is tried again for patience_ms, and then fails with FAILED_PRECONDITION; if
+ * config.pause ends the wait, with RESOURCE_EXHAUSTED. Other errors do not wait. config.failed is called before the saver is
+ * idle, because the process may end then. Not while busy. */
+void saver_set_last(struct saver *s, int64_t patience_ms);
 /* Starts writing what was staged. Not while busy. part_samples: see snapshot_part_write. */
 void saver_submit(struct saver *s, const struct snapshot_place *place, int64_t part_samples);
 /* The same, without parts, of a state that config.copy stages first, on the saver's thread or in saver_await_copy. The

@@ -1,7 +1,7 @@
 /* The curves of one or several jobs: the controls, the charts and the marks of events. */
 
 const FAULTS = new Set(["rank_failed", "late_rank_ended", "survivors_ended", "rank_stuck", "gpu_sick", "snapshots_missing", "snapshot_failed",
-  "not_restarted", "job_unsaved"]);
+  "snapshot_waits", "not_restarted", "job_unsaved"]);
 const CHANGES = new Set(["tune_applied", "job_resized", "handed_over", "generation_drained", "job_from_scratch", "sync_chosen"]);
 
 const event_is_fault = (event) => FAULTS.has(event.what) || (event.what === "job_ended" && event.text.startsWith("failed"));

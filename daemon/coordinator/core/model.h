@@ -97,6 +97,8 @@ struct snapshot_fault {
     int rank;
     int64_t count, since_ms; /* number of failures, and the wall clock at the first one */
     int64_t spawn, step;     /* spawn and step of the last failure, so that a repeated call counts once */
+    int64_t
+        waits_until; /* by the boot clock: until then the rank tries the last snapshot again; 0: it does not wait */
 };
 
 /* A snapshot whose parts are not all there yet (pending_parts.c). */

@@ -152,6 +152,7 @@ static void worker_report_snapshot_failure(struct rpc_call *rpc, const void *mes
     event.snapshot.generation = m->generation;
     event.snapshot.step = m->step;
     event.snapshot.why = m->why;
+    event.snapshot.waits_ms = m->waits_ms;
     commit_queue_event(s, &event);
 }
 

@@ -16,9 +16,9 @@ void link_set_parts_wait(struct link *r, int64_t ms)
     r->parts_wait_ms = ms;
 }
 
-static int64_t parts_wait(const struct link *r)
+static int64_t parts_wait(const struct link *r, const struct link_snapshot *s)
 {
-    return r->parts_wait_ms ? r->parts_wait_ms : PARTS_WAIT_MS;
+    return (r->parts_wait_ms ? r->parts_wait_ms : PARTS_WAIT_MS) + s->patience_ms;
 }
 
 /* An older coordinator takes the first writer's call for a whole snapshot. So nothing is sent until Watch has heard that
@@ -70,13 +70,14 @@ static enum err_code commit_call(struct link *r, const Ddp__V1__CommitSnapshotRe
 }
 
 /* Gives the snapshot up for all ranks, and asks once more: it may have been committed just before. */
-static enum err_code commit_give_up(struct link *r, const Ddp__V1__CommitSnapshotRequest *q, struct err *e)
+static enum err_code commit_give_up(struct link *r, const Ddp__V1__CommitSnapshotRequest *q,
+                                    int64_t waited_ms, struct err *e)
 {
     bool pending;
     struct err late = {0};
 
     err_set(&late, ERR_DEADLINE_EXCEEDED, "another rank has not written its part in %lld s",
-            (long long)parts_wait(r) / 1000);
+            (long long)waited_ms / 1000);
     link_snapshot_failure(r, q->step, &late);
     enum err_code rc = commit_call(r, q, 0, &pending, e);
     if (!rc && !pending)
@@ -102,9 +103,9 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     atomic_fetch_add(&r->committing, 1);
     enum err_code rc = s->parts ? parts_are_counted(r, e) : ERR_OK;
     if (!rc)
-        rc = commit_call(r, &q, clock_boot_ms() + parts_wait(r), &pending, e);
+        rc = commit_call(r, &q, clock_boot_ms() + parts_wait(r, s), &pending, e);
     if (pending) /* the wait for other ranks was cut short, or is over */
-        rc = atomic_load(&r->cancelled) ? link_cancelled(e) : commit_give_up(r, &q, e);
+        rc = atomic_load(&r->cancelled) ? link_cancelled(e) : commit_give_up(r, &q, parts_wait(r, s), e);
     atomic_fetch_sub(&r->committing, 1);
     /* The Watch thread ended the wait. The snapshot is complete on disk, and the next generation may offer
      * it. */
@@ -119,31 +120,55 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
 }
 
-/* A coordinator that does not know this call is older, and does not need it. */
-void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
+/* A generation that is over would not commit the snapshot anyway. */
+static bool failure_matters(const struct link *r, const struct err *why)
+{
+    return r->has_coordinator && why->code != ERR_ABORTED && why->code != ERR_CANCELLED && !link_over(r);
+}
+
+/* One try. A coordinator that does not know this call is older, and does not need it. */
+static enum err_code failure_call(struct link *r, int64_t step, const struct err *why, int64_t waits_ms,
+                                  struct err *e)
 {
     Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
     CLEANUP(free_text) char *text = xstrdup(why->msg);
     void *reply = NULL;
-    struct err e = {0};
-    int tries = 0;
-    enum err_code rc;
 
-    if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
-        return; /* the generation is over, so the snapshot would not be committed anyway */
     q.job = r->place.job;
     q.generation = r->generation;
     q.rank = r->rank;
     q.step = step;
     q.why = rpc_utf8_clean(text);
-    atomic_store(&r->failed_step, step);
-    atomic_store(&r->failed_generation, q.generation);
-    do {
-        if (link_over(r))
-            return;
-        rc = link_call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
-    } while (rc && link_call_again(r, "ReportSnapshotFailure", &e, &tries));
+    q.waits_ms = waits_ms;
+    enum err_code rc = link_call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, e);
     rpc_free(reply);
+    return rc;
+}
+
+void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
+{
+    struct err e = {0};
+    enum err_code rc = ERR_OK;
+    int tries = 0;
+
+    if (!failure_matters(r, why))
+        return;
+    atomic_store(&r->failed_step, step);
+    atomic_store(&r->failed_generation, r->generation);
+    /* As for a commit, a stop waits for an absent coordinator only for a limited time. */
+    atomic_fetch_add(&r->committing, 1);
+    do
+        rc = failure_call(r, step, why, 0, &e);
+    while (rc && link_call_again(r, "ReportSnapshotFailure", &e, &tries) && !link_over(r));
+    atomic_fetch_sub(&r->committing, 1);
     if (rc)
         log_debug("failure_not_told", "why=%s", LOG_Q(e.msg));
+}
+
+void link_snapshot_waits(struct link *r, int64_t step, const struct err *why, int64_t left_ms)
+{
+    struct err e = {0};
+
+    if (failure_matters(r, why) && failure_call(r, step, why, left_ms, &e))
+        log_debug("wait_not_told", "why=%s", LOG_Q(e.msg));
 }

@@ -10,6 +10,8 @@ struct link_snapshot {
     int parts; /* 0: one rank commits the whole snapshot; else all ranks do, each when its files are there */
     const char *digest; /* sha256 over the files, in hex; NULL: this rank wrote its part alone */
     const char *path;   /* absolute; NULL as above */
+    int64_t
+        patience_ms; /* how much longer than usual other ranks may take, because they may wait for space */
 };
 /* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. With
  * parts, also until all ranks have called it. ABORTED: the coordinator refuses the snapshot for good, because another
@@ -22,5 +24,8 @@ void link_set_parts_wait(struct link *r, int64_t ms);
 /* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way. Watch says it again
  * to a coordinator that restarted. */
 void link_snapshot_failure(struct link *r, int64_t step, const struct err *why);
+/* Tells the coordinator that the snapshot of this step waits for space, and for how much longer. Makes one try, because the caller
+ * calls again while it waits. */
+void link_snapshot_waits(struct link *r, int64_t step, const struct err *why, int64_t left_ms);
 
 #endif

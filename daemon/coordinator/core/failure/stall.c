@@ -25,6 +25,7 @@
 #include "daemon/coordinator/core/nodes/operator.h"
 #include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/quorum.h"
+#include "daemon/coordinator/core/snapshots/unsaved.h"
 
 #define SAID_AFTER_MS 60000  /* status shows a standstill after this time, if stall_timeout is not shorter */
 #define TOLD_AFTER_MS 600000 /* hooks are told of it after this time, if there is no stall_timeout */
@@ -277,6 +278,8 @@ static const struct spawn *find_stalled(const struct core *core, const struct jo
     const struct generation *g = job_current(job);
 
     *from = INT64_MAX;
+    if (unsaved_waits(core, job))
+        return NULL;
     if (g && job->r.state == JOB_RUNNING && g->r.state == GENERATION_RUNNING)
         return find_culprit(core, g, from);
     if (g && job->r.state == JOB_STARTING && g->r.state == GENERATION_FORMING &&

@@ -50,6 +50,19 @@ static struct snapshot_fault *add_fault(struct core *core, struct job *job, cons
     return fault;
 }
 
+/* The rank has finished the run, and keeps its state until there is space. A person who frees space in time saves it. */
+static void fault_waits(struct core *core, struct job *job, struct snapshot_fault *fault, int64_t waits_ms)
+{
+    const bool first = !fault->waits_until;
+
+    fault->waits_until = core->now.boot_ms + waits_ms;
+    if (first)
+        emit_event(core, job, "snapshot_waits",
+                   "rank %d on %s waits up to %s for space for the last snapshot, of step %s: %s",
+                   fault->rank, fault->node, text_duration(waits_ms).text, text_count(fault->step).text,
+                   fault->why);
+}
+
 void snapshot_faults_failed(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->member.job);
@@ -62,7 +75,9 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
                   event->member.job);
         return;
     }
-    pending_parts_failed(job, s, step);
+    const int64_t waits_ms = event->snapshot.waits_ms > 0 ? event->snapshot.waits_ms : 0;
+    if (!waits_ms) /* else the others wait with it */
+        pending_parts_failed(job, s, step);
     struct snapshot_fault *fault = find_fault(job, s->r.node);
     bool first = !fault;
     if (first)
@@ -74,7 +89,11 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     fault->step = step;
     text_set(&fault->why, "%.*s", WHY_CHARS, event->snapshot.why ? event->snapshot.why : "");
     job->changed = true;
-    if (first)
+    if (waits_ms)
+        fault_waits(core, job, fault, waits_ms);
+    else
+        fault->waits_until = 0;
+    if (first && !waits_ms)
         emit_event(core, job, "snapshot_failed", "rank %d on %s could not write the snapshot of step %s: %s",
                    fault->rank, fault->node, text_count(step).text, fault->why);
     emit_ok(core, event->call);
@@ -188,6 +207,8 @@ void snapshot_faults_formed(struct job *job)
     const struct generation *g = job_current(job);
 
     job->saved.overdue = false;
+    for (size_t i = 0; i < job->snapshot_fault_count; i++) /* a rank that still waits says so again */
+        job->snapshot_faults[i].waits_until = 0;
     for (size_t i = job->snapshot_fault_count; i-- > 0;) {
         bool member = false;
         for (int rank = 0; rank < g->r.world_size; rank++)
@@ -210,9 +231,16 @@ void snapshot_faults_notes(const struct core *core, const struct job *job, struc
     for (size_t i = 0; i < job->snapshot_fault_count; i++) {
         const struct snapshot_fault *f = &job->snapshot_faults[i];
         CLEANUP(free_text)
-        char *note = xasprintf("rank %d on %s cannot write snapshots since %s (%s, the last at step %s): %s",
-                               f->rank, f->node, text_clock(f->since_ms, core->now.wall_ms, false).text,
-                               text_counted(f->count, "failure").text, text_count(f->step).text, f->why);
+        char *note = NULL;
+        if (f->waits_until)
+            note = xasprintf(
+                "disk full: rank %d on %s waits for space for the last snapshot, of step %s, for another %s: %s",
+                f->rank, f->node, text_count(f->step).text,
+                text_duration(f->waits_until - core->now.boot_ms).text, f->why);
+        else
+            note = xasprintf("rank %d on %s cannot write snapshots since %s (%s, the last at step %s): %s",
+                             f->rank, f->node, text_clock(f->since_ms, core->now.wall_ms, false).text,
+                             text_counted(f->count, "failure").text, text_count(f->step).text, f->why);
         out->notes = strv_append(out->notes, note);
     }
     if (job->went_back)

@@ -564,11 +564,18 @@ enum err_code fixture_commit_part(struct core_fixture *f, int64_t job, int rank,
 enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int rank, int64_t step,
                                       const char *why)
 {
+    return fixture_snapshot_waits(f, job, rank, step, why, 0);
+}
+
+enum err_code fixture_snapshot_waits(struct core_fixture *f, int64_t job, int rank, int64_t step,
+                                     const char *why, int64_t waits_ms)
+{
     struct core_event event = from_worker(f, CORE_SNAPSHOT_FAILED, job, fixture_spawn(f, job, rank));
 
     event.snapshot.generation = core_job(f->core, job)->generation;
     event.snapshot.step = step;
     event.snapshot.why = why;
+    event.snapshot.waits_ms = waits_ms;
     hand_in(f, &event);
     return fixture_reply(f, event.call)->err.code;
 }

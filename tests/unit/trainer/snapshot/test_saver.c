@@ -1,4 +1,5 @@
 /* Tests the saver: steps go on while a snapshot is written, and a snapshot counts only once it is committed. */
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -6,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -265,11 +267,112 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state)
     assert_int_equal(file_write_atomic(fixture_dir, "", 0, 0600, &e), ERR_OK);
     s = gated_saver_open(&g, ERR_OK);
     gate_open(&g);
+    saver_set_last(s, 0);
     saver_submit(s, &place, 0);
     assert_int_not_equal(saver_wait(s, &e), ERR_OK);
     assert_non_null(strstr(e.msg, fixture_dir));
     saver_close(s);
     strcpy(fixture_dir, whole);
+}
+
+/* ---- the last snapshot waits for space. A limit of open files stands for a full disk: both lack a resource. */
+
+struct space {
+    struct gate gate; /* first, because the other callbacks get this one */
+    struct rlimit usual;
+    int pauses, pauses_until; /* there is space again after so many pauses, or the wait is over */
+    bool stop;                /* the wait is over */
+};
+
+static void set_files_limit(rlim_t files)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = files;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static bool pause_until_space(void *arg, const struct snapshot_place *place, const struct err *why,
+                              int64_t left_ms, int tries)
+{
+    struct space *space = arg;
+    assert_int_equal(place->step, 10);
+    assert_int_equal(why->code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(tries, space->pauses++);
+    assert_true(left_ms > 0 && left_ms <= 60000);
+    if (space->pauses < space->pauses_until)
+        return true;
+    if (!space->stop)
+        set_files_limit(space->usual.rlim_cur);
+    return !space->stop;
+}
+
+/* Opened, filled and told that the next snapshot is the last one; no file can be opened. */
+static struct saver *full_saver_open(struct space *space, int64_t patience_ms)
+{
+    struct saver *s = NULL;
+    struct err e = {0};
+    space->gate =
+        (struct gate){.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .open = true};
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .writer = true,
+                                  .layout = &fixture_layout,
+                                  .commit = commit_when_open,
+                                  .failed = note_failure,
+                                  .pause = pause_until_space,
+                                  .arg = space};
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    fixture_fill(saver_state(s), 1.0f);
+    saver_set_last(s, patience_ms);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &space->usual), 0);
+    set_files_limit(0);
+    return s;
+}
+
+static void the_last_snapshot_waits_for_space(void **state)
+{
+    struct space space = {.pauses_until = 3};
+    struct saver *s = full_saver_open(&space, 60000);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct err e = {0};
+    (void)state;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_int_equal(space.pauses, 3);
+    assert_int_equal(space.gate.failures, 0);
+    assert_true(fixture_file_exists("step-10-g1/COMMITTED.json"));
+    saver_close(s);
+}
+
+static void a_stop_ends_the_wait_for_space(void **state)
+{
+    struct space space = {.pauses_until = 2, .stop = true};
+    struct saver *s = full_saver_open(&space, 60000);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct err e = {0};
+    (void)state;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_RESOURCE_EXHAUSTED);
+    set_files_limit(space.usual.rlim_cur);
+    assert_int_equal(space.pauses, 2);
+    assert_int_equal(space.gate.failures, 1); /* told before the saver was idle */
+    saver_close(s);
+}
+
+static void the_wait_for_space_is_bounded(void **state)
+{
+    struct space space = {.pauses_until = INT_MAX};
+    struct saver *s = full_saver_open(&space, 20);
+    struct snapshot_place place = fixture_place_at(10, 1);
+    struct err e = {0};
+    (void)state;
+    saver_submit(s, &place, 0);
+    assert_int_equal(saver_wait(s, &e), ERR_FAILED_PRECONDITION);
+    set_files_limit(space.usual.rlim_cur);
+    assert_non_null(strstr(e.msg, "disk full at "));
+    assert_int_equal(space.gate.failed_code, ERR_FAILED_PRECONDITION);
+    saver_close(s);
 }
 
 /* ---- a state that the saver copies itself */
@@ -395,6 +498,9 @@ int main(void)
         SNAPSHOT_TEST(a_failed_write_leaves_no_part),
         SNAPSHOT_TEST(a_rank_stages_and_writes_its_own_moments_only),
         SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
+        SNAPSHOT_TEST(the_last_snapshot_waits_for_space),
+        SNAPSHOT_TEST(a_stop_ends_the_wait_for_space),
+        SNAPSHOT_TEST(the_wait_for_space_is_bounded),
         SNAPSHOT_TEST(the_owner_goes_on_while_the_state_is_copied),
         SNAPSHOT_TEST(a_copy_that_fails_is_no_snapshot),
         SNAPSHOT_TEST(the_next_copy_does_not_wait_for_the_report_of_a_failure),

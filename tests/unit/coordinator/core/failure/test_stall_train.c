@@ -66,6 +66,21 @@ static void the_rank_that_computes_is_replaced(void **state)
     assert_replaced(f, job, 2);
 }
 
+/* All others sleep in the last barrier, for as long as the rank waits. */
+static void ranks_that_wait_for_space_do_not_stand_still(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = staying_job_of_four(f, FOUR LIMIT SAVED);
+    const struct quiet quiet[] = {{0, 9000, 9500}, {1, 9000, 9500}, {2, 9000, 9500}, {3, 9000, 9500}};
+
+    fixture_snapshot_waits(f, job, 0, 40, "/out: No space left on device", 60000);
+    say_activity(f, "box1", job, quiet, 4);
+    fixture_pass_beating(f, 59000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_pass_beating(f, 2000, "box1"); /* it neither ends nor says that it still waits */
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+}
+
 /* A rank that waits checks now and then whether its peers are alive, and the machine is slow. */
 static void of_two_busy_ranks_the_busier_one_is_replaced(void **state)
 {
@@ -377,6 +392,7 @@ int main(void)
 #define TEST(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
         TEST(the_rank_that_computes_is_replaced),
+        TEST(ranks_that_wait_for_space_do_not_stand_still),
         TEST(of_two_busy_ranks_the_busier_one_is_replaced),
         TEST(the_rank_that_sleeps_outside_a_collective_is_replaced),
         TEST(a_rank_that_sleeps_outside_is_replaced_if_the_waiting_ranks_are_not_idle),

@@ -119,6 +119,21 @@ static void a_part_that_cannot_be_written_fails_the_snapshot_for_all(void **stat
     assert_int_equal(f->kept.snapshot_count, 1);
 }
 
+static void a_part_that_waits_for_space_does_not_fail_the_snapshot(void **state)
+{
+    struct core_fixture *f = *state;
+    bool pending;
+    int64_t job = two_running_ranks(f);
+
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_OK);
+    assert_int_equal(fixture_snapshot_waits(f, job, 1, 10, "/out: no space", 60000), ERR_OK);
+    assert_int_equal(fixture_commit_part(f, job, 0, 10, 2, "d", &pending), ERR_OK);
+    assert_true(pending);
+    assert_int_equal(fixture_commit_part(f, job, 1, 10, 2, "d", &pending), ERR_OK);
+    assert_false(pending);
+    assert_int_equal(f->kept.snapshot_count, 1);
+}
+
 /* The failure was reported to the coordinator before its restart: the rank that failed says so when it connects. */
 static void a_failed_part_is_known_again_after_a_restart(void **state)
 {
@@ -267,6 +282,7 @@ int main(void)
         TEST(parts_are_committed_when_all_are_there),
         TEST(parts_without_shared_files_are_not_committed),
         TEST(a_part_that_cannot_be_written_fails_the_snapshot_for_all),
+        TEST(a_part_that_waits_for_space_does_not_fail_the_snapshot),
         TEST(a_failed_part_is_known_again_after_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

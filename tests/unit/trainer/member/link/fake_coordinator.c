@@ -216,6 +216,7 @@ static void fake_on_failure(struct rpc_call *call, const void *request, void *us
     (void)user;
     snprintf(fake.failure, sizeof(fake.failure), "%d: %s", (int)q->step, q->why);
     fake.failed_step = (int)q->step;
+    fake.failure_waits_ms = (int)q->waits_ms;
     if (fake.refuse)
         rpc_call_fail_with(call, (enum err_code)fake.refuse, "what is this?");
     else

@@ -40,6 +40,7 @@ extern struct fake_coordinator {
     atomic_int revision;   /* of the job file; 0: the job was never tuned */
     /* what has arrived */
     atomic_int failed_step;                         /* of the last ReportSnapshotFailure */
+    atomic_int failure_waits_ms;                    /* of the same */
     atomic_int watched_failure;                     /* the failed step of the last Watch */
     atomic_int joins, bootstraps, watches, commits; /* the number of calls */
     atomic_int parts, committed_step;               /* of the last commit */

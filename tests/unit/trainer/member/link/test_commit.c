@@ -13,6 +13,7 @@
 
 #include "tests/unit/trainer/member/link/fake_coordinator.h"
 #include "trainer/member/link/commit.h"
+#include "trainer/member/link/internal.h"
 #include "trainer/member/link/watch.h"
 
 static const struct link_snapshot snapshot = {
@@ -115,6 +116,25 @@ static void a_wait_for_the_others_is_bounded(void **state)
     fake_coordinator_close();
 }
 
+/* The other ranks wait with it, so the snapshot has not failed: Watch does not say so either. */
+static void a_snapshot_that_waits_for_space_has_not_failed(void **state)
+{
+    const struct err full = {ERR_RESOURCE_EXHAUSTED, "/out: No space left on device"};
+    struct link *link = worker_link_open();
+
+    (void)state;
+    fake_coordinator_open();
+    link_snapshot_waits(link, 120, &full, 9000);
+    assert_string_equal(fake.failure, "120: /out: No space left on device");
+    assert_int_equal(fake.failure_waits_ms, 9000);
+    assert_int_equal(link->failed_step, 0); /* which Watch sends */
+    link_snapshot_failure(link, 120, &full);
+    assert_int_equal(fake.failure_waits_ms, 0);
+    assert_int_equal(link->failed_step, 120);
+    link_close(link);
+    fake_coordinator_close();
+}
+
 static void on_over_ignore(void *arg, int64_t generation)
 {
     (void)arg, (void)generation;
@@ -206,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup(a_commit_of_a_part_waits_for_the_others, fake_coordinator_reset),
         cmocka_unit_test_setup(a_wait_for_the_others_can_be_called_off, fake_coordinator_reset),
         cmocka_unit_test_setup(a_wait_for_the_others_is_bounded, fake_coordinator_reset),
+        cmocka_unit_test_setup(a_snapshot_that_waits_for_space_has_not_failed, fake_coordinator_reset),
         cmocka_unit_test_setup(an_older_coordinator_gets_no_part, fake_coordinator_reset),
         cmocka_unit_test_setup(a_failure_is_reported_again_to_a_coordinator_that_restarted,
                                fake_coordinator_reset),
