@@ -180,6 +180,30 @@ static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatu
     follow_put_line(v, out, line.data);
 }
 
+/* Printed when snapshots begin to fail, when the last one begins to wait for space, and when they are written again. */
+static void follow_put_unsaved(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf text = {0}, line = {0};
+    const bool fails = *job->unsaved, one_line = v->brief || v->own || v->streams;
+    const bool begins = fails && (!v->unsaved || (job->waits_for_space && !v->waits_for_space));
+    if (begins) {
+        buf_puts(&line, "NOTE: ");
+        term_puts_safe(&line, job->unsaved);
+    } else if (v->unsaved && !fails) {
+        buf_puts(&line, "snapshots are written again");
+    }
+    v->unsaved = fails;
+    v->waits_for_space = job->waits_for_space;
+    if (!line.len)
+        return;
+    buf_puts(&text, one_line ? "ddpctl: " : "");
+    if (begins)
+        term_puts(&v->term, &text, STYLE_BAD, line.data);
+    else
+        buf_puts(&text, line.data);
+    follow_put_line(v, out, text.data);
+}
+
 static void follow_progress_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
 {
     const Ddp__V1__Progress *p = job->progress;
@@ -311,6 +335,7 @@ void follow_view_update(struct follow_view *v, const Ddp__V1__JobStatus *job, st
     follow_put_failure(v, job, out);
     if (v->headed && !job_status_ended(job)) {
         follow_put_generation(v, job, out);
+        follow_put_unsaved(v, job, out);
         follow_put_progress(v, job, out);
     }
     if (job_status_ended(job))

@@ -19,7 +19,7 @@ struct follow_view {
     void *seen_by;
     bool tells_end; /* brief, but prints the last line of a train job that does not fail */
     /* private: what was printed so far */
-    bool headed, drawn, ended, away, yielded;
+    bool headed, drawn, ended, away, yielded, unsaved, waits_for_space;
     int64_t first_ms, starting_ms, last_line_ms, last_step, generation, failed_generation;
     int32_t failed_rank;
     char said[256]; /* the reason that was printed last while the job was queued */

@@ -28,6 +28,7 @@
 #include "daemon/coordinator/core/notices.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/progress.h"
+#include "daemon/coordinator/core/snapshots/unsaved.h"
 #include "daemon/coordinator/core/worker_asks.h"
 
 /* The supervisor itself sends SIGKILL when the grace time after SIGTERM is over. If the worker still lives
@@ -650,7 +651,10 @@ void job_settle(struct core *core, struct job *job)
             return;
         if (generation_open(g))
             end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, job->r.reason);
-        end_job(core, job, job->r.goal, job->r.reason);
+        /* A failure has its own words, and its rank wrote no last snapshot. */
+        CLEANUP(free_text) char *loss = g->r.state == GENERATION_FAILED ? NULL : unsaved_loss(job);
+        CLEANUP(free_text) char *why = loss ? xasprintf("%s; %s", job->r.reason, loss) : NULL;
+        end_job(core, job, job->r.goal, why ? why : job->r.reason);
     } else if (g->r.state == GENERATION_DRAINING) {
         if (!has_reachable_spawn(job))
             end_drained_generation(core, g);

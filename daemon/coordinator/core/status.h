@@ -66,6 +66,9 @@ struct core_job_status {
     char *not_restarted;
     /* Problems that do not stop the job, and a change that is pending; NULL-terminated; owned; NULL: none. */
     char **notes;
+    const char
+        *unsaved; /* that note which says that a rank cannot write snapshots; borrowed; NULL: none does */
+    bool waits_for_space; /* that rank waits for space for the last snapshot */
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,
                                          struct core_job_status *out, struct err *e);

@@ -226,6 +226,8 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     out->reason = clean_text(pool, s->reason);
     out->stall = clean_text(pool, s->stall);
     out->not_restarted = clean_text(pool, s->not_restarted);
+    out->unsaved = clean_text(pool, s->unsaved);
+    out->waits_for_space = s->waits_for_space;
     out->n_notes = borrow_texts(pool, s->notes, &out->notes);
     for (size_t i = 0; i < out->n_notes; i++)
         out->notes[i] = clean_text(pool, out->notes[i]);

@@ -242,6 +242,11 @@ void snapshot_faults_notes(const struct core *core, const struct job *job, struc
                              f->rank, f->node, text_clock(f->since_ms, core->now.wall_ms, false).text,
                              text_counted(f->count, "failure").text, text_count(f->step).text, f->why);
         out->notes = strv_append(out->notes, note);
+        if (out->unsaved &&
+            !f->waits_until) /* a wait ends soon, so it comes before failures of other nodes */
+            continue;
+        out->unsaved = out->notes[strv_len(out->notes) - 1];
+        out->waits_for_space = f->waits_until != 0;
     }
     if (job->went_back)
         out->notes = strv_append(out->notes, job->went_back);

@@ -325,13 +325,47 @@ static void test_a_refused_restart_is_explained(void **state)
     }
 }
 
+/* Once at the first failure, because a count of failures changes, and once when the last snapshot waits. */
+static void test_failing_snapshots_are_followed(void **state)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view view;
+    Ddp__V1__JobStatus job;
+    (void)state;
+    sample_running(&job);
+    for (int brief = 0; brief < 2; brief++) {
+        const char *label = brief ? "ddpctl: " : "";
+        follow_view_init(&view, pipe_term);
+        view.brief = brief;
+        follow_view_update(&view, &job, &out);
+        buf_clear(&out);
+        job.unsaved = (char *)(uintptr_t) "rank 0 on n1 cannot write: \033[2J";
+        follow_view_update(&view, &job, &out);
+        job.unsaved = (char *)(uintptr_t) "again";
+        follow_view_update(&view, &job, &out);
+        job.unsaved = (char *)(uintptr_t) "disk full";
+        job.waits_for_space = true;
+        follow_view_update(&view, &job, &out);
+        job.unsaved = (char *)(uintptr_t) "";
+        job.waits_for_space = false;
+        follow_view_update(&view, &job, &out);
+        follow_view_update(&view, &job, &out);
+        CLEANUP(free_text)
+        char *wanted = xasprintf("%sNOTE: rank 0 on n1 cannot write: ?[2J\n%sNOTE: disk full\n"
+                                 "%ssnapshots are written again\n",
+                                 label, label, label);
+        assert_string_equal(out.data, wanted);
+        buf_clear(&out);
+    }
+}
+
 static void test_last_round(void **state)
 {
     static const struct {
         const char *name;
         double value;
     } round[] = {
-        {"round", 14},          {"round_steps", 50},    {"round_samples", 1600},    {"round_wait_ms", 120},
+        {"round", 14},          {"round_steps", 50}, {"round_samples", 1600},    {"round_wait_ms", 120},
         {"round_bytes", 2.4e6}, {"round_norm", 0.5}, {"round_agreement", 0.6188}};
     Ddp__V1__Metric metrics[ARRAY_LEN(round)], *list[ARRAY_LEN(round)];
     CLEANUP(buf_release) struct buf out = {0};
@@ -420,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_events),
         cmocka_unit_test(test_reasons_have_no_control_sequences),
         cmocka_unit_test(test_a_refused_restart_is_explained),
+        cmocka_unit_test(test_failing_snapshots_are_followed),
         cmocka_unit_test(test_last_round),
         cmocka_unit_test(test_json),
     };

@@ -83,6 +83,29 @@ static void a_last_snapshot_that_waits_for_space_is_reported(void **state)
     assert_null(notes_of(f, job));
 }
 
+static void a_stop_says_that_the_last_snapshot_was_lost(void **state)
+{
+    for (int saved = 0; saved < 2; saved++) {
+        struct core_fixture *f = *state;
+        int64_t job = saved_job(f, "");
+
+        fixture_cancel(f, job, false);
+        if (saved)
+            fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1500, "d1500");
+        else
+            fixture_snapshot_failed(f, job, 0, 1500, "/out/.tmp: No space left on device");
+        fixture_exit(f, job, 0, saved ? 0 : 1, 0);
+        assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+        const char *reason = core_job(f->core, job)->reason;
+        const char *loss =
+            strstr(reason, "; the last snapshot, of step 1,500, could not be written: "
+                           "/out/.tmp: No space left on device; the newest snapshot is of step 1,200");
+        assert_true(saved ? !strstr(reason, "snapshot") : loss != NULL);
+        fixture_teardown(state);
+        fixture_setup(state);
+    }
+}
+
 static void a_former_member_cannot_report_failing_snapshots(void **state)
 {
     struct core_fixture *f = *state;
@@ -163,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(failing_snapshots_are_reported_until_they_work),
         TEST(a_last_snapshot_that_waits_for_space_is_reported),
+        TEST(a_stop_says_that_the_last_snapshot_was_lost),
         TEST(a_former_member_cannot_report_failing_snapshots),
         TEST(a_job_without_commits_is_reported),
         TEST(slow_snapshots_get_more_time),
