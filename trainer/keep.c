@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,7 +31,8 @@
 #define SPACE_WAIT_MS (10 * 60 * 1000)
 #define SPACE_PAUSE_LEAST_MS 500
 #define SPACE_PAUSE_MOST_MS 15000
-#define SPACE_LOOK_MS 100 /* a pause ends this long after a stop */
+#define LOOK_MS 100 /* a pause ends this long after a stop */
+#define LOCK_WAIT_MS 5000
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
 
@@ -117,7 +119,7 @@ static bool pause_for_space(void *arg, const struct snapshot_place *place, const
                             int64_t left_ms, int tries)
 {
     const struct trainer *t = arg;
-    const struct timespec look = {.tv_nsec = SPACE_LOOK_MS * 1000000};
+    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000};
     int64_t pause = tries < 5 ? SPACE_PAUSE_LEAST_MS << tries : SPACE_PAUSE_MOST_MS;
     if (pause > left_ms)
         pause = left_ms;
@@ -129,6 +131,50 @@ static bool pause_for_space(void *arg, const struct snapshot_place *place, const
     for (const int64_t end = clock_boot_ms() + pause; !must_not_wait(t) && clock_boot_ms() < end;)
         nanosleep(&look, NULL);
     return !must_not_wait(t);
+}
+
+/* Waits a few seconds, because the last process that wrote here may still be ending. */
+static enum err_code try_lock(struct trainer *t, struct snapshot_holder *holder, struct err *e)
+{
+    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000};
+    const int64_t until = clock_boot_ms() + LOCK_WAIT_MS;
+    struct snapshot_place own = {.job = link_place(t->link)->job, .generation = t->formation.info.generation};
+    snprintf(own.cluster, sizeof(own.cluster), "%s", link_place(t->link)->cluster);
+    for (;;) {
+        *e = (struct err){0};
+        if (snapshot_lock_take(&t->dir_lock, t->snapshot_dir, &own, holder, e) != ERR_ALREADY_EXISTS ||
+            clock_boot_ms() >= until)
+            return e->code;
+        if (link_over(t->link))
+            return err_set(e, ERR_ABORTED, "the generation is over");
+        nanosleep(&look, NULL);
+    }
+}
+
+/* FAILED_PRECONDITION: another run writes into this directory. Each would remove the other's snapshots. */
+static enum err_code lock_dir(struct trainer *t, struct err *e)
+{
+    const struct link_place *place = link_place(t->link);
+    struct snapshot_holder holder;
+    const enum err_code code = try_lock(t, &holder, e);
+    if (!code || code == ERR_ABORTED)
+        return code;
+    CLEANUP(free_text) char *who = snapshot_holder_name(&holder);
+    /* Some network file systems have no locks. A process of this job that cannot be reached may hold the lock for long, but it can
+     * commit nothing any more, and its files have names of their own. */
+    const bool own = *place->cluster && holder.job == place->job && !strcmp(holder.cluster, place->cluster);
+    if (code != ERR_ALREADY_EXISTS || own) {
+        if (!t->lock_warned)
+            log_warn("snapshot_dir_not_locked", "dir=%s holder=%s why=%s", LOG_Q(t->snapshot_dir),
+                     LOG_Q(own ? who : ""), LOG_Q(e->msg));
+        t->lock_warned = true;
+        *e = (struct err){0};
+        return ERR_OK;
+    }
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "%s is in use: %s writes its snapshots there; wait for it, or set another train.snapshot.dir",
+        t->snapshot_dir, who);
 }
 
 /* If the user restarted the job from scratch, moves its former snapshots to another directory. Else moves those of other
@@ -190,6 +236,8 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         state_ranges(&t->engine, &t->ranges);
     if (!writer && !differ && !t->divides)
         return ERR_OK;
+    if (writer && lock_dir(t, e))
+        return err_wrap(e, "snapshot.dir");
     /* Done before this generation writes its first snapshot. */
     if (writer && set_aside(t, e))
         return err_wrap(e, "snapshot.dir");
@@ -218,6 +266,7 @@ void keep_close(struct trainer *t)
 {
     saver_close(t->saver);
     t->saver = NULL;
+    snapshot_lock_release(&t->dir_lock);
     divided_release(&t->ranges);
 }
 

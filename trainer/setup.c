@@ -56,7 +56,7 @@ static void list_optional(const char *out[ENGINE_MAX_EXTRA + 1])
 enum err_code trainer_open(struct trainer *t, struct trainer_config *config, struct link *link, struct err *e)
 {
     const struct link_member *first = link_first_member(link);
-    *t = (struct trainer){.config = config, .spec = &config->job.train, .link = link};
+    *t = (struct trainer){.config = config, .spec = &config->job.train, .link = link, .dir_lock.fd = -1};
     t->last_snapshot_step = t->digest_step = t->agreed_step = t->served_step = -1;
     link_heed_signal(link, &trainer_stop_signal);
     struct engine_config engine = {

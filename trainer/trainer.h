@@ -14,6 +14,7 @@
 #include "trainer/engine/share.h"
 #include "trainer/member/formation/formation.h"
 #include "trainer/member/link/link.h"
+#include "trainer/snapshot/dir_lock.h"
 #include "trainer/snapshot/saver.h"
 
 /* One worker, owned by the main thread. Its engine (engine/) lives as long as the process; its membership in
@@ -110,8 +111,10 @@ struct trainer {
     /* Each rank writes its part of the moments (shard: optimizer); ranges: those of this rank. */
     bool divides;
     struct snapshot_ranges ranges;
-    int home;          /* the rank that writes it into this rank's directory */
-    double peak_flops; /* sum over all ranks' devices; 0: not measured */
+    struct snapshot_lock dir_lock; /* of a writer, on its directory */
+    bool lock_warned;              /* it cannot be locked, which was logged */
+    int home;                      /* the rank that writes it into this rank's directory */
+    double peak_flops;             /* sum over all ranks' devices; 0: not measured */
     struct memory_sizes sizes;
     bool told_sizes;
     struct sync_spec sync; /* how this formation keeps in step: the job's, or the choice of `sync: auto` */
