@@ -25,13 +25,19 @@ static const char config_text[] =
     "%slisten: [%s]\n"
     "\n"
     "# Prometheus metrics at http://ADDRESS/metrics, or none.\n"
-    "# metrics: 127.0.0.1:29601\n"
+    "%s"
     "\n"
     "# The web page for users who log in with their token; needs `tls`, or a loopback address.\n"
-    "# web: 127.0.0.1:29602\n"
+    "%s"
+    "\n"
+    "# A relay for ranks that cannot reach each other: the address at which they reach this machine.\n"
+    "%s"
     "\n"
     "# TLS on TCP: the CA that signs the clients' certificates, and the coordinator's certificate and key.\n"
     "# tls: {ca: /etc/ddp/ca.pem, cert: /etc/ddp/coordinator.pem, key: /etc/ddp/coordinator.key}\n"
+    "\n"
+    "# true: TCP needs no token. Everyone who reaches the port can then run commands on every node.\n"
+    "%sinsecure: %s\n"
     "\n"
     "# The interval of the agents' heartbeats, and the silence after which a node counts as lost.\n"
     "# heartbeat: 3s\n"
@@ -57,8 +63,16 @@ static const char config_text[] =
     "# connections: {total: 20000, per_address: 20000, unauthenticated: 2048,\n"
     "#               unauthenticated_per_address: 1024}\n";
 
-/* Writes the file only if it is missing: an existing one is the administrator's. It has the addresses of --listen, because the
- * commands that init prints name their port. */
+#define METRICS_DEFAULT "127.0.0.1:29601"
+
+/* `web: "127.0.0.1:7002"`; without a value a comment with an example. */
+static char *config_line(const char *key, const char *value, const char *example)
+{
+    return xasprintf("%s%s: \"%s\"\n", value ? "" : "# ", key, value ? value : example);
+}
+
+/* Writes the file only if it is missing: an existing one is the administrator's. It has the values of the options, because the
+ * coordinator is started without them. */
 static enum err_code config_file_create(const char *path, const struct config *config, bool *created,
                                         struct err *e)
 {
@@ -74,11 +88,45 @@ static enum err_code config_file_create(const char *path, const struct config *c
         buf_printf(&listen, "%s\"%s\"", i ? ", " : "", config->listen[i]);
     if (!given)
         buf_printf(&listen, "\"%s\"", usual);
+    const bool usual_metrics = !config->metrics || strcmp(config->metrics, METRICS_DEFAULT) == 0;
     CLEANUP(free_text)
-    char *text = xasprintf(config_text, config->state, given ? "" : "# ", listen.data, config->state);
+    char *metrics = config_line("metrics", usual_metrics ? NULL : config->metrics, METRICS_DEFAULT);
+    CLEANUP(free_text) char *web = config_line("web", config->web, "127.0.0.1:29602");
+    CLEANUP(free_text) char *relay = config_line("relay", config->relay, "box1.example.org:7070");
+    CLEANUP(free_text)
+    char *text = xasprintf(config_text, config->state, given ? "" : "# ", listen.data, metrics, web, relay,
+                           config->insecure ? "" : "# ", config->insecure ? "true" : "false", config->state);
     if (file_mkdirs(dirname(copy), 0755, e) != ERR_OK)
         return e->code;
     return file_write_atomic(path, text, strlen(text), 0644, e);
+}
+
+/* 127.0.0.1:7001, [::1]:7001, localhost:7001. With `none` there is no TCP port at all. */
+static bool address_is_local(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]:", 6) == 0 ||
+           strncmp(address, "localhost:", 10) == 0;
+}
+
+static bool listens_locally(const struct config *config)
+{
+    for (char **address = config->listen; address && *address; address++)
+        if (!address_is_local(*address) && strcmp(*address, "none") != 0)
+            return false;
+    return true;
+}
+
+/* No other machine can reach the coordinator, so a command for each node would fail there. */
+static void next_steps_print_local(const struct config *config, const char *path, const char *flags)
+{
+    const char *address = config->listen ? config->listen[0] : NULL;
+    if (address && strcmp(address, "none") != 0)
+        printf("It listens at %s, which only this machine can reach. To make this machine a node:\n"
+               "  ddp-coordinator token --agent%s | ddp-agent join %s --token -\n",
+               address, flags, address);
+    else
+        puts("It listens at no TCP address, so other machines cannot reach it.");
+    printf("For nodes on other machines, change `listen` in %s first.\n", path);
 }
 
 /* Prints where everything is, and the commands to paste: one to start the coordinator, one for each node. */
@@ -104,16 +152,18 @@ static void next_steps_print(const struct config *config, const char *path, bool
            "token   %s/token (allows everything; use agent_token for nodes, and `user add NAME` for people)\n"
            "config  %s\n"
            "\n"
-           "Start it here: %s%s%s\n"
-           "Then run on each node:\n"
-           "  ssh %s ddp-coordinator token --agent%s | ddp-agent join %s%s --token -\n"
-           "%s",
+           "Start it here: %s%s%s\n",
            config->state, config->state, path, handed_over ? unit : "ddp-coordinator", flags,
-           root && !elsewhere && !handed_over ? " (or systemctl enable --now ddp-coordinator)" : "", host,
-           flags, host, colon ? colon : ":29600",
-           root ? "If you are root there, add --user NAME, the account that jobs run under (or --run-as "
-                  "submitter).\n"
-                : "");
+           root && !elsewhere && !handed_over ? " (or systemctl enable --now ddp-coordinator)" : "");
+    if (listens_locally(config))
+        next_steps_print_local(config, path, flags);
+    else
+        printf("Then run on each node:\n"
+               "  ssh %s ddp-coordinator token --agent%s | ddp-agent join %s%s --token -\n",
+               host, flags, host, colon ? colon : ":29600");
+    if (root)
+        puts("If you are root there, add --user NAME, the account that jobs run under (or --run-as "
+             "submitter).");
 }
 
 /* Refuses an existing directory that the coordinator would refuse when it starts. */
