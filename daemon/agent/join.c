@@ -20,9 +20,10 @@
 static const struct program program = {
     .name = "ddp-agent join",
     .usage = "ddp-agent join HOST:PORT --token FILE|- [OPTIONS]",
-    .help = "Writes the token file and the config file of this node's agent, with the coordinator at HOST:PORT and\n"
-            "the values of the options. For example, on a new node, with the coordinator on box1:\n"
-            "  ssh box1 ddp-coordinator token --agent | ddp-agent join box1:29600 --token -",
+    .help =
+        "Writes the token file and the config file of this node's agent, with the coordinator at HOST:PORT and\n"
+        "the values of the options. For example, on a new node, with the coordinator on box1:\n"
+        "  ssh box1 ddp-coordinator token --agent | ddp-agent join box1:29600 --token -",
 };
 
 /* --help, --version and unknown options end the program. */
@@ -79,8 +80,26 @@ static void config_print(const struct settings *o, const char *token_file, struc
     else if (o->run_as)
         buf_printf(out, "run_as: %s\n", o->run_as);
     else if (geteuid() == 0)
-        buf_puts(out,
-                 "# the account that jobs run under; root's agent does not start without it\n#user: nobody\n");
+        buf_puts(
+            out,
+            "# the account that jobs run under; root's agent does not start without it\n#user: nobody\n");
+}
+
+/* Makes the directory of the config file, and returns the file's path. A relative path becomes absolute and loses its "..": the path of
+ * the token is written into the file, and the agent may be started in any directory. */
+static enum err_code config_place(const char *named, char **out, struct err *e)
+{
+    CLEANUP(free_text) char *path = named ? xstrdup(named) : paths_config("agent.yaml");
+    CLEANUP(free_text) char *dir_text = xstrdup(path);
+    const char *dir = dirname(dir_text), *slash = strrchr(path, '/');
+
+    if (file_mkdirs(dir, 0755, e))
+        return e->code;
+    CLEANUP(free_text) char *real = path[0] == '/' ? xstrdup(dir) : realpath(dir, NULL);
+    if (!real)
+        return err_sys(e, errno, "%s", dir);
+    *out = paths_join(real, slash ? slash + 1 : path);
+    return ERR_OK;
 }
 
 enum err_code agent_join(int argc, char **argv, struct err *e)
@@ -88,28 +107,32 @@ enum err_code agent_join(int argc, char **argv, struct err *e)
     CLEANUP(settings_release) struct settings o = {0};
     CLEANUP(buf_release) struct buf token = {0};
     CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(free_text) char *usual = paths_config("agent.yaml");
     CLEANUP(free_text) char *config = NULL;
     CLEANUP(free_text) char *dir = NULL;
     CLEANUP(free_text) char *token_file = NULL;
     struct rpc_address at;
 
     if (join_options_read(&o, argc, argv, e) || rpc_address_parse(o.coordinator, &at, e) ||
-        join_token_read(o.token_file, &token, e))
+        join_token_read(o.token_file, &token, e) || config_place(o.config_file, &config, e))
         return e->code;
     /* a config file that --config names is replaced silently; for the usual one the user is told */
-    config = o.config_file ? xstrdup(o.config_file) : paths_config("agent.yaml");
     dir = xstrdup(config);
     token_file = paths_join(dirname(dir), token_is_agents(token.data) ? "agent.token" : "token");
     if (file_exists(config) && !o.config_file)
         fprintf(stderr, "ddp-agent: replacing %s\n", config);
     buf_putc(&token, '\n');
     config_print(&o, token_file, &text);
-    if (file_mkdirs(dir, 0755, e) || file_write_atomic(token_file, token.data, token.len, 0600, e) ||
+    if (file_write_atomic(token_file, token.data, token.len, 0600, e) ||
         file_write_atomic(config, text.data, text.len, 0644, e))
         return e->code;
     fprintf(stderr, "wrote %s and %s\n", config, token_file);
     if (geteuid() == 0 && !o.user && !o.run_as)
         fprintf(stderr, "name the account that jobs run under (user:) in %s, then run:\n", config);
-    puts(geteuid() == 0 ? "systemctl enable --now ddp-agent" : "ddp-agent &");
+    /* The systemd unit reads the usual file only. */
+    if (strcmp(config, usual) != 0)
+        printf("ddp-agent --config %s &\n", config);
+    else
+        puts(geteuid() == 0 ? "systemctl enable --now ddp-agent" : "ddp-agent &");
     return ERR_OK;
 }

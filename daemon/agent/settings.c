@@ -282,6 +282,8 @@ static enum err_code config_file_read(struct settings *s, const char *named, str
     conf_close(doc);
     if (s->coordinator)
         text_replace(&s->coordinator_from, path);
+    if (s->token_file)
+        text_replace(&s->token_from, path);
     return code;
 }
 
@@ -305,6 +307,8 @@ static enum err_code arguments_read(struct settings *s, int argc, char **argv, s
         return e->code;
     if (given.coordinator)
         text_replace(&s->coordinator_from, "--coordinator");
+    if (given.token_file)
+        text_replace(&s->token_from, "--token");
     if (args.tail && *args.tail)
         s->command = strv_dup(args.tail);
     return ERR_OK;
@@ -383,8 +387,10 @@ static enum err_code token_find(struct settings *s, struct err *e)
     CLEANUP(free_text) char *own = paths_config("token");
     CLEANUP(free_text) char *beside = paths_join(state, "token");
 
+    if (s->token_file && token_file_read(s->token_file, &s->token, e))
+        return err_wrap(e, "token (from %s)", s->token_from);
     if (s->token_file)
-        return token_file_read(s->token_file, &s->token, e);
+        return ERR_OK;
     if (!access(agents, R_OK))
         return token_file_read(agents, &s->token, e);
     if (!access(own, R_OK))
@@ -465,6 +471,7 @@ void settings_release(struct settings *s)
     free(s->address);
     free(s->relay);
     free(s->token_file);
+    free(s->token_from);
     free(s->token);
     strv_free(s->env);
     free(s->user);

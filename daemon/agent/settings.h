@@ -20,12 +20,13 @@ struct settings {
     char *address; /* NULL: the source address towards the coordinator */
     char *relay;   /* "host:port" of a relay that this agent runs; NULL: none */
     char *token_file;
-    char *token;    /* NULL: none */
-    char **env;     /* "NAME=value", for every job on this node */
-    char *user;     /* the account that jobs run under; NULL: the agent's */
-    char *run_as;   /* "submitter": each job runs under its user's account; NULL: under `user` */
-    char *workdir;  /* working directory of every command, instead of its job's; NULL: the job's */
-    char **command; /* runs instead of the command of each command job; NULL: the job's */
+    char *token_from; /* which file or flag names it; NULL: none does */
+    char *token;      /* NULL: none */
+    char **env;       /* "NAME=value", for every job on this node */
+    char *user;       /* the account that jobs run under; NULL: the agent's */
+    char *run_as;     /* "submitter": each job runs under its user's account; NULL: under `user` */
+    char *workdir;    /* working directory of every command, instead of its job's; NULL: the job's */
+    char **command;   /* runs instead of the command of each command job; NULL: the job's */
     struct {
         char *ca, *cert, *key;
     } tls;
