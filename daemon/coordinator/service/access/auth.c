@@ -230,6 +230,14 @@ static enum err_code identity_establish(const struct service *s, const struct rp
         snprintf(who->name, sizeof who->name, "unknown");
         if (worker_may_reappear(s, auth))
             return err_set(e, ERR_UNAVAILABLE, WORKER_UNKNOWN_YET);
+        /* A node needs the agent token, not a user's. */
+        const struct access_row *row = access_find(auth->service, auth->method);
+        if (row && row->access == ACCESS_AGENT)
+            return err_set(
+                e, ERR_UNAUTHENTICATED,
+                "%s: `ddp-coordinator token --agent` on the coordinator's machine prints the agent "
+                "token; pipe it into `ddp-agent join HOST:PORT --token -` on this node",
+                auth->token ? "unknown or revoked token" : "calls over TCP need a token");
         return err_set(e, ERR_UNAUTHENTICATED,
                        "%s: on the coordinator's machine, `ddp-coordinator token` prints the cluster token,"
                        " `ddp-coordinator user add NAME` makes a user token",
