@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/job/job.h"
+#include "base/log.h"
 #include "base/match/pattern.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/audit.h"
@@ -31,7 +32,7 @@
  * crash could take back. Some methods are in modules of their own: see the table at the end. */
 
 #define EVENTS_LIMIT 1000
-#define ROOM_LEFT (8 << 20) /* bytes that new jobs must leave for the records of running jobs */
+#define ROOM_FOR_EVENT (1 << 20)
 
 static bool cluster_refuse_change(struct service *s, struct rpc_call *rpc)
 {
@@ -57,10 +58,28 @@ static void submit_digest(const Ddp__V1__SubmitJobRequest *request, uint8_t out[
     digest_sha256(out, packed.data, packed.len);
 }
 
+/* The first refusal, and the first job after it, are events of the cluster. Without room even for an event none is recorded: its commit
+ * would fail, and no other change could be committed until there is room. */
+static void submit_note_room(struct service *s, bool low, int64_t room)
+{
+    if (s->told_low == low)
+        return;
+    s->told_low = low;
+    CLEANUP(free_text)
+    char *text = xasprintf("%lld MiB are left at %s: new jobs are %s", (long long)(room >> 20),
+                           s->options->state, low ? "refused" : "taken");
+    if (low)
+        log_error("disk_low", "why=%s", LOG_Q(text));
+    if (room >= ROOM_FOR_EVENT)
+        commit_queue_cluster_event(s, low ? "disk_full" : "disk_free_again", text);
+}
+
 static bool submit_disk_is_low(struct service *s, struct rpc_call *rpc)
 {
-    const int64_t room = store_room(s->store);
-    if (room >= ROOM_LEFT)
+    int64_t room;
+    const bool low = !commit_queue_has_room(s, &room);
+    submit_note_room(s, low, room);
+    if (!low)
         return false;
     s->stats.refused_calls++;
     rpc_call_fail_with(

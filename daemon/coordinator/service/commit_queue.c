@@ -33,6 +33,7 @@
  *   the database. */
 
 #define RETRY_MS 500
+#define ROOM_LEFT (8 << 20) /* bytes that new jobs must leave for the records of running jobs */
 
 enum err_code commit_queue_accepts(const struct service *s, struct err *e)
 {
@@ -41,6 +42,12 @@ enum err_code commit_queue_accepts(const struct service *s, struct err *e)
                        "the coordinator's disk is full (%s): free some space and try again",
                        s->options->state);
     return ERR_OK;
+}
+
+bool commit_queue_has_room(const struct service *s, int64_t *bytes)
+{
+    *bytes = store_room(s->store);
+    return *bytes >= ROOM_LEFT;
 }
 
 /* While commits fail, acknowledgements of heartbeats are released at once: they renew leases, and a lease is

@@ -21,6 +21,8 @@ void commit_queue_cluster_event(struct service *s, const char *what, const char 
 void commit_queue_flush(struct service *s);
 /* ERR_OK, or RESOURCE_EXHAUSTED while commits fail: then calls that change state are refused. */
 MUST_CHECK enum err_code commit_queue_accepts(const struct service *s, struct err *e);
+/* Whether the disk has room for a new job beside the records of running jobs. *bytes: what is left. */
+bool commit_queue_has_room(const struct service *s, int64_t *bytes);
 /* For DATA_LOSS: releases no more effects and ends the program with this error. */
 void commit_queue_damaged(struct service *s, const struct err *e);
 

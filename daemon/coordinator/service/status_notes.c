@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/service/backups.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/service_state.h"
 
@@ -33,7 +34,15 @@ static char **status_notes_add_unknown_jobs(struct service *s, char **notes)
 char **status_notes(struct service *s)
 {
     char **notes = NULL;
+    int64_t room;
 
+    if (!s->commit_blocked && !commit_queue_has_room(s, &room)) {
+        CLEANUP(free_text)
+        char *text =
+            xasprintf("disk full at %s: %lld MiB are left, so new jobs are refused; running jobs continue",
+                      s->options->state, (long long)(room >> 20));
+        notes = strv_append(notes, text);
+    }
     if (s->commit_blocked) {
         CLEANUP(free_text)
         char *text =
