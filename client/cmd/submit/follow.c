@@ -1,5 +1,6 @@
 #include "client/cmd/submit/follow.h"
 
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -243,6 +244,8 @@ static enum err_code follower_run(struct follower *f, struct err *e)
         if (follower_show_status(f))
             return ERR_OK;
         if (follower_is_interrupted(f)) {
+            /* The job's end is not known. 0 would say that it has succeeded. */
+            f->exit_code = 128 + (interrupts_count() ? interrupt_signal() : SIGPIPE);
             follower_detach(f);
             return ERR_OK;
         }
