@@ -40,11 +40,15 @@ char *paths_log(void)
     return paths_join(state, "log");
 }
 
+char *paths_user_config(const char *file)
+{
+    CLEANUP(free_text) char *dir = user_dir("XDG_CONFIG_HOME", ".config");
+    return paths_join(dir, file);
+}
+
 char *paths_config(const char *file)
 {
-    CLEANUP(free_text)
-    char *dir = geteuid() == 0 ? xstrdup("/etc/ddp") : user_dir("XDG_CONFIG_HOME", ".config");
-    return paths_join(dir, file);
+    return geteuid() == 0 ? paths_join("/etc/ddp", file) : paths_user_config(file);
 }
 
 char *paths_join(const char *dir, const char *name)

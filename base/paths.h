@@ -11,6 +11,8 @@
 char *paths_state(void);
 char *paths_log(void);
 char *paths_config(const char *file); /* "agent.yaml" -> "/etc/ddp/agent.yaml" */
+/* The file of a user's configuration, for root in root's home, too: "token" -> "/root/.config/ddp/token". */
+char *paths_user_config(const char *file);
 
 /* dir/name, or name alone if it is absolute. Does not expand "~", which shells do. */
 char *paths_join(const char *dir, const char *name);

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "client/token_files.h"
 
 struct client_config { /* <config>/ddpctl.yaml */
     char *coordinator, *token_file;
@@ -98,23 +99,24 @@ static enum err_code connect_read_token(const char *path, char **out, struct err
 /* A token file that the user or the config names must exist. The files in the default places are optional: a
  * coordinator that runs with --insecure needs no token. */
 static enum err_code target_find_token(const struct globals *g, const struct client_config *config,
-                                       char **out, struct err *e)
+                                       struct target *t, struct err *e)
 {
-    if (g->token_file)
-        return connect_read_token(g->token_file, out, e);
-    if (connect_env("DDP_TOKEN")) {
-        *out = xstrdup(connect_env("DDP_TOKEN"));
+    CLEANUP(free_text) char *found = NULL;
+    CLEANUP(buf_release) struct buf places = {0};
+    const char *named = g->token_file ? g->token_file : config->token_file;
+    if (!g->token_file && connect_env("DDP_TOKEN")) {
+        t->token = xstrdup(connect_env("DDP_TOKEN"));
+        t->token_from = xstrdup("DDP_TOKEN");
         return ERR_OK;
     }
-    if (config->token_file)
-        return connect_read_token(config->token_file, out, e);
-    CLEANUP(free_text) char *state = paths_state();
-    CLEANUP(free_text) char *second = paths_join(state, "token");
-    CLEANUP(free_text) char *first = paths_config("token");
-    if (file_exists(first))
-        return connect_read_token(first, out, e);
-    if (file_exists(second))
-        return connect_read_token(second, out, e);
+    if (!named)
+        named = found = token_file_find(TOKEN_OF_CLUSTER);
+    if (named) {
+        t->token_from = xstrdup(named);
+        return connect_read_token(named, &t->token, e);
+    }
+    token_files_list(TOKEN_OF_CLUSTER, &places);
+    t->token_from = xasprintf("none in DDP_TOKEN, %s", places.data);
     return ERR_OK;
 }
 
@@ -138,7 +140,7 @@ enum err_code target_find(const struct globals *globals, struct target *out, str
         t.tls_key = connect_pick_file(globals->tls_key, config.tls.key);
     }
     /* --insecure sends no token, even if there is one: it would cross the network unencrypted */
-    if (!globals->insecure && !local && target_find_token(globals, &config, &t.token, e) != ERR_OK) {
+    if (!globals->insecure && !local && target_find_token(globals, &config, &t, e) != ERR_OK) {
         target_release(&t);
         return e->code;
     }

@@ -10,7 +10,7 @@
  * Its address is the first of: --coordinator, DDP_COORDINATOR, `coordinator` in the config file, the local
  * socket <state>/coordinator.sock if it exists and may be used, localhost:29600. A TCP connection needs a
  * token, the first of: --token FILE, DDP_TOKEN (the token itself), `token` in the config file,
- * <config>/token, <state>/token. */
+ * the files of token_files.h. */
 MUST_CHECK enum err_code target_find(const struct globals *globals, struct target *out, struct err *e);
 MUST_CHECK enum err_code link_open(struct link *link, const struct globals *globals, struct err *e);
 /* Opens a link, makes one call and closes the link. *reply: rpc_free. */

@@ -18,6 +18,7 @@ void target_release(struct target *t)
 {
     free(t->address);
     free(t->token);
+    free(t->token_from);
     free(t->tls_ca);
     free(t->tls_cert);
     free(t->tls_key);
@@ -152,11 +153,14 @@ enum err_code link_explain(const struct link *link, struct err *e)
             "another address with --coordinator",
             t->address, t->from, link_last_cause(was.msg));
     case ERR_UNAUTHENTICATED:
-        return err_set(e, was.code,
-                       "the coordinator at %s refuses %s: give --token FILE; on the coordinator's machine, "
-                       "`ddp-coordinator token` prints the cluster token and "
-                       "`ddp-coordinator user add NAME` makes a user token",
-                       t->address, t->token ? "this token" : "a call without a token");
+        return err_set(
+            e, was.code,
+            "the coordinator at %s refuses %s%s%s%s: give --token FILE; on the coordinator's machine, "
+            "`ddp-coordinator token` prints the cluster token and "
+            "`ddp-coordinator user add NAME` makes a user token",
+            t->address, t->token ? "this token" : "a call without a token",
+            t->token_from ? (t->token ? " (from " : " (") : "", t->token_from ? t->token_from : "",
+            t->token_from ? ")" : "");
     default:
         return was.code;
     }

@@ -12,6 +12,8 @@
 struct target {
     char *address; /* "unix:/path", "host:port" */
     char *token;   /* or NULL */
+    char *
+        token_from; /* for messages: the file or variable, or where no token was found. NULL: none was looked for */
     char *tls_ca, *tls_cert, *tls_key;
     const char *from; /* the source of the address, for messages: "--coordinator", "the default" */
 };

@@ -5,9 +5,8 @@
 
 #include "base/crypto/id.h"
 #include "base/crypto/secret.h"
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/paths.h"
+#include "client/token_files.h"
 
 #define TOKEN_BYTES 32
 #define CHARACTERS_MIN 16
@@ -25,34 +24,26 @@ static enum err_code run_token_read_file(const char *path, char **token, struct 
     return ERR_OK;
 }
 
-/* The user's file. Root looks there too: its home may be shared by all nodes, while /etc is not. */
-static char *run_token_home_file(void)
-{
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    if (config && *config == '/')
-        return xasprintf("%s/ddp/token", config);
-    return xasprintf("%s/.config/ddp/token", home && *home == '/' ? home : "");
-}
-
 /* *from: the name of the source, for messages. */
 static enum err_code run_token_search(const struct globals *g, char **token, char **from, struct err *e)
 {
-    CLEANUP(free_text) char *home = run_token_home_file();
-    CLEANUP(free_text) char *config = paths_config("token");
+    CLEANUP(free_text) char *found = g->token_file ? xstrdup(g->token_file) : token_file_find(TOKEN_OF_RUN);
+    CLEANUP(buf_release) struct buf places = {0};
     const char *value = getenv("DDP_TOKEN");
-    const char *path = g->token_file ? g->token_file : file_exists(home) ? home : config;
     if (!g->token_file && value && *value) {
         *from = xstrdup("DDP_TOKEN");
         *token = xstrdup(value);
         return ERR_OK;
     }
-    if (!g->token_file && !file_exists(path))
+    if (!found) {
+        token_files_list(TOKEN_OF_RUN, &places);
         return err_set(e, ERR_UNAUTHENTICATED,
-                       "the hosts of a run need a token: give each the same in DDP_TOKEN or %s (" MAKE
+                       "the hosts of a run need a token: give each the same in one of DDP_TOKEN, %s (" MAKE
                        "), or use --insecure",
-                       home);
-    *from = xstrdup(path);
-    return run_token_read_file(path, token, e);
+                       places.data);
+    }
+    *from = steal(found);
+    return run_token_read_file(*from, token, e);
 }
 
 /* A token in another form than the coordinator's: every host derives the same 64 digits from it. */

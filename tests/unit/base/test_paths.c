@@ -30,7 +30,9 @@ static void test_defaults_by_user(void **state)
     CLEANUP(free_text) char *dir = paths_state();
     CLEANUP(free_text) char *log = paths_log();
     CLEANUP(free_text) char *config = paths_config("agent.yaml");
+    CLEANUP(free_text) char *own = paths_user_config("token");
     int root = geteuid() == 0;
+    assert_string_equal(own, "/h/.config/ddp/token");
     assert_string_equal(dir, root ? "/var/lib/ddp" : "/s/ddp");
     assert_string_equal(log, root ? "/var/log/ddp" : "/s/ddp/log");
     assert_string_equal(config, root ? "/etc/ddp/agent.yaml" : "/h/.config/ddp/agent.yaml");

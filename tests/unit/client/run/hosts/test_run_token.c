@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
 #include "client/run/hosts/run_token.h"
+#include "client/token_files.h"
 
 #define TOKEN "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
@@ -55,10 +57,29 @@ static void test_missing_token_message(void **state)
     struct err e;
     if (file_exists("/etc/ddp/token"))
         skip();
+    assert_null(token_file_find(TOKEN_OF_RUN));
     assert_int_equal(run_token_find(&g, &token, &e), ERR_UNAUTHENTICATED);
     assert_non_null(strstr(e.msg, "DDP_TOKEN"));
     assert_non_null(strstr(e.msg, file));
     assert_non_null(strstr(e.msg, "--insecure"));
+    assert_int_equal(!strstr(e.msg, ", /etc/ddp/token ("), geteuid() != 0);
+}
+
+/* ddpctl looks in the same files, and then in the state directory. */
+static void test_order_of_files(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf run = {0}, cluster = {0};
+    token_files_list(TOKEN_OF_RUN, &run);
+    token_files_list(TOKEN_OF_CLUSTER, &cluster);
+    assert_memory_equal(run.data, file, strlen(file));
+    assert_memory_equal(cluster.data, run.data, run.len);
+    assert_string_equal(strrchr(cluster.data, '/'), "/token");
+    assert_true(cluster.len > run.len);
+    put_token(TOKEN "\n", 0600);
+    CLEANUP(free_text) char *found = token_file_find(TOKEN_OF_CLUSTER);
+    assert_string_equal(found, file);
+    assert_int_equal(unlink(file), 0);
 }
 
 static void test_environment_wins_and_is_cleared(void **state)
@@ -149,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_token_message),
+        cmocka_unit_test(test_order_of_files),
         cmocka_unit_test(test_environment_wins_and_is_cleared),
         cmocka_unit_test(test_private_file),
         cmocka_unit_test(test_file_readable_by_others_is_refused),
