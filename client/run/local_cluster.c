@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@
 
 #define PREFIX "ddp-run-"
 enum { LIFELINE_FD = 3, TERMINAL_FD = 4 };
+/* If a daemon ended without a log and its directory has less room than this, the lack of room is the reason. */
+#define ROOM_BYTES (UINT64_C(1) << 20)
 #define START_MS 20000
 #define STOP_MS 10000 /* then SIGKILL; the closed lifeline shortens the supervisor's grace */
 
@@ -226,6 +229,28 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
     return code;
 }
 
+/* A daemon that could not write its log, either, most likely had no room for it. */
+static void daemon_explain_no_log(const struct local_cluster *l, const char *log, char *out, size_t size)
+{
+    struct statvfs fs;
+    const bool known = statvfs(l->dir, &fs) == 0;
+    const uint64_t room = known ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
+    const bool no_room = known && room < ROOM_BYTES, no_inodes = known && fs.f_files && !fs.f_favail;
+    const char *tmp = local_cluster_temporary_dir();
+    if (no_room)
+        snprintf(
+            out, size,
+            "it could not write its log: %s has only %llu KiB left; free some, or set TMPDIR to another directory",
+            tmp, (unsigned long long)room / 1024);
+    else if (no_inodes)
+        snprintf(
+            out, size,
+            "it could not write its log: %s has no free inodes; remove files, or set TMPDIR to another directory",
+            tmp);
+    else
+        snprintf(out, size, "its log %s is empty", log);
+}
+
 /* The last lines of a daemon's log, for a message. */
 static void daemon_last_lines(const struct local_cluster *l, const char *name, char *out, size_t size)
 {
@@ -233,7 +258,7 @@ static void daemon_last_lines(const struct local_cluster *l, const char *name, c
     CLEANUP(buf_release) struct buf text = {0};
     struct err ignored;
     if (file_read(path, 1 << 20, &text, &ignored) != ERR_OK || !text.len) {
-        snprintf(out, size, "its log is empty");
+        daemon_explain_no_log(l, path, out, size);
         return;
     }
     const char *from = text.len > size - 1 ? text.data + text.len - (size - 1) : text.data;
