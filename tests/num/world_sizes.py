@@ -91,6 +91,15 @@ def averaging_every_16_sends_a_sixteenth(directory):
     return f"1/{1 / share:.1f} of the bytes"
 
 
+def waiting_is_a_part_of_the_step(directory):
+    """Neither the time of an evaluation nor the waiting in it counts as a step's. On one node a rank does not compute
+    while it waits."""
+    text = job(batch="batch: 1").replace("epochs: 3", "steps: 40") + "  log_every: 1\n  eval: {every: 1, batches: all}\n"
+    w, _ = run(directory, text.replace("samples: 1000", "samples: 40000").replace('"1 epochs"', '"99 epochs"'), world=2)
+    reports = [r for rank in w.ranks for r in rank.reports if "wait_ms" in r]
+    assert len(reports) > 40 and all(r["wait_ms"] <= r["ms_per_step"] for r in reports), reports
+
+
 def rounds_are_reported(directory):
     """Each rank reports each round at the step where it ends, and the last, shorter round at the end. Norm and agreement are the
     same on all ranks."""
@@ -232,5 +241,5 @@ train:
 
 
 sweep("world_sizes", [every_world_equals_one, micro_batches_equal_one_batch, same_layout_twice_is_the_same_bits,
-                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, rounds_are_reported, rounds_of_a_time_take_all_samples, ranks_at_unlike_speeds, weights_at_unlike_speeds_add_up_to_one,
+                      averaging_every_step_equals_all_reduce, averaging_every_16_sends_a_sixteenth, waiting_is_a_part_of_the_step, rounds_are_reported, rounds_of_a_time_take_all_samples, ranks_at_unlike_speeds, weights_at_unlike_speeds_add_up_to_one,
                       a_rank_that_is_slowed_makes_fewer_steps, tutorial_lines])
