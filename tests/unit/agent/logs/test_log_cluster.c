@@ -44,14 +44,14 @@ static void put_file(const struct fixture *f, const char *below)
     assert_ok(file_write_atomic(path, below, strlen(below), 0644, &e), &e);
 }
 
-static bool has(const struct fixture *f, const char *below)
+static bool fixture_has(const struct fixture *f, const char *below)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", f->dir, below);
 
     return file_exists(path);
 }
 
-static void enter(const struct fixture *f, const char *node, const char *cluster)
+static void fixture_enter(const struct fixture *f, const char *node, const char *cluster)
 {
     struct err e;
 
@@ -62,13 +62,14 @@ static void logs_of_the_same_cluster_stay(void **state)
 {
     struct fixture *f = *state;
 
-    enter(f, "box1", FIRST);
-    enter(f, "box2", FIRST);
+    fixture_enter(f, "box1", FIRST);
+    fixture_enter(f, "box2", FIRST);
     put_file(f, "1/generation_1/box1/0/stdout.log");
     put_file(f, "1/generation_1/box2/0/stdout.log");
-    enter(f, "box1", FIRST);
-    enter(f, "box2", FIRST);
-    assert_true(has(f, "1/generation_1/box1/0/stdout.log") && has(f, "1/generation_1/box2/0/stdout.log"));
+    fixture_enter(f, "box1", FIRST);
+    fixture_enter(f, "box2", FIRST);
+    assert_true(fixture_has(f, "1/generation_1/box1/0/stdout.log") &&
+                fixture_has(f, "1/generation_1/box2/0/stdout.log"));
 }
 
 /* box2 shares the directory, and has not joined the new cluster yet. */
@@ -76,28 +77,29 @@ static void logs_of_a_former_cluster_move(void **state)
 {
     struct fixture *f = *state;
 
-    enter(f, "box1", FIRST);
+    fixture_enter(f, "box1", FIRST);
     put_file(f, "1/generation_1/box1/0/stdout.log");
     put_file(f, "1/generation_2/box1/0/stdout.log");
     put_file(f, "1/generation_2/box2/0/stdout.log");
     put_file(f, "1/supervisor.box1.log");
     put_file(f, "2/generation_1/box1/0/stdout.log");
     put_file(f, "2024/notes");
-    enter(f, "box1", SECOND);
-    assert_true(has(f, "former_1111aaaa/1/generation_1/box1/0/stdout.log") &&
-                has(f, "former_1111aaaa/1/generation_2/box1/0/stdout.log") &&
-                has(f, "former_1111aaaa/1/supervisor.box1.log") &&
-                has(f, "former_1111aaaa/2/generation_1/box1/0/stdout.log"));
-    assert_true(!has(f, "1/generation_1") && !has(f, "1/generation_2/box1") &&
-                !has(f, "1/supervisor.box1.log") && !has(f, "2"));
-    assert_true(has(f, "1/generation_2/box2/0/stdout.log") && has(f, "2024/notes"));
+    fixture_enter(f, "box1", SECOND);
+    assert_true(fixture_has(f, "former_1111aaaa/1/generation_1/box1/0/stdout.log") &&
+                fixture_has(f, "former_1111aaaa/1/generation_2/box1/0/stdout.log") &&
+                fixture_has(f, "former_1111aaaa/1/supervisor.box1.log") &&
+                fixture_has(f, "former_1111aaaa/2/generation_1/box1/0/stdout.log"));
+    assert_true(!fixture_has(f, "1/generation_1") && !fixture_has(f, "1/generation_2/box1") &&
+                !fixture_has(f, "1/supervisor.box1.log") && !fixture_has(f, "2"));
+    assert_true(fixture_has(f, "1/generation_2/box2/0/stdout.log") && fixture_has(f, "2024/notes"));
 
     put_file(f, "1/generation_1/box1/0/stdout.log");
-    enter(f, "box1", FIRST); /* and back, and away again */
+    fixture_enter(f, "box1", FIRST); /* and back, and away again */
     put_file(f, "1/generation_1/box1/0/stdout.log");
-    enter(f, "box1", SECOND);
-    assert_true(has(f, "former_3333cccc/1/generation_1/box1/0/stdout.log") &&
-                has(f, "former_1111aaaa_2/1/generation_1/box1/0/stdout.log") && !has(f, "1/generation_1"));
+    fixture_enter(f, "box1", SECOND);
+    assert_true(fixture_has(f, "former_3333cccc/1/generation_1/box1/0/stdout.log") &&
+                fixture_has(f, "former_1111aaaa_2/1/generation_1/box1/0/stdout.log") &&
+                !fixture_has(f, "1/generation_1"));
 }
 
 /* An older version recorded no cluster. If the node belonged to one, the logs are of that cluster's jobs. */
@@ -108,16 +110,16 @@ static void logs_of_an_older_agent(void **state)
 
     put_file(f, "1/generation_1/box1/0/stdout.log");
     assert_ok(log_cluster_note(f->dir, "box1", FIRST, &e), &e);
-    enter(f, "box1", FIRST);
-    assert_true(has(f, "1/generation_1/box1/0/stdout.log"));
+    fixture_enter(f, "box1", FIRST);
+    assert_true(fixture_has(f, "1/generation_1/box1/0/stdout.log"));
     assert_ok(log_cluster_note(f->dir, "box1", SECOND, &e), &e); /* one is recorded */
-    enter(f, "box1", FIRST);
-    assert_true(has(f, "1/generation_1/box1/0/stdout.log"));
+    fixture_enter(f, "box1", FIRST);
+    assert_true(fixture_has(f, "1/generation_1/box1/0/stdout.log"));
 
     put_file(f, "1/generation_1/box3/0/stdout.log");
-    enter(f, "box3", FIRST);
-    assert_true(has(f, "former_unknown/1/generation_1/box3/0/stdout.log"));
-    assert_true(has(f, "1/generation_1/box1/0/stdout.log") && !has(f, "1/generation_1/box3"));
+    fixture_enter(f, "box3", FIRST);
+    assert_true(fixture_has(f, "former_unknown/1/generation_1/box3/0/stdout.log"));
+    assert_true(fixture_has(f, "1/generation_1/box1/0/stdout.log") && !fixture_has(f, "1/generation_1/box3"));
 }
 
 int main(void)
