@@ -9,7 +9,7 @@
 enum token_use { TOKEN_OF_CLUSTER, TOKEN_OF_RUN };
 
 char *token_file_find(enum token_use use); /* the first that exists, or NULL; the caller frees */
-/* "/root/.config/ddp/token, /etc/ddp/token" */
+/* Their paths in this order, for a message: "/root/.config/ddp/token, /etc/ddp/token". */
 void token_files_list(enum token_use use, struct buf *out);
 
 #endif

@@ -472,7 +472,7 @@ enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e)
     if (!last || !t->saver)
         return ERR_OK;
     if (saver_wait(t->saver, e) && !(e->code == ERR_CANCELLED && link_given_up(t->link))) {
-        /* The wait for space ended with the generation. The next one may continue from the state in memory. */
+        /* The generation ended during the wait for space. The next generation may continue from the state in memory. */
         if (e->code == ERR_RESOURCE_EXHAUSTED && link_over(t->link))
             e->code = ERR_CANCELLED;
         return err_wrap(e, "the last snapshot");

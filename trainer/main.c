@@ -79,7 +79,7 @@ static int worker_run(struct trainer_config *config, struct link *link)
     if (!code)
         link_await_told(link);
     link_cancel(link);
-    /* An exchange may be under way beside the steps. Its peers need not be there for a long time, and wait for this exit code. */
+    /* An exchange may be under way beside the steps, with peers that hang. trainer_leave must not wait for them. */
     if (e.code)
         formation_abort(&t.formation);
     /* The result of the run does not change; operations that hang end with the process. */

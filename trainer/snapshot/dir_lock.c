@@ -62,7 +62,7 @@ static void holder_read(const char *path, struct snapshot_holder *out)
     out->pid = json_get_int(root, "pid", 0);
 }
 
-/* The last holder may have removed the file between our open and our lock. Then the next process would lock another file. */
+/* False if the last holder has removed the file between our open and our lock: the next process would then make and lock a new one. */
 static bool names_file(const char *path, int fd)
 {
     struct stat there, mine;
