@@ -35,6 +35,8 @@ struct shared {
 
 struct nvml_thread {
     struct shared *shared;
+    pthread_t thread;
+    bool started;
     struct nvml_reading *readings; /* the loop's copy; NULL before the first readings */
     size_t count;
     nvml_thread_fn fn;
@@ -237,17 +239,13 @@ static struct shared *shared_make(int64_t every_ms)
     return s;
 }
 
-static void thread_start(struct shared *s)
+static void thread_start(struct nvml_thread *c)
 {
-    pthread_attr_t attr;
-    pthread_t thread;
-    int rc;
+    struct shared *s = c->shared;
+    int rc = pthread_create(&c->thread, NULL, nvml_thread_main, s);
 
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    rc = pthread_create(&thread, &attr, nvml_thread_main, s);
-    pthread_attr_destroy(&attr);
-    if (!rc)
+    c->started = !rc;
+    if (c->started)
         return;
     s->holders = 1;
     s->tried = s->ended = true;
@@ -263,7 +261,7 @@ struct nvml_thread *nvml_thread_open(struct uv_loop_s *loop, int64_t every_ms, n
     BUG_ON(uv_async_init(loop, bell, on_readings_ready));
     bell->data = c;
     c->shared->bell = bell;
-    thread_start(c->shared);
+    thread_start(c);
     return c;
 }
 
@@ -304,8 +302,12 @@ void nvml_thread_close(struct nvml_thread *c)
     s->stop = true;
     uv_close((uv_handle_t *)steal(s->bell), bell_free);
     pthread_cond_broadcast(&s->changed);
-    (void)shared_wait(s, &s->ended, CLOSE_MS);
+    bool ended = shared_wait(s, &s->ended, CLOSE_MS);
     shared_let_go(s);
+    /* A thread that has ended is joined: else the process could end while the C library still frees what
+     * belongs to the thread. */
+    if (c->started)
+        BUG_ON(ended ? pthread_join(c->thread, NULL) : pthread_detach(c->thread));
     free(c->readings);
     free(c);
 }
