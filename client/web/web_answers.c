@@ -107,7 +107,7 @@ static enum err_code answer_logs(struct link *link, const struct web_request *r,
     buf_append(out, lines.json.data, lines.json.len);
     buf_puts(out, "],\"notes\":[");
     buf_append(out, lines.notes.data, lines.notes.len);
-    buf_printf(out, "],\"complete\":%s}\n", complete ? "true" : "false");
+    buf_printf(out, "],\"complete\":%s}\n", complete && !lines.incomplete ? "true" : "false");
     return ERR_OK;
 }
 

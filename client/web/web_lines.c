@@ -56,14 +56,22 @@ static struct line_part *lines_part(struct web_lines *w, const Ddp__V1__LogData 
     return part;
 }
 
+static void lines_note(struct web_lines *w, const char *note)
+{
+    struct jout o = {.buf = &w->notes, .need_comma = w->notes.len > 0};
+    jout_text(&o, NULL, note);
+    w->noted = true;
+}
+
 void web_lines_add(struct web_lines *w, const Ddp__V1__LogData *data)
 {
     struct line_part *part = lines_part(w, data);
     const char *at = (const char *)data->data.data, *end = at + data->data.len;
-    if (*data->note) {
-        struct jout o = {.buf = &w->notes, .need_comma = w->notes.len > 0};
-        jout_text(&o, NULL, data->note);
-    }
+    if (*data->note)
+        lines_note(w, data->note);
+    w->incomplete = w->incomplete || data->incomplete;
+    if (data->incomplete && !w->noted) /* the coordinator drops notes that a slow reader has no room for */
+        lines_note(w, "a part of the logs is missing");
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const char *text_end = stop ? stop : end;

@@ -1,6 +1,7 @@
 #ifndef DDP_CLIENT_WEB_WEB_LINES_H
 #define DDP_CLIENT_WEB_WEB_LINES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buf.h"
@@ -13,7 +14,9 @@ struct web_lines {   /* zeroed, it is empty */
     struct buf json; /* complete lines, with commas between them */
     size_t count;
     struct buf notes; /* JSON texts, with commas between them */
+    bool incomplete;  /* a part of the output is missing, and a note says so */
     /* private */
+    bool noted;
     struct line_part *parts;
     size_t part_count, part_cap;
 };

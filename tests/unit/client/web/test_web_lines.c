@@ -50,11 +50,37 @@ static void a_long_line_is_divided(void **state)
     assert_int_equal(w.count, 0);
 }
 
+static void line_note(struct web_lines *w, const char *note, bool incomplete)
+{
+    Ddp__V1__LogData data = DDP__V1__LOG_DATA__INIT;
+    data.rank = -1;
+    data.note = (char *)(uintptr_t)note;
+    data.incomplete = incomplete;
+    web_lines_add(w, &data);
+}
+
+static void a_missing_part_is_always_noted(void **state)
+{
+    CLEANUP(web_lines_release) struct web_lines told = {0}, untold = {0};
+    (void)state;
+    line_note(&told, "node box2 is lost: its part of the logs is missing", false);
+    assert_false(told.incomplete);
+    web_lines_clear(&told); /* a viewer has this note already */
+    line_note(&told, "", true);
+    assert_true(told.incomplete);
+    assert_int_equal(told.notes.len, 0);
+    line_add(&untold, 0, false, "one\n");
+    line_note(&untold, "", true);
+    assert_true(untold.incomplete);
+    assert_string_equal(untold.notes.data, "\"a part of the logs is missing\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_become_lines),
         cmocka_unit_test(a_long_line_is_divided),
+        cmocka_unit_test(a_missing_part_is_always_noted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
