@@ -53,7 +53,7 @@ def shard_killed(run):
         status, _ = wait_succeeded(c, job, run)
         events = c.ddpctl("events", job).out
     resumed = re.search(r"state from snapshot step (\d+)", events)
-    if status["restarts_used"] or not resumed or "(1 of 2 ranks goes on; " not in events:
+    if status["restarts_used"] or not resumed or "(1 of 2 ranks can go on; " not in events:
         raise Failed("%d restarts for one kill, %s" % (status["restarts_used"], events))
     for name, state in (("model", jobs.tensors), ("optimizer", jobs.moments)):
         if state(out) != state(whole):

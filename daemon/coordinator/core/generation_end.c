@@ -221,8 +221,8 @@ static void end_around_survivors(struct core *core, struct generation *g, enum g
     generation_stop_spawns(core, g, CORE_STOP_KILL);
 }
 
-/* "3 of 4 ranks go on; replacement 1 of 20 in a day". charge_due: whether that was right is only known when the
- * next generation forms. */
+/* "3 of 4 ranks can go on; replacement 1 of 20 in a day". charge_due: whether they do is only known when the next
+ * generation forms. */
 static void fail_with_survivors(struct core *core, struct generation *g, const struct failure_cause *cause,
                                 int survivors, int64_t replacements)
 {
@@ -231,8 +231,8 @@ static void fail_with_survivors(struct core *core, struct generation *g, const s
 
     end_around_survivors(core, g, GENERATION_FAILED, cause);
     job->charge_due = cause->charged;
-    snprintf(how, sizeof(how), "%d of %s %s on; replacement %" PRId64 " of %" PRId64 " in a day", survivors,
-             text_counted(g->r.world_size, "rank").text, survivors == 1 ? "goes" : "go", replacements + 1,
+    snprintf(how, sizeof(how), "%d of %s can go on; replacement %" PRId64 " of %" PRId64 " in a day",
+             survivors, text_counted(g->r.world_size, "rank").text, replacements + 1,
              job->spec.max_replacements);
     say_generation_closed(core, job, g, how);
     fault_open(core, job, false, cause->text);
@@ -364,26 +364,28 @@ static int failure_exit_code(const struct generation *g)
     return code ? code : 125;
 }
 
-/* The failure of the last generation counts after all: no survivor goes on. */
-static void charge_late(struct core *core, struct job *job)
+/* The failure of the last generation counts after all: no survivor goes on. given_up: why they were stopped; NULL: they
+ * ended. */
+static void charge_late(struct core *core, struct job *job, const char *given_up)
 {
     const struct generation *g = job_current(job);
     CLEANUP(free_text) char *why = xstrdup(g->r.reason);
+    const char *because = given_up ? " because " : "", *reason = given_up ? given_up : "";
 
     job->charge_due = false;
     if (job->r.state != JOB_RECOVERING)
         return; /* it is stopping for another reason */
     if (job->r.restarts_used >= job->spec.max_restarts) {
         emit_event(core, job, "survivors_ended",
-                   "no rank of generation %" PRId64 " goes on, and all %" PRId64 " restarts are used",
-                   g->r.number, job->spec.max_restarts);
+                   "no rank of generation %" PRId64 " goes on%s%s, and all %" PRId64 " restarts are used",
+                   g->r.number, because, reason, job->spec.max_restarts);
         begin_job_stop(core, job, JOB_FAILED, failure_exit_code(g), false, why);
         return;
     }
     charge_restart(core, job);
     emit_event(core, job, "survivors_ended",
-               "no rank of generation %" PRId64 " goes on: restart %" PRId64 " of %" PRId64, g->r.number,
-               job->r.restarts_used, job->spec.max_restarts);
+               "no rank of generation %" PRId64 " goes on%s%s: restart %" PRId64 " of %" PRId64, g->r.number,
+               because, reason, job->r.restarts_used, job->spec.max_restarts);
     notice_job(core, job, NOTICE_RESTARTED, "%s: restart %" PRId64 " of %" PRId64, why, job->r.restarts_used,
                job->spec.max_restarts);
     fault_open(core, job, true, why);
@@ -392,6 +394,8 @@ static void charge_late(struct core *core, struct job *job)
 void generation_give_up_survivors(struct core *core, struct job *job, const char *why)
 {
     release_survivors(core, job, NULL, CORE_STOP_TERM, why);
+    if (job->charge_due && !survivors_wait(job))
+        charge_late(core, job, why);
     job_settle(core, job);
 }
 
@@ -638,7 +642,7 @@ void job_settle(struct core *core, struct job *job)
     if (job_finished(job) || !g)
         return;
     if (job->charge_due && !survivors_wait(job))
-        charge_late(core, job);
+        charge_late(core, job, NULL);
     if (restart_rule_waits(job)) {
         if (has_reachable_spawn(job) || job->gpu_news_until)
             return;

@@ -290,7 +290,8 @@ static void a_survivor_that_computes_for_ever_is_replaced(void **state)
     assert_true(fixture_said(
         f,
         "rank 3 on box1 (pid 104) computes without output or report for 30 s, and generation 2 waits for it"));
-    assert_true(fixture_said(f, "generation 2 closed (2 of 4 ranks go on; replacement 2 of 20 in a day)"));
+    assert_true(
+        fixture_said(f, "generation 2 closed (2 of 4 ranks can go on; replacement 2 of 20 in a day)"));
     assert_int_equal(fixture_stop(f, job, 3), CORE_STOP_KILL);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
     fixture_all_obey(f, "box1");

@@ -28,7 +28,8 @@ static void the_others_go_on_when_a_rank_dies(void **state)
     assert_string_equal(staying_watch_says(f, watch), "member");
     assert_int_equal(fixture_reply(f, watch)->generation, 2);
     assert_int_equal(fixture_reply(f, watch)->rank, 1);
-    assert_true(fixture_said(f, "generation 1 closed (3 of 4 ranks go on; replacement 1 of 20 in a day)"));
+    assert_true(
+        fixture_said(f, "generation 1 closed (3 of 4 ranks can go on; replacement 1 of 20 in a day)"));
 }
 
 static uint64_t join_having(struct core_fixture *f, int64_t job, int rank, int64_t live_step)
@@ -153,7 +154,8 @@ static void the_replacement_may_die_at_once(void **state)
     assert_int_equal(fixture_spawn(f, job, 0), 1);
     assert_int_equal(fixture_spawn(f, job, 2), 6);
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
-    assert_true(fixture_said(f, "generation 2 closed (3 of 4 ranks go on; replacement 2 of 20 in a day)"));
+    assert_true(
+        fixture_said(f, "generation 2 closed (3 of 4 ranks can go on; replacement 2 of 20 in a day)"));
     staying_job_rejoin(f, job, 20);
     assert_int_equal(fixture_commit(f, job, 6, 3, 20, "d"), ERR_OK);
 }
@@ -275,7 +277,7 @@ static void survivors_go_on_with_a_spare_node(void **state)
     assert_int_equal(fixture_spawn(f, job, 1), 2);
     assert_string_equal(fixture_node_of(f, job, 2), "box3");
     assert_int_equal(staying_record(f, job)->restarts_used, 0);
-    assert_true(fixture_said(f, "(2 of 4 ranks go on; replacement 1 of 20 in a day)"));
+    assert_true(fixture_said(f, "(2 of 4 ranks can go on; replacement 1 of 20 in a day)"));
     /* box2 comes back: its workers are from before */
     fixture_hello(f, "box2", "box2", 2, 0);
     assert_true(staying_spawn(f, job, 3)->r.revoked);

@@ -73,7 +73,11 @@ static void a_job_that_finds_no_place_gives_its_survivors_up(void **state)
     assert_string_equal(staying_watch_says(f, watch), "over");
     assert_int_equal(staying_record(f, job)->restarts_used, 1);
     assert_true(core_generation(f->core, job, 1)->charged);
-    assert_true(fixture_said(f, "no rank of generation 1 goes on: restart 1 of 3"));
+    assert_true(
+        fixture_said(f, "generation 1 closed (2 of 4 ranks can go on; replacement 1 of 20 in a day)"));
+    assert_true(fixture_said(
+        f, "no rank of generation 1 goes on because the job cannot be placed on the free nodes now: "
+           "restart 1 of 3"));
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
 }
 
