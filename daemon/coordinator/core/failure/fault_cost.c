@@ -40,9 +40,12 @@ void fault_close(struct core *core, struct job *job)
 {
     const struct generation *g = job_current(job);
     int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
-    int64_t lost = step_then - resumed_step(job, g);
+    const int64_t from = resumed_step(job, g), lost = step_then - from;
     const struct text span = text_duration(took), redone = text_counted(lost, "step");
 
+    /* Ranks report every few steps only. A state in memory, or a snapshot, can be newer than the last report. */
+    if (step_then > 0 && from > step_then)
+        step_then = from;
     if (step_then > 0)
         emit_event(core, job, "fault_cost", "back at step %s: %s redone (%s)", text_count(step_then).text,
                    lost > 0 ? redone.text : "no step", span.text);

@@ -67,7 +67,7 @@ static void the_newest_state_in_memory_is_the_source(void **state)
     assert_int_equal(status.progress->step, 21);
     core_job_status_release(&status);
     fixture_report(f, job, 0, 22, NULL, 0);
-    assert_true(fixture_said(f, "back at step 20: no step redone"));
+    assert_true(fixture_said(f, "back at step 21: no step redone"));
     fixture_restart(f); /* the records still tell what the source is */
     assert_true(core_generation_is_live(fixture_generation(f, job)));
 }
