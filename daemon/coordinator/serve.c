@@ -1,10 +1,13 @@
 #include "daemon/coordinator/serve.h"
 
+#include <libgen.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/paths.h"
 #include "daemon/coordinator/owner.h"
 #include "daemon/coordinator/service/service.h"
 #include "daemon/coordinator/token.h"
@@ -59,6 +62,22 @@ static enum err_code agent_token_find(const char *state, bool temporary, char **
     return ERR_OK;
 }
 
+/* A mistyped directory, or a disk that is not mounted, must not become a new, empty cluster. The default directory may be
+ * the first thing below ~/.local/state. */
+static enum err_code state_check_parent(const char *state, struct err *e)
+{
+    CLEANUP(free_text) char *usual = paths_state();
+    CLEANUP(free_text) char *copy = xstrdup(state);
+    const char *parent = dirname(copy);
+
+    if (strcmp(state, usual) == 0 || file_exists(parent))
+        return ERR_OK;
+    return err_set(
+        e, ERR_NOT_FOUND,
+        "state directory '%s': %s does not exist; for a new cluster run `ddp-coordinator init --state %s`",
+        state, parent, state);
+}
+
 enum err_code serve_cluster(const struct config *c, int lifeline, bool accept_loss, struct err *e)
 {
     CLEANUP(free_text) char *token = NULL;
@@ -67,7 +86,8 @@ enum err_code serve_cluster(const struct config *c, int lifeline, bool accept_lo
 
     (void)limits_raise_files(); /* each agent is a descriptor */
     /* The order matters: what root wrote must belong to the owner before this process stops being root. */
-    if (owner_hand_over(c->state, e) != ERR_OK || owner_become(c->state, e) != ERR_OK ||
+    if (state_check_parent(c->state, e) != ERR_OK || owner_hand_over(c->state, e) != ERR_OK ||
+        owner_become(c->state, e) != ERR_OK ||
         token_read(c->state, TOKEN_CLUSTER, true, &token, e) != ERR_OK ||
         agent_token_find(c->state, lifeline >= 0, &agent_token, e) != ERR_OK)
         return e->code;

@@ -195,6 +195,9 @@ static void service_start(struct service *s)
     commit_queue_flush(s); /* the changes that core_load made, such as the new epoch */
     loop_publish_stats(s);
     notify_send("READY=1");
+    if (store_epoch(s->store) == 1 && s->options->lifeline < 0) /* under `ddpctl run` each cluster is new */
+        log_info("new_cluster", "state=%s meaning=\"the directory had no database: this cluster is empty\"",
+                 LOG_Q(s->options->state));
     log_info("ready", "state=%s cluster=%s epoch=%lld", LOG_Q(s->options->state), store_cluster_id(s->store),
              (long long)store_epoch(s->store));
 }
