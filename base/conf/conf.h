@@ -37,8 +37,9 @@ struct conf_field {
     bool required;
     double min, max;   /* CONF_INT, CONF_REAL, CONF_DURATION (ms); both 0: no range; max INFINITY: no end */
     bool above, below; /* the range excludes min, excludes max */
-    const char *const *names;        /* CONF_ENUM, NULL-terminated */
-    const struct conf_field *fields; /* CONF_STRUCT, ended by a NULL key */
+    const char *const *names; /* CONF_ENUM, NULL-terminated */
+    /* CONF_STRUCT: ended by a NULL key. CONF_CUSTOM: keys of the map that fn reads, for "did you mean"; NULL: unknown. */
+    const struct conf_field *fields;
     /* CONF_PARSED: writes the value to at = base + offset; returns false if the text is invalid. */
     bool (*parse)(const char *text, void *at);
     const char *expected; /* CONF_PARSED, for messages: "a range such as 1-9" */

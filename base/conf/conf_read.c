@@ -13,12 +13,40 @@
 
 /* The typed half of conf.h: fills a struct from a map node by a table of fields. */
 
-static enum err_code unknown_key(const struct conf_node *key, const struct conf_field *fields, struct err *e)
+static const struct conf_field *find_field(const struct conf_field *fields, const char *key)
+{
+    for (; fields->key; fields++)
+        if (!strcmp(fields->key, key))
+            return fields;
+    return NULL;
+}
+
+/* The path of a key that belongs into a map below this one: "train.optimizer" for "optimizer", "train.optimizer.lr" for
+ * "lr". NULL: no map has the key. */
+static char *find_below(const struct conf_field *fields, const char *key)
+{
+    for (const struct conf_field *f = fields; f->key; f++)
+        if (f->fields && find_field(f->fields, key))
+            return xasprintf("%s.%s", f->key, key);
+    for (const struct conf_field *f = fields; f->key; f++) {
+        CLEANUP(free_text) char *rest = f->fields ? find_below(f->fields, key) : NULL;
+        if (rest)
+            return xasprintf("%s.%s", f->key, rest);
+    }
+    return NULL;
+}
+
+static enum err_code unknown_key(const struct conf_node *map, const struct conf_node *key,
+                                 const struct conf_field *fields, struct err *e)
 {
     CLEANUP(buf_release) struct buf all = {0};
+    CLEANUP(free_text) char *below = find_below(fields, key->text);
     const char *names[64], *near;
     size_t count = 0;
 
+    if (below)
+        return conf_fail(key, e, "unknown key '%.64s', did you mean '%s%s%s'?", key->text,
+                         map->key ? map->key->text : "", map->key ? "." : "", below);
     for (const struct conf_field *f = fields; f->key; f++) {
         BUG_ON(count == ARRAY_LEN(names));
         names[count++] = f->key;
@@ -331,14 +359,6 @@ enum err_code conf_read_value(const struct conf_node *node, const struct conf_fi
     return read_field(node, field, at, e);
 }
 
-static const struct conf_field *find_field(const struct conf_field *fields, const char *key)
-{
-    for (; fields->key; fields++)
-        if (!strcmp(fields->key, key))
-            return fields;
-    return NULL;
-}
-
 enum err_code conf_read_map(const struct conf_node *map, const struct conf_field *fields, void *base,
                             struct err *e)
 {
@@ -346,7 +366,7 @@ enum err_code conf_read_map(const struct conf_node *map, const struct conf_field
         return conf_refuse(map, conf_key(map), "a map of keys and values", e);
     for (size_t i = 0; i < map->count; i++)
         if (!find_field(fields, map->items[i]->key->text))
-            return unknown_key(map->items[i]->key, fields, e);
+            return unknown_key(map, map->items[i]->key, fields, e);
     for (size_t i = 0; i < map->count; i++)
         if (read_field(map->items[i], find_field(fields, map->items[i]->key->text), base, e))
             return e->code;

@@ -296,7 +296,7 @@ static const struct conf_field job_fields[] = {
     {"tell", CONF_CUSTOM, AT(tell), .fn = read_tell},
     {"tell_as", CONF_ENUM, AT(tell_as), .names = tell_shape_names},
     {"virtual_local_rank", CONF_BOOL, AT(virtual_local_rank)},
-    {"train", CONF_CUSTOM, AT(train), .fn = job_train_read},
+    {"train", CONF_CUSTOM, AT(train), .fn = job_train_read, .fields = job_train_fields},
     {0},
 };
 

@@ -49,41 +49,42 @@ static void default_optimizer(struct train_spec *train)
     }
 }
 
-static enum err_code read_optimizer(const struct conf_node *node, void *at, struct err *e)
-{
 #define COMMON                                                                                               \
     JOB_TYPE, {"lr", CONF_REAL, AT(optimizer.lr), JOB_ABOVE_ZERO},                                           \
         {"weight_decay", CONF_REAL, AT(optimizer.weight_decay), JOB_FROM_ZERO},                              \
     {                                                                                                        \
         "clip", CONF_REAL, AT(optimizer.clip), JOB_FROM_ZERO                                                 \
     }
-    static const struct conf_field sgd[] = {
-        COMMON,
-        {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
-        {"nesterov", CONF_BOOL, AT(optimizer.nesterov)},
-        {0},
-    };
-    static const struct conf_field adamw[] = {
-        COMMON,
-        {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
-        {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
-        {0},
-    };
-    static const struct conf_field muon_adamw[] = {
-        {"lr", CONF_REAL, AT(optimizer.adamw_lr), JOB_ABOVE_ZERO},
-        {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
-        {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
-        {0},
-    };
-    static const struct conf_field muon[] = {
-        COMMON,
-        {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
-        {"adamw", CONF_STRUCT, 0, .fields = muon_adamw},
-        {0},
-    };
-    static const struct job_variant kinds[] = {[OPTIMIZER_SGD] = {"sgd", sgd},
-                                               [OPTIMIZER_ADAMW] = {"adamw", adamw},
-                                               [OPTIMIZER_MUON] = {"muon", muon}};
+static const struct conf_field sgd_fields[] = {
+    COMMON,
+    {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
+    {"nesterov", CONF_BOOL, AT(optimizer.nesterov)},
+    {0},
+};
+static const struct conf_field adamw_fields[] = {
+    COMMON,
+    {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
+    {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
+    {0},
+};
+static const struct conf_field muon_adamw_fields[] = {
+    {"lr", CONF_REAL, AT(optimizer.adamw_lr), JOB_ABOVE_ZERO},
+    {"betas", CONF_CUSTOM, AT(optimizer.betas), .fn = read_betas},
+    {"eps", CONF_REAL, AT(optimizer.eps), JOB_ABOVE_ZERO},
+    {0},
+};
+static const struct conf_field muon_fields[] = {
+    COMMON,
+    {"momentum", CONF_REAL, AT(optimizer.momentum), JOB_BELOW_ONE},
+    {"adamw", CONF_STRUCT, 0, .fields = muon_adamw_fields},
+    {0},
+};
+
+static enum err_code read_optimizer(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct job_variant kinds[] = {[OPTIMIZER_SGD] = {"sgd", sgd_fields},
+                                               [OPTIMIZER_ADAMW] = {"adamw", adamw_fields},
+                                               [OPTIMIZER_MUON] = {"muon", muon_fields}};
     struct train_spec *train = at;
     int type;
 
@@ -178,12 +179,12 @@ static const struct conf_field eval_fields[] = {
     {"batches", CONF_CUSTOM, AT(eval.batches), .fn = read_eval_batches},
     {0},
 };
-static const struct conf_field train_fields[] = {
+const struct conf_field job_train_fields[] = {
     {"model", CONF_CUSTOM, 0, .required = true, .fn = job_model_read},
     {"init_from", CONF_TEXT, AT(init_from)},
     {"loss", CONF_ENUM, AT(loss), .names = job_loss_names},
     {"data", CONF_CUSTOM, 0, .required = true, .fn = job_data_read},
-    {"optimizer", CONF_CUSTOM, 0, .fn = read_optimizer},
+    {"optimizer", CONF_CUSTOM, 0, .fn = read_optimizer, .fields = sgd_fields},
     {"schedule", CONF_STRUCT, 0, .fields = schedule_fields},
     {"batch", CONF_INT, AT(batch), .min = 1, .max = 1 << 24},
     {"global_batch", CONF_INT, AT(global_batch), .min = 1, .max = 1 << 24},
@@ -310,7 +311,7 @@ enum err_code job_train_read(const struct conf_node *node, void *at, struct err 
 {
     struct train_spec *t = at;
 
-    if (conf_read_map(node, train_fields, t, e))
+    if (conf_read_map(node, job_train_fields, t, e))
         return e->code;
     job_sync_choose_outer(t, node);
     if (check_one_of(node, "batch", "global_batch", e) || check_one_of(node, "epochs", "steps", e) ||

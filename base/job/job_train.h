@@ -1,9 +1,12 @@
 #ifndef DDP_BASE_JOB_JOB_TRAIN_H
 #define DDP_BASE_JOB_JOB_TRAIN_H
 
+#include "base/conf/conf.h"
 #include "base/job/job.h"
 
 /* The map `train`. */
+
+extern const struct conf_field job_train_fields[];
 
 void job_train_defaults(struct train_spec *train);
 void job_train_release(struct train_spec *train);

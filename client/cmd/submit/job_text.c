@@ -61,7 +61,8 @@ const struct option_spec job_flag_options[] = {
      .type = OPTION_TEXTS,
      .offset = offsetof(struct job_flags, set),
      .value = "KEY=VALUE",
-     .help = "change a key of the job file: train.optimizer.lr=1e-3; may be repeated"},
+     .help = "change a key of the job file: train.optimizer.lr=1e-3; may be repeated; "
+             "docs/reference/jobfile-keys.md lists all keys"},
     ALIAS(nodes, "nnodes"),
     ALIAS(procs, "nproc-per-node"),
     {.name = "standalone",

@@ -190,6 +190,7 @@ static void keys_are_checked(void **state)
     (void)state;
     refuse_text("text: a\ncuont: 1\n", "f.yaml:2:1: unknown key 'cuont', did you mean 'count'?");
     refuse_text("inner: {dept: 3}\n", "f.yaml:1:9: unknown key 'dept', did you mean 'depth'?");
+    refuse_text("depth: 3\n", "f.yaml:1:1: unknown key 'depth', did you mean 'inner.depth'?");
     refuse_text("quantity: 1\n",
                 "f.yaml:1:1: unknown key 'quantity', expected one of text, count, rate, yes, color, "
                 "time, list, env, inner");

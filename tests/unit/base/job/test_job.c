@@ -344,6 +344,17 @@ static void keys_are_checked(void **state)
                "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
     refuse_job(TRAIN "  optimiser: {lr: 1}\n",
                "job.yaml:6:3: unknown key 'optimiser', did you mean 'optimizer'?");
+    /* the last key is right, and the path is not */
+    refuse_job("optimizer: {lr: 1}\ncommand: [ls]\n",
+               "job.yaml:1:1: unknown key 'optimizer', did you mean 'train.optimizer'?");
+    refuse_job("model: {}\ncommand: [ls]\n",
+               "job.yaml:1:1: unknown key 'model', did you mean 'train.model'?");
+    refuse_job("lr: 1\ncommand: [ls]\n",
+               "job.yaml:1:1: unknown key 'lr', did you mean 'train.optimizer.lr'?");
+    refuse_job("keep: 1\ncommand: [ls]\n",
+               "job.yaml:1:1: unknown key 'keep', did you mean 'train.snapshot.keep'?");
+    refuse_job(TRAIN "  momentum: 0.9\n",
+               "job.yaml:6:3: unknown key 'momentum', did you mean 'train.optimizer.momentum'?");
     refuse_job(TRAIN "  optimizer: {learning: 1}\n",
                "job.yaml:6:15: unknown key 'learning', expected one of type, "
                "lr, weight_decay, clip, momentum, nesterov");
