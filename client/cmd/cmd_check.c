@@ -68,7 +68,7 @@ static const struct option_spec options[] = {
 /* The job that is checked. */
 struct subject {
     char *text;   /* its job file; NULL: there is no job, only nodes are checked */
-    char **env;   /* that submit would send with it */
+    char **env;   /* what submit sends, or has sent, with it */
     char **nodes; /* the nodes that the job runs on now; NULL: all nodes */
 };
 
@@ -100,6 +100,10 @@ static enum err_code check_read_job(struct link *link, const char *name, struct 
         return e->code;
     job = reply;
     s->text = xstrdup(job->job_file);
+    /* A secret comes without its value, and the check needs none: it looks for programs and files. */
+    for (size_t i = 0; i < job->n_env; i++)
+        if (!strstr(job->env[i], "=(hidden, "))
+            s->env = strv_append(s->env, job->env[i]);
     if (strcmp(job->state, "running") == 0 || strcmp(job->state, "starting") == 0)
         for (size_t i = 0; i < job->n_nodes; i++)
             s->nodes = strv_append(s->nodes, job->nodes[i]);
@@ -110,18 +114,13 @@ static enum err_code check_find_subject(const struct invocation *in, struct link
                                         struct err *e)
 {
     const struct check_options *o = in->options;
-    char *const nothing[] = {NULL};
     if (!in->args.count && !in->args.tail)
-        return o->deep.deep && o->exports
-                   ? job_text_environment(environ ? environ : nothing, o->exports, &s->env, e)
-                   : ERR_OK;
+        return submit_environment(false, o->exports, &s->env, e);
     if (!in->args.tail && check_is_job_number(in->args.list[0]))
         return check_read_job(link, in->args.list[0], s, e);
     if (submit_text(&in->args, &o->form, &o->job, &s->text, e) != ERR_OK)
         return e->code;
-    if (!in->args.tail && !o->exports)
-        return ERR_OK;
-    return job_text_environment(environ ? environ : nothing, o->exports, &s->env, e);
+    return submit_environment(in->args.tail, o->exports, &s->env, e);
 }
 
 static enum err_code check_survey_nodes(struct preflight_survey *survey, struct link *link,

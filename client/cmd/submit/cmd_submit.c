@@ -50,18 +50,6 @@ static void submit_warn_missing(const char *text)
     strv_free(missing);
 }
 
-/* A COMMAND gets the variables that the user's shell would give it: PATH, the virtual environment. A job file
- * has its own `env`, so only --export adds to it. */
-static enum err_code submit_read_environment(const struct submit_options *o, bool command, char ***env,
-                                             struct err *e)
-{
-    char *const nothing[] = {NULL};
-    *env = NULL;
-    if (!command && !o->exports)
-        return ERR_OK;
-    return job_text_environment(environ ? environ : nothing, o->exports, env, e);
-}
-
 static char *submit_job_name(const char *text)
 {
     struct job_spec spec;
@@ -80,7 +68,7 @@ static int cmd_submit_run(struct invocation *in)
     struct err e;
     int64_t job;
     if (submit_text(&in->args, &o->form, &o->job, &text, &e) != ERR_OK ||
-        submit_read_environment(o, in->args.tail, &env, &e) != ERR_OK)
+        submit_environment(in->args.tail, o->exports, &env, &e) != ERR_OK)
         return error_print(&e);
     submit_warn_missing(text);
     if (link_open(&link, in->globals, &e) != ERR_OK) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/paths.h"
@@ -123,6 +124,15 @@ enum err_code submit_text(const struct option_arguments *args, const struct comm
         return e->code;
     *text = steal(made);
     return ERR_OK;
+}
+
+enum err_code submit_environment(bool command, char *const *exports, char ***env, struct err *e)
+{
+    char *const nothing[] = {NULL};
+    *env = NULL;
+    if (!command && !exports)
+        return ERR_OK;
+    return job_text_environment(environ ? environ : nothing, exports, env, e);
 }
 
 int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output)

@@ -12,6 +12,10 @@
 MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct command_form *form,
                                      const struct job_flags *flags, char **text, struct err *e);
 
+/* The variables that are sent with the job: strv_free. A COMMAND gets those that the user's shell would give it: PATH, the
+ * virtual environment. A job file has its own `env`, so only --export adds to it. */
+MUST_CHECK enum err_code submit_environment(bool command, char *const *exports, char ***env, struct err *e);
+
 /* Warns of a time without a unit: a batch system may use another unit. */
 void submit_warn_units(const struct job_flags *flags);
 
