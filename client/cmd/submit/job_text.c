@@ -355,6 +355,11 @@ enum err_code job_text_environment(char *const *environment, char *const *export
     bool all = false, none = false;
     char **list = NULL;
     for (size_t i = 0; exports && exports[i]; i++) {
+        if (strpbrk(exports[i], "=,")) /* forms of sbatch; no variable has such a name */
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "invalid value for option '--export': expected the name of one variable, ALL or NONE, "
+                           "got '%s'; --env NAME=VALUE sets a variable",
+                           exports[i]);
         all = all || strcmp(exports[i], "ALL") == 0;
         none = none || strcmp(exports[i], "NONE") == 0;
     }
@@ -372,4 +377,17 @@ enum err_code job_text_environment(char *const *environment, char *const *export
     }
     *out = list;
     return ERR_OK;
+}
+
+char **job_text_unset_exports(char *const *environment, char *const *exports)
+{
+    char **unset = NULL;
+    for (; exports && *exports; exports++) {
+        bool found = strcmp(*exports, "ALL") == 0 || strcmp(*exports, "NONE") == 0;
+        for (size_t i = 0; !found && environment[i]; i++)
+            found = variable_matches(environment[i], *exports);
+        if (!found)
+            unset = strv_append(unset, *exports);
+    }
+    return unset;
 }

@@ -48,5 +48,7 @@ char **job_text_missing(const char *text);
  * variable. A NULL-terminated list of "NAME=value"; strv_free. */
 MUST_CHECK enum err_code job_text_environment(char *const *environment, char *const *exports, char ***out,
                                               struct err *e);
+/* The names in exports that no variable has. NULL: none; strv_free. */
+char **job_text_unset_exports(char *const *environment, char *const *exports);
 
 #endif

@@ -126,13 +126,33 @@ enum err_code submit_text(const struct option_arguments *args, const struct comm
     return ERR_OK;
 }
 
+/* The job may not need the variable, and scripts name variables that are set on some machines only. So this is a warning, as
+ * for `mpirun -x`. */
+static void submit_warn_unset(char *const *environment, char *const *exports)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    char **unset = job_text_unset_exports(environment, exports);
+    for (size_t i = 0; unset && unset[i]; i++)
+        buf_printf(
+            &talk,
+            "ddpctl: warning: --export %s: this variable is not set in ddpctl's environment, so the workers do "
+            "not get it\n",
+            unset[i]);
+    stderr_put(&talk);
+    strv_free(unset);
+}
+
 enum err_code submit_environment(bool command, char *const *exports, char ***env, struct err *e)
 {
     char *const nothing[] = {NULL};
     *env = NULL;
     if (!command && !exports)
         return ERR_OK;
-    return job_text_environment(environ ? environ : nothing, exports, env, e);
+    char *const *environment = environ ? environ : nothing;
+    if (job_text_environment(environment, exports, env, e) != ERR_OK)
+        return e->code;
+    submit_warn_unset(environment, exports);
+    return ERR_OK;
 }
 
 int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output)

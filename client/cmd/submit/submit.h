@@ -13,7 +13,8 @@ MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const 
                                      const struct job_flags *flags, char **text, struct err *e);
 
 /* The variables that are sent with the job: strv_free. A COMMAND gets those that the user's shell would give it: PATH, the
- * virtual environment. A job file has its own `env`, so only --export adds to it. */
+ * virtual environment. A job file has its own `env`, so only --export adds to it. Warns of names that are not
+ * set. */
 MUST_CHECK enum err_code submit_environment(bool command, char *const *exports, char ***env, struct err *e);
 
 /* Warns of a time without a unit: a batch system may use another unit. */

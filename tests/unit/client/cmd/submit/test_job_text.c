@@ -131,6 +131,44 @@ static void check_carried(const char *export, const char *wanted)
     strv_free(exports);
 }
 
+static void check_unset(const char *export, bool unset)
+{
+    char **exports = strv_append(NULL, export), **list = job_text_unset_exports(environment, exports);
+    assert_int_equal(strv_len(list), unset);
+    if (unset)
+        assert_string_equal(list[0], export);
+    strv_free(list);
+    strv_free(exports);
+}
+
+static void test_exports_without_a_variable(void **state)
+{
+    (void)state;
+    check_unset("SECRET", false);
+    check_unset("SECRE", true);
+    check_unset("S*", false);
+    check_unset("NCCL_*", true);
+    check_unset("ALL", false);
+    check_unset("NONE", false);
+    assert_null(job_text_unset_exports(environment, NULL));
+}
+
+static void check_export_refused(const char *export)
+{
+    char **exports = strv_append(NULL, export), **list = NULL;
+    struct err e;
+    assert_int_equal(job_text_environment(environment, exports, &list, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, export));
+    strv_free(exports);
+}
+
+static void test_exports_in_the_form_of_sbatch(void **state)
+{
+    (void)state;
+    check_export_refused("SECRET=1");
+    check_export_refused("ALL,SECRET");
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -148,6 +186,8 @@ int main(void)
         cmocka_unit_test(test_message_names_the_bad_flag),
         cmocka_unit_test(test_train_paths_become_absolute),
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_exports_without_a_variable),
+        cmocka_unit_test(test_exports_in_the_form_of_sbatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
