@@ -9,7 +9,7 @@
 
 #define PLACES_MOST 3
 
-/* Fills `place` and returns their number; the caller frees each. */
+/* Writes the paths into `place` and returns how many. The caller frees each path. */
 static size_t token_files_fill(enum token_use use, char *place[PLACES_MOST])
 {
     size_t count = 0;

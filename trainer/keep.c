@@ -160,8 +160,8 @@ static enum err_code lock_dir(struct trainer *t, struct err *e)
     if (!code || code == ERR_ABORTED)
         return code;
     CLEANUP(free_text) char *who = snapshot_holder_name(&holder);
-    /* Some network file systems have no locks. A process of this job that cannot be reached may hold the lock for long, but it can
-     * commit nothing any more, and its files have names of their own. */
+    /* The rank goes on without the lock if the file system has none, or if a process of the same job holds it. That process may be on a
+     * node that is cut off; it can commit nothing any more, and its files have other names. */
     const bool own = *place->cluster && holder.job == place->job && !strcmp(holder.cluster, place->cluster);
     if (code != ERR_ALREADY_EXISTS || own) {
         if (!t->lock_warned)

@@ -85,8 +85,8 @@ static void config_print(const struct settings *o, const char *token_file, struc
             "# the account that jobs run under; root's agent does not start without it\n#user: nobody\n");
 }
 
-/* Makes the directory of the config file, and returns the file's path. A relative path becomes absolute and loses its "..": the path of
- * the token is written into the file, and the agent may be started in any directory. */
+/* Makes the directory of the config file, and returns the file's absolute path without "..". The file contains the path of the token,
+ * and the agent may be started in another directory. */
 static enum err_code config_place(const char *named, char **out, struct err *e)
 {
     CLEANUP(free_text) char *path = named ? xstrdup(named) : paths_config("agent.yaml");

@@ -62,7 +62,8 @@ static void holder_read(const char *path, struct snapshot_holder *out)
     out->pid = json_get_int(root, "pid", 0);
 }
 
-/* False if the last holder has removed the file between our open and our lock: the next process would then make and lock a new one. */
+/* Whether the path still names the locked file. The last holder may have removed it after we opened it, and the next process would then
+ * lock a new file. */
 static bool names_file(const char *path, int fd)
 {
     struct stat there, mine;

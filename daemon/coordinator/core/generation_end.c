@@ -221,8 +221,8 @@ static void end_around_survivors(struct core *core, struct generation *g, enum g
     generation_stop_spawns(core, g, CORE_STOP_KILL);
 }
 
-/* "3 of 4 ranks can go on; replacement 1 of 20 in a day". charge_due: whether they do is only known when the next
- * generation forms. */
+/* "3 of 4 ranks can go on; replacement 1 of 20 in a day". Sets charge_due: if no rank goes on in the next generation, the
+ * failure still counts as a restart. */
 static void fail_with_survivors(struct core *core, struct generation *g, const struct failure_cause *cause,
                                 int survivors, int64_t replacements)
 {
@@ -364,8 +364,8 @@ static int failure_exit_code(const struct generation *g)
     return code ? code : 125;
 }
 
-/* The failure of the last generation counts after all: no survivor goes on. given_up: why they were stopped; NULL: they
- * ended. */
+/* No survivor goes on, so the failure of the last generation counts as a restart after all. given_up: why the survivors
+ * were stopped; NULL: they ended by themselves. */
 static void charge_late(struct core *core, struct job *job, const char *given_up)
 {
     const struct generation *g = job_current(job);

@@ -7,7 +7,7 @@
 
 /* Whether a rank waits for space for the last snapshot, so that all ranks are quiet. */
 bool unsaved_waits(const struct core *core, const struct job *job);
-/* Says that the state with which the job ends could not be saved; the caller frees; NULL: it was saved, or nobody tried. */
+/* A message if the last snapshot of a job that ends could not be written, else NULL. The caller frees it. */
 char *unsaved_loss(const struct job *job);
 
 #endif

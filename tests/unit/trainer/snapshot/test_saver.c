@@ -307,7 +307,7 @@ static bool pause_until_space(void *arg, const struct snapshot_place *place, con
     return !space->stop;
 }
 
-/* Opened, filled and told that the next snapshot is the last one; no file can be opened. */
+/* Returns a saver that has state, and whose next snapshot is the last one. From now on no file can be opened. */
 static struct saver *full_saver_open(struct space *space, int64_t patience_ms)
 {
     struct saver *s = NULL;

@@ -1,4 +1,4 @@
-/* Tests that a rank which did not run for longer than a handshake may take still uses what has come meanwhile. */
+/* A rank is not run by the kernel until the time for a handshake is over. It must still use the messages that have come meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
