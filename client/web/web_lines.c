@@ -65,13 +65,15 @@ static void lines_note(struct web_lines *w, const char *note)
 
 void web_lines_add(struct web_lines *w, const Ddp__V1__LogData *data)
 {
-    struct line_part *part = lines_part(w, data);
-    const char *at = (const char *)data->data.data, *end = at + data->data.len;
     if (*data->note)
         lines_note(w, data->note);
     w->incomplete = w->incomplete || data->incomplete;
     if (data->incomplete && !w->noted) /* the coordinator drops notes that a slow reader has no room for */
         lines_note(w, "a part of the logs is missing");
+    if (!data->data.len)
+        return; /* a note alone: data.data may be NULL */
+    struct line_part *part = lines_part(w, data);
+    const char *at = (const char *)data->data.data, *end = at + data->data.len;
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const char *text_end = stop ? stop : end;
