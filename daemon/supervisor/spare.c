@@ -100,7 +100,7 @@ static void spare_free(struct spare *s)
     if (s->pid)
         (void)kill(s->pid, SIGKILL);
     if (s->cgroup) { /* its modules may have started processes */
-        for (int i = 0; i < CGROUP_ROUNDS && cgroup_kill(s->cgroup) > 0; i++)
+        for (int i = 0; i < CGROUP_ROUNDS && cgroup_kill(s->cgroup, NULL) > 0; i++)
             poll(NULL, 0, CGROUP_PAUSE_MS);
         cgroup_remove(s->cgroup);
     }

@@ -228,6 +228,7 @@ void spawn_free(struct spawn *s)
     report_reader_release(&s->reader);
     spawn_order_release(&s->order);
     spawn_fact_release(&s->fact);
+    process_list_release(&s->leftovers);
     free(s);
 }
 
@@ -373,14 +374,14 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
                                 .other_count = peers->count,
                                 .spared = peers->stores,
                                 .spared_count = peers->store_count};
-    int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup) : 0;
+    int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup, &s->leftovers) : 0;
 
     if (s->found &&
         s->fact
             /* The spare of its slot died with its supervisor, which could not end the processes of the spare. */
             .cgroup) {
         CLEANUP(free_text) char *spare = xasprintf("%s" SPARE_CGROUP, s->fact.cgroup);
-        left += cgroup_kill(spare);
+        left += cgroup_kill(spare, &s->leftovers);
         if (!left)
             cgroup_remove(spare);
     }
@@ -389,8 +390,8 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
     /* A process may have moved itself to another cgroup, and there may be no cgroup at all. The processes of
      * a dead supervisor are not descendants of this one: their marks find them. */
     if (s->found)
-        return s->fact.id && s->fact.owner ? marked_kill(s->fact.id, s->fact.owner) : 0;
-    return descendants_kill(&mark);
+        return s->fact.id && s->fact.owner ? marked_kill(s->fact.id, s->fact.owner, &s->leftovers) : 0;
+    return descendants_kill(&mark, &s->leftovers);
 }
 
 /* A process that SIGKILL has not ended by the next try is stuck in the kernel. The pauses grow, since each

@@ -11,6 +11,7 @@
 #include "daemon/supervisor/kernel_kills.h"
 #include "daemon/supervisor/log_times.h"
 #include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/protocol/process_kill.h"
 #include "daemon/supervisor/pseudo_terminal.h"
 #include "daemon/supervisor/report_reader.h"
 #include "daemon/supervisor/spare.h"
@@ -44,9 +45,10 @@ struct spawn {
     int gpu_fds[HOLD_FDS];
     struct pseudo_terminal terminal; /* of a rank in the foreground */
     struct kernel_kills kernel_kills;
-    int64_t running_at; /* when its command began; 0: not yet */
-    int64_t next_try;   /* of an action that has failed: writing the record, killing a process */
-    int64_t pause;      /* before the next try to kill; doubled each time */
+    int64_t running_at;            /* when its command began; 0: not yet */
+    int64_t next_try;              /* of an action that has failed: writing the record, killing a process */
+    int64_t pause;                 /* before the next try to kill; doubled each time */
+    struct process_list leftovers; /* killed after the end of the worker, or of its supervisor */
     struct report_reader reader;
     struct worker_link worker;
     struct log_times times;

@@ -106,23 +106,25 @@ void cgroup_move_all(const char *from, const char *to)
     }
 }
 
-int cgroup_kill(const char *cgroup)
+int cgroup_kill(const char *cgroup, struct process_list *killed)
 {
     FILE *kill_file = cgroup_file_open(cgroup, "cgroup.kill", "we");
     FILE *procs = cgroup_file_open(cgroup, "cgroup.procs", "re");
     int alive = 0, pid;
 
-    if (kill_file) {
-        fputs("1", kill_file);
-        fclose(kill_file);
-    }
     while (procs && fscanf(procs, "%d", &pid) == 1) {
         alive++;
+        if (killed)
+            process_list_add(killed, pid);
         if (!kill_file && pid > 0)
             kill(pid, SIGKILL); /* Linux before 5.14 has no cgroup.kill */
     }
     if (procs)
         fclose(procs);
+    if (kill_file) {
+        fputs("1", kill_file);
+        fclose(kill_file);
+    }
     return alive;
 }
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "daemon/supervisor/protocol/process_kill.h"
 
 /* A cgroup v2 for each spawn, if the kernel allows this process to make one. A cgroup is named by its
  * path. */
@@ -14,8 +15,10 @@ MUST_CHECK enum err_code cgroup_make(const char *name, char **out, struct err *e
 int cgroup_open(const char *cgroup); /* for CLONE_INTO_CGROUP; -1 when it is gone */
 MUST_CHECK enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e); /* moves a process there */
 void cgroup_move_all(const char *from, const char *to); /* processes that cannot be moved stay */
-int cgroup_kill(const char *cgroup);           /* SIGKILL to all members; returns how many were alive */
-void cgroup_remove(const char *cgroup);        /* only an empty one can be removed */
+/* SIGKILL to all members; returns how many were alive. The kernel leaves out those that are ending, which still hold
+ * their files and ports: `killed`, if not NULL, remembers them for process_kill.h. */
+int cgroup_kill(const char *cgroup, struct process_list *killed);
+void cgroup_remove(const char *cgroup); /* only an empty one can be removed */
 /* How many processes the kernel has killed for want of memory, of that cgroup, or of the whole machine since boot. -1: it does
  * not count them. */
 long long cgroup_oom_kills(const char *cgroup);

@@ -17,6 +17,7 @@
 
 struct proc {
     pid_t pid, parent, session;
+    unsigned long long started; /* clock ticks since boot */
     bool zombie, exiting;
 };
 
@@ -35,6 +36,7 @@ static bool proc_stat_read(pid_t pid, struct proc *out)
     char path[64], text[1024], *p, state;
     int parent, group, session;
     unsigned flags;
+    unsigned long long started;
     ssize_t n;
     int fd;
 
@@ -48,11 +50,13 @@ static bool proc_stat_read(pid_t pid, struct proc *out)
         return false;
     text[n] = '\0';
     p = strrchr(text, ')'); /* the last one: the name in parentheses may hold any character */
-    if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u", &state, &parent, &group, &session, &flags) != 5)
+    if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                     &state, &parent, &group, &session, &flags, &started) != 6)
         return false;
     *out = (struct proc){.pid = pid,
                          .parent = parent,
                          .session = session,
+                         .started = started,
                          .zombie = state == 'Z' || state == 'X',
                          .exiting = flags & FLAG_EXITING};
     return true;
@@ -162,6 +166,35 @@ static bool pid_is_among(pid_t pid, const pid_t *list, size_t count)
     return false;
 }
 
+void process_list_release(struct process_list *list)
+{
+    free(list->items);
+}
+
+static bool process_list_has(const struct process_list *list, const struct proc *p)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->items[i].pid == p->pid && list->items[i].started == p->started)
+            return true;
+    return false;
+}
+
+void process_list_add(struct process_list *list, pid_t pid)
+{
+    struct proc p;
+
+    if (!proc_stat_read(pid, &p) || process_list_has(list, &p))
+        return;
+    list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
+    list->items[list->count++] = (struct process_id){.pid = pid, .started = p.started};
+}
+
+static void proc_kill(pid_t pid, pid_t parent, struct process_list *killed)
+{
+    process_list_add(killed, pid);
+    (void)proc_kill_checked(pid, parent);
+}
+
 static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct process_mark *mark)
 {
     for (size_t i = 0; i < mark->spared_count; i++)
@@ -194,7 +227,7 @@ static bool children_none_left(const struct process_mark *mark)
     return !stranger;
 }
 
-int descendants_kill(const struct process_mark *mark)
+int descendants_kill(const struct process_mark *mark, struct process_list *killed)
 {
     CLEANUP(proc_table_release) struct proc_table t = {0};
     pid_t self = getpid();
@@ -206,15 +239,16 @@ int descendants_kill(const struct process_mark *mark)
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];
 
-        if (p->zombie || p->pid == self || !proc_descends(&t, p, self) || !proc_belongs(&t, p, mark))
+        if (p->zombie || p->pid == self || !proc_descends(&t, p, self) ||
+            !(process_list_has(killed, p) || proc_belongs(&t, p, mark)))
             continue;
         alive++;
-        (void)proc_kill_checked(p->pid, p->parent);
+        proc_kill(p->pid, p->parent, killed);
     }
     return alive;
 }
 
-int marked_kill(const char *id, const char *owner)
+int marked_kill(const char *id, const char *owner, struct process_list *killed)
 {
     CLEANUP(proc_table_release) struct proc_table t = {0};
     int alive = 0;
@@ -223,10 +257,11 @@ int marked_kill(const char *id, const char *owner)
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];
 
-        if (p->zombie || p->pid == getpid() || !proc_carries_mark(p->pid, id, owner))
+        if (p->zombie || p->pid == getpid() ||
+            !(process_list_has(killed, p) || proc_carries_mark(p->pid, id, owner)))
             continue;
         alive++;
-        (void)proc_kill_checked(p->pid, 0);
+        proc_kill(p->pid, 0, killed);
     }
     return alive;
 }

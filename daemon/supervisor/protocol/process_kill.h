@@ -10,6 +10,18 @@
  * supervisor has died, the marks in their environment find them. Each call kills the processes that it finds, and
  * returns how many were alive. The caller repeats the call until there are none. */
 
+/* Processes that these calls have killed. From the moment when a dying process releases its memory, its environment cannot
+ * be read, but it holds its files and ports for longer. So the caller keeps this list between calls. {0} is empty. */
+struct process_list {
+    struct process_id {
+        pid_t pid;
+        unsigned long long started; /* in clock ticks since boot, because pids are used again */
+    } * items;
+    size_t count, cap;
+};
+void process_list_add(struct process_list *list, pid_t pid); /* does nothing if it has ended */
+void process_list_release(struct process_list *list);
+
 /* Distinguishes one spawn's processes from those of the supervisor's other spawns. */
 struct process_mark {
     pid_t main;        /* its first process; 0: none was ever started */
@@ -23,10 +35,10 @@ struct process_mark {
     size_t spared_count;
 };
 /* Descendants of the calling process that belong to the spawn. Zombies do not count. */
-int descendants_kill(const struct process_mark *mark);
+int descendants_kill(const struct process_mark *mark, struct process_list *killed);
 /* Processes of the whole machine whose environment carries both marks and which the caller may kill; never
  * the caller itself. */
-int marked_kill(const char *id, const char *owner);
+int marked_kill(const char *id, const char *owner, struct process_list *killed);
 
 /* Whether the process is ending, or has ended and was not reaped. The kernel closes a process's files before its parent
  * hears of the end; with much memory or a GPU to release, up to a second passes between the two. */
