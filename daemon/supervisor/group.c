@@ -147,9 +147,8 @@ enum err_code group_open(struct group **out, const struct group_options *options
 static void leftovers_kill(void)
 {
     struct process_mark all = {.over = true};
-    CLEANUP(process_list_release) struct process_list killed = {0};
 
-    for (int round = 0; round < LEFTOVER_ROUNDS && descendants_kill(&all, &killed) > 0; round++)
+    for (int round = 0; round < LEFTOVER_ROUNDS && descendants_kill(&all, NULL) > 0; round++)
         poll(NULL, 0, LEFTOVER_PAUSE_MS);
 }
 

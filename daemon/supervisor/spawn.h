@@ -48,7 +48,7 @@ struct spawn {
     int64_t running_at;            /* when its command began; 0: not yet */
     int64_t next_try;              /* of an action that has failed: writing the record, killing a process */
     int64_t pause;                 /* before the next try to kill; doubled each time */
-    struct process_list leftovers; /* killed after the end of the worker, or of its supervisor */
+    struct process_list leftovers; /* its processes that were sent SIGKILL */
     struct report_reader reader;
     struct worker_link worker;
     struct log_times times;

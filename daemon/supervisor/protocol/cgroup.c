@@ -112,10 +112,10 @@ int cgroup_kill(const char *cgroup, struct process_list *killed)
     FILE *procs = cgroup_file_open(cgroup, "cgroup.procs", "re");
     int alive = 0, pid;
 
+    /* Before cgroup.kill, because the kernel leaves out processes of which only the last threads are still ending. */
     while (procs && fscanf(procs, "%d", &pid) == 1) {
         alive++;
-        if (killed)
-            process_list_add(killed, pid);
+        process_list_add(killed, pid);
         if (!kill_file && pid > 0)
             kill(pid, SIGKILL); /* Linux before 5.14 has no cgroup.kill */
     }

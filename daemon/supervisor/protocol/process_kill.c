@@ -18,7 +18,8 @@
 struct proc {
     pid_t pid, parent, session;
     unsigned long long started; /* clock ticks since boot */
-    bool zombie, exiting;
+    bool ended;   /* all its threads have: it holds nothing any more, but its parent has not reaped it */
+    bool exiting; /* its first thread is ending */
 };
 
 struct proc_table {
@@ -34,7 +35,7 @@ static void proc_table_release(struct proc_table *t)
 static bool proc_stat_read(pid_t pid, struct proc *out)
 {
     char path[64], text[1024], *p, state;
-    int parent, group, session;
+    int parent, group, session, threads;
     unsigned flags;
     unsigned long long started;
     ssize_t n;
@@ -50,14 +51,15 @@ static bool proc_stat_read(pid_t pid, struct proc *out)
         return false;
     text[n] = '\0';
     p = strrchr(text, ')'); /* the last one: the name in parentheses may hold any character */
-    if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                     &state, &parent, &group, &session, &flags, &started) != 6)
+    if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
+                     &state, &parent, &group, &session, &flags, &threads, &started) != 7)
         return false;
     *out = (struct proc){.pid = pid,
                          .parent = parent,
                          .session = session,
                          .started = started,
-                         .zombie = state == 'Z' || state == 'X',
+                         /* the state is that of the first thread, and a zombie counts as a thread */
+                         .ended = (state == 'Z' || state == 'X') && threads <= 1,
                          .exiting = flags & FLAG_EXITING};
     return true;
 }
@@ -66,7 +68,7 @@ bool process_exiting(pid_t pid)
 {
     struct proc p;
 
-    return proc_stat_read(pid, &p) && (p.zombie || p.exiting);
+    return proc_stat_read(pid, &p) && (p.ended || p.exiting);
 }
 
 static int proc_by_pid(const void *a, const void *b)
@@ -142,20 +144,20 @@ static bool proc_carries_mark(pid_t pid, const char *id, const char *owner)
            environ_has_entry(&env, "DDP_AGENT_ID", owner);
 }
 
-/* Uses a pidfd, because the kernel may give the number to another process before the signal is sent. The pidfd names
- * the process that has the number now, so the parent is checked again. */
-static bool proc_kill_checked(pid_t pid, pid_t parent)
+/* Uses a pidfd, because the kernel may give the number to another process before the signal is sent. The pidfd names the
+ * process that has the number now, so it is read again. */
+static void proc_kill(const struct proc *p)
 {
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
     struct proc now;
-    bool sent;
 
+    if (fd < 0 && errno == ENOSYS)
+        kill(p->pid, SIGKILL);
     if (fd < 0)
-        return errno == ENOSYS && !kill(pid, SIGKILL);
-    sent = proc_stat_read(pid, &now) && (parent == 0 || now.parent == parent) &&
-           !syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+        return;
+    if (proc_stat_read(p->pid, &now) && now.started == p->started)
+        (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     close(fd);
-    return sent;
 }
 
 static bool pid_is_among(pid_t pid, const pid_t *list, size_t count)
@@ -173,26 +175,38 @@ void process_list_release(struct process_list *list)
 
 static bool process_list_has(const struct process_list *list, const struct proc *p)
 {
-    for (size_t i = 0; i < list->count; i++)
+    for (size_t i = 0; list && i < list->count; i++)
         if (list->items[i].pid == p->pid && list->items[i].started == p->started)
             return true;
     return false;
+}
+
+static void process_list_keep(struct process_list *list, const struct proc *p)
+{
+    if (!list || process_list_has(list, p))
+        return;
+    list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
+    list->items[list->count++] = (struct process_id){.pid = p->pid, .started = p->started};
 }
 
 void process_list_add(struct process_list *list, pid_t pid)
 {
     struct proc p;
 
-    if (!proc_stat_read(pid, &p) || process_list_has(list, &p))
-        return;
-    list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
-    list->items[list->count++] = (struct process_id){.pid = pid, .started = p.started};
+    if (proc_stat_read(pid, &p))
+        process_list_keep(list, &p);
 }
 
-static void proc_kill(pid_t pid, pid_t parent, struct process_list *killed)
+/* Counts a process that belongs to the spawn, and kills it. One that is only in the list was sent SIGKILL before. */
+static int leftover_kill(const struct proc *p, bool belongs, struct process_list *killed)
 {
-    process_list_add(killed, pid);
-    (void)proc_kill_checked(pid, parent);
+    if (p->ended || !(belongs || process_list_has(killed, p)))
+        return 0;
+    if (belongs) {
+        process_list_keep(killed, p);
+        proc_kill(p);
+    }
+    return 1;
 }
 
 static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct process_mark *mark)
@@ -239,11 +253,8 @@ int descendants_kill(const struct process_mark *mark, struct process_list *kille
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];
 
-        if (p->zombie || p->pid == self || !proc_descends(&t, p, self) ||
-            !(process_list_has(killed, p) || proc_belongs(&t, p, mark)))
-            continue;
-        alive++;
-        proc_kill(p->pid, p->parent, killed);
+        if (p->pid != self && proc_descends(&t, p, self))
+            alive += leftover_kill(p, proc_belongs(&t, p, mark), killed);
     }
     return alive;
 }
@@ -257,11 +268,8 @@ int marked_kill(const char *id, const char *owner, struct process_list *killed)
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];
 
-        if (p->zombie || p->pid == getpid() ||
-            !(process_list_has(killed, p) || proc_carries_mark(p->pid, id, owner)))
-            continue;
-        alive++;
-        proc_kill(p->pid, 0, killed);
+        if (p->pid != getpid())
+            alive += leftover_kill(p, proc_carries_mark(p->pid, id, owner), killed);
     }
     return alive;
 }

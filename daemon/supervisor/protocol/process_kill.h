@@ -8,10 +8,12 @@
 /* Finds and kills every process of a spawn that is not in its cgroup: the kernel may not allow cgroups, and a process
  * may have moved itself to another one. A supervisor is a subreaper, so it finds them among its descendants; when a
  * supervisor has died, the marks in their environment find them. Each call kills the processes that it finds, and
- * returns how many were alive. The caller repeats the call until there are none. */
+ * returns how many had not ended. The caller repeats the call until there are none. `killed` may be NULL. */
 
-/* Processes that these calls have killed. From the moment when a dying process releases its memory, its environment cannot
- * be read, but it holds its files and ports for longer. So the caller keeps this list between calls. {0} is empty. */
+/* The processes of a spawn that were sent SIGKILL; {0} is empty. While such a process ends, it may hold its files and ports
+ * although it cannot be found any more: its environment goes with its memory, and cgroup.procs leaves it out while the last
+ * of several threads ends. So the caller keeps this list between calls. Not found is a process without a cgroup that
+ * was ending before the first call. */
 struct process_list {
     struct process_id {
         pid_t pid;
@@ -19,7 +21,7 @@ struct process_list {
     } * items;
     size_t count, cap;
 };
-void process_list_add(struct process_list *list, pid_t pid); /* does nothing if it has ended */
+void process_list_add(struct process_list *list, pid_t pid); /* NULL as the list: does nothing */
 void process_list_release(struct process_list *list);
 
 /* Distinguishes one spawn's processes from those of the supervisor's other spawns. */
@@ -34,7 +36,7 @@ struct process_mark {
     const pid_t *spared; /* children of the caller that belong to no spawn, nor do their descendants */
     size_t spared_count;
 };
-/* Descendants of the calling process that belong to the spawn. Zombies do not count. */
+/* Descendants of the calling process that belong to the spawn. */
 int descendants_kill(const struct process_mark *mark, struct process_list *killed);
 /* Processes of the whole machine whose environment carries both marks and which the caller may kill; never
  * the caller itself. */
