@@ -20,7 +20,16 @@
 #include "trainer/round/live_round.h"
 #include "trainer/step.h"
 
-enum { WORLD = 3, EVERY = 6, BATCH = 4, FIRST = 11, LATE = 1, FLOATS = 1024, NOBODY = -1 };
+enum {
+    WORLD = 3,
+    EVERY = 6,
+    BATCH = 4,
+    FIRST = 11,
+    LATE = 1,
+    FLOATS = 1024,
+    NOBODY = -1,
+    STEPS = 1000 /* meeting.c's */
+};
 
 static size_t floats; /* of the model */
 static const double outer_lr = 0.9, outer_momentum = 0.6;
@@ -36,7 +45,7 @@ struct scene {
 struct board {
     struct meeting meeting;
     float change[WORLD][FLOATS];
-    int64_t samples[WORLD];
+    int64_t samples[WORLD], step[WORLD];
 };
 _Static_assert(sizeof(struct board) <= sizeof(((struct ranks_shared *)0)->result), "room for the board");
 
@@ -183,6 +192,19 @@ static void check_return(struct ranks *r, const struct trainer *t, const float *
     RANK_CHECK(moments_hash(t) == moments);
 }
 
+/* In the first quarter of the run, the trapezoid's gain rises linearly from 1. */
+static double momentum_at(const struct scene *scene, const int64_t *steps)
+{
+    int64_t most = 0;
+
+    if (strstr(scene->sync, "constant"))
+        return outer_momentum;
+    for (int m = 0; m < WORLD; m++)
+        most = steps[m] > most ? steps[m] : most;
+    const double gain = 1.0 + 4.0 * (double)most / STEPS * (1.0 / (1.0 - outer_momentum) - 1.0);
+    return 1.0 - 1.0 / gain;
+}
+
 /* The next exchange, by the formula, in double. */
 static void check_exchange(struct ranks *r, struct trainer *t, int rank)
 {
@@ -198,16 +220,18 @@ static void check_exchange(struct ranks *r, struct trainer *t, int rank)
     take_change(t, b->change[rank]);
     sync_save(t->formation.sync, &round);
     b->samples[rank] = round.local_samples;
+    b->step[rank] = t->engine.step;
     RANK_OK(coll_barrier(t->formation.group, &e), &e);
     for (int m = 0; m < WORLD; m++)
         all += b->samples[m];
     RANK_CHECK(round.global_samples == all);
+    const double mu = momentum_at(r->arg, b->step);
     for (size_t i = 0; i < floats; i++) {
         double mean = 0.0;
         for (int m = 0; m < WORLD; m++)
             mean += (double)b->samples[m] / (double)all * (double)b->change[m][i];
-        const double u = outer_momentum * (double)momentum[i] + mean;
-        expected[i] = (double)shared[i] - outer_lr * (mean + outer_momentum * u);
+        const double u = mu * (double)momentum[i] + mean;
+        expected[i] = (double)shared[i] - outer_lr * (mean + mu * u);
     }
     RANK_OK(coll_barrier(t->formation.group, &e), &e);
     make_exchange(t);
@@ -279,12 +303,14 @@ static struct ranks scene_play(const struct scene *scene)
 #define FP32 "{type: diloco, every: 6, outer_momentum: 0.6, outer_schedule: constant}"
 #define INT4 "{type: diloco, every: 6, outer_momentum: 0.6, outer_schedule: constant, wire: int4}"
 
+#define TRAPEZOID "{type: diloco, every: 6, outer_momentum: 0.6, outer_schedule: trapezoid}"
+
 static void a_late_change_counts_by_its_age(void **state)
 {
     static const struct scene scenes[] = {
-        {FP32, 1, NOBODY, false, true}, {FP32, 2, NOBODY, false, true}, {INT4, 1, NOBODY, false, true},
+        {FP32, 1, NOBODY, false, true}, {FP32, 2, NOBODY, false, true},      {INT4, 1, NOBODY, false, true},
         {INT4, 2, NOBODY, true, true}, /* within a round the change itself is scaled */
-        {FP32, 1, NOBODY, true, true},
+        {FP32, 1, NOBODY, true, true},  {TRAPEZOID, 2, NOBODY, false, true},
     };
 
     (void)state;
