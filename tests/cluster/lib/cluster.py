@@ -269,6 +269,15 @@ class Cluster:
             return len([n for n in self.nodes() if n["state"] == state]) == count
         wait_for(ready, lambda: "%d nodes to be %s: %s" % (count, state, self.nodes()), timeout)
 
+    def joins(self):
+        """How often each agent has joined, by its own log."""
+        return {name: agent.text().count("event=joined") for name, agent in self.agents.items()}
+
+    def wait_joins(self, before):
+        """Waits until each agent has joined since joins() returned `before`. After the coordinator has started again, wait_nodes() does
+        not wait for the agents: its records show the nodes as they were."""
+        wait_for(lambda: all(count > before[name] for name, count in self.joins().items()), "the agents to join again")
+
     # ---- commands
 
     def client_env(self):
