@@ -116,8 +116,9 @@ int cgroup_kill(const char *cgroup, struct process_list *killed)
     while (procs && fscanf(procs, "%d", &pid) == 1) {
         alive++;
         process_list_add(killed, pid);
-        if (!kill_file && pid > 0)
-            kill(pid, SIGKILL); /* Linux before 5.14 has no cgroup.kill */
+        /* cgroup.kill does not end a process whose first thread has ended, and Linux before 5.14 has no such file. */
+        if (pid > 0)
+            kill(pid, SIGKILL);
     }
     if (procs)
         fclose(procs);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,9 @@
 struct proc {
     pid_t pid, parent, session;
     unsigned long long started; /* clock ticks since boot */
-    bool ended;   /* all its threads have: it holds nothing any more, but its parent has not reaped it */
+    int threads;
+    bool zombie;  /* its first thread has ended, and its parent has not reaped it */
+    bool ended;   /* all its threads have: it holds nothing any more */
     bool exiting; /* its first thread is ending */
 };
 
@@ -32,17 +35,16 @@ static void proc_table_release(struct proc_table *t)
     free(t->items);
 }
 
-static bool proc_stat_read(pid_t pid, struct proc *out)
+/* Reads all but `ended` and `pid`. path: stat of a process or of one of its threads. */
+static bool stat_read(const char *path, struct proc *out)
 {
-    char path[64], text[1024], *p, state;
+    char text[1024], *p, state;
     int parent, group, session, threads;
     unsigned flags;
     unsigned long long started;
     ssize_t n;
-    int fd;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     n = read(fd, text, sizeof(text) - 1);
@@ -54,13 +56,52 @@ static bool proc_stat_read(pid_t pid, struct proc *out)
     if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
                      &state, &parent, &group, &session, &flags, &threads, &started) != 7)
         return false;
-    *out = (struct proc){.pid = pid,
-                         .parent = parent,
+    *out = (struct proc){.parent = parent,
                          .session = session,
                          .started = started,
-                         /* the state is that of the first thread, and a zombie counts as a thread */
-                         .ended = (state == 'Z' || state == 'X') && threads <= 1,
+                         .threads = threads,
+                         .zombie = state == 'Z' || state == 'X',
                          .exiting = flags & FLAG_EXITING};
+    return true;
+}
+
+/* Calls fn for each thread of the process until it returns false. Returns whether it never did. */
+static bool each_thread(pid_t pid, bool (*fn)(const char *dir, void *ctx), void *ctx)
+{
+    char path[64], dir[sizeof(path) + NAME_MAX + 1];
+    struct dirent *entry;
+    bool all = true;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    while (d && all && (entry = readdir(d))) {
+        snprintf(dir, sizeof(dir), "%s/%s", path, entry->d_name);
+        all = *entry->d_name == '.' || fn(dir, ctx);
+    }
+    if (d)
+        closedir(d);
+    return all;
+}
+
+static bool thread_ended(const char *dir, void *unused)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/stat", dir);
+    struct proc thread;
+
+    (void)unused;
+    return !stat_read(path, &thread) || thread.zombie;
+}
+
+static bool proc_stat_read(pid_t pid, struct proc *out)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (!stat_read(path, out))
+        return false;
+    out->pid = pid;
+    /* A debugger keeps threads that have ended, so their number alone does not tell. */
+    out->ended = out->zombie && (out->threads <= 1 || each_thread(pid, thread_ended, NULL));
     return true;
 }
 
@@ -126,20 +167,32 @@ static bool environ_has_entry(const struct buf *env, const char *name, const cha
     return false;
 }
 
-static bool proc_carries_mark(pid_t pid, const char *id, const char *owner)
+static void environ_read(const char *dir, struct buf *env)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/environ", dir);
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char chunk[16384];
+    ssize_t n;
+
+    while (fd >= 0 && env->len < (4u << 20) && (n = read(fd, chunk, sizeof(chunk))) > 0)
+        buf_append(env, chunk, (size_t)n);
+}
+
+static bool thread_without_environ(const char *dir, void *env)
+{
+    environ_read(dir, env);
+    return !((struct buf *)env)->len;
+}
+
+static bool proc_carries_mark(const struct proc *p, const char *id, const char *owner)
 {
     CLEANUP(buf_release) struct buf env = {0};
-    char path[64], chunk[16384];
-    ssize_t n;
-    int fd;
+    char dir[64];
 
-    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    while ((n = read(fd, chunk, sizeof(chunk))) > 0 && env.len < (4u << 20))
-        buf_append(&env, chunk, (size_t)n);
-    close(fd);
+    snprintf(dir, sizeof(dir), "/proc/%d", (int)p->pid);
+    environ_read(dir, &env);
+    if (!env.len && p->threads > 1) /* a thread that has ended has none */
+        (void)each_thread(p->pid, thread_without_environ, &env);
     return env.len && environ_has_entry(&env, "DDP_SPAWN_ID", id) &&
            environ_has_entry(&env, "DDP_AGENT_ID", owner);
 }
@@ -197,15 +250,13 @@ void process_list_add(struct process_list *list, pid_t pid)
         process_list_keep(list, &p);
 }
 
-/* Counts a process that belongs to the spawn, and kills it. One that is only in the list was sent SIGKILL before. */
+/* Counts a process that belongs to the spawn or was found before, and kills it. */
 static int leftover_kill(const struct proc *p, bool belongs, struct process_list *killed)
 {
     if (p->ended || !(belongs || process_list_has(killed, p)))
         return 0;
-    if (belongs) {
-        process_list_keep(killed, p);
-        proc_kill(p);
-    }
+    process_list_keep(killed, p);
+    proc_kill(p);
     return 1;
 }
 
@@ -219,7 +270,7 @@ static bool proc_belongs(const struct proc_table *t, const struct proc *p, const
     if (mark->main > 0 && (p->session == mark->main || proc_descends(t, p, mark->main)))
         return true;
     /* a daemon has left the session, and its parent is the subreaper: only its environment tells whose process it is */
-    return proc_carries_mark(p->pid, mark->id, mark->owner);
+    return proc_carries_mark(p, mark->id, mark->owner);
 }
 
 /* The cheap check for the common case. Processes that a dead process leaves behind become children of the
@@ -269,7 +320,7 @@ int marked_kill(const char *id, const char *owner, struct process_list *killed)
         const struct proc *p = &t.items[i];
 
         if (p->pid != getpid())
-            alive += leftover_kill(p, proc_carries_mark(p->pid, id, owner), killed);
+            alive += leftover_kill(p, proc_carries_mark(p, id, owner), killed);
     }
     return alive;
 }

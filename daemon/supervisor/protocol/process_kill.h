@@ -12,8 +12,8 @@
 
 /* The processes of a spawn that were sent SIGKILL; {0} is empty. While such a process ends, it may hold its files and ports
  * although it cannot be found any more: its environment goes with its memory, and cgroup.procs leaves it out while the last
- * of several threads ends. So the caller keeps this list between calls. Not found is a process without a cgroup that
- * was ending before the first call. */
+ * of several threads ends. So the caller keeps this list between calls. A process that was ending before the first call may be
+ * missed. */
 struct process_list {
     struct process_id {
         pid_t pid;
