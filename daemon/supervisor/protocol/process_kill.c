@@ -20,9 +20,8 @@ struct proc {
     pid_t pid, parent, session;
     unsigned long long started; /* clock ticks since boot */
     int threads;
-    bool zombie;  /* its first thread has ended, and its parent has not reaped it */
-    bool ended;   /* all its threads have: it holds nothing any more */
-    bool exiting; /* its first thread is ending */
+    bool exiting, zombie; /* the thread that was read, here the first one, is ending; has ended */
+    bool ended;           /* all threads have: the process holds nothing any more */
 };
 
 struct proc_table {
@@ -105,11 +104,20 @@ static bool proc_stat_read(pid_t pid, struct proc *out)
     return true;
 }
 
+static bool thread_exiting(const char *dir, void *unused)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/stat", dir);
+    struct proc thread;
+
+    (void)unused;
+    return !stat_read(path, &thread) || thread.zombie || thread.exiting;
+}
+
 bool process_exiting(pid_t pid)
 {
     struct proc p;
 
-    return proc_stat_read(pid, &p) && (p.ended || p.exiting);
+    return proc_stat_read(pid, &p) && each_thread(pid, thread_exiting, NULL);
 }
 
 static int proc_by_pid(const void *a, const void *b)

@@ -126,11 +126,13 @@ static void marked_processes_count_until_they_have_ended(void **state)
     (void)state;
 
     leftover_start("whole", SPAWN);
+    assert_false(process_exiting(leftover));
     assert_int_equal(marked_kill(SPAWN, owner, &killed), 1);
     assert_int_equal(killed.count, 1);
     assert_int_equal(killed.items[0].pid, leftover);
     while (marked_kill(SPAWN, owner, &killed) > 0)
         wait_a_little(began);
+    assert_true(process_exiting(leftover));
     assert_true(leftover_ended());
 }
 
@@ -182,6 +184,7 @@ static void a_process_counts_until_its_last_thread_ends(void **state)
     leftover_start("first thread ends", SPAWN);
     while (leftover_state() != 'Z') /* the state of the first thread */
         wait_a_little(began);
+    assert_false(process_exiting(leftover));
     assert_int_equal(marked_kill(OTHER_SPAWN, owner, &killed), 0);
     assert_int_equal(marked_kill(SPAWN, owner, &killed), 1);
     while (marked_kill(SPAWN, owner, &killed) > 0)
