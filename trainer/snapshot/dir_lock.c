@@ -62,8 +62,8 @@ static void holder_read(const char *path, struct snapshot_holder *out)
     out->pid = json_get_int(root, "pid", 0);
 }
 
-/* Whether the path still names the locked file. The last holder may have removed it after we opened it, and the next process would then
- * lock a new file. */
+/* Whether the path still names the locked file. If the last holder removed the file after we opened it, the next process would
+ * lock a new one. */
 static bool names_file(const char *path, int fd)
 {
     struct stat there, mine;

@@ -364,7 +364,7 @@ static int failure_exit_code(const struct generation *g)
     return code ? code : 125;
 }
 
-/* No survivor goes on, so the failure of the last generation counts as a restart after all. given_up: why the survivors
+/* Counts the failure of the last generation as a restart, because no surviving rank continues. given_up: why the survivors
  * were stopped; NULL: they ended by themselves. */
 static void charge_late(struct core *core, struct job *job, const char *given_up)
 {

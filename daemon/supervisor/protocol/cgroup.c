@@ -112,11 +112,11 @@ int cgroup_kill(const char *cgroup, struct process_list *killed)
     FILE *procs = cgroup_file_open(cgroup, "cgroup.procs", "re");
     int alive = 0, pid;
 
-    /* Before cgroup.kill, because the kernel leaves out processes of which only the last threads are still ending. */
+    /* Read before the kill: cgroup.procs does not list a process whose last threads are ending. */
     while (procs && fscanf(procs, "%d", &pid) == 1) {
         alive++;
         process_list_add(killed, pid);
-        /* cgroup.kill does not end a process whose first thread has ended, and Linux before 5.14 has no such file. */
+        /* Also where cgroup.kill exists (Linux 5.14): it misses a process whose first thread has ended. */
         if (pid > 0)
             kill(pid, SIGKILL);
     }

@@ -15,8 +15,8 @@ MUST_CHECK enum err_code cgroup_make(const char *name, char **out, struct err *e
 int cgroup_open(const char *cgroup); /* for CLONE_INTO_CGROUP; -1 when it is gone */
 MUST_CHECK enum err_code cgroup_enter(const char *cgroup, int pid, struct err *e); /* moves a process there */
 void cgroup_move_all(const char *from, const char *to); /* processes that cannot be moved stay */
-/* SIGKILL to all members; returns how many there were. `killed` remembers them for process_kill.h, because a member may leave
- * the cgroup before it has closed its files; NULL: not needed. */
+/* Sends SIGKILL to all members, and returns how many there were. Adds them to `killed` unless that is NULL: a member may leave the
+ * cgroup before it has closed its files, and process_kill.h then waits for it. */
 int cgroup_kill(const char *cgroup, struct process_list *killed);
 void cgroup_remove(const char *cgroup); /* only an empty one can be removed */
 /* How many processes the kernel has killed for want of memory, of that cgroup, or of the whole machine since boot. -1: it does

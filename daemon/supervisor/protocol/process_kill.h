@@ -10,10 +10,9 @@
  * supervisor has died, the marks in their environment find them. Each call kills the processes that it finds, and
  * returns how many had not ended. The caller repeats the call until there are none. `killed` may be NULL. */
 
-/* The processes of a spawn that were sent SIGKILL; {0} is empty. While such a process ends, it may hold its files and ports
- * although it cannot be found any more: its environment goes with its memory, and cgroup.procs leaves it out while the last
- * of several threads ends. So the caller keeps this list between calls. A process that was ending before the first call may be
- * missed. */
+/* The processes of a spawn that were sent SIGKILL. The caller keeps the list between calls, starting with {0}, because a dying
+ * process cannot be found again: its environment is gone, and cgroup.procs may not list it. Yet it may still hold files and
+ * ports. A process that was dying before the first call may be missed. */
 struct process_list {
     struct process_id {
         pid_t pid;

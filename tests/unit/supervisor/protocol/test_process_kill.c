@@ -1,5 +1,5 @@
-/* A leftover process counts until it holds nothing any more, also when nothing but the list of killed processes tells whose
- * it was. */
+/* A leftover process counts until it has ended. While it ends, only the list of killed processes tells that it belongs to the
+ * spawn. */
 #include "tests/unit/base/check.h"
 
 #include <poll.h>
@@ -119,10 +119,17 @@ static void wait_a_little(time_t began)
 
 /* ---- tests */
 
+static void wait_for_end(struct process_list *killed)
+{
+    const time_t began = time(NULL);
+
+    while (marked_kill(SPAWN, owner, killed) > 0)
+        wait_a_little(began);
+}
+
 static void marked_processes_count_until_they_have_ended(void **state)
 {
     CLEANUP(process_list_release) struct process_list killed = {0};
-    const time_t began = time(NULL);
     (void)state;
 
     leftover_start("whole", SPAWN);
@@ -130,8 +137,7 @@ static void marked_processes_count_until_they_have_ended(void **state)
     assert_int_equal(marked_kill(SPAWN, owner, &killed), 1);
     assert_int_equal(killed.count, 1);
     assert_int_equal(killed.items[0].pid, leftover);
-    while (marked_kill(SPAWN, owner, &killed) > 0)
-        wait_a_little(began);
+    wait_for_end(&killed);
     assert_true(process_exiting(leftover));
     assert_true(leftover_ended());
 }
@@ -154,11 +160,10 @@ static void descendants_count_until_they_have_ended(void **state)
     assert_true(leftover_ended());
 }
 
-/* The list has the time when a process was started, so another one with the same pid does not count. */
+/* The list keeps the start time, too, so a later process with the same pid does not count. */
 static void remembered_processes_count(void **state)
 {
     CLEANUP(process_list_release) struct process_list killed = {0};
-    const time_t began = time(NULL);
     (void)state;
 
     leftover_start("whole", OTHER_SPAWN);
@@ -170,8 +175,7 @@ static void remembered_processes_count(void **state)
     assert_false(leftover_ended());
     killed.items[0].started--;
     assert_int_equal(marked_kill(SPAWN, owner, &killed), 1);
-    while (marked_kill(SPAWN, owner, &killed) > 0)
-        wait_a_little(began);
+    wait_for_end(&killed);
     assert_true(leftover_ended());
 }
 
@@ -187,8 +191,7 @@ static void a_process_counts_until_its_last_thread_ends(void **state)
     assert_false(process_exiting(leftover));
     assert_int_equal(marked_kill(OTHER_SPAWN, owner, &killed), 0);
     assert_int_equal(marked_kill(SPAWN, owner, &killed), 1);
-    while (marked_kill(SPAWN, owner, &killed) > 0)
-        wait_a_little(began);
+    wait_for_end(&killed);
     assert_true(leftover_ended());
 }
 

@@ -1,4 +1,4 @@
-/* A rank is not run by the kernel until the time for a handshake is over. It must still use the messages that have come meanwhile. */
+/* The kernel lets a rank wait until the time for a handshake is over. The rank must still use the messages that arrived meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
