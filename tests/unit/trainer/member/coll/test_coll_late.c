@@ -16,6 +16,8 @@
  * passes all calls of these functions on to here. */
 static int stops_at = -1, stopped_fd = -1;
 static int64_t stopped_ms;
+int __real_shake_connected(struct shake *s);
+int __wrap_shake_connected(struct shake *s);
 void __real_shake_expect(struct shake *s, enum shake_state state, size_t want);
 void __wrap_shake_expect(struct shake *s, enum shake_state state, size_t want);
 void __real_shake_drop(struct shake *s);
@@ -28,14 +30,29 @@ int64_t __wrap_clock_boot_ms(void)
     return __real_clock_boot_ms() + stopped_ms;
 }
 
-void __wrap_shake_expect(struct shake *s, enum shake_state state, size_t want)
+static void stop_in(struct shake *s)
 {
-    __real_shake_expect(s, state, want);
-    if ((int)state != stops_at || stopped_fd >= 0)
+    if ((int)s->state != stops_at || stopped_fd >= 0)
         return;
     RANK_CHECK(poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, 20000) == 1);
     stopped_fd = s->fd;
     stopped_ms = SHAKE_MS + 1000;
+}
+
+void __wrap_shake_expect(struct shake *s, enum shake_state state, size_t want)
+{
+    __real_shake_expect(s, state, want);
+    stop_in(s);
+}
+
+/* It calls shake_expect in its own source file, where the linker passes on only what the compiler has not inlined. */
+int __wrap_shake_connected(struct shake *s)
+{
+    const int why = __real_shake_connected(s);
+
+    if (!why)
+        stop_in(s);
+    return why;
 }
 
 void __wrap_shake_drop(struct shake *s)
