@@ -11,7 +11,6 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_resolve.h"
 
-#define CALL_MS 10000
 #define RESOLVE_MS 3000
 
 void target_release(struct target *t)
@@ -59,7 +58,7 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     CLEANUP(buf_release) struct buf talk = {0};
     if (link_check_owner(link, e) != ERR_OK)
         return e->code;
-    enum err_code code = rpc_channel_call(link->channel, cluster, method, request, reply, CALL_MS, 0, e);
+    enum err_code code = rpc_channel_call(link->channel, cluster, method, request, reply, LINK_CALL_MS, 0, e);
     /* A first attempt without waiting, so that a coordinator that is down is reported before the user
      * wonders. */
     if (code == ERR_UNAVAILABLE && patience_ms && !link->inside) {

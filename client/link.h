@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "proto/rpc_client.h"
 
+#define LINK_CALL_MS 10000 /* deadline of a call */
+
 /* Calls to the coordinator. Any number of threads may share a link. */
 
 struct target {

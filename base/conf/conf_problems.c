@@ -81,6 +81,17 @@ void conf_problems_release(struct conf_problems *problems)
     *problems = (struct conf_problems){0};
 }
 
+/* Columns count characters, from 1. */
+static size_t byte_of_column(const char *line, size_t column)
+{
+    size_t at = 0;
+
+    for (size_t i = 1; i < column && line[at]; i++)
+        for (at++; ((unsigned char)line[at] & 0xC0) == 0x80;)
+            at++;
+    return at;
+}
+
 void conf_problem_print(const struct conf_problem *problem, const char *source, struct buf *out)
 {
     const char *line = source;
@@ -90,7 +101,7 @@ void conf_problem_print(const struct conf_problem *problem, const char *source, 
         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL;
     if (!problem->line || !line)
         return;
-    size_t len = strcspn(line, "\r\n"), at = problem->column ? problem->column - 1 : 0, from = 0;
+    size_t len = strcspn(line, "\r\n"), at = byte_of_column(line, problem->column), from = 0;
     if (at > SOURCE_COLUMNS / 2) /* a long line: its part around the place */
         from = at - SOURCE_COLUMNS / 2;
     if (at >= len || from >= len)

@@ -196,7 +196,7 @@ int check_deep(struct link *link, const struct check_deep_options *o, const char
     else
         deep_print_screen(&result, &found, o->drain, drained, &out);
     strv_free(drained);
-    const bool printed = stdout_put(&out);
+    const bool printed = (json ? stdout_put : screen_put)(&out);
     if (code != ERR_OK)
         return error_print(&e);
     return printed && !found.count ? EXIT_DONE : EXIT_FAILED;

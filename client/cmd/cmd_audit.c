@@ -57,11 +57,12 @@ static int cmd_audit_run(struct invocation *in)
     if (audit_read_options(o, &request, &e) != ERR_OK ||
         link_call_once(in->globals, "GetAudit", &request, &reply, &e) != ERR_OK)
         return error_print(&e);
-    if (o->output && strcmp(o->output, "json") == 0)
+    const bool json = o->output && strcmp(o->output, "json") == 0;
+    if (json)
         json_print(reply, &out);
     else
         screen_audit(reply, &term, &out);
-    stdout_put(&out);
+    (json ? stdout_put : screen_put)(&out);
     return EXIT_DONE;
 }
 

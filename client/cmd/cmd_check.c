@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "client/cmd/check_deep.h"
-#include "client/cmd/jobs/job_number.h"
+#include "client/cmd/jobs/job_find.h"
 #include "client/cmd/submit/submit.h"
 #include "client/diagnose/preflight_survey.h"
 #include "client/screen/screen_check.h"
@@ -90,13 +90,13 @@ static bool check_begins_command(const char *argument)
     return !check_is_job_number(argument) && command_words_begin(argument);
 }
 
-static enum err_code check_read_job(struct link *link, const char *name, struct subject *s, struct err *e)
+static enum err_code check_read_job(struct link *link, int64_t number, struct subject *s, struct err *e)
 {
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
     void *reply;
-    if (job_number_parse(name, &request.job, e) != ERR_OK ||
-        link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+    request.job = number;
+    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
         return e->code;
     job = reply;
     s->text = xstrdup(job->job_file);
@@ -110,14 +110,33 @@ static enum err_code check_read_job(struct link *link, const char *name, struct 
     return ERR_OK;
 }
 
+/* Finds the job that the only word names. *job stays 0 if the word is a command instead: one that names no job. */
+static enum err_code check_find_job(struct link *link, const char *word, int64_t *job, struct err *e)
+{
+    struct job_reference reference;
+    struct err why = {0};
+    if (job_reference_parse(word, &reference, &why) != ERR_OK)
+        return ERR_OK;
+    if (job_find(link, "check", word, job, &why) == ERR_NOT_FOUND && reference.kind == REFERENCE_NAME)
+        return ERR_OK;
+    *e = why;
+    return e->code;
+}
+
 static enum err_code check_find_subject(const struct invocation *in, struct link *link, struct subject *s,
                                         struct err *e)
 {
     const struct check_options *o = in->options;
-    if (!in->args.count && !in->args.tail)
+    char *const *const tail = in->args.tail;
+    const char *word = tail ? (tail[0] && !tail[1] ? tail[0] : NULL) : in->args.count ? in->args.list[0] : "";
+    int64_t job = 0;
+    if (!in->args.count && !tail)
         return submit_environment(false, o->exports, &s->env, e);
-    if (!in->args.tail && check_is_job_number(in->args.list[0]))
-        return check_read_job(link, in->args.list[0], s, e);
+    if (word && (tail ? !command_words_are_python(&o->form, word) : check_is_job_number(word)) &&
+        check_find_job(link, word, &job, e) != ERR_OK)
+        return e->code;
+    if (job)
+        return check_read_job(link, job, s, e);
     if (submit_text(&in->args, &o->form, &o->job, &s->text, e) != ERR_OK)
         return e->code;
     return submit_environment(in->args.tail, o->exports, &s->env, e);
@@ -217,7 +236,7 @@ static int cmd_check_run(struct invocation *in)
         check_print_json(&survey, &found, &out);
     else
         screen_check(&survey.preflight, &found, &term, &out);
-    return stdout_put(&out) && !found.count ? EXIT_DONE : EXIT_FAILED;
+    return (json ? stdout_put : screen_put)(&out) && !found.count ? EXIT_DONE : EXIT_FAILED;
 }
 
 const struct command cmd_check = {

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "client/cmd/jobs/job_find.h"
@@ -41,7 +42,8 @@ static const struct option_spec options[] = {
 
 struct export_job {
     int64_t job;
-    bool over; /* it has ended, and all its points are written */
+    bool over; /* it has ended, and all its points are written; or it failed */
+    bool failed;
     struct export_points points;
     struct export_run run;
 };
@@ -52,7 +54,9 @@ struct export
     struct link link;
     struct export_job *jobs;
     size_t count;
+    bool terminal;    /* stdout is one */
     bool reader_gone; /* of stdout */
+    int failed;       /* exit code of the first job that failed */
 };
 
 static bool export_interrupted(const struct export *x)
@@ -65,7 +69,7 @@ static void export_print(struct export *x, const struct export_job *j)
     CLEANUP(buf_release) struct buf out = {0};
     for (size_t i = 0; i < j->points.count && !export_interrupted(x); i++) {
         if (x->options->csv)
-            export_put_csv(&out, j->job, &j->points.points[i]);
+            export_put_csv(&out, j->job, &j->points.points[i], x->terminal);
         else
             export_put_jsonl(&out, j->job, &j->points.points[i]);
         if (out.len >= LINES_BYTES || i + 1 == j->points.count)
@@ -109,9 +113,13 @@ static enum err_code export_all(struct export *x, struct err *e)
         bool over = true;
         for (size_t i = 0; i < x->count && !export_interrupted(x); i++) {
             struct export_job *j = &x->jobs[i];
-            /* A coordinator that has answered once may restart. */
-            if (!j->over && export_turn(x, j, e) != ERR_OK && (e->code != ERR_UNAVAILABLE || first))
-                return e->code;
+            if (!j->over && export_turn(x, j, e) != ERR_OK && (e->code != ERR_UNAVAILABLE || first)) {
+                /* A coordinator that has answered once may restart. One that never did cannot be reached. */
+                if (e->code == ERR_UNAVAILABLE)
+                    return e->code;
+                error_print_keep(e, &x->failed);
+                j->over = j->failed = true;
+            }
             over = over && j->over;
         }
         if (over || export_interrupted(x))
@@ -127,6 +135,8 @@ static void export_say(const struct export *x)
     CLEANUP(buf_release) struct buf talk = {0};
     for (size_t i = 0; i < x->count; i++) {
         const struct export_job *j = &x->jobs[i];
+        if (j->failed)
+            continue;
         if (!j->points.series_count)
             buf_printf(&talk, "ddpctl: job %lld has reported no metrics\n", (long long)j->job);
         else if (x->options->tensorboard)
@@ -155,7 +165,7 @@ static void export_add_job(struct export *x, int64_t job)
 
 static int cmd_export_run(struct invocation *in)
 {
-    struct export x = {.options = in->options};
+    struct export x = {.options = in->options, .terminal = isatty(STDOUT_FILENO)};
     CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
     struct err e;
     if (!!x.options->tensorboard + x.options->csv + x.options->jsonl != 1) {
@@ -181,6 +191,8 @@ static int cmd_export_run(struct invocation *in)
     export_release(&x);
     if (code != ERR_OK)
         return error_print(&e);
+    if (x.failed != EXIT_DONE)
+        return x.failed;
     return interrupts_count() ? 128 + interrupt_signal() : stdout_lost() ? EXIT_FAILED : EXIT_DONE;
 }
 

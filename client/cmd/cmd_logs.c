@@ -107,31 +107,11 @@ static void logs_label_time(struct output_merge *merge, const Ddp__V1__LogData *
     output_merge_label(merge, data->rank, data->standard_error, label);
 }
 
-/* Standard error between standard output: dim, line by line, so that a colour of the program's own ends it
- * for its line only. */
-static void logs_dim(const Ddp__V1__LogData *data, struct buf *out)
-{
-    const char *at = (const char *)data->data.data, *end = at + data->data.len;
-    while (at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        const size_t text = stop ? (size_t)(stop - at) : (size_t)(end - at);
-        buf_puts(out, "\033[2m");
-        buf_append(out, at, text);
-        buf_puts(out, stop ? "\033[0m\n" : "\033[0m");
-        at += text + (stop != NULL);
-    }
-}
-
 static void logs_add(struct output_merge *merge, const Ddp__V1__LogData *data, const struct logs_options *o)
 {
-    const struct output_target *t = &merge->targets[0];
-    CLEANUP(buf_release) struct buf dim = {0};
     if (o->timestamps)
         logs_label_time(merge, data);
-    if (data->standard_error && t->filtered && t->colour && !o->standard_error)
-        logs_dim(data, &dim);
-    output_merge_add(merge, data->rank, data->standard_error,
-                     dim.len ? dim.data : (const char *)data->data.data, dim.len ? dim.len : data->data.len,
+    output_merge_add(merge, data->rank, data->standard_error, (const char *)data->data.data, data->data.len,
                      clock_boot_ms());
 }
 
@@ -247,6 +227,7 @@ static int cmd_logs_run(struct invocation *in)
     output_targets_set(&merge, &targets);
     merge.joined = true;
     merge.targets[0].wanted = merge.targets[0].wanted && request.rank < 0;
+    merge.targets[0].dims_errors = merge.targets[0].colour && !o->standard_error;
     enum err_code code = job_find(&link, "logs", in->args.list[0], &request.job, &e);
     const bool found = code == ERR_OK;
     if (found)

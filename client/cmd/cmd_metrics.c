@@ -183,6 +183,8 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
 
 static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
 {
+    const bool terminal = isatty(STDOUT_FILENO);
+
     if (first)
         buf_puts(out, EXPORT_CSV_HEADER);
     for (size_t i = 0; i < reply->n_points; i++) {
@@ -191,7 +193,7 @@ static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job
 
         buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
                    p->rank);
-        export_put_csv_text(out, p->name);
+        export_put_csv_text(out, p->name, terminal);
         real_text(value, p->value);
         buf_printf(out, ",%s,%d\n", value, export_is_captured(reply, p->name, p->rank));
     }
@@ -240,7 +242,7 @@ static enum err_code metrics_show_job(struct link *link, const struct metrics_op
         reply_json_metrics(reply, job, &out);
     else if ((!usage && !o->usage) || !metrics_print_usage(usage ? usage : reply, job, several, &out))
         metrics_print_table(reply, job, o->name, several, &out);
-    stdout_put(&out);
+    (table ? screen_put : stdout_put)(&out);
     return ERR_OK;
 }
 
@@ -308,8 +310,9 @@ static void metrics_draw_plot(const struct curves *c)
     stdout_put(&out);
 }
 
+/* A job whose curve cannot be fetched is reported and left out. */
 static enum err_code metrics_plot_jobs(struct link *link, const struct invocation *in,
-                                       const struct job_numbers *jobs, struct err *e)
+                                       const struct job_numbers *jobs, int *failed, struct err *e)
 {
     const struct metrics_options *o = in->options;
     CLEANUP(metrics_free_names) char **names = metrics_split_names(o->plot);
@@ -318,10 +321,14 @@ static enum err_code metrics_plot_jobs(struct link *link, const struct invocatio
     bool any = false;
     for (size_t i = 0; i < jobs->count; i++)
         for (char **name = names; name && *name; name++) {
-            if (metrics_fetch_curve(link, jobs->list[i], *name, o->limit, &c, e) != ERR_OK)
-                return e->code;
+            if (metrics_fetch_curve(link, jobs->list[i], *name, o->limit, &c, e) != ERR_OK) {
+                error_print_keep(e, failed);
+                break; /* the next name would fail, too */
+            }
             any = any || c.list[c.count - 1].points.count > 0;
         }
+    if (!any && *failed != EXIT_DONE)
+        return ERR_OK;
     if (!any)
         return err_set(e, ERR_NOT_FOUND, "no job reported '%s'; `ddpctl metrics JOB` lists the metrics",
                        o->plot);
@@ -335,15 +342,22 @@ static int cmd_metrics_run(struct invocation *in)
     struct link link;
     struct err e;
     CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
+    int result = EXIT_DONE;
+    bool first = true;
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     enum err_code code = jobs_find(&link, in->args.list, in->args.count, &jobs, &e);
     if (code == ERR_OK && o->plot)
-        code = metrics_plot_jobs(&link, in, &jobs, &e);
+        code = metrics_plot_jobs(&link, in, &jobs, &result, &e);
+    if (code != ERR_OK)
+        error_print_keep(&e, &result);
     for (size_t i = 0; i < jobs.count && code == ERR_OK && !o->plot; i++)
-        code = metrics_show_job(&link, in->options, jobs.list[i], i == 0, jobs.count > 1, &e);
+        if (metrics_show_job(&link, o, jobs.list[i], first, jobs.count > 1, &e) == ERR_OK)
+            first = false;
+        else
+            error_print_keep(&e, &result);
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : error_print(&e);
+    return result;
 }
 
 const struct command cmd_metrics = {

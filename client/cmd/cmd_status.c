@@ -89,13 +89,56 @@ static bool status_filters(const struct status_options *o)
     return o->all || o->mine || o->state || o->since;
 }
 
-/* One screen: the jobs in `jobs`, or the list of jobs if it is empty. *over is set to true if these jobs have ended. */
-static enum err_code status_fetch_screen(struct link *link, const struct status_options *o,
-                                         const struct job_numbers *jobs, struct buf *out, bool *over,
-                                         struct err *e)
+static enum err_code status_fetch_job(struct link *link, const struct status_options *o, int64_t job,
+                                      struct buf *out, bool *ended, struct err *e)
 {
     struct term term = term_of(STDOUT_FILENO);
-    bool ended = jobs->count > 0;
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    request.job = job;
+    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    *ended = job_status_ended(reply);
+    if (status_wants_json(
+            o)) { /* every kind of reply has its own fields, so JSON needs no screen of its own */
+        json_print(reply, out);
+        return ERR_OK;
+    }
+    if (out->len)
+        buf_putc(out, '\n');
+    CLEANUP(rpc_release) void *probe = job_probe_failure(link, reply);
+    screen_job(reply, probe, &term, out);
+    return ERR_OK;
+}
+
+/* What a screen leaves besides its text. */
+struct status_rest {
+    bool over;       /* the jobs have ended */
+    int failed;      /* exit code of the first job that could not be shown */
+    struct buf talk; /* why, for stderr */
+};
+
+static void status_rest_release(struct status_rest *rest)
+{
+    buf_release(&rest->talk);
+}
+
+static void status_leave_out(struct job_numbers *jobs, size_t index, const struct err *why,
+                             struct status_rest *rest)
+{
+    const int code = error_put(why, &rest->talk);
+
+    rest->failed = rest->failed == EXIT_DONE ? code : rest->failed;
+    job_numbers_remove(jobs, index);
+}
+
+/* One screen: the jobs in `jobs`, or the list of jobs if it is empty. Removes from `jobs` what cannot be shown. UNAVAILABLE: the
+ * coordinator does not answer. */
+static enum err_code status_fetch_screen(struct link *link, const struct status_options *o,
+                                         struct job_numbers *jobs, struct buf *out, struct status_rest *rest,
+                                         struct err *e)
+{
+    bool all_ended = jobs->count > 0;
     /* JSON keeps to the newest hundred jobs, which scripts expect. A screen shows what runs, however old it is. */
     if (!jobs->count && (status_filters(o) || !status_wants_json(o)))
         return status_fetch_filtered(link, o, out, e);
@@ -106,24 +149,18 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
             return e->code;
         json_print(reply, out);
     }
-    for (size_t i = 0; i < jobs->count; i++) {
-        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
-        CLEANUP(rpc_release) void *reply = NULL;
-        request.job = jobs->list[i];
-        if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+    for (size_t i = 0; i < jobs->count;) {
+        bool ended = false;
+        if (status_fetch_job(link, o, jobs->list[i], out, &ended, e) == ERR_OK) {
+            all_ended = all_ended && ended;
+            i++;
+        } else if (e->code == ERR_UNAVAILABLE) {
             return e->code;
-        ended = ended && job_status_ended(reply);
-        if (status_wants_json(
-                o)) { /* every kind of reply has its own fields, so JSON needs no screen of its own */
-            json_print(reply, out);
         } else {
-            if (i)
-                buf_putc(out, '\n');
-            CLEANUP(rpc_release) void *probe = job_probe_failure(link, reply);
-            screen_job(reply, probe, &term, out);
+            status_leave_out(jobs, i, e, rest);
         }
     }
-    *over = ended;
+    rest->over = all_ended;
     return ERR_OK;
 }
 
@@ -152,31 +189,32 @@ static void status_append(const struct status_options *o, bool first, const stru
     buf_append(out, text->data, text->len);
 }
 
-static enum err_code status_watch(struct link *link, const struct status_options *o,
-                                  const struct job_numbers *jobs, struct err *e)
+static enum err_code status_watch(struct link *link, const struct status_options *o, struct job_numbers *jobs,
+                                  struct status_rest *rest, struct err *e)
 {
-    CLEANUP(buf_release) struct buf out = {0}, talk = {0}, text = {0};
-    bool live = term_of(STDOUT_FILENO).live && !status_wants_json(o), over = false, away = false;
+    CLEANUP(buf_release) struct buf out = {0}, text = {0};
+    bool live = term_of(STDOUT_FILENO).live && !status_wants_json(o), away = false;
     interrupts_catch();
-    for (bool first = true; !over && !interrupts_count(); first = false) {
-        enum err_code code = status_fetch_screen(link, o, jobs, &text, &over, e);
+    for (bool first = true; !rest->over && !interrupts_count(); first = false) {
+        enum err_code code = status_fetch_screen(link, o, jobs, &text, rest, e);
         /* A coordinator that has answered once may restart; one that never answered has a wrong address. */
         if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
             return code;
         if (code != ERR_OK && live)
             buf_puts(&text, AWAY);
         else if (code != ERR_OK && !away)
-            buf_puts(&talk, "ddpctl: " AWAY);
+            buf_puts(&rest->talk, "ddpctl: " AWAY);
         away = code != ERR_OK;
-        stderr_put(&talk);
+        if (!live) /* a redrawn screen would cover it */
+            stderr_put(&rest->talk);
         if (live)
-            status_redraw(over, &text, &out);
+            status_redraw(rest->over, &text, &out);
         else
             status_append(o, first, &text, &out);
         buf_clear(&text);
         if (!(status_wants_json(o) ? stdout_put : screen_put)(&out))
             return ERR_OK;
-        for (int i = 0; i < 10 && !interrupts_count() && !over; i++)
+        for (int i = 0; i < 10 && !interrupts_count() && !rest->over; i++)
             link_sleep(link, 100);
     }
     return ERR_OK;
@@ -187,9 +225,9 @@ static int cmd_status_run(struct invocation *in)
     const struct status_options *o = in->options;
     CLEANUP(buf_release) struct buf out = {0};
     CLEANUP(job_numbers_release) struct job_numbers jobs = {0};
+    CLEANUP(status_rest_release) struct status_rest rest = {0};
     struct link link;
     struct err e;
-    bool over;
     if (in->args.count && status_filters(o)) {
         err_set(&e, ERR_INVALID_ARGUMENT,
                 "--all, --mine, --state and --since choose from the list of jobs: leave out "
@@ -202,9 +240,12 @@ static int cmd_status_run(struct invocation *in)
         return error_print(&e);
     enum err_code code = jobs_find(&link, in->args.list, in->args.count, &jobs, &e);
     if (code == ERR_OK)
-        code = o->watch ? status_watch(&link, o, &jobs, &e)
-                        : status_fetch_screen(&link, o, &jobs, &out, &over, &e);
-    int result = code == ERR_OK ? EXIT_DONE : error_print(&e);
+        code = o->watch ? status_watch(&link, o, &jobs, &rest, &e)
+                        : status_fetch_screen(&link, o, &jobs, &out, &rest, &e);
+    stderr_put(&rest.talk);
+    int result = rest.failed;
+    if (code != ERR_OK)
+        error_print_keep(&e, &result);
     (status_wants_json(o) ? stdout_put : screen_put)(&out);
     link_close(&link);
     return result;

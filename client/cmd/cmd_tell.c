@@ -57,13 +57,14 @@ static int cmd_tell_run(struct invocation *in)
         return error_print(&e);
     const enum err_code code = tell_call(&link, in, &reply, &e);
     const int ended = code == ERR_OK && o->test ? tell_exit_code(reply) : EXIT_DONE;
-    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+    const bool json = o->output && strcmp(o->output, "json") == 0;
+    if (code == ERR_OK && json)
         json_print(reply, &out);
     else if (code == ERR_OK && o->test)
         screen_hook_test(reply, &term, &out);
     else if (code == ERR_OK)
         screen_hooks(reply, &term, &out);
-    stdout_put(&out);
+    (json ? stdout_put : screen_put)(&out);
     link_close(&link);
     return code == ERR_OK ? ended : error_print(&e);
 }

@@ -70,7 +70,7 @@ static enum err_code tune_list(struct link *link, int64_t job, bool json, struct
     else
         tune_list_table(values, count, &out);
     job_changes_free(values, count);
-    stdout_put(&out);
+    (json ? stdout_put : screen_put)(&out);
     return ERR_OK;
 }
 

@@ -57,13 +57,27 @@ bool stderr_put(struct buf *b)
 int error_print(const struct err *e)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    struct term_filter filter = {0};
-    buf_puts(&line, "ddpctl: ");
-    /* the message may quote text of a job or a node, with control sequences in it */
-    term_filter_add(&filter, e->msg, strlen(e->msg), &line);
-    term_filter_finish(&filter, &line);
-    buf_putc(&line, '\n');
+    const int code = error_put(e, &line);
+
     stderr_put(&line);
+    return code;
+}
+
+void error_print_keep(const struct err *e, int *first)
+{
+    const int code = error_print(e);
+
+    *first = *first == EXIT_DONE ? code : *first;
+}
+
+int error_put(const struct err *e, struct buf *out)
+{
+    struct term_filter filter = {0};
+    buf_puts(out, "ddpctl: ");
+    /* the message may quote text of a job or a node, with control sequences in it */
+    term_filter_add(&filter, e->msg, strlen(e->msg), out);
+    term_filter_finish(&filter, out);
+    buf_putc(out, '\n');
     switch (e->code) {
     case ERR_INVALID_ARGUMENT:
         return EXIT_USAGE;

@@ -19,5 +19,10 @@ bool stderr_put(struct buf *b); /* false: it could not be written */
 /* Prints "ddpctl: <message>" to stderr and returns the exit code that fits: 2 for INVALID_ARGUMENT, 3 for
  * UNAVAILABLE, 1 for any other. */
 int error_print(const struct err *e);
+/* For a command that goes on with its other jobs: prints the error, and keeps in *first the exit code of the first one. *first is
+ * EXIT_DONE before. */
+void error_print_keep(const struct err *e, int *first);
+/* As error_print, but appends the message to `out`. */
+int error_put(const struct err *e, struct buf *out);
 
 #endif

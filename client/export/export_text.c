@@ -4,9 +4,17 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/mem.h"
+#include "client/text/term.h"
 
-void export_put_csv_text(struct buf *out, const char *text)
+void export_put_csv_text(struct buf *out, const char *text, bool terminal)
 {
+    CLEANUP(buf_release) struct buf safe = {0};
+
+    if (terminal && *text) {
+        term_puts_safe(&safe, text);
+        text = safe.data;
+    }
     const bool quoted = text[strcspn(text, ",\"\r\n")];
 
     buf_puts(out, quoted ? "\"" : "");
@@ -15,13 +23,13 @@ void export_put_csv_text(struct buf *out, const char *text)
     buf_puts(out, quoted ? "\"" : "");
 }
 
-void export_put_csv(struct buf *out, int64_t job, const struct export_point *p)
+void export_put_csv(struct buf *out, int64_t job, const struct export_point *p, bool terminal)
 {
     char value[REAL_TEXT];
 
     buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
                p->series->rank);
-    export_put_csv_text(out, p->series->name);
+    export_put_csv_text(out, p->series->name, terminal);
     real_text(value, p->value);
     buf_printf(out, ",%s,%d\n", value, p->series->captured);
 }

@@ -349,6 +349,34 @@ int64_t output_merge_lines_since(const struct output_merge *m, int rank, bool st
     return -1;
 }
 
+/* Dim text, each line by itself, so that a colour of the program's own ends it for its line only. The text has passed the filter:
+ * a chunk may end within a character or a control sequence, which the filter holds back. */
+static void stream_put_dim(struct output_stream *s, const struct buf *text)
+{
+    const char *at = text->data, *end = at + text->len;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        const size_t run = stop ? (size_t)(stop - at) : (size_t)(end - at);
+        buf_puts(&s->waiting, "\033[2m");
+        buf_append(&s->waiting, at, run);
+        buf_puts(&s->waiting, stop ? "\033[0m\n" : "\033[0m");
+        at += run + (stop != NULL);
+    }
+}
+
+static void stream_filter(struct output_stream *s, const struct output_target *t, const char *data,
+                          size_t len)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    if (!s->standard_error || !t->dims_errors) {
+        term_filter_add(&s->filter, data, len, &s->waiting);
+        return;
+    }
+    term_filter_add(&s->filter, data, len, &text);
+    if (text.len)
+        stream_put_dim(s, &text);
+}
+
 void output_merge_add(struct output_merge *m, int rank, bool standard_error, const char *data, size_t len,
                       int64_t now_ms)
 {
@@ -358,7 +386,7 @@ void output_merge_add(struct output_merge *m, int rank, bool standard_error, con
     s->added_ms = now_ms;
     s->lines = m->lines += merge_count_lines(data, len);
     if (merge_target(m, standard_error)->filtered && !s->own)
-        term_filter_add(&s->filter, data, len, &s->waiting);
+        stream_filter(s, merge_target(m, standard_error), data, len);
     else
         buf_append(&s->waiting, data, len);
     if (s->waiting.len && *s->waiting.data == '\r') /* other lines pass before a line is rewritten, */

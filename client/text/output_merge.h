@@ -51,6 +51,7 @@ struct output_target {
     bool wanted, colour; /* "[rank] " before each line of a stream without a label; in colour */
     bool raw;            /* for a single rank: streams without a label pass unchanged as they come */
     bool filtered;       /* a terminal: term_filter.h removes control sequences */
+    bool dims_errors;    /* filtered: stderr is dim, to tell it from the stdout between it */
     bool live;           /* a terminal, filtered and not raw: unfinished lines are drawn and redrawn */
     size_t columns;      /* live: the terminal's width; 0: unknown */
     size_t lines;        /* live: how many unfinished lines are drawn at most, those that changed last */

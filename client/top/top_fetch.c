@@ -23,7 +23,7 @@ static bool top_fetch_list(struct top_fetched *d, struct link *link, struct err 
     struct job_pages pages = {0};
     void *nodes = NULL;
 
-    if (job_pages_fetch(link, false, &pages, e) != ERR_OK ||
+    if (job_pages_fetch_within(link, false, &pages, LIMIT_MS, e) != ERR_OK ||
         link_call_within(link, "ListNodes", &request, &nodes, LIMIT_MS, e) != ERR_OK) {
         job_pages_release(&pages);
         return false;

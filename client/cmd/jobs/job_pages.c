@@ -6,6 +6,12 @@
 
 enum err_code job_pages_fetch(struct link *link, bool all, struct job_pages *out, struct err *e)
 {
+    return job_pages_fetch_within(link, all, out, LINK_CALL_MS, e);
+}
+
+enum err_code job_pages_fetch_within(struct link *link, bool all, struct job_pages *out, int64_t limit_ms,
+                                     struct err *e)
+{
     Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
     const Ddp__V1__ListJobsReply *page;
     *out = (struct job_pages){0};
@@ -14,7 +20,7 @@ enum err_code job_pages_fetch(struct link *link, bool all, struct job_pages *out
     /* A reply holds a limited number of jobs: page after page, until one is empty. */
     do {
         void *reply = NULL;
-        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK) {
+        if (link_call_within(link, "ListJobs", &request, &reply, limit_ms, e) != ERR_OK) {
             job_pages_release(out);
             return e->code;
         }

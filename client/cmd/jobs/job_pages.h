@@ -16,6 +16,9 @@ struct job_pages {
 };
 /* all: also those that ended long ago. */
 MUST_CHECK enum err_code job_pages_fetch(struct link *link, bool all, struct job_pages *out, struct err *e);
+/* As above, with a limit for each call. */
+MUST_CHECK enum err_code job_pages_fetch_within(struct link *link, bool all, struct job_pages *out,
+                                                int64_t limit_ms, struct err *e);
 void job_pages_release(struct job_pages *pages);
 
 #endif

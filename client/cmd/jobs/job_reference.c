@@ -77,6 +77,13 @@ void job_numbers_add(struct job_numbers *numbers, int64_t job)
     numbers->list[numbers->count++] = job;
 }
 
+void job_numbers_remove(struct job_numbers *numbers, size_t index)
+{
+    numbers->count--;
+    memmove(numbers->list + index, numbers->list + index + 1,
+            (numbers->count - index) * sizeof(*numbers->list));
+}
+
 void job_numbers_release(struct job_numbers *numbers)
 {
     free(numbers->list);

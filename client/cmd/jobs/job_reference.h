@@ -23,6 +23,7 @@ struct job_numbers {
     size_t count, cap;
 };
 void job_numbers_add(struct job_numbers *numbers, int64_t job);
+void job_numbers_remove(struct job_numbers *numbers, size_t index);
 void job_numbers_release(struct job_numbers *numbers);
 
 /* Adds the jobs that the reference means to `out`. jobs: all that exist, by number, unless the reference is a number.

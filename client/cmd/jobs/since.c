@@ -17,7 +17,10 @@ static bool since_parse_date(const char *text, int64_t *ms)
         const char *end = strptime(text, formats[i], &tm);
         if (!end || *end)
             continue;
+        const int month = tm.tm_mon, day = tm.tm_mday;
         const time_t at = mktime(&tm);
+        if (tm.tm_mon != month || tm.tm_mday != day) /* 31 February: mktime makes it 3 March */
+            return false;
         *ms = (int64_t)at * 1000;
         return at > 0;
     }

@@ -150,14 +150,20 @@ static void path_make_absolute(char **path, const char *dir)
 static enum err_code job_text_make_absolute(struct job_spec *spec, bool from_afar, struct err *e)
 {
     if (from_afar && (!spec->workdir || *spec->workdir != '/'))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "workdir: a job that is submitted over the web needs an absolute path, such as /home/ana");
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "workdir: a job that is submitted over the web needs an absolute path, such as /home/ana");
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
     if (!here)
         return err_sys(e, errno, "the current directory");
     if (!spec->workdir)
         spec->workdir = xstrdup(".");
     path_make_absolute(&spec->workdir, here);
+    /* The job file is text: in it, a name of other bytes would become another name. */
+    if (!json_text_valid(spec->workdir))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the name of the current directory is not UTF-8: rename it, or give another one "
+                       "with --workdir DIR");
     path_make_absolute(&spec->train.snapshot.dir, spec->workdir);
     path_make_absolute(&spec->train.data.dir, spec->workdir);
     path_make_absolute(&spec->train.data.path, spec->workdir);
@@ -356,10 +362,11 @@ enum err_code job_text_environment(char *const *environment, char *const *export
     char **list = NULL;
     for (size_t i = 0; exports && exports[i]; i++) {
         if (strpbrk(exports[i], "=,")) /* forms of sbatch; no variable has such a name */
-            return err_set(e, ERR_INVALID_ARGUMENT,
-                           "invalid value for option '--export': expected the name of one variable, ALL or NONE, "
-                           "got '%s'; --env NAME=VALUE sets a variable",
-                           exports[i]);
+            return err_set(
+                e, ERR_INVALID_ARGUMENT,
+                "invalid value for option '--export': expected the name of one variable, ALL or NONE, "
+                "got '%s'; --env NAME=VALUE sets a variable",
+                exports[i]);
         all = all || strcmp(exports[i], "ALL") == 0;
         none = none || strcmp(exports[i], "NONE") == 0;
     }

@@ -1,6 +1,7 @@
 #include "client/cmd/submit/submission.h"
 
 #include <pwd.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/crypto/id.h"
@@ -91,6 +92,10 @@ enum err_code submit_resumed(struct link *link, int64_t old, char **set, int64_t
         .text = text, .continues = old, .inherits = status->n_env > 0, .resume = true};
     if (submit_send(link, &submission, job, e) != ERR_OK)
         return e->code;
-    *name = xstrdup(status->name);
-    return ERR_OK;
+    /* `set` may have changed the name. */
+    struct job_spec spec = {0};
+    if (job_parse(&spec, text, strlen(text), "job file", e) == ERR_OK)
+        *name = steal(spec.name);
+    job_release(&spec);
+    return e->code;
 }

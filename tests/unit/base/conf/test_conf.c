@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/conf/conf.h"
+#include "base/conf/conf_problems.h"
 #include "base/mem.h"
 
 struct target {
@@ -359,6 +360,46 @@ static void durations_have_a_unit_and_a_limit(void **state)
     assert_int_equal(conf_duration("99999999999999999999s", &ms, &e), ERR_INVALID_ARGUMENT);
 }
 
+static enum err_code refuse_all(const struct conf_doc *doc, void *context, struct err *e)
+{
+    const struct conf_node *list = conf_get(conf_get(conf_root(doc), "env"), "B");
+
+    (void)context;
+    return list ? conf_fail(list, e, "no list") : ERR_OK;
+}
+
+static void a_problem_is_marked_below_its_character(void **state)
+{
+    /* One with two bytes before the place, and one so long that only a part of the line is shown. */
+    static const char short_line[] = "env: {A: \"\xc3\xbc\xc3\xbc\", B: [1]}\n";
+    CLEANUP(buf_release) struct buf long_line = {0};
+
+    (void)state;
+    buf_puts(&long_line, "env: {A: \"");
+    for (int i = 0; i < 200; i++)
+        buf_puts(&long_line, "\xc3\xbc");
+    buf_puts(&long_line, "\", B: [1]}\n");
+    const char *const sources[] = {short_line, long_line.data};
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        CLEANUP(conf_problems_release) struct conf_problems problems = {0};
+        CLEANUP(buf_release) struct buf out = {0};
+        struct conf_doc *doc;
+        struct err e;
+
+        assert_ok(conf_open(&doc, sources[i], strlen(sources[i]), "f", &e), &e);
+        conf_problems_find(doc, refuse_all, NULL, &problems);
+        conf_close(doc);
+        assert_int_equal(problems.count, 1);
+        conf_problem_print(&problems.list[0], sources[i], &out);
+        const char *shown = strstr(out.data, "\n    ") + 5, *marks = strstr(shown, "\n    ") + 5;
+        size_t at = 0;
+        for (size_t column = strcspn(marks, "^"); column; column--)
+            for (at++; ((unsigned char)shown[at] & 0xC0) == 0x80;)
+                at++;
+        assert_int_equal(shown[at], '[');
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +415,7 @@ int main(void)
         cmocka_unit_test(set_replaces_and_adds),
         cmocka_unit_test(set_errors_name_the_option),
         cmocka_unit_test(printed_text_reads_back_the_same),
+        cmocka_unit_test(a_problem_is_marked_below_its_character),
         cmocka_unit_test(durations_have_a_unit_and_a_limit),
     };
 

@@ -93,7 +93,7 @@ static void names_and_values_are_quoted(void **state)
     struct export_point p = {&s, 7, 1000, NAN};
 
     (void)state;
-    export_put_csv(&out, 9, &p);
+    export_put_csv(&out, 9, &p, false);
     assert_string_equal(out.data, "9,7,1000,2,\"a,\"\"b\"\"\",nan,0\n");
     buf_clear(&out);
     export_put_jsonl(&out, 9, &p);
@@ -103,8 +103,20 @@ static void names_and_values_are_quoted(void **state)
     buf_clear(&out);
     p.value = 0.1;
     s.captured = true;
-    export_put_csv(&out, 9, &p);
+    export_put_csv(&out, 9, &p, false);
     assert_non_null(strstr(out.data, ",0.1,1\n"));
+}
+
+static void a_terminal_gets_no_control_characters(void **state)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+
+    (void)state;
+    export_put_csv_text(&out, "a\033]0;x\a\xc2\x9bm\xe2\x80\x9d", true);
+    assert_string_equal(out.data, "a?]0;x??m\xe2\x80\x9d");
+    buf_clear(&out);
+    export_put_csv_text(&out, "a\033]0;x\a", false); /* other programs get the name as it is */
+    assert_string_equal(out.data, "a\033]0;x\a");
 }
 
 struct tags {
@@ -179,6 +191,7 @@ int main(void)
         cmocka_unit_test(points_are_sorted_and_late_ones_are_taken),
         cmocka_unit_test(a_turn_that_failed_is_taken_again),
         cmocka_unit_test(names_and_values_are_quoted),
+        cmocka_unit_test(a_terminal_gets_no_control_characters),
         cmocka_unit_test(a_run_is_a_directory_with_an_event_file),
         cmocka_unit_test(a_directory_that_cannot_be_written_is_named),
     };

@@ -45,6 +45,35 @@ static struct output_merge merge_for_pipe(void)
     return m;
 }
 
+/* Dim lines hide nothing, wherever the text is cut: within a character, or within a control sequence. */
+static void test_dim_errors_are_whole_at_every_cut(void **state)
+{
+    static const char text[] = "a\xe2\x80\x9d\033[31mtail\033[0m\nb\n";
+    const size_t len = sizeof(text) - 1;
+
+    (void)state;
+    for (size_t cut = 0; cut <= len; cut++) {
+        CLEANUP(buf_release) struct buf seen = {0};
+        struct output_merge m;
+
+        output_merge_init(&m);
+        m.joined = true;
+        m.targets[0].filtered = m.targets[0].colour = m.targets[0].dims_errors = true;
+        output_merge_add(&m, 0, true, text, cut, 0);
+        output_merge_add(&m, 0, true, text + cut, len - cut, 0);
+        output_merge_finish(&m, 0);
+        assert_non_null(strstr(m.targets[0].text.data, "\033[2m"));
+        assert_non_null(strstr(m.targets[0].text.data, "\033[31m"));
+        for (const char *at = m.targets[0].text.data; *at;)
+            if (*at == '\033') /* every sequence here is a colour */
+                at += strcspn(at, "m") + 1;
+            else
+                buf_putc(&seen, *at++);
+        assert_string_equal(seen.data, "a\xe2\x80\x9dtail\nb\n");
+        output_merge_release(&m);
+    }
+}
+
 static void test_ranks_never_mix_within_a_line(void **state)
 {
     (void)state;
@@ -320,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_never_mix_within_a_line),
+        cmocka_unit_test(test_dim_errors_are_whole_at_every_cut),
         cmocka_unit_test(test_incomplete_line_passes_after_a_wait),
         cmocka_unit_test(test_text_before_a_carriage_return_passes_at_once),
         cmocka_unit_test(test_every_piece_has_its_label),
