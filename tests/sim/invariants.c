@@ -14,15 +14,6 @@ static bool has_gpu(const struct spawn_record *s, const char *uuid)
     return false;
 }
 
-static int gpu_holders(const struct records *r, const char *node, const char *uuid)
-{
-    int count = 0;
-
-    for (size_t i = 0; i < r->spawn_count; i++)
-        count += !r->spawns[i].dead && !strcmp(r->spawns[i].node, node) && has_gpu(&r->spawns[i], uuid);
-    return count;
-}
-
 static int gpu_slots(const struct sim *sim, const char *node)
 {
     for (int i = 0; i < sim->machine_count; i++)
@@ -36,6 +27,25 @@ static bool is_current(const struct sim *sim, const struct spawn_record *s)
     const struct generation_record *g = durable_generation_of(&sim->durable, s);
 
     return g && durable_open(g->state);
+}
+
+/* Whether the spawn counts as a holder of its slot. After a restore, only members of open generations do: a worker that was told to
+ * stop may have ended since the backup, or its node's card may be from before that. The records call it alive until the node's facts leave
+ * it out, and the node gets no new worker before that. Whether two processes really hold one slot, machine.c checks. */
+static bool holds_surely(const struct sim *sim, const struct spawn_record *s)
+{
+    return !s->dead && (!sim->restores || is_current(sim, s));
+}
+
+static int gpu_holders(const struct sim *sim, const char *node, const char *uuid)
+{
+    const struct records *r = &sim->durable.r;
+    int count = 0;
+
+    for (size_t i = 0; i < r->spawn_count; i++)
+        count += holds_surely(sim, &r->spawns[i]) && !strcmp(r->spawns[i].node, node) &&
+                 has_gpu(&r->spawns[i], uuid);
+    return count;
 }
 
 /* Returns whether the node has not yet got a wish from the restored records. Until then, the cards of nodes
@@ -55,14 +65,14 @@ void invariants_check_slots(struct sim *sim)
     const struct records *r = &sim->durable.r;
 
     for (size_t i = 0; i < r->spawn_count; i++)
-        for (size_t k = i + 1; !r->spawns[i].dead && k < r->spawn_count; k++) {
+        for (size_t k = i + 1; holds_surely(sim, &r->spawns[i]) && k < r->spawn_count; k++) {
             const struct spawn_record *a = &r->spawns[i], *b = &r->spawns[k];
-            if (b->dead || strcmp(a->node, b->node) != 0 || is_unheard(sim, a->node))
+            if (!holds_surely(sim, b) || strcmp(a->node, b->node) != 0 || is_unheard(sim, a->node))
                 continue;
             bool clash = a->cpu_slot >= 0 && a->cpu_slot == b->cpu_slot;
             for (char **x = a->gpu_uuids; x && *x; x++)
-                clash |= has_gpu(b, *x) && gpu_holders(r, a->node, *x) > gpu_slots(sim, a->node);
-            if (clash && (!sim->restores || (is_current(sim, a) && is_current(sim, b))))
+                clash |= has_gpu(b, *x) && gpu_holders(sim, a->node, *x) > gpu_slots(sim, a->node);
+            if (clash)
                 sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64 " hold the same slot",
                          a->node, a->job, a->spawn, b->job, b->spawn);
         }

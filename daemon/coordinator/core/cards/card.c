@@ -7,7 +7,8 @@
  * and the number of the node's own workers in that generation that are dead, to which the revision of the job
  * file is added. Deaths on other nodes are left
  * to the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a
- * node drop an exit record, the node's card already contains that exit. */
+ * node drop the exit record of a member of the newest generation, the node's card already contains that exit.
+ * Exits of older members may be missing: a restored coordinator finds these dead when it has learned (facts.c). */
 #include "daemon/coordinator/core/cards/card.h"
 
 #include <stdlib.h>

@@ -108,6 +108,30 @@ static void a_restart_does_not_end_the_doubt(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
+/* The worker was told to stop and has ended since the backup. Nobody doubts it once the coordinator has learned, because it would not
+ * be started in any case. But it keeps its slot until its node leaves it out, also over a restart. */
+static void a_stopped_worker_of_restored_records_has_its_slot_until_its_node_reports(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    const int64_t job = fixture_submit(f, "");
+    fixture_all_run(f, "box1");
+    fixture_cancel(f, job, true);
+    restart_restored(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_pass_beating(f, LEARN_MS, "box1");
+    assert_int_equal(f->kept.age, RECORDS_NEW);
+    fixture_restart(f);
+    const int64_t other = fixture_submit(f, "");
+    fixture_hello(f, "box1", "box1", 1, 0);
+    assert_false(may_start(f, "box1", job, 1));
+    assert_int_equal(fixture_job(f, other), JOB_QUEUED);
+    fixture_facts(f, "box1", NULL, 0);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+    assert_int_equal(fixture_job(f, other), JOB_STARTING);
+}
+
 /* The agent still has a wish from before the restore. It calls the spawns of that wish starting, before it starts them. */
 static void the_plans_of_an_older_wish_prove_nothing(void **state)
 {
@@ -216,6 +240,7 @@ int main(void)
         TEST(a_new_worker_is_started),
         TEST(a_worker_of_restored_records_runs_on_and_is_not_started),
         TEST(a_restart_does_not_end_the_doubt),
+        TEST(a_stopped_worker_of_restored_records_has_its_slot_until_its_node_reports),
         TEST(the_plans_of_an_older_wish_prove_nothing),
         TEST(learning_is_no_time_to_join_in),
         TEST(a_card_does_not_hide_a_silent_worker),
