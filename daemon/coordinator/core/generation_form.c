@@ -19,8 +19,8 @@
 #include "daemon/coordinator/core/generation_thin.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes/inventory.h"
 #include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/placement/gpu_choice.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/snapshots/snapshot_faults.h"
 #include "daemon/coordinator/core/snapshots/snapshots.h"
@@ -41,29 +41,6 @@ static int lowest_free_cpu_slot(const struct node *node)
         slot++;
     BUG_ON(slot >= node->r.cpu_slots);
     return slot;
-}
-
-/* Picks `count` different GPUs, each time the first of those with the fewest workers. So a GPU is shared only
- * when all GPUs are in use, and the load is even. */
-static char **least_used_gpus(const struct node *node, int count)
-{
-    char **uuids = NULL;
-
-    while (count-- > 0) {
-        const struct core_gpu *best = NULL;
-        int least = node->gpu_slots > 0 ? node->gpu_slots : 1;
-        for (size_t i = 0; i < node->gpu_count; i++) {
-            const struct core_gpu *gpu = &node->gpus[i];
-            int holders = inventory_holders(node, gpu->uuid);
-            if (!gpu->healthy || holders >= least || names_contain(uuids, gpu->uuid))
-                continue;
-            least = holders;
-            best = gpu;
-        }
-        BUG_ON(!best);
-        uuids = strv_append(uuids, best->uuid);
-    }
-    return uuids;
 }
 
 /* Whether the spawn was rank 0 of a generation with this port: it may hold the port until it ends, also as a
@@ -117,7 +94,7 @@ static struct spawn *form_spawn(struct core *core, struct generation *g, const s
         .cpu_slot = -1,
     };
     if (c->gpus_each)
-        record.gpu_uuids = least_used_gpus(c->node, c->gpus_each);
+        record.gpu_uuids = gpu_choice_take(g->job, c->node, c->gpus_each);
     else
         record.cpu_slot = lowest_free_cpu_slot(c->node);
     core->env.random(core->env.ctx, record.token, sizeof(record.token));

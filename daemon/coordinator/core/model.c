@@ -310,6 +310,7 @@ static void free_node(struct node *node)
     node_record_release(&node->r);
     free(node->spawns);
     free(node->cards);
+    free(node->reserved);
     free(node);
 }
 

@@ -267,6 +267,11 @@ struct node {
         int gpus;                     /* healthy GPUs; gpu_total counts each as often as it may be shared */
         int cpu_covered, gpu_covered; /* busy, and reserved for the same job */
     } place;
+    struct gpu_reservation { /* of the pass in progress: gpu_choice.c */
+        const struct job *job;
+        int procs, gpus_each;
+    } * reserved; /* the largest gpus_each first */
+    size_t reserved_count, reserved_cap;
 };
 
 struct watcher {

@@ -7,6 +7,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes/accounts.h"
 #include "daemon/coordinator/core/nodes/inventory.h"
+#include "daemon/coordinator/core/placement/gpu_choice.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/survivors.h"
 #include "daemon/coordinator/core/wish.h"
@@ -40,6 +41,7 @@ static int gpu_share_limit(const struct node *node)
 void capacity_count(struct node *node)
 {
     memset(&node->place, 0, sizeof(node->place));
+    gpu_choice_clear(node);
     node->place.cpu_total = node->r.cpu_slots;
     for (size_t i = 0; i < node->gpu_count; i++)
         node->place.gpus += node->gpus[i].healthy;
@@ -232,9 +234,10 @@ static bool node_has_room(const struct job *job, const struct placement_choice *
 
     if (when == CAPACITY_LATER)
         return slots_total(c->node, kind) - slots_reserved(c->node, kind) >= capacity_units(c);
-    if (!wish_has_room(c->node, job))
-        return false;
     fresh.procs -= c->kept;
+    if (!wish_has_room(c->node, job) ||
+        !gpu_choice_respects_reserved(job, c->node, fresh.procs, c->gpus_each, when == CAPACITY_AGAIN))
+        return false;
     if (when == CAPACITY_AGAIN)
         return capacity_available(c->node, kind) + slots_held_by(job, c->node, false) >=
                    capacity_units(&fresh) &&
@@ -334,6 +337,7 @@ void capacity_reserve(const struct job *job, struct node *node, const struct pla
     if (c->gpus_each) {
         node->place.gpu_reserved += capacity_units(c);
         node->place.gpu_covered += covered;
+        gpu_choice_reserve(node, job, c->procs, c->gpus_each);
     } else {
         node->place.cpu_reserved += capacity_units(c);
         node->place.cpu_covered += covered;
