@@ -324,14 +324,10 @@ int64_t core_next_deadline(const struct core *core)
 const struct spawn_record *core_find_token(const struct core *core, const void *token, size_t size)
 {
     uint8_t hash[DIGEST_BYTES];
-    const struct spawn_record *found = NULL;
 
     if (size != sizeof(((struct spawn_record *)0)->token))
         return NULL;
     digest_sha256(hash, token, size);
-    for (size_t i = 0; i < core->job_count; i++)
-        for (size_t k = 0; k < core->jobs[i]->spawn_count; k++)
-            if (secret_equal(hash, core->jobs[i]->spawns[k]->r.token_hash, sizeof(hash)))
-                found = &core->jobs[i]->spawns[k]->r;
-    return found;
+    const struct spawn *s = token_table_find(&core->tokens, hash);
+    return s ? &s->r : NULL;
 }

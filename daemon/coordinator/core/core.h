@@ -78,7 +78,7 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out);
 void core_save(struct core *core, struct core_now now, struct core_out *out);
 int64_t core_next_deadline(const struct core *core); /* boot ms; INT64_MAX: none */
 
-/* Returns the spawn that a worker's token belongs to, or NULL; compares hashes. A spawn keeps its token for
+/* Returns the spawn that a worker's token belongs to, or NULL; compares few hashes (token_table.h). A spawn keeps its token for
  * its life, so the token alone does not say of which generation it is a member: each call names its
  * generation, and the core checks that. Revoked spawns are found too, so that their calls are answered
  * ABORTED (a Watch: not a member) instead of being refused as unknown. */

@@ -114,7 +114,7 @@ enum core_event_kind {
     CORE_WATCH,
     CORE_COMMIT_SNAPSHOT,
     CORE_SNAPSHOT_FAILED,
-    CORE_CALL_GONE, /* the peer of this call went away */
+    CORE_CALL_GONE, /* the peer of this call went away; with the member if it was a worker's call */
     CORE_EVENT_KINDS
 };
 

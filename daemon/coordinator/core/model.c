@@ -281,6 +281,8 @@ void core_remove_job(struct core *core, struct job *job)
         at++;
     memmove(core->jobs + at, core->jobs + at + 1, (core->job_count - at - 1) * sizeof(*core->jobs));
     core->job_count--;
+    for (size_t i = 0; !core->rehearses && i < job->spawn_count; i++)
+        token_table_remove(&core->tokens, job->spawns[i]);
     free_job(job);
 }
 
@@ -367,6 +369,8 @@ struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spa
     s->node = core_find_node(core, record->node);
     job->spawns = array_grow(job->spawns, job->spawn_count, &job->spawn_cap, sizeof(struct spawn *));
     job->spawns[job->spawn_count++] = s;
+    if (!core->rehearses) /* the spawns of a rehearsal all have the same token, and nobody looks for it */
+        token_table_add(&core->tokens, s);
     if (!s->r.dead && s->node) {
         struct node *node = s->node;
         node->spawns = array_grow(node->spawns, node->spawn_count, &node->spawn_cap, sizeof(struct spawn *));
@@ -447,6 +451,7 @@ void core_free(struct core *core)
         free_job(core->jobs[i]);
     for (size_t i = 0; i < core->node_count; i++)
         free_node(core->nodes[i]);
+    token_table_release(&core->tokens);
     free(core->jobs);
     free(core->nodes);
     free(core->sessions);

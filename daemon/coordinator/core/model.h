@@ -3,6 +3,7 @@
 
 #include "daemon/coordinator/core/core.h"
 #include "daemon/coordinator/core/name_table.h"
+#include "daemon/coordinator/core/token_table.h"
 
 /* The core's state in memory, which only the core's files share. A struct's record (r) is its durable part:
  * code that changes it also emits the change (emit.h). Everything else is rebuilt by core_load, or lives only
@@ -16,8 +17,9 @@ struct internal_event;
 struct spawn {
     struct spawn_record r;
     struct job *job;
-    struct rank *rank;       /* the one that it holds in the newest generation that has it; see rank_give */
-    struct node *node;       /* NULL once the node was forgotten */
+    struct rank *rank;        /* the one that it holds in the newest generation that has it; see rank_give */
+    struct node *node;        /* NULL once the node was forgotten */
+    struct spawn *token_next; /* token_table.c */
     int64_t wished_revision; /* revision of the first wish of this epoch that lists this spawn; 0: none yet */
     /* The record is from before a restore, or from a card, and the node has not shown the process yet (adopt.c). */
     bool doubtful;
@@ -290,6 +292,7 @@ struct core {
     struct node_session *sessions; /* nodes/node_sessions.h: by session */
     size_t busy_count;             /* nodes with spawns that are not dead */
     struct watcher *watchers;
+    struct token_table tokens; /* of all spawns; empty in a rehearsal */
     size_t job_count, job_cap, node_count, node_cap, session_count, session_cap, watcher_count, watcher_cap;
     int64_t
         revision; /* of wishes: one count for all nodes, so that a forgotten node that returns sees it grow */

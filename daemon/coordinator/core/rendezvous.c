@@ -535,16 +535,16 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
 
 void rendezvous_gone(struct core *core, const struct core_event *event)
 {
+    struct job *job = core_find_job(core, event->member.job);
+    struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
     size_t left = 0;
 
     for (size_t i = 0; i < core->watcher_count; i++)
         if (core->watchers[i].call != event->call)
             core->watchers[left++] = core->watchers[i];
     core->watcher_count = left;
-    for (size_t i = 0; i < core->job_count; i++)
-        for (size_t k = 0; k < core->jobs[i]->spawn_count; k++)
-            if (core->jobs[i]->spawns[k]->join_call == event->call)
-                core->jobs[i]->spawns[k]->join_call = 0;
+    if (s && s->join_call == event->call) /* else a later Join has replaced it, or it was no Join */
+        s->join_call = 0;
 }
 
 void rendezvous_left(struct core *core, struct spawn *s, const char *why)

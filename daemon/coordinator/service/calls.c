@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/access/identity.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/forecasts.h"
@@ -40,6 +41,17 @@ static void call_unlink_watch(struct call *c)
     c->service->stats.watches--;
 }
 
+static void call_tell_gone(const struct call *c)
+{
+    const struct identity *who = rpc_call_identity(c->rpc);
+    struct core_event event = {.kind = CORE_CALL_GONE, .call = c->handle};
+    if (who && who->kind == IDENTITY_WORKER) {
+        event.member.job = who->job;
+        event.member.spawn = who->spawn;
+    }
+    commit_queue_event(c->service, &event);
+}
+
 void call_on_end(struct rpc_call *rpc, bool cancelled)
 {
     struct call *c = rpc_call_user(rpc);
@@ -49,7 +61,7 @@ void call_on_end(struct rpc_call *rpc, bool cancelled)
     if (c->kind == CALL_WATCH_JOB)
         call_unlink_watch(c);
     else if (call_take(c->service, c->handle))
-        commit_queue_event(c->service, &(struct core_event){.kind = CORE_CALL_GONE, .call = c->handle});
+        call_tell_gone(c);
     free(c->node);
     free(c);
 }

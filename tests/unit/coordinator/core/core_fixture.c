@@ -506,6 +506,14 @@ uint64_t fixture_join(struct core_fixture *f, int64_t job, int rank)
     return fixture_join_with(f, job, rank, NULL, 0);
 }
 
+void fixture_gone(struct core_fixture *f, int64_t job, int rank, uint64_t call)
+{
+    struct core_event event = from_worker(f, CORE_CALL_GONE, job, fixture_spawn(f, job, rank));
+
+    event.call = call;
+    hand_in(f, &event);
+}
+
 void fixture_put(struct core_fixture *f, int64_t job, const char *bytes)
 {
     struct core_event event = from_worker(f, CORE_PUT_BOOTSTRAP, job, fixture_spawn(f, job, 0));

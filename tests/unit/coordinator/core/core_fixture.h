@@ -100,6 +100,8 @@ enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int r
 /* As above, but the rank waits for space for another waits_ms. */
 enum err_code fixture_snapshot_waits(struct core_fixture *f, int64_t job, int rank, int64_t step,
                                      const char *why, int64_t waits_ms);
+/* The connection of this call, which the rank made, is lost. */
+void fixture_gone(struct core_fixture *f, int64_t job, int rank, uint64_t call);
 void fixture_put(struct core_fixture *f, int64_t job, const char *bytes);
 void fixture_form(struct core_fixture *f, int64_t job); /* all spawns run and join, so that the job runs */
 enum err_code fixture_commit(struct core_fixture *f, int64_t job, int64_t spawn, int64_t generation,

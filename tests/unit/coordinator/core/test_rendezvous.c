@@ -128,6 +128,34 @@ static void a_repeated_join_replaces_the_first(void **state)
     assert_int_equal(fixture_reply(f, again)->state, CORE_JOIN_BOOTSTRAP);
 }
 
+/* A call that is gone is looked for at the spawn that made it, not at all spawns. */
+static void a_join_whose_connection_is_lost_is_not_answered(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint64_t first = fixture_join(f, job, 0), again = fixture_join(f, job, 0);
+
+    fixture_clear(f);
+    fixture_gone(f, job, 0, first); /* a later one has replaced it */
+    fixture_gone(f, job, 1, again); /* not its own */
+    fixture_join(f, job, 1);
+    assert_non_null(fixture_reply(f, again));
+    assert_int_equal(fixture_reply(f, again)->state, CORE_JOIN_BOOTSTRAP);
+    fixture_put(f, job, "id");
+
+    fixture_exit(f, job, 1, 1, 0);
+    fixture_exit(f, job, 0, 75, 0);
+    fixture_pass_beating(f, 5000, "box1 box2");
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    first = fixture_join(f, job, 0);
+    fixture_gone(f, job, 0, first);
+    fixture_join(f, job, 1);
+    assert_int_equal(fixture_generation(f, job)->number, 2);
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_READY);
+    assert_null(fixture_reply(f, first));
+}
+
 static void check_rank(const struct core_fixture *f, int64_t job, int rank, const char *version,
                        const char *computes)
 {
@@ -265,6 +293,7 @@ int main(void)
         TEST(the_join_answer_survives_a_coordinator_restart),
         TEST(a_waiting_join_is_answered_pending),
         TEST(a_repeated_join_replaces_the_first),
+        TEST(a_join_whose_connection_is_lost_is_not_answered),
         TEST(a_rank_is_known_by_its_program_and_its_device),
         TEST(ranks_that_do_not_join_are_named),
         TEST(an_exit_before_joining_closes_the_generation),
