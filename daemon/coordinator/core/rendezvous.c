@@ -161,12 +161,15 @@ static bool choose_live_source(struct generation *g)
 /* Finds the state that the generation starts from. Returns false if its snapshots are missing; it has ended then. */
 static bool choose_source(struct core *core, struct generation *g)
 {
-    if (choose_live_source(g))
+    if (choose_live_source(g)) {
+        offered_parts_forget(g);
         return true;
+    }
     const struct core_offer *refused = snapshots_choose(core, g);
     if (lost_snapshots_check(core, g, refused))
         return false;
     offered_parts_say(core, g);
+    offered_parts_forget(g);
     return true;
 }
 
@@ -197,6 +200,7 @@ static void keep_stays(struct core *core, struct spawn *s, bool stays)
 void rendezvous_join(struct core *core, const struct core_event *event)
 {
     struct spawn *s = find_member(core, event, event->join.generation, event->join.rank);
+    struct err e = {0};
 
     if (!s)
         return;
@@ -204,6 +208,10 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
                   "an address may have at most %d bytes, and a join at most %d offers", ADDRESS_LIMIT,
                   CORE_OFFERS_MOST);
+        return;
+    }
+    if (offered_parts_check(s, event->join.offers, event->join.offer_count, &e) != ERR_OK) {
+        emit_fail(core, event->call, e.code, "%s", e.msg);
         return;
     }
     struct generation *g = s->rank->generation;
@@ -561,6 +569,8 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
     for (int i = 0; i < g->r.world_size; i++)
         if (rank_is_held(&g->ranks[i])) /* else the call is about a newer generation */
             rendezvous_left(core, g->ranks[i].spawn, why);
+    if (!generation_open(g))
+        offered_parts_forget(g);
     tell_watchers(core, g);
 }
 

@@ -18,6 +18,15 @@
 #include "base/text.h"
 #include "daemon/coordinator/core/emit.h"
 
+/* Names of nodes in all offers of one Join. A rank names the nodes of four snapshots, of up to 10,000 nodes each, and of further
+ * ones only while all names have less than 128 KiB (trainer/snapshot/snapshot.h). */
+#define JOIN_NAMES_MOST 50000
+/* Different names that one generation's ranks may bring. Names stay when the rank that brought them joins again, because other
+ * ranks' lists refer to them; so without a limit, a rank that joins again and again would fill the memory. */
+#define GENERATION_NAMES_MOST 100000
+#define DIGEST_MOST 128 /* bytes, as in a commit */
+#define PATH_MOST 4096
+
 const struct core_offer *offered_parts_find(const struct generation *g, const char *digest)
 {
     for (int rank = 0; rank < g->r.world_size; rank++) {
@@ -27,6 +36,36 @@ const struct core_offer *offered_parts_find(const struct generation *g, const ch
                 return &s->offers[i];
     }
     return NULL;
+}
+
+enum err_code offered_parts_check(const struct spawn *s, const struct core_offer *offers, size_t count,
+                                  struct err *e)
+{
+    size_t names = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if ((offers[i].digest && strlen(offers[i].digest) > DIGEST_MOST) ||
+            (offers[i].path && strlen(offers[i].path) > PATH_MOST))
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "an offer has a digest of at most %d bytes and a path of at most %d", DIGEST_MOST,
+                           PATH_MOST);
+        for (char *const *node = offers[i].elsewhere; node && *node; node++, names++) {
+            if (names == JOIN_NAMES_MOST)
+                return err_set(e, ERR_INVALID_ARGUMENT, "the offers of a join may name at most %d nodes",
+                               JOIN_NAMES_MOST);
+            /* The node need not be known: another cluster may have written the snapshot. A trainer writes "" if it does not know the
+             * name of its node. */
+            if (**node && !id_node_name(*node))
+                return err_set(e, ERR_INVALID_ARGUMENT, "an offer has an invalid name of a node: '%.64s'",
+                               *node);
+        }
+    }
+    /* Names that are known already count twice here, which saves a search for each. */
+    if (s->rank->generation->offer_nodes.count + names > GENERATION_NAMES_MOST)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the joins of generation %" PRId64 " have named more than %d nodes",
+                       s->rank->generation->r.number, GENERATION_NAMES_MOST);
+    return ERR_OK;
 }
 
 void offered_parts_keep(struct spawn *s, const struct core_offer *offers, size_t count)
@@ -49,6 +88,16 @@ void offered_parts_keep(struct spawn *s, const struct core_offer *offers, size_t
             names->list[names->count++] = name_table_add(nodes, *node, likely);
         }
     }
+}
+
+void offered_parts_forget(struct generation *g)
+{
+    for (int rank = 0; rank < g->r.world_size; rank++) {
+        struct spawn *s = g->ranks[rank].spawn;
+        if (s->joined_as == &g->ranks[rank]) /* else its offers are those of its next Join */
+            spawn_drop_offers(s);
+    }
+    name_table_release(&g->offer_nodes);
 }
 
 /* By the number of a node's name: whether no rank that offers this snapshot sees the parts that the node wrote. *first: what

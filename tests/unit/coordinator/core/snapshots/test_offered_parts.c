@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "daemon/coordinator/core/model.h"
 #include "tests/unit/coordinator/core/snapshots/parts_fixture.h"
 
 static void a_snapshot_that_lacks_a_part_is_not_the_source(void **state)
@@ -149,6 +150,103 @@ static void an_older_source_than_an_unknown_snapshot_is_reported(void **state)
     assert_true(
         fixture_said(f, "went back to step 10: step 20 in /out lacks the parts that box2 wrote; is the file "
                         "system mounted there?"));
+}
+
+/* ---- how much a worker may make the coordinator keep */
+
+enum { MANY_NAMES = 100000, LARGE_JOB = 40000 };
+
+/* `count` names that no other list has. The caller frees. */
+static char **make_names(int list, int count)
+{
+    char **names = xcalloc((size_t)count + 1, sizeof(char *));
+
+    for (int i = 0; i < count; i++)
+        names[i] = xasprintf("n%d-%d", list, i);
+    return names;
+}
+
+static enum err_code join_naming(struct core_fixture *f, int64_t job, int list, int count)
+{
+    char **names = make_names(list, count);
+    const struct core_offer offer = parts_offer_foreign(20, names);
+    const struct core_effect *reply = fixture_reply(f, fixture_join_with(f, job, 0, &offer, 1));
+    const enum err_code code = reply ? reply->err.code : ERR_OK;
+
+    strv_free(names);
+    return code;
+}
+
+static size_t names_kept(const struct core_fixture *f, int64_t job)
+{
+    return job_current(core_find_job(f->core, job))->offer_nodes.count;
+}
+
+static void a_join_names_no_more_nodes_than_large_jobs_have(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = parts_job_that_continues(f, "");
+
+    for (int list = 0; list < 2; list++) {
+        assert_int_equal(join_naming(f, job, list, MANY_NAMES), ERR_INVALID_ARGUMENT);
+        assert_int_equal(names_kept(f, job), 0);
+    }
+    for (int list = 0; list < 5; list++)
+        assert_int_equal(join_naming(f, job, list, LARGE_JOB), list < 2 ? ERR_OK : ERR_INVALID_ARGUMENT);
+    assert_int_equal(names_kept(f, job), 2 * LARGE_JOB);
+    assert_int_equal(join_naming(f, job, 0, 1), ERR_OK); /* a refused Join harms no later one */
+}
+
+static enum err_code join_offering(struct core_fixture *f, int64_t job, const struct core_offer *offer)
+{
+    const struct core_effect *reply = fixture_reply(f, fixture_join_with(f, job, 0, offer, 1));
+
+    return reply ? reply->err.code : ERR_OK;
+}
+
+static void an_offer_names_only_what_may_be_a_node(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = parts_job_that_continues(f, "");
+    static char long_text[4200], *const bad[] = {(char *)"box2", (char *)"a node", NULL};
+    struct core_offer offer = parts_offer_foreign(20, bad);
+
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    assert_int_equal(join_offering(f, job, &offer), ERR_INVALID_ARGUMENT);
+    offer = parts_offer_foreign(20, parts_on_box2);
+    offer.path = long_text;
+    assert_int_equal(join_offering(f, job, &offer), ERR_INVALID_ARGUMENT);
+    offer.path = "/out/step";
+    offer.digest = long_text;
+    assert_int_equal(join_offering(f, job, &offer), ERR_INVALID_ARGUMENT);
+    assert_int_equal(names_kept(f, job), 0);
+}
+
+/* The records of an ended generation stay for weeks. */
+static void offers_are_kept_only_while_a_generation_forms(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = parts_job_beside_box3(f, "");
+    const struct core_offer one = parts_offer(job, 20, parts_on_box2),
+                            two = parts_offer(job, 20, parts_on_box1);
+    const struct job *of = core_find_job(f->core, job);
+
+    parts_kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &one, 1);
+    assert_int_equal(names_kept(f, job), 1);
+    fixture_join_with(f, job, 1, &two, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    assert_int_equal(names_kept(f, job), 0); /* it has formed */
+
+    parts_kill_and_start(f, job);
+    fixture_join_with(f, job, 0, &one, 1);
+    const struct generation *g = job_current(of);
+    assert_int_equal(g->offer_nodes.count, 1);
+    fixture_exit(f, job, 1, 1, 0); /* it ends before it has formed */
+    assert_false(generation_open(g));
+    assert_int_equal(g->offer_nodes.count, 0);
+    for (size_t i = 0; i < of->spawn_count; i++)
+        assert_int_equal(of->spawns[i]->offer_count, 0);
 }
 
 /* ---- random offers, against a plain reading of the rules */
@@ -304,6 +402,9 @@ int main(void)
         TEST(divided_moments_fit_any_number_of_ranks),
         TEST(another_number_of_ranks_is_reported),
         TEST(an_older_source_than_an_unknown_snapshot_is_reported),
+        TEST(a_join_names_no_more_nodes_than_large_jobs_have),
+        TEST(an_offer_names_only_what_may_be_a_node),
+        TEST(offers_are_kept_only_while_a_generation_forms),
         TEST(random_offers_are_judged_by_the_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
