@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thinning.h"
 #include "base/worker/usage.h"
 #include "store/db.h"
 
@@ -323,42 +324,144 @@ static void read_point(sqlite3_stmt *st, struct metric_point *p)
     "coalesce((SELECT q.step FROM point q WHERE q.series=s.id AND " ASKED_OF(                                \
         "q") " ORDER BY q.step DESC LIMIT 1 OFFSET ?3-1),-9223372036854775808)"
 
-enum err_code metrics_read(struct metrics *m, const struct metrics_query *query, struct metric_point **out,
-                           size_t *count, struct err *e)
+/* The conditions of a query on series `s`. */
+static char *series_conditions(const struct metrics_query *query)
 {
-    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
     CLEANUP(free_text) char *is_usage = usage_condition();
-    CLEANUP(free_text)
-    char *text =
-        xasprintf("SELECT s.job,s.name,s.rank,p.step,p.time_ms,p.value,s.captured"
-                  " FROM series s JOIN point p ON p.series=s.id%s WHERE s.job=?1"
-                  " AND CASE WHEN ?2 IS NULL THEN %s(s.%s) ELSE s.name=?2 END"
-                  " AND (?4 IS NULL OR s.rank=?4) AND " ASKED_OF("p") " ORDER BY s.name,s.rank,p.step",
-                  query->limit ? " AND p.step>=" FIRST_STEP : "", query->usage ? "" : "NOT ", is_usage);
-    if (db_prepare(m->db, text, &st, e) != ERR_OK)
-        return e->code;
+    return xasprintf("s.job=?1 AND CASE WHEN ?2 IS NULL THEN %s(s.%s) ELSE s.name=?2 END"
+                     " AND (?4 IS NULL OR s.rank=?4)",
+                     query->usage ? "" : "NOT ", is_usage);
+}
+
+/* The points `p` of a query, with their series `s`. */
+static char *points_source(const struct metrics_query *query)
+{
+    CLEANUP(free_text) char *series = series_conditions(query);
+    return xasprintf("series s JOIN point p ON p.series=s.id%s WHERE %s AND " ASKED_OF("p"),
+                     query->limit ? " AND p.step>=" FIRST_STEP : "", series);
+}
+
+static void bind_query(sqlite3_stmt *st, const struct metrics_query *query)
+{
     sqlite3_bind_int64(st, 1, query->job);
     sqlite3_bind_text(st, 2, query->name, -1, SQLITE_STATIC);
-    if (query->limit)
-        sqlite3_bind_int64(st, 3, (int64_t)query->limit);
+    sqlite3_bind_int64(st, 3, query->limit && query->limit < INT64_MAX ? (int64_t)query->limit : INT64_MAX);
     if (query->by_rank) /* else NULL */
         sqlite3_bind_int(st, 4, query->rank);
+    if (sqlite3_bind_parameter_count(st) == 4)
+        return; /* it asks for series only */
     sqlite3_bind_int64(st, 5, query->since_ms ? query->since_ms : INT64_MIN);
     sqlite3_bind_int64(st, 6, query->after ? query->after : INT64_MIN);
     sqlite3_bind_int64(st, 7, query->until ? query->until : INT64_MAX);
-    struct metric_point *points = NULL;
-    size_t n = 0, cap = 0;
-    int rc;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        points = array_grow(points, n, &cap, sizeof *points);
-        read_point(st, &points[n++]);
-    }
-    if (rc != SQLITE_DONE) { /* the points that were read are not returned */
-        free(points);
+}
+
+static enum err_code query_number(struct metrics *m, const char *text, const struct metrics_query *query,
+                                  int64_t *out, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    if (db_prepare(m->db, text, &st, e) != ERR_OK)
+        return e->code;
+    bind_query(st, query);
+    const int rc = sqlite3_step(st);
+    if (rc != SQLITE_ROW)
         return db_error(m->db, rc, e, "points");
+    *out = sqlite3_column_int64(st, 0);
+    return ERR_OK;
+}
+
+/* How many points match, or an upper bound of it that is not above `most`. Counting takes nearly as long as reading. Viewers ask
+ * every second, and mostly series.points tells that all of them may be read. */
+static enum err_code query_count(struct metrics *m, const struct metrics_query *query, int64_t most,
+                                 int64_t *out, struct err *e)
+{
+    CLEANUP(free_text) char *series = series_conditions(query);
+    CLEANUP(free_text) char *points = points_source(query);
+    CLEANUP(free_text)
+    char *bound = xasprintf("SELECT coalesce(sum(min(s.points,?3)),0) FROM series s WHERE %s", series);
+    CLEANUP(free_text) char *count = xasprintf("SELECT count(*) FROM %s", points);
+    if (query_number(m, bound, query, out, e) != ERR_OK)
+        return e->code;
+    return *out > most ? query_number(m, count, query, out, e) : ERR_OK;
+}
+
+/* Points that a read has collected. `from`: the first point of the series that is being read. */
+struct read_result {
+    struct metric_point *points;
+    size_t count, cap, from;
+    int64_t total, most; /* number of points that match; of those that may stay, if it is smaller */
+};
+
+/* The series that is being read is complete. Thins it, if the read has too many points. */
+static void read_end_series(struct read_result *r)
+{
+    struct metric_point *points = r->points + r->from;
+    const size_t all = r->count - r->from;
+    const size_t share = r->total > 0 ? (size_t)((double)all * (double)r->most / (double)r->total) : all;
+    if (r->total > r->most && all) {
+        double *values = xmalloc(all * sizeof(*values));
+        bool *keep = xmalloc(all * sizeof(*keep));
+        size_t kept = 0;
+        for (size_t i = 0; i < all; i++)
+            values[i] = points[i].metric.value;
+        thinning_choose(values, all, share / THINNING_KEPT + 1, keep);
+        keep[0] = true; /* a bucket keeps its last point, but not its first */
+        for (size_t i = 0; i < all; i++)
+            if (keep[i])
+                points[kept++] = points[i];
+        r->count = r->from + kept;
+        free(values);
+        free(keep);
     }
-    *out = points;
-    *count = n;
+    r->from = r->count;
+}
+
+static enum err_code read_add_point(struct read_result *r, sqlite3_stmt *st, struct err *e)
+{
+    r->points = array_grow(r->points, r->count, &r->cap, sizeof *r->points);
+    struct metric_point *p = &r->points[r->count];
+    read_point(st, p);
+    if (r->count > r->from && (p->rank != p[-1].rank || strcmp(p->metric.name, p[-1].metric.name) != 0)) {
+        const struct metric_point first = *p;
+        read_end_series(r);
+        r->points[r->count] = first;
+    }
+    r->count++;
+    /* A series that is being read has at most METRICS_SERIES_MAX points, more or less. */
+    if (r->from > 2 * (size_t)r->most)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                       "job %lld has too many metrics for one request: ask for one metric or one rank",
+                       (long long)p->job);
+    return ERR_OK;
+}
+
+enum err_code metrics_read(struct metrics *m, const struct metrics_query *query, struct metric_point **out,
+                           size_t *count, bool *thinned, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    CLEANUP(free_text) char *source = points_source(query);
+    CLEANUP(free_text)
+    char *text = xasprintf("SELECT s.job,s.name,s.rank,p.step,p.time_ms,p.value,s.captured FROM %s"
+                           " ORDER BY s.name,s.rank,p.step",
+                           source);
+    struct read_result r = {.most = query->most ? (int64_t)query->most : METRICS_READ_MOST};
+    enum err_code code = ERR_OK;
+    int rc;
+    if (query_count(m, query, r.most, &r.total, e) != ERR_OK || db_prepare(m->db, text, &st, e) != ERR_OK)
+        return e->code;
+    bind_query(st, query);
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && code == ERR_OK)
+        code = read_add_point(&r, st, e);
+    if (code == ERR_OK && rc != SQLITE_DONE)
+        code = db_error(m->db, rc, e, "points");
+    if (code != ERR_OK) { /* the points that were read are not returned */
+        free(r.points);
+        return code;
+    }
+    read_end_series(&r);
+    *out = r.points;
+    *count = r.count;
+    if (thinned)
+        *thinned = r.total > r.most;
     return ERR_OK;
 }
 

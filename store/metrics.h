@@ -23,6 +23,7 @@
 #define METRICS_USAGE_MAX                                                                                    \
     1024 /* the same, of what nodes measure (base/worker/usage.h): there are many such series */
 #define METRICS_BYTES_MAX (512LL << 20) /* of all series; above it series are deleted: metrics_trim */
+#define METRICS_READ_MOST 500000        /* points that one read loads, about 50 MB; see metrics_read */
 
 struct metrics;
 struct metric_point {
@@ -51,12 +52,16 @@ struct metrics_query {
     int64_t since_ms; /* only points with this time or a later one */
     int64_t after;    /* only points of appends with a larger number; 0: all */
     int64_t until;    /* only points of appends up to this number; 0: all */
+    size_t most;      /* points of all series together; 0: METRICS_READ_MOST */
 };
 /* The number of the newest append. */
 int64_t metrics_newest(const struct metrics *m);
-/* Reads points, ordered by name, rank and step. The caller frees *out. */
+/* Reads points, ordered by name, rank and step. The caller frees *out. If more than query->most match, each series loses the same
+ * share of its points, but keeps its first and last one and its spikes (base/thinning.h), and *thinned (may be NULL) is true. A few
+ * points of each series stay in any case, so there may be more than query->most; above twice that number the read fails with
+ * RESOURCE_EXHAUSTED. */
 MUST_CHECK enum err_code metrics_read(struct metrics *m, const struct metrics_query *query,
-                                      struct metric_point **out, size_t *count, struct err *e);
+                                      struct metric_point **out, size_t *count, bool *thinned, struct err *e);
 /* Deletes series, first those of usage and those of the oldest jobs, until the rest needs at most this number of bytes. metrics_append
  * does this from time to time, with METRICS_BYTES_MAX. */
 MUST_CHECK enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e);

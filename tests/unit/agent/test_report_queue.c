@@ -93,7 +93,7 @@ static void lines_arrive_byte_for_byte(void **state)
     }
     rpc_release(&reports);
     const struct metrics_query query = {.job = JOB, .name = "loss"};
-    assert_ok(metrics_read(store, &query, &points, &count, &e), &e);
+    assert_ok(metrics_read(store, &query, &points, &count, NULL, &e), &e);
     assert_int_equal(count, ARRAY_LEN(lines));
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(points[i].step, i + 1);

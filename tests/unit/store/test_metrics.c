@@ -52,7 +52,7 @@ static size_t read_all(struct metrics *m, int64_t job, const char *name, size_t 
     struct err e = {0};
     size_t count;
     const struct metrics_query query = {.job = job, .name = name, .limit = limit};
-    if (metrics_read(m, &query, out, &count, &e) != ERR_OK)
+    if (metrics_read(m, &query, out, &count, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     return count;
 }
@@ -81,11 +81,11 @@ static void points_are_read_in_order(void **state)
     free(p);
     struct err e = {0};
     struct metrics_query query = {.job = 1, .by_rank = true, .rank = 1};
-    assert_int_equal(metrics_read(m, &query, &p, &n, &e), ERR_OK);
+    assert_int_equal(metrics_read(m, &query, &p, &n, NULL, &e), ERR_OK);
     assert_true(n == 1 && p[0].rank == 1);
     free(p);
     query = (struct metrics_query){.job = 1, .since_ms = 20}; /* add_point uses the step as the time */
-    assert_int_equal(metrics_read(m, &query, &p, &n, &e), ERR_OK);
+    assert_int_equal(metrics_read(m, &query, &p, &n, NULL, &e), ERR_OK);
     assert_true(n == 2 && p[0].step == 20 && p[1].step == 20);
     free(p);
     metrics_close(m);
@@ -107,7 +107,7 @@ static void a_limit_counts_in_each_series(void **state)
     assert_true(p[0].step == 1000 && p[3].step == 47 && p[6].step == 50);
     free(p);
     const struct metrics_query since = {.job = 1, .limit = 2, .since_ms = 50};
-    assert_int_equal(metrics_read(m, &since, &p, &n, &e), ERR_OK);
+    assert_int_equal(metrics_read(m, &since, &p, &n, NULL, &e), ERR_OK);
     assert_true(n == 3 && p[0].step == 1001 && p[2].step == 50);
     free(p);
     metrics_close(m);
@@ -119,7 +119,7 @@ static size_t read_between(struct metrics *m, int64_t after, int64_t until, stru
     struct metric_point *p;
     size_t n;
     const struct metrics_query query = {.job = 1, .after = after, .until = until};
-    if (metrics_read(m, &query, &p, &n, &e) != ERR_OK)
+    if (metrics_read(m, &query, &p, &n, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     if (n)
         *first = p[0];
@@ -250,6 +250,72 @@ static void a_long_series_is_thinned(void **state)
     metrics_close(m);
 }
 
+/* Adds points 1 to `steps` of the metric to rank 0 to `ranks` - 1. No end is an extreme, and a spike is in the middle. */
+static void add_curves(struct metrics *m, const char *name, int ranks, int steps)
+{
+    struct err e = {0};
+    struct metric_point *points = xcalloc((size_t)steps, sizeof *points);
+    for (int rank = 0; rank < ranks; rank++) {
+        for (int i = 0; i < steps; i++) {
+            points[i] = (struct metric_point){.job = 1, .rank = rank, .step = i + 1, .time_ms = 1};
+            snprintf(points[i].metric.name, sizeof points[i].metric.name, "%s", name);
+            points[i].metric.value = i == steps / 2 ? 1e9 : (i + 3) % 7;
+        }
+        assert_int_equal(metrics_append(m, points, (size_t)steps, &e), ERR_OK);
+    }
+    free(points);
+}
+
+/* Checks one curve of a read: its first and last point, its spike, and that it has no gap larger than this. */
+static size_t check_curve(const struct metric_point *p, size_t count, int steps, int gap)
+{
+    size_t n = 1;
+    double most = p[0].metric.value;
+    assert_int_equal(p[0].step, 1);
+    for (; n < count && p[n].rank == p[0].rank && !strcmp(p[n].metric.name, p[0].metric.name); n++) {
+        assert_in_range(p[n].step - p[n - 1].step, 1, gap);
+        most = p[n].metric.value > most ? p[n].metric.value : most;
+    }
+    assert_int_equal(p[n - 1].step, steps);
+    assert_true(most == 1e9);
+    return n;
+}
+
+static void a_read_loads_a_limited_number_of_points(void **state)
+{
+    struct err e = {0};
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point *p;
+    struct metrics_query query = {.job = 1, .most = 2000};
+    size_t n, at = 0;
+    bool thinned;
+    add_curves(m, "loss", 8, 1000);
+    add_curves(m, "acc", 4, 500);
+    assert_int_equal(metrics_read(m, &query, &p, &n, &thinned, &e), ERR_OK);
+    assert_true(thinned);
+    assert_in_range(n, 2000 / 4, 2000 + 12 * 5); /* a few of each curve stay in any case */
+    for (int curve = 0; curve < 12; curve++)
+        at += check_curve(p + at, n - at, curve < 4 ? 500 : 1000, 45);
+    assert_int_equal(at, n);
+    free(p);
+
+    query.limit = 100; /* 1,200 points in all, although the curves are longer */
+    assert_int_equal(metrics_read(m, &query, &p, &n, &thinned, &e), ERR_OK);
+    assert_true(n == 1200 && !thinned);
+    free(p);
+    query = (struct metrics_query){.job = 1, .most = 2000, .name = "loss", .by_rank = true, .rank = 7};
+    assert_int_equal(metrics_read(m, &query, &p, &n, &thinned, &e), ERR_OK);
+    assert_true(n == 1000 && !thinned);
+    free(p);
+    query = (struct metrics_query){.job = 1, .most = 2000, .after = metrics_newest(m) - 1};
+    assert_int_equal(metrics_read(m, &query, &p, &n, &thinned, &e), ERR_OK);
+    assert_true(n == 500 && !thinned); /* the last append */
+    free(p);
+    query = (struct metrics_query){.job = 1, .most = 5}; /* too many curves */
+    assert_int_equal(metrics_read(m, &query, &p, &n, &thinned, &e), ERR_RESOURCE_EXHAUSTED);
+    metrics_close(m);
+}
+
 static void points_of_a_job_are_removed(void **state)
 {
     struct err e = {0};
@@ -313,12 +379,12 @@ static void usage_stays_apart_and_is_removed_first(void **state)
     n = read_all(m, 2, NULL, 0, &p); /* no name means what the program reported */
     assert_int_equal(n, 0);
     free(p);
-    assert_int_equal(metrics_read(m, &usage, &p, &n, &e), ERR_OK);
+    assert_int_equal(metrics_read(m, &usage, &p, &n, NULL, &e), ERR_OK);
     assert_true(n > 8 * METRICS_USAGE_MAX / 4 && n <= 8 * (METRICS_USAGE_MAX + 1));
     assert_int_equal(p[n - 1].step, POINTS - 1);
     free(p);
     assert_int_equal(metrics_trim(m, 64 << 10, &e), ERR_OK);
-    assert_int_equal(metrics_read(m, &usage, &p, &n, &e), ERR_OK);
+    assert_int_equal(metrics_read(m, &usage, &p, &n, NULL, &e), ERR_OK);
     assert_true(n < 3 * METRICS_USAGE_MAX);
     free(p);
     n = read_all(m, 1, "loss", 0, &p); /* of an older job */
@@ -349,6 +415,7 @@ int main(void)
         TEST(points_are_read_in_order),
         TEST(a_repeated_step_replaces_its_point),
         TEST(a_long_series_is_thinned),
+        TEST(a_read_loads_a_limited_number_of_points),
         TEST(points_of_a_job_are_removed),
         TEST(trimming_removes_the_oldest_jobs),
         TEST(usage_stays_apart_and_is_removed_first),

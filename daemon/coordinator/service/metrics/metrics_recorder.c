@@ -13,9 +13,10 @@
 #include "daemon/coordinator/service/pool.h"
 #include "proto/ddp.pb-c.h"
 
-/* Two structs metrics_work alternate. The loop collects points, jobs to forget and reads in `pending`. Every
- * WRITE_EVERY_MS, or at once for a read, `pending` becomes `running` and goes to the worker thread as a whole; only the
- * worker touches it and the database until it is done. So a read sees all points added before it.
+/* Two structs metrics_work alternate. The loop collects points and jobs to forget in `pending`. Every WRITE_EVERY_MS, or at once
+ * for a read, `pending` becomes `running` and goes to the worker thread as a whole, with the read that waits longest; only
+ * the worker touches them and the database until it is done. So a read sees all points added before it. One read is
+ * answered before the next begins, so that the points of only one read are in memory, however many users ask.
  *
  * Metrics are not part of the durable state. If the database cannot be opened or written, the points are dropped and
  * counted, reads fail with the reason, and the coordinator continues. */
@@ -30,6 +31,7 @@ struct points_read {
     char *name; /* of the query; NULL: all */
     struct metric_point *points;
     size_t count;
+    bool thinned; /* the store has left out some points */
     int64_t newest;
     bool failed;
     struct err err;
@@ -41,8 +43,6 @@ struct metrics_work {
     size_t point_count, point_cap;
     int64_t *forgotten;
     size_t forgotten_count, forgotten_cap;
-    struct points_read *reads;
-    size_t read_count, read_cap;
     bool failed;
     struct err err;
 };
@@ -56,6 +56,9 @@ struct metrics_recorder {
     bool busy;    /* the pool thread owns `running` */
     bool failing; /* the last write failed, and that was logged */
     struct metrics_work pending, running;
+    struct points_read reads[METRICS_RECORDER_READS]; /* that wait; the first waits longest */
+    size_t read_count;
+    struct points_read read;  /* of `running`; call NULL: none */
     struct handles last_step; /* by step_key; reports without a step belong to the spawn's last step */
     uint64_t dropped;
 };
@@ -64,7 +67,6 @@ static void metrics_work_release(struct metrics_work *w)
 {
     free(w->points);
     free(w->forgotten);
-    free(w->reads);
     *w = (struct metrics_work){0};
 }
 
@@ -73,23 +75,20 @@ static void metrics_work_release(struct metrics_work *w)
 static void recorder_run_work(struct metrics_recorder *r)
 {
     struct metrics_work *w = &r->running;
+    struct points_read *q = &r->read;
     if (!r->metrics && metrics_open(&r->metrics, r->dir, &w->err) != ERR_OK) {
-        w->failed = true;
-        for (size_t i = 0; i < w->read_count; i++) {
-            w->reads[i].failed = true;
-            w->reads[i].err = w->err;
-        }
+        w->failed = q->failed = true;
+        q->err = w->err;
         return;
     }
     enum err_code code = metrics_append(r->metrics, w->points, w->point_count, &w->err);
     for (size_t i = 0; i < w->forgotten_count && code == ERR_OK; i++)
         code = metrics_forget(r->metrics, w->forgotten[i], &w->err);
     w->failed = code != ERR_OK;
-    for (size_t i = 0; i < w->read_count; i++) {
-        struct points_read *q = &w->reads[i];
-        q->newest = metrics_newest(r->metrics);
-        q->failed = metrics_read(r->metrics, &q->query, &q->points, &q->count, &q->err) != ERR_OK;
-    }
+    if (!q->call)
+        return;
+    q->newest = metrics_newest(r->metrics);
+    q->failed = metrics_read(r->metrics, &q->query, &q->points, &q->count, &q->thinned, &q->err) != ERR_OK;
 }
 
 static void recorder_on_worker(uv_work_t *req)
@@ -137,7 +136,7 @@ static void points_read_reply(struct points_read *q)
     const bool fits = one_series || q->count <= REPLY_POINTS;
     const size_t stride = fits ? 1 : THINNING_KEPT * (q->count / REPLY_POINTS + 1);
     message.n_points = points_thin(kept, q->points, q->count, stride);
-    message.thinned = message.n_points < q->count;
+    message.thinned = q->thinned || message.n_points < q->count;
     message.newest = q->newest;
     message.points = pool_alloc(&pool, message.n_points * sizeof *message.points);
     message.captured = pool_alloc(&pool, message.n_points * sizeof *message.captured);
@@ -155,6 +154,15 @@ static void points_read_reply(struct points_read *q)
             message.captured[message.n_captured++] = kept[i]->metric.name;
     }
     rpc_call_reply(q->call, &message);
+}
+
+static void points_read_release(struct points_read *q)
+{
+    if (q->call)
+        rpc_call_unref(q->call); /* the client may have gone meanwhile */
+    free(q->points);
+    free(q->name);
+    *q = (struct points_read){0};
 }
 
 static void recorder_start_work(struct metrics_recorder *r);
@@ -180,16 +188,11 @@ static void recorder_finish_work(struct metrics_recorder *r)
             log_warn("metrics_not_written", "points=%zu why=%s", w->point_count, LOG_Q(w->err.msg));
     }
     r->failing = w->failed;
-    for (size_t i = 0; i < w->read_count; i++) {
-        struct points_read *q = &w->reads[i];
-        if (q->failed)
-            rpc_call_fail(q->call, &q->err);
-        else
-            points_read_reply(q);
-        rpc_call_unref(q->call); /* the client may have gone meanwhile */
-        free(q->points);
-        free(q->name);
-    }
+    if (r->read.call && r->read.failed)
+        rpc_call_fail(r->read.call, &r->read.err);
+    else if (r->read.call)
+        points_read_reply(&r->read);
+    points_read_release(&r->read);
     metrics_work_release(w);
 }
 
@@ -199,7 +202,7 @@ static void recorder_on_work_done(uv_work_t *req, int status)
     (void)status;
     r->busy = false;
     recorder_finish_work(r);
-    if (r->pending.read_count) /* users wait; points can wait for the timer */
+    if (r->read_count) /* users wait; points can wait for the timer */
         recorder_start_work(r);
     else if (r->pending.point_count || r->pending.forgotten_count) /* the timer may have fired meanwhile */
         recorder_arm_timer(r);
@@ -223,9 +226,23 @@ static bool step_is_forgotten(uint64_t key, const void *user)
     return bsearch(&job, w->forgotten, w->forgotten_count, sizeof job, compare_jobs) != NULL;
 }
 
+/* The read that waits longest becomes that of the running work, if there is one. */
+static void recorder_take_read(struct metrics_recorder *r)
+{
+    while (r->read_count && !r->read.call) {
+        r->read = r->reads[0];
+        memmove(r->reads, r->reads + 1, --r->read_count * sizeof *r->reads);
+        if (rpc_call_over(r->read.call)) /* its client has gone while it waited */
+            points_read_release(&r->read);
+    }
+}
+
 static void recorder_start_work(struct metrics_recorder *r)
 {
-    if (r->busy || (!r->pending.point_count && !r->pending.forgotten_count && !r->pending.read_count))
+    if (r->busy)
+        return;
+    recorder_take_read(r);
+    if (!r->pending.point_count && !r->pending.forgotten_count && !r->read.call)
         return;
     if (r->pending.forgotten_count) {
         qsort(r->pending.forgotten, r->pending.forgotten_count, sizeof(int64_t), compare_jobs);
@@ -323,11 +340,16 @@ void metrics_recorder_forget(struct metrics_recorder *r, int64_t job)
 void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call,
                            const struct metrics_query *query)
 {
-    struct metrics_work *w = &r->pending;
+    if (r->read_count == METRICS_RECORDER_READS) {
+        rpc_call_fail_with(call, ERR_RESOURCE_EXHAUSTED,
+                           "%d requests for metrics wait already: try again in some seconds",
+                           METRICS_RECORDER_READS);
+        return;
+    }
     char *name = xstrdup(query->name);
-    w->reads = array_grow(w->reads, w->read_count, &w->read_cap, sizeof *w->reads);
-    w->reads[w->read_count] = (struct points_read){.call = rpc_call_ref(call), .query = *query, .name = name};
-    w->reads[w->read_count++].query.name = name;
+    struct points_read *q = &r->reads[r->read_count++];
+    *q = (struct points_read){.call = rpc_call_ref(call), .query = *query, .name = name};
+    q->query.name = name;
     recorder_start_work(r);
 }
 
@@ -347,11 +369,11 @@ void metrics_recorder_close(struct metrics_recorder *r)
 {
     if (!r)
         return;
-    while (r->busy) /* the worker uses r until its callback has run */
+    while (r->busy) /* the worker uses r until its callback has run, which begins the next read */
         uv_run(r->loop, UV_RUN_ONCE);
     r->running = r->pending;
     r->pending = (struct metrics_work){0};
-    if (r->running.point_count || r->running.forgotten_count || r->running.read_count)
+    if (r->running.point_count || r->running.forgotten_count)
         recorder_run_work(r);
     recorder_finish_work(r);
     metrics_close(r->metrics);

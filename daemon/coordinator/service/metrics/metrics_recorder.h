@@ -12,6 +12,7 @@
  * database, so that a slow disk never delays the loop. At most METRICS_RECORDER_PENDING points wait to be written; beyond
  * that, points of the jobs that have reported most are dropped (metrics_shares.h). Call the functions on the loop's thread. */
 #define METRICS_RECORDER_PENDING 65536
+#define METRICS_RECORDER_READS 64 /* that wait for the one in progress */
 
 struct metrics_recorder;
 
@@ -28,7 +29,8 @@ void metrics_recorder_add_usage(struct metrics_recorder *r, int64_t job, int ran
 /* Deletes the job's points, and forgets the steps of its workers, with the next write. */
 void metrics_recorder_forget(struct metrics_recorder *r, int64_t job);
 /* Replies to the call with the job's points, including those just added. Of more than 20,000 points it leaves some out,
- * unless they are those of one name and one rank. */
+ * unless they are those of one name and one rank. Reads are answered one after the other. RESOURCE_EXHAUSTED if
+ * METRICS_RECORDER_READS of them wait. */
 void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call,
                            const struct metrics_query *query);
 uint64_t metrics_recorder_dropped(const struct metrics_recorder *r); /* points that were never written */

@@ -63,7 +63,7 @@ static int64_t step_of(const struct fixture *f, int64_t job, const char *name)
     struct err e;
     size_t count;
     assert_int_equal(metrics_open(&metrics, f->dir, &e), ERR_OK);
-    assert_int_equal(metrics_read(metrics, &query, &points, &count, &e), ERR_OK);
+    assert_int_equal(metrics_read(metrics, &query, &points, &count, NULL, &e), ERR_OK);
     assert_int_equal(count, 1);
     const int64_t step = points[0].step;
     free(points);
