@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "daemon/coordinator/core/cards/adopt.h"
 #include "daemon/coordinator/core/cards/card.h"
 #include "daemon/coordinator/core/emit.h"
@@ -90,35 +91,55 @@ static bool has_unknown_process(const struct core *core, const struct node *node
     return false;
 }
 
-/* The node runs a job that we do not know: our records are older than the node's, or are a copy of another
- * cluster's. The operator is informed, because no coordinator controls that job. */
-static void report_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
+static int compare_job_numbers(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The jobs of living processes that we do not know, each once, growing. The caller frees. */
+static int64_t *list_unknown_jobs(const struct core *core, const struct core_event *event, size_t *count)
 {
     int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));
-    size_t count = 0;
+    size_t all = 0, n = 0;
 
-    for (size_t i = 0; i < event->facts.count; i++) {
-        const struct spawn_fact *fact = &event->facts.facts[i];
-        size_t k = 0;
-        if (fact->state == SPAWN_EXITED || core_find_job(core, fact->job))
-            continue;
-        while (k < count && jobs[k] != fact->job)
-            k++;
-        if (k < count)
-            continue; /* another worker of a job that is listed already */
-        jobs[count++] = fact->job;
-        k = 0;
-        while (k < node->unknown_count && node->unknown_jobs[k] != fact->job)
-            k++;
-        if (k < node->unknown_count)
+    for (size_t i = 0; i < event->facts.count; i++)
+        if (event->facts.facts[i].state != SPAWN_EXITED && !core_find_job(core, event->facts.facts[i].job))
+            jobs[all++] = event->facts.facts[i].job;
+    qsort(jobs, all, sizeof(*jobs), compare_job_numbers);
+    for (size_t i = 0; i < all; i++)
+        if (!n || jobs[n - 1] != jobs[i]) /* else another worker of the same job */
+            jobs[n++] = jobs[i];
+    *count = n;
+    return jobs;
+}
+
+/* The node runs a job that we do not know: our records are older than the node's, or are a copy of another
+ * cluster's. The operator is informed, because no coordinator controls that job. An agent may name any number of jobs;
+ * the first UNKNOWN_JOBS_MOST are kept and reported, and of the others only their number. */
+static void report_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
+{
+    size_t count;
+    int64_t *jobs = list_unknown_jobs(core, event, &count);
+    const size_t kept = count < UNKNOWN_JOBS_MOST ? count : UNKNOWN_JOBS_MOST;
+
+    for (size_t i = 0; i < kept; i++) {
+        if (bsearch(&jobs[i], node->unknown_jobs, node->unknown_count, sizeof(*jobs), compare_job_numbers))
             continue; /* the last facts said so too, and it was reported then */
-        log_warn("unknown_job", "node=%s job=%" PRId64, LOG_Q(node->r.name), fact->job);
+        log_warn("unknown_job", "node=%s job=%" PRId64, LOG_Q(node->r.name), jobs[i]);
         emit_event(core, NULL, "unknown_job", "%s runs job %" PRId64 ", which this coordinator does not know",
-                   node->r.name, fact->job);
+                   node->r.name, jobs[i]);
     }
-    free(node->unknown_jobs);
-    node->unknown_jobs = jobs;
-    node->unknown_count = count;
+    if (count > kept && !node->unknown_more) {
+        log_warn("unknown_jobs", "node=%s more=%zu", LOG_Q(node->r.name), count - kept);
+        emit_event(core, NULL, "unknown_job", "%s runs %zu more job%s that this coordinator does not know",
+                   node->r.name, count - kept, text_plural((int64_t)(count - kept)));
+    }
+    node->unknown_count = kept;
+    node->unknown_more = count > kept;
+    memcpy(node->unknown_jobs, jobs, kept * sizeof(*jobs));
+    free(jobs);
 }
 
 void facts_apply(struct core *core, struct node *node, const struct core_event *event)

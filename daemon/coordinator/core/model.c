@@ -308,7 +308,6 @@ static void free_node(struct node *node)
     free(node->nccl);
     free(node->plugin);
     strv_free(node->accounts);
-    free(node->unknown_jobs);
     node_record_release(&node->r);
     free(node->spawns);
     free(node->cards);

@@ -223,6 +223,8 @@ struct job {
     char *went_back; /* why the newest snapshot could not be loaded; NULL after the next commit */
 };
 
+#define UNKNOWN_JOBS_MOST 64
+
 struct node_session {
     uint64_t session;
     struct node *node;
@@ -246,8 +248,10 @@ struct node {
     bool wish_dirty;
     struct spawn **spawns; /* not dead */
     size_t spawn_count, spawn_cap;
-    int64_t *unknown_jobs; /* jobs in its last facts that we do not know */
+    int64_t unknown_jobs
+        [UNKNOWN_JOBS_MOST]; /* jobs in its last facts that we do not know, growing; the first of them */
     size_t unknown_count;
+    bool unknown_more; /* there were others */
     int next_port;
     int procs, seat, turn;       /* as in core_hello */
     char **accounts;             /* users who cannot run there, each followed by the reason; NULL: none */

@@ -101,7 +101,7 @@ struct core_node_status {
     int gpu_slots;
     int64_t *jobs; /* that have live workers there */
     size_t job_count;
-    const int64_t *unknown_jobs; /* jobs that the node runs and the coordinator does not know */
+    const int64_t *unknown_jobs; /* jobs that the node runs and the coordinator does not know: the first 64 */
     size_t unknown_count;
     double load;
     int64_t memory_free, silent_ms; /* since its last message */
