@@ -1,6 +1,7 @@
 #include "daemon/coordinator/core/jobs.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,8 +260,15 @@ void jobs_cancel(struct core *core, const struct core_event *event)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->cancel.job);
         return;
     }
+    if (event->cancel.signal < 0 || event->cancel.signal >= NSIG) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT, "invalid signal: expected 0 to %d, got %d",
+                  NSIG - 1, event->cancel.signal);
+        return;
+    }
     if (!job_finished(job)) {
-        job->r.stop_signal = event->cancel.signal;
+        /* A job that is stopping has been sent its signal. A second call can only kill it (job_stop). */
+        if (job->r.state != JOB_STOPPING)
+            job->r.stop_signal = event->cancel.signal;
         job_stop(core, job, event->cancel.exit_code ? JOB_FAILED : JOB_CANCELLED, event->cancel.exit_code,
                  event->cancel.kill, why);
     }

@@ -238,6 +238,58 @@ static void of_too_many_finished_jobs_the_oldest_end_is_removed(void **state)
     assert_null(core_job(f->core, job[3]));
 }
 
+static enum err_code cancel_by(struct core_fixture *f, int64_t job, int signal)
+{
+    struct core_event event = {.kind = CORE_CANCEL, .call = ++f->handles};
+
+    event.cancel.job = job;
+    event.cancel.signal = signal;
+    core_event(f->core, &event, f->now, &f->out);
+    return fixture_reply(f, event.call)->err.code;
+}
+
+/* The signal of which the node has been told, and with which a restarted coordinator goes on. */
+static void check_stop_signal(struct core_fixture *f, int64_t job, int signal)
+{
+    struct core_wish wish;
+    struct err e;
+
+    assert_int_equal(core_job(f->core, job)->stop_signal, signal);
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].stop_signal, signal);
+    core_wish_release(&wish);
+}
+
+static void the_first_signal_of_a_cancel_stays(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, COMMAND);
+    fixture_all_run(f, "box1");
+    fixture_clear(f);
+    assert_int_equal(cancel_by(f, job, 2), ERR_OK);
+    assert_int_equal(cancel_by(f, job, 10), ERR_OK);
+    assert_int_equal(fixture_effects(f, EFFECT_WISH), 1); /* and the node hears of one */
+    check_stop_signal(f, job, 2);
+    fixture_restart(f);
+    check_stop_signal(f, job, 2);
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+}
+
+static void a_cancel_with_an_invalid_signal_is_refused(void **state)
+{
+    struct core_fixture *f = *state;
+    const int invalid[] = {-1, 65, 1 << 20};
+
+    int64_t job = fixture_submit(f, COMMAND);
+    for (size_t i = 0; i < sizeof(invalid) / sizeof(*invalid); i++)
+        assert_int_equal(cancel_by(f, job, invalid[i]), ERR_INVALID_ARGUMENT);
+    assert_int_equal(fixture_job(f, job), JOB_QUEUED);
+    assert_int_equal(core_job(f->core, job)->stop_signal, 0);
+    assert_int_equal(cancel_by(f, job, 64), ERR_OK);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -253,6 +305,8 @@ int main(void)
         TEST(a_continued_job_keeps_the_environment),
         TEST(an_environment_is_not_given_to_another_user),
         TEST(an_inherited_environment_counts_towards_the_limit),
+        TEST(the_first_signal_of_a_cancel_stays),
+        TEST(a_cancel_with_an_invalid_signal_is_refused),
         TEST(old_finished_jobs_are_removed),
         TEST(of_too_many_finished_jobs_the_oldest_end_is_removed),
     };
