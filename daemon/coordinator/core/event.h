@@ -129,10 +129,11 @@ struct core_event {
     union {
         struct {
             const char *request_id, *job_file, *user;
-            char *const *env;  /* NULL-terminated or NULL */
-            int64_t continues; /* 0: none; the new job starts from that job's newest committed snapshot */
-            bool now;          /* refuse a job that cannot start at once */
-            bool resume;       /* continue whatever job's snapshots the directory holds */
+            char *const *env;   /* NULL-terminated or NULL */
+            int64_t continues;  /* 0: none; the new job starts from that job's newest committed snapshot */
+            bool now;           /* refuse a job that cannot start at once */
+            bool resume;        /* continue whatever job's snapshots the directory holds */
+            bool for_everybody; /* the role operate: jobs of other users count as its own */
             uint8_t digest[DIGEST_BYTES]; /* digest of the whole request except the user */
         } submit;
         struct {

@@ -29,15 +29,30 @@ static const char *snapshot_dir(const struct job_spec *spec)
     return spec->kind == JOB_TRAIN ? spec->train.snapshot.dir : NULL;
 }
 
-/* The newest job that keeps its snapshots in the directory of `spec`, and that has some or may still write
- * some. */
-static struct job *snapshot_dir_owner(const struct core *core, const struct job_spec *spec)
+static bool job_is_of(const struct job *job, const char *user)
+{
+    return job->r.user && !strcmp(job->r.user, user);
+}
+
+/* Whether the job has snapshots in its directory, or may write some there before a new job of `user` does. A job that has
+ * never started keeps its directory only from its own user's jobs. Otherwise a job that is on hold, or too large for the
+ * cluster, would keep the owner of a directory out of it, who cannot cancel that job. If both start after all, the lock
+ * in the directory stops the second one. */
+static bool job_keeps_dir(const struct job *job, const char *user)
+{
+    if (snapshots_newest(job))
+        return true;
+    return !job_finished(job) && (job_current(job) || job_is_of(job, user));
+}
+
+/* The newest job that keeps the directory of `spec`. */
+static struct job *snapshot_dir_owner(const struct core *core, const struct job_spec *spec, const char *user)
 {
     const char *dir = snapshot_dir(spec);
 
     for (size_t i = core->job_count; dir && i-- > 0;) {
         const char *other = snapshot_dir(&core->jobs[i]->spec);
-        if (other && !strcmp(dir, other) && (snapshots_newest(core->jobs[i]) || !job_finished(core->jobs[i])))
+        if (other && !strcmp(dir, other) && job_keeps_dir(core->jobs[i], user))
             return core->jobs[i];
     }
     return NULL;
@@ -49,7 +64,7 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
                                    const struct job_spec *spec, int64_t *continues, struct err *e)
 {
     struct job *former = core_find_job(core, event->submit.continues);
-    struct job *owner = snapshot_dir_owner(core, spec);
+    struct job *owner = snapshot_dir_owner(core, spec, event->submit.user);
 
     *continues = event->submit.continues;
     if (*continues && !former)
@@ -72,6 +87,14 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
                        "%s is the snapshot directory of job %" PRId64
                        ", which is %s; use --set train.snapshot.dir=%s2",
                        dir, owner->r.id, sm_name(&job_sm, owner->r.state), dir);
+    /* The service compares users for a job that the request names. This one is found only here. */
+    if (!event->submit.for_everybody && !job_is_of(owner, event->submit.user))
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "%s holds snapshots of job %" PRId64
+                       ", which belongs to %.80s: only its owner or the role operate may "
+                       "continue from them; use --set train.snapshot.dir=%s2",
+                       dir, owner->r.id, owner->r.user && *owner->r.user ? owner->r.user : "an unknown user",
+                       dir);
     if (!event->submit.resume && spec->train.resume != RESUME_CONTINUE)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s holds snapshots of job %" PRId64 " (step %" PRId64
@@ -116,7 +139,7 @@ static char **submit_environment(const struct core *core, const struct core_even
 
     if (!former || !strv_len(former->r.env))
         return env;
-    if (!former->r.user || strcmp(former->r.user, event->submit.user) != 0) {
+    if (!job_is_of(former, event->submit.user)) {
         CLEANUP(free_text)
         char *warning =
             xasprintf("job %" PRId64 " was submitted by another user, so the new job does not get "

@@ -128,6 +128,7 @@ static void submit_job(struct rpc_call *rpc, const void *message, void *user)
     event.submit.env = env;
     event.submit.continues = request->continues;
     event.submit.resume = request->resume;
+    event.submit.for_everybody = caller_identity(rpc)->role >= ROLE_OPERATE;
     event.submit.now = request->now;
     submit_digest(request, event.submit.digest);
     audit_event(s, rpc, &event);

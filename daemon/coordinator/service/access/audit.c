@@ -131,6 +131,12 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     named.who = caller_identity(rpc)->name;
     commit_queue_event(s, &named);
     const struct core_effect *answer = audit_core_reply(s, event->call);
+    const struct identity *who = caller_identity(rpc);
+    if (answer && answer->err.code == ERR_PERMISSION_DENIED) {
+        s->stats.refused_calls++;
+        audit_refused(s, who->name, who->origin, rpc_call_method(rpc)->name, answer->err.msg);
+        return;
+    }
     /* A refused event changed nothing. A submit or a tune that was repeated after a lost reply already has its line. */
     if (!answer || answer->err.code != ERR_OK ||
         ((event->kind == CORE_SUBMIT || event->kind == CORE_TUNE) && answer->existed))
@@ -138,7 +144,6 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     const int64_t job = of_node ? 0 : answer->job;
     const char *what =
         of_node ? audit_describe_node(event, &text) : audit_describe_job(s, event, answer, &text);
-    const struct identity *who = caller_identity(rpc);
     audit_write(s, who->name, who->origin, what, job, text.data);
 }
 

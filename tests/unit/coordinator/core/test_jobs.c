@@ -14,10 +14,19 @@
 #define FILE_A "device: cpu\n" COMMAND
 #define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"
 
+static const struct core_effect *submit_with(struct core_fixture *f, struct core_event event)
+{
+    event.kind = CORE_SUBMIT;
+    event.call = ++f->handles;
+    digest_sha256(event.submit.digest, event.submit.job_file, strlen(event.submit.job_file));
+    core_event(f->core, &event, f->now, &f->out);
+    return fixture_reply(f, event.call);
+}
+
 static const struct core_effect *submit_as(struct core_fixture *f, const char *user, char *const *env,
                                            const char *id, const char *file, int64_t continues, bool resume)
 {
-    struct core_event event = {.kind = CORE_SUBMIT, .call = ++f->handles};
+    struct core_event event = {0};
 
     event.submit.request_id = id;
     event.submit.job_file = file;
@@ -25,9 +34,7 @@ static const struct core_effect *submit_as(struct core_fixture *f, const char *u
     event.submit.env = env;
     event.submit.continues = continues;
     event.submit.resume = resume;
-    digest_sha256(event.submit.digest, file, strlen(file));
-    core_event(f->core, &event, f->now, &f->out);
-    return fixture_reply(f, event.call);
+    return submit_with(f, event);
 }
 
 static const struct core_effect *submit_request(struct core_fixture *f, const char *id, const char *file,
@@ -132,6 +139,52 @@ static void a_directory_with_snapshots_of_another_job_is_refused(void **state)
     assert_int_equal(core_job(f->core, next)->continues, 1);
     reply = submit_request(f, "c", IN_OUT, 0, true); /* and two jobs never write one directory */
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static const struct core_effect *submit_as_ben(struct core_fixture *f, const char *id, const char *file,
+                                               int64_t continues, bool resume)
+{
+    return submit_as(f, "ben", NULL, id, file, continues, resume);
+}
+
+static void snapshots_of_another_user_are_not_continued(void **state)
+{
+    struct core_fixture *f = *state;
+    const int64_t anas = finished_with_snapshot(f);
+    const int64_t bens =
+        submit_as_ben(f, "a", "device: cpu\n" TRAIN "  snapshot: {dir: /ben}\n", 0, false)->job;
+    fixture_form(f, bens);
+    fixture_commit(f, bens, fixture_spawn(f, bens, 0), 1, 10, "d");
+    fixture_exit(f, bens, 0, 0, 0);
+    const struct core_effect *reply = submit_as_ben(f, "b", IN_OUT "  resume: continue\n", 0, false);
+    assert_int_equal(reply->err.code, ERR_PERMISSION_DENIED);
+    assert_string_equal(reply->err.msg,
+                        "/out holds snapshots of job 1, which belongs to ana: only its owner or the "
+                        "role operate may continue from them; use --set train.snapshot.dir=/out2");
+    assert_int_equal(submit_as_ben(f, "c", IN_OUT, 0, true)->err.code, ERR_PERMISSION_DENIED);
+    assert_int_equal(submit_as_ben(f, "d", IN_OUT, bens, true)->err.code, ERR_PERMISSION_DENIED);
+    struct core_event event = {.submit = {.request_id = "e",
+                                          .job_file = "nodes: 2\n" IN_OUT,
+                                          .user = "olga",
+                                          .resume = true,
+                                          .for_everybody = true}};
+    const int64_t next = submit_with(f, event)->job;
+    assert_int_equal(core_job(f->core, next)->continues, anas);
+}
+
+static void a_job_that_never_started_keeps_its_directory_from_its_own_user_only(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    assert_int_equal(submit_as_ben(f, "a", "hold: true\n" IN_OUT, 0, false)->err.code, ERR_OK);
+    assert_int_equal(submit_as_ben(f, "b", IN_OUT, 0, false)->err.code, ERR_FAILED_PRECONDITION);
+    const struct core_effect *reply = submit_request(f, "c", "device: cpu\n" IN_OUT, 0, false);
+    assert_int_equal(reply->err.code, ERR_OK);
+    fixture_form(f, reply->job);
+    reply = submit_as_ben(f, "d", IN_OUT, 0, true);
+    assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(reply->err.msg, "/out is the snapshot directory of job 2, which is running"));
 }
 
 static void a_continued_job_starts_from_the_last_snapshot(void **state)
@@ -301,6 +354,8 @@ int main(void)
         TEST(a_bad_job_file_error_names_the_line),
         TEST(a_lease_outlasts_the_silence_of_a_node),
         TEST(a_directory_with_snapshots_of_another_job_is_refused),
+        TEST(snapshots_of_another_user_are_not_continued),
+        TEST(a_job_that_never_started_keeps_its_directory_from_its_own_user_only),
         TEST(a_continued_job_starts_from_the_last_snapshot),
         TEST(a_continued_job_keeps_the_environment),
         TEST(an_environment_is_not_given_to_another_user),
