@@ -123,7 +123,8 @@ bool restart_rule_waits(const struct job *job)
 }
 
 /* "failed twice in the same way: exit code 1 and the last line 'ValueError: no such shard' on stderr, within 10 s of
- * the start of generation 1 and of generation 2: not restarted" */
+ * the start of generation 1 and of generation 2: not restarted". Every user sees this text, so it does not quote private
+ * logs. */
 static void explain_repeat(const struct job *job, struct buf *out)
 {
     const struct generation *g = job_current(job), *before = find_error_before(g);
@@ -131,8 +132,11 @@ static void explain_repeat(const struct job *job, struct buf *out)
     size_t len;
     const char *line = find_last_line(s->stderr_tail, &len);
 
-    buf_printf(out, "failed twice in the same way: exit code %d and the last line '%.*s' on stderr, ",
-               s->code, (int)(len < 200 ? len : 200), line);
+    buf_printf(out, "failed twice in the same way: exit code %d and the ", s->code);
+    if (job->spec.logs == JOB_LOGS_PRIVATE)
+        buf_puts(out, "same last line on stderr, ");
+    else
+        buf_printf(out, "last line '%.*s' on stderr, ", (int)(len < 200 ? len : 200), line);
     if (ended_soon(s) && ended_soon(find_culprit_of(before)))
         buf_printf(out, "within %d s of the start of generation %" PRId64 " and of generation %" PRId64,
                    SOON_MS / 1000, before->r.number, g->r.number);

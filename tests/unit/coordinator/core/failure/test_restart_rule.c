@@ -190,6 +190,21 @@ static void the_same_error_twice_ends_the_job(void **state)
     assert_told(f, job, TWICE("within 10 s of the start of generation 1 and of generation 2"));
 }
 
+static void private_logs_are_not_quoted(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_running_job(f, "max_restarts: 9\nrestart_on: any\nlogs: private\n");
+
+    fail_after(f, job, 500, 3, "ValueError: no such shard");
+    fixture_form(f, job);
+    fail_after(f, job, 500, 3, "ValueError: no such shard");
+    assert_told(
+        f, job,
+        "failed twice in the same way: exit code 3 and the same last line on stderr, within 10 s of the start of "
+        "generation 1 and of generation 2: not restarted; correct the program, then start the job again");
+    assert_false(fixture_said(f, "no such shard"));
+}
+
 static void the_first_error_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
@@ -597,6 +612,7 @@ int main(void)
         TEST(an_error_on_a_sick_gpu_is_a_fault),
         TEST(any_restarts_after_an_error),
         TEST(the_same_error_twice_ends_the_job),
+        TEST(private_logs_are_not_quoted),
         TEST(the_first_error_survives_a_coordinator_restart),
         TEST(a_fault_in_between_does_not_hide_the_second_error),
         TEST(failures_that_differ_go_on),
