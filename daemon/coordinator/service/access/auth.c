@@ -142,7 +142,7 @@ static enum err_code identity_of_user(const struct service *s, const char *name,
                                       struct err *e)
 {
     const struct user_record *user = users_by_name(s, name);
-    if (strcmp(name, s->options->shared_user) == 0) { /* no user can have this name */
+    if (strcmp(name, s->options->shared_user) == 0) { /* no user has this name: users_open checks it */
         who->role = ROLE_OPERATE;
         who->known = "a login with the cluster token";
     } else if (user) {

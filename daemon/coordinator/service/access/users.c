@@ -21,9 +21,27 @@
  * working before the reply is sent. The streams that were opened with it are ended, since a stream is
  * checked only when it opens, and so are the logins to the web page. */
 
+/* A name decides who owns a job, and a login to the web page is known by its name. So a user with the name of callers with
+ * the cluster token would have the rights of these callers. users_add refuses such a name, but an edit of coordinator.yaml
+ * can make one of an existing user. The program that removes users needs a running coordinator, so the message names the
+ * edit first. */
+static enum err_code users_check_shared(const struct service *s, struct err *e)
+{
+    const char *name = s->options->shared_user;
+    if (!users_by_name(s, name))
+        return ERR_OK;
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "shared_user: there is a user '%s', who would get the rights of the cluster token: choose another name "
+        "in coordinator.yaml and start again; `ddp-coordinator user remove %s` then frees this one",
+        name, name);
+}
+
 enum err_code users_open(struct service *s, struct err *e)
 {
-    return store_users(s->store, &s->users, &s->user_count, e);
+    if (store_users(s->store, &s->users, &s->user_count, e) != ERR_OK)
+        return e->code;
+    return users_check_shared(s, e);
 }
 
 void users_close(struct service *s)
