@@ -135,7 +135,11 @@ struct job {
     bool changed;     /* its watchers are informed at the end of this call */
     char *waits;      /* why it is not placed, for status; NULL: it does not wait */
     int64_t holder;   /* the job that holds the slots that it waits for; 0: none, or several */
-    char **targets;   /* names of the nodes that are reserved for it */
+    struct {          /* placement/too_small.c: `waits` says that the cluster is too small for this job */
+        uint64_t capacity;           /* of these nodes (core.capacity); 0: it does not say so */
+        int64_t revision, nodes_min; /* of its job file, and as resized */
+    } too_small;
+    char **targets; /* names of the nodes that are reserved for it */
     /* When it was stopped on purpose, so it is placed first, on its targets; 0: it was not. */
     int64_t drained_ms;
     struct core_progress progress;
@@ -311,6 +315,7 @@ struct core {
     struct internal_event *internal; /* internal_event.h; in the order in which they were raised */
     size_t internal_first, internal_count, internal_cap; /* the first one that is not dispatched yet */
     bool placement_due;     /* a pass could have another result than the last one; core_capacity_changed */
+    uint64_t capacity;      /* a fingerprint of what the nodes could run (too_small.c); 0: no pass yet */
     int64_t queue_revision; /* grows whenever a pass becomes due: a forecast of an older one is stale */
     bool rehearses;         /* rehearsal.c: moves are not logged, since they do not happen */
 };

@@ -100,6 +100,11 @@ int capacity_sick_gpus(const struct core *core)
     return count;
 }
 
+struct text capacity_text(int64_t count, enum slot_kind kind)
+{
+    return text_counted(count, kind == SLOT_GPU ? "GPU" : "slot");
+}
+
 int capacity_units(const struct placement_choice *c)
 {
     return c->gpus_each ? c->procs * c->gpus_each : c->procs;

@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_CAPACITY_H
 #define DDP_DAEMON_COORDINATOR_CORE_PLACEMENT_CAPACITY_H
 
+#include "base/text.h"
 #include "daemon/coordinator/core/model.h"
 
 /* What nodes have room for in one placement pass: node->place counts what exists, what is busy, and what is
@@ -35,8 +36,9 @@ bool capacity_feasible(const struct core *core, const struct job *job, enum slot
 /* How many processes the job has on this node, and how many GPUs each of them has. Returns 0 if the node
  * cannot run this job. */
 int capacity_procs(const struct job *job, const struct node *node, enum slot_kind kind, int *gpus_each);
-int capacity_sick_gpus(const struct core *core);      /* GPUs that exist and are sick */
-int capacity_units(const struct placement_choice *c); /* slots or GPUs */
+int capacity_sick_gpus(const struct core *core);               /* GPUs that exist and are sick */
+struct text capacity_text(int64_t count, enum slot_kind kind); /* "4 GPUs" */
+int capacity_units(const struct placement_choice *c);          /* slots or GPUs */
 int capacity_available(const struct node *node, enum slot_kind kind);
 /* What running jobs on the node could leave to the job (yielding.c). */
 int capacity_yielding(const struct job *job, const struct node *node, enum slot_kind kind);

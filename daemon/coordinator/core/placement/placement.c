@@ -24,19 +24,20 @@
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/generation_form.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes/accounts.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/elastic.h"
 #include "daemon/coordinator/core/placement/handover.h"
 #include "daemon/coordinator/core/placement/round_close.h"
 #include "daemon/coordinator/core/placement/survivors.h"
+#include "daemon/coordinator/core/placement/too_small.h"
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/placement/yielding.h"
 #include "daemon/coordinator/core/snapshots/lost_snapshots.h"
 #include "daemon/coordinator/core/wish.h"
 
-#define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
+/* Jobs that one pass tries behind the head: bounds the time of a pass. Those that the cluster is too small for do not count. */
+#define BEHIND_HEAD 200
 
 /* Returns a worker of an older generation that must be dead before the next generation starts, or NULL. A
  * command may write anywhere, so all its workers must be dead. A trainer on a lost node can do no harm, since
@@ -54,15 +55,11 @@ static const struct spawn *spawn_holding_back(const struct job *job)
 
 static void set_waits(struct job *job, const char *text)
 {
+    job->too_small.capacity = 0;
     if (job->waits && !strcmp(job->waits, text))
         return;
     text_set(&job->waits, "%s", text);
     job->changed = true;
-}
-
-static struct text slots_text(int64_t count, enum slot_kind kind)
-{
-    return text_counted(count, kind == SLOT_GPU ? "GPU" : "slot");
 }
 
 /* Says what a job with reserved nodes still lacks: "waits for 4 slots on box2: job 9 holds them". */
@@ -102,7 +99,7 @@ static void explain_blocked(struct job *job, const struct placement_choice *targ
         return;
     }
     if (missing)
-        buf_printf(text, "waits for %s", slots_text(missing, kind).text);
+        buf_printf(text, "waits for %s", capacity_text(missing, kind).text);
     else /* a worker's GPUs are all different */
         buf_puts(text, "waits for free slots on more GPUs");
     if (count == 1)
@@ -111,71 +108,6 @@ static void explain_blocked(struct job *job, const struct placement_choice *targ
     if (holder)
         buf_printf(text, ": job %" PRId64 "%s %s", holder->r.id, others ? " and others hold" : " holds",
                    missing == 1 ? "it" : "them");
-}
-
-/* ", no account ana on box3" */
-static bool explain_accounts(const struct core *core, const struct job *job, struct buf *text)
-{
-    const char *first = NULL;
-    size_t count = 0;
-
-    for (size_t i = 0; i < core->node_count; i++) {
-        const char *why = capacity_expected(core->nodes[i]) ? accounts_problem(core->nodes[i], job) : NULL;
-        first = first ? first : why;
-        count += why != NULL;
-    }
-    if (!count)
-        return false;
-    buf_printf(text, ", %s", first);
-    if (count > 1)
-        buf_printf(text, ", and the same on %s", text_counted((int64_t)count - 1, "other").text);
-    return true;
-}
-
-/* Says why the cluster could not run the job even if it were empty: "waits for 2 nodes with 4 GPUs each: the
- * cluster has 1, 1 GPU is sick". Each further reason is one that could explain a missing node. */
-static void explain_too_small(const struct core *core, const struct job *job, enum slot_kind kind,
-                              struct buf *text)
-{
-    int64_t fitting = 0, away = 0, largest = 0;
-    int gpus_each;
-
-    for (size_t i = 0; i < core->node_count; i++) {
-        const struct node *node = core->nodes[i];
-        bool fits = capacity_procs(job, node, kind, &gpus_each) > 0;
-        if (capacity_expected(node) && node->place.cpu_total > largest)
-            largest = node->place.cpu_total;
-        fitting += fits && capacity_expected(node);
-        away += fits && !capacity_expected(core->nodes[i]);
-    }
-    int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
-    if (kind == SLOT_GPU && job->spec.gpus_per_proc > 0)
-        per_node *= job->spec.gpus_per_proc;
-    buf_printf(text, "waits for %s with %s%s: the cluster has %" PRId64,
-               text_counted(job->spec.nodes_min, "node").text, slots_text(per_node, kind).text,
-               job->spec.nodes_min > 1 ? " each" : "", fitting);
-    if (job->spec.only_nodes)
-        buf_printf(text, " of the %s in its only_nodes",
-                   text_counted((int64_t)strv_len(job->spec.only_nodes), "node").text);
-    /* a node without the user's account does not count, however many slots it has */
-    bool for_accounts = explain_accounts(core, job, text);
-    if (kind == SLOT_CPU && !fitting && largest && !for_accounts)
-        buf_printf(text, ", its largest has %" PRId64, largest);
-    int sick = kind == SLOT_GPU ? capacity_sick_gpus(core) : 0;
-    if (sick)
-        buf_printf(text, ", %s %s sick (`ddpctl nodes` says why)", text_counted(sick, "GPU").text,
-                   sick == 1 ? "is" : "are");
-    size_t unfit = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_unfit_nodes(core) : 0;
-    if (unfit)
-        buf_printf(text, ", %zu with GPUs but no GPU plugin (`ddp-trainer --plugin` says why)", unfit);
-    size_t single = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_single_nodes(core) : 0;
-    if (single)
-        buf_printf(text,
-                   ", %zu with GPUs but no NCCL, which more than one worker needs "
-                   "(`ddp-trainer --plugin` says why)",
-                   single);
-    if (away)
-        buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
 }
 
 /* There are enough nodes, but no choice of them gives a world size that the job can have. */
@@ -320,6 +252,30 @@ static void explain_old_spawn(const struct core *core, const struct spawn *old, 
         buf_printf(text, ": when its lease has run out, or after `ddpctl forget %s`", old->r.node);
 }
 
+/* Whether nothing but the nodes decides that the job cannot run: it has never started, and nothing else is waited for. */
+static bool job_is_fresh(const struct core *core, const struct job *job)
+{
+    return job->r.state == JOB_QUEUED && !job_current(job) && !job->held && !job->lost.found &&
+           core->now.boot_ms >= job->not_before;
+}
+
+/* Whether the job asks for more than the cluster has; then it says so in its status. */
+static bool job_never_fits(const struct core *core, struct job *job)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (!job_is_fresh(core, job))
+        return false;
+    if (too_small_still(core, job))
+        return true;
+    if (!too_small_explain(core, job, capacity_slot_kind(core, job), &text))
+        return false;
+    job->holder = 0;
+    set_waits(job, text.data);
+    too_small_keep(core, job);
+    return true;
+}
+
 enum place_result { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job; else reserves nodes for it, if it may, and says what it waits for. TOO_SMALL: no cluster
@@ -372,10 +328,8 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     /* also if too few nodes are compatible with the nodes that have the snapshots */
     else if (elsewhere || (job->lost.found && !enough))
         lost_snapshots_explain_place(core, job, &text);
-    else if (!capacity_feasible(core, job, kind))
-        explain_too_small(core, job, kind, &text);
-    else if (!compatibility_feasible(core, job, kind, &text))
-        ; /* compatibility_feasible has written the reason */
+    else if (too_small_explain(core, job, kind, &text))
+        ; /* it has written the reason */
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
     else if (!count && enough)
@@ -616,6 +570,7 @@ void placement_run(struct core *core)
     round_close_all(core);
     for (size_t i = 0; i < core->node_count; i++)
         capacity_count(core->nodes[i]);
+    too_small_review(core);
     reserve_all_targets(core, reserved, list);
     hand_jobs_over(core, list);
     reserve_for_drained(core, reserved, list);
@@ -628,6 +583,10 @@ void placement_run(struct core *core)
         qsort(turn, count, sizeof(*turn), placement_compare_turns);
     for (size_t i = 0; i < count && behind < BEHIND_HEAD; i++) {
         bool recovering = turn[i]->r.state == JOB_RECOVERING;
+        /* Such a job costs next to nothing while the nodes stay as they are, so those behind it are tried, however many
+         * of them there are. */
+        if (job_never_fits(core, turn[i]))
+            continue;
         enum place_result result = place_job(core, turn[i], recovering || !head, head, list);
         if (result == BLOCKED && !recovering && !head)
             head = turn[i];
