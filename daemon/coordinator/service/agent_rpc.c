@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crypto/id.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -41,13 +42,47 @@ enum err_code agent_session_send(struct agent_session *session, const Ddp__V1__A
     return rpc_call_send(session->rpc, message, e);
 }
 
+/* ---- by the name of the node */
+
+static uint64_t session_key(const char *node)
+{
+    const uint64_t digest = digest64(0, node, strlen(node));
+    return digest ? digest : 1; /* 0 is not a handle */
+}
+
+void agent_session_name(struct agent_session *x, const char *node)
+{
+    const uint64_t key = session_key(node);
+    x->node = xstrdup(node);
+    x->same_name = handles_take(&x->service->named_sessions, key);
+    handles_put(&x->service->named_sessions, key, x);
+}
+
+static void session_drop_name(const struct agent_session *x)
+{
+    struct handles *names = &x->service->named_sessions;
+    const uint64_t key = session_key(x->node);
+    struct agent_session *first = handles_get(names, key);
+    if (first == x) {
+        handles_take(names, key);
+        if (x->same_name)
+            handles_put(names, key, x->same_name);
+        return;
+    }
+    while (first->same_name != x)
+        first = first->same_name;
+    first->same_name = x->same_name;
+}
+
 struct agent_session *agent_session_find(struct service *s, const char *node)
 {
-    for (struct agent_session *x = s->session_list; x; x = x->next)
+    for (struct agent_session *x = handles_get(&s->named_sessions, session_key(node)); x; x = x->same_name)
         if (x->welcomed && !rpc_call_over(x->rpc) && strcmp(x->node, node) == 0)
             return x;
     return NULL;
 }
+
+/* ---- start and end */
 
 /* The session has no node before its hello. The core hears of it only then. */
 static void session_on_start(struct rpc_call *rpc, const void *request, void *user)
@@ -77,6 +112,8 @@ static void session_on_end(struct rpc_call *rpc, bool cancelled)
         x->prev->next = x->next;
     else
         s->session_list = x->next;
+    if (x->node)
+        session_drop_name(x);
     s->stats.sessions--;
     if (x->node) {
         log_info("session_closed", "node=%s", LOG_Q(x->node));
@@ -126,7 +163,7 @@ static void session_wait_for_epoch(struct agent_session *x, const Ddp__V1__Hello
         rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "the coordinator's disk is full: waiting for free space");
         return;
     }
-    x->node = xstrdup(m->node);
+    agent_session_name(x, m->node);
     x->waiting = true;
     effects_welcome_waiting(x->service, x);
 }
@@ -160,7 +197,7 @@ static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
                            "node name: expected up to 63 letters, digits, '-', '_' and '.'");
         return;
     }
-    x->node = xstrdup(m->node);
+    agent_session_name(x, m->node);
     relays_keep_offer(x, m);
     x->dates_logs = m->dates_logs;
     x->greps_logs = m->greps_logs;

@@ -32,11 +32,14 @@ struct agent_session {
     struct relay_offer relay;
     struct held_hello *held; /* cards.c: set while the session waits for cards */
     struct agent_session *next, *prev;
+    struct agent_session *same_name; /* an older one with the same digest of its node's name */
 };
 
 /* The methods of ddp.v1.Agent; the last row has no name. */
 extern const struct rpc_method agent_methods[];
 
+/* Gives the session, which has none, the name of its node. */
+void agent_session_name(struct agent_session *x, const char *node);
 /* The node's welcomed session; NULL: there is none. */
 struct agent_session *agent_session_find(struct service *s, const char *node);
 /* RESOURCE_EXHAUSTED: the agent reads too slowly, and the message was not queued. */

@@ -281,6 +281,7 @@ static void service_close(struct service *s)
     members_free(s->run);
     handles_release(&s->calls);
     handles_release(&s->sessions);
+    handles_release(&s->named_sessions);
     handles_release(&s->reads);
     handles_release(&s->query_parts);
     free(s->refused_submits);

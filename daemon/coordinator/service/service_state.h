@@ -70,6 +70,7 @@ struct service {
     struct handles query_parts; /* struct node_query_part */
     struct call *watches;       /* users' streams of a job */
     struct agent_session *session_list;
+    struct handles named_sessions; /* agent_rpc.c: by a digest of the node's name; the first of a list */
     struct log_stream *logs;
     struct log_tails *log_tails;
     struct forecasts *forecasts;

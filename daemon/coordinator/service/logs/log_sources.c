@@ -48,11 +48,11 @@ static void log_read_go_to_place(struct log_read *r)
     r->begun = true;
 }
 
-static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank,
+/* *end: the end of the stream's list, which moves on. */
+static void log_stream_add_read(struct log_stream *x, struct log_read ***end, const struct rank_record *rank,
                                 const struct spawn_record *spawn, bool standard_error)
 {
     struct log_read *r = xcalloc(1, sizeof *r);
-    struct log_read **end = &x->reads;
     *r = (struct log_read){.stream = x,
                            .handle = service_handle(x->service),
                            .node = xstrdup(rank->node),
@@ -67,9 +67,8 @@ static void log_stream_add_read(struct log_stream *x, const struct rank_record *
     handles_put(&x->service->reads, r->handle, r);
     x->service->stats.log_reads++;
     x->read_count++;
-    while (*end)
-        end = &(*end)->next;
-    *end = r;
+    **end = r;
+    *end = &r->next;
 }
 
 static int compare_spawn_number(const void *number, const void *spawn)
@@ -87,38 +86,85 @@ static const struct spawn_record *find_rank_spawn(const struct records *records,
                    compare_spawn_number); /* the store returns a job's spawns in the order of their numbers */
 }
 
-/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation. That read
- * continues, under the spawn's new rank. */
-static bool log_stream_go_on(struct log_stream *x, const struct rank_record *rank,
+/* The reads that a stream has already, in an order in which those of a spawn are found without a look at all of them. */
+struct read_index {
+    struct log_read **list;
+    size_t count;
+};
+
+static int compare_log_files(const struct log_read *a, int64_t generation, int local_rank, const char *node)
+{
+    if (a->first_generation != generation)
+        return a->first_generation < generation ? -1 : 1;
+    if (a->first_local_rank != local_rank)
+        return a->first_local_rank < local_rank ? -1 : 1;
+    return strcmp(a->node, node);
+}
+
+static int compare_read_files(const void *a, const void *b)
+{
+    const struct log_read *x = *(struct log_read *const *)a, *y = *(struct log_read *const *)b;
+    return compare_log_files(x, y->first_generation, y->first_local_rank, y->node);
+}
+
+/* Returns the end of the stream's list. */
+static struct log_read **read_index_make(struct read_index *index, struct log_stream *x)
+{
+    struct log_read **end = &x->reads;
+    *index = (struct read_index){.list = xcalloc(x->read_count + 1, sizeof(struct log_read *))};
+    for (; *end; end = &(*end)->next)
+        index->list[index->count++] = *end;
+    qsort(index->list, index->count, sizeof *index->list, compare_read_files);
+    return end;
+}
+
+/* Whether the stream reads the spawn's log already, because the spawn has outlived an earlier generation. Its reads
+ * continue, under the spawn's new rank. */
+static bool read_index_go_on(const struct read_index *index, const struct rank_record *rank,
                              const struct spawn_record *spawn)
 {
+    size_t first = 0, end = index->count;
     bool found = false;
 
-    for (struct log_read *r = x->reads; r; r = r->next)
-        if (r->first_generation == spawn->first_generation &&
-            r->first_local_rank == spawn->first_local_rank && !strcmp(r->node, spawn->node)) {
-            r->rank = rank->rank;
-            r->generation = rank->generation;
-            log_read_go_to_place(r);
-            found = true;
-        }
+    while (first < end) {
+        const size_t middle = first + (end - first) / 2;
+        if (compare_log_files(index->list[middle], spawn->first_generation, spawn->first_local_rank,
+                              spawn->node) < 0)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    for (; first < index->count; first++) { /* stdout and stderr */
+        struct log_read *r = index->list[first];
+        if (compare_log_files(r, spawn->first_generation, spawn->first_local_rank, spawn->node) != 0)
+            break;
+        r->rank = rank->rank;
+        r->generation = rank->generation;
+        log_read_go_to_place(r);
+        found = true;
+    }
     return found;
 }
 
 static void log_stream_add_generation(struct log_stream *x, const struct records *records, int64_t generation)
 {
+    /* The spawns of one generation differ, so only the reads from before it can be those of one of them. */
+    struct read_index before;
+    struct log_read **end = read_index_make(&before, x);
+
     for (size_t i = 0; i < records->rank_count; i++) {
         const struct rank_record *rank = &records->ranks[i];
         if (rank->generation != generation || (x->rank >= 0 && rank->rank != x->rank))
             continue;
         const struct spawn_record *spawn = find_rank_spawn(records, rank);
-        if (!spawn || log_stream_go_on(x, rank, spawn))
+        if (!spawn || read_index_go_on(&before, rank, spawn))
             continue;
         if (x->standard_out)
-            log_stream_add_read(x, rank, spawn, false);
+            log_stream_add_read(x, &end, rank, spawn, false);
         if (x->standard_error)
-            log_stream_add_read(x, rank, spawn, true);
+            log_stream_add_read(x, &end, rank, spawn, true);
     }
+    free(before.list);
     x->generation = generation;
 }
 

@@ -20,7 +20,7 @@ struct service;
 struct log_read {
     struct log_stream *stream;
     uint64_t handle;
-    uint64_t session; /* the agent session that was asked for the current piece; 0: none */
+    uint64_t session; /* the agent session that was asked for the current piece; 0: none, or it is gone */
     char *node;
     int rank;
     int64_t spawn, generation; /* in which the spawn has this rank */
@@ -63,11 +63,12 @@ struct log_stream {
     int64_t ready_us, next_ready_us; /* output that was written until this time may be passed on */
     int rank;                        /* -1: all */
     bool follow, standard_out, standard_error;
-    bool newest; /* the request named no generation */
-    bool all;    /* all generations */
-    bool holds;  /* new output waits for a tick */
-    bool times;  /* the client wants to know when its data was written */
-    bool due;    /* log_stream_step has something to do */
+    bool newest;        /* the request named no generation */
+    bool all;           /* all generations */
+    bool holds;         /* new output waits for a tick */
+    bool times;         /* the client wants to know when its data was written */
+    bool due;           /* log_stream_step has something to do */
+    bool nodes_changed; /* a session began or ended, or a node is lost */
     struct log_read *reads;
     Ddp__V1__LogPlace *places; /* where the client wants to continue */
     size_t place_count;

@@ -131,21 +131,40 @@ static bool log_node_lost(const struct log_stream *x, const char *name)
     return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
 }
 
+/* The session that can serve the read; NULL: there is none. */
+static struct agent_session *log_read_find_session(const struct log_read *r)
+{
+    struct agent_session *session = agent_session_find(r->stream->service, r->node);
+    if (session && log_node_lost(r->stream, r->node)) /* its agent hangs, so requested data will not come */
+        return NULL;
+    return session;
+}
+
+/* Reads whose sessions are gone are no longer owed a piece, also those with data that is not passed on yet. */
+static void log_stream_check_sessions(struct log_stream *x)
+{
+    for (struct log_read *r = x->reads; r; r = r->next) {
+        const struct agent_session *session = r->session ? log_read_find_session(r) : NULL;
+        if (!session || session->handle != r->session)
+            r->session = 0;
+    }
+    x->nodes_changed = false;
+}
+
 /* Asks for the next piece when the last one was passed on. */
 static void log_read_refill(struct log_read *r)
 {
     struct log_stream *x = r->stream;
-    struct agent_session *session = agent_session_find(x->service, r->node);
     if (log_piece_left(&r->held))
         return;
-    if (session && log_node_lost(x, r->node)) /* its agent hangs, so requested data will not come */
-        session = NULL;
     if (r->last)
         r->ended = true;
     if (r->ended)
         return;
-    if (session && r->session == session->handle && r->got < r->piece)
+    /* The search below comes after this test: a job may have thousands of logs, and a chunk of one leads here for all. */
+    if (r->session && r->got < r->piece)
         return; /* the piece has not arrived completely */
+    struct agent_session *session = log_read_find_session(r);
     if (session && *x->grep && !session->greps_logs)
         log_read_give_up(r, "runs an older ddp, which cannot search logs");
     else if (session && r->session != session->handle && !log_share_make_room(x, session))
@@ -249,8 +268,8 @@ static bool log_stream_pass(struct log_stream *x)
 static void log_read_free(struct log_read *r)
 {
     struct service *s = r->stream->service;
-    struct agent_session *session = agent_session_find(s, r->node);
-    if (!r->ended && session && r->session == session->handle)
+    struct agent_session *session = r->ended || !r->session ? NULL : agent_session_find(s, r->node);
+    if (session && r->session == session->handle)
         log_read_ask_agent(session, r, true);
     handles_take(&s->reads, r->handle);
     s->stats.log_reads--;
@@ -304,6 +323,8 @@ static void log_stream_step(struct log_stream *x)
         rpc_call_fail(x->rpc, &e);
         return;
     }
+    if (x->nodes_changed)
+        log_stream_check_sessions(x);
     do {
         log_stream_refill(x);
         log_stream_tell_absent(x);
@@ -439,7 +460,7 @@ void logs_node_changed(struct service *s, const char *node)
 {
     (void)node;
     for (struct log_stream *x = s->logs; x; x = x->next)
-        s->logs_due = x->due = true;
+        s->logs_due = x->due = x->nodes_changed = true;
 }
 
 void logs_push(struct service *s)

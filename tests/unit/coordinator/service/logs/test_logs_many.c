@@ -1,0 +1,285 @@
+/* The logs of a job with thousands of ranks: what a call costs while it opens and at each step. And reads that continue under
+ * another rank or in another session. */
+#include "tests/unit/base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/logs/log_stream.h"
+#include "daemon/coordinator/service/logs/logs.h"
+#include "daemon/coordinator/service/service_state.h"
+
+#define NODES 1000
+#define RANKS 8 /* of each node */
+#define READS ((size_t)NODES * RANKS * 2)
+
+/* ---- what is around the logs */
+
+static struct job_record job;
+static struct records present; /* of the job */
+static struct agent_session sessions[NODES];
+static struct service service;
+static char client; /* its address stands for the user's call */
+static void *client_user;
+static bool client_is_slow;
+static const struct rpc_call *over; /* the call of a session that has ended; NULL: none */
+static size_t compared, asked;
+
+int __real_strcmp(const char *a, const char *b);
+int __wrap_strcmp(const char *a, const char *b);
+int __wrap_strcmp(const char *a, const char *b)
+{
+    compared++;
+    return __real_strcmp(a, b);
+}
+
+const struct job_record *__wrap_core_job(const struct core *core, int64_t id);
+const struct job_record *__wrap_core_job(const struct core *core, int64_t id)
+{
+    (void)core, (void)id;
+    return &job;
+}
+
+const struct node_record *__wrap_core_node(const struct core *core, const char *name);
+const struct node_record *__wrap_core_node(const struct core *core, const char *name)
+{
+    static const struct node_record alive = {.state = NODE_ALIVE};
+    (void)core, (void)name;
+    return &alive;
+}
+
+enum err_code __wrap_store_load_job(struct store *s, int64_t id, struct records *out, struct err *e);
+enum err_code __wrap_store_load_job(struct store *s, int64_t id, struct records *out, struct err *e)
+{
+    (void)s, (void)id, (void)e;
+    *out = (struct records){.rank_count = present.rank_count, .spawn_count = present.spawn_count};
+    out->ranks = xcalloc(present.rank_count, sizeof *out->ranks);
+    out->spawns = xcalloc(present.spawn_count, sizeof *out->spawns);
+    for (size_t i = 0; i < present.rank_count; i++)
+        rank_record_copy(&out->ranks[i], &present.ranks[i]);
+    for (size_t i = 0; i < present.spawn_count; i++)
+        spawn_record_copy(&out->spawns[i], &present.spawns[i]);
+    return ERR_OK;
+}
+
+void __wrap_commit_queue_flush(struct service *s);
+void __wrap_commit_queue_flush(struct service *s)
+{
+    (void)s;
+}
+
+bool __wrap_caller_may_read(struct service *s, struct rpc_call *call, int64_t id);
+bool __wrap_caller_may_read(struct service *s, struct rpc_call *call, int64_t id)
+{
+    (void)s, (void)call, (void)id;
+    return true;
+}
+
+void __wrap_rpc_call_set_user(struct rpc_call *call, void *user);
+void __wrap_rpc_call_set_user(struct rpc_call *call, void *user)
+{
+    (void)call;
+    client_user = user;
+}
+
+void *__wrap_rpc_call_user(const struct rpc_call *call);
+void *__wrap_rpc_call_user(const struct rpc_call *call)
+{
+    (void)call;
+    return client_user;
+}
+
+bool __wrap_rpc_call_over(const struct rpc_call *call);
+bool __wrap_rpc_call_over(const struct rpc_call *call)
+{
+    return call == over;
+}
+
+enum err_code __wrap_rpc_call_send(struct rpc_call *call, const void *message, struct err *e);
+enum err_code __wrap_rpc_call_send(struct rpc_call *call, const void *message, struct err *e)
+{
+    (void)message;
+    if ((const char *)call != &client)
+        asked++;
+    else if (client_is_slow)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "the client reads slowly");
+    return ERR_OK;
+}
+
+/* ---- a job */
+
+static void add_rank(int64_t generation, int rank, const char *node, int64_t spawn, int64_t first_generation,
+                     int first_rank)
+{
+    present.ranks = xrealloc(present.ranks, (present.rank_count + 1) * sizeof *present.ranks);
+    present.ranks[present.rank_count++] =
+        (struct rank_record){.generation = generation, .rank = rank, .node = xstrdup(node), .spawn = spawn};
+    if (first_generation != generation)
+        return; /* the spawn is there already */
+    present.spawns = xrealloc(present.spawns, (present.spawn_count + 1) * sizeof *present.spawns);
+    present.spawns[present.spawn_count++] = (struct spawn_record){.spawn = spawn,
+                                                                  .first_generation = first_generation,
+                                                                  .first_local_rank = first_rank,
+                                                                  .node = xstrdup(node),
+                                                                  .pid = 1};
+}
+
+static void name_node(char name[16], int node)
+{
+    snprintf(name, 16, "node%04d", node);
+}
+
+static void open_session(int number, const char *node)
+{
+    struct agent_session *x = &sessions[number];
+    *x = (struct agent_session){.service = &service,
+                                .rpc = (struct rpc_call *)x,
+                                .handle = service_handle(&service),
+                                .welcomed = true,
+                                .dates_logs = true};
+    agent_session_name(x, node);
+}
+
+static struct log_stream *open_logs(bool follow, bool both)
+{
+    Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
+    request.rank = -1;
+    request.both = both;
+    request.follow = follow;
+    logs_read((struct rpc_call *)&client, &request, &service);
+    return service.logs;
+}
+
+static void chunk_comes(const struct log_read *r, struct agent_session *session, const char *text)
+{
+    Ddp__V1__LogChunk chunk = DDP__V1__LOG_CHUNK__INIT;
+    chunk.read = (int64_t)r->handle;
+    chunk.offset = r->offset;
+    chunk.data = (ProtobufCBinaryData){strlen(text), (uint8_t *)(uintptr_t)text};
+    logs_chunk(session, &chunk);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    service = (struct service){0};
+    job = (struct job_record){.generation = 1, .state = JOB_RUNNING};
+    present = (struct records){0};
+    client_is_slow = false;
+    over = NULL;
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    logs_end((struct rpc_call *)&client, false);
+    for (int i = 0; i < NODES; i++)
+        free(steal(sessions[i].node));
+    records_release(&present);
+    handles_release(&service.reads);
+    handles_release(&service.named_sessions);
+    return 0;
+}
+
+/* ---- the tests */
+
+static void no_step_searches_all_sessions(void **state)
+{
+    char node[16];
+    (void)state;
+    for (int i = 0; i < NODES; i++) {
+        name_node(node, i);
+        open_session(i, node);
+        for (int k = 0; k < RANKS; k++)
+            add_rank(1, i * RANKS + k, node, i * RANKS + k + 1, 1, k);
+    }
+    compared = asked = 0;
+    struct log_stream *x = open_logs(false, true);
+    logs_push(&service);
+    assert_int_equal(x->read_count, READS);
+    assert_int_equal(asked, READS);
+    assert_in_range(compared, 0, 2 * READS);
+
+    compared = asked = 0;
+    struct log_read *r = x->reads;
+    for (int i = 0; i < 100; i++, r = r->next) {
+        chunk_comes(r, &sessions[i / (2 * RANKS)], "line\n");
+        logs_push(&service);
+    }
+    assert_int_equal(compared, 0); /* all are owed the rest of their pieces */
+    assert_int_equal(asked, 0);
+
+    logs_node_changed(&service, "node0007");
+    logs_push(&service);
+    assert_in_range(compared, 0, 2 * READS);
+}
+
+/* The names of the ranks whose logs are read, in the order of the reads. */
+static void expect_ranks(const struct log_stream *x, const char *wanted)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    for (const struct log_read *r = x->reads; r; r = r->next)
+        buf_printf(&text, "%d%s%d on %s, ", r->rank, r->standard_error ? "e" : "o", (int)r->generation,
+                   r->node);
+    assert_string_equal(text.data, wanted);
+}
+
+static void a_spawn_that_outlives_its_generation_has_one_read(void **state)
+{
+    (void)state;
+    open_session(0, "box1");
+    open_session(1, "box2");
+    add_rank(1, 0, "box1", 1, 1, 0);
+    add_rank(1, 1, "box2", 2, 1, 0);
+    struct log_stream *x = open_logs(true, true);
+    logs_push(&service);
+    add_rank(2, 0, "box2", 2, 1, 0); /* it survives */
+    add_rank(2, 1, "box1", 3, 2, 0);
+    job.generation = 2;
+    logs_job_changed(&service, 0);
+    logs_push(&service);
+    expect_ranks(x, "0o1 on box1, 0e1 on box1, 0o2 on box2, 0e2 on box2, 1o2 on box1, 1e2 on box1, ");
+    assert_int_equal(x->read_count, 6);
+}
+
+static void data_that_is_held_does_not_hide_the_end_of_a_session(void **state)
+{
+    (void)state;
+    open_session(0, "box1");
+    add_rank(1, 0, "box1", 1, 1, 0);
+    struct log_stream *x = open_logs(true, false);
+    logs_push(&service);
+    client_is_slow = true;
+    chunk_comes(x->reads, &sessions[0], "line\n");
+    logs_push(&service);
+    over = sessions[0].rpc;
+    logs_node_changed(&service, "box1");
+    logs_push(&service);
+    open_session(1, "box1");
+    logs_node_changed(&service, "box1");
+    logs_push(&service);
+    client_is_slow = false;
+    asked = 0;
+    logs_sendable((struct rpc_call *)&client);
+    logs_push(&service);
+    assert_int_equal(asked, 1);
+    assert_int_equal(x->reads->session, sessions[1].handle);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(no_step_searches_all_sessions),
+        TEST(a_spawn_that_outlives_its_generation_has_one_read),
+        TEST(data_that_is_held_does_not_hide_the_end_of_a_session),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
