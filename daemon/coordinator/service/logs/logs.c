@@ -10,6 +10,7 @@
 #include "daemon/coordinator/service/agent_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/logs/log_order.h"
 #include "daemon/coordinator/service/logs/log_share.h"
 #include "daemon/coordinator/service/logs/log_stream.h"
 #include "daemon/coordinator/service/service_state.h"
@@ -186,11 +187,10 @@ static bool log_read_is_owed(const struct log_read *r)
 /* New output comes from each agent at its own time, up to 100 ms after it was written. So it is held until earlier
  * output of other ranks has come, too. Output is passed on if it was written before the newest data that had arrived at
  * the last tick but one. */
-static int64_t log_stream_ready(const struct log_stream *x)
+static int64_t log_read_ready(const struct log_read *r)
 {
-    bool live = false;
-    for (const struct log_read *r = x->reads; r && !live; r = r->next)
-        live = x->follow && (r->waits || !r->session) && x->read_count > 1;
+    const struct log_stream *x = r->stream;
+    const bool live = x->follow && !r->ended && (r->waits || !r->session) && x->read_count > 1;
     return live ? x->ready_us : INT64_MAX;
 }
 
@@ -217,49 +217,56 @@ static void log_stream_hold(struct log_stream *x)
         uv_timer_start(timer, logs_tick, LIVE_TICK_MS, 0);
 }
 
-/* The read whose held bytes were written first. *next: the date of those of the second one. NULL: there is none,
- * or older bytes may still come. */
-static struct log_read *log_stream_first(struct log_stream *x, int64_t *next)
+/* Fills `order` with the reads that hold data, and *ready with the time until which data may be passed on. False: older
+ * bytes may still come. */
+static bool log_stream_order(const struct log_stream *x, struct log_order *order, int64_t *ready)
 {
-    struct log_read *first = NULL;
-    *next = INT64_MAX;
-    for (struct log_read *r = x->reads; r; r = r->next) {
+    size_t place = 0;
+    *ready = INT64_MAX;
+    for (struct log_read *r = x->reads; r; r = r->next, place++) {
         if (log_read_is_owed(r))
-            return NULL;
-        if (!log_piece_left(&r->held))
-            continue;
-        const int64_t date = log_piece_date(&r->held);
-        if (!first || date < log_piece_date(&first->held)) {
-            *next = first ? log_piece_date(&first->held) : INT64_MAX;
-            first = r;
-        } else if (date < *next) {
-            *next = date;
-        }
+            return false;
+        if (log_piece_left(&r->held))
+            log_order_put(order, (struct log_turn){log_piece_date(&r->held), place, r});
+        if (log_read_ready(r) < *ready)
+            *ready = log_read_ready(r);
     }
-    return first;
+    return true;
 }
 
-/* Passes on what was written first. True: a read has no more data and must be refilled. False: wait for the client, for
- * an agent or for the next tick. */
-static bool log_stream_pass(struct log_stream *x)
+/* Passes on data in the order in which it was written, until the client, an agent or the next tick is waited for. Only the
+ * read whose data was passed has changed, so the others are not looked at again. */
+static void log_stream_pass(struct log_stream *x)
 {
-    const int64_t ready = log_stream_ready(x);
-    for (;;) {
-        int64_t next;
-        struct log_read *first = log_stream_first(x, &next);
-        if (!first)
-            return false;
-        if (log_piece_date(&first->held) > ready) {
+    CLEANUP(log_order_release) struct log_order order = {0};
+    int64_t ready;
+    if (!log_stream_order(x, &order, &ready))
+        return;
+    while (order.count) {
+        struct log_turn first = log_order_take(&order);
+        struct log_read *r = first.read;
+        if (first.date > ready) {
             log_stream_hold(x);
-            return false;
+            return;
         }
-        const size_t bytes = log_piece_until(&first->held, x->times ? 0 : next < ready ? next : ready);
-        if (log_send_data(first, bytes) != ERR_OK)
-            return false; /* on_sendable continues */
+        const int64_t next = log_order_date(&order);
+        const size_t bytes = log_piece_until(&r->held, x->times ? 0 : next < ready ? next : ready);
+        if (log_send_data(r, bytes) != ERR_OK)
+            return; /* on_sendable continues */
         x->passed = true;
-        log_piece_pass(&first->held, bytes);
-        if (!log_piece_left(&first->held))
-            return true;
+        log_piece_pass(&r->held, bytes);
+        if (!log_piece_left(&r->held)) {
+            log_read_refill(r);
+            log_stream_tell_absent(x);
+        }
+        if (log_read_is_owed(r))
+            return;
+        if (log_read_ready(r) < ready)
+            ready = log_read_ready(r);
+        if (!log_piece_left(&r->held))
+            continue;
+        first.date = log_piece_date(&r->held);
+        log_order_put(&order, first);
     }
 }
 
@@ -288,11 +295,10 @@ void log_stream_drop_reads(struct log_stream *x)
     x->reads = NULL;
 }
 
-static void log_stream_refill(struct log_stream *x)
+static void log_stream_drop_ended(struct log_stream *x)
 {
     for (struct log_read **at = &x->reads; *at;) {
         struct log_read *r = *at;
-        log_read_refill(r);
         if (r->ended && !log_piece_left(&r->held)) {
             *at = r->next;
             log_read_free(r);
@@ -300,6 +306,14 @@ static void log_stream_refill(struct log_stream *x)
             at = &r->next;
         }
     }
+}
+
+static void log_stream_refill(struct log_stream *x)
+{
+    for (struct log_read *r = x->reads; r; r = r->next)
+        log_read_refill(r);
+    log_stream_tell_absent(x);
+    log_stream_drop_ended(x);
 }
 
 /* Unlike a note, the last message is not dropped: a client that checks its logs depends on it. */
@@ -325,10 +339,9 @@ static void log_stream_step(struct log_stream *x)
     }
     if (x->nodes_changed)
         log_stream_check_sessions(x);
-    do {
-        log_stream_refill(x);
-        log_stream_tell_absent(x);
-    } while (log_stream_pass(x));
+    log_stream_refill(x);
+    log_stream_pass(x);
+    log_stream_drop_ended(x);
     if (!x->reads && (!x->follow || !x->newest || log_stream_job_ended(x)))
         log_stream_finish(x);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/agent_rpc.h"
@@ -27,8 +28,9 @@ static struct service service;
 static char client; /* its address stands for the user's call */
 static void *client_user;
 static bool client_is_slow;
-static const struct rpc_call *over; /* the call of a session that has ended; NULL: none */
-static size_t compared, asked;
+static const struct rpc_call *over;    /* the call of a session that has ended; NULL: none */
+static size_t compared, asked, looked; /* looked: at the data of one read */
+static struct buf passed;              /* to the client: "0 line, " */
 
 int __real_strcmp(const char *a, const char *b);
 int __wrap_strcmp(const char *a, const char *b);
@@ -36,6 +38,14 @@ int __wrap_strcmp(const char *a, const char *b)
 {
     compared++;
     return __real_strcmp(a, b);
+}
+
+size_t __real_log_piece_left(const struct log_piece *p);
+size_t __wrap_log_piece_left(const struct log_piece *p);
+size_t __wrap_log_piece_left(const struct log_piece *p)
+{
+    looked++;
+    return __real_log_piece_left(p);
 }
 
 const struct job_record *__wrap_core_job(const struct core *core, int64_t id);
@@ -103,12 +113,21 @@ bool __wrap_rpc_call_over(const struct rpc_call *call)
 enum err_code __wrap_rpc_call_send(struct rpc_call *call, const void *message, struct err *e);
 enum err_code __wrap_rpc_call_send(struct rpc_call *call, const void *message, struct err *e)
 {
-    (void)message;
+    const Ddp__V1__LogData *m = message;
     if ((const char *)call != &client)
         asked++;
     else if (client_is_slow)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "the client reads slowly");
+    else
+        buf_printf(&passed, "%d %.*s, ", m->rank, (int)m->data.len, (const char *)m->data.data);
     return ERR_OK;
+}
+
+void __wrap_rpc_call_finish(struct rpc_call *call);
+void __wrap_rpc_call_finish(struct rpc_call *call)
+{
+    (void)call;
+    buf_puts(&passed, "end");
 }
 
 /* ---- a job */
@@ -155,9 +174,16 @@ static struct log_stream *open_logs(bool follow, bool both)
     return service.logs;
 }
 
-static void chunk_comes(const struct log_read *r, struct agent_session *session, const char *text)
+/* A byte for each date. */
+static void chunk_comes(const struct log_read *r, struct agent_session *session, const char *text,
+                        const int64_t *dates, bool last)
 {
+    static int64_t ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     Ddp__V1__LogChunk chunk = DDP__V1__LOG_CHUNK__INIT;
+    chunk.n_run_us = chunk.n_run_bytes = dates ? strlen(text) : 0;
+    chunk.run_bytes = ones;
+    chunk.run_us = (int64_t *)(uintptr_t)dates;
+    chunk.end = last;
     chunk.read = (int64_t)r->handle;
     chunk.offset = r->offset;
     chunk.data = (ProtobufCBinaryData){strlen(text), (uint8_t *)(uintptr_t)text};
@@ -172,6 +198,8 @@ static int begin(void **state)
     present = (struct records){0};
     client_is_slow = false;
     over = NULL;
+    buf_release(&passed);
+    passed = (struct buf){0};
     return 0;
 }
 
@@ -182,6 +210,7 @@ static int end(void **state)
     for (int i = 0; i < NODES; i++)
         free(steal(sessions[i].node));
     records_release(&present);
+    buf_release(&passed);
     handles_release(&service.reads);
     handles_release(&service.named_sessions);
     return 0;
@@ -189,7 +218,7 @@ static int end(void **state)
 
 /* ---- the tests */
 
-static void no_step_searches_all_sessions(void **state)
+static void thousands_of_logs_take_few_looks(void **state)
 {
     char node[16];
     (void)state;
@@ -206,18 +235,51 @@ static void no_step_searches_all_sessions(void **state)
     assert_int_equal(asked, READS);
     assert_in_range(compared, 0, 2 * READS);
 
-    compared = asked = 0;
+    compared = asked = looked = 0;
     struct log_read *r = x->reads;
     for (int i = 0; i < 100; i++, r = r->next) {
-        chunk_comes(r, &sessions[i / (2 * RANKS)], "line\n");
+        chunk_comes(r, &sessions[i / (2 * RANKS)], "line\n", NULL, false);
         logs_push(&service);
     }
     assert_int_equal(compared, 0); /* all are owed the rest of their pieces */
     assert_int_equal(asked, 0);
+    assert_in_range(looked, 0, 100 * 4 * READS);
 
     logs_node_changed(&service, "node0007");
     logs_push(&service);
     assert_in_range(compared, 0, 2 * READS);
+
+    looked = 0;
+    r = x->reads;
+    for (size_t i = 0; i < READS; i++, r = r->next)
+        chunk_comes(r, &sessions[i / (2 * RANKS)], "x", NULL, true);
+    logs_push(&service);
+    assert_null(x->reads);
+    assert_in_range(looked, 0, 20 * READS);
+}
+
+static void data_is_passed_in_the_order_of_its_dates(void **state)
+{
+    static const int64_t dates[3][3] = {{10, 40, 50}, {20, 40, 60}, {5, 30, 70}};
+    struct log_read *reads[3];
+    (void)state;
+    open_session(0, "box1");
+    for (int i = 0; i < 3; i++)
+        add_rank(1, i, "box1", i + 1, 1, i);
+    struct log_stream *x = open_logs(false, false);
+    logs_push(&service);
+    reads[0] = x->reads, reads[1] = reads[0]->next, reads[2] = reads[1]->next;
+    chunk_comes(reads[0], &sessions[0], "abc", dates[0], true);
+    chunk_comes(reads[1], &sessions[0], "def", dates[1], false);
+    logs_push(&service);
+    assert_int_equal(passed.len, 0); /* what rank 2 wrote may be older */
+    chunk_comes(reads[2], &sessions[0], "ghi", dates[2], true);
+    logs_push(&service);
+    assert_string_equal(passed.data,
+                        "2 g, 0 a, 1 d, 2 h, 0 b, 1 e, 0 c, 1 f, "); /* rank 1 may write more before 70 */
+    chunk_comes(reads[1], &sessions[0], "", NULL, true);
+    logs_push(&service);
+    assert_string_equal(strrchr(passed.data, '2'), "2 i, end");
 }
 
 /* The names of the ranks whose logs are read, in the order of the reads. */
@@ -256,7 +318,7 @@ static void data_that_is_held_does_not_hide_the_end_of_a_session(void **state)
     struct log_stream *x = open_logs(true, false);
     logs_push(&service);
     client_is_slow = true;
-    chunk_comes(x->reads, &sessions[0], "line\n");
+    chunk_comes(x->reads, &sessions[0], "line\n", NULL, false);
     logs_push(&service);
     over = sessions[0].rpc;
     logs_node_changed(&service, "box1");
@@ -277,7 +339,8 @@ static void data_that_is_held_does_not_hide_the_end_of_a_session(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(no_step_searches_all_sessions),
+        TEST(thousands_of_logs_take_few_looks),
+        TEST(data_is_passed_in_the_order_of_its_dates),
         TEST(a_spawn_that_outlives_its_generation_has_one_read),
         TEST(data_that_is_held_does_not_hide_the_end_of_a_session),
     };
