@@ -22,5 +22,6 @@ extern const char *const job_loss_names[];
 extern const char *const job_schedule_names[];
 extern const char *const job_resume_names[];
 extern const char *const job_wire_names[];
+extern const char *const job_outer_schedule_names[];
 
 #endif

@@ -71,13 +71,13 @@ static const struct conf_field average_keys[] = {
 };
 
 const char *const job_wire_names[] = {"fp32", "bf16", "int8", "int4", NULL};
-static const char *const outer_schedules[] = {"constant", "trapezoid", NULL};
+const char *const job_outer_schedule_names[] = {"constant", "trapezoid", NULL};
 static const struct conf_field diloco_keys[] = {
     JOB_TYPE,
     {"every", CONF_CUSTOM, AT(sync), .fn = read_round},
     {"outer_lr", CONF_REAL, AT(sync.outer_lr), JOB_ABOVE_ZERO},
     {"outer_momentum", CONF_REAL, AT(sync.outer_momentum), JOB_BELOW_ONE},
-    {"outer_schedule", CONF_ENUM, AT(sync.outer_schedule), .names = outer_schedules},
+    {"outer_schedule", CONF_ENUM, AT(sync.outer_schedule), .names = job_outer_schedule_names},
     {"wire", CONF_ENUM, AT(sync.wire), .names = job_wire_names},
     {"warm", CONF_INT, AT(sync.warm), JOB_FROM_ZERO},
     {"fragments", CONF_INT, AT(sync.fragments), .min = 1, .max = 1024},

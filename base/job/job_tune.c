@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/job/job_names.h"
 #include "base/job/job_sync.h"
 #include "base/json.h"
 #include "base/match/nearest.h"
@@ -292,6 +293,26 @@ static enum err_code assignment_apply(struct conf_doc *doc, const char *text, co
     return conf_set_as(doc, path, equals + 1, key, e);
 }
 
+/* If the job file has no key of the outer optimizer, its values follow from the number of rounds (job_sync.h): a new sync.every, or
+ * a first such key, would change values that the user did not name, and outer_schedule cannot change while the job runs. So
+ * the new file names the values that are in use. */
+static enum err_code outer_pin(struct conf_doc *doc, const struct sync_spec *before,
+                               const struct sync_spec *after, struct err *e)
+{
+    const struct conf_node *keys = conf_get(conf_get(conf_root(doc), "train"), "sync");
+    char momentum[REAL_TEXT];
+
+    if (after->type != SYNC_DILOCO || before->type != SYNC_DILOCO ||
+        after->outer_schedule == before->outer_schedule)
+        return ERR_OK;
+    real_text(momentum, before->outer_momentum);
+    if (!conf_get(keys, "outer_momentum") &&
+        conf_set_as(doc, "train.sync.outer_momentum", momentum, "sync.outer_momentum", e))
+        return e->code;
+    return conf_set_as(doc, "train.sync.outer_schedule", job_outer_schedule_names[before->outer_schedule],
+                       "sync.outer_schedule", e);
+}
+
 static void list_changes(struct job_tuned *out, const struct job_spec *before)
 {
     out->changes = xcalloc(ARRAY_LEN(tunables), sizeof(*out->changes));
@@ -342,6 +363,9 @@ enum err_code job_tune(struct job_tuned *out, const char *text, char *const *ass
     for (size_t i = 0; assignments[i]; i++)
         if (assignment_apply(doc, text, &before.train, assignments[i], e))
             return e->code;
+    if (job_read(&tuned.spec, doc, e) || outer_pin(doc, &before.train.sync, &tuned.spec.train.sync, e))
+        return e->code;
+    job_release(&tuned.spec);
     if (job_read(&tuned.spec, doc, e) || check_arrays(&before.train, &tuned.spec.train, e))
         return e->code;
     list_changes(&tuned, &before);
@@ -367,6 +391,12 @@ bool job_tune_copy(struct job_spec *to, const struct job_spec *from)
         bool changed = tunables[i].has(&to->train) && tunable_copy(&tunables[i], to, from);
 
         sync |= changed && !strncmp(tunables[i].key, "sync.", strlen("sync."));
+    }
+    /* A coordinator of an earlier version lets it change with the number of rounds. All ranks must follow the job file, as those do
+     * that start from it. */
+    if (has_outer_optimizer(&to->train)) {
+        sync |= to->train.sync.outer_schedule != from->train.sync.outer_schedule;
+        to->train.sync.outer_schedule = from->train.sync.outer_schedule;
     }
     return sync;
 }

@@ -193,6 +193,69 @@ static void the_keys_of_a_job_are_listed(void **state)
     buf_release(&out);
 }
 
+#define STEPS                                                                                                \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic}\n  batch: 32\n  steps: 4000\n"
+
+/* Without keys of the outer optimizer the number of rounds chooses it. A change of another key must not choose again: ranks that run
+ * and ranks that start from the new file must have the same values. */
+static void other_values_of_the_outer_optimizer_stay(void **state)
+{
+    static const struct {
+        const char *sync, *assignment, *changes;
+        int64_t every;
+        double lr, momentum;
+        enum outer_schedule schedule;
+    } cases[] = {
+        /* 80 rounds become 20 */
+        {"every: 50", "sync.every=200", "sync.every 50 -> 200", 200, 0.9, 0.8, OUTER_TRAPEZOID},
+        /* 20 rounds become 80 */
+        {"every: 200", "sync.every=50", "sync.every 200 -> 50", 50, 0.9, 0.6, OUTER_CONSTANT},
+        {"every: 200", "sync.every=30s", "sync.every 200 -> 30s", 4, 0.9, 0.6, OUTER_CONSTANT},
+        {"every: 200", "sync.outer_lr=0.7", "sync.outer_lr 0.9 -> 0.7", 200, 0.7, 0.6, OUTER_CONSTANT},
+        {"every: 200", "sync.outer_momentum=0.5", "sync.outer_momentum 0.6 -> 0.5", 200, 0.9, 0.5,
+         OUTER_CONSTANT},
+        {"every: 50", "sync.outer_lr=0.7", "sync.outer_lr 0.9 -> 0.7", 50, 0.7, 0.8, OUTER_TRAPEZOID},
+        {"every: 200, outer_momentum: 0.7", "sync.every=50", "sync.every 200 -> 50", 50, 0.9, 0.7,
+         OUTER_TRAPEZOID},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        CLEANUP(job_release) struct job_spec mine = {0}, tuned = {0};
+        CLEANUP(free_text) char *text = xasprintf(STEPS "  sync: {type: diloco, %s}\n", cases[i].sync);
+        CLEANUP(free_text) char *changes = tuned_changes(text, cases[i].assignment, NULL, &tuned);
+        const struct sync_spec *file = &tuned.train.sync, *rank = &mine.train.sync;
+        struct err e = {0};
+
+        assert_string_equal(changes, cases[i].changes);
+        assert_true(file->every == cases[i].every && file->outer_lr == cases[i].lr);
+        assert_true(file->outer_momentum == cases[i].momentum);
+        assert_int_equal(file->outer_schedule, cases[i].schedule);
+        assert_ok(job_parse(&mine, text, strlen(text), "job.yaml", &e), &e);
+        assert_true(job_tune_copy(&mine, &tuned));
+        assert_true(rank->every == file->every && rank->outer_lr == file->outer_lr &&
+                    rank->outer_momentum == file->outer_momentum);
+        assert_int_equal(rank->outer_schedule, file->outer_schedule);
+    }
+}
+
+/* A file that a coordinator of an earlier version has tuned may have another schedule. */
+static void a_worker_takes_over_the_schedule_of_the_file(void **state)
+{
+    CLEANUP(job_release) struct job_spec mine = {0}, file = {0};
+    static const char few[] = STEPS "  sync: {type: diloco, every: 200, outer_momentum: 0.8}\n",
+                      more[] = STEPS
+                      "  sync: {type: diloco, every: 200, outer_momentum: 0.8, outer_schedule: constant}\n";
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(job_parse(&mine, few, strlen(few), "job.yaml", &e), &e);
+    assert_ok(job_parse(&file, more, strlen(more), "job.yaml", &e), &e);
+    assert_true(job_tune_copy(&mine, &file));
+    assert_int_equal(mine.train.sync.outer_schedule, OUTER_CONSTANT);
+    assert_false(job_tune_copy(&mine, &file));
+}
+
 static void a_worker_takes_over_the_values(void **state)
 {
     CLEANUP(job_release) struct job_spec mine = {0}, spec = {0};
@@ -222,6 +285,8 @@ int main(void)
         cmocka_unit_test(values_that_need_other_memory_are_refused),
         cmocka_unit_test(rounds_of_fragments_can_change),
         cmocka_unit_test(the_keys_of_a_job_are_listed),
+        cmocka_unit_test(other_values_of_the_outer_optimizer_stay),
+        cmocka_unit_test(a_worker_takes_over_the_schedule_of_the_file),
         cmocka_unit_test(a_worker_takes_over_the_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
