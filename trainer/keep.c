@@ -36,6 +36,17 @@
 
 /* ---- who writes what ranks share: rank 0, and where snapshot.dir is not shared the first rank of every other node */
 
+/* Whether no other rank of this rank's node has a lower local rank. A node's local rank 0 is not always a member: a round with
+ * sync.quorum closes without late ranks. */
+static bool first_of_node(const struct formation *f)
+{
+    const struct link_peer *own = &f->info.peers[f->rank];
+    for (int r = 0; r < f->world_size; r++)
+        if (f->info.peers[r].node_rank == own->node_rank && f->info.peers[r].local_rank < own->local_rank)
+            return false;
+    return true;
+}
+
 /* The rank that writes the shared files of this rank's directory: a writer of its node, else rank 0. *writers: how many there are, one
  * for each directory. */
 static enum err_code find_home(struct trainer *t, bool writer, int *writers, struct err *e)
@@ -64,7 +75,7 @@ static enum err_code choose_writer(struct trainer *t, bool *writer, int *writers
         return err_wrap(e, "snapshot.dir");
     if (coll_barrier(t->formation.group, e))
         return e->code;
-    if (t->formation.rank != 0 && t->config->local_rank == 0)
+    if (t->formation.rank != 0 && first_of_node(&t->formation))
         *writer = !file_exists(mark);
     if (find_home(t, *writer, writers, e))
         return e->code;
@@ -156,6 +167,10 @@ static enum err_code lock_dir(struct trainer *t, struct err *e)
 {
     const struct link_place *place = link_place(t->link);
     struct snapshot_holder holder;
+    struct err ignored;
+    if (file_mkdirs(t->snapshot_dir, 0755, &ignored)) {
+        /* of another node than rank 0's; the first snapshot reports it */
+    }
     const enum err_code code = try_lock(t, &holder, e);
     if (!code || code == ERR_ABORTED)
         return code;

@@ -43,6 +43,11 @@ void meeting_open_sizes(struct trainer *t, struct trainer_config *config, const 
     RANK_OK(trainer_open(t, config, link, &e), &e);
 }
 
+static int meeting_node(const struct meeting_place *at, int rank)
+{
+    return at->node_of ? at->node_of[rank] : at->apart ? rank : 0;
+}
+
 enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t,
                            const struct meeting_place *at, struct err *e)
 {
@@ -52,7 +57,7 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
                               .world_size = at->world,
                               .source_rank = at->live ? at->source : -1,
                               .live = at->live};
-    CLEANUP(free_text) char *node = xasprintf("%s/%d", r->directory, at->apart ? at->rank : 0);
+    CLEANUP(free_text) char *node = xasprintf("%s/%d", r->directory, meeting_node(at, at->rank));
 
     RANK_OK(formation_listen(&t->formation, NULL, node, e), e);
     m->size[odd][at->rank] =
@@ -69,7 +74,8 @@ enum err_code meeting_form(struct ranks *r, struct meeting *m, struct trainer *t
     for (int i = 0; i < at->world; i++)
         info.peers[i] = (struct link_peer){
             .rank = i,
-            .node_rank = at->apart ? i : 0,
+            .node_rank = meeting_node(at, i),
+            .local_rank = at->local_of ? at->local_of[i] : 0,
             .address = xmemdup(m->address[odd][i], m->size[odd][i]),
             .address_size = m->size[odd][i],
         };

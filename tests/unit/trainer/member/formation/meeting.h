@@ -25,6 +25,8 @@ struct meeting_place {
     int64_t generation;
     int rank, world;
     bool apart;           /* every rank is on its own node */
+    const int *node_of;   /* by rank, in place of `apart`: the node's number; NULL: not used */
+    const int *local_of;  /* by rank: the number on the node; NULL: 0 for all */
     bool live;            /* the group goes on with the state of `source`, */
     int source;           /* else with nothing */
     bool upgraded;        /* the last rank is of another version than the others */

@@ -1,0 +1,142 @@
+/* Tests which ranks write snapshots in jobs whose rounds close without late ranks (sync.quorum). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tests/unit/base/check.h"
+#include "tests/unit/trainer/member/formation/meeting.h"
+#include "trainer/keep.h"
+#include "trainer/resume.h"
+
+#define JOB                                                                                                  \
+    "name: keep\n"                                                                                           \
+    "device: cpu\n"                                                                                          \
+    "nodes: 2\n"                                                                                             \
+    "procs_per_node: 2\n"                                                                                    \
+    "train:\n"                                                                                               \
+    "  model: {type: mlp, sizes: [20, 24, 1]}\n"                                                             \
+    "  data: {type: synthetic, samples: 512}\n"                                                              \
+    "  optimizer: {type: adamw, lr: 0.01}\n"                                                                 \
+    "  batch: 4\n"                                                                                           \
+    "  steps: 1000\n"                                                                                        \
+    "  threads: 1\n"                                                                                         \
+    "  sync: {type: diloco, every: 6, quorum: 2}\n"                                                          \
+    "  snapshot: {dir: %s}\n"
+
+#define CLUSTER "0a4cce5e"
+enum { FIRST = 5 };
+
+static char directory[] = "/tmp/ddp-test-keep-XXXXXX";
+
+static void trainer_open_in(struct trainer *t, struct trainer_config *config, const char *dir, int local_rank)
+{
+    CLEANUP(free_text) char *text = xasprintf(JOB, dir);
+    struct link *link;
+    struct err e = {0};
+
+    setenv("DDP_CLUSTER_ID", CLUSTER, 1);
+    setenv("DDP_JOB_ID", "7", 1);
+    *config = (struct trainer_config){.local_rank = local_rank, .local_world_size = 2};
+    RANK_OK(job_parse(&config->job, text, strlen(text), "job", &e), &e);
+    RANK_OK(link_open(&link, false, &e), &e);
+    RANK_OK(trainer_open(t, config, link, &e), &e);
+}
+
+static struct meeting *meeting_of(struct ranks *r)
+{
+    return (struct meeting *)(void *)r->shared->result;
+}
+
+/* ---- who writes: the generation lacks the first local rank of node 1 */
+
+enum { MEMBERS = 3 };
+static const int node_of[MEMBERS] = {0, 0, 1}, local_of[MEMBERS] = {0, 1, 1};
+
+static void member_keeps(struct ranks *r, int rank)
+{
+    const bool shared = *(const bool *)r->arg;
+    const bool writer = rank == 0 || (rank == 2 && !shared);
+    CLEANUP(free_text) char *dir = xasprintf("%s/%d", directory, shared ? 0 : node_of[rank]);
+    const struct meeting_place at = {
+        .generation = FIRST, .rank = rank, .world = MEMBERS, .node_of = node_of, .local_of = local_of};
+    struct snapshot_list found = {0};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    trainer_open_in(&t, &config, dir, local_of[rank]);
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &at, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    RANK_CHECK(t.writer == writer);
+    RANK_CHECK((t.dir_lock.fd >= 0) == writer);
+    RANK_CHECK(t.home == (rank == 2 && !shared ? 2 : 0));
+    meeting_train(&t, 2); /* within a round, so each rank has a part */
+    RANK_OK(keep_snapshot(&t, true, &e), &e);
+    RANK_OK(coll_barrier(t.formation.group, &e), &e); /* all parts are written */
+    /* The node can load what it has written. */
+    if (writer) {
+        RANK_OK(snapshot_scan(dir, &found, &e), &e);
+        RANK_CHECK(found.count == 1 && found.items[0].committed && found.items[0].step == 2);
+        snapshot_list_release(&found);
+    }
+    meeting_close_trainer(&t, &config);
+}
+
+static void keep_on_nodes(bool shared)
+{
+    struct ranks r = {.world = MEMBERS, .arg = &shared};
+
+    memcpy(r.node_of, node_of, sizeof(node_of));
+    assert_true(ranks_run(&r, member_keeps));
+    ranks_release(&r);
+}
+
+static void a_node_without_its_first_rank_has_a_writer(void **state)
+{
+    (void)state;
+    keep_on_nodes(false);
+}
+
+static void a_shared_directory_has_one_writer(void **state)
+{
+    (void)state;
+    keep_on_nodes(true);
+}
+
+/* ---- */
+
+static int directory_make(void **state)
+{
+    (void)state;
+    memcpy(directory + strlen(directory) - 6, "XXXXXX", 6);
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int directory_remove(void **state)
+{
+    struct err e;
+
+    (void)state;
+    return file_remove_tree(directory, &e) ? -1 : 0;
+}
+
+#define KEEP_TEST(fn) cmocka_unit_test_setup_teardown(fn, directory_make, directory_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        KEEP_TEST(a_node_without_its_first_rank_has_a_writer),
+        KEEP_TEST(a_shared_directory_has_one_writer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
