@@ -144,17 +144,37 @@ static bool pause_for_space(void *arg, const struct snapshot_place *place, const
     return !must_not_wait(t);
 }
 
+/* Whether the holder is a process of this job. */
+static bool holder_is_own(const struct trainer *t, const struct snapshot_holder *holder)
+{
+    const struct link_place *place = link_place(t->link);
+    return *place->cluster && holder->job == place->job && !strcmp(holder->cluster, place->cluster);
+}
+
+/* Whether the holder may end within LOCK_WAIT_MS. With sync.quorum, a generation that goes on from memory forms beside late ranks,
+ * which keep their locks until they come back. Members have released theirs before they joined, and ranks that were lost have ended
+ * before that generation formed. So the holder is late, or its node cannot be reached. */
+static bool holder_may_end(const struct trainer *t, const struct snapshot_holder *holder)
+{
+    return !(t->sync.quorum && t->formation.info.live && holder_is_own(t, holder));
+}
+
+static enum err_code lock_take(struct trainer *t, struct snapshot_holder *holder, struct err *e)
+{
+    struct snapshot_place own = {.job = link_place(t->link)->job, .generation = t->formation.info.generation};
+    snprintf(own.cluster, sizeof(own.cluster), "%s", link_place(t->link)->cluster);
+    return snapshot_lock_take(&t->dir_lock, t->snapshot_dir, &own, holder, e);
+}
+
 /* Waits a few seconds, because the last process that wrote here may still be ending. */
 static enum err_code try_lock(struct trainer *t, struct snapshot_holder *holder, struct err *e)
 {
     const struct timespec look = {.tv_nsec = LOOK_MS * 1000000};
     const int64_t until = clock_boot_ms() + LOCK_WAIT_MS;
-    struct snapshot_place own = {.job = link_place(t->link)->job, .generation = t->formation.info.generation};
-    snprintf(own.cluster, sizeof(own.cluster), "%s", link_place(t->link)->cluster);
     for (;;) {
         *e = (struct err){0};
-        if (snapshot_lock_take(&t->dir_lock, t->snapshot_dir, &own, holder, e) != ERR_ALREADY_EXISTS ||
-            clock_boot_ms() >= until)
+        if (lock_take(t, holder, e) != ERR_ALREADY_EXISTS || clock_boot_ms() >= until ||
+            !holder_may_end(t, holder))
             return e->code;
         if (link_over(t->link))
             return err_set(e, ERR_ABORTED, "the generation is over");
@@ -162,10 +182,18 @@ static enum err_code try_lock(struct trainer *t, struct snapshot_holder *holder,
     }
 }
 
+/* A writer that went on without the lock takes it before a later snapshot, if its holder has ended meanwhile. */
+static void lock_later(struct trainer *t)
+{
+    struct snapshot_holder holder;
+    struct err e = {0};
+    if (t->saver && t->writer && t->dir_lock.fd < 0 && lock_take(t, &holder, &e) == ERR_OK)
+        log_info("snapshot_dir_locked", "dir=%s", LOG_Q(t->snapshot_dir));
+}
+
 /* FAILED_PRECONDITION: another run writes into this directory. Each would remove the other's snapshots. */
 static enum err_code lock_dir(struct trainer *t, struct err *e)
 {
-    const struct link_place *place = link_place(t->link);
     struct snapshot_holder holder;
     struct err ignored;
     if (file_mkdirs(t->snapshot_dir, 0755, &ignored)) {
@@ -175,9 +203,9 @@ static enum err_code lock_dir(struct trainer *t, struct err *e)
     if (!code || code == ERR_ABORTED)
         return code;
     CLEANUP(free_text) char *who = snapshot_holder_name(&holder);
-    /* The rank goes on without the lock if the file system has none, or if a process of the same job holds it. That process may be on a
-     * node that is cut off; it can commit nothing any more, and its files have other names. */
-    const bool own = *place->cluster && holder.job == place->job && !strcmp(holder.cluster, place->cluster);
+    /* The rank goes on without the lock if the file system has none, or if a process of the same job holds it. That process may be late,
+     * or on a node that is cut off; it can commit nothing any more, and its files have other names. */
+    const bool own = holder_is_own(t, &holder);
     if (code != ERR_ALREADY_EXISTS || own) {
         if (!t->lock_warned)
             log_warn("snapshot_dir_not_locked", "dir=%s holder=%s why=%s", LOG_Q(t->snapshot_dir),
@@ -479,6 +507,7 @@ enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e)
             saver_set_last(t->saver, t->patience_ms);
     }
     progress_saved(t);
+    lock_later(t);
     /* The last snapshot may be of the same step of this rank, but of other steps of other ranks. */
     if ((t->stopped_within || t->last_snapshot_step != t->engine.step) && stage_snapshot(t, e))
         return e->code;

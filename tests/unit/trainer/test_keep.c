@@ -1,4 +1,4 @@
-/* Tests which ranks write snapshots in jobs whose rounds close without late ranks (sync.quorum). */
+/* Tests which ranks write snapshots, and how a writer locks its directory, in jobs whose rounds close without late ranks (sync.quorum). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@
     "  snapshot: {dir: %s}\n"
 
 #define CLUSTER "0a4cce5e"
-enum { FIRST = 5 };
+enum { OWN_JOB = 7, FIRST = 5 };
 
 static char directory[] = "/tmp/ddp-test-keep-XXXXXX";
 
@@ -113,6 +113,90 @@ static void a_shared_directory_has_one_writer(void **state)
     keep_on_nodes(true);
 }
 
+/* ---- the lock of the directory: the linker passes the calls on */
+
+static int takes;   /* calls since it was set to 0 */
+static int refused; /* so many of the next calls find a holder of this job */
+
+enum err_code __real_snapshot_lock_take(struct snapshot_lock *lock, const char *dir,
+                                        const struct snapshot_place *place, struct snapshot_holder *holder,
+                                        struct err *e);
+enum err_code __wrap_snapshot_lock_take(struct snapshot_lock *lock, const char *dir,
+                                        const struct snapshot_place *place, struct snapshot_holder *holder,
+                                        struct err *e);
+
+enum err_code __wrap_snapshot_lock_take(struct snapshot_lock *lock, const char *dir,
+                                        const struct snapshot_place *place, struct snapshot_holder *holder,
+                                        struct err *e)
+{
+    takes++;
+    if (refused-- <= 0)
+        return __real_snapshot_lock_take(lock, dir, place, holder, e);
+    *holder = (struct snapshot_holder){.job = OWN_JOB, .cluster = CLUSTER};
+    return err_set(e, ERR_ALREADY_EXISTS, "held");
+}
+
+/* Rank 0 is the writer of both ranks. `late`: the generation after a round that has closed without a late rank. */
+static void member_locks(struct ranks *r, int rank)
+{
+    const bool late = *(const bool *)r->arg;
+    struct meeting_place at = {.generation = FIRST, .rank = rank, .world = 2};
+    struct snapshot_place place = {.cluster = CLUSTER, .job = OWN_JOB, .generation = FIRST};
+    struct snapshot_lock held = {.fd = -1};
+    struct snapshot_holder holder;
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    trainer_open_in(&t, &config, directory, rank);
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &at, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    RANK_CHECK((t.dir_lock.fd >= 0) == (rank == 0));
+    meeting_train(&t, 2);
+    RANK_CHECK(trainer_leave(&t));
+    if (late && rank == 0)
+        RANK_OK(__real_snapshot_lock_take(&held, directory, &place, &holder, &e), &e);
+    at.round = 1;
+    at.generation++;
+    at.live = late;
+    takes = 0;
+    refused = late ? 0 : 3;
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &at, &e), &e);
+    if (late && rank == 0) {
+        /* It did not wait, because the holder may be late for a long time. */
+        RANK_CHECK(takes == 1 && t.dir_lock.fd < 0);
+        snapshot_lock_release(&held);
+    } else if (rank == 0) {
+        /* It waited, because the holder may be ending. */
+        RANK_CHECK(takes == 4 && t.dir_lock.fd >= 0);
+    }
+    if (late) {
+        RANK_OK(keep_snapshot(&t, true, &e), &e);
+        RANK_CHECK((t.dir_lock.fd >= 0) == (rank == 0));
+    }
+    meeting_close_trainer(&t, &config);
+}
+
+static void lock_beside_holder(bool late)
+{
+    struct ranks r = {.world = 2, .arg = &late};
+
+    assert_true(ranks_run(&r, member_locks));
+    ranks_release(&r);
+}
+
+static void a_round_without_a_late_writer_does_not_wait_for_its_lock(void **state)
+{
+    (void)state;
+    lock_beside_holder(true);
+}
+
+static void a_generation_waits_for_a_writer_that_is_ending(void **state)
+{
+    (void)state;
+    lock_beside_holder(false);
+}
+
 /* ---- */
 
 static int directory_make(void **state)
@@ -137,6 +221,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KEEP_TEST(a_node_without_its_first_rank_has_a_writer),
         KEEP_TEST(a_shared_directory_has_one_writer),
+        KEEP_TEST(a_round_without_a_late_writer_does_not_wait_for_its_lock),
+        KEEP_TEST(a_generation_waits_for_a_writer_that_is_ending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
