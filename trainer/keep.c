@@ -126,6 +126,15 @@ static bool must_not_wait(const struct trainer *t)
     return link_over(t->link) || link_stop_asked(t->link) || trainer_stop_signal;
 }
 
+/* A generation that is over commits no snapshot (commit.c). A worker that stops on request is still a member, so its snapshot is written.
+ * Only if several directories get the same whole snapshot, another writer may have committed it already. It then counts, and this
+ * node's copy is written to its end (mark_unanswered). */
+static bool snapshot_is_over(void *arg, const struct snapshot_place *place)
+{
+    const struct trainer *t = arg;
+    return link_over(t->link) && (place->parts || t->writers == 1);
+}
+
 static bool pause_for_space(void *arg, const struct snapshot_place *place, const struct err *why,
                             int64_t left_ms, int tries)
 {
@@ -257,24 +266,23 @@ static void mark_unanswered(const struct trainer *t)
 
 /* Whether each rank writes its part of the moments. A part exists once, so where nodes have directories of their own, a node that is
  * lost takes moments with it. There each writer writes a whole copy, unless the job wants parts. */
-static bool snapshot_divides(const struct trainer *t, int writers)
+static bool snapshot_divides(const struct trainer *t)
 {
     const enum moments_type kept = t->spec->snapshot.moments;
     return t->engine.optim->part && t->engine.optim->whole_floats > 0 && t->formation.world_size > 1 &&
-           (kept == MOMENTS_PARTS || (kept == MOMENTS_AUTO && writers == 1));
+           (kept == MOMENTS_PARTS || (kept == MOMENTS_AUTO && t->writers == 1));
 }
 
 enum err_code keep_open(struct trainer *t, struct err *e)
 {
     bool writer = false, differ = sync_ranks_differ(t->formation.sync);
-    int writers = 0;
     t->divides = false;
     t->patience_ms = 0;
     if (!t->snapshot_dir)
         return ERR_OK;
-    if (choose_writer(t, &writer, &writers, e))
+    if (choose_writer(t, &writer, &t->writers, e))
         return e->code;
-    t->divides = snapshot_divides(t, writers);
+    t->divides = snapshot_divides(t);
     if (t->divides)
         state_ranges(&t->engine, &t->ranges);
     if (!writer && !differ && !t->divides)
@@ -300,6 +308,7 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         .commit = commit_snapshot,
         .failed = tell_failed_snapshot,
         .pause = pause_for_space,
+        .over = snapshot_is_over,
         .arg = t,
     };
     return saver_open(&t->saver, &config, e);

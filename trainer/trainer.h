@@ -108,6 +108,7 @@ struct trainer {
     bool source_unread;
     struct saver *saver; /* NULL: this rank writes no snapshots */
     bool writer;         /* writes what ranks share */
+    int writers;         /* how many ranks do so, one for each directory */
     /* Each rank writes its part of the moments (shard: optimizer); ranges: those of this rank. */
     bool divides;
     struct snapshot_ranges ranges;

@@ -111,7 +111,7 @@ static void write_out(const struct work *w, const char *path, float loss)
         memcpy(to->shape, t->shape, (size_t)t->dims * sizeof(*t->shape));
         to->data = w->grads + t->offset;
     }
-    call_must_succeed(safetensors_write(path, out, n, "{}", &e), &e);
+    call_must_succeed(safetensors_write(path, out, n, "{}", NULL, &e), &e);
     free(out);
 }
 

@@ -73,7 +73,7 @@ enum err_code divided_write(const char *path, const struct snapshot_layout *l,
     struct safetensor *tensors = xcalloc(ranges->count + 1, sizeof(*tensors));
     for (size_t i = 0; i < ranges->count; i++)
         range_describe(&tensors[i], l, &ranges->list[i], moments);
-    enum err_code code = snapshot_write_described(path, tensors, ranges->count, place, 0, e);
+    enum err_code code = snapshot_write_described(path, tensors, ranges->count, place, 0, l->check, e);
     free(tensors);
     return code;
 }

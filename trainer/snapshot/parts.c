@@ -158,8 +158,8 @@ static enum err_code part_write(const char *dir, const struct snapshot_layout *l
     CLEANUP(free_text) char *path = snapshot_part_path(dir, place, part);
     CLEANUP(free_text) char *tmp = xasprintf("%s/.tmp-rank-%05d", at, part);
     struct stat st = {0};
-    if (snapshot_check_finite(place, from->values, from->floats, e) || snapshot_check_name(dir, place, e) ||
-        file_mkdirs(at, 0755, e))
+    if (safetensors_ask(l->check, path, e) || snapshot_check_finite(place, from->values, from->floats, e) ||
+        snapshot_check_name(dir, place, e) || file_mkdirs(at, 0755, e))
         return e->code;
     if (from->ranges
             ? divided_write(tmp, l, place, from->ranges, from->values, e)

@@ -69,8 +69,15 @@ static void print_header(struct buf *out, const struct safetensor *tensors, size
     buf_append(out, json.data, json.len);
 }
 
+enum err_code safetensors_ask(const struct safetensors_check *check, const char *path, struct err *e)
+{
+    if (check && check->over(check->arg))
+        return err_set(e, ERR_CANCELLED, "%s: not wanted any more", path);
+    return ERR_OK;
+}
+
 enum err_code safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
-                                const char *metadata, struct err *e)
+                                const char *metadata, const struct safetensors_check *check, struct err *e)
 {
     CLEANUP(buf_release) struct buf header = {0};
     CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -79,9 +86,14 @@ enum err_code safetensors_write(const char *path, const struct safetensor *tenso
     print_header(&header, tensors, count, metadata);
     if (fd_write_all(fd, header.data, header.len, e))
         return err_wrap(e, "%s", path);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (safetensors_ask(check, path, e))
+            return e->code;
         if (fd_write_all(fd, tensors[i].data, (size_t)shape_product(&tensors[i]) * 4, e))
             return err_wrap(e, "%s", path);
+    }
+    if (safetensors_ask(check, path, e))
+        return e->code;
     if (fsync(fd) < 0)
         return err_sys(e, errno, "%s", path);
     return ERR_OK;

@@ -25,10 +25,19 @@ struct safetensor {
     const float *data; /* the data to write; not used by the reader */
 };
 
+/* A long write asks this now and then. If `over` returns true, the write ends with CANCELLED. */
+struct safetensors_check {
+    bool (*over)(void *arg);
+    void *arg;
+};
+MUST_CHECK enum err_code safetensors_ask(const struct safetensors_check *check, const char *path,
+                                         struct err *e); /* check NULL: OK */
+
 /* Writes the tensors in the given order; metadata: a JSON object of texts. The file is durable on success
- * (fsync of the file, but not of its directory). */
+ * (fsync of the file, but not of its directory). check: asked before each tensor and before the fsync; or NULL. */
 MUST_CHECK enum err_code safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
-                                           const char *metadata, struct err *e);
+                                           const char *metadata, const struct safetensors_check *check,
+                                           struct err *e);
 
 struct safetensors {
     char *path;

@@ -30,20 +30,35 @@ struct saver {
     struct err result;   /* result of the last snapshot that ended */
 };
 
+struct saver_write_check {
+    const struct saver_config *config;
+    const struct snapshot_place *place;
+};
+
+static bool saver_write_is_over(void *arg)
+{
+    const struct saver_write_check *w = arg;
+    return w->config->over && w->config->over(w->config->arg, w->place);
+}
+
 /* This rank's part, and what ranks share if it is a writer. */
 static enum err_code saver_write(struct saver *s, const struct snapshot_place *place, int64_t part_samples,
                                  struct snapshot_files *files, struct err *e)
 {
     const struct saver_config *c = &s->config;
     const struct snapshot_part *parts = place->parts ? s->parts : NULL;
+    struct saver_write_check write = {c, place};
+    const struct safetensors_check check = {saver_write_is_over, &write};
+    struct snapshot_layout layout = *c->layout;
     int64_t bytes = 0;
+    layout.check = &check;
     if (place->divided &&
-        snapshot_part_write_divided(s->dir, c->layout, place, c->part, c->ranges, s->stage, &bytes, e))
+        snapshot_part_write_divided(s->dir, &layout, place, c->part, c->ranges, s->stage, &bytes, e))
         return e->code;
     if (parts && !place->divided &&
-        snapshot_part_write(s->dir, c->layout, place, c->part, s->stage, part_samples, &bytes, e))
+        snapshot_part_write(s->dir, &layout, place, c->part, s->stage, part_samples, &bytes, e))
         return e->code;
-    if (c->writer && snapshot_write(s->dir, c->layout, place, place->divided ? NULL : s->stage,
+    if (c->writer && snapshot_write(s->dir, &layout, place, place->divided ? NULL : s->stage,
                                     parts ? saver_model(s) : NULL, parts, files, e))
         return e->code;
     files->bytes += bytes;
@@ -89,6 +104,9 @@ static enum err_code saver_save(struct saver *s, const struct snapshot_place *pl
         if (saver_tries_again(s, place, began, &tries, e))
             continue;
         saver_discard(s, place); /* the other parts cannot become a snapshot without this one */
+        if (e->code == ERR_CANCELLED)
+            err_set(e, ERR_CANCELLED, "generation %lld is over, so its snapshot is not written",
+                    (long long)place->generation);
         return e->code;
     }
     /* After other errors the snapshot may be committed: the answer did not come. */

@@ -23,6 +23,9 @@ typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, c
  * 0, so that pauses can grow. Returns false if the wait must end now. */
 typedef bool (*saver_pause_fn)(void *arg, const struct snapshot_place *place, const struct err *why,
                                int64_t left_ms, int tries);
+/* Asked while a snapshot is written. If it returns true, the snapshot cannot be committed any more: the write ends, what was written is
+ * removed, and the snapshot fails with CANCELLED. */
+typedef bool (*saver_over_fn)(void *arg, const struct snapshot_place *place);
 struct saver_config {
     const char *dir;
     int64_t keep, keep_best;
@@ -37,12 +40,14 @@ struct saver_config {
     saver_commit_fn commit;
     saver_failed_fn failed; /* or NULL */
     saver_pause_fn pause;   /* for saver_set_last; else NULL */
+    saver_over_fn over;     /* or NULL */
     void *arg;              /* argument of all of them */
 };
 
 struct saver;
 MUST_CHECK enum err_code saver_open(struct saver **out, const struct saver_config *config, struct err *e);
-void saver_close(struct saver *s); /* waits for the snapshot that is being written; NULL is fine */
+void saver_close(
+    struct saver *s); /* waits until the present snapshot is written or config.over ends it; NULL is fine */
 
 bool saver_busy(struct saver *s);
 size_t saver_bytes(const struct saver *s); /* size of the staged copy */

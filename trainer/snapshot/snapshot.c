@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "trainer/snapshot/examine.h"
 #include "trainer/snapshot/parts.h"
 #include "trainer/snapshot/run.h"
 #include "trainer/snapshot/safetensors.h"
@@ -190,13 +191,13 @@ static size_t count_chosen(const struct snapshot_layout *l, enum snapshot_choice
 
 enum err_code snapshot_write_described(const char *path, const struct safetensor *tensors, size_t count,
                                        const struct snapshot_place *place, int64_t part_samples,
-                                       struct err *e)
+                                       const struct safetensors_check *check, struct err *e)
 {
     CLEANUP(buf_release) struct buf metadata = {0};
     print_metadata(&metadata, place, part_samples);
     if (fault_hit("snapshot.file"))
         return err_set(e, ERR_INTERNAL, "%s: fault before it was written", path);
-    return safetensors_write(path, tensors, count, metadata.data, e);
+    return safetensors_write(path, tensors, count, metadata.data, check, e);
 }
 
 enum err_code snapshot_write_tensors(const char *path, const struct snapshot_layout *l,
@@ -209,7 +210,7 @@ enum err_code snapshot_write_tensors(const char *path, const struct snapshot_lay
         for (size_t i = 0; i < l->tensor_count && snapshot_chosen(l, moment, choice); i++)
             if (snapshot_tensor_place(l, i, moment) != SNAPSHOT_NONE)
                 tensor_describe(&tensors[count++], l, i, moment, state);
-    enum err_code code = snapshot_write_described(path, tensors, count, place, part_samples, e);
+    enum err_code code = snapshot_write_described(path, tensors, count, place, part_samples, l->check, e);
     free(tensors);
     return code;
 }
@@ -334,13 +335,14 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     CLEANUP(free_text)
     char *path = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
     struct err ignored;
-    if ((state && snapshot_check_finite(place, state, snapshot_floats(l), e)) ||
+    if (safetensors_ask(l->check, path, e) ||
+        (state && snapshot_check_finite(place, state, snapshot_floats(l), e)) ||
         (model && snapshot_check_finite(place, model, l->count, e)))
         return e->code;
     if (snapshot_check_name(dir, place, e) || file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) ||
         file_mkdirs(tmp, 0755, e))
         return e->code;
-    if (write_all(tmp, l, place, state, model, parts, e) || snapshot_sum(tmp, &f, e) ||
+    if (write_all(tmp, l, place, state, model, parts, e) || snapshot_sum_unless(tmp, l->check, &f, e) ||
         snapshot_publish(dir, tmp, path, e)) {
         if (file_remove_tree(tmp, &ignored)) {
             /* the next write of this step, or the next prune, tries again */

@@ -50,6 +50,8 @@ struct
 
 #define SNAPSHOT_NONE SIZE_MAX
 
+struct safetensors_check;
+
 /* The layout of a snapshot's arrays, which is the same for every snapshot of a job. */
 struct snapshot_layout {
     const struct snapshot_tensor *tensors;
@@ -68,6 +70,7 @@ struct snapshot_layout {
     size_t floats; /* of a state, where there are places */
     struct snapshot_extra extras[SNAPSHOT_EXTRAS];
     size_t extra_count;
+    const struct safetensors_check *check; /* asked while a snapshot or a part is written; NULL: never */
 };
 /* Returns the floats of one state: parameters, then the moments. */
 size_t snapshot_floats(const struct snapshot_layout *l);
@@ -136,7 +139,7 @@ MUST_CHECK enum err_code snapshot_check_name(const char *dir, const struct snaps
 
 /* Writes a snapshot below dir. state: snapshot_floats() floats. parts: the place->parts parts, if ranks differ, else
  * NULL; then the parameters are those of `model`, and only the shared moments are written. With divided moments there are none, and
- * state may be NULL. OUT_OF_RANGE: a value is not finite. */
+ * state may be NULL. OUT_OF_RANGE: a value is not finite. CANCELLED: l->check ended the write, and nothing is left of it. */
 struct snapshot_part;
 MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                                         const struct snapshot_place *place, const float *state,

@@ -26,7 +26,8 @@ MUST_CHECK enum err_code snapshot_write_tensors(const char *path, const struct s
 /* The same for tensors that the caller describes. */
 MUST_CHECK enum err_code snapshot_write_described(const char *path, const struct safetensor *tensors,
                                                   size_t count, const struct snapshot_place *place,
-                                                  int64_t part_samples, struct err *e);
+                                                  int64_t part_samples, const struct safetensors_check *check,
+                                                  struct err *e);
 MUST_CHECK enum err_code snapshot_read_tensors(const struct safetensors *f, const struct snapshot_layout *l,
                                                enum snapshot_choice choice, float *state, struct err *e);
 MUST_CHECK enum err_code snapshot_metadata_int(const struct safetensors *f, const char *key, int64_t *out,

@@ -1,4 +1,5 @@
-/* Tests which ranks write snapshots, and how a writer locks its directory, in jobs whose rounds close without late ranks (sync.quorum). */
+/* Tests which ranks write snapshots and how a writer locks its directory, in jobs whose rounds close without late ranks (sync.quorum);
+ * and when a generation that ends stops a snapshot that is being written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,17 +31,19 @@
     "  batch: 4\n"                                                                                           \
     "  steps: 1000\n"                                                                                        \
     "  threads: 1\n"                                                                                         \
-    "  sync: {type: diloco, every: 6, quorum: 2}\n"                                                          \
+    "  sync: %s\n"                                                                                           \
     "  snapshot: {dir: %s}\n"
 
+#define QUORUM "{type: diloco, every: 6, quorum: 2}"
 #define CLUSTER "0a4cce5e"
 enum { OWN_JOB = 7, FIRST = 5 };
 
 static char directory[] = "/tmp/ddp-test-keep-XXXXXX";
 
-static void trainer_open_in(struct trainer *t, struct trainer_config *config, const char *dir, int local_rank)
+static void trainer_open_in(struct trainer *t, struct trainer_config *config, const char *dir, int local_rank,
+                            const char *sync)
 {
-    CLEANUP(free_text) char *text = xasprintf(JOB, dir);
+    CLEANUP(free_text) char *text = xasprintf(JOB, sync, dir);
     struct link *link;
     struct err e = {0};
 
@@ -74,7 +77,7 @@ static void member_keeps(struct ranks *r, int rank)
     struct trainer t;
     struct err e = {0};
 
-    trainer_open_in(&t, &config, dir, local_of[rank]);
+    trainer_open_in(&t, &config, dir, local_of[rank], QUORUM);
     RANK_OK(meeting_form(r, meeting_of(r), &t, &at, &e), &e);
     RANK_OK(trainer_restore(&t, &e), &e);
     RANK_CHECK(t.writer == writer);
@@ -148,7 +151,7 @@ static void member_locks(struct ranks *r, int rank)
     struct trainer t;
     struct err e = {0};
 
-    trainer_open_in(&t, &config, directory, rank);
+    trainer_open_in(&t, &config, directory, rank, QUORUM);
     RANK_OK(meeting_form(r, meeting_of(r), &t, &at, &e), &e);
     RANK_OK(trainer_restore(&t, &e), &e);
     RANK_CHECK((t.dir_lock.fd >= 0) == (rank == 0));
@@ -197,6 +200,70 @@ static void a_generation_waits_for_a_writer_that_is_ending(void **state)
     lock_beside_holder(false);
 }
 
+/* ---- a snapshot that is being written when the generation ends */
+
+static bool over;
+
+bool __real_link_over(const struct link *r);
+bool __wrap_link_over(const struct link *r);
+
+bool __wrap_link_over(const struct link *r)
+{
+    return over || __real_link_over(r);
+}
+
+struct end_scene {
+    const char *sync;
+    bool apart;   /* each rank has a directory of its own */
+    bool written; /* although the generation is over */
+};
+
+static void member_ends(struct ranks *r, int rank)
+{
+    const struct end_scene *scene = r->arg;
+    CLEANUP(free_text) char *dir = xasprintf("%s/%d", directory, scene->apart ? rank : 0);
+    CLEANUP(free_text) char *path = xasprintf("%s/step-2-g%d", dir, (int)FIRST);
+    const struct meeting_place at = {.generation = FIRST, .rank = rank, .world = 2, .apart = scene->apart};
+    struct trainer_config config;
+    struct trainer t;
+    struct err e = {0};
+
+    trainer_open_in(&t, &config, dir, 0, scene->sync);
+    RANK_OK(meeting_form(r, meeting_of(r), &t, &at, &e), &e);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    meeting_train(&t, 2);
+    over = true;
+    const enum err_code code = keep_snapshot(&t, true, &e);
+    RANK_CHECK(code == (scene->written || !t.saver ? ERR_OK : ERR_CANCELLED));
+    RANK_CHECK(file_exists(path) == scene->written);
+    over = false;
+    meeting_close_trainer(&t, &config);
+}
+
+static void end_while_writing(const struct end_scene *scene)
+{
+    struct ranks r = {.world = 2, .arg = scene};
+
+    for (int i = 0; i < 2; i++)
+        r.node_of[i] = scene->apart ? i : 0;
+    assert_true(ranks_run(&r, member_ends));
+    ranks_release(&r);
+}
+
+static void a_snapshot_that_nobody_can_commit_is_not_written(void **state)
+{
+    (void)state;
+    end_while_writing(&(struct end_scene){.sync = "{type: allreduce}"});
+    end_while_writing(&(struct end_scene){.sync = QUORUM, .apart = true});
+}
+
+/* The other writer may have committed the same snapshot, and this node may be the only one that is left with it. */
+static void a_copy_of_a_snapshot_that_may_count_is_written(void **state)
+{
+    (void)state;
+    end_while_writing(&(struct end_scene){.sync = "{type: allreduce}", .apart = true, .written = true});
+}
+
 /* ---- */
 
 static int directory_make(void **state)
@@ -223,6 +290,8 @@ int main(void)
         KEEP_TEST(a_shared_directory_has_one_writer),
         KEEP_TEST(a_round_without_a_late_writer_does_not_wait_for_its_lock),
         KEEP_TEST(a_generation_waits_for_a_writer_that_is_ending),
+        KEEP_TEST(a_snapshot_that_nobody_can_commit_is_not_written),
+        KEEP_TEST(a_copy_of_a_snapshot_that_may_count_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

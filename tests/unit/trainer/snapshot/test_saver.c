@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "tests/unit/trainer/snapshot/snapshot_fixture.h"
+#include "trainer/snapshot/examine.h"
 #include "trainer/snapshot/saver.h"
 
 /* What the saver's owner does in the two callbacks. */
@@ -275,6 +276,73 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state)
     strcpy(fixture_dir, whole);
 }
 
+/* ---- a snapshot that cannot be committed any more */
+
+struct over {
+    struct gate gate; /* first, because the commit gets this one */
+    int asked, over_from;
+};
+
+static bool over_after_some_asks(void *arg, const struct snapshot_place *place)
+{
+    struct over *o = arg;
+    assert_int_equal(place->step, 10);
+    return o->asked++ >= o->over_from;
+}
+
+static enum err_code commit_never_over(void *arg, const struct snapshot_place *place,
+                                       const struct snapshot_files *files, struct err *e)
+{
+    struct over *o = arg;
+    (void)place, (void)files, (void)e;
+    assert_true(o->asked <= o->over_from);
+    return ERR_OK;
+}
+
+/* Returns the result of a snapshot whose generation is over after so many questions. The directory is empty then, or has the snapshot. */
+static enum err_code save_until(int over_from, bool parts)
+{
+    struct over over = {.over_from = over_from};
+    struct saver *s = NULL;
+    struct snapshot_place place = parts ? fixture_place_of_parts(10, 1, false) : fixture_place_at(10, 1);
+    struct err e = {0};
+    char **names = NULL;
+    struct saver_config config = {.dir = fixture_dir,
+                                  .keep = 2,
+                                  .parts = parts ? PARTS : 0,
+                                  .writer = true,
+                                  .layout = parts ? &fixture_apart : &fixture_layout,
+                                  .commit = commit_never_over,
+                                  .over = over_after_some_asks,
+                                  .arg = &over};
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    fixture_fill(saver_state(s), 1.0f);
+    saver_submit(s, &place, 0);
+    const enum err_code code = saver_wait(s, &e);
+    saver_close(s);
+    assert_int_equal(snapshot_list_names(fixture_dir, NULL, NULL, &names, &e), ERR_OK);
+    assert_int_equal(strv_len(names), code ? 2 : parts ? 4 : 3); /* with . and .. */
+    strv_free(names);
+    return code;
+}
+
+static void a_snapshot_whose_generation_is_over_ends_at_the_next_tensor(void **state)
+{
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        int asks = 0;
+        enum err_code code;
+        while ((code = save_until(asks, parts)) == ERR_CANCELLED)
+            asks++;
+        assert_int_equal(code, ERR_OK);
+        /* At least before each tensor of each file, and before the files are read again. */
+        assert_true(asks >= 12);
+        struct err e;
+        assert_int_equal(file_remove_tree(fixture_dir, &e), ERR_OK);
+        assert_int_equal(file_mkdirs(fixture_dir, 0755, &e), ERR_OK);
+    }
+}
+
 /* ---- the last snapshot waits for space. A limit of open files stands for a full disk: both lack a resource. */
 
 struct space {
@@ -498,6 +566,7 @@ int main(void)
         SNAPSHOT_TEST(a_failed_write_leaves_no_part),
         SNAPSHOT_TEST(a_rank_stages_and_writes_its_own_moments_only),
         SNAPSHOT_TEST(the_next_snapshot_does_not_wait_for_the_report_of_a_failure),
+        SNAPSHOT_TEST(a_snapshot_whose_generation_is_over_ends_at_the_next_tensor),
         SNAPSHOT_TEST(the_last_snapshot_waits_for_space),
         SNAPSHOT_TEST(a_stop_ends_the_wait_for_space),
         SNAPSHOT_TEST(the_wait_for_space_is_bounded),
