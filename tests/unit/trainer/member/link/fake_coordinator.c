@@ -191,6 +191,7 @@ static void fake_on_commit(struct rpc_call *call, const void *request, void *use
 
     (void)user;
     fake.committed_step = (int)q->step;
+    atomic_compare_exchange_strong(&fake.first_committed_step, &(int){0}, (int)q->step);
     atomic_fetch_add(&fake.commits, 1);
     if (refuse) {
         rpc_call_fail_with(call, refuse, "stale");

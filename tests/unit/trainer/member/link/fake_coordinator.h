@@ -44,6 +44,7 @@ extern struct fake_coordinator {
     atomic_int watched_failure;                     /* the failed step of the last Watch */
     atomic_int joins, bootstraps, watches, commits; /* the number of calls */
     atomic_int parts, committed_step;               /* of the last commit */
+    atomic_int first_committed_step;                /* of the first commit since a test set it to 0 */
     atomic_bool joined_stays, watched_stays;        /* of the last Join and the last Watch */
     atomic_bool watched_broken;                     /* of the last Watch */
     atomic_int live_step, watched_generation;       /* the same */
