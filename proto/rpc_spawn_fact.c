@@ -44,6 +44,7 @@ void rpc_spawn_fact_pack(const struct spawn_fact *fact, bool with_tail, Ddp__V1_
     out->node_trouble = fact->node_trouble;
     out->no_account = fact->no_account;
     out->stopped = fact->stopped;
+    out->interrupted = fact->interrupted;
     if (fact->message)
         out->message = (char *)fact->message;
     asks_pack(&fact->asks, out);
@@ -86,6 +87,7 @@ void rpc_spawn_fact_unpack(const Ddp__V1__SpawnFact *message, struct spawn_fact 
         .node_trouble = message->node_trouble,
         .no_account = message->no_account,
         .stopped = message->stopped,
+        .interrupted = message->interrupted,
         .message = message->message[0] ? xstrdup(message->message) : NULL,
     };
     if (!spawn_state_parse(message->state, &out->state))

@@ -44,6 +44,7 @@ void spawn_fact_encode(struct jout *o, const struct spawn_fact *f)
     jout_bool(o, "node_trouble", f->node_trouble);
     jout_bool(o, "no_account", f->no_account);
     jout_bool(o, "stopped", f->stopped);
+    jout_bool(o, "interrupted", f->interrupted);
     jout_text(o, "message", f->message);
     jout_text(o, "stderr_tail", f->stderr_tail);
     jout_text(o, "id", f->id);
@@ -87,6 +88,7 @@ enum err_code spawn_fact_decode(struct spawn_fact *f, const json_t *obj, struct 
     f->node_trouble = json_get_bool(obj, "node_trouble", false);
     f->no_account = json_get_bool(obj, "no_account", false);
     f->stopped = json_get_bool(obj, "stopped", false);
+    f->interrupted = json_get_bool(obj, "interrupted", false);
     f->message = member_copy(obj, "message");
     f->stderr_tail = member_copy(obj, "stderr_tail");
     f->id = member_copy(obj, "id");

@@ -44,6 +44,7 @@ struct spawn_fact {
     bool node_trouble; /* not started because its node lacks something: another node may start it */
     bool no_account;   /* with node_trouble: the job's user has no account on the node */
     bool stopped;      /* it was told to stop before it ended */
+    bool interrupted;  /* with stopped: by a signal to its supervisor, not by the coordinator */
     struct spawn_asks asks;
     const char *message;     /* one line, or NULL */
     const char *stderr_tail; /* its last lines with '\n' between them, or NULL */

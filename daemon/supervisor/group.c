@@ -285,12 +285,40 @@ static void agent_hear(struct group *g)
     }
 }
 
+static void signals_take(struct group *g)
+{
+    struct signalfd_siginfo info;
+
+    while (read(g->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        log_warn("supervisor_told_to_stop", "job=%" PRId64 " signal=%u by=%u", g->options.job, info.ssi_signo,
+                 info.ssi_pid);
+        g->ending = true;
+        for (size_t i = 0; i < g->count; i++)
+            spawn_interrupt(g->spawns[i], clock_boot_ms());
+    }
+}
+
+/* Returns 0 if no child has ended. */
+static pid_t child_find_ended(void)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) ? 0 : info.si_pid;
+}
+
 static void workers_reap(struct group *g)
 {
     int status;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = child_find_ended()) > 0) {
+        /* A shutdown sends SIGTERM to the supervisor and the worker at the same time. Now that the worker has ended, the
+         * supervisor's own signal can be read, and it must be read before the worker's end is recorded. */
+        signals_take(g);
+        if (waitpid(pid, &status, 0) != pid)
+            return;
         store_children_reaped(&g->stores, pid, status, g->options.job);
         for (size_t i = 0; i < g->count; i++)
             capture_child_reaped(&g->spawns[i]->capture, pid);
@@ -306,21 +334,6 @@ static void workers_reap(struct group *g)
             spawn_reaped(s, status);
         }
     }
-}
-
-static void signals_hear(struct group *g)
-{
-    struct signalfd_siginfo info;
-
-    while (read(g->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_signo == SIGCHLD)
-            continue;
-        log_warn("supervisor_told_to_stop", "job=%" PRId64 " signal=%u by=%u", g->options.job, info.ssi_signo,
-                 info.ssi_pid);
-        g->ending = true;
-        group_stop_all(g, STOP_TERM, clock_boot_ms());
-    }
-    workers_reap(g);
 }
 
 static void pids_free(pid_t **list)
@@ -489,7 +502,7 @@ static void group_serve(struct group *g, const struct poll_set *w)
         if (poll_set_ready(w, g->spares.items[i]->socket))
             spares_hear(&g->spares, i);
     if (poll_set_ready(w, g->signals))
-        signals_hear(g);
+        signals_take(g); /* group_run reaps the workers next */
     if (poll_set_ready(w, g->agent.fd)) {
         g->agent.blocked = false;
         agent_hear(g);

@@ -267,6 +267,15 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
         s->kill_at = now + grace;
 }
 
+void spawn_interrupt(struct spawn *s, int64_t now)
+{
+    /* When a machine shuts down, the worker gets SIGTERM from the system, too, and may be a zombie already. So it does
+     * not matter here whether it was ending before the stop: its exit code, also 0, is the answer to that SIGTERM. */
+    if (s->pid && s->stop == STOP_NONE)
+        s->fact.interrupted = true;
+    spawn_stop(s, STOP_TERM, s->order.grace_ms, now);
+}
+
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
 {
     struct child_failure why;
@@ -338,7 +347,7 @@ void spawn_answer_worker(struct spawn *s, const struct spawn_answer *answer)
 void spawn_reaped(struct spawn *s, int status)
 {
     s->pid = 0;
-    s->fact.stopped = s->stop != STOP_NONE && !s->unasked;
+    s->fact.stopped = s->fact.interrupted || (s->stop != STOP_NONE && !s->unasked);
     s->status = status;
     s->next_try = 0;
 }

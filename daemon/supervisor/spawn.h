@@ -88,6 +88,8 @@ void spawn_free(struct spawn *s);
 void spawn_stop_by(struct spawn *s, int number);
 /* a weaker mode than an earlier one is ignored */
 void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now);
+/* The supervisor itself was told to stop. A worker that nobody has told to stop before counts as interrupted. */
+void spawn_interrupt(struct spawn *s, int64_t now);
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site); /* exec_fd is readable */
 /* Reads the report pipe, at most `limit` bytes, and calls fn with each good line. */
 void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const char *line), void *ctx);

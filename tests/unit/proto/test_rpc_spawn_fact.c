@@ -20,6 +20,7 @@ static const struct spawn_fact whole = {
     .node_trouble = true,
     .no_account = true,
     .stopped = true,
+    .interrupted = true,
     .asks = {.commit = 2, .step = 500, .bytes = 10, .path = "/data/a", .heeds = true, .promise = 510},
     .message = "no account ana on box3",
     .stderr_tail = "first\n\nlast"};
@@ -43,7 +44,7 @@ static void a_fact_survives_a_round_trip(void **state)
     assert_int_equal(back.code, 1);
     assert_int_equal(back.signal, 9);
     assert_true(back.out_of_memory && back.lost && back.not_started && back.port_busy && back.lease_expired);
-    assert_true(back.node_trouble && back.no_account && back.stopped);
+    assert_true(back.node_trouble && back.no_account && back.stopped && back.interrupted);
     assert_true(back.asks.commit == 2 && back.asks.step == 500 && back.asks.bytes == 10);
     assert_true(back.asks.heeds && back.asks.promise == 510);
     assert_string_equal(back.asks.path, "/data/a");

@@ -101,6 +101,13 @@ static int exit_weight(const struct spawn *s, int code, int signal, bool error)
     return error ? WEIGHT_ERROR : 3;
 }
 
+/* Whether a command that should run ended with 0 because it was stopped, although nobody here has ordered that. The records of
+ * a coordinator before a restore had the order. Or its supervisor got a signal, and is too old to say so. */
+static bool exit_obeyed_unknown_order(const struct spawn *s, const struct spawn_fact *fact)
+{
+    return fact->stopped && s->job->spec.kind == JOB_COMMAND && !fact->code && !fact->signal;
+}
+
 /* Says what the exit means to a generation that should still run: fills `cause`, but for its text, which goes
  * to `text`, and counts the job's retries. Returns false if the exit is nothing bad. */
 static bool exit_classify(const struct core *core, struct spawn *s, const struct spawn_fact *fact,
@@ -143,6 +150,15 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         /* The supervisor stopped it because nobody renewed the lease: not the fault of the job. */
         cause->charged = false;
         buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->rank->r.rank, s->r.node);
+    } else if (fact->interrupted) {
+        /* As with a lost node, the exit code says nothing about the program: 0 is not a success, and 1 is not an error. */
+        cause->exit_code = fact->signal ? 128 + fact->signal : fact->code ? fact->code : 125;
+        buf_printf(text, "rank %d on %s was interrupted: its supervisor was told to stop, as at a shutdown",
+                   s->rank->r.rank, s->r.node);
+    } else if (exit_obeyed_unknown_order(s, fact)) {
+        cause->charged = false; /* lost records are not the fault of the job */
+        buf_printf(text, "rank %d on %s was told to stop by an order that is not in the records",
+                   s->rank->r.rank, s->r.node);
     } else if (exit_blames_node(s, fact)) {
         cause->charged = ++job->node_retries > NODE_RETRIES;
         if (fact->code == EXIT_NODE_TROUBLE)
@@ -199,6 +215,12 @@ static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact
      * node was lost, and that caused the peer's error. */
     if (restart_rule_waits(job) && (!fact || fact->lost) && s->r.pid)
         return true;
+    /* The first one named was interrupted, which is certain to be a cause. */
+    if (seen->r.stopped)
+        return false;
+    /* A peer that lost this worker may have been reported before it. */
+    if (fact && fact->interrupted && !fact->lease_expired)
+        return exit_weight(seen, seen->r.code, seen->r.signal, g->r.error) < 4;
     /* It did not end by itself: it was told to stop, like every rank of a failed generation. */
     if (!fact || fact->stopped || fact->lost || fact->not_started || fact->port_busy || fact->lease_expired)
         return false;

@@ -77,6 +77,7 @@ static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
                                  .signal = 9,
                                  .out_of_memory = true,
                                  .lease_expired = true,
+                                 .interrupted = true,
                                  .asks = {.commit = 2, .step = 5, .path = "/a", .heeds = true, .promise = 9},
                                  .message = (char *)"why",
                                  .stderr_tail = (char *)"a\nb"};
@@ -85,6 +86,7 @@ static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
     assert_int_equal(back.fact.signal, 9);
     assert_string_equal(back.fact.stderr_tail, "a\nb");
     assert_true(back.fact.out_of_memory && back.fact.lease_expired && !back.fact.lost);
+    assert_true(back.fact.interrupted);
     assert_true(back.fact.asks.commit == 2 && back.fact.asks.step == 5 && back.fact.asks.heeds);
     assert_true(back.fact.asks.promise == 9 && !strcmp(back.fact.asks.path, "/a"));
     control_message_release(&back);

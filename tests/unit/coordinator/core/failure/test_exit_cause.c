@@ -392,6 +392,72 @@ static void an_expired_lease_does_not_count_as_a_restart(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
 }
 
+static void an_interrupted_worker_restarts_whatever_its_exit_code(void **state)
+{
+    static const struct spawn_fact ends[] = {
+        {.stopped = true, .interrupted = true},
+        {.stopped = true,
+         .interrupted = true,
+         .code = 1}, /* not an error of the program, which would end the job */
+        {.stopped = true, .interrupted = true, .signal = 15},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        struct core_fixture *f = *state;
+        int64_t job = fixture_running_job(f, "max_restarts: 1\n");
+        struct spawn_fact end = ends[i];
+
+        end.state = SPAWN_EXITED;
+        fixture_fact(f, job, 0, end);
+        assert_int_equal(fixture_job(f, job), JOB_STARTING);
+        assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+        assert_true(fixture_said(f, "was interrupted: its supervisor was told to stop"));
+        fixture_form(f, job);
+        fixture_fact(f, job, 0, end); /* no restart is left */
+        assert_int_equal(fixture_job(f, job), JOB_FAILED);
+        assert_int_equal(core_job(f->core, job)->exit_code, end.signal ? 143 : end.code ? end.code : 125);
+    }
+}
+
+static void an_interrupted_worker_comes_before_the_errors_of_its_peers(void **state)
+{
+    struct core_fixture *f = *state;
+    const struct spawn_fact interrupted = {.stopped = true, .interrupted = true};
+    int64_t job = two_end(f, "nodes: 2\nmax_restarts: 1\n", 1, 0, interrupted);
+
+    assert_int_equal(failed_rank(f, job), 1);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING); /* an error would have ended the job */
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+
+    job = fixture_running_job(f, "nodes: 2\nmax_restarts: 0\n");
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .stopped = true, .interrupted = true});
+    fixture_exit(f, job, 1, 0, 11); /* a later fault is a consequence */
+    assert_int_equal(failed_rank(f, job), 0);
+}
+
+static void a_command_that_ends_with_0_by_an_unknown_order_has_not_succeeded(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_running_job(f, "max_restarts: 0\n");
+
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .stopped = true});
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    fixture_form(f, job);
+    fixture_exit(f, job, 0, 0, 0); /* it ended by itself */
+    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
+}
+
+static void an_interrupted_worker_of_a_cancelled_job_changes_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_running_job(f, "max_restarts: 3\n");
+
+    fixture_cancel(f, job, false);
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .stopped = true, .interrupted = true});
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -417,6 +483,10 @@ int main(void)
         TEST(an_unresolved_name_is_the_nodes_fault),
         TEST(exit_code_no_restart_fails_the_job),
         TEST(an_expired_lease_does_not_count_as_a_restart),
+        TEST(an_interrupted_worker_restarts_whatever_its_exit_code),
+        TEST(an_interrupted_worker_comes_before_the_errors_of_its_peers),
+        TEST(a_command_that_ends_with_0_by_an_unknown_order_has_not_succeeded),
+        TEST(an_interrupted_worker_of_a_cancelled_job_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
