@@ -176,6 +176,7 @@ static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
 void supervisor_connected(struct supervisor *supervisor, int fd)
 {
     supervisor->fd = fd;
+    supervisor->trouble.code = ERR_OK;
     supervisor->synced = false;
     for (size_t i = 0; i < supervisor->count; i++) {
         supervisor->spawns[i].asked = STOP_NONE;

@@ -38,6 +38,8 @@ struct supervisor {
     bool synced;      /* it has named all its spawns over this connection */
     bool needed;      /* an order waits for it */
     int64_t retry_at; /* BOOTTIME ms: when to try to reach or start it again */
+    struct err
+        trouble; /* why the last try to start it failed; without a code: it did not, or no try was needed */
     struct supervised_spawn *spawns;
     size_t count, cap;
 };

@@ -19,7 +19,7 @@
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-#define RETRY_MS 200 /* between two tries to reach or start a supervisor */
+#define RETRY_MS 200  /* between two tries to reach or start a supervisor */
 
 struct supervisors {
     struct uv_loop_s *loop;
@@ -71,7 +71,9 @@ static void supervisor_attend(struct supervisors *all, struct supervisor *superv
     /* Started anew: it takes over the records, so it also ends what a dead supervisor left. If the old one
      * still lives but did not answer, its lock makes the new one fail, and the next try connects. */
     if (supervisor_launch(&all->options, supervisor->job, supervisor->dir, &fd, &pid, &e)) {
-        log_error("supervisor_not_started", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
+        if (!supervisor->trouble.code || strcmp(supervisor->trouble.msg, e.msg) != 0)
+            log_error("supervisor_not_started", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
+        supervisor->trouble = e; /* the next reconcile refuses the orders that wait */
         return;
     }
     all->children = array_grow(all->children, all->child_count, &all->child_cap, sizeof(*all->children));
@@ -89,6 +91,8 @@ int64_t supervisors_tend(struct supervisors *all, int64_t now)
         bool absent = supervisor->fd < 0 && (supervisor->needed || supervisor->count);
 
         supervisor->needed = false; /* an order that still waits sets it again at the next reconcile */
+        if (!absent)
+            supervisor->trouble.code = ERR_OK; /* the next order begins with a new try */
         if (absent && now >= supervisor->retry_at)
             supervisor_attend(all, supervisor, now);
         if (absent && supervisor->fd < 0 && supervisor->retry_at < next)
@@ -171,6 +175,9 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
     struct supervised_spawn *s;
 
     supervisor->needed = true;
+    if (supervisor->fd < 0 && supervisor->trouble.code)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "its supervisor cannot be started: %.200s",
+                       supervisor->trouble.msg);
     if (supervisor->fd < 0)
         return err_set(e, ERR_UNAVAILABLE, "the supervisor is not connected yet");
     m.order = *order; /* borrowed for the call */
@@ -213,7 +220,8 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
     spawn_fact_set_text(&s->fact.message, xstrdup(why));
     /* no supervisor will name it; its record makes it survive a restart of the agent */
     s->heard = true;
-    if (file_mkdirs(supervisor->dir, 0700, &e) || record_write(supervisor->dir, &s->fact, !all->options.attached, &e))
+    if (file_mkdirs(supervisor->dir, 0700, &e) ||
+        record_write(supervisor->dir, &s->fact, !all->options.attached, &e))
         log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, order->spawn,
                  LOG_Q(e.msg));
 }
@@ -261,7 +269,12 @@ void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
     struct control_message m = {.op = CONTROL_FORGET, .spawn = spawn};
     struct err e;
 
-    if (!s || supervisor->fd < 0 || control_send(supervisor->fd, &m, &e))
+    if (!s)
+        return;
+    /* Without a supervisor, a record of supervisors_refuse can still be removed. Otherwise the refused orders would need the
+     * supervisor that could not be started for them. */
+    if (supervisor->fd < 0 ? !supervisor->trouble.code || !s->fact.not_started
+                           : control_send(supervisor->fd, &m, &e))
         return;
     if (record_remove(supervisor->dir, spawn, &e)) /* it may be one that supervisors_refuse has written */
         log_warn("record_not_removed", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, spawn, LOG_Q(e.msg));
@@ -302,12 +315,15 @@ bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn)
 }
 
 /* A job of which nothing is known is settled although no supervisor is connected: no record means no spawn,
- * and the first order makes its supervisor necessary. */
+ * and the first order makes its supervisor necessary. If it cannot be started, further orders are refused, too. */
 bool supervisors_settled(void *supervisors, int64_t job)
 {
-    struct supervisor *supervisor = supervisor_find(supervisors, job);
+    const struct supervisor *supervisor = supervisor_find(supervisors, job);
+    bool refused = supervisor && supervisor->trouble.code;
 
-    return !supervisor || supervisor->synced || (supervisor->fd < 0 && !supervisor->count);
+    for (size_t i = 0; refused && i < supervisor->count; i++)
+        refused = supervisor->spawns[i].fact.not_started;
+    return !supervisor || supervisor->synced || (supervisor->fd < 0 && (!supervisor->count || refused));
 }
 
 size_t supervisors_children(const struct supervisors *all)

@@ -61,7 +61,7 @@ static void fixture_close(struct fixture *f)
     free(f->supervisor_dir);
 }
 
-static enum err_code order_spawn(struct fixture *f, int64_t spawn, struct err *e)
+static enum err_code order_spawn_of(struct fixture *f, int64_t job, int64_t spawn, struct err *e)
 {
     CLEANUP(spawn_order_release) struct spawn_order o = {.spawn = spawn, .first_generation = 1};
 
@@ -71,7 +71,12 @@ static enum err_code order_spawn(struct fixture *f, int64_t spawn, struct err *e
     o.argv = xcalloc(2, sizeof(*o.argv));
     o.argv[0] = xstrdup("true");
     o.env = xcalloc(1, sizeof(*o.env));
-    return supervisors_start(f->supervisors, 7, &o, e);
+    return supervisors_start(f->supervisors, job, &o, e);
+}
+
+static enum err_code order_spawn(struct fixture *f, int64_t spawn, struct err *e)
+{
+    return order_spawn_of(f, 7, spawn, e);
 }
 
 /* Lets the agent connect, and returns the supervisor's end of the connection. */
@@ -123,10 +128,51 @@ static void an_order_to_an_ending_supervisor_waits_for_the_next_one(void **state
     fixture_close(&f);
 }
 
+/* Job 8 has no supervisor, and its log cannot be opened. */
+static void a_supervisor_that_cannot_be_started_refuses_the_orders(void **state)
+{
+    const struct spawn_order refused = {.spawn = 3, .first_generation = 1};
+    struct supervisor_events events = {on_change, on_report, NULL};
+    struct fixture f;
+    struct err e;
+    size_t count;
+
+    (void)state;
+    fixture_open(&f);
+    supervisors_close(f.supervisors);
+    events.user = &f;
+    CLEANUP(free_text) char *file = xasprintf("%s/file", f.dir);
+    CLEANUP(free_text) char *below = xasprintf("%s/logs", file);
+    f.options.log_dir = below;
+    assert_ok(file_write_atomic(file, "", 0, 0600, &e), &e);
+    assert_ok(supervisors_open(&f.supervisors, &f.loop, &f.options, &events, &e), &e);
+
+    assert_int_equal(order_spawn_of(&f, 8, 3, &e), ERR_UNAVAILABLE); /* nobody has tried yet */
+    supervisors_tend(f.supervisors, 1);
+    assert_int_equal(order_spawn_of(&f, 8, 3, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(e.msg, "its supervisor cannot be started: "));
+    supervisors_refuse(f.supervisors, 8, &refused, e.msg, true, false);
+    const struct spawn_fact **known = supervisors_known(f.supervisors, &count);
+    assert_int_equal(count, 1);
+    assert_true(known[0]->not_started && known[0]->node_trouble);
+    free(known);
+    /* further orders are refused, too, and the record can be removed without a supervisor */
+    assert_true(supervisors_settled(f.supervisors, 8));
+    assert_int_equal(order_spawn_of(&f, 8, 4, &e), ERR_RESOURCE_EXHAUSTED);
+    supervisors_forget(f.supervisors, 8, 3);
+    assert_int_equal(known_count(&f), 0);
+    /* a later order begins with a new try */
+    supervisors_tend(f.supervisors, 2);
+    supervisors_tend(f.supervisors, 3);
+    assert_int_equal(order_spawn_of(&f, 8, 5, &e), ERR_UNAVAILABLE);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_order_to_an_ending_supervisor_waits_for_the_next_one),
+        cmocka_unit_test(a_supervisor_that_cannot_be_started_refuses_the_orders),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
