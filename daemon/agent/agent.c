@@ -78,6 +78,7 @@ static void on_settle(uv_prepare_t *handle)
         coordinator_link_dial(a);
         wake_at(a, a->dial_by, now);
     }
+    wake_at(a, coordinator_link_save_wish(a, now), now);
     wish_apply(a, now);
     wake_at(a, supervisors_tend(a->supervisors, now), now);
     supervisors_sweep(a->supervisors, node_jobs_wants, a);

@@ -42,6 +42,8 @@ struct agent {
     int64_t dial_by;
     char *nccl, *plugin; /* the trainer's answer; NULL: there are no GPUs */
     struct wish_store wish;
+    struct err wish_trouble; /* why the newest wish could not be written; without a code: it was */
+    int64_t wish_retry_at;   /* BOOTTIME ms: when to try again, while there is wish.unsaved */
     struct card_store cards;
     struct supervisors *supervisors;
     struct session *session;

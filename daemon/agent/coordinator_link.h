@@ -13,6 +13,9 @@
  * kept in agent->failure and ends the loop. */
 void coordinator_link_dial(struct agent *a);
 
+/* Tries again to write a wish that could not be written. Returns the BOOTTIME ms of the next try; INT64_MAX: none is due. */
+int64_t coordinator_link_save_wish(struct agent *a, int64_t now);
+
 /* For modules that send messages of their own; `agent` is the struct agent. Errors as session_send has them.
  */
 MUST_CHECK enum err_code coordinator_link_send(void *agent, const Ddp__V1__AgentUp *up, struct err *e);

@@ -58,7 +58,7 @@ static void group_start_missing(const struct reconcile_input *in, const Ddp__V1_
 
         if (!reconcile_pending(group, spawn) || known_find(in, group->job, spawn->spawn))
             continue;
-        actions_add(out, (struct action){.kind = ACTION_START,
+        actions_add(out, (struct action){.kind = in->unsaved ? ACTION_REFUSE : ACTION_START,
                                          .job = group->job,
                                          .spawn = spawn->spawn,
                                          .group = group,
@@ -80,7 +80,8 @@ static void known_reconcile(const struct reconcile_input *in, const struct spawn
             out,
             (struct action){.kind = ACTION_ANSWER, .job = known->job, .spawn = known->spawn, .wish = wished});
     if (known->state == SPAWN_EXITED) {
-        if (exit_is_wanted(group, known->spawn)) /* the coordinator has not committed its end yet */
+        /* the coordinator has not committed its end yet, or the wish that says so may be lost again */
+        if (exit_is_wanted(group, known->spawn) || in->unsaved)
             return;
         action.kind = ACTION_FORGET;
     } else if (!wished) {

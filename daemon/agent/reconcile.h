@@ -16,6 +16,8 @@ struct reconcile_input {
     const Ddp__V1__Wish *wish; /* NULL: there is no wish yet, so there is nothing to do */
     /* The wish came in the newest session. An older one may name spawns that count as dead by now. */
     bool confirmed;
+    /* It is not on disk (wish.h): what it would start is refused, and nothing is forgotten. */
+    bool unsaved;
     const struct spawn_fact *const *known; /* the facts of all spawns on this node */
     size_t count;
     /* The supervisor of the job has named all its spawns. Before that a spawn may run that is not known yet,
@@ -27,15 +29,15 @@ struct reconcile_input {
     int64_t last_ack;
 };
 
-enum action_kind { ACTION_START, ACTION_STOP, ACTION_FORGET, ACTION_ANSWER };
+enum action_kind { ACTION_START, ACTION_REFUSE, ACTION_STOP, ACTION_FORGET, ACTION_ANSWER };
 struct action {
     enum action_kind kind;
     int64_t job, spawn;
     enum stop_mode mode;             /* stop */
     int64_t grace_ms;                /* stop */
     int signal;                      /* stop: the signal to send first; 0: SIGTERM */
-    const Ddp__V1__GroupWish *group; /* start; borrowed from the wish */
-    const Ddp__V1__SpawnWish *wish;  /* start, answer; borrowed from the wish */
+    const Ddp__V1__GroupWish *group; /* start, refuse; borrowed from the wish */
+    const Ddp__V1__SpawnWish *wish;  /* start, refuse, answer; borrowed from the wish */
 };
 struct actions {
     struct action *items;

@@ -405,16 +405,11 @@ void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
     rpc_session_close_send(s->stream); /* the coordinator ends the stream, and then the session closes */
 }
 
-void session_redial(struct session *s)
-{
-    if (s && s->stream)
-        rpc_session_cancel(s->stream);
-}
-
 void session_renew(struct session *s)
 {
     s->renewing = s->stream;
-    session_redial(s);
+    if (s->stream)
+        rpc_session_cancel(s->stream);
 }
 
 void session_beat(struct session *s)

@@ -50,10 +50,9 @@ void session_close(struct session *s, void (*on_closed)(void *user), void *user)
  */
 void session_leave(struct session *s, void (*on_closed)(void *user), void *user);
 
-/* Ends the stream and dials again after a pause. The coordinator then sends everything anew. */
-void session_redial(struct session *s);
-void session_renew(struct session *s); /* the same, but no failure: the hello has changed */
-void session_beat(struct session *s);  /* sends a heartbeat now: its content has changed */
+/* Ends the stream and dials again after a pause, because the hello has changed. The coordinator then sends everything anew. */
+void session_renew(struct session *s);
+void session_beat(struct session *s); /* sends a heartbeat now: its content has changed */
 bool session_welcomed(const struct session *s);
 /* UNAVAILABLE: there is no welcomed stream. RESOURCE_EXHAUSTED: the queue is full; on_sendable follows. */
 MUST_CHECK enum err_code session_send(struct session *s, const Ddp__V1__AgentUp *message, struct err *e);

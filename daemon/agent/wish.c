@@ -41,38 +41,78 @@ enum err_code wish_open(struct wish_store *out, const char *state, struct err *e
 void wish_close(struct wish_store *w)
 {
     rpc_free(w->wish);
+    rpc_free(w->unsaved);
     free(w->path);
     memset(w, 0, sizeof(*w));
+}
+
+static enum err_code wish_copy(const Ddp__V1__Wish *wish, Ddp__V1__Wish **out, struct err *e)
+{
+    CLEANUP(buf_release) struct buf body = {0};
+    void *copy = NULL;
+
+    if (rpc_pack(wish, &body, e) ||
+        rpc_unpack(&ddp__v1__wish__descriptor, body.data ? body.data : "", body.len, &copy, e))
+        return e->code;
+    *out = copy;
+    return ERR_OK;
+}
+
+static enum err_code wish_check(const Ddp__V1__Wish *kept, const Ddp__V1__Wish *wish, struct err *e)
+{
+    if (kept && strcmp(kept->cluster_id, wish->cluster_id))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "this node belongs to cluster %.8s, but the wish to %.8s: to move the node, "
+                       "run ddp-agent --rejoin",
+                       kept->cluster_id, wish->cluster_id);
+    if (kept &&
+        (wish->epoch < kept->epoch || (wish->epoch == kept->epoch && wish->revision < kept->revision)))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "wish %" PRId64 ".%" PRId64 " is older than the kept one, %" PRId64 ".%" PRId64,
+                       wish->epoch, wish->revision, kept->epoch, kept->revision);
+    return ERR_OK;
+}
+
+static enum err_code wish_save(struct wish_store *w, struct card_store *cards, const Ddp__V1__Wish *wish,
+                               struct err *e)
+{
+    Ddp__V1__Wish bare = *wish, *copy;
+
+    bare.cards = NULL; /* cards have files of their own */
+    bare.n_cards = 0;
+    if (wish_copy(&bare, &copy, e))
+        return e->code;
+    if (cards_keep(cards, wish->cards, wish->n_cards, e) ||
+        message_file_write(w->path, magic, &bare, !w->brief, e)) {
+        rpc_free(copy);
+        if (e->code == ERR_FAILED_PRECONDITION) /* EBUSY, which does not mean that the wish is wrong */
+            e->code = ERR_INTERNAL;
+        return e->code;
+    }
+    rpc_free(w->wish);
+    w->wish = copy;
+    return ERR_OK;
 }
 
 enum err_code wish_accept(struct wish_store *w, struct card_store *cards, const Ddp__V1__Wish *wish,
                           struct err *e)
 {
-    const Ddp__V1__Wish *old = w->wish;
-    Ddp__V1__Wish bare = *wish;
-    CLEANUP(buf_release) struct buf body = {0};
-    void *copy = NULL;
+    Ddp__V1__Wish *last = w->unsaved; /* `wish` itself at another try */
+    struct err unseen;
 
-    if (old && strcmp(old->cluster_id, wish->cluster_id))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "this node belongs to cluster %.8s, but the wish to %.8s: to move the node, "
-                       "run ddp-agent --rejoin",
-                       old->cluster_id, wish->cluster_id);
-    if (old && (wish->epoch < old->epoch || (wish->epoch == old->epoch && wish->revision < old->revision)))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "wish %" PRId64 ".%" PRId64 " is older than the kept one, %" PRId64 ".%" PRId64,
-                       wish->epoch, wish->revision, old->epoch, old->revision);
-    if (cards_keep(cards, wish->cards, wish->n_cards, e))
+    if (wish_check(last ? last : w->wish, wish, e))
         return e->code;
-    bare.cards = NULL; /* cards have files of their own */
-    bare.n_cards = 0;
-    if (rpc_pack(&bare, &body, e) || message_file_write(w->path, magic, &bare, !w->brief, e))
-        return e->code;
-    if (rpc_unpack(&ddp__v1__wish__descriptor, body.data ? body.data : "", body.len, &copy, e))
-        return e->code;
-    rpc_free(w->wish);
-    w->wish = copy;
-    return ERR_OK;
+    if (!wish_save(w, cards, wish, e)) {
+        w->unsaved = NULL;
+        rpc_free(last);
+        return ERR_OK;
+    }
+    if (wish != last) {
+        if (wish_copy(wish, &w->unsaved, &unseen))
+            w->unsaved = NULL;
+        rpc_free(last);
+    }
+    return e->code;
 }
 
 enum err_code wish_forget(struct wish_store *w, struct err *e)
@@ -80,7 +120,8 @@ enum err_code wish_forget(struct wish_store *w, struct err *e)
     if (unlink(w->path) && errno != ENOENT)
         return err_sys(e, errno, "%s", w->path);
     rpc_free(w->wish);
-    w->wish = NULL;
+    rpc_free(w->unsaved);
+    w->wish = w->unsaved = NULL;
     return ERR_OK;
 }
 

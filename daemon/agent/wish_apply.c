@@ -76,8 +76,16 @@ static enum err_code job_file_write(struct agent *a, const Ddp__V1__GroupWish *g
     return ERR_OK;
 }
 
+/* What a refusal needs. */
+static void order_name(const struct action *act, struct spawn_order *order)
+{
+    order->spawn = act->spawn;
+    order->first_generation = wish_first_generation(act->wish);
+    order->first_local_rank = wish_first_local_rank(act->wish);
+}
+
 static enum err_code order_make(struct agent *a, const struct action *act, struct spawn_order *order,
-                                struct err *e)
+                                bool *node_trouble, struct err *e)
 {
     const Ddp__V1__GroupWish *group = act->group;
     CLEANUP(job_release) struct job_spec spec = {0};
@@ -93,16 +101,16 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
                                       .has_gpus = gpus_count(a->gpus) > 0,
                                       .inherited = a->settings->lifeline >= 0 ? environ : NULL};
 
-    /* first, so that a refusal can name the spawn */
-    order->spawn = act->spawn;
-    order->first_generation = wish_first_generation(act->wish);
-    order->first_local_rank = wish_first_local_rank(act->wish);
+    order_name(act, order); /* first, so that a refusal can name the spawn */
     if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
         return e->code;
+    /* a disk that is full, read-only or damaged: another node may have a better one */
+    *node_trouble = true;
     if (run_dir_make(a, group, spec.kind == JOB_TRAIN, &run_dir, e))
         return e->code;
     if (spec.kind == JOB_TRAIN && job_file_write(a, group, &job_file, e))
         return e->code;
+    *node_trouble = false;
     coordinator_file_write(a);
     place.coordinator_file = a->coordinator_file;
     place.run_dir = run_dir;
@@ -122,9 +130,7 @@ static bool account_is_missing(struct agent *a, const struct action *act, struct
 
     if (!a->settings->run_as || !account_check(user, a->settings->node, e) || e->code == ERR_UNAVAILABLE)
         return false;
-    order->spawn = act->spawn;
-    order->first_generation = wish_first_generation(act->wish);
-    order->first_local_rank = wish_first_local_rank(act->wish);
+    order_name(act, order);
     rpc_utf8_clean(e->msg);
     accounts_refused(a->accounts, user, e->msg);
     return true;
@@ -135,7 +141,8 @@ static void action_start(struct agent *a, const struct action *act)
     struct spawn_order order = {0};
     struct err e = {0};
     bool no_account = account_is_missing(a, act, &order, &e);
-    enum err_code code = e.code ? e.code : order_make(a, act, &order, &e);
+    bool node_trouble = no_account;
+    enum err_code code = e.code ? e.code : order_make(a, act, &order, &node_trouble, &e);
 
     if (!code)
         code = supervisors_start(a->supervisors, act->job, &order, &e);
@@ -145,9 +152,21 @@ static void action_start(struct agent *a, const struct action *act)
         if (!no_account)
             err_wrap(&e, "%s", a->settings->node);
         supervisors_refuse(a->supervisors, act->job, &order, rpc_utf8_clean(e.msg),
-                           no_account || e.code == ERR_RESOURCE_EXHAUSTED, no_account);
+                           node_trouble || e.code == ERR_RESOURCE_EXHAUSTED, no_account);
     }
     spawn_order_release(&order);
+    a->facts_due = true;
+}
+
+/* Nothing starts by a wish that is not on disk. The node rests, and another one may take the job. */
+static void action_refuse(struct agent *a, const struct action *act)
+{
+    struct spawn_order order = {0};
+    CLEANUP(free_text)
+    char *why = xasprintf("%s: the agent cannot write its state: %s", a->settings->node, a->wish_trouble.msg);
+
+    order_name(act, &order);
+    supervisors_refuse(a->supervisors, act->job, &order, rpc_utf8_clean(why), true, false);
     a->facts_due = true;
 }
 
@@ -156,6 +175,9 @@ static void action_apply(struct agent *a, const struct action *action)
     switch (action->kind) {
     case ACTION_START:
         action_start(a, action);
+        break;
+    case ACTION_REFUSE:
+        action_refuse(a, action);
         break;
     case ACTION_STOP:
         supervisors_stop(a->supervisors, action);
@@ -182,8 +204,14 @@ void wish_apply(struct agent *a, int64_t now)
     const struct spawn_fact **known = supervisors_known(a->supervisors, &in.count);
 
     in.known = known;
-    if (a->leaving) /* --rejoin: nothing is wanted, so all is stopped and forgotten */
+    if (a->wish.unsaved) {
+        in.wish = a->wish.unsaved;
+        in.confirmed = in.unsaved = true;
+    }
+    if (a->leaving) { /* --rejoin: nothing is wanted, so all is stopped and forgotten */
         in.wish = &nothing;
+        in.unsaved = false;
+    }
     reconcile_wish(&in, &actions);
     free(known);
     for (size_t i = 0; i < actions.count; i++)

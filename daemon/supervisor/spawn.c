@@ -472,8 +472,10 @@ static int64_t spawn_save(struct spawn *s, const struct spawn_site *site, int64_
         s->saved = true;
         return INT64_MAX;
     }
-    log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", site->job, s->fact.spawn,
-             LOG_Q(e.msg));
+    if (e.code != s->save_code) /* once for each cause: the disk may be full for days */
+        log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", site->job, s->fact.spawn,
+                 LOG_Q(e.msg));
+    s->save_code = e.code;
     s->next_try = now + RECORD_RETRY_MS;
     return s->next_try;
 }

@@ -58,6 +58,7 @@ struct spawn {
     bool warm;                /* a spare that has not become the rank yet */
     bool found;               /* known only from the record of an earlier supervisor */
     bool saved;               /* the exit record is on disk */
+    enum err_code save_code;  /* why the last try to write it failed */
     bool dirty;               /* the agent has not been told the current fact */
 };
 

@@ -133,6 +133,35 @@ static void nothing_starts_without_a_lease_or_before_the_supervisor_has_synced(v
     assert_int_equal(out.count, 0);
 }
 
+static void a_wish_that_is_not_on_disk_only_stops(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, DDP__V1__STOP_MODE__STOP_TERM), b = spawn_wish(2, 1, 0);
+    Ddp__V1__SpawnWish *spawns[] = {&a, &b};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact facts[3];
+    const struct spawn_fact *known[] = {fact_known(7, &facts[0], 1, SPAWN_RUNNING),
+                                        fact_known(7, &facts[1], 3, SPAWN_EXITED),
+                                        fact_known(8, &facts[2], 1, SPAWN_RUNNING)};
+    struct reconcile_input in = {.wish = &wish,
+                                 .confirmed = true,
+                                 .unsaved = true,
+                                 .known = known,
+                                 .count = ARRAY_LEN(known),
+                                 .settled = all_settled,
+                                 .now = 50000,
+                                 .last_ack = 40000};
+    CLEANUP(actions_release) struct actions out = {0};
+
+    (void)state;
+    reconcile_wish(&in, &out);
+    assert_int_equal(out.count, 3); /* spawn 3, which nobody wants any more, is not forgotten */
+    assert_true(out.items[0].kind == ACTION_REFUSE && out.items[0].spawn == 2);
+    assert_ptr_equal(out.items[0].wish, &b);
+    assert_true(out.items[1].kind == ACTION_STOP && out.items[1].job == 7 && out.items[1].mode == STOP_TERM);
+    assert_true(out.items[2].kind == ACTION_STOP && out.items[2].job == 8 && out.items[2].mode == STOP_KILL);
+}
+
 static void stops_are_passed_on(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, DDP__V1__STOP_MODE__STOP_SNAPSHOT),
@@ -242,6 +271,7 @@ int main(void)
         cmocka_unit_test(answers_come_before_stops),
         cmocka_unit_test(nothing_starts_from_an_unconfirmed_wish),
         cmocka_unit_test(nothing_starts_without_a_lease_or_before_the_supervisor_has_synced),
+        cmocka_unit_test(a_wish_that_is_not_on_disk_only_stops),
         cmocka_unit_test(stops_are_passed_on),
         cmocka_unit_test(a_stopped_spawn_that_never_started_does_not_start),
         cmocka_unit_test(a_spawn_to_keep_only_runs_on_and_is_not_started),

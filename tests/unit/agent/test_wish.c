@@ -80,6 +80,33 @@ static void an_older_wish_is_refused(void **state)
     wish_close(&w);
 }
 
+static void a_wish_that_cannot_be_written_is_kept_in_memory(void **state)
+{
+    struct wish_store w, again;
+    struct err e;
+
+    assert_ok(wish_open(&w, *state, &e), &e);
+    assert_ok(accept_wish(&w, 2, 5, &e), &e);
+    assert_int_equal(unlink(w.path), 0);
+    assert_int_equal(mkdir(w.path, 0700), 0); /* the file cannot be written now */
+    assert_int_not_equal(accept_wish(&w, 2, 6, &e), ERR_FAILED_PRECONDITION);
+    assert_int_not_equal(accept_wish(&w, 2, 7, &e), ERR_FAILED_PRECONDITION);
+    assert_int_equal(w.wish->revision, 5);
+    assert_int_equal(w.unsaved->revision, 7);
+    assert_int_equal(accept_wish(&w, 2, 6, &e), ERR_FAILED_PRECONDITION); /* older */
+    assert_int_not_equal(wish_accept(&w, &no_cards, w.unsaved, &e), ERR_OK);
+    assert_int_equal(w.unsaved->revision, 7);
+
+    assert_int_equal(rmdir(w.path), 0);
+    assert_ok(wish_accept(&w, &no_cards, w.unsaved, &e), &e);
+    assert_null(w.unsaved);
+    assert_int_equal(w.wish->revision, 7);
+    assert_ok(wish_open(&again, *state, &e), &e);
+    assert_int_equal(again.wish->revision, 7);
+    wish_close(&again);
+    wish_close(&w);
+}
+
 static void a_wish_of_another_cluster_is_refused_until_rejoin(void **state)
 {
     Ddp__V1__Wish other = wish_of(9, 9, NULL, 0);
@@ -211,6 +238,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_wish_survives_a_restart, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(an_older_wish_is_refused, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_wish_that_cannot_be_written_is_kept_in_memory, make_dir,
+                                        remove_dir),
         cmocka_unit_test_setup_teardown(a_wish_of_another_cluster_is_refused_until_rejoin, make_dir,
                                         remove_dir),
         cmocka_unit_test_setup_teardown(cards_are_kept_beside_the_wish, make_dir, remove_dir),
