@@ -92,30 +92,37 @@ static void python_find(struct agent *a)
         a->python = realpath(found, NULL);
 }
 
-/* While a machine starts, the name server may start later than the agent: waits for it. A name that the
- * server does not know is an error. */
-static void await_name_server(const struct settings *s)
+/* While a machine starts, the name server and the routes of its network may come later than the agent: waits for them. A name
+ * that the server does not know is an error. */
+static enum err_code address_await(struct agent *a, struct err *e)
 {
     const struct timespec pause = {.tv_sec = 1};
-    struct err e;
+    const char *coordinator = a->settings->coordinator, *told = NULL;
 
-    for (int tries = 0; rpc_resolve(s->coordinator, RESOLVE_MS, &e) == ERR_UNAVAILABLE; tries++) {
-        if (s->lifeline >= 0)
-            return; /* ddpctl run waits for this agent, and reports the error itself */
-        if (!tries)
-            log_warn("name_not_resolved", "coordinator=%s why=%s", s->coordinator, LOG_Q(e.msg));
+    for (;;) {
+        const char *lack = "name_not_resolved";
+        enum err_code code = rpc_resolve(coordinator, RESOLVE_MS, e);
+
+        /* ddpctl run waits for this agent, and reports the error itself */
+        if (code != ERR_UNAVAILABLE || a->settings->lifeline >= 0) {
+            lack = "no_route";
+            code = inventory_address(coordinator, &a->address, e);
+        }
+        if (code != ERR_UNAVAILABLE || a->settings->lifeline >= 0)
+            return code;
+        if (!told || strcmp(told, lack) != 0)
+            log_warn(lack, "coordinator=%s why=%s", coordinator, LOG_Q(e->msg));
+        told = lack;
         nanosleep(&pause, NULL);
     }
 }
 
 static enum err_code address_find(struct agent *a, struct err *e)
 {
-    if (a->settings->address) {
-        a->address = xstrdup(a->settings->address);
-        return ERR_OK;
-    }
-    await_name_server(a->settings);
-    return inventory_address(a->settings->coordinator, &a->address, e);
+    if (!a->settings->address)
+        return address_await(a, e);
+    a->address = xstrdup(a->settings->address);
+    return ERR_OK;
 }
 
 static void check_server_open(struct agent *a)

@@ -78,8 +78,9 @@ static enum err_code address_towards_host(const char *host, int port_number, cha
     snprintf(port, sizeof(port), "%d", port_number);
     rc = getaddrinfo(host, port, &hints, &found);
     if (rc)
-        return err_set(e, ERR_UNAVAILABLE, "%s: %s", host, gai_strerror(rc));
-    err_set(e, ERR_UNAVAILABLE, "it has no address");
+        return err_set(e, rc == EAI_AGAIN ? ERR_UNAVAILABLE : ERR_NOT_FOUND, "%s: %s", host,
+                       gai_strerror(rc));
+    err_set(e, ERR_NOT_FOUND, "it has no address");
     for (const struct addrinfo *ai = found; ai; ai = ai->ai_next)
         if (!address_towards(ai, out, e)) {
             freeaddrinfo(found);

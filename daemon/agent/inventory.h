@@ -23,7 +23,8 @@ void inventory_measure(struct inventory_meter *meter, struct inventory_load *out
 
 /* The address at which other nodes reach this one: the source address of the route to the coordinator. If
  * that is a loopback address, the source address of the default route; without one, the address of the first
- * interface that has one; else 127.0.0.1. The caller frees it. */
+ * interface that has one; else 127.0.0.1. The caller frees it. UNAVAILABLE: there is no route yet, or no answer of the name
+ * server. */
 MUST_CHECK enum err_code inventory_address(const char *coordinator, char **out, struct err *e);
 
 #endif

@@ -422,8 +422,10 @@ static enum err_code settings_check(struct settings *s, struct err *e)
         return e->code;
     if (s->run_as && geteuid())
         return err_set(e, ERR_INVALID_ARGUMENT, "only root can run jobs as their submitters (run_as)");
+    /* Not INVALID_ARGUMENT: after a boot the account database may be on a server that is not reachable yet, and systemd does not
+     * start an agent again whose configuration is wrong. */
     if (s->user && !getpwnam(s->user))
-        return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", s->user);
+        return err_set(e, ERR_NOT_FOUND, "user '%s' does not exist on this node", s->user);
     if (s->user && geteuid() && getpwnam(s->user)->pw_uid != geteuid())
         return err_set(e, ERR_INVALID_ARGUMENT, "only root can run jobs as another user ('%s')", s->user);
     if (!s->tls.ca != !s->tls.cert || !s->tls.ca != !s->tls.key)
