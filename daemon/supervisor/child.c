@@ -240,6 +240,10 @@ enum err_code child_account(const char *name, struct passwd **out, struct err *e
         return ERR_OK;
     errno = 0;
     *out = getpwnam(name);
+    /* getpwnam(3) lists these for a name that does not exist. Any other means that nobody knows: no descriptors, for
+     * example, or a server that does not answer. */
+    if (!*out && errno && errno != ENOENT && errno != ESRCH && errno != EBADF && errno != EPERM)
+        return err_sys(e, errno, "account of user %s", name);
     if (!*out)
         return err_set(e, ERR_NOT_FOUND, "user %s does not exist", name);
     if ((*out)->pw_uid == geteuid())

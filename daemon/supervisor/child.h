@@ -39,7 +39,8 @@ MUST_CHECK enum err_code child_fork_idle(const struct spawn_order *order, const 
 
 /* ---- for other children of the supervisor that are forked and executed */
 
-/* Finds the account of a name. *out is NULL if the account need not change, else it is valid until the next look-up. */
+/* Finds the account of a name. *out is NULL if the account need not change, else it is valid until the next look-up.
+ * NOT_FOUND: there is no such account; any other error: it cannot be looked up now. */
 MUST_CHECK enum err_code child_account(const char *name, struct passwd **out, struct err *e);
 /* In the child: a session of its own, default signal handling, the account (NULL: none), and death with the parent.
  * Returns 0, or 1 and errno if the account could not be taken, or 2 if the rest failed. */

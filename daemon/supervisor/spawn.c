@@ -88,8 +88,10 @@ static enum err_code spawn_start_store(struct spawn *s, const struct spawn_site 
 
     if (!s->order.store || !store_child_allowed(site->dir))
         return ERR_OK;
-    if (child_account(s->order.user, &account, e))
+    if (child_account(s->order.user, &account, e)) {
+        s->fact.node_trouble = true;
         return err_wrap(e, "%s", site->node);
+    }
     if (store_child_start(&s->store, s->fact.first_generation, s->order.master_port, account, e) == ERR_OK)
         return ERR_OK;
     s->fact.node_trouble = e->code != ERR_ALREADY_EXISTS;
@@ -107,8 +109,12 @@ static enum err_code spawn_fork(struct spawn *s, const struct spawn_site *site, 
     struct err unseen;
 
     kernel_kills_begin(&s->kernel_kills, kernel_oom_kills(), clock_boot_ms());
-    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, spares, &child, e))
+    if (child_fork(&s->order, s->fact.cgroup, site->files, &site->terminal, spares, &child, e)) {
+        /* The node lacks the account, a place for the logs, descriptors or processes. The command is not the reason: that
+         * comes from the child (spawn_exec_ready). */
+        s->fact.node_trouble = true;
         return err_wrap(e, "%s", site->node);
+    }
     s->pid = s->session = child.pid;
     s->fact.pid = child.pid;
     s->warm = child.warm;

@@ -1,9 +1,12 @@
-/* Tests that a child hears a signal that is sent as soon as its process group exists. */
+/* Tests that a child hears a signal that is sent as soon as its process group exists, and the look-up of its account. */
 #include "tests/unit/base/check.h"
 
 #include <errno.h>
+#include <nss.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,10 +52,30 @@ static void a_stop_right_after_the_start_is_heard(void **state)
     }
 }
 
+static void an_account_that_cannot_be_looked_up_is_not_missing(void **state)
+{
+    struct rlimit before, few;
+    struct passwd *account;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(__nss_configure_lookup("passwd", "files"),
+                     0); /* a later service may answer without a descriptor */
+    assert_int_equal(child_account("nobody-of-that-name", &account, &e), ERR_NOT_FOUND);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    enum err_code code = child_account("nobody-of-that-name", &account, &e);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(code, ERR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(e.msg, "account of user nobody-of-that-name: Too many open files"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_right_after_the_start_is_heard),
+        cmocka_unit_test(an_account_that_cannot_be_looked_up_is_not_missing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
