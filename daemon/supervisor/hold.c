@@ -88,8 +88,13 @@ static int lock_file_open(int dir, const char *name)
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     int fd = openat(dir, name, flags);
 
-    if (fd < 0 && errno == ENOENT)
+    if (fd < 0 && errno == ENOENT) {
         fd = openat(dir, name, flags | O_CREAT | O_EXCL, 0666);
+        /* It has the umask's mode: open it to all users. Only if this call has made it: another user could have moved or
+         * linked some file of ours to this name. */
+        if (fd >= 0)
+            (void)fchmod(fd, 0666);
+    }
     if (fd < 0 && errno == EEXIST) /* another process made it in between */
         fd = openat(dir, name, flags);
     return fd;
@@ -100,7 +105,6 @@ static int lock_file_take(int dir, const char *uuid, const char *suffix, int how
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
     int fd = strchr(name, '/') ? -1 : lock_file_open(dir, name);
-    struct stat st;
 
     if (fd < 0)
         return -1;
@@ -108,10 +112,6 @@ static int lock_file_take(int dir, const char *uuid, const char *suffix, int how
         close(fd);
         return -1;
     }
-    /* A file made here has the umask's mode: open it to all users. Only a plain file of this user without
-     * other links: another user could have linked some file of ours to this name. */
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1)
-        (void)fchmod(fd, 0666);
     return fd;
 }
 

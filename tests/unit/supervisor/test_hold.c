@@ -72,6 +72,45 @@ static void shared_and_exclusive_holds_exclude_each_other(void **state)
     unlink_locks(uuid);
 }
 
+/* The modes of the lock's files; 0: there is no such file. */
+static void read_modes(const char *uuid, mode_t modes[2])
+{
+    static const char *const forms[] = {"/run/lock/ddp-%s.lock", "/tmp/ddp-%s.lock"};
+
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        char path[128];
+        struct stat st;
+        snprintf(path, sizeof(path), forms[i], uuid);
+        modes[i] = stat(path, &st) ? 0 : st.st_mode & 0777;
+    }
+}
+
+static void only_a_new_lock_is_opened_to_all_users(void **state)
+{
+    char uuid[64], path[128];
+    char *list[] = {uuid, NULL};
+    int fds[HOLD_FDS];
+    mode_t modes[2];
+    struct err e;
+
+    (void)state;
+    snprintf(uuid, sizeof(uuid), "GPU-test-mode-%d", (int)getpid());
+    const mode_t mask = umask(077);
+    assert_int_equal(hold_gpus(list, 1, fds, &e), ERR_OK);
+    hold_drop(fds);
+    umask(mask);
+    read_modes(uuid, modes);
+    assert_true((modes[0] | modes[1]) == 0666);
+    /* a private file that another user has moved to this name */
+    snprintf(path, sizeof(path), modes[0] ? "/run/lock/ddp-%s.lock" : "/tmp/ddp-%s.lock", uuid);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(hold_gpus(list, 1, fds, &e), ERR_OK);
+    hold_drop(fds);
+    read_modes(uuid, modes);
+    assert_true((modes[0] | modes[1]) == 0600);
+    unlink_locks(uuid);
+}
+
 static void a_worker_may_hold_as_many_gpus_as_a_job_file_allows(void **state)
 {
     char *list[65] = {NULL};
@@ -94,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_users_use_one_lock_directory),
         cmocka_unit_test(shared_and_exclusive_holds_exclude_each_other),
+        cmocka_unit_test(only_a_new_lock_is_opened_to_all_users),
         cmocka_unit_test(a_worker_may_hold_as_many_gpus_as_a_job_file_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
