@@ -27,6 +27,8 @@ MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e
  * other file system. As root, empties a directory of another user with that user's rights, because its owner may
  * change it meanwhile. Takes at most 2 s for this (DEADLINE_EXCEEDED: call again). In file_tree.c. */
 MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);
+/* The same, but with this time limit, also for directories of one's own. */
+MUST_CHECK enum err_code file_remove_tree_within(const char *dir, int64_t limit_ms, struct err *e);
 bool file_exists(const char *path); /* false also if that cannot be found out */
 /* UNKNOWN: an I/O error, a stale handle of NFS, no permission; errno says which. What is removed because another file is
  * missing needs this, not file_exists. */

@@ -39,9 +39,11 @@ struct tree_level { /* a directory above the open one */
 struct tree_removal {
     const char *path; /* for messages */
     dev_t device;
-    uid_t user;    /* the user whose rights we have */
-    bool lent;     /* uid is not the process's own */
-    int64_t until; /* end of the time limit for other users' directories; 0: none was found yet */
+    uid_t user;   /* the user whose rights we have */
+    bool lent;    /* uid is not the process's own */
+    bool limited; /* ends at `until` */
+    int64_t
+        until; /* end of the time limit, which other users' directories always have; 0: none was found yet */
     int changes;
     struct tree_level *above;
     size_t depth, cap;
@@ -119,9 +121,8 @@ static enum err_code clear_files(struct tree_removal *r, int fd, char **found, s
         if (!strcmp(name, ".") || !strcmp(name, ".."))
             continue;
         /* The user may add files as fast as they are removed, so this ends after a time limit. */
-        if (r->lent && clock_mono_ns() / 1000000 > r->until)
-            code = err_set(e, ERR_DEADLINE_EXCEEDED, "remove %s: not done within %d s", r->path,
-                           OTHERS_MS / 1000);
+        if (r->limited && clock_mono_ns() / 1000000 > r->until)
+            code = err_set(e, ERR_DEADLINE_EXCEEDED, "remove %s: not done within the time limit", r->path);
         else if (entry->d_type == DT_DIR || !unlink_entry(fd, name))
             *found = xstrdup(name);
         else if (errno)
@@ -237,7 +238,7 @@ static void *run_errand(void *arg)
 static enum err_code empty_as_owner(struct tree_removal *r, int fd, uid_t owner, struct err *e)
 {
     struct tree_errand errand = {
-        .removal = {.path = r->path, .device = r->device, .user = owner, .lent = true}};
+        .removal = {.path = r->path, .device = r->device, .user = owner, .lent = true, .limited = true}};
     pthread_t thread;
     int rc;
 
@@ -259,9 +260,8 @@ static enum err_code empty_as_owner(struct tree_removal *r, int fd, uid_t owner,
     return errand.code;
 }
 
-enum err_code file_remove_tree(const char *dir, struct err *e)
+static enum err_code remove_tree(struct tree_removal *r, const char *dir, struct err *e)
 {
-    CLEANUP(release_removal) struct tree_removal r = {.path = dir, .user = geteuid()};
     int fd = open(dir, DIR_FLAGS);
     enum err_code code;
     struct stat st;
@@ -276,15 +276,31 @@ enum err_code file_remove_tree(const char *dir, struct err *e)
         close(fd);
         return code;
     }
-    r.device = st.st_dev;
+    r->device = st.st_dev;
     /* Root must not act in a directory whose owner can exchange its entries. */
-    if (!r.user && st.st_uid) {
-        code = empty_as_owner(&r, fd, st.st_uid, e);
+    if (!r->user && st.st_uid) {
+        code = empty_as_owner(r, fd, st.st_uid, e);
         close(fd);
     } else {
-        code = empty_directory(&r, fd, e);
+        code = empty_directory(r, fd, e);
     }
     if (!code && rmdir(dir) && errno != ENOENT)
         return err_sys(e, errno, "remove %s", dir);
     return code;
+}
+
+enum err_code file_remove_tree(const char *dir, struct err *e)
+{
+    CLEANUP(release_removal) struct tree_removal r = {.path = dir, .user = geteuid()};
+
+    return remove_tree(&r, dir, e);
+}
+
+enum err_code file_remove_tree_within(const char *dir, int64_t limit_ms, struct err *e)
+{
+    CLEANUP(release_removal)
+    struct tree_removal r = {
+        .path = dir, .user = geteuid(), .limited = true, .until = clock_mono_ns() / 1000000 + limit_ms};
+
+    return remove_tree(&r, dir, e);
 }

@@ -20,6 +20,7 @@
 #include "daemon/supervisor/protocol/socket.h"
 
 #define RETRY_MS 200  /* between two tries to reach or start a supervisor */
+#define SWEEP_MS 2000 /* for the directories of an ended job, before the loop does its other work */
 
 struct supervisors {
     struct uv_loop_s *loop;
@@ -354,7 +355,8 @@ void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_
         if (supervisor->fd >= 0 || supervisor->count || supervisor->needed || wanted(ctx, supervisor->job))
             continue;
         base = supervisors_run_base(all, supervisor->job);
-        if (file_remove_tree(base, &e) || file_remove_tree(supervisor->dir, &e)) {
+        if (file_remove_tree_within(base, SWEEP_MS, &e) ||
+            file_remove_tree_within(supervisor->dir, SWEEP_MS, &e)) {
             log_warn("directory_not_removed", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             /* A large directory is removed in parts, because the loop has other work. */
             if (e.code == ERR_DEADLINE_EXCEEDED) {

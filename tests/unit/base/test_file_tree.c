@@ -269,6 +269,20 @@ static void a_link_or_a_file_is_removed_itself(void **state)
     assert_ok(file_remove_tree(in_dir("none/such"), &e), &e);
 }
 
+static void a_time_limit_applies_to_ones_own_directories(void **state)
+{
+    struct err e;
+
+    (void)state;
+    assert_ok(file_mkdirs(in_dir("own/below"), 0700, &e), &e);
+    assert_ok(file_write_atomic(in_dir("own/below/file"), "x", 1, 0600, &e), &e);
+    assert_int_equal(file_remove_tree_within(in_dir("own"), -1, &e),
+                     ERR_DEADLINE_EXCEEDED); /* over already */
+    assert_true(file_exists(in_dir("own/below/file")));
+    assert_ok(file_remove_tree_within(in_dir("own"), 600000, &e), &e);
+    assert_false(file_exists(in_dir("own")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +292,7 @@ int main(void)
         cmocka_unit_test(another_users_directories_of_any_mode_are_removed),
         cmocka_unit_test(a_directory_of_root_inside_a_users_directory_stays),
         cmocka_unit_test(another_file_system_stays),
+        cmocka_unit_test(a_time_limit_applies_to_ones_own_directories),
         cmocka_unit_test(a_link_or_a_file_is_removed_itself),
     };
 
