@@ -142,6 +142,19 @@ static void report_unknown_jobs(struct core *core, struct node *node, const stru
     free(jobs);
 }
 
+/* The agent has refused a worker of a wish that it has not kept: its disk is full, for example. Until its facts answer the newest
+ * wish, nothing is placed on the node. Otherwise all jobs in the queue would be refused there, one after the other. */
+static bool wish_is_unsaved(const struct node *node, const struct core_event *event)
+{
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        const struct spawn_fact *fact = find_fact(event, node->spawns[i]);
+        if (fact && fact->state == SPAWN_EXITED && fact->not_started &&
+            event->facts.revision < node->spawns[i]->wished_revision)
+            return true;
+    }
+    return false;
+}
+
 void facts_apply(struct core *core, struct node *node, const struct core_event *event)
 {
     /* Facts of another epoch answer a wish of another coordinator process, so they do not prove that a
@@ -152,6 +165,10 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
         card_kept(core, node, event->facts.revision);
     bool stranger = has_unknown_process(core, node, event);
     report_unknown_jobs(core, node, event);
+    if (current && wish_is_unsaved(node, event)) { /* before the exits, which ask for it */
+        node->synced = false;
+        node->hello_revision = node->revision;
+    }
     struct exit *exits = xcalloc(node->spawn_count + 1, sizeof(*exits));
     size_t count = 0;
 

@@ -601,9 +601,6 @@ static bool all_ranks_succeeded(const struct generation *g)
         const struct spawn_record *s = &g->ranks[i].spawn->r;
         if (!s->dead || !s->exit_known || s->code || s->signal)
             return false;
-        /* a command that exits with 0 after SIGTERM has not finished its work */
-        if (s->stopped && g->job->spec.kind == JOB_COMMAND)
-            return false;
     }
     return true;
 }
@@ -613,7 +610,13 @@ static bool all_ranks_succeeded(const struct generation *g)
  * then exit with 0 too. A trainer that had no step left finds that out in the next generation. */
 static bool commands_finished_first(const struct generation *g)
 {
-    return g->job->spec.kind == JOB_COMMAND && all_ranks_succeeded(g);
+    if (g->job->spec.kind != JOB_COMMAND)
+        return false;
+    /* a command that exits with 0 after SIGTERM has not finished its work */
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->r.stopped)
+            return false;
+    return all_ranks_succeeded(g);
 }
 
 static void end_drained_generation(struct core *core, struct generation *g)

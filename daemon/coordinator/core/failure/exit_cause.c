@@ -108,6 +108,13 @@ static bool exit_obeyed_unknown_order(const struct spawn *s, const struct spawn_
     return fact->stopped && s->job->spec.kind == JOB_COMMAND && !fact->code && !fact->signal;
 }
 
+static bool node_is_synced(const struct core *core, const struct spawn *s)
+{
+    const struct node *node = core_find_node(core, s->r.node);
+
+    return !node || node->synced;
+}
+
 /* Says what the exit means to a generation that should still run: fills `cause`, but for its text, which goes
  * to `text`, and counts the job's retries. Returns false if the exit is nothing bad. */
 static bool exit_classify(const struct core *core, struct spawn *s, const struct spawn_fact *fact,
@@ -138,8 +145,9 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         cause->charged = false;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->rank->r.rank);
     } else if (fact->not_started && fact->node_trouble) {
-        /* The node lacks something (memory, descriptors). It rests, and other nodes are tried. */
-        cause->charged = ++job->node_retries > NODE_RETRIES;
+        /* The node lacks something (memory, descriptors). It rests, and other nodes are tried. A node that cannot keep its wish is
+         * not counted, since nothing is placed on it until it can. */
+        cause->charged = node_is_synced(core, s) && ++job->node_retries > NODE_RETRIES;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->rank->r.rank);
     } else if (fact->not_started) {
         /* No such command, no such directory: every restart would fail in the same way. */
@@ -215,7 +223,7 @@ static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact
      * node was lost, and that caused the peer's error. */
     if (restart_rule_waits(job) && (!fact || fact->lost) && s->r.pid)
         return true;
-    /* The first one named was interrupted, which is certain to be a cause. */
+    /* The first one named was stopped after that, or interrupted: either is certain to be a cause. */
     if (seen->r.stopped)
         return false;
     /* A peer that lost this worker may have been reported before it. */

@@ -75,6 +75,46 @@ static void each_unknown_job_is_reported_once(void **state)
     assert_false(fixture_said(f, "61"));
 }
 
+/* The agent refuses the worker, and its facts still answer the wish before. */
+static void refuse_unsaved(struct core_fixture *f, uint64_t session, int64_t job)
+{
+    const struct spawn_fact fact = {.job = job,
+                                    .spawn = fixture_spawn(f, job, 0),
+                                    .state = SPAWN_EXITED,
+                                    .not_started = true,
+                                    .node_trouble = true,
+                                    .message = "No space left on device"};
+    struct core_event event = {.kind = CORE_FACTS, .session = session};
+    struct core_wish wish;
+    struct err e;
+
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    event.facts.epoch = wish.epoch;
+    event.facts.revision = wish.revision - 1;
+    event.facts.facts = &fact;
+    event.facts.count = 1;
+    core_wish_release(&wish);
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+static void a_node_that_cannot_save_its_wish_gets_no_jobs(void **state)
+{
+    struct core_fixture *f = *state;
+    const uint64_t session = fixture_node(f, "box1", 1);
+    const int64_t job = fixture_submit(f, "max_restarts: 0\n");
+
+    for (int i = 0; i < 8; i++) { /* more than a node's faults are forgiven */
+        assert_int_equal(fixture_job(f, job), JOB_STARTING);
+        refuse_unsaved(f, session, job);
+        assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+        fixture_pass_beating(f, 31000, "box1"); /* it has rested */
+        assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+        fixture_facts(f, "box1", NULL, 0); /* it has saved the newest wish */
+    }
+    fixture_form(f, job);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -82,6 +122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(many_unknown_jobs_make_few_events),
         TEST(each_unknown_job_is_reported_once),
+        TEST(a_node_that_cannot_save_its_wish_gets_no_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
