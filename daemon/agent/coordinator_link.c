@@ -127,42 +127,47 @@ static void on_log_tail_rate(void *user, int64_t bytes_per_second)
     log_tail_sender_set_rate(a->log_tails, bytes_per_second);
 }
 
-static void wish_take(struct agent *a, const Ddp__V1__Wish *wish)
+static enum err_code wish_take(struct agent *a, const Ddp__V1__Wish *wish)
 {
     struct err e;
     enum err_code code = wish_accept(&a->wish, &a->cards, wish, &e);
 
     if (code == ERR_FAILED_PRECONDITION) {
         log_warn("wish_refused", "why=%s", LOG_Q(e.msg));
-        return;
+        return code;
     }
-    a->changed = a->facts_due = true;
+    a->changed = true;
     if (code) { /* a full disk, for example */
         a->wish_retry_at = clock_boot_ms() + WISH_RETRY_MS;
         if (a->wish_trouble.code != code) /* once for each cause, whichever file could not be written */
             log_error("wish_not_saved", "why=%s until_saved=\"workers are stopped, none is started\"",
                       LOG_Q(e.msg));
         a->wish_trouble = e;
-        return;
+        return code;
     }
     if (a->wish_trouble.code)
         log_info("wish_saved", "node=%s", a->settings->node);
     a->wish_trouble.code = ERR_OK;
     log_debug("wish", "epoch=%" PRId64 " rev=%" PRId64 " jobs=%zu", a->wish.wish->epoch,
               a->wish.wish->revision, a->wish.wish->n_groups);
-    a->wish_confirmed = true;
+    a->facts_due = true;
     wish_renew_leases(a);
+    return ERR_OK;
 }
 
 static void on_wish(void *user, const Ddp__V1__Wish *wish)
 {
-    wish_take(user, wish);
+    struct agent *a = user;
+
+    /* Saved or not, it is the current one. A later attempt to save it says nothing about that: the session may have changed. */
+    if (wish_take(a, wish) != ERR_FAILED_PRECONDITION)
+        a->wish_confirmed = a->facts_due = true;
 }
 
 int64_t coordinator_link_save_wish(struct agent *a, int64_t now)
 {
     if (a->wish.unsaved && now >= a->wish_retry_at)
-        wish_take(a, a->wish.unsaved);
+        (void)wish_take(a, a->wish.unsaved);
     return a->wish.unsaved ? a->wish_retry_at : INT64_MAX;
 }
 

@@ -206,7 +206,7 @@ void wish_apply(struct agent *a, int64_t now)
     in.known = known;
     if (a->wish.unsaved) {
         in.wish = a->wish.unsaved;
-        in.confirmed = in.unsaved = true;
+        in.unsaved = true;
     }
     if (a->leaving) { /* --rejoin: nothing is wanted, so all is stopped and forgotten */
         in.wish = &nothing;
