@@ -36,8 +36,9 @@ static bool job_is_of(const struct job *job, const char *user)
 
 /* Whether the job has snapshots in its directory, or may write some there before a new job of `user` does. A job that has
  * never started keeps its directory only from its own user's jobs. Otherwise a job that is on hold, or too large for the
- * cluster, would keep the owner of a directory out of it, who cannot cancel that job. If both start after all, the lock
- * in the directory stops the second one. */
+ * cluster, would keep the owner of a directory out of it, who cannot cancel that job. If both start after all, neither loads
+ * snapshots of the other (snapshots.c), and the lock in the directory stops the second one. (A directory of the same name on
+ * another node has a lock of its own.) */
 static bool job_keeps_dir(const struct job *job, const char *user)
 {
     if (snapshots_newest(job))

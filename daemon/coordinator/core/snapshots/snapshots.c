@@ -308,6 +308,15 @@ static bool candidate_is_newer(const struct candidate *a, const struct candidate
     return a->step > b->step;
 }
 
+/* Whether another user's job of this cluster wrote the snapshot. Submit compares the owners of directories, but only by their
+ * names, and before all jobs that use them have run. */
+static bool belongs_to_other(const struct core *core, const struct job *job, const struct core_offer *offer)
+{
+    const struct job *writer = core_find_job(core, offer->job);
+
+    return writer && strcmp(writer->r.user ? writer->r.user : "", job->r.user ? job->r.user : "") != 0;
+}
+
 /* Whether an offer may be loaded: this job or one that it continues has committed it, by our records or by
  * the COMMITTED.json beside it. Fills `out`, with the generation of our records where they know the snapshot.
  */
@@ -332,9 +341,11 @@ static bool offer_is_admissible(const struct core *core, const struct job *job,
             return false; /* the user began from scratch: nothing before that counts */
         of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
     }
-    /* With `resume: continue` the user wants whatever the directory holds, of any job. */
+    /* With `resume: continue` the user wants whatever the directory holds, of any job of this user. (An operator's job that continues
+     * another user's has it in its lineage.) The snapshots of other clusters and of removed jobs belong to nobody here. */
     *out = (struct candidate){false, offer->generation, offer->step};
-    return offer->committed && job->spec.train.resume == RESUME_CONTINUE;
+    return offer->committed && job->spec.train.resume == RESUME_CONTINUE &&
+           !belongs_to_other(core, job, offer);
 }
 
 /* Offers of one snapshot, which have one digest, are judged once: broken has those that are not whole. */

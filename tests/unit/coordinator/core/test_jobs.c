@@ -202,6 +202,27 @@ static void a_continued_job_starts_from_the_last_snapshot(void **state)
     assert_int_equal(submit_request(f, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
 }
 
+/* /out/. is another name of /out, so the submit does not see whose directory it is. */
+static void an_offer_of_another_user_is_not_loaded(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_offer offer = {
+        .job = 1, .generation = 1, .step = 4500, .digest = "d", .path = "/out/4500", .committed = true};
+    static const char file[] = "device: cpu\n" TRAIN "  snapshot: {dir: /out/.}\n  resume: continue\n";
+
+    finished_with_snapshot(f);
+    const int64_t bens = submit_as_ben(f, "a", file, 0, false)->job;
+    fixture_all_run(f, "box1");
+    fixture_join_with(f, bens, 0, &offer, 1);
+    assert_int_equal(fixture_generation(f, bens)->source_rank, -1);
+    fixture_cancel(f, bens, true);
+    fixture_exit(f, bens, 0, 143, 0);
+    const int64_t anas = submit_request(f, "b", file, 0, false)->job;
+    fixture_all_run(f, "box1");
+    fixture_join_with(f, anas, 0, &offer, 1);
+    assert_int_equal(fixture_generation(f, anas)->source_step, 4500);
+}
+
 static void assert_environment(const struct core_fixture *f, int64_t job, const char *wanted)
 {
     CLEANUP(buf_release) struct buf all = {0};
@@ -355,6 +376,7 @@ int main(void)
         TEST(a_lease_outlasts_the_silence_of_a_node),
         TEST(a_directory_with_snapshots_of_another_job_is_refused),
         TEST(snapshots_of_another_user_are_not_continued),
+        TEST(an_offer_of_another_user_is_not_loaded),
         TEST(a_job_that_never_started_keeps_its_directory_from_its_own_user_only),
         TEST(a_continued_job_starts_from_the_last_snapshot),
         TEST(a_continued_job_keeps_the_environment),
