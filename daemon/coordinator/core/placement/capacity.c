@@ -240,15 +240,14 @@ static bool node_has_room(const struct job *job, const struct placement_choice *
     if (when == CAPACITY_LATER)
         return slots_total(c->node, kind) - slots_reserved(c->node, kind) >= capacity_units(c);
     fresh.procs -= c->kept;
-    if (!wish_has_room(c->node, job) ||
-        !gpu_choice_respects_reserved(job, c->node, fresh.procs, c->gpus_each, when == CAPACITY_AGAIN))
+    if (!wish_has_room(c->node, job))
         return false;
-    if (when == CAPACITY_AGAIN)
-        return capacity_available(c->node, kind) + slots_held_by(job, c->node, false) >=
-                   capacity_units(&fresh) &&
-               enough_distinct_gpus(job, c->node, &fresh);
-    return capacity_available(c->node, kind) >= capacity_units(&fresh) &&
-           enough_distinct_gpus(NULL, c->node, &fresh);
+    const bool again = when == CAPACITY_AGAIN;
+    const int own = again ? slots_held_by(job, c->node, false) : 0;
+    return capacity_available(c->node, kind) + own >= capacity_units(&fresh) &&
+           enough_distinct_gpus(again ? job : NULL, c->node, &fresh) &&
+           gpu_choice_respects_reserved(job, c->node, fresh.procs, c->gpus_each,
+                                        again); /* the costly test is last */
 }
 
 size_t capacity_candidates(const struct core *core, const struct job *job, enum slot_kind kind,

@@ -91,7 +91,7 @@ static int64_t text_print(const char *text)
     return text ? (int64_t)digest64(1, text, strlen(text)) : 0;
 }
 
-/* All that the functions above read of a node, themselves and by those that they call. */
+/* All fields of a node that the functions above, and the functions that they call, read. */
 static uint64_t add_node_print(uint64_t print, const struct node *node)
 {
     const int64_t numbers[] = {

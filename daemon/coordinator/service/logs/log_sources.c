@@ -10,7 +10,7 @@
 /* Chooses the files that a call reads. */
 
 #define LOGS_MOST                                                                                            \
-    2000 /* in one call, because each piece is chosen among all logs; a single generation may have more */
+    2000 /* in one call, because each step looks at all of them; a single generation may have more */
 
 static int compare_log_places(const void *a, const void *b)
 {
