@@ -290,6 +290,7 @@ enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
             args->tail = argv + i + 1;
+            args->dashes = true;
             return ERR_OK;
         }
         bool argument = argv[i][0] != '-' || !argv[i][1] || /* "-" alone stands for stdin */

@@ -59,6 +59,7 @@ struct option_arguments { /* the arguments that are not options */
     char **list;          /* owned array of `count` borrowed texts */
     size_t count;
     char **tail; /* borrowed, NULL-terminated; NULL: there is no tail */
+    bool dashes; /* "--" began the tail */
 };
 
 struct option_rules {

@@ -117,7 +117,10 @@ static enum err_code check_find_job(struct link *link, const char *word, int64_t
     struct err why = {0};
     if (job_reference_parse(word, &reference, &why) != ERR_OK)
         return ERR_OK;
-    if (job_find(link, "check", word, job, &why) == ERR_NOT_FOUND && reference.kind == REFERENCE_NAME)
+    const enum err_code code = job_find(link, "check", word, job, &why);
+    /* If the coordinator does not answer, what is wrong with the command is said first. */
+    if (code == ERR_OK ||
+        (reference.kind == REFERENCE_NAME && (code == ERR_NOT_FOUND || code == ERR_UNAVAILABLE)))
         return ERR_OK;
     *e = why;
     return e->code;
@@ -128,7 +131,9 @@ static enum err_code check_find_subject(const struct invocation *in, struct link
 {
     const struct check_options *o = in->options;
     char *const *const tail = in->args.tail;
-    const char *word = tail ? (tail[0] && !tail[1] ? tail[0] : NULL) : in->args.count ? in->args.list[0] : "";
+    const char *word = in->args.count ? in->args.list[0] : NULL;
+    if (tail && tail[0] && !tail[1] && !in->args.dashes)
+        word = tail[0];
     int64_t job = 0;
     if (!in->args.count && !tail)
         return submit_environment(false, o->exports, &s->env, e);
@@ -249,7 +254,8 @@ const struct command cmd_check = {
         "compared between nodes), the interpreter and scripts, versions, the clock, and free memory and disk.\n"
         "Then it tries ports between every two nodes, over the addresses that workers use: one of the range for\n"
         "MASTER_PORT, and one that the kernel chooses. It also measures how fast each node sends to the next.\n"
-        "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n\n"
+        "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n"
+        "A single word that names a job means this job; after -- it is always a command.\n\n"
         "Of files above 8 MiB, the size and three blocks are compared. Without a job only the nodes are checked.\n"
         "This needs the role `operate`. When an operator submits a job, `ddpctl submit` does the quick part of\n"
         "this check and prints warnings.\n\n"

@@ -322,6 +322,8 @@ static enum err_code metrics_plot_jobs(struct link *link, const struct invocatio
     for (size_t i = 0; i < jobs->count; i++)
         for (char **name = names; name && *name; name++) {
             if (metrics_fetch_curve(link, jobs->list[i], *name, o->limit, &c, e) != ERR_OK) {
+                if (e->code == ERR_UNAVAILABLE)
+                    return e->code;
                 error_print_keep(e, failed);
                 break; /* the next name would fail, too */
             }
@@ -352,10 +354,12 @@ static int cmd_metrics_run(struct invocation *in)
     if (code != ERR_OK)
         error_print_keep(&e, &result);
     for (size_t i = 0; i < jobs.count && code == ERR_OK && !o->plot; i++)
-        if (metrics_show_job(&link, o, jobs.list[i], first, jobs.count > 1, &e) == ERR_OK)
+        if (metrics_show_job(&link, o, jobs.list[i], first, jobs.count > 1, &e) == ERR_OK) {
             first = false;
-        else
+        } else {
             error_print_keep(&e, &result);
+            code = e.code == ERR_UNAVAILABLE ? e.code : code; /* the next job would get the same error */
+        }
     link_close(&link);
     return result;
 }

@@ -154,10 +154,10 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
         if (status_fetch_job(link, o, jobs->list[i], out, &ended, e) == ERR_OK) {
             all_ended = all_ended && ended;
             i++;
-        } else if (e->code == ERR_UNAVAILABLE) {
-            return e->code;
-        } else {
+        } else if (e->code == ERR_NOT_FOUND || e->code == ERR_PERMISSION_DENIED) {
             status_leave_out(jobs, i, e, rest);
+        } else {
+            return e->code;
         }
     }
     rest->over = all_ended;
