@@ -190,7 +190,7 @@ static void chunk_comes(const struct log_read *r, struct agent_session *session,
     logs_chunk(session, &chunk);
 }
 
-static int begin(void **state)
+static int logs_setup(void **state)
 {
     (void)state;
     service = (struct service){0};
@@ -203,7 +203,7 @@ static int begin(void **state)
     return 0;
 }
 
-static int end(void **state)
+static int logs_teardown(void **state)
 {
     (void)state;
     logs_end((struct rpc_call *)&client, false);
@@ -334,7 +334,7 @@ static void data_that_is_held_does_not_hide_the_end_of_a_session(void **state)
     assert_int_equal(x->reads->session, sessions[1].handle);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, logs_setup, logs_teardown)
 
 int main(void)
 {
