@@ -394,10 +394,12 @@ struct read_result {
 /* The series that is being read is complete. Thins it, if the read has too many points. */
 static void read_end_series(struct read_result *r)
 {
-    struct metric_point *points = r->points + r->from;
     const size_t all = r->count - r->from;
+    if (!all)
+        return;
+    struct metric_point *points = r->points + r->from;
     const size_t share = r->total > 0 ? (size_t)((double)all * (double)r->most / (double)r->total) : all;
-    if (r->total > r->most && all) {
+    if (r->total > r->most) {
         double *values = xmalloc(all * sizeof(*values));
         bool *keep = xmalloc(all * sizeof(*keep));
         size_t kept = 0;
