@@ -98,7 +98,7 @@ static int compare_job_numbers(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The jobs of living processes that we do not know, each once, growing. The caller frees. */
+/* Lists the unknown jobs whose processes live, each once, sorted by number. The caller frees. */
 static int64_t *list_unknown_jobs(const struct core *core, const struct core_event *event, size_t *count)
 {
     int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));

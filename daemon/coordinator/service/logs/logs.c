@@ -132,7 +132,7 @@ static bool log_node_lost(const struct log_stream *x, const char *name)
     return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
 }
 
-/* The session that can serve the read; NULL: there is none. */
+/* Returns the session of the node that has the log, or NULL if the node is not connected or does not answer. */
 static struct agent_session *log_read_find_session(const struct log_read *r)
 {
     struct agent_session *session = agent_session_find(r->stream->service, r->node);

@@ -299,7 +299,8 @@ static enum err_code commit_never_over(void *arg, const struct snapshot_place *p
     return ERR_OK;
 }
 
-/* Returns the result of a snapshot whose generation is over after so many questions. The directory is empty then, or has the snapshot. */
+/* Saves a snapshot whose generation ends when the saver asks for the `over_from`th time, and returns the result. Checks that the
+ * directory is then empty, or has the whole snapshot. */
 static enum err_code save_until(int over_from, bool parts)
 {
     struct over over = {.over_from = over_from};

@@ -16,7 +16,7 @@
 
 enum { POINTS = 1000, CALLS = METRICS_RECORDER_READS + 6 };
 
-/* What stands for rpc_call, which the recorder does not look into. */
+/* Takes the place of an rpc_call. The recorder only passes it on. */
 struct fake_call {
     int refs, replies, failures;
     enum err_code code;
