@@ -131,6 +131,14 @@ enum err_code topology_read_own(struct topology *out, struct err *e)
     return ERR_OK;
 }
 
+int topology_allowed(void)
+{
+    struct topology_set all = {{0}};
+    return sched_getaffinity(0, sizeof(all), topology_cpus(&all)) < 0
+               ? 1
+               : CPU_COUNT_S(sizeof(all), topology_cpus(&all));
+}
+
 size_t topology_cores(const struct topology *t)
 {
     size_t cores = 0;

@@ -37,6 +37,8 @@ struct topology {
 void topology_read(struct topology *out, const char *root, const struct topology_set *allowed);
 /* The processors of this machine that this process may use. */
 MUST_CHECK enum err_code topology_read_own(struct topology *out, struct err *e);
+/* The number of processors that this process may use; 1 if the kernel does not say. */
+int topology_allowed(void);
 size_t topology_cores(const struct topology *t);
 void topology_release(struct topology *t);
 

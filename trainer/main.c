@@ -2,7 +2,6 @@
  * 1: failed; 2: usage error; 68 (EXIT_NO_ADDRESS): the coordinator's name cannot be resolved; 71
  * (EXIT_NODE_TROUBLE): the node allows too few open files; 75 (EXIT_PEER_LOST): a peer was lost, or the
  * generation is over, and this process does not go on (generations.h); 143: stopped by SIGTERM alone, after a snapshot. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +30,8 @@
  * without this setting executes itself again. */
 static void want_passive_openmp(char **argv)
 {
-    struct topology_set cores; /* a cpu_set_t has room for 1024 processors */
     const char *ranks = getenv("LOCAL_WORLD_SIZE");
-    if (getenv("OMP_WAIT_POLICY") || sched_getaffinity(0, sizeof(cores), topology_cpus(&cores)) < 0 ||
-        CPU_COUNT_S(sizeof(cores), topology_cpus(&cores)) < 2 * (ranks ? atoi(ranks) : 1))
+    if (getenv("OMP_WAIT_POLICY") || topology_allowed() < 2 * (ranks ? atoi(ranks) : 1))
         return; /* it is set already, or there is one thread for each worker */
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);

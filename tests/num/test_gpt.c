@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/topology.h"
 #include "gpt_reference.h"
 #include "pieces.h"
 #include "trainer/device/cpu/cpu.h"
@@ -498,6 +499,31 @@ static void initial_parameters_are_the_same_in_every_version(void **state)
     problem_close(&p);
 }
 
+/* A model that is large enough for several threads, if there are several processors. */
+static void initial_parameters_do_not_depend_on_threads(void **state)
+{
+    struct topology_set all = {{0}}, one = {{0}};
+    struct problem p;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), topology_cpus(&all)), 0);
+    for (int cpu = 0; cpu < TOPOLOGY_MOST && !CPU_COUNT_S(sizeof(one), topology_cpus(&one)); cpu++)
+        if (CPU_ISSET_S(cpu, sizeof(all), topology_cpus(&all)))
+            CPU_SET_S(cpu, sizeof(one), topology_cpus(&one));
+    problem_open(&p, shape_of(256, 4, 8, 16, 65), 1);
+    const size_t bytes = p.m->count * sizeof(float);
+    float *alone = xcalloc(p.m->count, sizeof(float));
+    assert_int_equal(sched_setaffinity(0, sizeof(one), topology_cpus(&one)), 0);
+    memset(p.params, 0, bytes);
+    model_init(p.m, p.params, 1);
+    memcpy(alone, p.params, bytes);
+    assert_int_equal(sched_setaffinity(0, sizeof(all), topology_cpus(&all)), 0);
+    memset(p.params, 0, bytes);
+    model_init(p.m, p.params, 1);
+    assert_memory_equal(alone, p.params, bytes);
+    free(alone);
+    problem_close(&p);
+}
+
 static void the_width_must_be_a_multiple_of_heads(void **state)
 {
     struct device *d = NULL;
@@ -591,6 +617,7 @@ int main(void)
         cmocka_unit_test(names_and_shapes_are_those_of_hugging_face),
         cmocka_unit_test(initial_parameters_have_the_right_distribution),
         cmocka_unit_test(initial_parameters_are_the_same_in_every_version),
+        cmocka_unit_test(initial_parameters_do_not_depend_on_threads),
         cmocka_unit_test(the_width_must_be_a_multiple_of_heads),
         cmocka_unit_test(the_peak_is_a_rate),
         cmocka_unit_test(the_peak_is_of_random_numbers),

@@ -2,11 +2,14 @@
 #include "trainer/model/gpt.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/topology.h"
 #include "trainer/model/gpt_internal.h"
 
 /* Bytes. Products choose their algorithm by the alignment of matrices, up to 256. With it, all layers use the same ones, and
@@ -18,7 +21,9 @@
  * bf16 are fewer than 2^31, which every library can count. */
 #define LOGITS_LEAST ((size_t)1000000000)
 #define LOGITS_MOST ((size_t)4000000000)
-#define LOGITS_LINE 64 /* elements; on such a device, rows of logits are padded to whole lines */
+#define INIT_THREADS 16
+#define INIT_ALONE 4000000 /* one thread initializes fewer parameters */
+#define LOGITS_LINE 64     /* elements; on such a device, rows of logits are padded to whole lines */
 
 static void gpt_free(struct model *m)
 {
@@ -339,24 +344,50 @@ static bool is_gain(const struct gpt *g, size_t offset)
     return offset == g->last.gain;
 }
 
+/* The threads of gpt_init take one tensor after the other. Each tensor has a random stream of its own, so the parameters do not
+ * depend on the number of threads. */
+struct init {
+    const struct model *m;
+    float *host; /* (m->count), zero */
+    double residual;
+    uint64_t seed;
+    atomic_size_t next;
+};
+
+static void *init_tensors(void *arg)
+{
+    struct init *w = arg;
+    const struct gpt *g = gpt_of((struct model *)(uintptr_t)w->m);
+    for (size_t i; (i = atomic_fetch_add(&w->next, 1)) < w->m->tensor_count;) {
+        const struct model_tensor *t = &w->m->tensors[i];
+        if (t->dims == 2)
+            fill_normal(w->host + t->offset, t->count, ends_in_residual(g, t->offset) ? w->residual : 0.02,
+                        w->seed, i);
+        else
+            for (size_t j = 0; j < t->count; j++)
+                w->host[t->offset + j] = is_gain(g, t->offset) ? 1.0f : 0.0f;
+    }
+    return NULL;
+}
+
 static void gpt_init(const struct model *m, float *params, uint64_t seed)
 {
     const struct gpt *g = gpt_of((struct model *)(uintptr_t)m);
-    float *host = m->device->host ? params : xcalloc(m->count, sizeof(float));
-    double residual = 0.02 / sqrt(2.0 * (double)g->s.layers);
-    for (size_t i = 0; i < m->tensor_count; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        if (t->dims == 2)
-            fill_normal(host + t->offset, t->count, ends_in_residual(g, t->offset) ? residual : 0.02, seed,
-                        i);
-        else
-            for (size_t j = 0; j < t->count; j++)
-                host[t->offset + j] = is_gain(g, t->offset) ? 1.0f : 0.0f;
-    }
-    if (host == params)
+    struct init w = {
+        .m = m, .host = m->device->host ? params : xcalloc(m->count, sizeof(float)), .seed = seed};
+    pthread_t threads[INIT_THREADS - 1];
+    int count = 0, wanted = (m->count < INIT_ALONE ? 1 : topology_allowed()) - 1;
+    w.residual = 0.02 / sqrt(2.0 * (double)g->s.layers);
+    while (count < wanted && count < INIT_THREADS - 1 &&
+           !pthread_create(&threads[count], NULL, init_tensors, &w))
+        count++;
+    init_tensors(&w); /* it also does the work of threads that could not be started */
+    while (count > 0)
+        pthread_join(threads[--count], NULL);
+    if (w.host == params)
         return;
-    m->device->ops->upload(m->device, params, host, m->count * sizeof(float));
-    free(host);
+    m->device->ops->upload(m->device, params, w.host, m->count * sizeof(float));
+    free(w.host);
 }
 
 static double gpt_flops(const struct model *m, int64_t rows)
