@@ -193,10 +193,16 @@ static __device__ __forceinline__ void gradient_row(const struct device_classes 
 {
     float factor = h->scale / all.sum;
     int classes = (int)h->classes, whole = classes / VEC * VEC;
-    for (int i = (int)threadIdx.x * VEC; i < whole; i += (int)blockDim.x * VEC) {
-        floats<VEC> v = load<VEC>(x + i);
+    int step = (int)blockDim.x * VEC;
+    for (int i = (int)threadIdx.x * VEC; i < whole; i += 2 * step) { /* two vectors in flight */
+        bool two = i + step < whole;
+        floats<VEC> v = load<VEC>(x + i), second = load<VEC>(x + (two ? i + step : i));
         logits_grad<VEC>(&v, i, all.top, factor, h->scale, label);
         store<VEC>(dx + i, v);
+        if (!two)
+            break;
+        logits_grad<VEC>(&second, i + step, all.top, factor, h->scale, label);
+        store<VEC>(dx + i + step, second);
     }
     /* Columns between classes and stride are padding: their gradient is 0. */
     for (int i = whole + (int)threadIdx.x; i < (int)h->stride; i += (int)blockDim.x) {

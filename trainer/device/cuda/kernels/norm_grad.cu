@@ -2,8 +2,8 @@
  *   dx = (w - mean(w) - n mean(w n)) / deviation,
  * and over all rows dgain is the sum of dy n, dshift that of dy, and dbias that of what goes to delta.
  *
- * A block takes every gridDim.x-th row and keeps the sums over its rows in registers (wide kernel: in the workspace).
- * So each column has about 1000 partial sums, which fold_parts adds. */
+ * A block takes every gridDim.x-th row, and reads its next row while it computes one. It keeps the sums over its rows in
+ * registers (wide kernel: in the workspace). So each column has up to 1000 partial sums, which fold_parts adds. */
 #include "trainer/device/cuda/kernels/fold.cuh"
 #include "trainer/device/cuda/kernels/norm.cuh"
 
@@ -32,6 +32,20 @@ static __device__ __forceinline__ struct norm_row norm_row_of(const struct devic
     return r;
 }
 
+template <int VEC>
+static __device__ __forceinline__ norm_place<VEC>
+norm_place_of(const struct norm_row *r, const floats<VEC> &dy, const floats<VEC> &x, const floats<VEC> &gain)
+{
+    norm_place<VEC> p;
+    p.dy = dy;
+#pragma unroll
+    for (int j = 0; j < VEC; j++) {
+        p.n.at[j] = (x.at[j] - r->mean) * r->inverse;
+        p.w.at[j] = dy.at[j] * gain.at[j];
+    }
+    return p;
+}
+
 template <class T, int VEC>
 static __device__ __forceinline__ norm_place<VEC> norm_grad_load(const struct device_norm_grad *h,
                                                                  const struct norm_row *r, int at)
@@ -42,15 +56,8 @@ static __device__ __forceinline__ norm_place<VEC> norm_grad_load(const struct de
     clear(&p.dy);
     if (at >= h->n.width)
         return p;
-    floats<VEC> gain = load<VEC>(h->gain + at);
-    p.dy = load<VEC>(static_cast<const T *>(h->dy) + r->first + at);
-    p.n = load<VEC>(h->x + r->first + at);
-#pragma unroll
-    for (int j = 0; j < VEC; j++) {
-        p.n.at[j] = (p.n.at[j] - r->mean) * r->inverse;
-        p.w.at[j] = p.dy.at[j] * gain.at[j];
-    }
-    return p;
+    return norm_place_of<VEC>(r, load<VEC>(static_cast<const T *>(h->dy) + r->first + at),
+                              load<VEC>(h->x + r->first + at), load<VEC>(h->gain + at));
 }
 
 template <int VEC>
@@ -131,59 +138,102 @@ template <int VEC, int PER> struct norm_sums {
     floats<VEC> gain[PER], shift[PER], bias[PER];
 };
 
+/* A thread's places of a row, as they are in memory. */
+template <class T, int VEC, int PER> struct norm_read {
+    raw<T, VEC> dy[PER], before[PER]; /* before: what dx is added to; zeros if dx is to be set */
+    raw<float, VEC> x[PER];
+    float mean, inverse;
+};
+
+template <class T, int VEC, int PER> struct norm_kept { /* in registers */
+    norm_sums<VEC, PER> sums;
+    norm_read<T, VEC, PER> read;
+    floats<VEC> gain[PER];
+};
+
 template <class T, int VEC, int PER>
-static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work *w, int64_t t,
-                                                     norm_sums<VEC, PER> *sums, float room[2][32])
+static __device__ __forceinline__ void norm_grad_read(const struct device_norm_grad *h, int64_t t,
+                                                      norm_read<T, VEC, PER> *to)
 {
-    constexpr bool EARLY =
-        VEC * PER <= 8; /* enough registers to read dx early, while the means are computed */
-    struct norm_row r = norm_row_of(&w->h, t);
-    floats<VEC> n[PER], weighted[PER], before[EARLY ? PER : 1];
+    to->mean = h->stats[2 * t];
+    to->inverse = h->stats[2 * t + 1];
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        if (EARLY)
-            before[i] = norm_grad_before<T, VEC>(&w->h, &r, place_of<VEC>(i));
-        norm_place<VEC> p = norm_grad_load<T, VEC>(&w->h, &r, place_of<VEC>(i));
-        norm_grad_see<VEC>(&r, p);
-        gather_product<VEC>(&sums->gain[i], p.dy, p.n);
-        vector_add<VEC>(&sums->shift[i], p.dy);
-        n[i] = p.n;
-        weighted[i] = p.w;
+        int at = place_of<VEC>(i);
+        int64_t from = t * h->n.width + at;
+        if (at >= h->n.width)
+            continue;
+        load_raw<T, VEC>(&to->dy[i], static_cast<const T *>(h->dy) + from);
+        load_raw<float, VEC>(&to->x[i], h->x + from);
+        if (!h->set)
+            load_raw<T, VEC>(&to->before[i], static_cast<const T *>(h->dx) + from);
     }
-    norm_grad_means(&r, w->h.n.width, room);
+}
+
+/* Computes row t, and reads row `next` meanwhile; -1: there is none. */
+template <class T, int VEC, int PER>
+static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work *w, int64_t t, int64_t next,
+                                                     norm_kept<T, VEC, PER> *k, float room[2][32])
+{
+    const struct device_norm_grad *h = &w->h;
+    struct norm_row r = {t, t * h->n.width, k->read.mean, k->read.inverse, 0.0f, 0.0f};
+    norm_place<VEC> p[PER];
+    raw<T, VEC> before[PER];
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        if (!EARLY)
-            before[0] = norm_grad_before<T, VEC>(&w->h, &r, place_of<VEC>(i));
-        vector_add<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i],
-                                                                before[EARLY ? i : 0]));
+        int at = place_of<VEC>(i);
+        clear(&p[i].n);
+        clear(&p[i].w);
+        clear(&p[i].dy);
+        if (at < h->n.width)
+            p[i] = norm_place_of<VEC>(&r, widen<T, VEC>(k->read.dy[i]), widen<float, VEC>(k->read.x[i]),
+                                      k->gain[i]);
+        before[i] = k->read.before[i];
+        norm_grad_see<VEC>(&r, p[i]);
+        gather_product<VEC>(&k->sums.gain[i], p[i].dy, p[i].n);
+        vector_add<VEC>(&k->sums.shift[i], p[i].dy);
+    }
+    if (next >= 0)
+        norm_grad_read<T, VEC, PER>(h, next, &k->read);
+    norm_grad_means(&r, h->n.width, room);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        int at = place_of<VEC>(i);
+        floats<VEC> d = widen<T, VEC>(before[i]);
+        vector_add<VEC>(&k->sums.bias[i], norm_grad_leave<T, VEC>(w, &r, at, p[i].n, p[i].w, d));
     }
 }
 
 template <class T, int VEC, int PER>
-static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(struct norm_grad_work w)
+static __global__ void __launch_bounds__(512, VEC *PER <= 4 ? 2 : 1) norm_grad_kernel(struct norm_grad_work w)
 {
     __shared__ float room[2][2][32]; /* two rooms: see norm_grad_means */
     int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
     int turn = 0;
-    norm_sums<VEC, PER> sums;
+    norm_kept<T, VEC, PER> k;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        clear(&sums.gain[i]);
-        clear(&sums.shift[i]);
-        clear(&sums.bias[i]);
+        clear(&k.sums.gain[i]);
+        clear(&k.sums.shift[i]);
+        clear(&k.sums.bias[i]);
+        clear(&k.gain[i]);
+        clear(&k.read.before[i]);
+        if (place_of<VEC>(i) < width)
+            k.gain[i] = load<VEC>(w.h.gain + place_of<VEC>(i));
     }
-    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn = 1 - turn)
-        norm_grad_row<T, VEC, PER>(&w, t, &sums, room[turn]);
+    norm_grad_read<T, VEC, PER>(&w.h, blockIdx.x, &k.read);
+    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn = 1 - turn) {
+        norm_grad_row<T, VEC, PER>(&w, t, t + gridDim.x < tokens ? t + gridDim.x : -1, &k, room[turn]);
+    }
     float *to = w.parts + (int64_t)blockIdx.x * 3 * width;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         int at = place_of<VEC>(i);
         if (at >= width)
             continue;
-        store<VEC>(to + at, sums.gain[i]);
-        store<VEC>(to + width + at, sums.shift[i]);
-        store<VEC>(to + 2 * width + at, sums.bias[i]);
+        store<VEC>(to + at, k.sums.gain[i]);
+        store<VEC>(to + width + at, k.sums.shift[i]);
+        store<VEC>(to + 2 * width + at, k.sums.bias[i]);
     }
 }
 
@@ -234,7 +284,7 @@ static unsigned norm_grad_blocks(const struct norm_grad_work *w, unsigned thread
 {
     const struct device_norm_grad *h = &w->h;
     int64_t tokens = h->n.rows * h->n.context, room = FOLD_FLOATS / (3 * h->n.width);
-    int64_t resident = (each <= 4 ? 1280 : each <= 8 ? 672 : 512) / (int64_t)threads;
+    int64_t resident = (each <= 4 ? 1024 : 512) / (int64_t)threads;
     int64_t most = min(room, (int64_t)NORM_GRAD_BLOCKS) / w->multiprocessors;
     int64_t blocks = w->multiprocessors * max((int64_t)1, min(resident, most));
     return (unsigned)min(tokens, max((int64_t)1, min(blocks, room)));
@@ -272,14 +322,10 @@ template <class T> static cudaError_t run_norm_grad(cudaStream_t stream, const s
     bool vectors = width % 4 == 0 && aligned(h->dy) && aligned(h->x) && aligned(h->gain) && aligned(h->dx) &&
                    aligned(h->ddelta);
     if (!vectors)
-        return width <= 512    ? norm_grad_launch<T, 1, 2>(stream, w)
-               : width <= 4096 ? norm_grad_launch<T, 1, 8>(stream, w)
-                               : norm_grad_wide<T, 1>(stream, w);
-    if (width <= 1024)
+        return width <= 1024 ? norm_grad_launch<T, 1, 2>(stream, w) : norm_grad_wide<T, 1>(stream, w);
+    if (width <= 2048)
         return norm_grad_launch<T, 4, 1>(stream, w);
-    if (width <= 4096)
-        return norm_grad_launch<T, 4, 2>(stream, w);
-    return width <= 8192 ? norm_grad_launch<T, 4, 4>(stream, w) : norm_grad_wide<T, 4>(stream, w);
+    return width <= 4096 ? norm_grad_launch<T, 4, 2>(stream, w) : norm_grad_wide<T, 4>(stream, w);
 }
 
 cudaError_t cuda_norm_grad(cudaStream_t stream, const struct cuda_workspace *room,

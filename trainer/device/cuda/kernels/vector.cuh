@@ -103,20 +103,32 @@ static __device__ __forceinline__ void put_words(uint32_t *to, const uint32_t *w
     *to = w[0];
 }
 
-/* M elements with one instruction. A word holds two bf16: the second in its upper half, which is a float already. */
-template <int M, class T> static __device__ __forceinline__ void load_at_once(float *v, const T *from)
+/* N elements as they are in memory. A thread that loads them goes on; it waits for them only where it widens them. */
+template <class T, int N> struct raw {
+    typedef typename bits_of<access<T, N>::at_once *(int)sizeof(T)>::type bits;
+    bits part[N / access<T, N>::at_once];
+};
+
+template <class T, int N> static __device__ __forceinline__ void load_raw(raw<T, N> *to, const T *from)
 {
-    typedef typename bits_of<M *(int)sizeof(T)>::type bits;
-    if constexpr (M == 1) {
-        v[0] = widened(*from);
-    } else {
-        bits raw = *reinterpret_cast<const bits *>(from);
+    constexpr int M = access<T, N>::at_once;
 #pragma unroll
-        for (int j = 0; j < M; j++) {
-            uint32_t word = word_of(raw, sizeof(T) == 4 ? j : j / 2);
-            v[j] = __uint_as_float(sizeof(T) == 4 ? word : j % 2 ? word & 0xffff0000u : word << 16);
-        }
+    for (int i = 0; i < N; i += M)
+        to->part[i / M] = *reinterpret_cast<const typename raw<T, N>::bits *>(from + i);
+}
+
+/* A word holds two bf16: the second in its upper half, which is a float already. */
+template <class T, int N> static __device__ __forceinline__ floats<N> widen(const raw<T, N> &r)
+{
+    constexpr int M = access<T, N>::at_once;
+    floats<N> v;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int j = i % M;
+        uint32_t word = word_of(r.part[i / M], sizeof(T) == 4 ? j : j / 2);
+        v.at[i] = __uint_as_float(sizeof(T) == 4 ? word : j % 2 ? word & 0xffff0000u : word << 16);
     }
+    return v;
 }
 
 template <int M, class T> static __device__ __forceinline__ void store_at_once(T *to, const float *v)
@@ -136,12 +148,9 @@ template <int M, class T> static __device__ __forceinline__ void store_at_once(T
 
 template <int N, class T> static __device__ __forceinline__ floats<N> load(const T *from)
 {
-    constexpr int M = access<T, N>::at_once;
-    floats<N> v;
-#pragma unroll
-    for (int i = 0; i < N; i += M)
-        load_at_once<M>(&v.at[i], from + i);
-    return v;
+    raw<T, N> r;
+    load_raw<T, N>(&r, from);
+    return widen<T, N>(r);
 }
 
 template <int N, class T> static __device__ __forceinline__ void store(T *to, const floats<N> &v)
@@ -157,6 +166,13 @@ template <int N> static __device__ __forceinline__ void clear(floats<N> *v)
 #pragma unroll
     for (int i = 0; i < N; i++)
         v->at[i] = 0.0f;
+}
+
+template <class T, int N> static __device__ __forceinline__ void clear(raw<T, N> *r)
+{
+#pragma unroll
+    for (int i = 0; i < N / access<T, N>::at_once; i++)
+        r->part[i] = {};
 }
 
 /* The thread's index in a one-dimensional grid. */
