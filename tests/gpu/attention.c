@@ -16,10 +16,24 @@ static const struct shape {
     int64_t rows, heads, context, size;
     float dropout;
 } shapes[] = {
-    {1, 1, 1, 8, 0.0f},    {2, 3, 7, 16, 0.0f},  {1, 2, 64, 32, 0.0f},  {2, 2, 129, 64, 0.0f},
-    {6, 1, 8, 16, 0.0f},   {1, 1, 70, 80, 0.0f}, {1, 1, 65, 128, 0.0f}, {2, 2, 129, 16, 0.2f},
-    {1, 2, 100, 64, 0.5f}, {1, 1, 75, 96, 0.1f}, {1, 2, 40, 12, 0.1f},  {1, 1, 33, 200, 0.0f},
-    {1, 1, 5, 256, 0.3f},  {3, 1, 17, 5, 0.0f},  {1, 1, 193, 24, 0.3f},
+    {1, 1, 1, 8, 0.0f},
+    {2, 3, 7, 16, 0.0f},
+    {1, 2, 64, 32, 0.0f},
+    {2, 2, 129, 64, 0.0f},
+    {6, 1, 8, 16, 0.0f},
+    {1, 1, 70, 80, 0.0f},
+    {1, 1, 65, 128, 0.0f},
+    {2, 2, 129, 16, 0.2f},
+    {1, 2, 100, 64, 0.5f},
+    {1, 1, 75, 96, 0.1f},
+    {1, 2, 40, 12, 0.1f},
+    {1, 1, 33, 200, 0.0f},
+    {1, 1, 5, 256, 0.3f},
+    {3, 1, 17, 5, 0.0f},
+    {1, 1, 193, 24, 0.3f},
+    /* contexts that every version of cuDNN takes */
+    {2, 2, 128, 64, 0.0f},
+    {1, 1, 256, 128, 0.0f},
 };
 
 struct arrays {
@@ -310,10 +324,11 @@ static void try_nothing(struct attention *a)
 /* cuDNN is never used for a backward pass with dropout, so no workspace is reserved for it. */
 static void try_dropout_room(void)
 {
-    struct device_sizes sizes = {.n = {4, 64, 64}, .heads = 2, .type = DEVICE_BF16, .dropout = true};
+    /* a context that every version of cuDNN takes */
+    struct device_sizes sizes = {.n = {4, 128, 64}, .heads = 2, .type = DEVICE_BF16, .dropout = true};
     const char *most =
         getenv("DDP_CUDNN_WORKSPACE_MB"); /* 0: one row at a time, which needs almost no workspace */
-    size_t own = 4 * 2 * 64 * sizeof(float), held[2];
+    size_t own = 4 * 2 * 128 * sizeof(float), held[2];
     struct err e;
     for (int i = 0; i < 2; i++, sizes.dropout = false) {
         struct attention *a = NULL;

@@ -38,6 +38,7 @@ static void try_product(struct side *s, const struct ops_shape *h)
                    p.trans_b ? " bt" : " b", p.beta != 0.0f ? " adds" : "",
                    h->way & FLOAT_OUT ? " float" : "");
     s->d->ops->product(s->d, &p);
+    s->depth = p.k;
     side_take(s, said, p.c, p.out, p.m * p.n);
 }
 
@@ -69,6 +70,7 @@ static void try_linear(struct side *s, const struct ops_shape *h)
                               .kind = DEVICE_GELU_TANH,
                               .a = a};
     ops->linear(s->d, &f);
+    s->depth = in;
     side_take(s, "linear z", z, s->type, n);
     if (a)
         side_take(s, "linear a", a, s->type, n);
@@ -106,6 +108,7 @@ static void try_activation_grad(struct side *s, const struct ops_shape *h)
         ops->product(s->d, &p);
         ops->bias_activate_grad(s->d, f.kind, s->type, s->type, dz, f.a, dbias, dz, z, h->rows, h->width);
     }
+    s->depth = out;
     side_take(s, "activation_grad dz", dz, s->type, n);
     if (h->way == 0)
         side_take(s, "activation_grad a", a, s->type, n);
@@ -133,6 +136,7 @@ static void try_weight_grad(struct side *s, const struct ops_shape *h)
         ops->product(s->d, &p);
         ops->bias_grad(s->d, s->type, f.dbias, f.dy, h->rows, out);
     }
+    s->depth = f.rows;
     side_take(s, "weight_grad dw", f.dw, DEVICE_F32, in * out);
     side_take(s, "weight_grad dbias", f.dbias, DEVICE_F32, out);
 }
@@ -207,7 +211,7 @@ static int tell_repeats(const char *name, const struct ops_shape *h, int other)
 /* The same for the gradient of a layer (context,width) from `rows` rows, whose bias's sums are part of the product. */
 static int repeat_weight_grad(struct device *gpu, const struct ops_shape *h)
 {
-    struct side s = {.d = gpu, .mode = DEVICE_BF16, .type = DEVICE_BF16, .random = 5};
+    struct side s = {.d = gpu, .mode = DEVICE_BF16, .type = DEVICE_BF16, .random = {5}};
     size_t bytes[2] = {(size_t)(h->context * h->width) * sizeof(float), (size_t)h->width * sizeof(float)};
     void *first[2], *again[2], *to[2];
     struct err e;
@@ -245,7 +249,13 @@ static int repeat_weight_grad(struct device *gpu, const struct ops_shape *h)
     return failures;
 }
 
-/* Runs each product of these sizes REPEATS times and compares the bits. An algorithm that splits a sum must add the parts
+/* A large result takes long to read and compare. */
+static int repeats_of(size_t bytes)
+{
+    return bytes > 64 << 20 ? REPEATS / 4 : REPEATS;
+}
+
+/* Runs each product of these sizes so many times and compares the bits. An algorithm that splits a sum must add the parts
  * in the same order every time, also on a GPU that is busy with other blocks of the same product. */
 static int repeat_products(struct device *gpu, bool quick)
 {
@@ -263,7 +273,7 @@ static int repeat_products(struct device *gpu, bool quick)
     for (size_t i = 0; i < count; i++)
         for (int flags = 0; flags < FLOAT_OUT; flags++) {
             struct ops_shape h = list[i];
-            struct side s = {.d = gpu, .mode = DEVICE_BF16, .type = DEVICE_BF16, .random = 5};
+            struct side s = {.d = gpu, .mode = DEVICE_BF16, .type = DEVICE_BF16, .random = {5}};
             h.way = flags;
             struct device_product p = product_of(&s, &h);
             size_t bytes = (size_t)(p.m * p.n) * device_size(p.out);
@@ -271,7 +281,7 @@ static int repeat_products(struct device *gpu, bool quick)
                  *again = side_host_alloc(bytes);
             int other = 0;
             gpu->ops->copy(gpu, before, p.c, bytes);
-            for (int r = 0; r < REPEATS; r++) {
+            for (int r = 0; r < repeats_of(bytes); r++) {
                 gpu->ops->copy(gpu, p.c, before, bytes);
                 gpu->ops->product(gpu, &p);
                 gpu->ops->download(gpu, r ? again : first, p.c, bytes);

@@ -1,6 +1,7 @@
 #ifndef DDP_TESTS_GPU_OPS_SIDE_H
 #define DDP_TESTS_GPU_OPS_SIDE_H
 
+#include "base/random.h"
 #include "trainer/device/device.h"
 
 /* One of the devices that a test of operations compares: its arrays, and the results that operations left in them. Each side
@@ -12,9 +13,10 @@ struct side {
     struct device *d;
     enum device_type mode; /* inputs are rounded to this type, on both sides */
     enum device_type type; /* the type of arrays that may be bf16: float on the CPU, `mode` on the GPU */
-    uint32_t random;
-    int shifted;  /* by how many elements arrays begin behind a 16-byte boundary */
-    int failures; /* what this side has printed as FAIL */
+    struct random random;
+    int64_t depth; /* how many numbers each element of the results to come is a sum of; 0: few */
+    int shifted;   /* by how many elements arrays begin behind a 16-byte boundary */
+    int failures;  /* what this side has printed as FAIL */
     int arrays, results;
     void *array[SIDE_ARRAYS];
     struct result {
@@ -22,8 +24,9 @@ struct side {
         float *x;
         int64_t n;
         enum device_type type;
-        bool exact;  /* must have the same bits as on the CPU */
-        bool newton; /* a result of Newton-Schulz steps, which increase errors */
+        int64_t depth; /* of the side */
+        bool exact;    /* must have the same bits as on the CPU */
+        bool newton;   /* a result of Newton-Schulz steps, which increase errors */
     } result[SIDE_RESULTS];
 };
 

@@ -2,24 +2,30 @@
 import jobs
 from suite import Failed, Skipped, check
 
-# Relative differences of losses that rounding alone causes over these few steps. fp32: sums in another order. bf16:
-# values between operations have 8 bits.
+# Relative differences of losses that rounding alone causes. fp32: sums in another order. bf16: values between operations have 8 bits.
 MOST = {"fp32": 2e-3, "bf16": 3e-2}
+MOST_AT_END = 2e-2  # of the loss on data that was not trained on
 
 
-def compare_with_cpu(run, lines, precision, steps):
-    """Compares the curve of the GPU with that of the CPU device in fp32."""
+def compare_with_cpu(run, lines, precision, steps, early=1.0):
+    """Compares the curve of the GPU with that of the CPU device in fp32. early: this part of the steps. Training increases the smallest
+    difference: losses of a GPT that agree in 7 digits after 20 steps agree in 3 after 50, and in 2 after 90. After that only the end is
+    compared, where both have learned the same."""
     every = max(1, steps // 20)
     cpu = jobs.train(run, jobs.text(lines, device="cpu", log_every=every), "cpu")
     gpu = jobs.train(run, jobs.text(lines, precision=precision, log_every=every), "gpu")
-    apart = jobs.difference(jobs.curve(gpu), jobs.curve(cpu))
+    curves = [jobs.curve(r) for r in (gpu, cpu)]
+    apart = jobs.difference(*({s: loss for s, loss in c.items() if s <= early * steps} for c in curves))
     first, *_, last = sorted(jobs.curve(gpu).items())
     found = {"largest_difference": apart, "first_loss": first[1], "last_loss": last[1]}
     validation = [jobs.curve(r, "val_loss") for r in (gpu, cpu)]
     if all(validation):
         found["val_loss"], found["val_loss_cpu"] = (list(v.values())[-1] for v in validation)
+        found["at_end"] = jobs.difference(*validation)
     if apart > MOST[precision]:
         raise Failed("losses are up to %.2g apart, %.2g is rounding" % (apart, MOST[precision]), found)
+    if found.get("at_end", 0) > MOST_AT_END:
+        raise Failed("at the end the losses are %.2g apart" % found["at_end"], found)
     if last[1] > 0.98 * first[1]:
         raise Failed("nothing is learned: %.3f, then %.3f" % (first[1], last[1]), found)
     return found
@@ -34,13 +40,13 @@ def mlp_curve(run):
 @check("training", "gpt-curve-fp32", "a GPT's losses on a text against the CPU device, fp32", least=30)
 def gpt_curve_fp32(run):
     steps = 20 if run.quick else 200
-    return compare_with_cpu(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "fp32", steps)
+    return compare_with_cpu(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "fp32", steps, early=0.25)
 
 
 @check("training", "gpt-curve-bf16", "a GPT's losses on a text in bf16 against the CPU device in fp32", least=30)
 def gpt_curve_bf16(run):
     steps = 20 if run.quick else 200
-    return compare_with_cpu(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "bf16", steps)
+    return compare_with_cpu(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "bf16", steps, early=0.25)
 
 
 def run_twice(run, lines_of, precision):

@@ -271,7 +271,10 @@ static void an_epilogue_that_is_refused(void **state)
     run_layer(d, z[0], a[0], N);
     assert_true(has_weight_grad(d));
     check_no_error(d);
+    const bool emulated = strncmp(d->name, "Emulated", 8) == 0;
     device_close(d);
+    if (!emulated)
+        return; /* a real cuBLASLt cannot be told to refuse */
     setenv("DDP_EMULATED_PLAIN_PRODUCTS", "1", 1);
     d = open_device();
     run_layer(d, z[1], a[1], N);
