@@ -119,8 +119,7 @@ static enum err_code start_from_model(struct trainer *t, struct err *e)
     return code;
 }
 
-/* Every rank draws the same parameters. A hundred million take a second or two, so this is done only if they
- * are needed. */
+/* Every rank draws the same parameters. A billion take seconds, so this is done only if they are needed. */
 static void start_from_seed(struct trainer *t)
 {
     model_init(t->engine.model, t->engine.params.data, (uint64_t)t->spec->seed);

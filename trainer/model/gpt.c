@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #define LOGITS_LEAST ((size_t)1000000000)
 #define LOGITS_MOST ((size_t)4000000000)
 #define INIT_THREADS 16
-#define INIT_ALONE 4000000 /* one thread initializes fewer parameters */
+#define INIT_ALONE 4000000 /* below this, one thread initializes all parameters */
 #define LOGITS_LINE 64     /* elements; on such a device, rows of logits are padded to whole lines */
 
 static void gpt_free(struct model *m)
@@ -376,11 +377,15 @@ static void gpt_init(const struct model *m, float *params, uint64_t seed)
     struct init w = {
         .m = m, .host = m->device->host ? params : xcalloc(m->count, sizeof(float)), .seed = seed};
     pthread_t threads[INIT_THREADS - 1];
-    int count = 0, wanted = (m->count < INIT_ALONE ? 1 : topology_allowed()) - 1;
+    sigset_t all, before;
+    int count = 0, wanted = m->device->host ? m->device->threads : topology_allowed();
     w.residual = 0.02 / sqrt(2.0 * (double)g->s.layers);
-    while (count < wanted && count < INIT_THREADS - 1 &&
-           !pthread_create(&threads[count], NULL, init_tensors, &w))
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the program */
+    wanted = m->count < INIT_ALONE ? 1 : wanted < INIT_THREADS ? wanted : INIT_THREADS;
+    while (count < wanted - 1 && !pthread_create(&threads[count], NULL, init_tensors, &w))
         count++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     init_tensors(&w); /* it also does the work of threads that could not be started */
     while (count > 0)
         pthread_join(threads[--count], NULL);
