@@ -31,7 +31,7 @@ static const struct shape {
     {1, 1, 5, 256, 0.3f},
     {3, 1, 17, 5, 0.0f},
     {1, 1, 193, 24, 0.3f},
-    /* contexts that every version of cuDNN takes */
+    /* contexts for which cuDNN is used in all versions but the refused ones */
     {2, 2, 128, 64, 0.0f},
     {1, 1, 256, 128, 0.0f},
 };
@@ -324,7 +324,7 @@ static void try_nothing(struct attention *a)
 /* cuDNN is never used for a backward pass with dropout, so no workspace is reserved for it. */
 static void try_dropout_room(void)
 {
-    /* a context that every version of cuDNN takes */
+    /* a context for which cuDNN is used */
     struct device_sizes sizes = {.n = {4, 128, 64}, .heads = 2, .type = DEVICE_BF16, .dropout = true};
     const char *most =
         getenv("DDP_CUDNN_WORKSPACE_MB"); /* 0: one row at a time, which needs almost no workspace */

@@ -182,12 +182,11 @@ static void try_dense(struct side *s, const struct ops_shape *h)
     void *dz = h->rows % 2 ? da : side_new_blank(s, s->type, n);
     enum device_activation kind = (enum device_activation)((h->rows + h->width) % 4);
     ops->bias_grad(s->d, s->type, more, da, h->rows, h->width);
-    s->depth = h->rows;
-    side_take(s, "bias_grad", more, DEVICE_F32, h->width);
+    side_take_sum(s, "bias_grad", more, DEVICE_F32, h->width, h->rows);
     ops->bias_activate_grad(s->d, kind, s->type, s->type, dz, a, bias, da, z, h->rows, h->width);
     side_take(s, "bias_activate_grad dz", dz, s->type, n);
     side_take(s, "bias_activate_grad a", a, s->type, n);
-    side_take(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
+    side_take_sum(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width, h->rows);
 }
 
 /* Tests the kernel that follows a layer's product. Only the device of ops_launchers.c can call it by itself. */
@@ -238,9 +237,9 @@ static void try_norm(struct side *s, const struct ops_shape *h)
     s->d->ops->norm_grad(s->d, &b);
     side_take(s, "norm_grad dx", b.dx, s->type, n);
     side_take(s, "norm_grad ddelta", b.ddelta, s->type, n);
-    side_take(s, "norm_grad dgain", b.dgain, DEVICE_F32, w);
-    side_take(s, "norm_grad dshift", b.dshift, DEVICE_F32, w);
-    side_take(s, "norm_grad dbias", b.dbias, DEVICE_F32, w);
+    side_take_sum(s, "norm_grad dgain", b.dgain, DEVICE_F32, w, t);
+    side_take_sum(s, "norm_grad dshift", b.dshift, DEVICE_F32, w, t);
+    side_take_sum(s, "norm_grad dbias", b.dbias, DEVICE_F32, w, t);
     f.delta = NULL;
     f.residual = f.x;
     b.dbias = NULL;
@@ -264,10 +263,10 @@ static void try_embed(struct side *s, const struct ops_shape *h)
     void *dx = side_new_typed(s, 1.0f, n);
     f.kept = s->type;
     s->d->ops->embed_grad(s->d, &f, wte, wpe, dx);
-    side_take(s, "embed_grad dwte", wte, DEVICE_F32, h->vocab * h->width);
+    side_take_sum(s, "embed_grad dwte", wte, DEVICE_F32, h->vocab * h->width, t);
     /* a sum of numbers that were rounded to this type, so its error is as large */
     s->result[s->results - 1].type = s->type;
-    side_take(s, "embed_grad dwpe", wpe, DEVICE_F32, h->context * h->width);
+    side_take_sum(s, "embed_grad dwpe", wpe, DEVICE_F32, h->context * h->width, h->rows);
     side_take(s, "embed_grad dx", dx, s->type, n);
 }
 
@@ -368,8 +367,11 @@ static const struct ops_case cases[] = {
     {try_norm, {1, 5, 1600, 1, 0.2f}, false},
     {try_norm, {1, 2, 6400, 1, 0.1f}, false},
     {try_norm, {2, 1, 6403, 1, 0.0f}, false},
-    /* several rows for each block of threads, kept in memory */
-    {try_norm, {1, 109, 4098, 1, 0.1f}, false},
+    /* more rows than blocks of threads: kept in registers, and in memory; dx is added to, and set */
+    {try_norm, {1, 140, 2052, 1, 0.1f}, false},
+    {try_norm, {1, 301, 4096, 1, 0.0f}, true},
+    {try_norm, {1, 300, 1026, 1, 0.1f}, true},
+    {try_norm, {1, 301, 4100, 1, 0.0f}, true},
     {try_norm, {1, 2, 20000, 1, 0.1f}, false},
     {try_norm, {32, 1024, 768, 1, 0.1f}, true},
     {try_embed, {1, 1, 1, 1, 0.0f}, false},

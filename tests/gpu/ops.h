@@ -12,7 +12,7 @@ void ops_bias_activate(enum device_activation kind, enum device_type type, void 
 
 /* Compares the products of the plugin, and the operations around them, with the CPU's. Return the number of failures. */
 int ops_products(struct device *cpu, struct device *gpu, bool quick);
-/* Runs products 100 times each and compares the bits of their results. */
+/* Runs products up to 100 times each and compares the bits of their results. */
 int ops_repeats(struct device *gpu, bool quick);
 
 #endif

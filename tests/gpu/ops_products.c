@@ -38,8 +38,7 @@ static void try_product(struct side *s, const struct ops_shape *h)
                    p.trans_b ? " bt" : " b", p.beta != 0.0f ? " adds" : "",
                    h->way & FLOAT_OUT ? " float" : "");
     s->d->ops->product(s->d, &p);
-    s->depth = p.k;
-    side_take(s, said, p.c, p.out, p.m * p.n);
+    side_take_sum(s, said, p.c, p.out, p.m * p.n, p.k);
 }
 
 /* Passes the bias also in bf16 if products read bf16. way 0: without an activation; 2: with a transposed matrix of
@@ -70,10 +69,9 @@ static void try_linear(struct side *s, const struct ops_shape *h)
                               .kind = DEVICE_GELU_TANH,
                               .a = a};
     ops->linear(s->d, &f);
-    s->depth = in;
-    side_take(s, "linear z", z, s->type, n);
+    side_take_sum(s, "linear z", z, s->type, n, in);
     if (a)
-        side_take(s, "linear a", a, s->type, n);
+        side_take_sum(s, "linear a", a, s->type, n, in);
 }
 
 /* Computes the gradient through a layer and the activation before it: in one operation if the device supports it,
@@ -108,10 +106,9 @@ static void try_activation_grad(struct side *s, const struct ops_shape *h)
         ops->product(s->d, &p);
         ops->bias_activate_grad(s->d, f.kind, s->type, s->type, dz, f.a, dbias, dz, z, h->rows, h->width);
     }
-    s->depth = out;
-    side_take(s, "activation_grad dz", dz, s->type, n);
+    side_take_sum(s, "activation_grad dz", dz, s->type, n, out);
     if (h->way == 0)
-        side_take(s, "activation_grad a", a, s->type, n);
+        side_take_sum(s, "activation_grad a", a, s->type, n, out);
 }
 
 /* Computes the gradients of a layer's weights and bias: in one operation if the device supports it, else in two. */
@@ -136,9 +133,8 @@ static void try_weight_grad(struct side *s, const struct ops_shape *h)
         ops->product(s->d, &p);
         ops->bias_grad(s->d, s->type, f.dbias, f.dy, h->rows, out);
     }
-    s->depth = f.rows;
-    side_take(s, "weight_grad dw", f.dw, DEVICE_F32, in * out);
-    side_take(s, "weight_grad dbias", f.dbias, DEVICE_F32, out);
+    side_take_sum(s, "weight_grad dw", f.dw, DEVICE_F32, in * out, f.rows);
+    side_take_sum(s, "weight_grad dbias", f.dbias, DEVICE_F32, out, f.rows);
 }
 
 static const struct ops_case layer_cases[] = {
@@ -255,7 +251,7 @@ static int repeats_of(size_t bytes)
     return bytes > 64 << 20 ? REPEATS / 4 : REPEATS;
 }
 
-/* Runs each product of these sizes so many times and compares the bits. An algorithm that splits a sum must add the parts
+/* Runs each product of these sizes repeats_of() times and compares the bits. An algorithm that splits a sum must add the parts
  * in the same order every time, also on a GPU that is busy with other blocks of the same product. */
 static int repeat_products(struct device *gpu, bool quick)
 {

@@ -97,11 +97,7 @@ void side_take(struct side *s, const char *name, const void *from, enum device_t
     struct result *r = &s->result[s->results++];
     side_must(s->results <= SIDE_RESULTS, "too many results");
     s->d->ops->download(s->d, host, from, bytes + GUARD * size);
-    *r = (struct result){.name = name,
-                         .x = side_host_alloc((size_t)n * sizeof(float)),
-                         .n = n,
-                         .type = type,
-                         .depth = s->depth};
+    *r = (struct result){.name = name, .x = side_host_alloc((size_t)n * sizeof(float)), .n = n, .type = type};
     for (int64_t i = 0; i < n; i++)
         r->x[i] =
             type == DEVICE_F32 ? ((float *)(void *)host)[i] : float_from_bf16(((uint16_t *)(void *)host)[i]);
@@ -112,6 +108,13 @@ void side_take(struct side *s, const char *name, const void *from, enum device_t
             break;
         }
     free(host);
+}
+
+void side_take_sum(struct side *s, const char *name, const void *from, enum device_type type, int64_t n,
+                   int64_t depth)
+{
+    side_take(s, name, from, type, n);
+    s->result[s->results - 1].depth = depth;
 }
 
 void side_take_exact(struct side *s, const char *name, const float *from, int64_t n)

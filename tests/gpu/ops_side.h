@@ -14,9 +14,8 @@ struct side {
     enum device_type mode; /* inputs are rounded to this type, on both sides */
     enum device_type type; /* the type of arrays that may be bf16: float on the CPU, `mode` on the GPU */
     struct random random;
-    int64_t depth; /* how many numbers each element of the results to come is a sum of; 0: few */
-    int shifted;   /* by how many elements arrays begin behind a 16-byte boundary */
-    int failures;  /* what this side has printed as FAIL */
+    int shifted;  /* by how many elements arrays begin behind a 16-byte boundary */
+    int failures; /* what this side has printed as FAIL */
     int arrays, results;
     void *array[SIDE_ARRAYS];
     struct result {
@@ -24,7 +23,7 @@ struct side {
         float *x;
         int64_t n;
         enum device_type type;
-        int64_t depth; /* of the side */
+        int64_t depth; /* how many numbers each element is a sum of; 0: few */
         bool exact;    /* must have the same bits as on the CPU */
         bool newton;   /* a result of Newton-Schulz steps, which increase errors */
     } result[SIDE_RESULTS];
@@ -57,8 +56,11 @@ void *side_new_noise(struct side *s, enum device_type type, bool rounded, float 
 void *side_new_floats(struct side *s, float by, int64_t n);
 void *side_new_typed(struct side *s, float by, int64_t n);
 
-/* Keep a result for the comparison. The first two check that nothing was written behind its end. */
+/* Keep a result for the comparison. All but the last check that nothing was written behind its end. */
 void side_take(struct side *s, const char *name, const void *from, enum device_type type, int64_t n);
+/* Each element is a sum of `depth` numbers. */
+void side_take_sum(struct side *s, const char *name, const void *from, enum device_type type, int64_t n,
+                   int64_t depth);
 void side_take_exact(struct side *s, const char *name, const float *from, int64_t n);
 void side_take_doubles(struct side *s, const char *name, const double *from, int64_t n);
 void side_release(struct side *s);

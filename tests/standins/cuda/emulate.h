@@ -32,7 +32,7 @@ const char *emulated_fault(void);
 /* Resets the runtime to the state of a new process, with this seed. fault: the number of the call that is to
  * fail; 0: none. */
 void emulated_restart(unsigned long long seed, unsigned long long fault);
-/* Returns the first dimension of the grid of the last launch of a kernel with this name; 0: there was none. */
+/* Returns the first dimension of the grid of the last launch of a kernel with this name, and forgets it; 0: there was none. */
 unsigned emulated_grid(const char *kernel);
 /* The emulated plugin exports these two. */
 __attribute__((visibility("default"))) size_t emulated_device_bytes(void); /* that are allocated */

@@ -176,8 +176,10 @@ unsigned emulated_grid(const char *kernel)
     unsigned found = 0;
     runtime_enter();
     for (unsigned i = 0; i < MOST_KERNELS && last_launch[i].name; i++)
-        if (strstr(last_launch[i].name, kernel)) /* a template's name has parentheses and arguments */
-            found = last_launch[i].grid;
+        if (strstr(last_launch[i].name, kernel)) { /* a template's name has parentheses and arguments */
+            found = found ? found : last_launch[i].grid;
+            last_launch[i].grid = 0;
+        }
     runtime_leave(cudaSuccess);
     return found;
 }
