@@ -310,10 +310,10 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
 
 void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const char *line), void *ctx)
 {
-    const int64_t refused = s->reader.refused;
     char chunk[16384];
 
     while (s->report_fd >= 0 && limit) {
+        const bool first = s->reader.refused == 0;
         ssize_t n = read(s->report_fd, chunk, sizeof(chunk) < limit ? sizeof(chunk) : limit);
 
         if (n < 0 && errno == EINTR)
@@ -327,7 +327,7 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
         report_feed(&s->reader, chunk, (size_t)n, fn, ctx);
         if (s->reader.taken) /* the program reports metrics itself */
             capture_child_stop(&s->capture);
-        if (!refused && s->reader.refused) /* only the first: all lines of a program may be like this */
+        if (first && s->reader.refused) /* only one: all lines of a program may be like this */
             log_warn("report_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", s->fact.job, s->fact.spawn,
                      LOG_Q(s->reader.first_error.msg));
         limit -= (size_t)n;
