@@ -27,6 +27,7 @@
 
 #define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a little longer */
 #define FIRST_ORDER_MS 30000   /* the supervisor ends if no order has come by then */
+#define REPORTS_WAIT_MS 10000  /* after that the coordinator takes the node for lost (node_timeout) */
 #define REPORT_TURN (64 << 10) /* bytes of one pipe before the other pipes get their turn */
 #define TERMINAL_TURN (256 << 10)
 #define REPORT_REST (1 << 20) /* the most that a pipe holds; after this, somebody still writes */
@@ -48,6 +49,7 @@ struct group {
     bool used;   /* there was a spawn */
     bool ending; /* all workers are being stopped; new orders are ignored */
     int64_t opened;
+    int64_t unheard_since; /* since when all workers have ended and reports wait for an agent; 0: not so */
 };
 
 static enum err_code lock_take(struct group *g, struct err *e)
@@ -411,7 +413,19 @@ static int64_t group_tick(struct group *g, int64_t now)
     return spares_at < next ? spares_at : next;
 }
 
-static bool group_is_done(const struct group *g, int64_t now)
+/* Whether reports wait for an agent that may come back. Only the records of spawns are on disk. */
+static bool reports_wait(struct group *g, int64_t now)
+{
+    if (g->agent.fd >= 0 || !outbox_first(&g->agent.outbox)) {
+        g->unheard_since = 0;
+        return false;
+    }
+    if (!g->unheard_since)
+        g->unheard_since = now;
+    return now - g->unheard_since < REPORTS_WAIT_MS;
+}
+
+static bool group_is_done(struct group *g, int64_t now)
 {
     for (size_t i = 0; i < g->count; i++)
         if (!spawn_ended(g->spawns[i]))
@@ -428,6 +442,8 @@ static bool group_is_done(const struct group *g, int64_t now)
     if (g->agent.fd >= 0 && g->count)
         return false; /* the coordinator has yet to commit an end */
     if (g->agent.fd >= 0 && spares_linger(&g->spares, now))
+        return false;
+    if (reports_wait(g, now))
         return false;
     return g->used || now - g->opened > FIRST_ORDER_MS;
 }
